@@ -1,0 +1,1 @@
+"""The trust: certificate authority and serving certificates. Knows nothing of rules."""

@@ -1,0 +1,228 @@
+"""The decision: the one place where the stages meet.
+
+Admission, preview and tests all come in here. The order is: resource defaults, injection, validation of the
+result. Pure: the same policy and request give the same decision, and neither is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rules import injection, message, resources
+from rules.expression import ExpressionError
+from rules.model import (
+    ALLOWED,
+    Action,
+    AdmissionRequest,
+    Decision,
+    InjectionAction,
+    InjectionRule,
+    Violation,
+)
+from rules.pod import Container, Pod, holds_pods, templates_of
+from rules.policy import Policy
+
+# Short, for people who look at a pod: the injection rules that changed it.
+INJECTED_ANNOTATION: Final = "gpugate.dev/injected"
+# A static pod's stand-in: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror
+_MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+
+
+def decide(policy: Policy, request: AdmissionRequest) -> Decision:
+    """Return the verdict on a request, with the patch where it may have one.
+
+    Pods are completed and judged at CREATE; ephemeral containers get variables only; workloads are judged by
+    their pod templates, as their pods would be completed, and never changed. Whatever is no concern of the
+    rules is allowed untouched. Raises ObjectError where the object is not shaped as its kind is.
+    """
+    document = request.object
+    if document is None or not holds_pods(request.group, request.kind) or _exempt(request, document):
+        return ALLOWED
+    is_pod = request.kind == "Pod" and not request.group
+    if is_pod and request.subresource == "ephemeralcontainers" and request.operation == "UPDATE":
+        return _Stages(policy, request, Pod(document, document)).debug(request.old_object or {})
+    if request.subresource or request.operation not in (("CREATE",) if is_pod else ("CREATE", "UPDATE")):
+        return ALLOWED
+    templates = templates_of(request.group, request.kind, document)
+    if request.operation == "UPDATE" and request.old_object:
+        before = templates_of(request.group, request.kind, request.old_object)
+        templates = {path: raw for path, raw in templates.items() if before.get(path) != raw}
+    decisions = [
+        _Stages(policy, request, Pod(document, raw, path)).run(is_pod=is_pod)
+        for path, raw in templates.items()
+    ]
+    return decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
+
+
+def _exempt(request: AdmissionRequest, document: Mapping[str, Any]) -> bool:
+    """Tell whether an object is being deleted, mirrors a static pod, or is made by one that was judged."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        return False
+    if metadata.get("deletionTimestamp"):
+        return True
+    if request.kind == "Pod":
+        annotations = metadata.get("annotations")
+        return isinstance(annotations, dict) and _MIRROR_ANNOTATION in annotations
+    owners = metadata.get("ownerReferences")
+    return isinstance(owners, list) and any(
+        isinstance(owner, dict)
+        and owner.get("controller") is True
+        and holds_pods(
+            str(owner.get("apiVersion")).rpartition("/")[0].rpartition("/")[0], str(owner.get("kind"))
+        )
+        for owner in owners
+    )
+
+
+class _Stages:
+    """One pod's way through the stages, and what is found on it."""
+
+    def __init__(self, policy: Policy, request: AdmissionRequest, pod: Pod) -> None:
+        self._policy = policy
+        self._request = request
+        self._pod = pod
+        self._warnings: list[str] = []
+        self._violations: list[Violation] = []
+        self._matched: dict[str, None] = {}
+        self._defaulted: list[str] = []
+        self._injected: dict[str, list[str]] = {}
+        self._would_inject: dict[str, list[str]] = {}
+
+    def run(self, *, is_pod: bool) -> Decision:
+        """Complete where the request may be answered by a patch or stands for pods to come, then judge."""
+        users = [container for container in self._pod.containers if container.limits or container.requests]
+        if self._request.mutating or not is_pod:
+            for container in users:
+                self._complete(container)
+            self._inject(users)
+        for container in users:
+            self._judge(container)
+        return self._decision(patch=is_pod and self._request.mutating)
+
+    def debug(self, before: Mapping[str, Any]) -> Decision:
+        """Give new ephemeral containers the variables of the container that they were started for."""
+        started = (
+            {container.name for container in Pod(before, before).ephemeral_containers} if before else set()
+        )
+        targets = {container.name: container for container in self._pod.containers}
+        if self._request.mutating:
+            for container in self._pod.ephemeral_containers:
+                target = targets.get(container.target)
+                if target is None or container.name in started:
+                    continue
+                for rule in self._rules_for(target):
+                    self._note(rule, injection.inject_environment(rule, container, target), [container])
+        return self._decision(patch=self._request.mutating)
+
+    def _complete(self, container: Container) -> None:
+        for rule in self._policy.groups_of((*container.limits, *container.requests)):
+            self._matched[rule.name] = None
+            for field in resources.complete(rule, container):
+                self._defaulted.append(f"{container.name}: {field} {rule.key}")
+            if (
+                rule.runtime_class
+                and rule.key in container.limits
+                and not self._pod.get("spec", "runtimeClassName")
+            ):
+                self._pod.set("spec", "runtimeClassName", value=rule.runtime_class)
+                self._defaulted.append(f"runtimeClassName {rule.runtime_class}")
+
+    def _inject(self, users: list[Container]) -> None:
+        applying: dict[str, tuple[InjectionRule, list[Container]]] = {}
+        for container in users:
+            for rule in self._rules_for(container):
+                applying.setdefault(rule.name, (rule, []))[1].append(container)
+        for _, (rule, containers) in sorted(applying.items()):
+            self._note(rule, injection.inject(rule, self._pod, containers), containers)
+        if self._injected:
+            standing = self._pod.annotations.get(INJECTED_ANNOTATION, "")
+            names = sorted({*filter(None, standing.split(", ")), *self._injected})
+            self._pod.set("metadata", "annotations", INJECTED_ANNOTATION, value=", ".join(names))
+
+    def _rules_for(self, container: Container) -> list[InjectionRule]:
+        found = []
+        for rule in self._policy.injections_of((*container.limits, *container.requests)):
+            try:
+                if injection.applies(rule, container, self._pod, self._request.namespace):
+                    found.append(rule)
+            except ExpressionError as error:
+                facts = {"rule": rule.name, "container": container.name, "error": str(error)}
+                self._warnings.append(message.sentence(self._policy.language, message.UNDECIDED, facts))
+        return found
+
+    def _note(self, rule: InjectionRule, done: list[str], containers: list[Container]) -> None:
+        self._matched[rule.name] = None
+        if not done:
+            return
+        if rule.action is InjectionAction.DRYRUN:
+            self._would_inject[rule.name] = done
+            return
+        self._injected[rule.name] = done
+        for container in containers:
+            self._warnings += injection.hidden_sources(rule, container, self._policy.language)
+
+    def _judge(self, container: Container) -> None:
+        for rule in self._policy.groups_of((*container.limits, *container.requests)):
+            self._matched[rule.name] = None
+            found, warnings = resources.judge(rule, container, self._policy.language)
+            self._violations += found
+            self._warnings += warnings
+
+    def _decision(self, *, patch: bool) -> Decision:
+        denied = any(violation.action is Action.DENY for violation in self._violations)
+        audit = {
+            "rules": ", ".join(self._matched),
+            "defaulted": "; ".join(self._defaulted),
+            "injected": _listing(self._injected),
+            "would-inject": _listing(self._would_inject),
+            "violations": _lines(self._violations, Action.DENY, Action.WARN),
+            "dryrun": _lines(self._violations, Action.DRYRUN),
+        }
+        return Decision(
+            allowed=not denied,
+            message=_denial(self._policy, self._request, self._violations) if denied else "",
+            violations=tuple(self._violations),
+            warnings=(*_warnings(self._violations), *self._warnings),
+            patch=tuple(self._pod.recorder.operations) if patch and not denied else (),
+            audit={name: text for name, text in audit.items() if text},
+            rules=tuple(self._matched),
+        )
+
+
+def _denial(policy: Policy, request: AdmissionRequest, violations: list[Violation]) -> str:
+    reasons = [(found.rule, found.message) for found in violations if found.action is Action.DENY]
+    return message.denial(policy.language, request.kind, reasons)
+
+
+def _warnings(violations: list[Violation]) -> list[str]:
+    return [f"{found.message} [{found.rule}]" for found in violations if found.action is Action.WARN]
+
+
+def _listing(done: Mapping[str, list[str]]) -> str:
+    return "; ".join(f"{rule} ({', '.join(what)})" for rule, what in done.items())
+
+
+def _lines(violations: list[Violation], *actions: Action) -> str:
+    return "; ".join(f"{found.rule}: {found.path}" for found in violations if found.action in actions)
+
+
+def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decision]) -> Decision:
+    """Return one decision on an object of several pod templates."""
+    if not decisions:
+        return ALLOWED
+    violations = [found for decision in decisions for found in decision.violations]
+    allowed = all(decision.allowed for decision in decisions)
+    audit: dict[str, str] = {}
+    for decision in decisions:
+        for name, text in decision.audit.items():
+            audit[name] = f"{audit[name]}; {text}" if name in audit else text
+    return Decision(
+        allowed=allowed,
+        message="" if allowed else _denial(policy, request, violations),
+        violations=tuple(violations),
+        warnings=tuple(warning for decision in decisions for warning in decision.warnings),
+        audit=audit,
+        rules=tuple(dict.fromkeys(name for decision in decisions for name in decision.rules)),
+    )

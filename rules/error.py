@@ -1,0 +1,109 @@
+"""What is wrong with a rule file: where, what, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from rules.model import Location
+from rules.patch import Path, field_path
+from rules.source import Document
+
+_KINDS: Final = {
+    str: "a string",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    dict: "an object",
+    list: "a list",
+}
+_WANTED: Final = {
+    "string_type": "a string",
+    "bool_type": "a boolean",
+    "int_type": "a number",
+    "dict_type": "an object",
+    "list_type": "a list",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+
+
+class RuleError(ValueError):
+    """One mistake in a rule file. The fault of its author.
+
+    location: the place in the text. path: the place in the document, as Kubernetes prints it. rule: the
+    ConfigMap's name, where it is known.
+    """
+
+    def __init__(self, location: Location, path: Path, message: str, rule: str = "") -> None:
+        where = field_path(path)
+        super().__init__(f"{location}: {where}: {message}" if where else f"{location}: {message}")
+        self.location = location
+        self.path = where
+        self.message = message
+        self.rule = rule
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return ` – did you mean 'x'?` for a misspelt word, or nothing."""
+    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" – did you mean {near[0]!r}?" if near else ""
+
+
+def describe(value: object) -> str:
+    """Return what a value is, for a message: `a number`."""
+    return _KINDS.get(type(value), "nothing")
+
+
+def schema_errors(
+    error: ValidationError, schema: type[BaseModel], document: Document, prefix: Path, rule: str
+) -> list[RuleError]:
+    """Return a mistake for each that pydantic found in the part of a document below prefix."""
+    found = []
+    for detail in error.errors(include_url=False):
+        path: Path = (*prefix, *detail["loc"])
+        value = detail["input"]
+        in_key = False
+        match detail["type"]:
+            case "extra_forbidden":
+                key = str(detail["loc"][-1])
+                known = _known_keys(schema, detail["loc"][:-1])
+                message = f"unknown key {key!r}{suggestion(key, known) or _list_of(known)}"
+                in_key = True
+            case "missing":
+                message = f"required key {detail['loc'][-1]!r} is missing"
+                path = path[:-1]
+                in_key = True
+            case "literal_error":
+                known = [
+                    word.strip("'") for word in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")
+                ]
+                message = f"expected one of {', '.join(known)}, got {value!r}{suggestion(str(value), known)}"
+            case "value_error":
+                message = str(detail["ctx"]["error"])
+            case kind if kind in _WANTED:
+                quote = ": quote it" if kind == "string_type" and not isinstance(value, dict | list) else ""
+                message = f"expected {_WANTED[kind]}, got {describe(value)}{quote}"
+            case _:
+                message = detail["msg"][:1].lower() + detail["msg"][1:]
+        found.append(RuleError(document.locate(path, key=in_key), path, message, rule))
+    return sorted(found, key=lambda item: (item.location.line, item.location.column))
+
+
+def _known_keys(schema: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """Return the keys that the schema has at a place."""
+    node: Any = schema.model_json_schema(by_alias=True)
+    definitions = node.get("$defs", {})
+    for step in loc:
+        node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
+        for option in (node, *node.get("anyOf", ()), *node.get("allOf", ())):
+            if "$ref" in option:
+                node = definitions[option["$ref"].rpartition("/")[2]]
+    return list(node.get("properties", ()))
+
+
+def _list_of(known: list[str]) -> str:
+    return f"; known are {', '.join(known)}" if known else ""

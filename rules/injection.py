@@ -1,0 +1,200 @@
+"""Injection rules: what is put into containers that match, and into their pods.
+
+What the user has set is never overwritten, unless the rule says `override`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from rules import message
+from rules.affinity import conjoin
+from rules.image import parse_image
+from rules.model import EnvFromResource, InjectionAction, InjectionRule, Language
+from rules.quantity import QuantityError, parse_quantity
+from rules.resources import variables
+
+if TYPE_CHECKING:
+    from rules.pod import Container, Pod
+
+PLACEHOLDER: Final = re.compile(r"\{(value|bytes|MiB|GiB)\}")
+# What the API server fills in before any webhook sees the pod; the user has not set it.
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
+_AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
+_REQUIRED: Final = (*_AFFINITY, "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+_PREFERRED: Final = (*_AFFINITY, "preferredDuringSchedulingIgnoredDuringExecution")
+_MEBI: Final = 1024**2
+_GIBI: Final = 1024**3
+
+# An edit that a rule would make: what it puts in, and the call that does it.
+Edit = tuple[str, Callable[[], None]]
+
+
+def applies(rule: InjectionRule, container: Container, pod: Pod, namespace: str) -> bool:
+    """Tell whether a rule whose resources the container asks for applies to it.
+
+    Raises ExpressionError where a condition cannot be evaluated.
+    """
+    match = rule.match
+    if not match.pod(namespace, pod.labels) or not match.image(_spellings(container.image)):
+        return False
+    pod_values = {"labels": dict(pod.labels), "annotations": dict(pod.annotations), "namespace": namespace}
+    return match.holds(variables(container) | {"pod": lambda: pod_values})
+
+
+def _spellings(image: str) -> tuple[str, ...]:
+    """Return an image reference as written and in full: `paddle` is docker.io/library/paddle too."""
+    parsed = parse_image(image)
+    return (image, parsed.canonical) if parsed else (image,)
+
+
+def inject(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> list[str]:
+    """Put in what the rule says for the containers that it applies to; return what was put in.
+
+    A dryrun rule puts in nothing and returns what it would.
+    """
+    edits = [edit for container in containers for edit in _container_edits(rule, container)]
+    edits += _pod_edits(rule, pod)
+    if rule.action is InjectionAction.INJECT:
+        for _, apply in edits:
+            apply()
+    return [what for what, _ in edits]
+
+
+def inject_environment(rule: InjectionRule, container: Container, resources: Container) -> list[str]:
+    """Put in only the variables, computed from another container's resources; for ephemeral containers."""
+    edits = list(_environment(rule, container, resources))
+    if rule.action is InjectionAction.INJECT:
+        for _, apply in edits:
+            apply()
+    return [what for what, _ in edits]
+
+
+def hidden_sources(rule: InjectionRule, container: Container, language: Language) -> list[str]:
+    """Return warnings for variables put in where `envFrom` may hold the same name, unseen."""
+    warnings = []
+    for name, _ in rule.inject.env:
+        for source in container.env_from:
+            prefix = source.get("prefix") or "" if isinstance(source, dict) else ""
+            if isinstance(prefix, str) and name.startswith(prefix):
+                reference = ", ".join(
+                    f"{kind.removesuffix('Ref')} {body.get('name')}"
+                    for kind, body in source.items()
+                    if isinstance(body, dict)
+                )
+                facts = {"container": container.name, "rule": rule.name, "name": name, "source": reference}
+                warnings.append(message.sentence(language, message.ENV_FROM, facts))
+    return warnings
+
+
+def environment_value(source: EnvFromResource, quantity: int | Decimal) -> str:
+    """Return a variable's value for a quantity of the resource; sizes are rounded down."""
+    size = int(quantity * source.unit)
+    facts = {
+        "value": format(quantity, "f").rstrip("0").rstrip(".") if isinstance(quantity, Decimal) else quantity
+    }
+    facts |= {"bytes": size, "MiB": size // _MEBI, "GiB": size // _GIBI}
+    return PLACEHOLDER.sub(lambda match: str(facts[match[1]]), source.template)
+
+
+def _container_edits(rule: InjectionRule, container: Container) -> Iterator[Edit]:
+    yield from _environment(rule, container, container)
+    mounted = {mount.get("mountPath") for mount in container.volume_mounts if isinstance(mount, dict)}
+    for mount in rule.inject.volume_mounts:
+        if mount["mountPath"] not in mounted:
+            what = f"{container.name}: volumeMount {mount['mountPath']}"
+            yield what, partial(container.append, "volumeMounts", deepcopy(dict(mount)))
+
+
+def _environment(rule: InjectionRule, container: Container, resources: Container) -> Iterator[Edit]:
+    if not rule.inject.env:
+        return
+    standing = {
+        entry["name"]: (index, entry)  # of doubled names the last one counts, as in Kubernetes
+        for index, entry in enumerate(container.env)
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str)
+    }
+    for name, source in rule.inject.env:
+        entry = _entry(name, source, resources)
+        if entry is None:
+            continue
+        what = f"{container.name}: env {name}"
+        if name not in standing:
+            yield what, partial(container.append, "env", entry)
+        elif rule.override and standing[name][1] != entry:
+            yield what, partial(container.replace_env, standing[name][0], entry)
+
+
+def _entry(
+    name: str, source: EnvFromResource | Mapping[str, Any], container: Container
+) -> dict[str, Any] | None:
+    if not isinstance(source, EnvFromResource):
+        return deepcopy(dict(source))
+    quantity = container.request(source.resource)
+    try:
+        number = parse_quantity(quantity)
+    except QuantityError:  # absent, or what a resource rule refuses
+        return None
+    return {"name": name, "value": environment_value(source, number)}
+
+
+def _pod_edits(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
+    inject = rule.inject
+    names = {volume.get("name") for volume in pod.entries("spec", "volumes") if isinstance(volume, dict)}
+    for volume in inject.volumes:
+        if volume["name"] not in names:
+            yield f"volume {volume['name']}", partial(pod.append, "spec", "volumes", entry=deepcopy(volume))
+    if inject.tolerations:
+        standing = pod.entries("spec", "tolerations")
+        for toleration in inject.tolerations:
+            if not any(_covers(other, toleration) for other in standing):
+                what = f"toleration {toleration.get('key', '*')}"
+                yield what, partial(pod.append, "spec", "tolerations", entry=deepcopy(toleration))
+    yield from _affinity(rule, pod)
+    for field, value, unset in (
+        ("runtimeClassName", inject.runtime_class, (None, "")),
+        ("schedulerName", inject.scheduler, (None, "", _DEFAULT_SCHEDULER)),
+        ("hostIPC", inject.host_ipc, (None,)),
+    ):
+        standing = pod.get("spec", field)
+        if value and standing != value and (rule.override or standing in unset):
+            yield f"{field} {value}", partial(pod.set, "spec", field, value=value)
+    for kind, entries in (("labels", inject.labels), ("annotations", inject.annotations)):
+        for key, value in entries.items():
+            standing = pod.get("metadata", kind, key)
+            if standing is None or (rule.override and standing != value):
+                yield f"{kind.removesuffix('s')} {key}", partial(pod.set, "metadata", kind, key, value=value)
+
+
+def _affinity(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
+    if rule.inject.required_terms:
+        terms = pod.get(*_REQUIRED)
+        joined = conjoin(terms, rule.inject.required_terms)
+        if joined != terms:
+            yield "required node affinity", partial(pod.set, *_REQUIRED, value=joined)
+    if rule.inject.preferred_terms:
+        standing = pod.entries(*_PREFERRED)
+        for term in rule.inject.preferred_terms:
+            if term not in standing:
+                yield "preferred node affinity", partial(pod.append, *_PREFERRED, entry=deepcopy(term))
+
+
+def _covers(standing: object, wanted: Mapping[str, Any]) -> bool:
+    """Tell whether a toleration tolerates all that another does.
+
+    Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+    """
+    if not isinstance(standing, dict) or standing.get("effect", "") not in ("", wanted.get("effect", "")):
+        return False
+    if standing.get("effect") != "NoSchedule" and "tolerationSeconds" in standing:
+        return standing == wanted
+    if standing.get("operator") == "Exists":
+        return standing.get("key", "") in ("", wanted.get("key", ""))
+    return all(standing.get(field, "") == wanted.get(field, "") for field in ("key", "value")) and (
+        standing.get("operator", "Equal") == wanted.get("operator", "Equal")
+    )

@@ -1,0 +1,200 @@
+"""Rule files to a rule set. Each ConfigMap stands alone: a bad one is reported and left out, the others stay.
+
+One loader serves files, and ConfigMaps as they come from a cluster (which are JSON, and so YAML).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rules.build import DOCUMENT_KEY, Part, build_injection_rule, build_resource_rule
+from rules.error import RuleError, describe, suggestion
+from rules.model import InjectionRule, ResourceRule, Rule, RuleSet
+from rules.patch import Path
+from rules.source import Document, SourceError, read
+
+DEFAULT_NAMESPACE: Final = "kube-public"
+# The same three labels in the older and the newer spelling; both are in use.
+LABEL_PREFIXES: Final = ("features.alauda.io/", "features.cpaas.io/")
+RESOURCE_RULE_TYPE: Final = "CustomResourceLimitation"
+TYPE_LABEL: Final = "gpugate.dev/type"
+ENABLED_LABEL: Final = "gpugate.dev/enabled"
+RULE_TYPES: Final = {"InjectionRule": build_injection_rule}
+_NAME_PREFIX: Final = "cf-crl-"
+_SPECIAL: Final = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was read: the rules that are sound, and what is wrong or doubtful, in the order of the text."""
+
+    rules: RuleSet = field(default_factory=RuleSet)
+    errors: tuple[RuleError, ...] = ()
+    warnings: tuple[RuleError, ...] = ()
+
+
+def load(texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESPACE) -> Loaded:
+    """Return the rules in (file name, text) pairs; objects that are no rules are passed over.
+
+    namespace: where all rules have to be. Rules that claim the same resource are all left out.
+    """
+    loader = _Loader(namespace)
+    for name, text in texts:
+        for document in read(text, name):
+            if isinstance(document, SourceError):
+                loader.errors.append(RuleError(document.location, (), document.message))
+            else:
+                loader.take(document)
+    rules = loader.sound_rules()
+    return Loaded(
+        RuleSet(
+            tuple(rule for rule in rules if isinstance(rule, ResourceRule)),
+            tuple(rule for rule in rules if isinstance(rule, InjectionRule)),
+        ),
+        tuple(loader.errors),
+        tuple(loader.warnings),
+    )
+
+
+class _Loader:
+    """Takes documents one by one."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._parts: list[tuple[Rule, Part]] = []
+        self.errors: list[RuleError] = []
+        self.warnings: list[RuleError] = []
+
+    def take(self, document: Document) -> None:
+        """Take each ConfigMap of a document, which may be a list of objects."""
+        for path, value in _objects(document.value):
+            if isinstance(value, dict) and value.get("kind") == "ConfigMap":
+                self._config_map(document, path, value)
+
+    def _config_map(self, document: Document, path: Path, value: dict[str, Any]) -> None:
+        metadata = value.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        labels = metadata.get("labels")
+        labels = labels if isinstance(labels, dict) else {}
+        name = str(metadata.get("name", ""))
+        data = value.get("data")
+        part = Part(document, path, name, enabled=False, group="", errors=[])
+        in_labels: Path = (*path, "metadata", "labels")
+        rule: Rule | None = None
+        legacy = _legacy_labels(labels)
+        if legacy.get("type") == RESOURCE_RULE_TYPE:
+            self._read_labels(part, legacy, in_labels)
+            rule = build_resource_rule(part, data)
+            self._check_name(part, rule)
+        elif labels.get(TYPE_LABEL) in RULE_TYPES:
+            part.enabled = _enabled(part, labels.get(ENABLED_LABEL), (*in_labels, ENABLED_LABEL))
+            rule = RULE_TYPES[labels[TYPE_LABEL]](part, data)
+        elif TYPE_LABEL in labels:
+            found = labels[TYPE_LABEL]
+            hint = suggestion(str(found), RULE_TYPES)
+            message = f"expected one of {', '.join(RULE_TYPES)}, got {found!r}{hint}"
+            part.fail((*in_labels, TYPE_LABEL), message)
+        elif name.startswith(_NAME_PREFIX) or "type" in legacy or "group" in legacy:
+            wanted = f"{LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}"
+            part.fail(in_labels, f"a resource rule needs the label {wanted}", key=True)
+        elif isinstance(data, dict) and DOCUMENT_KEY in data:
+            part.fail(in_labels, f"a rule needs the label {TYPE_LABEL}: {' | '.join(RULE_TYPES)}", key=True)
+        else:
+            return
+        self._check_namespace(part, metadata)
+        part.errors += [RuleError(error.location, (), error.message, name) for error in document.duplicates]
+        self.errors += part.errors
+        if rule is not None and not part.errors:
+            self._parts.append((rule, part))
+
+    def _read_labels(self, part: Part, legacy: dict[str, Any], path: Path) -> None:
+        spelling = legacy["prefix"]
+        part.enabled = _enabled(part, legacy.get("enabled"), (*path, f"{spelling}enabled"))
+        group = legacy.get("group")
+        if not isinstance(group, str) or not group:
+            part.fail(
+                (*path, f"{spelling}group"),
+                f"the label {spelling}group is missing: it names the group",
+                key=True,
+            )
+        else:
+            part.group = group
+
+    def _check_namespace(self, part: Part, metadata: dict[str, Any]) -> None:
+        found = metadata.get("namespace", self._namespace)  # kustomize and kubectl -n may still set it
+        if found != self._namespace:
+            path: Path = (*part.path, "metadata", "namespace")
+            part.fail(path, f"rules live in namespace {self._namespace!r}, got {found!r}")
+
+    def _check_name(self, part: Part, rule: ResourceRule | None) -> None:
+        if not part.name.startswith(_NAME_PREFIX):
+            part.fail(
+                (*part.path, "metadata", "name"), f"expected {_NAME_PREFIX}CUSTOM-KEY, got {part.name!r}"
+            )
+        elif rule is not None:
+            key_name = _SPECIAL.sub("-", rule.key.partition("/")[2].lower()).strip("-")
+            if not _SPECIAL.sub("-", part.name).endswith(f"-{key_name}"):
+                message = f"expected to end in -{key_name}, after the key {rule.key!r}, got {part.name!r}"
+                self._warn(part, (*part.path, "metadata", "name"), message)
+
+    def _warn(self, part: Part, path: Path, message: str) -> None:
+        self.warnings.append(RuleError(part.document.locate(path), path, message, part.name))
+
+    def sound_rules(self) -> list[Rule]:
+        """Return the rules that are free of mistakes and share neither name nor, if enabled, key with another.
+
+        Those that do are reported, each of them: nobody can tell which one was meant.
+        """
+        claims: dict[tuple[str, str], list[tuple[Rule, Part]]] = defaultdict(list)
+        for rule, part in self._parts:
+            claims["name", rule.name].append((rule, part))
+            if isinstance(rule, ResourceRule) and rule.enabled:
+                claims["key", rule.key].append((rule, part))
+        refused: set[int] = set()
+        for (what, value), claimants in claims.items():
+            if len(claimants) == 1:
+                continue
+            for rule, part in claimants:
+                path: Path = (*part.path, *(("metadata", "name") if what == "name" else ("data", "key")))
+                others = ", ".join(
+                    f"{other.name} ({other.location})" for other, _ in claimants if other is not rule
+                )
+                message = f"{value!r} is claimed by {others} too; keep one, or switch the others off by label"
+                self.errors.append(RuleError(part.document.locate(path), path, message, rule.name))
+                refused.add(id(rule))
+        return [rule for rule, _ in self._parts if id(rule) not in refused]
+
+
+def _objects(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield the objects of a document: itself, or the items of a list kind."""
+    if (
+        isinstance(value, dict)
+        and str(value.get("kind", "")).endswith("List")
+        and isinstance(value.get("items"), list)
+    ):
+        for index, item in enumerate(value["items"]):
+            yield from _objects(item, (*path, "items", index))
+    else:
+        yield path, value
+
+
+def _legacy_labels(labels: dict[str, Any]) -> dict[str, Any]:
+    """Return type, group and enabled of whichever spelling is there, and the spelling as `prefix`."""
+    for prefix in LABEL_PREFIXES:
+        found = {key.removeprefix(prefix): value for key, value in labels.items() if key.startswith(prefix)}
+        if found:
+            return found | {"prefix": prefix}
+    return {}
+
+
+def _enabled(part: Part, value: object, path: Path) -> bool:
+    if value not in ("true", "false"):
+        what = repr(value) if isinstance(value, str) else describe(value)
+        part.fail(
+            path, f'expected the label to be "true" or "false" in quotes, got {what}', key=value is None
+        )
+    return value == "true"

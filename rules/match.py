@@ -1,0 +1,112 @@
+"""What a rule applies to: names by glob, labels by selector, containers by expression; compiled at load."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from rules.expression import Expression
+
+T = TypeVar("T")
+
+# Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors
+SELECTOR_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def glob(pattern: str) -> re.Pattern[str]:
+    """Compile a glob: `*` is any text, `?` any one character, all else itself. Use its fullmatch."""
+    parts = re.split(r"([*?])", pattern)
+    return re.compile("".join({"*": ".*", "?": "."}.get(part, re.escape(part)) for part in parts), re.DOTALL)
+
+
+def is_glob(pattern: str) -> bool:
+    """Tell whether a name is a pattern."""
+    return "*" in pattern or "?" in pattern
+
+
+class ResourceIndex(Generic[T]):
+    """Finds what is kept for a resource's name; the cost does not grow with the number of names.
+
+    Exact names are one look-up. Globs are kept by the domain before the `/`, so that a name meets the few of
+    its own vendor; a glob in the domain itself is tried for every name.
+    """
+
+    __slots__ = ("_by_domain", "_everywhere", "_exact")
+
+    def __init__(self, entries: Iterable[tuple[str, T]]) -> None:
+        """Index entries of (name or glob, what to keep), in order."""
+        self._exact: dict[str, tuple[T, ...]] = {}
+        self._by_domain: dict[str, tuple[tuple[re.Pattern[str], T], ...]] = {}
+        self._everywhere: tuple[tuple[re.Pattern[str], T], ...] = ()
+        for name, kept in entries:
+            domain = name.partition("/")[0]
+            if not is_glob(name):
+                self._exact[name] = (*self._exact.get(name, ()), kept)
+            elif not is_glob(domain):
+                self._by_domain[domain] = (*self._by_domain.get(domain, ()), (glob(name), kept))
+            else:
+                self._everywhere = (*self._everywhere, (glob(name), kept))
+
+    def find(self, name: str) -> tuple[T, ...]:
+        """Return what is kept for the name: exact first, then by glob."""
+        found = self._exact.get(name, ())
+        domain, slash, _ = name.partition("/")
+        if slash and (globs := self._by_domain.get(domain, ()) + self._everywhere):
+            found += tuple(kept for pattern, kept in globs if pattern.fullmatch(name))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorTerm:
+    """One requirement of a label selector."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether the labels satisfy it; NotIn is satisfied by an absent label."""
+        match self.operator:
+            case "In":
+                return labels.get(self.key) in self.values
+            case "NotIn":
+                return labels.get(self.key) not in self.values
+            case "Exists":
+                return self.key in labels
+            case _:
+                return self.key not in labels
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What an injection rule applies to; all of it has to hold, and within a list any of it.
+
+    resources: names or globs of resources that the container asks for. images: compiled globs; empty for any
+    image. include, exclude: namespaces by glob.
+    """
+
+    resources: tuple[str, ...]
+    images: tuple[re.Pattern[str], ...] = ()
+    include: tuple[re.Pattern[str], ...] = ()
+    exclude: tuple[re.Pattern[str], ...] = ()
+    selector: tuple[SelectorTerm, ...] = ()
+    conditions: tuple[Expression, ...] = field(default=())
+
+    def pod(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Tell whether it applies to pods of a namespace with these labels."""
+        if any(pattern.fullmatch(namespace) for pattern in self.exclude):
+            return False
+        if self.include and not any(pattern.fullmatch(namespace) for pattern in self.include):
+            return False
+        return all(term.holds(labels) for term in self.selector)
+
+    def image(self, names: Iterable[str]) -> bool:
+        """Tell whether it applies to an image, given each spelling of its reference."""
+        return not self.images or any(pattern.fullmatch(name) for name in names for pattern in self.images)
+
+    def holds(self, values: Mapping[str, Callable[[], Any]]) -> bool:
+        """Tell whether all conditions hold. Raises ExpressionError where one cannot be evaluated."""
+        return all(condition(values) for condition in self.conditions)

@@ -1,0 +1,75 @@
+"""Kubernetes resource quantities, exactly.
+
+Source: the grammar in the documentation of `k8s.io/apimachinery/pkg/api/resource.Quantity`
+(https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/).
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_UP, Context, Decimal
+from functools import lru_cache
+
+_WANTED = "a quantity is a string or a number, such as 2, 500m or 8Gi"
+
+# [eE] followed by digits is an exponent; a bare E is the suffix exa.
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?:[eE](?P<exponent>[+-]?\d+)|(?P<suffix>[KMGTPE]i|[numkMGTPE]))?",
+    re.ASCII,
+)
+_SCALE: dict[str, Decimal] = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
+    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
+}
+# Kubernetes keeps quantities as int64 and rounds what is finer than one nano up, away from zero.
+MAX_QUANTITY = 2**63 - 1
+_NANO = Decimal("1e-9")
+# 19 digits of int64 and 9 of nano, and room for what is rounded away.
+_CONTEXT = Context(prec=64)
+# A longer text than this cannot be a number that int64 and nano can tell apart from its prefix; it also
+# bounds the work done for hostile input.
+_MAX_LENGTH = 64
+
+
+class QuantityError(ValueError):
+    """The text is no quantity. The fault of whoever wrote the pod or the rule."""
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> int | Decimal:
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+    if match is None:
+        raise QuantityError(f"{text[:_MAX_LENGTH]!r} is not a quantity; write it as 2, 500m, 1k or 8Gi")
+    value = Decimal(match["number"])
+    if match["suffix"]:
+        value = _CONTEXT.multiply(value, _SCALE[match["suffix"]])
+    elif match["exponent"] and value:
+        exponent = int(match["exponent"])
+        if abs(exponent) > _MAX_LENGTH:
+            value = Decimal(MAX_QUANTITY if exponent > 0 else _NANO).copy_sign(value)
+        else:
+            value = value.scaleb(exponent, context=_CONTEXT)
+    if abs(value) >= MAX_QUANTITY:
+        return MAX_QUANTITY if value > 0 else -MAX_QUANTITY
+    value = value.quantize(_NANO, rounding=ROUND_UP, context=_CONTEXT)
+    whole = int(value)
+    return whole if whole == value else value
+
+
+def parse_quantity(value: object) -> int | Decimal:
+    """Return the number that a quantity stands for: an int where it is whole, a Decimal where not.
+
+    value: a string (`"8Gi"`), or a number as JSON and YAML files may have it. Values compare as numbers, so
+    `parse_quantity("1k") == parse_quantity("1e3") == 1000`.
+    Raises QuantityError for anything else.
+    """
+    if isinstance(value, str):
+        return _parse(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise QuantityError(f"{value!r} is not a quantity; {_WANTED}")
+    return _parse(repr(value))

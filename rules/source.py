@@ -1,0 +1,283 @@
+"""YAML and JSON text as plain values, and the place in the text of each of them.
+
+Values are read as kubectl reads them (YAML 1.1 booleans, no timestamps); tabs and what aliases blow up are
+refused with their place, duplicate keys are noted. One reader serves rule files and manifests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import yaml
+
+from rules.model import Location
+from rules.patch import Path
+
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # PyYAML without libyaml: the same, slower
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
+# A ConfigMap holds at most 1 MiB (etcd's limit on a value is 1.5 MiB), so a file of many is a few MiB.
+# Aliases that expand to more values than this are an attack or a mistake.
+MAX_VALUES: Final = 1_000_000
+# Every reader of the values recurses; Kubernetes' own JSON decoder stops at 10,000, and no
+# object that an API server accepts is deeper than some forty levels.
+MAX_DEPTH: Final = 200
+
+_SEPARATOR: Final = re.compile(r"---(\s|$)")
+_TAG: Final = "tag:yaml.org,2002:"
+_TRUE: Final = frozenset({"true", "yes", "on"})
+_INTEGER: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+
+
+class SourceError(ValueError):
+    """The text is no YAML, or more than a reader should take. The fault of whoever wrote it."""
+
+    def __init__(self, location: Location, message: str) -> None:
+        super().__init__(f"{location}: {message}")
+        self.location = location
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a text: its value, and the way back from a path to a place in the text.
+
+    lines: the text's. duplicates: keys that stand twice in an object; the last one counts.
+    root: the node tree. line, column: where the document begins in the file, counted from 0.
+    """
+
+    value: Any
+    file: str
+    lines: tuple[str, ...]
+    duplicates: tuple[SourceError, ...]
+    root: yaml.Node
+    line: int = 0
+    column: int = 0
+
+    def locate(self, path: Path = (), *, key: bool = False) -> Location:
+        """Return where the value at the path stands, or its key; the nearest parent where there is none."""
+        node = self.root
+        place = node
+        for step in path:
+            child = _child(node, step)
+            if child is None:
+                break
+            key_node, node = child
+            place = key_node if key or not _starts_inline(key_node, node) else node
+        mark = place.start_mark
+        return Location(self.file, mark.line + 1 + self.line, mark.column + 1 + self.column)
+
+    def embedded(self, path: Path) -> Document:
+        """Return the document that the string at the path is, such as `data["rule.yaml"]` of a ConfigMap.
+
+        Places are those in the outer text where the string is a literal block (`|`), and the string's own
+        place otherwise. Raises SourceError.
+        """
+        child = None
+        node = self.root
+        for step in path:
+            child = _child(node, step)
+            if child is None:
+                raise KeyError(path)
+            node = child[1]
+        text = str(node.value)
+        start = node.start_mark
+        block = isinstance(node, yaml.ScalarNode) and node.style == "|"
+        indent = 0
+        if block:
+            body = self.lines[start.line + 1 : node.end_mark.line + 1]
+            indent = next((len(line) - len(line.lstrip(" ")) for line in body if line.strip()), 0)
+        base = Location(self.file, start.line + 1 + self.line, indent + self.column)
+        documents: list[Document] = []
+        for found in read(text, self.file):
+            if isinstance(found, SourceError):
+                raise SourceError(_shift(found.location, base, block=block), found.message)
+            if found.value is not None:
+                shifted = (
+                    SourceError(_shift(e.location, base, block=block), e.message) for e in found.duplicates
+                )
+                documents.append(replace(found, duplicates=tuple(shifted)))
+        if len(documents) != 1:
+            count = len(documents)
+            raise SourceError(self.locate(path), f"expected one YAML document, got {count or 'none'}")
+        inner = documents[0]
+        if block:
+            return replace(inner, line=base.line + inner.line, column=base.column)
+        return replace(inner, root=_flattened(inner.root, start), line=self.line, column=self.column)
+
+
+def read(text: str, file: str) -> Iterator[Document | SourceError]:
+    """Yield each document of a text, or what is wrong with it; JSON is YAML.
+
+    An empty document has the value None. Documents are parted at lines of `---` first, as kubectl does, so that a mistake in one hides no other.
+    """
+    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
+    starts = [0, *(number for number, line in enumerate(lines) if number and _SEPARATOR.match(line))]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        try:
+            for document in _read(lines[start:end], file):
+                duplicates = tuple(_later(error, start) for error in document.duplicates)
+                yield replace(document, duplicates=duplicates, line=start)
+        except SourceError as error:
+            yield _later(error, start)
+
+
+def _later(error: SourceError, lines: int) -> SourceError:
+    """Return the error some lines further down."""
+    place = error.location
+    return SourceError(replace(place, line=place.line + lines) if place.line else place, error.message)
+
+
+def _read(lines: list[str], file: str) -> Iterator[Document]:
+    text = "".join(lines)
+    try:
+        _check_depth(text, file)
+        loader = _Loader(text)
+        while loader.check_node():
+            node: yaml.Node = loader.get_node()  # type: ignore[assignment]  # check_node said there is one
+            builder = _Builder(file)
+            value = builder.build(node, 0)
+            yield Document(value, file, tuple(lines), tuple(builder.duplicates), node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = Location(file) if mark is None else Location(file, mark.line + 1, mark.column + 1)
+        raise SourceError(place, _explain(error, lines)) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise SourceError(Location(file, line), f"{error.reason} (#x{error.character:04x})") from None
+    except yaml.YAMLError as error:
+        raise SourceError(Location(file), str(error)) from None
+
+
+def _check_depth(text: str, file: str) -> None:
+    """Refuse deep nesting before the composer, which recurses in C, meets it."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                place = Location(file, event.start_mark.line + 1, event.start_mark.column + 1)
+                raise SourceError(place, f"nested deeper than {MAX_DEPTH} levels")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
+    problem = " ".join(part for part in (error.context, error.problem) if part)
+    mark = error.problem_mark
+    line = lines[mark.line] if mark and mark.line < len(lines) else ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        problem += "; indent with spaces, YAML takes no tabs"
+    return f"not YAML: {problem}"
+
+
+class _Builder:
+    """Turns a node tree into values, counting them."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._count = 0
+        self.duplicates: list[SourceError] = []
+
+    def build(self, node: yaml.Node, depth: int) -> Any:
+        self._count += 1
+        if self._count > MAX_VALUES:
+            raise self._error(node, f"more than {MAX_VALUES} values: aliases repeat too much")
+        if depth > MAX_DEPTH:
+            raise self._error(node, f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, depth + 1) for item in node.value]
+        result: dict[str, Any] = {}
+        merged: list[dict[str, Any]] = []
+        for key_node, value_node in node.value:
+            if key_node.tag == f"{_TAG}merge":
+                value = self.build(value_node, depth + 1)
+                merged.extend(value if isinstance(value, list) else [value])
+                continue
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self._error(key_node, "a key has to be a plain text")
+            key = str(key_node.value)
+            if key in result:
+                self.duplicates.append(self._error(key_node, f"duplicate key {key!r}: remove one of them"))
+            result[key] = self.build(value_node, depth + 1)
+        for mapping in merged:
+            if not isinstance(mapping, dict):
+                raise self._error(node, "`<<` merges an object or a list of objects")
+            result = {**mapping, **result}
+        return result
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        text = str(node.value)
+        kind = node.tag.removeprefix(_TAG)
+        if kind == "null":
+            return None
+        if kind == "bool":
+            return text.lower() in _TRUE
+        if kind == "int":
+            return self._integer(text)
+        if kind == "float":
+            try:
+                return float(text.replace("_", ""))
+            except ValueError:  # sexagesimal 1:30.5 and .inf, which JSON has not either
+                return text
+        return text
+
+    @staticmethod
+    def _integer(text: str) -> int | str:
+        plain = text.replace("_", "")
+        try:
+            if _INTEGER.fullmatch(text):
+                return int(plain)
+            return int(plain, 0) if not plain.lstrip("+-").startswith("0") else _octal(plain)
+        except ValueError:  # sexagesimal 1:30, more digits than Python converts
+            return text
+
+    def _error(self, node: yaml.Node, message: str) -> SourceError:
+        mark = node.start_mark
+        return SourceError(Location(self._file, mark.line + 1, mark.column + 1), message)
+
+
+def _octal(text: str) -> int:
+    """Read 0x, 0b, 0o and YAML 1.1's bare leading zero."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        return int(text, 8)
+
+
+def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
+    """Return the (key, value) nodes of a member, the last one of that name in the mapping."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in reversed(node.value):
+            if key.value == str(step):
+                return key, value
+    elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    return None
+
+
+def _starts_inline(key: yaml.Node, value: yaml.Node) -> bool:
+    return isinstance(value, yaml.ScalarNode) and bool(value.start_mark.line == key.start_mark.line)
+
+
+def _shift(place: Location, base: Location, *, block: bool) -> Location:
+    if not block:
+        return replace(base, line=base.line, column=0)
+    return Location(place.file, place.line + base.line, place.column + base.column if place.column else 0)
+
+
+def _flattened(node: yaml.Node, mark: Any) -> yaml.Node:
+    """Return the tree with every place moved to one: that of the string that held it."""
+    if isinstance(node, yaml.ScalarNode):
+        return yaml.ScalarNode(node.tag, node.value, mark, mark, node.style)
+    if isinstance(node, yaml.SequenceNode):
+        return yaml.SequenceNode(node.tag, [_flattened(item, mark) for item in node.value], mark, mark)
+    pairs = [(_flattened(key, mark), _flattened(value, mark)) for key, value in node.value]
+    return yaml.MappingNode(node.tag, pairs, mark, mark)

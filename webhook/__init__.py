@@ -1,0 +1,1 @@
+"""The outside: HTTP, AdmissionReview, command line, metrics and logs."""

@@ -1,0 +1,54 @@
+"""The command line: `gpugate`, and `kubectl gpugate` as a kubectl plugin. One module a command.
+
+Exit status: 0 all allowed or clean; 1 something denied or found; 2 bad input or usage; 3 warnings only, with
+`--fail-on warn`. Errors stand on stderr, what a machine reads on stdout alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import click
+
+# Each command by the module that holds it, imported when it is called: `preview` needs no Flask.
+_COMMANDS: Final = {
+    "preview": "show what admission would do to objects, without a cluster",
+    "lint": "check rule files, with the place of each mistake",
+    "rules": "list the rules in force",
+    "serve": "run the admission webhook",
+}
+
+
+class _Commands(click.Group):
+    """Finds commands by name without importing the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"webhook.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.command(
+    cls=_Commands,
+    context_settings={
+        "auto_envvar_prefix": "GPUGATE",
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 110,
+    },
+    epilog="Any option may be given as a variable too: GPUGATE_SERVE_PORT=9443 gpugate serve.",
+)
+@click.version_option(package_name="gpugate", message="%(prog)s %(version)s")
+def main(**_: Any) -> None:
+    """GPU admission gate for Kubernetes: completes GPU pods, refuses what would fail on the node."""

@@ -1,0 +1,87 @@
+"""What commands read: rule files, the shipped catalogue, objects."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from rules.load import DEFAULT_NAMESPACE, Loaded, load
+from rules.model import Language
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+BAD_INPUT: Final = 2
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+
+
+def catalog_path() -> Path:
+    """Return the folder of the rules that ship, from here where that is shorter."""
+    path = Path(str(files("rules"))) / "catalog"
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def rules_options(command: F) -> F:
+    """Give a command the options that say which rules it works with."""
+    namespace = click.option(
+        "--rules-namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Where all rules have to be."
+    )
+    language = click.option(
+        "--lang",
+        type=click.Choice([language.value for language in Language]),
+        default=Language.EN.value,
+        show_default=True,
+        help="Language of messages.",
+    )
+    return namespace(language(command))
+
+
+def load_paths(paths: Iterable[str], namespace: str) -> Loaded:
+    """Return the rules in files and folders; those that ship where no path is given.
+
+    Raises click.UsageError for a path that cannot be read.
+    """
+    chosen = list(paths) or [str(catalog_path())]
+    return load(((name, text) for path in chosen for name, text in read_path(path)), namespace)
+
+
+def read_path(path: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of a file, of each YAML and JSON file below a folder, or of stdin for `-`.
+
+    Raises click.UsageError for what cannot be read.
+    """
+    if path == "-":
+        yield "stdin", _decode(sys.stdin.buffer.read(), "stdin")
+        return
+    root = Path(path)
+    if root.is_dir():
+        found = sorted(file for file in root.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+        names = [file for file in found if file.name not in _KUSTOMIZATIONS and not _hidden(file, root)]
+        if not names:
+            raise click.UsageError(f"{path}: no YAML or JSON file in this folder")
+    else:
+        names = [root]
+    for file in names:
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise click.UsageError(f"{file}: {error.strerror or error}") from None
+        yield str(file), _decode(content, str(file))
+
+
+def _hidden(file: Path, root: Path) -> bool:
+    """Tell whether a name on the way starts with a dot, as `..data` of a mounted ConfigMap does."""
+    return any(part.startswith(".") for part in file.relative_to(root).parts)
+
+
+def _decode(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise click.UsageError(f"{name}:{line}: not UTF-8; save the file as UTF-8") from None

@@ -1,0 +1,296 @@
+"""`gpugate preview`: the verdict and the patch that admission would give, with no cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import Any, Final
+
+import click
+import jsonpatch
+import msgspec
+import yaml
+
+from rules.decide import decide
+from rules.model import Action, AdmissionRequest, Decision, Language
+from rules.patch import ObjectError
+from rules.pod import holds_pods
+from rules.policy import compile_policy
+from rules.source import SourceError, read
+from webhook.cli.inputs import BAD_INPUT, load_paths, read_path, rules_options
+from webhook.review import ReviewError, decode_review, encode
+
+DENIED: Final = 1
+WARNED: Final = 3
+_DIFF_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
+
+
+class InputError(ValueError):
+    """One object cannot be judged; says where and why. The fault of its author."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """One object and the decision on it. source: file and line. name: may be a generateName with `*`."""
+
+    source: str
+    request: AdmissionRequest
+    name: str
+    decision: Decision
+
+    @property
+    def title(self) -> str:
+        """What kubectl would call the object."""
+        return f"{self.request.kind} {self.request.namespace}/{self.name}"
+
+    @property
+    def judged(self) -> bool:
+        """Whether objects of this kind hold pods."""
+        return holds_pods(self.request.group, self.request.kind)
+
+    def patched(self) -> dict[str, Any]:
+        """Return the object as it would be admitted."""
+        document = deepcopy(dict(self.request.object or {}))
+        result: dict[str, Any] = jsonpatch.apply_patch(document, list(self.decision.patch), in_place=True)
+        return result
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="File, folder, or - for stdin; may be repeated.",
+)
+@click.option(
+    "--rules",
+    "rule_paths",
+    multiple=True,
+    metavar="PATH",
+    help="Rule file or folder; may be repeated.  [default: the shipped rules]",
+)
+@click.option("-n", "--namespace", default="default", show_default=True, help="For objects that name none.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["diff", "yaml", "json", "patch"]),
+    default="diff",
+    show_default=True,
+    help="diff: for people; yaml: the objects as admitted; patch: RFC 6902, one line an object.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["deny", "warn"]),
+    default="deny",
+    show_default=True,
+    help="warn: exit 3 where there are only warnings.",
+)
+@rules_options
+def command(
+    filenames: tuple[str, ...],
+    rule_paths: tuple[str, ...],
+    namespace: str,
+    output: str,
+    fail_on: str,
+    rules_namespace: str,
+    lang: str,
+) -> None:
+    r"""Show what admission would do to each object: the verdict, the reasons, the patch.
+
+    Manifests of any kind and recorded AdmissionReviews are read, YAML or JSON. It is the decision of the
+    webhook itself, so what is shown is what will happen under the same rules.
+
+    \b
+    Examples:
+      gpugate preview -f pod.yaml
+      gpugate preview -f manifests/ --rules my-rules/ --namespace ml
+      kustomize build . | gpugate preview -f - -o json | jq '.objects[] | select(.allowed | not)'
+      gpugate preview -f pod.yaml -o yaml | kubectl create -f -
+    """
+    loaded = load_paths(rule_paths, rules_namespace)
+    failed = bool(loaded.errors)
+    for error in loaded.errors:
+        _complain(str(error))
+    policy = compile_policy(loaded.rules, Language(lang))
+    previews: list[Preview] = []
+    show = {"diff": _show_diff, "yaml": _show_yaml, "patch": _show_patch}.get(output)
+    for path in filenames:
+        for source, value in _objects(path):
+            try:
+                request, name = _request(source, value, namespace)
+                previews.append(Preview(source, request, name, decide(policy, request)))
+            except InputError as error:
+                _complain(str(error))
+                failed = True
+            except ObjectError as error:
+                _complain(f"{source}: {error}")
+                failed = True
+            else:
+                if show:
+                    show(previews[-1])
+    if output == "json":
+        click.echo(encode({"objects": [_facts(preview) for preview in previews]}).decode())
+    elif output == "diff" and (previews or not failed):
+        _show_summary(previews)
+    sys.exit(BAD_INPUT if failed else _status(previews, fail_on))
+
+
+def _objects(path: str) -> Iterator[tuple[str, Any]]:
+    """Yield (place, object or SourceError) for each object in a file or folder; lists are taken apart."""
+    for name, text in read_path(path):
+        for document in read(text, name):
+            if isinstance(document, SourceError):
+                yield str(document.location), document
+            elif document.value is not None:
+                for duplicate in document.duplicates:
+                    _warn(f"{duplicate}; the last one counts")
+                items = document.value.get("items") if isinstance(document.value, dict) else None
+                if isinstance(items, list) and str(document.value.get("kind", "")).endswith("List"):
+                    for index, item in enumerate(items):
+                        yield _place(str(document.locate(("items", index)))), item
+                else:
+                    yield _place(str(document.locate())), document.value
+
+
+def _place(location: str) -> str:
+    """Return file and line of a place, without the column."""
+    return location.rpartition(":")[0]
+
+
+def _request(source: str, value: Any, namespace: str) -> tuple[AdmissionRequest, str]:
+    """Return the request that the API server would make to create an object, and the object's name."""
+    if isinstance(value, SourceError):
+        raise InputError(str(value))
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        raise InputError(f"{source}: expected a Kubernetes object with apiVersion and kind")
+    if value["kind"] == "AdmissionReview":
+        try:
+            review = decode_review(encode(value), mutating=True)
+        except ReviewError as error:
+            raise InputError(f"{source}: {error}") from None
+        return review.request, review.name or _name(review.request.object or review.request.old_object or {})
+    metadata = value.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    api_version = value.get("apiVersion")
+    group = api_version.rpartition("/")[0] if isinstance(api_version, str) else ""
+    where = metadata.get("namespace")
+    request = AdmissionRequest(
+        operation="CREATE",
+        group=group,
+        kind=value["kind"],
+        namespace=where if isinstance(where, str) and where else namespace,
+        object=value,
+    )
+    return request, _name(value)
+
+
+def _name(value: Any) -> str:
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict):
+        return "(no name)"
+    return str(metadata.get("name") or f"{metadata.get('generateName', '')}*")
+
+
+def _status(previews: list[Preview], fail_on: str) -> int:
+    if any(not preview.decision.allowed for preview in previews):
+        return DENIED
+    return WARNED if fail_on == "warn" and any(preview.decision.warnings for preview in previews) else 0
+
+
+def _facts(preview: Preview) -> dict[str, Any]:
+    decision = preview.decision
+    return {
+        "source": preview.source,
+        "kind": preview.request.kind,
+        "namespace": preview.request.namespace,
+        "name": preview.name,
+        "allowed": decision.allowed,
+        "violations": [
+            {"rule": found.rule, "action": found.action, "path": found.path, "message": found.message}
+            for found in decision.violations
+        ],
+        "warnings": decision.warnings,
+        "patch": decision.patch,
+        "auditAnnotations": decision.audit,
+    }
+
+
+def _complain(message: str) -> None:
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+
+
+def _warn(message: str) -> None:
+    click.echo(f"{click.style('warning:', fg='yellow')} {message}", err=True)
+
+
+def _show_patch(preview: Preview) -> None:
+    click.echo(msgspec.json.encode(preview.decision.patch).decode())
+    _explain(preview)
+
+
+def _show_yaml(preview: Preview) -> None:
+    if preview.decision.allowed:
+        click.echo(f"---\n{_yaml(preview.patched())}", nl=False)
+    _explain(preview)
+
+
+def _explain(preview: Preview) -> None:
+    """Say on stderr why an object is refused, and what it is warned of."""
+    if not preview.decision.allowed:
+        _complain(f"{preview.source}: {preview.title}: {preview.decision.message}")
+    for warning in preview.decision.warnings:
+        _warn(f"{preview.source}: {warning}")
+
+
+def _show_diff(preview: Preview) -> None:
+    decision = preview.decision
+    if not decision.allowed:
+        mark, colour, verdict = "✗", "red", "refused"
+    elif decision.patch:
+        mark, colour, verdict = "✎", "green", "patched"
+    else:
+        mark, colour, verdict = "✓", "green", "untouched" if preview.judged else "not judged"
+    head = click.style(f"{mark} {verdict:<10}", fg=colour, bold=True)
+    click.echo(f"{head} {click.style(preview.title, bold=True)}  {click.style(preview.source, dim=True)}")
+    for found in decision.violations:
+        if found.action is not Action.WARN:
+            tint = "red" if found.action is Action.DENY else "cyan"
+            click.echo(f"    {click.style(found.action.value, fg=tint)} {found.message} [{found.rule}]")
+    for warning in decision.warnings:
+        click.echo(f"    {click.style('warn', fg='yellow')} {warning}")
+    if would := decision.audit.get("would-inject"):
+        click.echo(f"    {click.style('dryrun', fg='cyan')} {would}")
+    if decision.patch:
+        before, after = _yaml(preview.request.object), _yaml(preview.patched())
+        for line in unified_diff(
+            before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=2
+        ):
+            click.echo(f"    {click.style(line, fg=_DIFF_COLOURS.get(line[:1]))}")
+
+
+def _show_summary(previews: list[Preview]) -> None:
+    refused = sum(not preview.decision.allowed for preview in previews)
+    patched = sum(bool(preview.decision.patch) for preview in previews)
+    warned = sum(bool(preview.decision.warnings) for preview in previews)
+    untouched = len(previews) - refused - patched
+    counts = f"{patched} patched, {refused} refused, {untouched} untouched, {warned} with warnings"
+    click.echo(f"\n{len(previews)} object{'s' * (len(previews) != 1)}: {counts}")
+
+
+def _yaml(value: Any) -> str:
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+    return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Dumps as kubectl does: no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        del data
+        return True

@@ -1,0 +1,72 @@
+"""`gpugate rules`: what is in force, what is switched off, what was refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from rules.load import Loaded
+from rules.model import Language, ResourceRule, Rule
+from webhook.cli.inputs import load_paths, rules_options
+from webhook.cli.table import show_table
+
+REFUSED = 1
+_COLOURS = {"enabled": "green", "disabled": "dim", "refused": "red"}
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@rules_options
+def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str) -> None:
+    r"""List the rules in files and folders; with no PATH, the rules that ship.
+
+    A rule that was refused for a mistake is listed with the mistake, and makes the exit status 1.
+
+    \b
+    Examples:
+      gpugate rules
+      gpugate rules my-rules/ -o json
+    """
+    loaded = load_paths(paths, rules_namespace)
+    rows = _rows(loaded, Language(lang))
+    if output == "json":
+        click.echo(json.dumps({"rules": rows}, ensure_ascii=False))
+    else:
+        show_table(rows, state=_COLOURS)
+    sys.exit(REFUSED if loaded.errors else 0)
+
+
+def _rows(loaded: Loaded, language: Language) -> list[dict[str, str]]:
+    rows = [_row(rule, language) for rule in loaded.rules]
+    rows += [
+        {
+            "name": error.rule or "(unknown)",
+            "kind": "",
+            "state": "refused",
+            "resources": "",
+            "action": "",
+            "about": error.message,
+            "source": str(error.location),
+        }
+        for error in loaded.errors
+    ]
+    return sorted(rows, key=lambda row: (row["source"], row["name"]))
+
+
+def _row(rule: Rule, language: Language) -> dict[str, str]:
+    if isinstance(rule, ResourceRule):
+        kind, resources = "resource", rule.key
+    else:
+        kind, resources = "injection", ", ".join(rule.match.resources)
+    return {
+        "name": rule.name,
+        "kind": kind,
+        "state": "enabled" if rule.enabled else "disabled",
+        "resources": resources,
+        "action": rule.action.value,
+        "about": rule.description.in_language(language),
+        "source": str(rule.location),
+    }

@@ -1,0 +1,84 @@
+"""What Prometheus reads. Labels are bounded: no pod, image or namespace names.
+
+Names follow https://prometheus.io/docs/practices/naming/.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+if TYPE_CHECKING:
+    from rules.load import Loaded
+
+REGISTRY: Final = CollectorRegistry()
+
+# Up to the webhook configurations' timeoutSeconds of 5; a decision takes some hundred microseconds.
+_BUCKETS: Final = (
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+)
+
+REQUESTS: Final = Counter(
+    "gpugate_admission_requests_total",
+    "Admission requests answered",
+    ("endpoint", "kind", "operation", "allowed"),
+    registry=REGISTRY,
+)
+DURATION: Final = Histogram(
+    "gpugate_admission_duration_seconds",
+    "Time from an admission request's body to its answer",
+    ("endpoint", "kind", "operation", "allowed"),
+    buckets=_BUCKETS,
+    registry=REGISTRY,
+)
+RULE_RESULTS: Final = Counter(
+    "gpugate_rule_violations_total",
+    "Violations found, by rule and by what followed (deny, warn, dryrun)",
+    ("rule", "action"),
+    registry=REGISTRY,
+)
+ERRORS: Final = Counter(
+    "gpugate_errors_total",
+    "Requests that could not be decided: bad_request is the sender's fault, internal is a bug",
+    ("reason",),
+    registry=REGISTRY,
+)
+RULES: Final = Gauge(
+    "gpugate_rules",
+    "Rules by state: enabled, disabled, or refused for a mistake",
+    ("state",),
+    registry=REGISTRY,
+)
+CERTIFICATE_EXPIRY: Final = Gauge(
+    "gpugate_certificate_expiry_timestamp_seconds",
+    "When the serving certificate expires",
+    registry=REGISTRY,
+)
+
+
+def rules_loaded(loaded: Loaded) -> None:
+    """Count the rules of a rule set that was put into force."""
+    enabled = sum(rule.enabled for rule in loaded.rules)
+    RULES.labels("enabled").set(enabled)
+    RULES.labels("disabled").set(sum(1 for _ in loaded.rules) - enabled)
+    RULES.labels("refused").set(len({error.rule or str(error.location) for error in loaded.errors}))
+
+
+def exposition() -> bytes:
+    """Return all metrics in Prometheus' text format."""
+    return generate_latest(REGISTRY)
