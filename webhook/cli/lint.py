@@ -25,7 +25,7 @@ WARNED = 3
 )
 @rules_options
 def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: str, lang: str) -> None:
-    r"""Check rule files and folders; with no PATH, the rules that ship.
+    """Check rule files and folders; with no PATH, the rules that ship.
 
     Every mistake of every file is reported as file:line:column, with what was expected and what may have been
     meant. Other objects in the files are passed over.

@@ -101,7 +101,7 @@ def command(
     rules_namespace: str,
     lang: str,
 ) -> None:
-    r"""Show what admission would do to each object: the verdict, the reasons, the patch.
+    """Show what admission would do to each object: the verdict, the reasons, the patch.
 
     Manifests of any kind and recorded AdmissionReviews are read, YAML or JSON. It is the decision of the
     webhook itself, so what is shown is what will happen under the same rules.
@@ -121,7 +121,7 @@ def command(
     previews: list[Preview] = []
     show = {"diff": _show_diff, "yaml": _show_yaml, "patch": _show_patch}.get(output)
     for path in filenames:
-        for source, value in _objects(path):
+        for source, value in objects_in(path):
             try:
                 request, name = _request(source, value, namespace)
                 previews.append(Preview(source, request, name, decide(policy, request)))
@@ -141,7 +141,7 @@ def command(
     sys.exit(BAD_INPUT if failed else _status(previews, fail_on))
 
 
-def _objects(path: str) -> Iterator[tuple[str, Any]]:
+def objects_in(path: str) -> Iterator[tuple[str, Any]]:
     """Yield (place, object or SourceError) for each object in a file or folder; lists are taken apart."""
     for name, text in read_path(path):
         for document in read(text, name):

@@ -21,7 +21,7 @@ _COLOURS = {"enabled": "green", "disabled": "dim", "refused": "red"}
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @rules_options
 def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str) -> None:
-    r"""List the rules in files and folders; with no PATH, the rules that ship.
+    """List the rules in files and folders; with no PATH, the rules that ship.
 
     A rule that was refused for a mistake is listed with the mistake, and makes the exit status 1.
 

@@ -1,0 +1,77 @@
+# One command for each habit. `make` lists them; each sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHONUTF8 := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run serve test check bench bench-servers e2e e2e-assets test-lowest lock image clean
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+# The environment is made again where pyproject.toml changes.
+$(VENV)/.runtime: pyproject.toml
+	@echo "setting up $(VENV) (once, some twenty seconds)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpugate needs Python 3.11 or newer; say make PYTHON=python3.12")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+# pip learnt --group in 25.1.
+$(VENV)/.dev: $(VENV)/.runtime
+	@$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@
+
+run: $(VENV)/.runtime ## preview three example pods with the shipped rules, with no cluster
+	@echo '$$ gpugate preview -f docs/examples'
+	@$(BIN)/gpugate preview -f docs/examples || test $$? = 1
+	@echo
+	@echo 'Yours:       $(BIN)/gpugate preview -f YOUR.yaml'
+	@echo 'The rules:   $(BIN)/gpugate rules'
+	@echo 'The webhook: $(BIN)/gpugate serve        (or: make serve; then curl -k https://localhost:8443/readyz)'
+
+serve: $(VENV)/.runtime ## serve the webhook on port 8443 with a self-signed certificate
+	@$(BIN)/gpugate serve
+
+test: $(VENV)/.dev ## run the tests, with branch coverage of rules/
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report --include='rules/*' --fail-under=95 --skip-covered
+
+check: $(VENV)/.dev ## types, lint, imports, shipped rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/gpugate lint rules/catalog
+
+bench: $(VENV)/.dev ## measure decisions and the server, as ratios in one run
+	$(BIN)/python -m tests.bench.decisions
+	$(BIN)/python -m tests.bench.roundtrips
+
+bench-servers: $(VENV)/.dev ## the trial of servers that docs/adr/0001-server.md is about
+	$(BIN)/python tests/bench/servers.py
+
+e2e: $(VENV)/.dev ## end-to-end tests against a real API server; see e2e-assets
+	$(BIN)/pytest tests/e2e
+
+e2e-assets: $(VENV)/.dev ## build etcd, kube-apiserver, kube-scheduler and kubectl (minutes the first time; needs Go)
+	$(BIN)/python tests/e2e/assets/build.py
+
+test-lowest: ## run the tests on the oldest dependencies that pyproject.toml allows
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check uv
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable . --group dev
+	.venv-lowest/bin/pytest -q
+
+lock: $(VENV)/.dev ## pin the image's dependencies with hashes
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		pyproject.toml --output-file requirements.lock
+
+image: ## build the container image
+	docker build --tag gpugate .
+
+clean: ## remove what the other targets made
+	rm -rf .venv .venv-lowest .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,103 @@
+"""Builds the Kubernetes control plane of the end-to-end tests from the versions that go.mod pins.
+
+There is no archive to download and trust: the Go module proxy serves the sources, go.sum holds them to their
+checksums, and the result is kept in the user's cache, one folder a pair of versions, outside the tree.
+
+Run as a script it builds what is missing and ends by printing the folder for KUBEBUILDER_ASSETS. It needs Go
+(go.mod says from which version on), the module proxy the first time, and the standard library only.
+"""
+# ruff: noqa: T201 - a build prints its steps
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+MODULE = Path(__file__).resolve().parent
+KUBERNETES = "k8s.io/kubernetes"
+ETCD = "go.etcd.io/etcd/server/v3"
+
+# What each program is built from: the `tool` lines of go.mod, under the names that envtest gives them.
+PROGRAMS = {
+    "etcd": ETCD,
+    "kube-apiserver": f"{KUBERNETES}/cmd/kube-apiserver",
+    "kube-scheduler": f"{KUBERNETES}/cmd/kube-scheduler",
+    "kubectl": f"{KUBERNETES}/cmd/kubectl",
+}
+
+
+def pinned(module: str) -> str:
+    """Read from go.mod which version of a module it requires, as "v1.2.3"; LookupError when none."""
+    found = re.search(rf"^\s*{re.escape(module)} (v\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    if found is None:
+        raise LookupError(f"{MODULE / 'go.mod'} requires no {module}")
+    return found[1]
+
+
+def folder() -> Path:
+    """Name the folder of the pinned programs, whether they have been built or not."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "gpugate" / "e2e" / f"kubernetes-{pinned(KUBERNETES)}-etcd-{pinned(ETCD)}"
+
+
+def linker_flags() -> str:
+    """Compose the `go build -ldflags`: no symbols, and the version that /version and --version answer.
+
+    Kubernetes keeps its version in two packages, which its release build fills in the same way
+    (https://github.com/kubernetes/kubernetes/blob/master/hack/lib/version.sh).
+    """
+    version = pinned(KUBERNETES)
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return " ".join(
+        ["-s -w", *(f"-X {p}.{name}={value}" for p in packages for name, value in stamps.items())]
+    )
+
+
+def build(package: str, target: Path, go: str) -> None:
+    """Build one program into target, which appears whole or not at all; CalledProcessError when go fails."""
+    unfinished = target.with_suffix(f".{os.getpid()}")
+    try:
+        subprocess.run(
+            [go, "build", "-trimpath", "-ldflags", linker_flags(), "-o", unfinished, package],
+            cwd=MODULE,
+            # Static programs run on any Linux; a go.work above this tree must not change their versions.
+            env=os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"},
+            check=True,
+        )
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def main() -> int:
+    """Build what is missing, printing each step; exit 2 when there is no Go, as go does when it fails."""
+    # The second place is where the archive of go.dev is unpacked to; it is often not on a script's PATH.
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        print("there is no `go` on the PATH: install Go, or set KUBEBUILDER_ASSETS", file=sys.stderr)
+        return 2
+    destination = folder()
+    destination.mkdir(parents=True, exist_ok=True)
+    for name, package in PROGRAMS.items():
+        target = destination / name
+        state = "kept"
+        if not target.exists():
+            print(f"{name}: building {package} ...", flush=True)
+            started = time.monotonic()
+            try:
+                build(package, target, go)
+            except subprocess.CalledProcessError as error:
+                return error.returncode
+            state = f"built in {time.monotonic() - started:.0f} s"
+        print(f"{name}: {state}, {target.stat().st_size / 2**20:.0f} MiB", flush=True)
+    print(destination)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

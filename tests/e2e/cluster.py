@@ -1,0 +1,237 @@
+"""A real control plane on this machine: etcd, kube-apiserver and kube-scheduler, for one test session.
+
+Everything listens on 127.0.0.1 alone and lives in one folder: keys, etcd's data, kubeconfig, `logs/`. There
+is no kubelet and no controller manager: nodes are objects that a test writes, a bound pod stays Pending for
+ever, and nothing makes a Deployment's pods.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+import trustme
+
+from tests.e2e.assets import build
+from tests.e2e.daemon import HOST, Daemon, reserve_port
+
+if TYPE_CHECKING:
+    import socket
+    from types import TracebackType
+
+# Seconds for one kubectl command, above its longest `wait` in these tests.
+KUBECTL_S: Final = 60.0
+
+
+def assets() -> Path:
+    """Return the folder of the binaries: $KUBEBUILDER_ASSETS, else what `make e2e-assets` builds."""
+    named = os.environ.get("KUBEBUILDER_ASSETS")
+    return Path(named) if named else build.folder()
+
+
+def missing(folder: Path) -> list[str]:
+    """Return which binaries that no control plane can do without are absent; envtest has no scheduler."""
+    return [name for name in ("etcd", "kube-apiserver", "kubectl") if not (folder / name).is_file()]
+
+
+class ControlPlane:
+    """etcd, kube-apiserver and, on demand, kube-scheduler; a context manager that starts and stops them.
+
+    url: https://127.0.0.1:PORT, the same over restarts. ca_pem: the CA that signed every certificate in it.
+    kubeconfig: a file for the user kubernetes-admin of system:masters. logs: one file a server.
+    """
+
+    def __init__(self, binaries: Path, folder: Path, *, scheduler: bool = False) -> None:
+        self._binaries, self._folder = binaries, folder
+        self.logs, self._keys = folder / "logs", folder / "pki"
+        self.logs.mkdir(parents=True)
+        self._keys.mkdir(mode=0o700)
+        self._authority = trustme.CA()
+        self.ca_pem = self._authority.cert_pem.bytes()
+        self._ca = self._keys / "ca.pem"
+        self._ca.write_bytes(self.ca_pem)
+        self._server = self._identity("kube-apiserver")
+        admin = self._identity("kubernetes-admin", "system:masters")
+        self._trust = ssl.create_default_context(cafile=self._ca)
+        self._trust.load_cert_chain(*admin)
+
+        self._ports: list[socket.socket] = []
+        etcd_port, self._port = self._reserve(), self._reserve()
+        self.url = f"https://{HOST}:{self._port}"
+        self.kubeconfig = self._write_kubeconfig(admin)
+        self._etcd = self._etcd_daemon(etcd_port)
+        self._apiserver = self._apiserver_daemon(etcd_port)
+        self._scheduler = self._scheduler_daemon() if scheduler else None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def schedules(self) -> bool:
+        """Whether a scheduler runs, so that pods get bound."""
+        return self._scheduler is not None
+
+    def start(self) -> None:
+        """Start the servers, each once the one before it is ready; RuntimeError when one does not get so."""
+        try:
+            self._etcd.start()
+            self._apiserver.start()
+            if self._scheduler is not None:
+                self._scheduler.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop the servers, give the ports back and drop etcd's data; the logs stay."""
+        for daemon in (self._scheduler, self._apiserver, self._etcd):
+            if daemon is not None:
+                daemon.stop()
+        for held in self._ports:
+            held.close()
+        shutil.rmtree(self._folder / "etcd", ignore_errors=True)
+
+    def kill_apiserver(self) -> None:
+        """Kill the API server with SIGKILL; its port refuses connections until restart_apiserver()."""
+        self._apiserver.kill()
+
+    def restart_apiserver(self) -> None:
+        """Kill the API server if it runs, and start it again on the same port and data."""
+        self._apiserver.kill()
+        self._apiserver.start()
+
+    def kubectl(
+        self,
+        *args: str,
+        input: str | None = None,  # noqa: A002 - the word of subprocess.run
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as kubernetes-admin; with check, CalledProcessError, with stderr as its note."""
+        # kubectl caches under HOME which kinds a server has, by its address: another cluster's may differ.
+        environment = os.environ | {"KUBECONFIG": str(self.kubeconfig), "HOME": str(self._folder)}
+        argv = [str(self._binaries / "kubectl"), *args]
+        done = subprocess.run(
+            argv, input=input, env=environment, capture_output=True, text=True, timeout=KUBECTL_S, check=False
+        )
+        if check and done.returncode:
+            failure = subprocess.CalledProcessError(done.returncode, argv, done.stdout, done.stderr)
+            failure.add_note(done.stderr)
+            raise failure
+        return done
+
+    def _reserve(self) -> int:
+        self._ports.append(reserve_port())
+        port: int = self._ports[-1].getsockname()[1]
+        return port
+
+    def _identity(self, user: str, group: str | None = None) -> tuple[Path, Path]:
+        """Issue a certificate for a server on this host, which is good for a client of that name as well."""
+        leaf = self._authority.issue_cert(HOST, common_name=user, organization_name=group)
+        name = user.rpartition(":")[2]
+        certificate, key = self._keys / f"{name}.pem", self._keys / f"{name}-key.pem"
+        leaf.cert_chain_pems[0].write_to_path(str(certificate))
+        leaf.private_key_pem.write_to_path(str(key))
+        return certificate, key
+
+    def _write_kubeconfig(self, user: tuple[Path, Path]) -> Path:
+        """Write the kubeconfig of a user with everything in it, so that the file alone is enough."""
+        certificate, key = (base64.b64encode(path.read_bytes()).decode() for path in user)
+        authority = base64.b64encode(self.ca_pem).decode()
+        name = user[0].stem
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "e2e", "cluster": {"server": self.url, "certificate-authority-data": authority}}
+            ],
+            "users": [
+                {"name": name, "user": {"client-certificate-data": certificate, "client-key-data": key}}
+            ],
+            "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": name}}],
+            "current-context": "e2e",
+        }
+        path = self._folder / f"{name}.kubeconfig"
+        path.write_text(json.dumps(config))  # JSON is YAML
+        return path
+
+    def _daemon(self, name: str, port: int, health: str, flags: dict[str, object]) -> Daemon:
+        argv = [str(self._binaries / name), *(f"--{flag}={value}" for flag, value in flags.items())]
+        return Daemon(argv, port, health, self._trust, self.logs / f"{name}.log")
+
+    def _etcd_daemon(self, port: int) -> Daemon:
+        certificate, key = self._server
+        return self._daemon(
+            "etcd",
+            port,
+            "/health",
+            {
+                "data-dir": self._folder / "etcd",
+                "listen-client-urls": f"https://{HOST}:{port}",
+                "advertise-client-urls": f"https://{HOST}:{port}",
+                "listen-peer-urls": f"http://{HOST}:0",  # a cluster of one: any port will do
+                "client-cert-auth": "true",
+                "trusted-ca-file": self._ca,
+                "cert-file": certificate,
+                "key-file": key,
+                "unsafe-no-fsync": "true",  # the data outlives the API server, not this machine
+            },
+        )
+
+    def _apiserver_daemon(self, etcd_port: int) -> Daemon:
+        certificate, key = self._server
+        _, service_account_key = self._identity("service-accounts")
+        return self._daemon(
+            "kube-apiserver",
+            self._port,
+            "/readyz",
+            {
+                "bind-address": HOST,
+                "secure-port": self._port,
+                "tls-cert-file": certificate,
+                "tls-private-key-file": key,
+                "client-ca-file": self._ca,
+                "etcd-servers": f"https://{HOST}:{etcd_port}",
+                "etcd-cafile": self._ca,
+                "etcd-certfile": certificate,
+                "etcd-keyfile": key,
+                "authorization-mode": "RBAC",
+                "allow-privileged": "true",
+                "service-cluster-ip-range": "10.0.0.0/24",
+                "endpoint-reconciler-type": "none",  # its own endpoint may not be a loopback address
+                "service-account-issuer": "https://kubernetes.default.svc",
+                "service-account-key-file": service_account_key,
+                "service-account-signing-key-file": service_account_key,
+                # Both wait for a controller that does not run here: one makes each namespace's default
+                # service account, the other takes the not-ready taint off new nodes.
+                "disable-admission-plugins": "ServiceAccount,TaintNodesByCondition",
+            },
+        )
+
+    def _scheduler_daemon(self) -> Daemon:
+        port = self._reserve()
+        certificate, key = user = self._identity("system:kube-scheduler")
+        return self._daemon(
+            "kube-scheduler",
+            port,
+            "/readyz",
+            {
+                "bind-address": HOST,
+                "secure-port": port,
+                "tls-cert-file": certificate,
+                "tls-private-key-file": key,
+                "kubeconfig": self._write_kubeconfig(user),
+                "leader-elect": "false",
+            },
+        )

@@ -1,0 +1,156 @@
+"""The endpoints over real TLS: status, content, and that the server lives after whatever is sent."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rules.load import Loaded
+from rules.model import RuleSet
+from tests.serving import ask, serving
+from tests.webhooks import body, pod, shipped_gate
+from webhook.app import create_app
+from webhook.gate import Gate
+from webhook.server import Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """Serve the shipped rules."""
+    with serving(create_app(shipped_gate())) as server:
+        yield server
+
+
+BAD = {
+    "an empty body": (b"", 400),
+    "no JSON": (b"hello", 400),
+    "a review without uid": (body(pod()).replace(b'"uid"', b'"uidd"'), 400),
+    "deep nesting": (b"[" * 1_000_000, 400),
+    "an object nested deep": (
+        body({"kind": "Pod", "spec": {}}).replace(b'"spec": {}', b'"spec":' + b'{"a":' * 50_000),
+        400,
+    ),
+    "a body over the limit": (b" " * (8 * 2**20), 413),
+    "a quantity 1x": (body(pod({"nvidia.com/gpu": "1x"})), 200),
+}
+
+
+@pytest.mark.parametrize("what", list(BAD))
+def test_bad_input_gets_one_message_and_the_server_lives_on(server: Server, what: str) -> None:
+    """The right status, a reason, and the next request is answered."""
+    content, expected = BAD[what]
+    status, answer = ask(server.port, "/mutate", content)
+    after, _ = ask(server.port, "/mutate", body(pod()))
+
+    assert (expected, 200) == (status, after)
+    assert answer
+    assert b"Traceback" not in answer
+
+
+def test_a_quantity_that_is_none_is_refused_as_a_violation(server: Server) -> None:
+    """It is the pod's mistake, not the request's."""
+    _, answer = ask(server.port, "/mutate", body(pod({"nvidia.com/gpu": "1x"})))
+    response = json.loads(answer)["response"]
+
+    assert (False, 403) == (response["allowed"], response["status"]["code"])
+    assert "found 1x, wanted a quantity" in response["status"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status"),
+    [
+        ("/healthz", None, 200),
+        ("/readyz", None, 200),
+        ("/mutate", None, 405),
+        ("/nowhere", None, 404),
+        ("/metrics", b"", 405),
+    ],
+)
+def test_each_path_answers_its_method_only(
+    server: Server, path: str, content: bytes | None, status: int
+) -> None:
+    """The rest is told plainly."""
+    assert status == ask(server.port, path, content)[0]
+
+
+def test_metrics_count_requests_by_bounded_labels(server: Server) -> None:
+    """No pod, image or namespace names; a kind from outside is `other`."""
+    ask(server.port, "/mutate", body(pod({"tencent.com/vcuda-core": "150"})))
+    ask(server.port, "/validate", body({"apiVersion": "example.com/v1", "kind": "Strange", "metadata": {}}))
+    text = ask(server.port, "/metrics")[1].decode()
+
+    assert (
+        'gpugate_admission_requests_total{allowed="false",endpoint="mutate",kind="Pod",operation="CREATE"}'
+        in text
+    )
+    assert 'kind="other"' in text
+    assert 'gpugate_rule_violations_total{action="deny",rule="cf-crl-gpu-manager-vcuda-core"}' in text
+    assert 'le="5.0"' in text
+    assert "Strange" not in text
+
+
+def test_not_ready_is_503_while_health_stays_200() -> None:
+    """A draining server is alive."""
+    gate = Gate(Loaded())
+    gate.ready = False
+    with serving(create_app(gate)) as server:
+        assert (503, 200) == (ask(server.port, "/readyz")[0], ask(server.port, "/healthz")[0])
+
+
+def test_a_review_without_a_verified_client_is_refused_where_one_is_required() -> None:
+    """Probes have no certificate."""
+    with serving(create_app(Gate(Loaded()), require_client_certificate=True)) as server:
+        assert (401, 200) == (ask(server.port, "/mutate", body(pod()))[0], ask(server.port, "/healthz")[0])
+
+
+class _Broken(dict[str, Any]):
+    """A policy that nothing can be looked up in."""
+
+
+@pytest.mark.parametrize("allow", [True, False])
+def test_a_bug_costs_one_object_and_is_counted_and_logged_under_its_uid(
+    caplog: pytest.LogCaptureFixture, *, allow: bool
+) -> None:
+    """The verdict is the operator's; the answer keeps the uid and has no traceback."""
+    gate = Gate(Loaded(RuleSet()), on_error_allow=allow)
+    gate.snapshot = type(gate.snapshot)(Loaded(), _Broken())  # type: ignore[arg-type]  # the bug
+    with caplog.at_level(logging.ERROR), serving(create_app(gate)) as server:
+        status, answer = ask(
+            server.port, "/mutate", body(pod({"nvidia.com/gpu": "1"}, env=[{"name": "K", "value": "S3CRET"}]))
+        )
+        text = ask(server.port, "/metrics")[1].decode()
+    response = json.loads(answer)["response"]
+
+    assert (200, allow, "705ab4f5-6393-11e8-b7cc-42010a800002") == (
+        status,
+        response["allowed"],
+        response["uid"],
+    )
+    assert b"Traceback" not in answer
+    assert 'gpugate_errors_total{reason="internal"}' in text
+    assert "S3CRET" not in caplog.text
+
+
+def test_a_decision_is_one_log_record_without_the_object(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who, what, verdict, time; no values of env."""
+    with caplog.at_level(logging.INFO, "gpugate.admission"):
+        ask(
+            server.port,
+            "/mutate",
+            body(pod({"nvidia.com/gpu": "1"}, env=[{"name": "TOKEN", "value": "S3CRET"}]), name="train"),
+        )
+    (record,) = caplog.records
+    facts = vars(record)
+
+    assert ("allow Pod ml/train", "allow", ["cf-crl-pgpu-gpu"]) == (
+        record.message,
+        facts["verdict"],
+        facts["rules"],
+    )
+    assert "S3CRET" not in repr(facts)

@@ -1,0 +1,5 @@
+"""`python -m webhook` is `gpugate`."""
+
+from webhook.cli import main
+
+main(prog_name="gpugate")

@@ -1,0 +1,122 @@
+"""One HTTP/1.1 connection over TLS: how long its client may take, and when it makes room for another.
+
+Source: RFC 9112 (HTTP/1.1); the webhook client of the API server, k8s.io/apiserver/pkg/util/webhook.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import uvicorn
+
+
+class Connections(ServerState):
+    """The open connections of a server, and which of them wait for a request, the longest waiting first.
+
+    client_timeout: seconds for a head, from its first byte on, and for reading an answer. limit: connections;
+    beyond it the one that has waited longest is closed, so that silent clients do not keep others out.
+    """
+
+    def __init__(self, client_timeout: float, limit: int) -> None:
+        super().__init__()
+        self.client_timeout = client_timeout
+        self.limit = limit
+        self.waiting: dict[Connection, None] = {}
+
+    def drain(self) -> None:
+        """Make each answer from now on the last of its connection, so that clients go elsewhere."""
+        self.default_headers = [(b"connection", b"close")]
+
+
+class Connection(H11Protocol):
+    """One HTTP/1.1 connection of uvicorn, with the time-outs that uvicorn does not have.
+
+    Silent from the start is as idle as between two requests: the API server dials a connection for each
+    concurrent call and keeps spare ones, unused, for its next. But a head that has begun has to end, and an
+    answer has to be read.
+    """
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config, connections, app_state={})
+        self._all = connections
+        self._head_clock = _Clock(self, connections.client_timeout)
+        self._answer_clock = _Clock(self, connections.client_timeout)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        """Wait for the first request; close the longest waiting connection where there are too many."""
+        super().connection_made(transport)
+        self.app_state["verified"] = bool(transport.get_extra_info("peercert"))
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+        self._all.waiting[self] = None
+        if len(self.connections) > self._all.limit:
+            longest = next(iter(self._all.waiting))
+            del self._all.waiting[longest]
+            longest.timeout_keep_alive_handler()
+
+    def data_received(self, data: bytes) -> None:
+        """Let uvicorn parse; start the clock of a head that has begun, stop it at the head's end."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._all.waiting.pop(self, None)
+            self._head_clock.stop()
+        else:
+            self._head_clock.start()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, unless it is here already or the client has gone."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE and self in self.connections:
+            self._all.waiting[self] = None
+
+    def pause_writing(self) -> None:
+        """Start the clock of an answer that the client does not read."""
+        super().pause_writing()
+        self._answer_clock.start()
+
+    def resume_writing(self) -> None:
+        """Stop that clock."""
+        super().resume_writing()
+        self._answer_clock.stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection, and with it every clock that would keep it in memory."""
+        super().connection_lost(exc)
+        self._all.waiting.pop(self, None)
+        self._unset_keepalive_if_required()
+        self._head_clock.stop()
+        self._answer_clock.stop()
+
+    def shutdown(self) -> None:
+        """Close the connection, after the request that it is at; may be called again and again."""
+        if not self.transport.is_closing():
+            super().shutdown()
+
+
+class _Clock:
+    """Cuts a connection where it is not stopped within so many seconds of its start."""
+
+    def __init__(self, connection: Connection, seconds: float) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Start, unless it runs already."""
+        if self._timer is None:
+            connection = self._connection
+            self._timer = connection.loop.call_later(self._seconds, connection.transport.abort)
+
+    def stop(self) -> None:
+        """Stop, if it runs."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
