@@ -8,14 +8,14 @@ from typing import Any
 
 from rules.load import DEFAULT_NAMESPACE
 from rules.model import Language
-from webhook.cli.inputs import load_paths
+from webhook.cli.inputs import RuleSource
 from webhook.gate import Gate
 
 
 @cache
 def shipped_gate(language: Language = Language.EN) -> Gate:
     """Return a gate with the rules that ship."""
-    return Gate(load_paths([], DEFAULT_NAMESPACE), language)
+    return Gate(RuleSource(DEFAULT_NAMESPACE).load([]), language)
 
 
 def pod(limits: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rules.load import DEFAULT_NAMESPACE, load
 from rules.model import AdmissionRequest, RuleSet
 from rules.policy import Policy, compile_policy
 from tests.bench.timing import measure, show
-from webhook.cli.inputs import load_paths
+from webhook.cli.inputs import RuleSource
 from webhook.review import decode_review, encode_decision
 
 REVIEWS = Path(__file__).parents[1] / "reviews"
@@ -67,7 +67,7 @@ data:
 
 def main() -> int:
     """Print the tables; return 1 where a thousand rules make a decision dearer than GROWTH."""
-    shipped = load_paths([], DEFAULT_NAMESPACE).rules
+    shipped = RuleSource(DEFAULT_NAMESPACE).load([]).rules
     policies = {
         "shipped rules": compile_policy(shipped),
         "and 1,000 more": compile_policy(_thousand_more(shipped)),

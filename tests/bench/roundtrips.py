@@ -36,7 +36,7 @@ def serve(what: str) -> None:
 
     from rules.load import DEFAULT_NAMESPACE  # noqa: PLC0415
     from webhook.app import create_app  # noqa: PLC0415
-    from webhook.cli.inputs import load_paths  # noqa: PLC0415
+    from webhook.cli.inputs import RuleSource  # noqa: PLC0415
     from webhook.gate import Gate  # noqa: PLC0415
     from webhook.server import Server, ServerConfig  # noqa: PLC0415
     from webhook.tls import TlsCertificate  # noqa: PLC0415
@@ -54,7 +54,11 @@ def serve(what: str) -> None:
         request.get_data(cache=False)
         return ANSWER
 
-    apps = {"constant": constant, "flask": flask, "gate": create_app(Gate(load_paths([], DEFAULT_NAMESPACE)))}
+    apps = {
+        "constant": constant,
+        "flask": flask,
+        "gate": create_app(Gate(RuleSource(DEFAULT_NAMESPACE).load([]))),
+    }
     config = ServerConfig("127.0.0.1", 0, drain_seconds=0)
     server = Server(apps[what], config, TlsCertificate.self_signed(["127.0.0.1"]))  # type: ignore[arg-type]
     print(server.port, flush=True)

@@ -165,3 +165,22 @@ def test_a_debugging_container_gets_the_variables_of_its_target(control_plane: C
     (debug,) = stored["spec"]["ephemeralContainers"]
 
     assert [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "30"}] == debug["env"]
+
+
+def test_preview_takes_the_rules_of_a_cluster(control_plane: ControlPlane, tmp_path: Path) -> None:
+    """Those that are applied there, and no others."""
+    control_plane.kubectl("apply", "-k", str(ROOT / "rules/catalog/gpu-manager"))
+    path = tmp_path / "pod.json"
+    path.write_text(
+        pod("paddle", {VCUDA_MEMORY: "8"}).replace("example.com/train:1", "paddlepaddle/paddle:2.6.1")
+    )
+    cluster = ["--kubeconfig", str(control_plane.kubeconfig)]
+    command = [sys.executable, "-m", "webhook", "preview", "-f", str(path), "-o", "patch", *cluster]
+    patch = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
+    command = [sys.executable, "-m", "webhook", "rules", *cluster]
+    listed = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True).stdout
+
+    assert ["/spec/containers/0/resources/limits/tencent.com~1vcuda-core"] == [edit["path"] for edit in patch]
+    assert ["cf-crl-gpu-manager-vcuda-core", "cf-crl-gpu-manager-vcuda-memory"] == [
+        line.split()[0] for line in listed.splitlines()[1:]
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -26,28 +27,59 @@ def catalog_path() -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def rules_options(command: F) -> F:
-    """Give a command the options that say which rules it works with."""
-    namespace = click.option(
-        "--rules-namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Where all rules have to be."
-    )
-    language = click.option(
+@dataclass(frozen=True, slots=True)
+class RuleSource:
+    """Where a command takes its rules from: paths, a cluster, or what ships."""
+
+    namespace: str
+    kubeconfig: str | None = None
+    context: str | None = None
+
+    def load(self, paths: Iterable[str]) -> Loaded:
+        """Return the rules in files and folders; without any, those of the cluster, or those that ship.
+
+        Raises click.UsageError for what cannot be read.
+        """
+        chosen = list(paths)
+        if not chosen and (self.kubeconfig or self.context):
+            return load(self._cluster_rules(), self.namespace)
+        chosen = chosen or [str(catalog_path())]
+        return load(((name, text) for path in chosen for name, text in read_path(path)), self.namespace)
+
+    def _cluster_rules(self) -> list[tuple[str, str]]:
+        # Imported here: the client takes a fifth of a second, and most commands need no cluster.
+        from webhook.cluster.client import Cluster, ClusterError  # noqa: PLC0415
+
+        try:
+            return Cluster(self.kubeconfig, self.context).rules(self.namespace)
+        except ClusterError as error:
+            raise click.UsageError(str(error)) from None
+
+
+def language_option(command: F) -> F:
+    """Give a command the option that says in which language it speaks."""
+    return click.option(
         "--lang",
         type=click.Choice([language.value for language in Language]),
         default=Language.EN.value,
         show_default=True,
         help="Language of messages.",
+    )(command)
+
+
+def namespace_option(command: F) -> F:
+    """Give a command the option that says where rules have to be."""
+    return click.option(
+        "--rules-namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Where all rules have to be."
+    )(command)
+
+
+def cluster_options(command: F) -> F:
+    """Give a command the options that say which cluster's rules it takes."""
+    context = click.option("--context", metavar="NAME", help="Use the rules of this context's cluster.")
+    return click.option("--kubeconfig", metavar="FILE", help="Use the rules of this file's cluster.")(
+        context(command)
     )
-    return namespace(language(command))
-
-
-def load_paths(paths: Iterable[str], namespace: str) -> Loaded:
-    """Return the rules in files and folders; those that ship where no path is given.
-
-    Raises click.UsageError for a path that cannot be read.
-    """
-    chosen = list(paths) or [str(catalog_path())]
-    return load(((name, text) for path in chosen for name, text in read_path(path)), namespace)
 
 
 def read_path(path: str) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from webhook.cli.findings import FORMATS, findings
-from webhook.cli.inputs import load_paths, rules_options
+from webhook.cli.inputs import RuleSource, namespace_option
 
 FOUND = 1
 WARNED = 3
@@ -23,8 +23,8 @@ WARNED = 3
     show_default=True,
     help="warn: exit 3 where there are only warnings.",
 )
-@rules_options
-def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: str, lang: str) -> None:
+@namespace_option
+def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: str) -> None:
     """Check rule files and folders; with no PATH, the rules that ship.
 
     Every mistake of every file is reported as file:line:column, with what was expected and what may have been
@@ -36,8 +36,7 @@ def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: 
       gpugate lint my-rules/ -o github
       kustomize build rules/ | gpugate lint -
     """
-    del lang  # the texts of mistakes are for those who write rules, in one language
-    loaded = load_paths(paths, rules_namespace)
+    loaded = RuleSource(rules_namespace).load(paths)
     found = findings(loaded)
     text = FORMATS[output](found)
     if text:

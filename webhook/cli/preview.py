@@ -12,7 +12,6 @@ from typing import Any, Final
 import click
 import jsonpatch
 import msgspec
-import yaml
 
 from rules.decide import decide
 from rules.model import Action, AdmissionRequest, Decision, Language
@@ -20,7 +19,15 @@ from rules.patch import ObjectError
 from rules.pod import holds_pods
 from rules.policy import compile_policy
 from rules.source import SourceError, read
-from webhook.cli.inputs import BAD_INPUT, load_paths, read_path, rules_options
+from webhook.cli.inputs import (
+    BAD_INPUT,
+    RuleSource,
+    cluster_options,
+    language_option,
+    namespace_option,
+    read_path,
+)
+from webhook.dump import dump_yaml
 from webhook.review import ReviewError, decode_review, encode
 
 DENIED: Final = 1
@@ -91,13 +98,17 @@ class Preview:
     show_default=True,
     help="warn: exit 3 where there are only warnings.",
 )
-@rules_options
+@cluster_options
+@namespace_option
+@language_option
 def command(
     filenames: tuple[str, ...],
     rule_paths: tuple[str, ...],
     namespace: str,
     output: str,
     fail_on: str,
+    kubeconfig: str | None,
+    context: str | None,
     rules_namespace: str,
     lang: str,
 ) -> None:
@@ -111,9 +122,10 @@ def command(
       gpugate preview -f pod.yaml
       gpugate preview -f manifests/ --rules my-rules/ --namespace ml
       kustomize build . | gpugate preview -f - -o json | jq '.objects[] | select(.allowed | not)'
+      gpugate preview -f pod.yaml --context production
       gpugate preview -f pod.yaml -o yaml | kubectl create -f -
     """
-    loaded = load_paths(rule_paths, rules_namespace)
+    loaded = RuleSource(rules_namespace, kubeconfig, context).load(rule_paths)
     failed = bool(loaded.errors)
     for error in loaded.errors:
         _complain(str(error))
@@ -236,7 +248,7 @@ def _show_patch(preview: Preview) -> None:
 
 def _show_yaml(preview: Preview) -> None:
     if preview.decision.allowed:
-        click.echo(f"---\n{_yaml(preview.patched())}", nl=False)
+        click.echo(f"---\n{dump_yaml(preview.patched())}", nl=False)
     _explain(preview)
 
 
@@ -267,7 +279,7 @@ def _show_diff(preview: Preview) -> None:
     if would := decision.audit.get("would-inject"):
         click.echo(f"    {click.style('dryrun', fg='cyan')} {would}")
     if decision.patch:
-        before, after = _yaml(preview.request.object), _yaml(preview.patched())
+        before, after = dump_yaml(preview.request.object), dump_yaml(preview.patched())
         for line in unified_diff(
             before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=2
         ):
@@ -281,16 +293,3 @@ def _show_summary(previews: list[Preview]) -> None:
     untouched = len(previews) - refused - patched
     counts = f"{patched} patched, {refused} refused, {untouched} untouched, {warned} with warnings"
     click.echo(f"\n{len(previews)} object{'s' * (len(previews) != 1)}: {counts}")
-
-
-def _yaml(value: Any) -> str:
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
-    return text
-
-
-class _Dumper(yaml.SafeDumper):
-    """Dumps as kubectl does: no aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        del data
-        return True

@@ -9,7 +9,7 @@ import click
 
 from rules.load import Loaded
 from rules.model import Language, ResourceRule, Rule
-from webhook.cli.inputs import load_paths, rules_options
+from webhook.cli.inputs import RuleSource, cluster_options, language_option, namespace_option
 from webhook.cli.table import show_table
 
 REFUSED = 1
@@ -19,9 +19,18 @@ _COLOURS = {"enabled": "green", "disabled": "dim", "refused": "red"}
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@rules_options
-def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str) -> None:
-    """List the rules in files and folders; with no PATH, the rules that ship.
+@cluster_options
+@namespace_option
+@language_option
+def command(
+    paths: tuple[str, ...],
+    output: str,
+    kubeconfig: str | None,
+    context: str | None,
+    rules_namespace: str,
+    lang: str,
+) -> None:
+    """List the rules in files and folders, or of a cluster; with neither, the rules that ship.
 
     A rule that was refused for a mistake is listed with the mistake, and makes the exit status 1.
 
@@ -29,8 +38,9 @@ def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str
     Examples:
       gpugate rules
       gpugate rules my-rules/ -o json
+      gpugate rules --context production
     """
-    loaded = load_paths(paths, rules_namespace)
+    loaded = RuleSource(rules_namespace, kubeconfig, context).load(paths)
     rows = _rows(loaded, Language(lang))
     if output == "json":
         click.echo(json.dumps({"rules": rows}, ensure_ascii=False))

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from rules.model import Language
-from webhook.cli.inputs import load_paths, rules_options
+from webhook.cli.inputs import RuleSource, language_option, namespace_option
 
 _log = logging.getLogger("gpugate")
 # Where a certificate made at start is good for: this machine, and the Service of the shipped manifests.
@@ -50,7 +50,8 @@ _NAMES = ("localhost", "127.0.0.1", "::1", "gpugate", "gpugate.gpugate", "gpugat
     help="How long to answer on after SIGTERM, while endpoints are withdrawn.",
 )
 @click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True)
-@rules_options
+@namespace_option
+@language_option
 def command(
     rule_paths: tuple[str, ...],
     host: str,
@@ -86,7 +87,7 @@ def command(
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together")
     configure_logs(plain={"json": False, "text": True}.get(log_format))
-    loaded = load_paths(rule_paths, rules_namespace)
+    loaded = RuleSource(rules_namespace).load(rule_paths)
     for error in loaded.errors:
         _log.error("rule left out: %s", error)
     gate = Gate(loaded, Language(lang), on_error_allow=on_error == "allow")

@@ -1,0 +1,1 @@
+"""What gpugate reads of a cluster."""
