@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from rules.document import EnvDocument, InjectionRuleDocument, ResourceRuleData, ValidationDocument
+from rules.document import (
+    EnvDocument,
+    InjectionRuleDocument,
+    MatchDocument,
+    ResourceRuleData,
+    RuleDocument,
+    ValidationDocument,
+)
 from rules.error import RuleError, describe, schema_errors
 from rules.expression import CONDITION_VARIABLES, VALIDATION_VARIABLES, Expression, ExpressionError
 from rules.injection import PLACEHOLDER
@@ -28,6 +35,8 @@ from rules.model import (
 from rules.patch import Path
 from rules.quantity import QuantityError, parse_quantity
 from rules.source import Document, SourceError
+
+D = TypeVar("D", bound=RuleDocument)
 
 DOCUMENT_KEY: Final = "rule.yaml"
 
@@ -130,8 +139,8 @@ def _validations(part: Part, path: Path, text: str) -> Iterator[Validation]:
         yield Validation(expression, Text(read.message_en, read.message_zh))
 
 
-def build_injection_rule(part: Part, data: Any) -> InjectionRule | None:
-    """Return the rule that an InjectionRule's `rule.yaml` states, or None with the mistakes kept in part."""
+def read_rule(part: Part, data: Any, schema: type[D]) -> tuple[Document, D] | None:
+    """Return the document in `rule.yaml` as its schema has it, or None with the mistakes kept in part."""
     path: Path = (*part.path, "data", DOCUMENT_KEY)
     text = data.get(DOCUMENT_KEY) if isinstance(data, dict) else None
     if not isinstance(text, str):
@@ -141,7 +150,7 @@ def build_injection_rule(part: Part, data: Any) -> InjectionRule | None:
         if key != DOCUMENT_KEY:
             part.fail(
                 (*path[:-1], key),
-                f"unknown key {key!r}; an InjectionRule has only {DOCUMENT_KEY!r}",
+                f"unknown key {key!r}; a rule has only {DOCUMENT_KEY!r}",
                 key=True,
             )
     try:
@@ -153,31 +162,23 @@ def build_injection_rule(part: Part, data: Any) -> InjectionRule | None:
         RuleError(error.location, path, error.message, part.name) for error in document.duplicates
     ]
     try:
-        read = InjectionRuleDocument.model_validate(document.value)
+        return document, schema.model_validate(document.value)
     except ValidationError as error:
-        part.errors += schema_errors(error, InjectionRuleDocument, document, (), part.name)
+        part.errors += schema_errors(error, schema, document, (), part.name)
+    return None
+
+
+def build_injection_rule(part: Part, data: Any) -> InjectionRule | None:
+    """Return the rule that an InjectionRule's `rule.yaml` states, or None with the mistakes kept in part."""
+    found = read_rule(part, data, InjectionRuleDocument)
+    if found is None:
         return None
+    document, read = found
     match, inject = read.match, read.inject
     affinity = inject.node_affinity
     return InjectionRule(
         name=part.name,
-        match=Match(
-            resources=tuple(match.resources),
-            images=tuple(glob(pattern) for pattern in match.images),
-            include=tuple(glob(pattern) for pattern in match.namespaces.include),
-            exclude=tuple(glob(pattern) for pattern in match.namespaces.exclude),
-            selector=(
-                *(
-                    SelectorTerm(key, "In", frozenset([value]))
-                    for key, value in match.pod_selector.match_labels.items()
-                ),
-                *(
-                    SelectorTerm(term.key, term.operator, frozenset(term.values))
-                    for term in match.pod_selector.match_expressions
-                ),
-            ),
-            conditions=tuple(_conditions(part, document, match.conditions)),
-        ),
+        match=build_match(part, document, match),
         inject=Injection(
             env=tuple(_env(part, document, inject.env)),
             volumes=tuple(volume.entry() for volume in inject.volumes),
@@ -200,6 +201,27 @@ def build_injection_rule(part: Part, data: Any) -> InjectionRule | None:
         description=Text(read.description.en, read.description.zh),
         enabled=part.enabled,
         location=part.document.locate(part.path),
+    )
+
+
+def build_match(part: Part, document: Document, match: MatchDocument) -> Match:
+    """Return what a rule applies to, with its globs and expressions compiled."""
+    return Match(
+        resources=tuple(match.resources),
+        images=tuple(glob(pattern) for pattern in match.images),
+        include=tuple(glob(pattern) for pattern in match.namespaces.include),
+        exclude=tuple(glob(pattern) for pattern in match.namespaces.exclude),
+        selector=(
+            *(
+                SelectorTerm(key, "In", frozenset([value]))
+                for key, value in match.pod_selector.match_labels.items()
+            ),
+            *(
+                SelectorTerm(term.key, term.operator, frozenset(term.values))
+                for term in match.pod_selector.match_expressions
+            ),
+        ),
+        conditions=tuple(_conditions(part, document, match.conditions)),
     )
 
 

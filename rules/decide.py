@@ -1,20 +1,23 @@
 """The decision: the one place where the stages meet.
 
-Admission, preview and tests all come in here. The order is: resource defaults, injection, validation of the
-result. Pure: the same policy and request give the same decision, and neither is changed.
+Admission, preview and tests all come in here. The order is: resource defaults, injection, compatibility with
+the nodes, validation of the result. Pure: the same policy, inventory and request give the same decision, and
+none is changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
 
-from rules import injection, message, resources
+from rules import compatibility, injection, message, resources
 from rules.expression import ExpressionError
+from rules.inventory import Inventory
 from rules.model import (
     ALLOWED,
     Action,
     AdmissionRequest,
+    CompatibilityRule,
     Decision,
     InjectionAction,
     InjectionRule,
@@ -23,13 +26,15 @@ from rules.model import (
 from rules.pod import Container, Pod, holds_pods, templates_of
 from rules.policy import Policy
 
+R = TypeVar("R", InjectionRule, CompatibilityRule)
+
 # Short, for people who look at a pod: the injection rules that changed it.
 INJECTED_ANNOTATION: Final = "gpugate.dev/injected"
 # A static pod's stand-in: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
 
-def decide(policy: Policy, request: AdmissionRequest) -> Decision:
+def decide(policy: Policy, inventory: Inventory, request: AdmissionRequest) -> Decision:
     """Return the verdict on a request, with the patch where it may have one.
 
     Pods are completed and judged at CREATE; ephemeral containers get variables only; workloads are judged by
@@ -41,7 +46,7 @@ def decide(policy: Policy, request: AdmissionRequest) -> Decision:
         return ALLOWED
     is_pod = request.kind == "Pod" and not request.group
     if is_pod and request.subresource == "ephemeralcontainers" and request.operation == "UPDATE":
-        return _Stages(policy, request, Pod(document, document)).debug(request.old_object or {})
+        return _Stages(policy, inventory, request, Pod(document, document)).debug(request.old_object or {})
     if request.subresource or request.operation not in (("CREATE",) if is_pod else ("CREATE", "UPDATE")):
         return ALLOWED
     templates = templates_of(request.group, request.kind, document)
@@ -49,7 +54,7 @@ def decide(policy: Policy, request: AdmissionRequest) -> Decision:
         before = templates_of(request.group, request.kind, request.old_object)
         templates = {path: raw for path, raw in templates.items() if before.get(path) != raw}
     decisions = [
-        _Stages(policy, request, Pod(document, raw, path)).run(is_pod=is_pod)
+        _Stages(policy, inventory, request, Pod(document, raw, path)).run(is_pod=is_pod)
         for path, raw in templates.items()
     ]
     return decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
@@ -79,8 +84,9 @@ def _exempt(request: AdmissionRequest, document: Mapping[str, Any]) -> bool:
 class _Stages:
     """One pod's way through the stages, and what is found on it."""
 
-    def __init__(self, policy: Policy, request: AdmissionRequest, pod: Pod) -> None:
+    def __init__(self, policy: Policy, inventory: Inventory, request: AdmissionRequest, pod: Pod) -> None:
         self._policy = policy
+        self._inventory = inventory
         self._request = request
         self._pod = pod
         self._warnings: list[str] = []
@@ -89,6 +95,8 @@ class _Stages:
         self._defaulted: list[str] = []
         self._injected: dict[str, list[str]] = {}
         self._would_inject: dict[str, list[str]] = {}
+        self._steered = False
+        self._cuda_sources: list[str] = []
 
     def run(self, *, is_pod: bool) -> Decision:
         """Complete where the request may be answered by a patch or stands for pods to come, then judge."""
@@ -97,6 +105,7 @@ class _Stages:
             for container in users:
                 self._complete(container)
             self._inject(users)
+        self._fit(users)
         for container in users:
             self._judge(container)
         return self._decision(patch=is_pod and self._request.mutating)
@@ -141,11 +150,32 @@ class _Stages:
             names = sorted({*filter(None, standing.split(", ")), *self._injected})
             self._pod.set("metadata", "annotations", INJECTED_ANNOTATION, value=", ".join(names))
 
+    def _fit(self, users: list[Container]) -> None:
+        demands = []
+        for container in users:
+            rules = self._policy.compatibility_of((*container.limits, *container.requests))
+            for rule in self._applying(rules, container):
+                self._matched[rule.name] = None
+                demand = compatibility.demand_of(container, rule, self._pod, self._policy.images)
+                demands.append(demand)
+                self._cuda_sources.append(demand.needs.cuda.found if demand.needs.cuda else "unknown")
+        if not demands:
+            return
+        verdict = compatibility.judge(demands, self._pod, self._inventory, self._policy.language)
+        self._violations += verdict.violations
+        self._warnings += verdict.warnings
+        if self._request.mutating and verdict.requirement is not None:
+            self._steered = compatibility.steer(verdict, self._pod)
+
     def _rules_for(self, container: Container) -> list[InjectionRule]:
+        return self._applying(self._policy.injections_of((*container.limits, *container.requests)), container)
+
+    def _applying(self, rules: Iterable[R], container: Container) -> list[R]:
+        """Return the rules that apply to a container; one that cannot be evaluated warns and does not."""
         found = []
-        for rule in self._policy.injections_of((*container.limits, *container.requests)):
+        for rule in rules:
             try:
-                if injection.applies(rule, container, self._pod, self._request.namespace):
+                if injection.applies(rule.match, container, self._pod, self._request.namespace):
                     found.append(rule)
             except ExpressionError as error:
                 facts = {"rule": rule.name, "container": container.name, "error": str(error)}
@@ -177,6 +207,7 @@ class _Stages:
             "defaulted": "; ".join(self._defaulted),
             "injected": _listing(self._injected),
             "would-inject": _listing(self._would_inject),
+            "steered": "node affinity" if self._steered else "",
             "violations": _lines(self._violations, Action.DENY, Action.WARN),
             "dryrun": _lines(self._violations, Action.DRYRUN),
         }
@@ -188,6 +219,7 @@ class _Stages:
             patch=tuple(self._pod.recorder.operations) if patch and not denied else (),
             audit={name: text for name, text in audit.items() if text},
             rules=tuple(self._matched),
+            cuda_sources=tuple(self._cuda_sources),
         )
 
 
@@ -224,5 +256,6 @@ def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decisio
         violations=tuple(violations),
         warnings=tuple(warning for decision in decisions for warning in decision.warnings),
         audit=audit,
+        cuda_sources=tuple(source for decision in decisions for source in decision.cuda_sources),
         rules=tuple(dict.fromkeys(name for decision in decisions for name in decision.rules)),
     )

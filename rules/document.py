@@ -30,18 +30,20 @@ ResourcePattern = Annotated[str, AfterValidator(_resource_pattern)]
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
 
-class _Document(BaseModel):
+class RuleDocument(BaseModel):
+    """A document or a part of one: unknown keys and wrong types are mistakes."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
 
 
-class TextDocument(_Document):
+class TextDocument(RuleDocument):
     """Words in English, Chinese, or both."""
 
     en: str = Field("", description="English")
     zh: str = Field("", description="Chinese")
 
 
-class ValidationDocument(_Document):
+class ValidationDocument(RuleDocument):
     """A CEL expression that a value has to satisfy."""
 
     expression: NonEmpty = Field(description="CEL over value, limits, requests, container; true lets it pass")
@@ -49,7 +51,7 @@ class ValidationDocument(_Document):
     message_zh: str = Field("", alias="messageZh", description="what is wanted, in Chinese")
 
 
-class ResourceRuleData(_Document):
+class ResourceRuleData(RuleDocument):
     """The `data` of a `cf-crl-*` ConfigMap."""
 
     key: ResourcePattern = Field(description="the resource; its name may end in *")
@@ -77,14 +79,14 @@ class ResourceRuleData(_Document):
     ignore_node_check: str = Field("", alias="ignoreNodeCheck")
 
 
-class NamespacesDocument(_Document):
+class NamespacesDocument(RuleDocument):
     """Namespaces by name or glob."""
 
     include: list[NonEmpty] = Field([], description="empty: all")
     exclude: list[NonEmpty] = []
 
 
-class SelectorTermDocument(_Document):
+class SelectorTermDocument(RuleDocument):
     """One requirement of a label selector."""
 
     key: NonEmpty
@@ -99,14 +101,14 @@ class SelectorTermDocument(_Document):
         return self
 
 
-class PodSelectorDocument(_Document):
+class PodSelectorDocument(RuleDocument):
     """A label selector, as in the Kubernetes API."""
 
     match_labels: dict[str, str] = Field({}, alias="matchLabels")
     match_expressions: list[SelectorTermDocument] = Field([], alias="matchExpressions")
 
 
-class MatchDocument(_Document):
+class MatchDocument(RuleDocument):
     """What a rule applies to; all that is given has to hold."""
 
     resources: list[ResourcePattern] = Field(min_length=1, description="the container asks for any of these")
@@ -116,7 +118,7 @@ class MatchDocument(_Document):
     conditions: list[NonEmpty] = Field([], description="CEL over limits, requests, container, pod; all true")
 
 
-class FromResourceDocument(_Document):
+class FromResourceDocument(RuleDocument):
     """A value computed from the container's quantity of a resource."""
 
     name: ResourcePattern
@@ -124,7 +126,7 @@ class FromResourceDocument(_Document):
     format: str = Field("{value}", description="{value}: the quantity; {bytes}, {MiB}, {GiB}: times unit")
 
 
-class EnvDocument(_Document):
+class EnvDocument(RuleDocument):
     """An environment variable, from exactly one source."""
 
     name: str = Field(pattern=_ENV_NAME)
@@ -162,7 +164,7 @@ class VolumeMountDocument(_ApiObject):
     mount_path: NonEmpty = Field(alias="mountPath")
 
 
-class TolerationDocument(_Document):
+class TolerationDocument(RuleDocument):
     """A toleration, as in the Kubernetes API."""
 
     key: str = ""
@@ -191,20 +193,20 @@ class NodeSelectorTermDocument(_ApiObject):
         return self
 
 
-class NodeSelectorDocument(_Document):
+class NodeSelectorDocument(RuleDocument):
     """Node selector terms; any of them has to match."""
 
     terms: list[NodeSelectorTermDocument] = Field(alias="nodeSelectorTerms", min_length=1)
 
 
-class PreferredTermDocument(_Document):
+class PreferredTermDocument(RuleDocument):
     """A preference of some weight."""
 
     weight: int = Field(ge=1, le=100)
     preference: NodeSelectorTermDocument
 
 
-class NodeAffinityDocument(_Document):
+class NodeAffinityDocument(RuleDocument):
     """Node affinity, as in the Kubernetes API."""
 
     required: NodeSelectorDocument | None = Field(
@@ -215,7 +217,7 @@ class NodeAffinityDocument(_Document):
     )
 
 
-class InjectDocument(_Document):
+class InjectDocument(RuleDocument):
     """What a rule puts in: env and volumeMounts into the container, the rest into its pod."""
 
     env: list[EnvDocument] = []
@@ -240,7 +242,7 @@ class InjectDocument(_Document):
         return self
 
 
-class InjectionRuleDocument(_Document):
+class InjectionRuleDocument(RuleDocument):
     """The `rule.yaml` of an InjectionRule."""
 
     description: TextDocument = TextDocument()

@@ -19,7 +19,7 @@ _MAX_DEPTH: Final = 64
 # Macros that bind a name of their own: limits.exists(name, …).
 _MACRO: Final = re.compile(r"\.(?:all|exists|exists_one|map|filter)\(\s*(\w+)\s*,")
 # What the binding raises for an operation that values do not support; it names the operation.
-_EVALUATION_ERRORS: Final = (TypeError, ValueError, RuntimeError, KeyError, IndexError, OverflowError)
+_EVALUATION_ERRORS: Final = (TypeError, ValueError, RuntimeError, IndexError, ArithmeticError)
 # A value for each variable, to find at load what would fail for every container.
 _SAMPLES: Final[Mapping[str, Any]] = {
     "value": 1,
@@ -64,6 +64,8 @@ class Expression:
         """Evaluate; values gives for each variable what to call for it. Raises ExpressionError."""
         try:
             result = self._program.execute({name: values[name]() for name in self.variables})
+        except KeyError as error:
+            raise ExpressionError(f"no such key: {error}") from error
         except _EVALUATION_ERRORS as error:
             raise ExpressionError(str(error)) from error
         if not isinstance(result, bool):

@@ -20,6 +20,7 @@ from rules.quantity import QuantityError, parse_quantity
 from rules.resources import variables
 
 if TYPE_CHECKING:
+    from rules.match import Match
     from rules.pod import Container, Pod
 
 PLACEHOLDER: Final = re.compile(r"\{(value|bytes|MiB|GiB)\}")
@@ -35,16 +36,22 @@ _GIBI: Final = 1024**3
 Edit = tuple[str, Callable[[], None]]
 
 
-def applies(rule: InjectionRule, container: Container, pod: Pod, namespace: str) -> bool:
-    """Tell whether a rule whose resources the container asks for applies to it.
+def applies(match: Match, container: Container, pod: Pod, namespace: str) -> bool:
+    """Tell whether a rule whose resources the container asks for applies to it, by the rest of its match.
 
     Raises ExpressionError where a condition cannot be evaluated.
     """
-    match = rule.match
-    if not match.pod(namespace, pod.labels) or not match.image(_spellings(container.image)):
+    if not match.pod(namespace, pod.labels if match.selector else {}):
         return False
-    pod_values = {"labels": dict(pod.labels), "annotations": dict(pod.annotations), "namespace": namespace}
-    return match.holds(variables(container) | {"pod": lambda: pod_values})
+    if match.images and not match.image(_spellings(container.image)):
+        return False
+    if not match.conditions:
+        return True
+
+    def of_pod() -> dict[str, Any]:
+        return {"labels": dict(pod.labels), "annotations": dict(pod.annotations), "namespace": namespace}
+
+    return match.holds(variables(container) | {"pod": of_pod})
 
 
 def _spellings(image: str) -> tuple[str, ...]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rules.build import DOCUMENT_KEY, Part, build_injection_rule, build_resource_rule
+from rules.compatibility_document import build_compatibility_rule, build_image_catalog
 from rules.error import RuleError, describe, suggestion
-from rules.model import InjectionRule, ResourceRule, Rule, RuleSet
+from rules.model import CompatibilityRule, ImageCatalogRule, InjectionRule, ResourceRule, Rule, RuleSet
 from rules.patch import Path
 from rules.source import Document, SourceError, read
 
@@ -23,7 +24,11 @@ LABEL_PREFIXES: Final = ("features.alauda.io/", "features.cpaas.io/")
 RESOURCE_RULE_TYPE: Final = "CustomResourceLimitation"
 TYPE_LABEL: Final = "gpugate.dev/type"
 ENABLED_LABEL: Final = "gpugate.dev/enabled"
-RULE_TYPES: Final = {"InjectionRule": build_injection_rule}
+RULE_TYPES: Final[dict[str, Callable[[Part, Any], Rule | None]]] = {
+    "InjectionRule": build_injection_rule,
+    "CompatibilityRule": build_compatibility_rule,
+    "ImageCatalog": build_image_catalog,
+}
 _NAME_PREFIX: Final = "cf-crl-"
 _SPECIAL: Final = re.compile(r"[^a-z0-9]+")
 
@@ -54,6 +59,8 @@ def load(texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESPACE) -
         RuleSet(
             tuple(rule for rule in rules if isinstance(rule, ResourceRule)),
             tuple(rule for rule in rules if isinstance(rule, InjectionRule)),
+            tuple(rule for rule in rules if isinstance(rule, CompatibilityRule)),
+            tuple(rule for rule in rules if isinstance(rule, ImageCatalogRule)),
         ),
         tuple(loader.errors),
         tuple(loader.warnings),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rules.expression import Expression
+    from rules.fitness import Terms
+    from rules.image_catalog import ImageRow
     from rules.match import Match, ResourceIndex
     from rules.patch import Operation
 
@@ -157,7 +159,35 @@ class InjectionRule:
     location: Location
 
 
-Rule = ResourceRule | InjectionRule
+@dataclass(frozen=True, slots=True)
+class CompatibilityRule:
+    """How containers that match share GPUs, and what that asks of image, driver and GPU.
+
+    no_fitting_node: what follows where no node fits; action: what follows from all else.
+    """
+
+    name: str
+    match: Match
+    terms: Terms
+    no_fitting_node: Action
+    action: Action
+    description: Text
+    enabled: bool
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCatalogRule:
+    """What images carry, before what the built-in catalogue says."""
+
+    name: str
+    rows: tuple[ImageRow, ...]
+    description: Text
+    enabled: bool
+    location: Location
+
+
+Rule = ResourceRule | InjectionRule | CompatibilityRule | ImageCatalogRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +196,14 @@ class RuleSet:
 
     resources: tuple[ResourceRule, ...] = ()
     injections: tuple[InjectionRule, ...] = ()
+    compatibility: tuple[CompatibilityRule, ...] = ()
+    images: tuple[ImageCatalogRule, ...] = ()
 
     def __iter__(self) -> Iterator[Rule]:
         yield from self.resources
         yield from self.injections
+        yield from self.compatibility
+        yield from self.images
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +243,8 @@ class Decision:
 
     message: the whole refusal, for people; empty where allowed. patch: RFC 6902 operations on the object;
     empty for whatever is denied or not to be changed. warnings: one line each, for people. audit: annotations
-    of the audit event, names without prefix. rules: the names of those that matched.
+    of the audit event, names without prefix. rules: the names of those that matched. cuda_sources: for each
+    container that is judged, what told its CUDA version, or `unknown`.
     """
 
     allowed: bool = True
@@ -219,6 +254,7 @@ class Decision:
     patch: tuple[Operation, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[str, ...] = ()
+    cuda_sources: tuple[str, ...] = ()
 
 
 ALLOWED = Decision()

@@ -1,18 +1,18 @@
 """Edits recorded as RFC 6902 operations while they are made.
 
-The document is never copied and never changed: what a recorder puts in is kept beside it, and reading through
-the recorder sees the document as it will be. Fields that no edit named cannot be touched.
+The document is never changed: reading through the recorder sees it as it will be, in a view that shares with
+it whatever no edit has touched. Fields that no edit named cannot be touched.
 Source: RFC 6902 (JSON Patch), RFC 6901 (JSON Pointer).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypedDict, cast
+from copy import copy
+from typing import Any, Final, TypedDict
 
 # A place in a JSON document: member names and list indexes, from the root.
 Path = tuple[str | int, ...]
-
 
 _TYPES: Final = {
     dict: "an object",
@@ -59,31 +59,32 @@ def field_path(path: Path) -> str:
 class Recorder:
     """Records edits of one JSON document and shows the document as they leave it.
 
-    document: any JSON object, read only. operations: the edits so far, in the order of application.
+    document: any JSON object, read only.
     """
 
-    __slots__ = ("_appended", "_document", "_ours", "operations")
+    __slots__ = ("_copied", "_document", "_made", "_view")
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
-        # Values of ours by the path where they were put; they alone may be changed in place.
-        self._ours: dict[Path, Any] = {}
-        self._appended: dict[Path, list[Any]] = {}
-        self.operations: list[Operation] = []
+        # The document as the edits leave it. Objects and lists on the way to an edit are copies, each made
+        # once; all else is the document's own.
+        self._view: Any = dict(document)
+        self._copied: set[Path] = {()}
+        # The operations by the path of what they put in, which is ours to change in place.
+        self._made: dict[Path, Operation] = {}
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The edits in the order of application, without those that came back to what stood there."""
+        return [
+            operation
+            for path, operation in self._made.items()
+            if operation["op"] == "add" or not _same(operation["value"], _find(self._document, path))
+        ]
 
     def get(self, path: Path) -> Any:
-        """Return what stands at the path after the edits so far, or None."""
-        current: Any = self._document
-        for depth, step in enumerate(path, start=1):
-            if (mine := self._ours.get(path[:depth])) is not None:
-                current = mine
-            elif isinstance(current, dict):
-                current = current.get(str(step))
-            elif isinstance(current, list) and isinstance(step, int) and step < len(current):
-                current = current[step]
-            else:
-                return None
-        return current
+        """Return what stands at the path after the edits so far, read only, or None."""
+        return _find(self._view, path)
 
     def items(self, path: Path) -> list[Any]:
         """Return the list at the path after the edits so far, empty where absent. Raises ObjectError."""
@@ -92,43 +93,75 @@ class Recorder:
             return []
         if not isinstance(items, list):
             raise ObjectError(path, "a list", items)
-        edited = [self._ours.get((*path, index), item) for index, item in enumerate(items)]
-        return edited + self._appended.get(path, [])
+        return items
 
     def set(self, path: Path, value: Any) -> None:
         """Put value at the path, as a member of the object there; absent parents are made on the way.
 
-        `replace` where the member stands already, else `add`. value becomes the recorder's own.
+        `replace` where the member stands already, else `add`. value becomes the recorder's own. Raises
+        ObjectError where the parent has no such members.
         """
-        parent_path = path[:-1]
-        parent = self.get(parent_path)
-        while parent is None:  # also where the document says null
-            value = {str(path[-1]): value}
-            path = parent_path
-            parent_path = path[:-1]
-            parent = self.get(parent_path)
+        while (parent := self.get(path[:-1])) is None:  # also where the document says null
+            path, value = path[:-1], {str(path[-1]): value}
         step = path[-1]
-        if not isinstance(parent, dict | list):
-            raise ObjectError(parent_path, "an object", parent)
-        if self._is_ours(parent_path):
-            cast("dict[str | int, Any]", parent)[step] = value
-            return
-        exists = isinstance(step, int) or step in parent or path in self._ours
-        self._ours[path] = value
-        self.operations.append({"op": "replace" if exists else "add", "path": pointer(path), "value": value})
+        wanted = list if isinstance(step, int) else dict
+        if not isinstance(parent, wanted):
+            raise ObjectError(path[:-1], _TYPES[wanted], parent)
+        if not self._is_made(path[:-1]):
+            self._forget_below(path)
+            if path in self._made:
+                self._made[path]["value"] = value
+            else:
+                op = "replace" if isinstance(step, int) or step in parent else "add"
+                self._made[path] = {"op": op, "path": pointer(path), "value": value}
+        self._own(path[:-1])[step] = value
 
     def append(self, path: Path, item: Any) -> None:
-        """Append item to the list at the path; an absent list is made."""
-        items = self.get(path)
-        if items is None:
+        """Append item to the list at the path; an absent list is made. Raises ObjectError."""
+        items = self.items(path)
+        if self.get(path) is None:
             self.set(path, [item])
-        elif self._is_ours(path):
-            items.append(item)
-        else:
-            appended = self._appended.setdefault(path, [])
-            self._ours[(*path, len(items) + len(appended))] = item
-            appended.append(item)
-            self.operations.append({"op": "add", "path": pointer((*path, "-")), "value": item})
+            return
+        if not self._is_made(path):
+            operation: Operation = {"op": "add", "path": pointer((*path, "-")), "value": item}
+            self._made[*path, len(items)] = operation
+        self._own(path).append(item)
 
-    def _is_ours(self, path: Path) -> bool:
-        return any(path[:depth] in self._ours for depth in range(1, len(path) + 1))
+    def _is_made(self, path: Path) -> bool:
+        """Tell whether the path is in what an edit put in."""
+        return any(path[:depth] in self._made for depth in range(1, len(path) + 1))
+
+    def _forget_below(self, path: Path) -> None:
+        """Drop the edits of what is about to be replaced as a whole."""
+        if path in self._copied:
+            depth = len(path)
+            self._copied = {other for other in self._copied if other[:depth] != path}
+            self._made = {other: made for other, made in self._made.items() if other[:depth] != path}
+
+    def _own(self, path: Path) -> Any:
+        """Return the object or list at the path of the view, ours to change."""
+        node = self._view
+        for depth, step in enumerate(path, start=1):
+            if path[:depth] in self._made:
+                return _find(node, path[depth - 1 :])
+            if path[:depth] not in self._copied:
+                self._copied.add(path[:depth])
+                node[step] = copy(node[step])
+            node = node[step]
+        return node
+
+
+def _find(node: Any, path: Path) -> Any:
+    for step in path:
+        if isinstance(node, dict):
+            node = node.get(step)
+        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+            node = node[step]
+        else:
+            return None
+    return node
+
+
+def _same(one: object, other: object) -> bool:
+    """Tell whether two values are one in JSON, where true is not 1."""
+    return type(one) is type(other) and one == other

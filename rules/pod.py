@@ -69,6 +69,11 @@ class Container:
         """The entries of `env` after the edits so far, in order; doubled names stand twice."""
         return self._recorder.items((*self.path, "env"))
 
+    def strings(self, field: str) -> list[str]:
+        """Return a list of texts of the container, such as `args`; entries of another type are left out."""
+        entries = self._raw.get(field)
+        return [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []
+
     @property
     def env_from(self) -> list[Any]:
         """The entries of `envFrom`, whose variables nobody knows before the container starts."""
@@ -101,13 +106,13 @@ class Pod:
     path: where it stands in the object; empty for a Pod. Raises ObjectError for what is shaped otherwise.
     """
 
-    __slots__ = ("_metadata", "_spec", "containers", "path", "recorder")
+    __slots__ = ("_spec", "containers", "path", "recorder")
 
     def __init__(self, document: Mapping[str, Any], raw: Any, path: Path = ()) -> None:
         pod = _object(raw, path)
         self.path = path
         self.recorder = Recorder(document)
-        self._metadata: dict[str, Any] = _member(pod, path, "metadata", dict)
+        _member(pod, path, "metadata", dict)  # refused at once, not by the first rule that looks there
         self._spec: dict[str, Any] = _member(pod, path, "spec", dict)
         self.containers = (
             *self._read("containers", ContainerKind.REGULAR),
@@ -127,13 +132,13 @@ class Pod:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The pod's labels as they arrived."""
-        return _strings(self._metadata.get("labels"))
+        """The pod's labels after the edits so far."""
+        return _strings(self.get("metadata", "labels"))
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """The pod's annotations as they arrived."""
-        return _strings(self._metadata.get("annotations"))
+        """The pod's annotations after the edits so far."""
+        return _strings(self.get("metadata", "annotations"))
 
     def get(self, *field: str | int) -> Any:
         """Return a field of the pod after the edits so far, or None."""

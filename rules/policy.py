@@ -3,46 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Final, TypeVar
 
+from rules.image_catalog import ImageCatalog, built_in_catalog
 from rules.match import ResourceIndex
-from rules.model import InjectionRule, Language, ResourceRule, RuleSet
+from rules.model import CompatibilityRule, InjectionRule, Language, ResourceRule, RuleSet
+
+T = TypeVar("T")
+R = TypeVar("R", InjectionRule, CompatibilityRule)
+
+# Sets of resource names that containers ask for at once; a cluster has some dozens. About 1 KB each.
+_REMEMBERED: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
 class Policy:
     """The enabled rules by the resources that bring them in.
 
     groups: for a resource, the rules of its group. injections: for a resource, each rule with its rank in the
-    order of application.
+    order of application; compatibility: likewise. images: what images carry. What was looked up for a
+    container's resources is remembered for the next like it.
     """
 
-    groups: ResourceIndex[tuple[ResourceRule, ...]]
-    injections: ResourceIndex[tuple[int, InjectionRule]]
-    language: Language = Language.EN
+    __slots__ = (
+        "_groups",
+        "compatibility_of",
+        "groups_of",
+        "images",
+        "injections_of",
+        "language",
+    )
 
-    def groups_of(self, names: Iterable[str]) -> list[ResourceRule]:
+    def __init__(
+        self,
+        groups: ResourceIndex[tuple[ResourceRule, ...]],
+        injections: ResourceIndex[tuple[int, InjectionRule]],
+        compatibility: ResourceIndex[tuple[int, CompatibilityRule]],
+        images: ImageCatalog,
+        language: Language,
+    ) -> None:
+        self._groups = groups
+        self.images = images
+        self.language = language
+        self.groups_of = lru_cache(_REMEMBERED)(self._find_groups)
+        self.injections_of = lru_cache(_REMEMBERED)(partial(_ranked, injections))
+        self.compatibility_of = lru_cache(_REMEMBERED)(partial(_ranked, compatibility))
+
+    def _find_groups(self, names: tuple[str, ...]) -> tuple[ResourceRule, ...]:
         """Return the rules of every group that one of the resources belongs to, each once."""
-        found = {id(group): group for name in names for group in self.groups.find(name)}
-        return [rule for group in found.values() for rule in group]
+        found = {id(group): group for name in names for group in self._groups.find(name)}
+        return tuple(rule for group in found.values() for rule in group)
 
-    def injections_of(self, names: Iterable[str]) -> list[InjectionRule]:
-        """Return the injection rules that one of the resources brings in, in the order of application."""
-        found = {rank: rule for name in names for rank, rule in self.injections.find(name)}
-        return [found[rank] for rank in sorted(found)]
+
+def _ranked(index: ResourceIndex[tuple[int, T]], names: tuple[str, ...]) -> tuple[T, ...]:
+    """Return the rules that one of the resources brings in, in the order of their rank."""
+    found = {rank: rule for name in names for rank, rule in index.find(name)}
+    return tuple(found[rank] for rank in sorted(found))
+
+
+def _by_resource(rules: Iterable[R]) -> ResourceIndex[tuple[int, R]]:
+    """Return the enabled rules by what they match, ranked by their names."""
+    enabled = sorted((rule for rule in rules if rule.enabled), key=lambda rule: rule.name)
+    return ResourceIndex(
+        (name, (rank, rule)) for rank, rule in enumerate(enabled) for name in rule.match.resources
+    )
 
 
 def compile_policy(rules: RuleSet, language: Language = Language.EN) -> Policy:
-    """Return the policy of the enabled rules. Injection rules apply in the order of their names."""
+    """Return the policy of the enabled rules. Rules of a kind apply in the order of their names."""
     groups: dict[str, tuple[ResourceRule, ...]] = {}
     for rule in rules.resources:
         if rule.enabled:
             groups[rule.group] = (*groups.get(rule.group, ()), rule)
-    injections = sorted((rule for rule in rules.injections if rule.enabled), key=lambda rule: rule.name)
+    own_images = (row for catalog in rules.images if catalog.enabled for row in catalog.rows)
     return Policy(
         groups=ResourceIndex((rule.key, group) for group in groups.values() for rule in group),
-        injections=ResourceIndex(
-            (name, (rank, rule)) for rank, rule in enumerate(injections) for name in rule.match.resources
-        ),
+        injections=_by_resource(rules.injections),
+        compatibility=_by_resource(rules.compatibility),
+        images=built_in_catalog().preceded_by(own_images),
         language=language,
     )

@@ -27,11 +27,11 @@ _SCALE: dict[str, Decimal] = {
 # Kubernetes keeps quantities as int64 and rounds what is finer than one nano up, away from zero.
 MAX_QUANTITY = 2**63 - 1
 _NANO = Decimal("1e-9")
-# 19 digits of int64 and 9 of nano, and room for what is rounded away.
-_CONTEXT = Context(prec=64)
 # A longer text than this cannot be a number that int64 and nano can tell apart from its prefix; it also
 # bounds the work done for hostile input.
 _MAX_LENGTH = 64
+# As many digits, times the 19 of the greatest suffix (Ei): nothing is lost before the one rounding.
+_CONTEXT = Context(prec=_MAX_LENGTH + 19)
 
 
 class QuantityError(ValueError):
@@ -50,7 +50,7 @@ def _parse(text: str) -> int | Decimal:
         value = _CONTEXT.multiply(value, _SCALE[match["suffix"]])
     elif match["exponent"] and value:
         exponent = int(match["exponent"])
-        if abs(exponent) > _MAX_LENGTH:
+        if abs(exponent) > 2 * _MAX_LENGTH:  # no digits before it bring it back
             value = Decimal(MAX_QUANTITY if exponent > 0 else _NANO).copy_sign(value)
         else:
             value = value.scaleb(exponent, context=_CONTEXT)
@@ -72,4 +72,4 @@ def parse_quantity(value: object) -> int | Decimal:
         return _parse(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise QuantityError(f"{value!r} is not a quantity; {_WANTED}")
-    return _parse(repr(value))
+    return _parse(repr(value)) if isinstance(value, float) else max(-MAX_QUANTITY, min(value, MAX_QUANTITY))

@@ -7,7 +7,7 @@ refused with their place, duplicate keys are noted. One reader serves rule files
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -72,49 +72,62 @@ class Document:
         mark = place.start_mark
         return Location(self.file, mark.line + 1 + self.line, mark.column + 1 + self.column)
 
+    def duplicates_below(self, path: Path) -> list[SourceError]:
+        """Return the duplicates in the value at the path, which is there."""
+        node = self._node(path)
+        begin, end = (
+            (mark.line + 1 + self.line, mark.column + 1 + self.column)
+            for mark in (node.start_mark, node.end_mark)
+        )
+        return [
+            error for error in self.duplicates if begin <= (error.location.line, error.location.column) < end
+        ]
+
     def embedded(self, path: Path) -> Document:
         """Return the document that the string at the path is, such as `data["rule.yaml"]` of a ConfigMap.
 
         Places are those in the outer text where the string is a literal block (`|`), and the string's own
         place otherwise. Raises SourceError.
         """
-        child = None
+        node = self._node(path)
+        own, text = self.locate(path), str(node.value)
+        block = isinstance(node, yaml.ScalarNode) and node.style == "|"
+        above = node.start_mark.line + 1
+        indent = self.column + _margin(self.lines[above:]) - _margin(text.splitlines())
+        above += self.line
+
+        def place(inner: Location) -> Location:
+            return Location(self.file, inner.line + above, inner.column + indent) if block else own
+
+        documents = []
+        for found in read(text, self.file):
+            if isinstance(found, SourceError):
+                raise SourceError(place(found.location), found.message)
+            if found.value is not None:
+                documents.append(found)
+        if len(documents) != 1:
+            raise SourceError(own, f"expected one YAML document, got {len(documents) or 'none'}")
+        (inner,) = documents
+        duplicates = tuple(SourceError(place(error.location), error.message) for error in inner.duplicates)
+        if block:
+            return replace(inner, duplicates=duplicates, line=inner.line + above, column=indent)
+        return replace(inner, duplicates=duplicates, root=node, line=self.line, column=self.column)
+
+    def _node(self, path: Path) -> yaml.Node:
         node = self.root
         for step in path:
             child = _child(node, step)
             if child is None:
                 raise KeyError(path)
             node = child[1]
-        text = str(node.value)
-        start = node.start_mark
-        block = isinstance(node, yaml.ScalarNode) and node.style == "|"
-        indent = 0
-        if block:
-            body = self.lines[start.line + 1 : node.end_mark.line + 1]
-            indent = next((len(line) - len(line.lstrip(" ")) for line in body if line.strip()), 0)
-        base = Location(self.file, start.line + 1 + self.line, indent + self.column)
-        documents: list[Document] = []
-        for found in read(text, self.file):
-            if isinstance(found, SourceError):
-                raise SourceError(_shift(found.location, base, block=block), found.message)
-            if found.value is not None:
-                shifted = (
-                    SourceError(_shift(e.location, base, block=block), e.message) for e in found.duplicates
-                )
-                documents.append(replace(found, duplicates=tuple(shifted)))
-        if len(documents) != 1:
-            count = len(documents)
-            raise SourceError(self.locate(path), f"expected one YAML document, got {count or 'none'}")
-        inner = documents[0]
-        if block:
-            return replace(inner, line=base.line + inner.line, column=base.column)
-        return replace(inner, root=_flattened(inner.root, start), line=self.line, column=self.column)
+        return node
 
 
 def read(text: str, file: str) -> Iterator[Document | SourceError]:
     """Yield each document of a text, or what is wrong with it; JSON is YAML.
 
-    An empty document has the value None. Documents are parted at lines of `---` first, as kubectl does, so that a mistake in one hides no other.
+    An empty document has the value None. Documents are parted at lines of `---` first, as kubectl does, so
+    that a mistake in one hides no other.
     """
     lines = text.removeprefix("\ufeff").splitlines(keepends=True)
     starts = [0, *(number for number, line in enumerate(lines) if number and _SEPARATOR.match(line))]
@@ -129,8 +142,7 @@ def read(text: str, file: str) -> Iterator[Document | SourceError]:
 
 def _later(error: SourceError, lines: int) -> SourceError:
     """Return the error some lines further down."""
-    place = error.location
-    return SourceError(replace(place, line=place.line + lines) if place.line else place, error.message)
+    return SourceError(replace(error.location, line=error.location.line + lines), error.message)
 
 
 def _read(lines: list[str], file: str) -> Iterator[Document]:
@@ -144,14 +156,22 @@ def _read(lines: list[str], file: str) -> Iterator[Document]:
             value = builder.build(node, 0)
             yield Document(value, file, tuple(lines), tuple(builder.duplicates), node)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = Location(file) if mark is None else Location(file, mark.line + 1, mark.column + 1)
-        raise SourceError(place, _explain(error, lines)) from None
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise SourceError(Location(file, line), f"{error.reason} (#x{error.character:04x})") from None
-    except yaml.YAMLError as error:
-        raise SourceError(Location(file), str(error)) from None
+        raise SourceError(_place(file, error.problem_mark), _explain(error, lines)) from None
+    except yaml.reader.ReaderError as error:  # its position is one in bytes, or in characters
+        raise _forbidden(text, text.index(chr(error.character)), file, error.reason) from None
+    except UnicodeEncodeError as error:
+        raise _forbidden(text, error.start, file, error.reason) from None
+
+
+def _place(file: str, mark: Any) -> Location:
+    """Return the place of a mark; each node, event and error has one, though its type says it may not."""
+    return Location(file, mark.line + 1, mark.column + 1)
+
+
+def _forbidden(text: str, position: int, file: str, reason: str) -> SourceError:
+    *above, line = f"{text[:position]} ".splitlines()
+    place = Location(file, len(above) + 1, len(line))
+    return SourceError(place, f"{reason} (#x{ord(text[position]):04x})")
 
 
 def _check_depth(text: str, file: str) -> None:
@@ -161,8 +181,7 @@ def _check_depth(text: str, file: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
-                place = Location(file, event.start_mark.line + 1, event.start_mark.column + 1)
-                raise SourceError(place, f"nested deeper than {MAX_DEPTH} levels")
+                raise SourceError(_place(file, event.start_mark), f"nested deeper than {MAX_DEPTH} levels")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -221,7 +240,7 @@ class _Builder:
         if kind == "bool":
             return text.lower() in _TRUE
         if kind == "int":
-            return self._integer(text)
+            return _integer(text)
         if kind == "float":
             try:
                 return float(text.replace("_", ""))
@@ -229,35 +248,33 @@ class _Builder:
                 return text
         return text
 
-    @staticmethod
-    def _integer(text: str) -> int | str:
-        plain = text.replace("_", "")
-        try:
-            if _INTEGER.fullmatch(text):
-                return int(plain)
-            return int(plain, 0) if not plain.lstrip("+-").startswith("0") else _octal(plain)
-        except ValueError:  # sexagesimal 1:30, more digits than Python converts
-            return text
-
     def _error(self, node: yaml.Node, message: str) -> SourceError:
-        mark = node.start_mark
-        return SourceError(Location(self._file, mark.line + 1, mark.column + 1), message)
+        return SourceError(_place(self._file, node.start_mark), message)
 
 
-def _octal(text: str) -> int:
-    """Read 0x, 0b, 0o and YAML 1.1's bare leading zero."""
-    try:
-        return int(text, 0)
-    except ValueError:
-        return int(text, 8)
+def _integer(text: str) -> int | str:
+    """Read decimals, 0x, 0b, and YAML 1.1's octals of a bare leading zero."""
+    plain = text.replace("_", "")
+    bases = (10,) if _INTEGER.fullmatch(text) else (0, 8)
+    for base in bases:
+        try:
+            return int(plain, base)
+        except ValueError:  # the other base; sexagesimal 1:30, more digits than Python converts
+            continue
+    return text
 
 
 def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return the (key, value) nodes of a member, the last one of that name in the mapping."""
+    """Return the (key, value) nodes of a member: the last of that name, or the first that is merged in."""
     if isinstance(node, yaml.MappingNode):
         for key, value in reversed(node.value):
             if key.value == str(step):
                 return key, value
+        for key, value in node.value:
+            if key.tag == f"{_TAG}merge":
+                for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    if (found := _child(merged, step)) is not None:
+                        return found
     elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return node.value[step], node.value[step]
     return None
@@ -267,17 +284,6 @@ def _starts_inline(key: yaml.Node, value: yaml.Node) -> bool:
     return isinstance(value, yaml.ScalarNode) and bool(value.start_mark.line == key.start_mark.line)
 
 
-def _shift(place: Location, base: Location, *, block: bool) -> Location:
-    if not block:
-        return replace(base, line=base.line, column=0)
-    return Location(place.file, place.line + base.line, place.column + base.column if place.column else 0)
-
-
-def _flattened(node: yaml.Node, mark: Any) -> yaml.Node:
-    """Return the tree with every place moved to one: that of the string that held it."""
-    if isinstance(node, yaml.ScalarNode):
-        return yaml.ScalarNode(node.tag, node.value, mark, mark, node.style)
-    if isinstance(node, yaml.SequenceNode):
-        return yaml.SequenceNode(node.tag, [_flattened(item, mark) for item in node.value], mark, mark)
-    pairs = [(_flattened(key, mark), _flattened(value, mark)) for key, value in node.value]
-    return yaml.MappingNode(node.tag, pairs, mark, mark)
+def _margin(lines: Iterable[str]) -> int:
+    """Return by how many spaces the first line that is not blank is indented."""
+    return next((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,7 +118,7 @@ def test_a_bug_costs_one_object_and_is_counted_and_logged_under_its_uid(
 ) -> None:
     """The verdict is the operator's; the answer keeps the uid and has no traceback."""
     gate = Gate(Loaded(RuleSet()), on_error_allow=allow)
-    gate.snapshot = type(gate.snapshot)(Loaded(), _Broken())  # type: ignore[arg-type]  # the bug
+    gate.snapshot = replace(gate.snapshot, policy=_Broken())  # type: ignore[arg-type]  # the bug
     with caplog.at_level(logging.ERROR), serving(create_app(gate)) as server:
         status, answer = ask(
             server.port, "/mutate", body(pod({"nvidia.com/gpu": "1"}, env=[{"name": "K", "value": "S3CRET"}]))
@@ -148,7 +149,7 @@ def test_a_decision_is_one_log_record_without_the_object(
     (record,) = caplog.records
     facts = vars(record)
 
-    assert ("allow Pod ml/train", "allow", ["cf-crl-pgpu-gpu"]) == (
+    assert ("allow Pod ml/train", "allow", ["cf-crl-pgpu-gpu", "compatibility-pgpu"]) == (
         record.message,
         facts["verdict"],
         facts["rules"],

@@ -20,6 +20,7 @@ from wsgiref.validate import validator
 
 import pytest
 
+import webhook.server
 from tests.serving import (
     HOST,
     PATIENCE,
@@ -212,8 +213,10 @@ def test_a_body_of_the_limit_is_taken_and_one_byte_more_gets_413() -> None:
 
 
 def test_a_client_that_still_sends_reads_why_it_was_refused(server: Server) -> None:
-    """One megabyte over the default limit of 7 MiB, sent without looking at the answer."""
-    assert ask(server.port, body=b"x" * (8 * 2**20))[0] == 413
+    """Nearly twice the default limit of 7 MiB, sent without looking at the answer."""
+    body = b"x" * (27 * 2**19)
+
+    assert [ask(server.port, body=body)[0] for _ in range(5)] == [413] * 5
 
 
 def test_bodies_that_together_pass_the_limit_get_503_until_there_is_room() -> None:
@@ -325,10 +328,18 @@ def test_beyond_the_limit_of_connections_the_one_that_waited_longest_makes_room(
 
 def test_a_client_that_does_not_read_its_answers_is_cut() -> None:
     """Or it would hold the drain for ever."""
-    server = Server(application, config(client_timeout=0.3), TlsCertificate(new_pair))
+    called = threading.Semaphore(0)
+
+    def counted(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        called.release()
+        return application(environ, start_response)
+
+    server = Server(counted, config(client_timeout=0.3), TlsCertificate(new_pair))
     server.start()
     with connect(server.port) as connection:
         connection.sendall(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n" * 3)
+        for _ in range(3):
+            assert called.acquire(timeout=PATIENCE)
         server.stop()
         received = sum(iter(lambda: len(read_or_nothing(connection)), 0))
 
@@ -379,6 +390,20 @@ def connect_for_ever(port: int) -> None:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         socket.create_connection((HOST, port)).close()
+
+
+def test_what_was_accepted_last_may_still_send_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection is not closed for being silent in the moment in which the listener is."""
+    monkeypatch.setattr(webhook.server, "_LINGER", 1.0)
+    server = Server(application, config(), TlsCertificate(new_pair))
+    server.start()
+    with ThreadPoolExecutor() as threads, silent_tls(server.port) as last:
+        stopped = threads.submit(server.stop)
+        wait_for_refusal(server.port)
+        raw = answers(last, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        stopped.result(PATIENCE)
+
+    assert statuses(raw) == [b"200"]
 
 
 PROGRAM = """

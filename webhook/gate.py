@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any, Final, Literal
 
 from rules.decide import decide
+from rules.inventory import Inventory
 from rules.load import Loaded
 from rules.model import Decision, Language
 from rules.patch import ObjectError
@@ -42,6 +43,7 @@ class Snapshot:
 
     loaded: Loaded
     policy: Policy
+    inventory: Inventory
 
 
 class Gate:
@@ -52,16 +54,17 @@ class Gate:
     """
 
     def __init__(
-        self, loaded: Loaded, language: Language = Language.EN, *, on_error_allow: bool = False
+        self,
+        loaded: Loaded,
+        language: Language = Language.EN,
+        inventory: Inventory | None = None,
+        *,
+        on_error_allow: bool = False,
     ) -> None:
-        self._language = language
         self._on_error_allow = on_error_allow
         self.ready = True
-        self.use(loaded)
-
-    def use(self, loaded: Loaded) -> None:
-        """Put a rule set into force, from the next request on."""
-        self.snapshot = Snapshot(loaded, compile_policy(loaded.rules, self._language))
+        policy = compile_policy(loaded.rules, language)
+        self.snapshot = Snapshot(loaded, policy, inventory or Inventory.of([]))
         metrics.rules_loaded(loaded)
 
     def answer(self, endpoint: Endpoint, body: bytes) -> bytes:
@@ -73,7 +76,8 @@ class Gate:
             metrics.ERRORS.labels("bad_request").inc()
             raise
         try:
-            decision = decide(self.snapshot.policy, review.request)
+            snapshot = self.snapshot
+            decision = decide(snapshot.policy, snapshot.inventory, review.request)
             answer = encode_decision(review.uid, decision)
         except ObjectError as error:
             metrics.ERRORS.labels("bad_request").inc()
@@ -93,6 +97,8 @@ class Gate:
         allowed = "true" if decision.allowed else "false"
         metrics.REQUESTS.labels(endpoint, kind, operation, allowed).inc()
         metrics.DURATION.labels(endpoint, kind, operation, allowed).observe(seconds)
+        for source in decision.cuda_sources:
+            metrics.CUDA_SOURCES.labels(source).inc()
         for violation in decision.violations:
             metrics.RULE_RESULTS.labels(violation.rule, violation.action.value).inc()
         if not _log.isEnabledFor(logging.INFO):

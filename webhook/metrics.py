@@ -52,6 +52,12 @@ RULE_RESULTS: Final = Counter(
     ("rule", "action"),
     registry=REGISTRY,
 )
+CUDA_SOURCES: Final = Counter(
+    "gpugate_cuda_versions_total",
+    "Containers judged, by what told their CUDA version; `unknown` where nothing did",
+    ("source",),
+    registry=REGISTRY,
+)
 ERRORS: Final = Counter(
     "gpugate_errors_total",
     "Requests that could not be decided: bad_request is the sender's fault, internal is a bug",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rules.decide import decide
+from rules.inventory import Inventory
 from rules.load import DEFAULT_NAMESPACE, load
 from rules.model import AdmissionRequest, RuleSet
 from rules.policy import Policy, compile_policy
@@ -19,6 +20,7 @@ from webhook.cli.inputs import RuleSource
 from webhook.review import decode_review, encode_decision
 
 REVIEWS = Path(__file__).parents[1] / "reviews"
+NO_NODES = Inventory.of([])
 POD_BYTES = 4096
 # How much the cost may grow from the shipped rules to a thousand more.
 GROWTH = 1.2
@@ -76,13 +78,13 @@ def main() -> int:
     requests = {name: decode_review(body, mutating=True).request for name, body in bodies.items()}
 
     def deciding(policy: Policy, request: AdmissionRequest) -> Any:
-        return lambda: decide(policy, request)
+        return lambda: decide(policy, NO_NODES, request)
 
     grown = False
     for name, request in requests.items():
         body = bodies[name]
         cases = {label: deciding(policy, request) for label, policy in policies.items()}
-        decision = decide(policies["shipped rules"], request)
+        decision = decide(policies["shipped rules"], NO_NODES, request)
         cases |= {
             "decode the review": lambda body=body: decode_review(body, mutating=True),
             "json.loads of it": lambda body=body: json.loads(body),

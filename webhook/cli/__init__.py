@@ -16,6 +16,8 @@ _COMMANDS: Final = {
     "preview": "show what admission would do to objects, without a cluster",
     "lint": "check rule files, with the place of each mistake",
     "rules": "list the rules in force",
+    "nodes": "list what nodes offer, equal ones as one class",
+    "matrix": "show which CUDA runtimes run where, and why not",
     "serve": "run the admission webhook",
 }
 

@@ -7,14 +7,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from rules.inventory import Inventory, InventoryError
 from rules.load import DEFAULT_NAMESPACE, Loaded, load
 from rules.model import Language
+from rules.source import Document, SourceError, read
+
+if TYPE_CHECKING:
+    from webhook.cluster.client import Cluster
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 BAD_INPUT: Final = 2
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -42,18 +48,67 @@ class RuleSource:
         """
         chosen = list(paths)
         if not chosen and (self.kubeconfig or self.context):
-            return load(self._cluster_rules(), self.namespace)
+            return load(
+                _of_cluster(self.kubeconfig, self.context, lambda cluster: cluster.rules(self.namespace)),
+                self.namespace,
+            )
         chosen = chosen or [str(catalog_path())]
         return load(((name, text) for path in chosen for name, text in read_path(path)), self.namespace)
 
-    def _cluster_rules(self) -> list[tuple[str, str]]:
-        # Imported here: the client takes a fifth of a second, and most commands need no cluster.
-        from webhook.cluster.client import Cluster, ClusterError  # noqa: PLC0415
 
-        try:
-            return Cluster(self.kubeconfig, self.context).rules(self.namespace)
-        except ClusterError as error:
-            raise click.UsageError(str(error)) from None
+def nodes_option(command: F) -> F:
+    """Give a command the option that says which nodes it judges against."""
+    return click.option(
+        "--nodes",
+        "node_paths",
+        multiple=True,
+        metavar="FILE",
+        help="Nodes, as `kubectl get nodes -o yaml` has them.",
+    )(command)
+
+
+def load_inventory(
+    paths: Iterable[str], kubeconfig: str | None = None, context: str | None = None
+) -> Inventory:
+    """Return the nodes in files; without any, those of the cluster, or none.
+
+    Raises click.UsageError for what cannot be read or is no node.
+    """
+    nodes: list[Any] = []
+    chosen = list(paths)
+    if not chosen and (kubeconfig or context):
+        nodes = _of_cluster(kubeconfig, context, lambda cluster: cluster.nodes())
+    for path in chosen:
+        for name, text in read_path(path):
+            found = list(read(text, name))
+            if not any(isinstance(document, SourceError) or document.value is not None for document in found):
+                raise click.UsageError(f"{name}: no nodes in this file")
+            for document in found:
+                if isinstance(document, SourceError):
+                    raise click.UsageError(str(document))
+                if document.value is not None:
+                    nodes.append(_checked_nodes(document))
+    return Inventory.of(nodes)
+
+
+def _checked_nodes(document: Document) -> Any:
+    """Return a document that holds nodes. Raises click.UsageError, with the place in the file."""
+    try:
+        Inventory.of(document.value)
+    except InventoryError as error:
+        raise click.UsageError(f"{document.locate()}: {error}") from None
+    return document.value
+
+
+def _of_cluster(kubeconfig: str | None, context: str | None, ask: Callable[[Cluster], T]) -> T:
+    """Return what a cluster answers. Raises click.UsageError."""
+    # Imported here: the client takes a fifth of a second, and most commands need no cluster.
+    from webhook.cluster.client import Cluster, ClusterError  # noqa: PLC0415
+
+    try:
+        return ask(Cluster(kubeconfig, context))
+    except ClusterError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def language_option(command: F) -> F:

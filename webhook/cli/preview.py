@@ -24,7 +24,9 @@ from webhook.cli.inputs import (
     RuleSource,
     cluster_options,
     language_option,
+    load_inventory,
     namespace_option,
+    nodes_option,
     read_path,
 )
 from webhook.dump import dump_yaml
@@ -98,6 +100,7 @@ class Preview:
     show_default=True,
     help="warn: exit 3 where there are only warnings.",
 )
+@nodes_option
 @cluster_options
 @namespace_option
 @language_option
@@ -107,6 +110,7 @@ def command(
     namespace: str,
     output: str,
     fail_on: str,
+    node_paths: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
     rules_namespace: str,
@@ -122,6 +126,7 @@ def command(
       gpugate preview -f pod.yaml
       gpugate preview -f manifests/ --rules my-rules/ --namespace ml
       kustomize build . | gpugate preview -f - -o json | jq '.objects[] | select(.allowed | not)'
+      gpugate preview -f pod.yaml --nodes nodes.yaml
       gpugate preview -f pod.yaml --context production
       gpugate preview -f pod.yaml -o yaml | kubectl create -f -
     """
@@ -129,6 +134,7 @@ def command(
     failed = bool(loaded.errors)
     for error in loaded.errors:
         _complain(str(error))
+    inventory = load_inventory(node_paths, kubeconfig, context)
     policy = compile_policy(loaded.rules, Language(lang))
     previews: list[Preview] = []
     show = {"diff": _show_diff, "yaml": _show_yaml, "patch": _show_patch}.get(output)
@@ -136,7 +142,7 @@ def command(
         for source, value in objects_in(path):
             try:
                 request, name = _request(source, value, namespace)
-                previews.append(Preview(source, request, name, decide(policy, request)))
+                previews.append(Preview(source, request, name, decide(policy, inventory, request)))
             except InputError as error:
                 _complain(str(error))
                 failed = True

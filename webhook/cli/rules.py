@@ -8,7 +8,7 @@ import sys
 import click
 
 from rules.load import Loaded
-from rules.model import Language, ResourceRule, Rule
+from rules.model import CompatibilityRule, InjectionRule, Language, ResourceRule, Rule
 from webhook.cli.inputs import RuleSource, cluster_options, language_option, namespace_option
 from webhook.cli.table import show_table
 
@@ -67,16 +67,22 @@ def _rows(loaded: Loaded, language: Language) -> list[dict[str, str]]:
 
 
 def _row(rule: Rule, language: Language) -> dict[str, str]:
-    if isinstance(rule, ResourceRule):
-        kind, resources = "resource", rule.key
-    else:
-        kind, resources = "injection", ", ".join(rule.match.resources)
+    action, resources = "", ""
+    match rule:
+        case ResourceRule():
+            kind, resources, action = "resource", rule.key, rule.action.value
+        case InjectionRule():
+            kind, resources, action = "injection", ", ".join(rule.match.resources), rule.action.value
+        case CompatibilityRule():
+            kind, resources, action = "compatibility", ", ".join(rule.match.resources), rule.action.value
+        case _:
+            kind = "images"
     return {
         "name": rule.name,
         "kind": kind,
         "state": "enabled" if rule.enabled else "disabled",
         "resources": resources,
-        "action": rule.action.value,
+        "action": action,
         "about": rule.description.in_language(language),
         "source": str(rule.location),
     }

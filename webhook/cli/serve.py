@@ -9,7 +9,13 @@ from pathlib import Path
 import click
 
 from rules.model import Language
-from webhook.cli.inputs import RuleSource, language_option, namespace_option
+from webhook.cli.inputs import (
+    RuleSource,
+    language_option,
+    load_inventory,
+    namespace_option,
+    nodes_option,
+)
 
 _log = logging.getLogger("gpugate")
 # Where a certificate made at start is good for: this machine, and the Service of the shipped manifests.
@@ -50,6 +56,7 @@ _NAMES = ("localhost", "127.0.0.1", "::1", "gpugate", "gpugate.gpugate", "gpugat
     help="How long to answer on after SIGTERM, while endpoints are withdrawn.",
 )
 @click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True)
+@nodes_option
 @namespace_option
 @language_option
 def command(
@@ -62,6 +69,7 @@ def command(
     on_error: str,
     drain_seconds: float,
     log_format: str,
+    node_paths: tuple[str, ...],
     rules_namespace: str,
     lang: str,
 ) -> None:
@@ -90,7 +98,7 @@ def command(
     loaded = RuleSource(rules_namespace).load(rule_paths)
     for error in loaded.errors:
         _log.error("rule left out: %s", error)
-    gate = Gate(loaded, Language(lang), on_error_allow=on_error == "allow")
+    gate = Gate(loaded, Language(lang), load_inventory(node_paths), on_error_allow=on_error == "allow")
 
     def drain() -> None:
         gate.ready = False

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import urllib3.exceptions
@@ -45,31 +46,32 @@ class Cluster:
         """
         found: dict[str, str] = {}
         for selector in RULE_SELECTORS:
-            for item in self._list(namespace, selector):
+            for item in _list_all(
+                f"ConfigMaps of namespace {namespace!r}",
+                partial(self._core.list_namespaced_config_map, namespace, label_selector=selector),
+            ):
                 name = str(item["metadata"]["name"])
                 item["metadata"].pop("managedFields", None)
                 found[name] = dump_yaml({"apiVersion": "v1", "kind": "ConfigMap"} | item, sort_keys=True)
         return [(f"configmap {namespace}/{name}", text) for name, text in sorted(found.items())]
 
-    def _list(self, namespace: str, selector: str) -> Iterator[dict[str, Any]]:
-        page = ""
-        while True:
-            try:
-                answer: Any = self._core.list_namespaced_config_map(
-                    namespace,
-                    label_selector=selector,
-                    limit=_PAGE,
-                    _continue=page,
-                    _preload_content=False,
-                    _request_timeout=_TIMEOUT,
-                )
-                document = json.loads(answer.data)
-            except client.ApiException as error:
-                reason = f"{error.status} {error.reason}"
-                raise ClusterError(f"cannot list ConfigMaps of namespace {namespace!r}: {reason}") from error
-            except urllib3.exceptions.HTTPError as error:
-                raise ClusterError(f"the API server does not answer: {error}") from error
-            yield from document["items"]
-            page = document["metadata"].get("continue", "")
-            if not page:
-                return
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return all nodes, as JSON. Raises ClusterError."""
+        return list(_list_all("Nodes", self._core.list_node))
+
+
+def _list_all(what: str, call: Callable[..., Any]) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a list, page by page. Raises ClusterError."""
+    page = ""
+    while True:
+        try:
+            answer = call(limit=_PAGE, _continue=page, _preload_content=False, _request_timeout=_TIMEOUT)
+            document = json.loads(answer.data)
+        except client.ApiException as error:
+            raise ClusterError(f"cannot list {what}: {error.status} {error.reason}") from error
+        except urllib3.exceptions.HTTPError as error:
+            raise ClusterError(f"the API server does not answer: {error}") from error
+        yield from document["items"]
+        page = document["metadata"].get("continue", "")
+        if not page:
+            return

@@ -1,0 +1,162 @@
+"""Compatibility rules and image catalogues as people write them, and what they are built into."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from rules.build import Part, build_match, read_rule
+from rules.document import MatchDocument, NonEmpty, RuleDocument, TextDocument
+from rules.fitness import Level, Terms
+from rules.image_catalog import ImageCase, ImageRow
+from rules.match import glob
+from rules.model import Action, CompatibilityRule, ImageCatalogRule, Text
+from rules.version import ComputeCapability, CudaVersion
+
+_MINOR_VERSIONS: Final = {"deny": Level.REFUSED, "warn": Level.UNSTABLE, "allow": Level.FITS}
+_CUDA_GROUP: Final = "cuda"
+
+
+def _cuda(text: str) -> str:
+    if CudaVersion.parse(text) is None:
+        raise ValueError(f"expected a CUDA version such as '12.4', got {text!r}")
+    return text
+
+
+def _capability(text: str) -> str:
+    if ComputeCapability.parse(text) is None:
+        raise ValueError(f"expected a compute capability such as '8.0', got {text!r}")
+    return text
+
+
+CudaText = Annotated[str, AfterValidator(_cuda)]
+CapabilityText = Annotated[str, AfterValidator(_capability)]
+
+
+class CompatibilityRuleDocument(RuleDocument):
+    """The `rule.yaml` of a CompatibilityRule."""
+
+    description: TextDocument = TextDocument()
+    enforcement_action: Literal["deny", "warn", "dryrun"] = Field("deny", alias="enforcementAction")
+    match: MatchDocument
+    sharing: Literal["physical", "virtual"] = Field(
+        description="virtual: driver, runtime and baseline of one major"
+    )
+    baseline: CudaText | None = Field(None, description="the highest CUDA version of the virtualisation")
+    minor_versions: Literal["deny", "warn", "allow"] = Field(
+        "deny",
+        alias="minorVersionCompatibility",
+        description="a driver of the runtime's major, but a lower minor",
+    )
+    no_fitting_node: Literal["deny", "warn"] = Field(
+        "deny", alias="noFittingNode", description="warn: where nodes come and go, as with an autoscaler"
+    )
+    min_driver_cuda: CudaText | None = Field(None, alias="minDriverCuda")
+    min_compute_capability: CapabilityText | None = Field(None, alias="minComputeCapability")
+
+    @model_validator(mode="after")
+    def _baseline_suits_sharing(self) -> Self:
+        if self.baseline and self.sharing != "virtual":
+            raise ValueError("baseline is for sharing: virtual")
+        return self
+
+
+class ImageDocument(RuleDocument):
+    """What images of one kind carry."""
+
+    image: NonEmpty | None = Field(None, description="glob of the reference as written, or in full")
+    regex: NonEmpty | None = Field(
+        None, description="of the whole reference; a group `cuda` gives the version"
+    )
+    cuda: CudaText | None = Field(None, description="the toolkit inside")
+    compute_capabilities: list[CapabilityText] = Field(
+        [], alias="computeCapabilities", description="built for"
+    )
+    ptx: bool | None = Field(None, description="whether newer GPUs can compile the rest")
+    cuda_compat: bool = Field(
+        False, alias="cudaCompat", description="forward compatibility libraries are in use"
+    )
+
+    @model_validator(mode="after")
+    def _one_pattern_and_a_fact(self) -> Self:
+        if [self.image, self.regex].count(None) != 1:
+            raise ValueError("expected exactly one of image, regex")
+        if self.regex is not None:
+            try:
+                groups = re.compile(self.regex).groupindex
+            except re.error as error:
+                raise ValueError(f"regex: {error}") from None
+            if set(groups) - {_CUDA_GROUP}:
+                raise ValueError("regex: the only group with a name is cuda")
+            if _CUDA_GROUP in groups:
+                return self
+        if not (self.cuda or self.compute_capabilities or self.cuda_compat):
+            raise ValueError("says nothing of the images: give cuda, computeCapabilities or cudaCompat")
+        return self
+
+
+class ImageCatalogDocument(RuleDocument):
+    """The `rule.yaml` of an ImageCatalog."""
+
+    description: TextDocument = TextDocument()
+    images: list[ImageDocument] = Field(min_length=1)
+
+
+def build_compatibility_rule(part: Part, data: Any) -> CompatibilityRule | None:
+    """Return the rule that a CompatibilityRule's `rule.yaml` states, or None with the mistakes kept in part."""
+    found = read_rule(part, data, CompatibilityRuleDocument)
+    if found is None:
+        return None
+    document, read = found
+    action = Action(read.enforcement_action)
+    return CompatibilityRule(
+        name=part.name,
+        match=build_match(part, document, read.match),
+        terms=Terms(
+            virtual=read.sharing == "virtual",
+            baseline=_version(CudaVersion, read.baseline),
+            minor_versions=_MINOR_VERSIONS[read.minor_versions],
+            min_cuda=_version(CudaVersion, read.min_driver_cuda),
+            min_compute=_version(ComputeCapability, read.min_compute_capability),
+        ),
+        no_fitting_node=Action(read.no_fitting_node if action is Action.DENY else action),
+        action=action,
+        description=Text(read.description.en, read.description.zh),
+        enabled=part.enabled,
+        location=part.document.locate(part.path),
+    )
+
+
+def build_image_catalog(part: Part, data: Any) -> ImageCatalogRule | None:
+    """Return the rows that an ImageCatalog's `rule.yaml` states, or None with the mistakes kept in part."""
+    found = read_rule(part, data, ImageCatalogDocument)
+    if found is None:
+        return None
+    _, read = found
+    return ImageCatalogRule(
+        name=part.name,
+        rows=tuple(_rows(part.name, read.images)),
+        description=Text(read.description.en, read.description.zh),
+        enabled=part.enabled,
+        location=part.document.locate(part.path),
+    )
+
+
+def _rows(name: str, images: list[ImageDocument]) -> Iterator[ImageRow]:
+    for image in images:
+        pattern = glob(image.image) if image.image is not None else re.compile(image.regex or "", re.ASCII)
+        case = ImageCase(
+            cuda=_version(CudaVersion, image.cuda),
+            built_for=tuple(filter(None, map(ComputeCapability.parse, image.compute_capabilities))),
+            ptx=image.ptx,
+            cuda_compat=image.cuda_compat,
+            source=name,
+        )
+        yield ImageRow(name, pattern, (case,))
+
+
+def _version(kind: Any, text: str | None) -> Any:
+    return kind.parse(text) if text else None

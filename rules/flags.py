@@ -1,0 +1,228 @@
+"""What flags and variables of inference servers ask of a GPU: data/precision.yaml, applied to a container.
+
+Frameworks, their flags and the numbers are data; here is only how a command line is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from rules.cuda import Status, capability, read_table
+from rules.environment import expand
+from rules.image import Image, parse_image
+from rules.image_catalog import covers, parse_version
+from rules.model import Text
+from rules.version import ComputeCapability
+
+_SPACE = re.compile(r"\s")
+_COMMENT = re.compile(r"(?m)(?:^|(?<=\s))#.*$")
+_SHELL_WORD = re.compile(r"[^\s;&|()]+")
+_QUOTES = str.maketrans("", "", "\"'\\")
+
+
+@dataclass(frozen=True, slots=True)
+class FlagRow:
+    """What a value needs in some versions, or all."""
+
+    compute: ComputeCapability
+    versions: SpecifierSet | None
+    way_out: Text
+    status: Status
+
+
+class _Choice(NamedTuple):
+    compute: ComputeCapability
+    certain: bool
+    way_out: Text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Framework:
+    """A server: how it is known, and what the values of its flags and variables need.
+
+    version: finds it in an image's name, as its only group. read: the versions whose code was read, up to
+    newest; None where versions do not matter.
+    rows: by flag and value. env: variables by the flag that they stand for. Equal only to itself.
+    """
+
+    name: str
+    command: re.Pattern[str]
+    image: re.Pattern[str]
+    version: re.Pattern[str] | None
+    read: SpecifierSet
+    newest: Version | None
+    rows: Mapping[str, Mapping[str, tuple[FlagRow, ...]]]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FlagNeed:
+    """A capability that a flag asks for. framework: with its version if known. written: as the user did."""
+
+    framework: str
+    written: str
+    compute: ComputeCapability
+    certain: bool
+    way_out: Text
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """data/precision.yaml. flags, env: a container without any of these asks for nothing.
+
+    arguments: variables that hold further flags.
+    """
+
+    frameworks: Mapping[str, Framework]
+    flags: re.Pattern[str]
+    env: frozenset[str]
+    arguments: tuple[str, ...]
+    other_platforms: re.Pattern[str]
+
+
+def flag_needs(image: str, words: Sequence[str], env: Mapping[str, str]) -> tuple[FlagNeed, ...]:
+    """Return what a container's command line and variables ask of a GPU.
+
+    words: command and args; env: the variables whose values are known.
+    """
+    table = _table()
+    words = (*words, *(env[name] for name in table.arguments if name in env))
+    line = " ".join(words)
+    if not table.flags.search(line) and table.env.isdisjoint(env):
+        return ()
+    parsed = parse_image(image)
+    versions = _versions(parsed) if parsed else {}
+    if versions is None:
+        return ()
+    by_command = (key for key, framework in table.frameworks.items() if framework.command.search(line))
+    key = next(by_command, None) or next(iter(versions), None)
+    if key is None:
+        return ()
+    framework, version = table.frameworks[key], versions.get(key)
+    asked = {**_asked_by_env(framework, env), **_asked_by_words(framework, words, env)}
+    needs = (_need(framework, version, flag, *asked[flag]) for flag in asked)
+    return tuple(need for need in needs if need)
+
+
+@lru_cache(maxsize=4096)
+def _versions(image: Image) -> Mapping[str, Version | None] | None:
+    """Return the frameworks that an image's name tells, with their versions; None for another platform."""
+    if _table().other_platforms.search(image.short):
+        return None
+    frameworks = _table().frameworks
+    named = (key for key in frameworks if frameworks[key].image.search(image.short))
+    return {key: _version(frameworks[key], image) for key in named}
+
+
+def _version(framework: Framework, image: Image) -> Version | None:
+    match = framework.version.search(image.short) if framework.version else None
+    return parse_version(match[1]) if match else None
+
+
+def _asked_by_env(framework: Framework, env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return by flag the value that a variable gives it, and how that is written."""
+    return {flag: (env[name], f"{name}={env[name]}") for flag, name in framework.env.items() if name in env}
+
+
+def _asked_by_words(
+    framework: Framework, words: Iterable[str], env: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """Return by flag the value that the command line gives it, and how that is written; the last counts."""
+    asked = {}
+    tokens: list[str] = []
+    for word in words:
+        tokens += _tokens(expand(word, env))
+    for token, following in zip(tokens, [*tokens[1:], ""], strict=False):
+        name, equals, value = token.partition("=")
+        flag = name.replace("_", "-")
+        if flag in framework.rows:
+            asked[flag] = (value, token) if equals else (following, f"{token} {following}")
+    return asked
+
+
+def _tokens(word: str) -> list[str]:
+    """Return an argument itself, or the words of a script for a shell, without comments and quotes."""
+    if not _SPACE.search(word):
+        return [word]
+    tokens = (token.translate(_QUOTES) for token in _SHELL_WORD.findall(_COMMENT.sub("", word)))
+    return [token for token in tokens if token]
+
+
+def _need(
+    framework: Framework, version: Version | None, flag: str, value: str, written: str
+) -> FlagNeed | None:
+    key = value.lower()
+    chosen = _choose(framework, version, flag, key) if key in framework.rows[flag] else None
+    if chosen is None:
+        return None
+    name = f"{framework.name} {version}" if version else framework.name
+    return FlagNeed(name, written, chosen.compute, chosen.certain, chosen.way_out)
+
+
+@lru_cache(maxsize=1024)
+def _choose(framework: Framework, version: Version | None, flag: str, value: str) -> _Choice | None:
+    """Return what a version needs; an unknown one what the least demanding does, sure if the newest does."""
+    rows = framework.rows[flag][value]
+    current = _covering(rows, version or framework.newest)
+    rows = current if version else rows
+    if not rows:
+        return None
+    least = min(rows, key=lambda row: row.compute)
+    read = version is None or covers(framework.read, version)
+    certain = read and bool(current) and all(row.status.certain for row in rows)
+    return _Choice(least.compute, certain, least.way_out)
+
+
+def _covering(rows: tuple[FlagRow, ...], version: Version | None) -> tuple[FlagRow, ...]:
+    return tuple(row for row in rows if not (row.versions and version) or covers(row.versions, version))
+
+
+@cache
+def _table() -> _Table:
+    table = read_table("precision")
+    frameworks = {key: _framework(entry, table["ways"]) for key, entry in table["frameworks"].items()}
+    flags = sorted({flag for framework in frameworks.values() for flag in framework.rows})
+    names = "|".join(re.escape(flag).replace(r"\-", "[-_]") for flag in flags)
+    return _Table(
+        frameworks,
+        flags=re.compile(rf"(?<![\w-])(?:{names})(?![\w-])"),
+        env=frozenset(name for framework in frameworks.values() for name in framework.env.values()),
+        arguments=tuple(table["argument_variables"]),
+        other_platforms=re.compile(table["other_platforms"]),
+    )
+
+
+def _framework(entry: Mapping[str, Any], ways: Mapping[str, Mapping[str, str]]) -> Framework:
+    rules = entry["rules"]
+    return Framework(
+        name=entry["name"],
+        command=re.compile(entry["command"]),
+        image=re.compile(entry["image"]),
+        version=re.compile(entry["version"]) if "version" in entry else None,
+        read=SpecifierSet(entry.get("read", "")),
+        newest=parse_version(entry.get("newest")),
+        rows={flag: _rows(rule["rows"], ways) for rule in rules for flag in rule["flags"]},
+        env={rule["flags"][0]: name for rule in rules for name in rule.get("env", ())},
+    )
+
+
+def _rows(
+    rows: Iterable[Mapping[str, Any]], ways: Mapping[str, Mapping[str, str]]
+) -> Mapping[str, tuple[FlagRow, ...]]:
+    by_value: dict[str, tuple[FlagRow, ...]] = {}
+    for row in rows:
+        texts = [ways[name] for name in row["ways"]]
+        way_out = Text(" or ".join(way["en"] for way in texts), "，或".join(way["zh"] for way in texts))
+        versions = SpecifierSet(row["versions"]) if "versions" in row else None
+        for value in row["values"]:
+            compute = capability(value if row["compute"] == "value" else row["compute"])
+            flag_row = FlagRow(compute, versions, way_out, Status(row["status"]))
+            by_value[value] = (*by_value.get(value, ()), flag_row)
+    return by_value

@@ -1,0 +1,119 @@
+"""Image references, read as container runtimes read them.
+
+Source: grammar and normalisation of https://github.com/distribution/reference (regexp.go, normalize.go), and
+digest validation of https://github.com/opencontainers/go-digest.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+DEFAULT_REGISTRY: Final = "docker.io"
+DEFAULT_TAG: Final = "latest"
+_LEGACY_REGISTRY: Final = "index.docker.io"
+_OFFICIAL: Final = "library/"
+
+_COMPONENT = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_HOST_PART = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_REGISTRY = re.compile(rf"(?:{_HOST_PART}(?:\.{_HOST_PART})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?", re.ASCII)
+_REMAINDER = re.compile(
+    rf"(?P<repository>{_COMPONENT}(?:/{_COMPONENT})*)"
+    r"(?::(?P<tag>\w[\w.-]{0,127}))?"
+    r"(?:@(?P<digest>[^@]+))?",
+    re.ASCII,
+)
+# The algorithms that go-digest knows, and the length of each in hexadecimal digits.
+_DIGEST = re.compile(r"sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}", re.ASCII)
+_IDENTIFIER = re.compile(r"[a-f0-9]{64}", re.ASCII)
+_MAX_NAME = 255  # characters of a repository path, as distribution/reference bounds it
+# A registry host of 253 characters with its port, a repository, a tag of 128 and a sha512 digest of 135, and
+# the separators. It bounds the work for hostile texts, and what the cache holds.
+_MAX_LENGTH = 253 + 6 + _MAX_NAME + 128 + 135 + 3
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A reference in its parts. tag and digest are None where they are not written; both may be."""
+
+    registry: str
+    repository: str
+    tag: str | None
+    digest: str | None
+
+    @property
+    def name(self) -> str:
+        """The canonical name: registry and repository, `docker.io/library/nginx`."""
+        return f"{self.registry}/{self.repository}"
+
+    @property
+    def familiar_name(self) -> str:
+        """The name as people write it: without `docker.io/` and `library/`."""
+        if self.registry != DEFAULT_REGISTRY:
+            return self.name
+        official = self.repository.removeprefix(_OFFICIAL)
+        return official if "/" not in official else self.repository
+
+    @property
+    def canonical(self) -> str:
+        """The whole reference in full, with the tag `latest` where there is neither tag nor digest."""
+        return self.name + self._version()
+
+    @property
+    def familiar(self) -> str:
+        """The whole reference as people write it, with the tag `latest` as above."""
+        return self.familiar_name + self._version()
+
+    @property
+    def short(self) -> str:
+        """The reference for people: familiar, and without a digest."""
+        return f"{self.familiar_name}:{self.effective_tag}" if self.effective_tag else self.familiar_name
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """What a pattern may match: full and familiar, each with its tag, with all, and the name alone."""
+        tag = f":{self.effective_tag}" if self.effective_tag else ""
+        names = (self.name, self.familiar_name)
+        forms = (*(name + tag for name in names), self.canonical, self.familiar, *names)
+        return tuple(dict.fromkeys(forms))
+
+    @property
+    def effective_tag(self) -> str | None:
+        """The tag that is pulled: `latest` where nothing else is written, None where only a digest is."""
+        return self.tag or (None if self.digest else DEFAULT_TAG)
+
+    def _version(self) -> str:
+        tag = f":{self.effective_tag}" if self.effective_tag else ""
+        return f"{tag}@{self.digest}" if self.digest else tag
+
+
+def parse_image(text: str) -> Image | None:
+    """Return the parts of an image reference, normalised; None for a text that is no reference."""
+    return _parse(text) if len(text) <= _MAX_LENGTH else None
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Image | None:
+    if _IDENTIFIER.fullmatch(text):  # an image id, not a name
+        return None
+    registry, slash, remainder = text.partition("/")
+    if not slash or not _is_registry(registry):
+        registry, remainder = DEFAULT_REGISTRY, text
+    elif registry == _LEGACY_REGISTRY:
+        registry = DEFAULT_REGISTRY
+    match = _REMAINDER.fullmatch(remainder)
+    if match is None or not _REGISTRY.fullmatch(registry):
+        return None
+    repository, tag, digest = match.groups()
+    if registry == DEFAULT_REGISTRY and "/" not in repository:
+        repository = _OFFICIAL + repository
+    if len(repository) > _MAX_NAME or (digest and not _DIGEST.fullmatch(digest)):
+        return None
+    return Image(registry, repository, tag, digest)
+
+
+def _is_registry(first: str) -> bool:
+    """Tell a registry from the first component of a Docker Hub path, as the reference implementation does."""
+    return first == "localhost" or "." in first or ":" in first or first != first.lower()

@@ -1,0 +1,217 @@
+"""What an image carries, as far as its name tells: the rows of data/images.yaml, a cluster's own before them.
+
+Vendors' tags are data; here is only how a row is tried. What no row knows stays unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from rules.cuda import Status, capabilities, capability, cuda_version, read_table
+from rules.image import Image, parse_image
+from rules.model import Text
+from rules.version import ComputeCapability, CudaVersion
+
+_NOWHERE: Final = Text()
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltFor:
+    """The compute capabilities that an image has code for.
+
+    ptx: whether a GPU newer than all of them can compile it (None: nobody knows).
+    """
+
+    capabilities: tuple[ComputeCapability, ...]
+    ptx: bool | None
+    certain: bool
+
+    def runs_on(self, gpu: ComputeCapability) -> bool | None:
+        """Tell whether a GPU runs it; None where that hangs on PTX that nobody knows of."""
+        if any(gpu.runs(capability) for capability in self.capabilities):
+            return True
+        if gpu < min(self.capabilities):
+            return False
+        return None if self.ptx is None else self.ptx and gpu > max(self.capabilities)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCase:
+    """What the images of a row carry, or those of some versions of it.
+
+    cuda: the toolkit, or None where the match says it or nobody knows. at_least: it may also be newer.
+    compute: the lowest capability that the image supports. built_for: what it has code for, empty if unknown.
+    ptx: whether a newer GPU can compile the rest. cuda_compat: forward compatibility libraries are inside.
+    """
+
+    versions: SpecifierSet | None = None
+    cuda: CudaVersion | None = None
+    at_least: bool = False
+    compute: ComputeCapability | None = None
+    built_for: tuple[ComputeCapability, ...] = ()
+    ptx: bool | None = None
+    cuda_compat: bool = False
+    source: str = ""
+    status: Status = Status.VERIFIED
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRow:
+    """Images of one kind. pattern: of one of Image.spellings, in whole. cases: the first that fits counts."""
+
+    name: str
+    pattern: re.Pattern[str]
+    cases: tuple[ImageCase, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """What is known of an image. row: which row knows it. The origins tell people where a value stands.
+
+    exact: cuda is the toolkit inside; otherwise that may also be newer. The rest as in ImageCase.
+    """
+
+    row: str = ""
+    cuda: CudaVersion | None = None
+    exact: bool = False
+    compute: ComputeCapability | None = None
+    built_for: BuiltFor | None = None
+    cuda_compat: bool = False
+    certain: bool = False
+    cuda_origin: Text = _NOWHERE
+    compute_origin: Text = _NOWHERE
+
+
+NOTHING_KNOWN: Final = ImageFacts()
+# Images of a cluster, and room for those that come and go; a reference is at most 800 characters.
+_CACHED_IMAGES: Final = 4096
+
+
+class ImageCatalog:
+    """Rows in order, the first that fits an image says what it carries. Immutable; answers are remembered."""
+
+    __slots__ = ("_facts", "rows")
+
+    def __init__(self, rows: Iterable[ImageRow]) -> None:
+        self.rows = tuple(rows)
+        self._facts = lru_cache(maxsize=_CACHED_IMAGES)(self._look_up)
+
+    def find(self, reference: str) -> ImageFacts:
+        """Return what is known of an image; NOTHING_KNOWN for no image reference and where no row fits."""
+        image = parse_image(reference)
+        return self._facts(image) if image else NOTHING_KNOWN
+
+    def preceded_by(self, rows: Iterable[ImageRow]) -> ImageCatalog:
+        """Return a catalogue that tries other rows first."""
+        return ImageCatalog((*rows, *self.rows))
+
+    def _look_up(self, image: Image) -> ImageFacts:
+        spellings = image.spellings
+        for row in self.rows:
+            for spelling in spellings:
+                if (match := row.pattern.fullmatch(spelling)) and (case := _case(row, match)):
+                    return _facts(row, case, match, image)
+        return NOTHING_KNOWN
+
+
+@cache
+def built_in_catalog() -> ImageCatalog:
+    """Return the catalogue that ships: data/images.yaml."""
+    return ImageCatalog(_row(row) for row in read_table("images"))
+
+
+def _row(row: Mapping[str, Any]) -> ImageRow:
+    pattern = re.compile(row["match"], re.IGNORECASE | re.ASCII)
+    return ImageRow(
+        row["name"], pattern, tuple(_read_case({**row, **case}) for case in row.get("cases", ({},)))
+    )
+
+
+def _read_case(row: Mapping[str, Any]) -> ImageCase:
+    return ImageCase(
+        versions=SpecifierSet(row["versions"]) if "versions" in row else None,
+        cuda=cuda_version(row["cuda"]) if "cuda" in row else None,
+        at_least=row.get("at_least", False),
+        compute=capability(row["compute"]) if "compute" in row else None,
+        built_for=capabilities(row.get("built_for", "")),
+        ptx=row.get("ptx"),
+        cuda_compat=row.get("cuda_compat", False),
+        source=row["source"],
+        status=Status(row["status"]),
+    )
+
+
+def _case(row: ImageRow, match: re.Match[str]) -> ImageCase | None:
+    """Return the first case for the version that a match found."""
+    version = parse_version(match.groupdict().get("version"))
+    for case in row.cases:
+        if case.versions is None or (version is not None and covers(case.versions, version)):
+            return case
+    return None
+
+
+def parse_version(text: str | None) -> Version | None:
+    """Return a version of a framework (PEP 440), None for a text that is none."""
+    try:
+        return Version(text) if text else None
+    except InvalidVersion:
+        return None
+
+
+def covers(versions: SpecifierSet, version: Version) -> bool:
+    """Tell whether a version is among those specified; a release candidate of one of them is."""
+    return versions.contains(version, prereleases=True)
+
+
+def _facts(row: ImageRow, case: ImageCase, match: re.Match[str], image: Image) -> ImageFacts:
+    cuda, exact = _cuda(case, match.groupdict())
+    return ImageFacts(
+        row=row.name,
+        cuda=cuda,
+        exact=exact,
+        compute=case.compute,
+        built_for=BuiltFor(case.built_for, case.ptx, case.status.certain) if case.built_for else None,
+        cuda_compat=case.cuda_compat,
+        certain=case.status.certain,
+        cuda_origin=_cuda_origin(image, match, cuda, exact=exact) if cuda else _NOWHERE,
+        compute_origin=Text(
+            f"image `{image.short}` supports compute capability {case.compute} and higher",
+            f"镜像 `{image.short}` 只支持计算能力 {case.compute} 及以上",
+        )
+        if case.compute
+        else _NOWHERE,
+    )
+
+
+def _cuda(case: ImageCase, groups: Mapping[str, str | None]) -> tuple[CudaVersion | None, bool]:
+    """Return the CUDA version, and whether it is exact; what the reference says goes before the table."""
+    if text := groups.get("cuda"):
+        return CudaVersion.parse(text), True
+    if major := groups.get("major"):
+        minor = groups.get("minor")
+        return CudaVersion(int(major), int(minor or 0)), minor is not None
+    return case.cuda, not case.at_least
+
+
+def _cuda_origin(image: Image, match: re.Match[str], cuda: CudaVersion, *, exact: bool) -> Text:
+    """Return the sentence that tells a person where the version stands."""
+    group = next((name for name in ("cuda", "major") if match.groupdict().get(name)), None)
+    if group is None:
+        newer = Text() if exact else Text(" or newer", " 或更新版本")
+        return Text(
+            f"image `{image.short}` carries CUDA {cuda}{newer.en}",
+            f"镜像 `{image.short}` 自带 CUDA {cuda}{newer.zh}",
+        )
+    written = cuda if exact else cuda.major
+    if ":" in match.string[: match.start(group)].rpartition("/")[2]:
+        tag = image.effective_tag
+        return Text(f"image tag `{tag}` says CUDA {written}", f"镜像标签 `{tag}` 表明 CUDA {written}")
+    name = image.familiar_name
+    return Text(f"image name `{name}` says CUDA {written}", f"镜像名 `{name}` 表明 CUDA {written}")

@@ -1,0 +1,200 @@
+"""The nodes of a cluster: which there are, what classes they form, and which set of them a question names.
+
+Sets of nodes are bit sets, as `index` has them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from rules.index import Fact, Index, positions
+from rules.offer import LabelFamily, LabelNames, NodeReader, Offer, Problem
+
+# Facts of a node beside its labels, under keys that no label can have.
+_OFFER: Final = "//offer"
+_RESOURCES: Final = "//resources"
+
+
+class InventoryError(ValueError):
+    """The document is not shaped as nodes are. The fault of whoever named it, never of an API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClass:
+    """Nodes that offer the same. members: their bit set."""
+
+    offer: Offer
+    members: int
+
+
+class Inventory:
+    """The nodes of a cluster, immutable: a change gives a new inventory that shares what did not change.
+
+    Made by `Inventory.of`. everything: the set of all nodes. labels: the index of their labels.
+    label_names: which labels tell what, as it was made with.
+    """
+
+    __slots__ = ("_positions", "_rows", "everything", "label_names", "labels")
+
+    def __init__(self, label_names: LabelNames) -> None:
+        self.label_names = label_names
+        self._rows: list[_Row | None] = []  # by position
+        self._positions: dict[str, int] = {}  # by node name
+        self.labels = Index()
+        self.everything = 0
+
+    @classmethod
+    def of(cls, document: object, label_names: LabelNames | None = None) -> Inventory:
+        """Return the inventory of a Node, a NodeList, or a list of them, as JSON or YAML has them.
+
+        Of nodes of one name the last counts. Raises InventoryError for anything else.
+        """
+        return cls(label_names or LabelNames()).with_node(document)
+
+    def with_node(self, document: object) -> Inventory:
+        """Return an inventory with a Node, in place of the one of its name; this one where nothing changes.
+
+        document: as for `of`; several nodes at once cost less. Raises InventoryError.
+        """
+        pool: dict[Fact, Fact] = {}
+        rows = {row.name: row for row in (self._row(*node, pool) for node in _nodes(document, "document"))}
+        return self._replace({name: row for name, row in rows.items() if row != self._row_of(name)})
+
+    def without_node(self, name: str) -> Inventory:
+        """Return an inventory without the node of this name."""
+        return self._replace({name: None} if name in self._positions else {})
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What could not be read of the nodes. Walks them: for reports, not for decisions."""
+        return tuple(problem for row in self._rows if row is not None for problem in row.problems)
+
+    def names(self, nodes: int) -> list[str]:
+        """Return the names of a set of nodes. Walks the set: for reports, not for decisions."""
+        return [row.name for position in positions(nodes) if (row := self._rows[position])]
+
+    def named(self, name: str) -> int:
+        """Return the set of the one node of this name; empty where there is none."""
+        position = self._positions.get(name)
+        return 0 if position is None else 1 << position
+
+    def offering(self, resource: str) -> int:
+        """Return the nodes that have any of a resource allocatable."""
+        found = 0
+        for names, nodes in self.labels.values(_RESOURCES):  # as many as there are kinds of nodes
+            if isinstance(names, frozenset) and resource in names:
+                found |= nodes
+        return found
+
+    def classes(self, nodes: int) -> tuple[NodeClass, ...]:
+        """Return the classes that a set of nodes forms, in no particular order."""
+        return tuple(
+            NodeClass(offer, members)
+            for offer, every in self.labels.values(_OFFER)
+            if isinstance(offer, Offer) and (members := every & nodes)
+        )
+
+    def speakers(self, families: Iterable[LabelFamily], nodes: int) -> tuple[tuple[LabelFamily, int], ...]:
+        """Return the families that tell a fact of some of these nodes, each with the nodes that it speaks on.
+
+        families: in order; of those whose labels a node carries the first speaks, readable or not.
+        """
+        found = []
+        for family in families:
+            if spoken := self.labels.having(family.key) & nodes:
+                found.append((family, spoken))
+                nodes ^= spoken
+        return tuple(found)
+
+    def _row(self, node: Mapping[str, Any], path: str, pool: dict[Fact, Fact]) -> _Row:
+        """Read a node. Equal facts, of this document and of the index, become one object: there are many."""
+        metadata = _mapping(node, "metadata", path)
+        name = metadata.get("name")
+        if not isinstance(name, str) or not name:
+            raise InventoryError(f"{path}.metadata.name: expected the node's name, got {name!r:.60}")
+        reader = NodeReader(name, _mapping(metadata, "labels", f"{path}.metadata"))
+        allocatable = _mapping(_mapping(node, "status", path), "allocatable", f"{path}.status")
+        facts: list[Fact] = [
+            *reader.labels.items(),
+            (_OFFER, reader.offer(self.label_names)),
+            (_RESOURCES, reader.resources(allocatable)),
+        ]
+        shared = (self.labels.canonical(fact) for fact in facts)
+        return _Row(name, tuple(pool.setdefault(fact, fact) for fact in shared), tuple(reader.problems))
+
+    def _replace(self, changes: Mapping[str, _Row | None]) -> Inventory:
+        """Return an inventory in which these names have these rows, or none."""
+        if not changes:
+            return self
+        after = Inventory(self.label_names)
+        after._rows, after._positions = self._rows.copy(), self._positions.copy()
+        after.everything = self.everything
+        lost: defaultdict[Fact, list[int]] = defaultdict(list)
+        won: defaultdict[Fact, list[int]] = defaultdict(list)
+        for name, row in changes.items():
+            position = after._seat(name)
+            before = after._rows[position]
+            old, new = before.facts if before else (), row.facts if row else ()
+            for fact in set(old).difference(new):
+                lost[fact].append(position)
+            for fact in set(new).difference(old):
+                won[fact].append(position)
+            after._rows[position] = row
+            if row is None:
+                del after._positions[name]
+                after.everything ^= 1 << position
+        after.labels = self.labels.changed(lost, won)
+        return after
+
+    def _row_of(self, name: str) -> _Row | None:
+        position = self._positions.get(name)
+        return None if position is None else self._rows[position]
+
+    def _seat(self, name: str) -> int:
+        """Return a node's position; a new one takes the lowest that is free."""
+        position = self._positions.get(name)
+        if position is None:
+            position = (~self.everything & (self.everything + 1)).bit_length() - 1
+            self.everything |= 1 << position
+            self._positions[name] = position
+            if position == len(self._rows):
+                self._rows.append(None)
+        return position
+
+
+class _Row(NamedTuple):
+    name: str
+    facts: tuple[Fact, ...]
+    problems: tuple[Problem, ...]
+
+
+def _nodes(document: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield each node of a document with its place."""
+    if isinstance(document, Mapping):
+        kind = document.get("kind", "NodeList" if "items" in document else "Node")
+        if kind == "Node":
+            yield document, path
+        elif kind in ("NodeList", "List"):
+            yield from _nodes(document.get("items") or [], f"{path}.items")
+        else:
+            raise InventoryError(f"{path}.kind: expected Node or NodeList, got {kind!r:.60}")
+    elif isinstance(document, list | tuple):
+        for at, item in enumerate(document):
+            yield from _nodes(item, f"{path}[{at}]")
+    else:
+        raise InventoryError(f"{path}: expected a Node, a NodeList or a list of them, got {document!r:.60}")
+
+
+def _mapping(parent: Mapping[str, Any], name: str, path: str) -> Mapping[Any, Any]:
+    value = parent.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InventoryError(f"{path}.{name}: expected an object, got {value!r:.60}")
+    return value

@@ -1,0 +1,170 @@
+"""CEL expressions: what cannot work is refused when rules are loaded, what fails later says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.expression import (
+    CONDITION_VARIABLES,
+    MAX_EXPRESSION_LENGTH,
+    VALIDATION_VARIABLES,
+    Expression,
+    ExpressionError,
+)
+
+
+def _evaluate(source: str, **values: Any) -> bool:
+    return Expression(source, VALIDATION_VARIABLES)(
+        {name: lambda name=name: values[name] for name in values}  # type: ignore[misc]
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "result"),
+    [
+        ("value <= 100 || value % 100 == 0", 100, True),
+        ("value <= 100 || value % 100 == 0", 150, False),
+        ("value <= 100 || value % 100 == 0", 300, True),
+        ("value > 0.5", 1, True),
+        ("value > 0.5", 0.25, False),
+        ("value in [1, 2, 4, 8]", 4, True),
+        ("value >= 1 && value < 9223372036854775807", 2**63 - 1, False),
+    ],
+)
+def test_an_expression_is_true_or_false_of_a_value(source: str, value: float, result: bool) -> None:
+    """Whole numbers are CEL integers, others doubles; the two compare."""
+    assert result == _evaluate(source, value=value)
+
+
+@pytest.mark.parametrize(
+    ("source", "result"),
+    [
+        ("limits['a.com/x'] == 2", True),
+        ("'a.com/y' in limits", False),
+        ("limits.exists(name, name.startsWith('a.com/'))", True),
+        ("limits.all(name, limits[name] > 2)", False),
+        ("requests == limits", True),
+        ("container.name == 'main' && container.image.matches('(?i)PADDLE')", True),
+    ],
+)
+def test_an_expression_names_the_container(source: str, result: bool) -> None:
+    """Its limits and requests as numbers, its name and image as text."""
+    limits = {"a.com/x": 2}
+    container = {"name": "main", "image": "x/paddle:1"}
+
+    assert result == _evaluate(source, limits=limits, requests=limits, container=container)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("vale > 1", "unknown variable 'vale': did you mean 'value'?"),
+        ("xyz > 1", "unknown variable 'xyz': there are value, limits, requests, container"),
+        ("pod.namespace == ''", "unknown variable 'pod': there are value, limits, requests, container"),
+        ("value >", "1:8: Syntax error: mismatched input '<EOF>'"),
+        ("", "1:1: Syntax error: mismatched input '<EOF>'"),
+        ("value + 1", "the result is int, not true or false"),
+        ("'yes'", "the result is str, not true or false"),
+        ("null", "the result is NoneType, not true or false"),
+        ("1e400 > value", "1:1: invalid double literal"),
+    ],
+)
+def test_an_expression_that_cannot_work_is_refused_when_it_is_read(source: str, message: str) -> None:
+    """Not when the first pod meets it."""
+    with pytest.raises(ExpressionError) as caught:
+        Expression(source, VALIDATION_VARIABLES)
+
+    assert message == str(caught.value)
+
+
+def test_a_function_that_is_not_there_is_refused_when_the_expression_is_read() -> None:
+    """The message names it."""
+    with pytest.raises(ExpressionError) as caught:
+        Expression("value.isGood()", VALIDATION_VARIABLES)
+
+    assert "Undefined variable or function: 'isGood'" in str(caught.value)
+
+
+def test_a_long_expression_is_refused() -> None:
+    """The parser's work is bounded."""
+    with pytest.raises(ExpressionError) as caught:
+        Expression("true" + " " * MAX_EXPRESSION_LENGTH, VALIDATION_VARIABLES)
+
+    assert "longer than 2048 characters" == str(caught.value)
+
+
+@pytest.mark.parametrize("brackets", ["()", "[]", "{}"])
+def test_a_deep_expression_is_refused(brackets: str) -> None:
+    """The parser recurses, in a language that cannot catch the end of its stack."""
+    with pytest.raises(ExpressionError) as caught:
+        Expression(brackets[0] * 65 + "1" + brackets[1] * 65, VALIDATION_VARIABLES)
+
+    assert "nested deeper than 64 brackets" == str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["!" * 2000 + "true", "true" + " || true" * 250, "-" * 2000 + "1 > 0"])
+def test_an_expression_of_many_operators_does_not_exhaust_the_stack(source: str) -> None:
+    """It is compiled or refused; it does not end the process."""
+    try:
+        found = str(Expression(source, VALIDATION_VARIABLES))
+    except ExpressionError as error:
+        found = str(error)
+
+    assert "" != found
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("limits['b.com/y'] > 1", "b.com/y"),
+        ("100 % value == 0", "modulo by zero in CEL expression"),
+        ("100 / value > 1", "division by zero in CEL expression"),
+        ("[1, 2][value + 7] == 1", "index out of bounds: 7"),
+        ("value + 9223372036854775807 + 1 > 0", "Arithmetic overflow in 'add' on 9223372036854775807 and 1."),
+    ],
+)
+def test_an_expression_that_cannot_be_evaluated_says_why(source: str, message: str) -> None:
+    """Whatever the arithmetic does, the error is the rule's, never a crash."""
+    with pytest.raises(ExpressionError) as caught:
+        _evaluate(source, value=0, limits={})
+
+    assert message in str(caught.value)
+
+
+def test_a_missing_key_is_called_so() -> None:
+    """A bare name would tell nobody what is wrong."""
+    with pytest.raises(ExpressionError) as caught:
+        _evaluate("limits['b.com/y'] > 1", limits={})
+
+    assert "no such key: 'b.com/y'" == str(caught.value)
+
+
+def test_only_what_an_expression_names_is_computed() -> None:
+    """Converting values costs more than the evaluation."""
+    asked: list[str] = []
+
+    def value(name: str) -> Any:
+        asked.append(name)
+        return 1
+
+    expression = Expression("value > 0", VALIDATION_VARIABLES)
+    expression({name: lambda name=name: value(name) for name in VALIDATION_VARIABLES})  # type: ignore[misc]
+
+    assert (("value",), ["value"]) == (expression.variables, asked)
+
+
+def test_a_condition_knows_the_pod_and_no_value() -> None:
+    """Validations are about a quantity, conditions about a pod."""
+    condition = Expression("pod.labels['app'] == 'x'", CONDITION_VARIABLES)
+    with pytest.raises(ExpressionError) as caught:
+        Expression("value > 0", CONDITION_VARIABLES)
+
+    assert condition({"pod": lambda: {"labels": {"app": "x"}}})
+    assert "unknown variable 'value': there are limits, requests, container, pod" == str(caught.value)
+
+
+def test_an_expression_shows_its_source() -> None:
+    """In logs and failing tests."""
+    assert "Expression('value > 0')" == repr(Expression("value > 0", VALIDATION_VARIABLES))

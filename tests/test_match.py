@@ -1,0 +1,155 @@
+"""Rules apply to what their globs, selectors and conditions say, and to nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.expression import CONDITION_VARIABLES, Expression
+from rules.match import Match, ResourceIndex, SelectorTerm, glob, is_glob
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        ("*", "", True),
+        ("*", "anything/at:all", True),
+        ("nvidia.com/gpu", "nvidia.com/gpu", True),
+        ("nvidia.com/gpu", "nvidia.com/gpu.shared", False),
+        ("nvidia.com/gpu", "nvidiaXcom/gpu", False),
+        ("nvidia.com/mig-*", "nvidia.com/mig-1g.10gb", True),
+        ("nvidia.com/mig-*", "nvidia.com/mig-", True),
+        ("nvidia.com/mig-*", "nvidia.com/gpu", False),
+        ("*/paddle*", "registry:5000/team/paddle:2.6", True),
+        ("*/paddle*", "paddle", False),
+        ("gpu?", "gpu1", True),
+        ("gpu?", "gpu", False),
+        ("gpu?", "gpu12", False),
+        ("[a-z]+", "[a-z]+", True),
+        ("[a-z]+", "abc", False),
+        ("a*b", "a\nb", True),
+        ("team", "Team", False),
+    ],
+)
+def test_a_glob_matches_whole_names(pattern: str, text: str, matches: bool) -> None:
+    """`*` is any text, `?` one character, and nothing else is special."""
+    assert matches == (glob(pattern).fullmatch(text) is not None)
+
+
+@pytest.mark.parametrize(("name", "found"), [("a/b", False), ("a/*", True), ("a/b?", True), ("", False)])
+def test_a_name_with_a_wildcard_is_a_glob(name: str, found: bool) -> None:
+    """A plain name costs one look-up, so the two are told apart."""
+    assert found == is_glob(name)
+
+
+INDEX = ResourceIndex(
+    [
+        ("nvidia.com/mig-*", "profile"),
+        ("nvidia.com/gpu", "first"),
+        ("*/gpu*", "anyone's"),
+        ("nvidia.com/gpu", "second"),
+        ("?.com/x", "one letter"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("nvidia.com/gpu", ("first", "second", "anyone's")),
+        ("nvidia.com/mig-1g.10gb", ("profile",)),
+        ("amd.com/gpu", ("anyone's",)),
+        ("a.com/x", ("one letter",)),
+        ("nvidia.com/other", ()),
+        ("cpu", ()),
+        ("gpu", ()),
+        ("", ()),
+    ],
+)
+def test_an_index_finds_what_is_kept_for_a_name(name: str, kept: tuple[str, ...]) -> None:
+    """The exact name first, in order, then the globs of its domain, then those of any."""
+    assert kept == INDEX.find(name)
+
+
+@pytest.mark.parametrize(
+    ("term", "labels", "holds"),
+    [
+        (SelectorTerm("a", "In", frozenset({"x", "y"})), {"a": "y"}, True),
+        (SelectorTerm("a", "In", frozenset({"x", "y"})), {"a": "z"}, False),
+        (SelectorTerm("a", "In", frozenset({"x", "y"})), {}, False),
+        (SelectorTerm("a", "NotIn", frozenset({"x"})), {"a": "x"}, False),
+        (SelectorTerm("a", "NotIn", frozenset({"x"})), {"a": "z"}, True),
+        (SelectorTerm("a", "NotIn", frozenset({"x"})), {}, True),
+        (SelectorTerm("a", "Exists"), {"a": ""}, True),
+        (SelectorTerm("a", "Exists"), {"b": "a"}, False),
+        (SelectorTerm("a", "DoesNotExist"), {"b": "a"}, True),
+        (SelectorTerm("a", "DoesNotExist"), {"a": ""}, False),
+    ],
+)
+def test_a_selector_term_holds_as_in_kubernetes(
+    term: SelectorTerm, labels: dict[str, str], holds: bool
+) -> None:
+    """An absent label is not in any list, and not outside of the selector either."""
+    assert holds == term.holds(labels)
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "namespace", "applies"),
+    [
+        ((), (), "team", True),
+        (("team",), (), "team", True),
+        (("team",), (), "other", False),
+        (("team-*",), (), "team-a", True),
+        (("team-*", "ml"), (), "ml", True),
+        ((), ("kube-*",), "kube-system", False),
+        ((), ("kube-*",), "team", True),
+        (("team-*",), ("team-b",), "team-b", False),
+        (("*",), (), "", True),
+    ],
+)
+def test_a_match_is_bound_to_namespaces(
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    namespace: str,
+    applies: bool,
+) -> None:
+    """What is excluded is out, whatever is included; with nothing included all are in."""
+    match = Match(("a/b",), include=tuple(map(glob, include)), exclude=tuple(map(glob, exclude)))
+
+    assert applies == match.pod(namespace, {})
+
+
+def test_all_terms_of_a_pod_selector_have_to_hold() -> None:
+    """They are ANDed, as in Kubernetes."""
+    match = Match(("a/b",), selector=(SelectorTerm("a", "Exists"), SelectorTerm("b", "DoesNotExist")))
+
+    assert [True, False, False] == [
+        match.pod("team", labels) for labels in ({"a": "1"}, {"a": "1", "b": "1"}, {})
+    ]
+
+
+def test_any_image_glob_may_match_any_spelling() -> None:
+    """Without globs every image is meant."""
+    match = Match(("a/b",), images=(glob("*/paddle*"), glob("tool")))
+
+    assert [True, True, False, True] == [
+        match.image(["paddle", "docker.io/library/paddle"]),
+        match.image(["tool"]),
+        match.image(["tools"]),
+        Match(("a/b",)).image(["anything"]),
+    ]
+
+
+def test_all_conditions_have_to_hold() -> None:
+    """They are ANDed, in order; without any the rule applies."""
+    conditions = tuple(
+        Expression(source, CONDITION_VARIABLES)
+        for source in ("container.name == 'a'", "pod.namespace == 'team'")
+    )
+    match = Match(("a/b",), conditions=conditions)
+
+    assert [True, False, False, True] == [
+        match.holds({"container": lambda: {"name": "a"}, "pod": lambda: {"namespace": "team"}}),
+        match.holds({"container": lambda: {"name": "a"}, "pod": lambda: {"namespace": "other"}}),
+        match.holds({"container": lambda: {"name": "b"}}),
+        Match(("a/b",)).holds({}),
+    ]

@@ -1,0 +1,92 @@
+"""`gpugate nodes`: what the nodes offer, and which of their labels cannot be read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import click
+
+from rules.inventory import Inventory
+from rules.matrix import dotted, sort_key
+from rules.offer import Offer, Problem
+from webhook.cli.inputs import cluster_options, load_inventory, nodes_option
+from webhook.cli.table import show_table
+
+UNKNOWN: Final = "-"
+# Problems on stderr. One publisher's mistake is on every node, so the first say it all.
+_MOST_PROBLEMS: Final = 10
+
+
+@click.command()
+@nodes_option
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@cluster_options
+def command(node_paths: tuple[str, ...], output: str, kubeconfig: str | None, context: str | None) -> None:
+    """List what nodes offer, equal ones as one class, from files or a cluster.
+
+    Labels that cannot be read are told on stderr; what they would tell is unknown, `-`.
+
+    \b
+    Examples:
+      gpugate nodes --context production
+      kubectl get nodes -o yaml | gpugate nodes --nodes -
+      gpugate nodes --nodes nodes.yaml -o json | jq -r '.classes[] | select(.cuda == null) | .nodes[]'
+    """
+    inventory = some_nodes(node_paths, kubeconfig, context)
+    classes = sorted(inventory.classes(inventory.everything), key=lambda each: sort_key(each.offer))
+    if output == "json":
+        found = [_facts(each.offer) | {"nodes": sorted(inventory.names(each.members))} for each in classes]
+        problems = [
+            {"node": problem.node, "label": problem.key, "value": problem.value}
+            for problem in inventory.problems
+        ]
+        click.echo(json.dumps({"classes": found, "problems": problems}, ensure_ascii=False))
+        return
+    show_table([_row(each.offer, each.members.bit_count()) for each in classes])
+    _report(inventory.problems)
+
+
+def some_nodes(paths: tuple[str, ...], kubeconfig: str | None, context: str | None) -> Inventory:
+    """Return the nodes in files or of a cluster, one at least. Raises click.UsageError."""
+    inventory = load_inventory(paths, kubeconfig, context)
+    if not len(inventory):
+        where = ", ".join(paths) or ("this cluster" if kubeconfig or context else "")
+        raise click.UsageError(
+            f"{where}: no nodes"
+            if where
+            else "no nodes; name a file with --nodes or a cluster with --context"
+        )
+    return inventory
+
+
+def _facts(offer: Offer) -> dict[str, Any]:
+    return {
+        "product": offer.product,
+        "driver": offer.driver,
+        "cuda": dotted(offer.cuda),
+        "compute": dotted(offer.compute_capability),
+        "memoryMiB": offer.memory_mib,
+        "mig": offer.mig_strategy,
+        "sharing": offer.sharing_strategy,
+        "mode": offer.device_mode,
+    }
+
+
+def _row(offer: Offer, nodes: int) -> dict[str, str]:
+    facts = _facts(offer)
+    memory = facts.pop("memoryMiB")
+    facts["memory"] = None if memory is None else f"{memory}Mi"
+    columns = ("product", "driver", "cuda", "compute", "memory", "mig", "sharing", "mode")
+    return {"nodes": str(nodes)} | {name: str(facts[name] or UNKNOWN) for name in columns}
+
+
+def _report(problems: tuple[Problem, ...]) -> None:
+    """Say on stderr what cannot be read."""
+    head = click.style("warning:", fg="yellow")
+    for node, label, value in problems[:_MOST_PROBLEMS]:
+        text = f"node {node!r:.80}: label {label!r:.80} cannot be read: {value!r:.80}"
+        click.echo(f"{head} {text}", err=True)
+    if len(problems) > _MOST_PROBLEMS:
+        more = len(problems) - _MOST_PROBLEMS
+        click.echo(f"{head} {more} more cannot be read; -o json lists all", err=True)
