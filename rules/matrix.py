@@ -110,11 +110,12 @@ def class_table(terms: Terms, classes: Iterable[NodeClass]) -> Table | None:
     Classes that differ in nothing that is shown and judged are one column; silent nodes have none.
     """
     nodes: Counter[tuple[tuple[tuple[str, str | None], ...], tuple[Cell, ...]]] = Counter()
+    asked = _all_needs()
     for each in sorted(classes, key=lambda each: sort_key(each.offer)):
         facts = _facts(each.offer)
         if any(fact is not None for fact in facts.values()):
             cells = tuple(
-                (*without_node(terms, needs), *fitness(terms, needs, each.offer)) for needs in _all_needs()
+                (*without_node(terms, needs), *fitness(terms, needs, each.offer)) for needs in asked
             )
             nodes[tuple(facts.items()), cells] += each.members.bit_count()
     if not nodes:
@@ -127,12 +128,12 @@ def class_table(terms: Terms, classes: Iterable[NodeClass]) -> Table | None:
 
 def driver_table(terms: Terms) -> Table:
     """Return what runs on the driver branches that are known, whatever the GPU."""
+    asked = [replace(needs, compute=(), built_for=None) for needs in _all_needs()]
     columns = []
     for branch in sorted(row["branch"] for row in read_table("drivers")["branches"]):
         cuda = cuda_of_branch(branch)
         if cuda and cuda.certain and cuda.value >= _OLDEST:
             offer = Offer(cuda=cuda.value)
-            asked = [replace(needs, compute=(), built_for=None) for needs in _all_needs()]
             cells = tuple((*without_node(terms, needs), *fitness(terms, needs, offer)) for needs in asked)
             columns.append(Column({"driver": str(branch), "cuda": str(cuda.value)}, cells))
     sharing = _sharing(terms)

@@ -372,24 +372,20 @@ def test_a_request_in_work_is_finished_before_the_server_stops() -> None:
         answer = threads.submit(ask, server.port)
         begun.wait(PATIENCE)
         stopped = threads.submit(server.stop)
-        wait_for_refusal(server.port)
+        wait_for_refusal(server)
         finish.set()
         stopped.result(PATIENCE)
 
         assert answer.result()[0] == 200
 
 
-def wait_for_refusal(port: int) -> None:
-    """Return when the port takes no connection any more."""
-    with pytest.raises(ConnectionError):
-        connect_for_ever(port)
-
-
-def connect_for_ever(port: int) -> None:
-    """Connect again and again, up to our patience."""
+def wait_for_refusal(server: Server) -> None:
+    """Return when the listener is closed and a connection refused."""
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        socket.create_connection((HOST, port)).close()
+    while server._socket.fileno() != -1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((HOST, server.port))
 
 
 def test_what_was_accepted_last_may_still_send_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +395,7 @@ def test_what_was_accepted_last_may_still_send_its_request(monkeypatch: pytest.M
     server.start()
     with ThreadPoolExecutor() as threads, silent_tls(server.port) as last:
         stopped = threads.submit(server.stop)
-        wait_for_refusal(server.port)
+        wait_for_refusal(server)
         raw = answers(last, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         stopped.result(PATIENCE)
 

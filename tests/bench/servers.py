@@ -176,10 +176,10 @@ def main() -> None:
             line += f"  {verdict:>{len(name)}}"
         print(line.rstrip(), flush=True)
     print(
-        f"1.00 is {rate[present[0].name]:.0f} req/s. yes: all answered beside {STALLED} stalled clients,",
-        end=" ",
+        f"1.00 is {rate[present[0].name]:.0f} req/s. KiB/idle: nan where {STALLED} connections cannot be had."
     )
-    print(f"in a burst of {BURST}, while the certificate changed, after a pair that does not match")
+    print(f"yes: all answered beside {STALLED} stalled clients, in a burst of {BURST}, while the certificate")
+    print("changes, after a key that is not the certificate's; a head of 4 MiB is cut.")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ _COLOURS: Final[Mapping[Level, str]] = {
     Level.UNKNOWN: "cyan",
 }
 _BETWEEN: Final = " "  # columns
-_LABELS: Final = len("compute 12.1") + 1  # the longest
+_LABELS: Final = 14  # places; one more than the longest takes, 计算能力 12.1
 
 
 def _version(context: click.Context, parameter: click.Parameter, value: str | None) -> CudaVersion | None:
@@ -127,7 +127,10 @@ def _document(tables: Sequence[Table], language: Language) -> dict[str, Any]:
     """Return the tables as one: a row for each runtime, a cell in it for each column of each table."""
     columns = [(column.name(language), column) for table in tables for column in table.columns]
     return {
-        "classes": [{"class": name, **column.facts} for name, column in columns],
+        "classes": [
+            {"class": name, **column.facts, "about": column.about.in_language(language)}
+            for name, column in columns
+        ],
         "rows": [
             {
                 "cuda": str(cuda),

@@ -18,6 +18,7 @@ _TITLE: Final = Text("CUDA compatibility", "CUDA 兼容性")
 _MARGIN: Final = 32
 _LABELS: Final = 104  # the column of row headings
 _ROW: Final = 24
+_SIZE: Final = 13  # of letters, where the style says no other
 _LINE: Final = 18  # of small text
 _GAP: Final = 3  # between cells
 _MAJOR_GAP: Final = 9  # between major versions
@@ -27,7 +28,7 @@ _NARROWEST: Final = 36  # a cell with a mark and two letters
 
 # Blue, yellow and orange differ for people with any of the usual kinds of colour blindness; so do the marks.
 _FILLS: Final[Mapping[Level, dict[str, str]]] = {
-    Level.FITS: {"fill": "#bddbf2"},
+    Level.FITS: {"fill": "#b0d4f1"},
     Level.UNSTABLE: {"fill": "#f9dd74"},
     Level.REFUSED: {"fill": "#ed9a76"},
     Level.UNKNOWN: {"fill": "#ffffff", "stroke": "#7b8794", "stroke-dasharray": "3 2"},
@@ -48,12 +49,12 @@ text { fill: #1f2933; }
 def draw(tables: Sequence[Table], notes: Footnotes, language: Language) -> str:
     """Return an SVG document that needs nothing else: no scripts, no fonts, no links."""
     page = _Page(language)
-    page.line(_TITLE, "title", 26)
+    page.line(_TITLE, "title", 22)
     page.down(10)
     _draw_legend(page)
     for table in tables:
         page.down(16)
-        page.line(table.title, "heading", 20)
+        page.line(table.title, "heading", 16)
         page.down(8)
         _draw_table(page, table, notes)
         page.down(12)
@@ -90,18 +91,19 @@ class _Page:
         """Go on further down."""
         self.y += height
 
-    def text(self, x: float, text: str, css: str) -> None:
-        """Write a text that begins at x, on the line here."""
-        self.centred(x, text, css)
-        self.reach(x + _measure(text))
+    def text(self, x: float, text: str, css: str, size: float = _SIZE) -> None:
+        """Write a text that begins at x, on the line here; size: that of its letters."""
+        self.write(x, text, css)
+        self.reach(x + _measure(text) * size / _SIZE)
 
-    def line(self, text: Text, css: str, height: float) -> None:
+    def line(self, text: Text, css: str, size: float) -> None:
         """Write a line of its own."""
-        self.text(_MARGIN, text.in_language(self.language), css)
-        self.down(height)
+        words = text.in_language(self.language)
+        self.text(_MARGIN, words, css, size)
+        self.down(1.25 * size)
 
-    def centred(self, x: float, text: str, css: str) -> None:
-        """Write a text where it takes no more room than the cells below; `head` has its middle at x."""
+    def write(self, x: float, text: str, css: str) -> None:
+        """Write a text that is no wider than what is below it, on the line here."""
         _write(self._root, x, self.y + _BASELINE, text, css)
 
     def box(self, x: float, width: float, level: Level, raised: str, tip: str) -> None:
@@ -145,7 +147,7 @@ def _draw_table(page: _Page, table: Table, notes: Footnotes) -> None:
         page.text(_MARGIN, FACTS[key].in_language(page.language), "small")
         for column, x, width in columns:
             fact = column.facts[key]
-            page.centred(x + width / 2, "–" if fact is None else str(fact), "head")
+            page.write(x + width / 2, "–" if fact is None else str(fact), "head")
         page.down(_LINE)
     page.down(6)
     major = table.runtimes[0].major
@@ -193,5 +195,7 @@ def _number(size: float) -> str:
 
 
 def _measure(text: str) -> float:
-    """Return about how many px wide a text of 13 px is; Chinese characters are as wide as high."""
-    return sum(13.0 if unicodedata.east_asian_width(character) in "WF" else 7.2 for character in text)
+    """Return about how many px wide a text of the usual size is; Chinese characters are as wide as high."""
+    return sum(
+        _SIZE if unicodedata.east_asian_width(character) in "WF" else 0.56 * _SIZE for character in text
+    )
