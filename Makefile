@@ -48,6 +48,8 @@ check: $(VENV)/.dev ## types, lint, imports, shipped rules
 
 bench: $(VENV)/.dev ## measure decisions and the server, as ratios in one run
 	$(BIN)/python -m tests.bench.decisions
+	$(BIN)/python -m tests.bench.compatibility
+	$(BIN)/python -m tests.bench.bench_inventory
 	$(BIN)/python -m tests.bench.roundtrips
 
 bench-servers: $(VENV)/.dev ## the trial of servers that docs/adr/0001-server.md is about

@@ -79,6 +79,8 @@ def build_resource_rule(part: Part, data: Any) -> ResourceRule | None:
                 part.fail(
                     (*path, "defaultValue"), f"dataType is integer, {read.default_value!r} is not whole"
                 )
+            if default < 0:
+                part.fail((*path, "defaultValue"), f"expected zero or more, got {read.default_value!r}")
     if is_glob(read.key) and (read.default_value or "required" in (read.limits, read.requests)):
         part.fail(
             (*path, "key"), f"{read.key!r} names many resources, so none can be required or have a default"

@@ -1,27 +1,28 @@
 """Compatibility rules: whether some node fits a pod, which ones, and what to say where none does.
 
 Candidates are the nodes that offer what the pod asks for and that its own selectors allow. They are judged by
-class, so that the cost does not grow with their number.
+class, and what is found of a class is remembered, so that the cost does not grow with the number of nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from rules.affinity import Clause, Interval, Requirement, inject, prefer
-from rules.cuda import cuda_of_branch, minor_version_floor
+from rules.affinity import Clause, Requirement, inject, prefer
 from rules.environment import environment
-from rules.fitness import STABLE_MAJORS, Level, without_node
-from rules.inventory import Inventory, NodeClass
+from rules.fitness import Finding, Level, Terms, fitness, level_of, without_node
+from rules.inventory import Inventory
+from rules.match import glob
 from rules.model import Action, CompatibilityRule, Language, Violation
-from rules.needs import ContainerFacts, needs_of
-from rules.offer import LabelFamily, Version
+from rules.needs import ContainerFacts, Needs, needs_of
 from rules.patch import Path, field_path
-from rules.selector import REQUIRED, candidates
-from rules.verdict import Demand, Judged, Words
+from rules.quantity import QuantityError, parse_quantity
+from rules.selector import REQUIRED, admitted, candidates
+from rules.steering import clauses_of, stable
+from rules.verdict import Demand, Judged, Words, culprits
 
 if TYPE_CHECKING:
     from rules.image_catalog import ImageCatalog
@@ -33,16 +34,57 @@ _TERMS: Final = (*_REQUIRED, "nodeSelectorTerms")
 _PREFERRED: Final = (*_NODE_AFFINITY, "preferredDuringSchedulingIgnoredDuringExecution")
 # Of 100: nodes without an unstable gap of majors before the others, behind what a user weighs heavily.
 _STABLE_WEIGHT: Final = 50
+# Different needs that a cluster's containers have at one time; about 10 KB each with 100 classes of nodes.
+_REMEMBERED: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is found of a pod. requirement: what its node has to satisfy; None where none is known to fit."""
+    """What is found of a pod. requirement: what its node has to satisfy; preference: what it better would."""
 
     violations: tuple[Violation, ...] = ()
     warnings: tuple[str, ...] = ()
-    requirement: Requirement | None = None
+    requirement: Requirement = field(default_factory=Requirement)
     preference: Requirement | None = None
+
+
+class _Landscape:
+    """The classes of nodes of an inventory, and what they mean for a container's needs; remembered."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._classes = inventory.classes(inventory.everything)
+        self._findings = lru_cache(_REMEMBERED)(self._find)
+        self.clauses = lru_cache(_REMEMBERED)(self._clauses)
+
+    def judge(self, demands: Sequence[Demand], nodes: int) -> list[Judged]:
+        """Return the classes that a set of nodes forms, with what there is to say of each demand on them."""
+        found = [self._findings(demand.rule.terms, demand.needs) for demand in demands]
+        judged = []
+        for at, each in enumerate(self._classes):
+            if members := each.members & nodes:
+                opinions = tuple((demand, *on[at]) for demand, on in zip(demands, found, strict=True))
+                level = max(level for _, level, _ in opinions)
+                judged.append(Judged(each.offer, members, level, opinions))
+        return judged
+
+    def stable(self, needs: Iterable[Needs]) -> Requirement | None:
+        """Return what a node tells on which no container of these needs is unstable."""
+        return stable(needs, self._inventory)
+
+    def _find(self, terms: Terms, needs: Needs) -> tuple[tuple[Level, tuple[Finding, ...]], ...]:
+        """Return for each class the level of a container on it, and why."""
+        found = (fitness(terms, needs, each.offer) for each in self._classes)
+        return tuple((level_of(findings), findings) for findings in found)
+
+    def _clauses(self, terms: Terms, needs: Needs) -> tuple[tuple[Clause, int], ...]:
+        """Return each clause of the needs with the nodes that satisfy it, as a bit set."""
+        clauses = clauses_of(terms, needs, self._inventory)
+        return tuple((clause, admitted(self._inventory, clause)) for clause in clauses)
+
+
+# One inventory is in force at a time; another takes the place of the one that is remembered.
+_landscape = lru_cache(maxsize=1)(_Landscape)
 
 
 def demand_of(container: Container, rule: CompatibilityRule, pod: Pod, catalog: ImageCatalog) -> Demand:
@@ -52,41 +94,33 @@ def demand_of(container: Container, rule: CompatibilityRule, pod: Pod, catalog: 
     return Demand(container, rule, needs_of(facts, pod.annotations, catalog))
 
 
-def judge(demands: Sequence[Demand], pod: Pod, inventory: Inventory, language: Language) -> Verdict:
-    """Return the verdict on a pod whose containers have these demands."""
+def judge(demands: Iterable[Demand], pod: Pod, inventory: Inventory, language: Language) -> Verdict:
+    """Return the verdict on a pod whose containers have these demands.
+
+    What follows from a rule is never weakened by another: rules that warn are judged beside those that deny,
+    and those of a dry run, which neither warn nor steer, beside all others.
+    """
     words = Words(language)
     violations: list[Violation] = []
-    warnings = [words.of(problem) for demand in demands for problem in demand.needs.problems]
-    for demand in demands:
-        for finding in without_node(demand.rule.terms, demand.needs):
-            line = words.anywhere(demand, finding)
-            if finding.level is Level.REFUSED:
-                violations.append(_violation(demand, demand.rule.action, line))
-            else:
-                warnings.append(line)
-    if violations or not len(inventory):
-        return Verdict(tuple(violations), tuple(warnings))
-    chosen = _candidates(demands, pod, inventory)
-    judged = _judged(demands, inventory.classes(chosen))
-    levels = {each.level for each in judged}
-    if not judged:
-        warnings.append(words.no_candidates(demands))
-    elif levels == {Level.REFUSED}:
-        culprit = next(demand for demand, finding in judged[0].findings if finding.level is Level.REFUSED)
-        others = _judged(demands, inventory.classes(inventory.everything & ~chosen))
-        line = words.refusal(culprit, judged, [each for each in others if each.level <= Level.UNSTABLE])
-        violations.append(_violation(culprit, culprit.rule.no_fitting_node, line))
-    elif min(levels) is Level.UNKNOWN:
-        warnings.append(words.unknown(judged))
-    else:
-        if min(levels) is Level.UNSTABLE:
-            warnings += words.unstable(judged)
-        return Verdict(
-            warnings=tuple(warnings),
-            requirement=_all(_required(demand, inventory) for demand in demands),
-            preference=_preferred(demands, inventory) if levels >= {Level.FITS, Level.UNSTABLE} else None,
-        )
-    return Verdict(tuple(violations), tuple(warnings))
+    warnings: list[str] = []
+    possible: list[Demand] = []
+    for demand in filter(_asks, demands):
+        found = without_node(demand.rule.terms, demand.needs)
+        lines = [words.of(problem) for problem in demand.needs.problems]
+        lines += [words.anywhere(demand, finding) for finding in found if finding.level < Level.REFUSED]
+        warnings += lines if demand.rule.action is not Action.DRYRUN else ()
+        refused = [words.anywhere(demand, finding) for finding in found if finding.level is Level.REFUSED]
+        violations += [_violation(demand, demand.rule.action, line) for line in refused]
+        possible += [] if refused else [demand]
+    verdict = Verdict()
+    if possible and len(inventory):
+        verdict, refusal = _on_nodes(possible, pod, inventory, words)
+        violations += [refusal] if refusal else []
+    return replace(
+        verdict,
+        violations=tuple(violations),
+        warnings=tuple(dict.fromkeys([*warnings, *verdict.warnings])),
+    )
 
 
 def steer(verdict: Verdict, pod: Pod) -> bool:
@@ -98,7 +132,7 @@ def steer(verdict: Verdict, pod: Pod) -> bool:
     if spec["nodeName"]:
         return False
     changed = False
-    if verdict.requirement and (terms := inject(spec, verdict.requirement)) is not None:
+    if (terms := inject(spec, verdict.requirement)) is not None:
         pod.set(*_TERMS, value=terms)
         changed = True
     if verdict.preference:
@@ -109,9 +143,105 @@ def steer(verdict: Verdict, pod: Pod) -> bool:
     return changed
 
 
+def _on_nodes(
+    demands: Sequence[Demand], pod: Pod, inventory: Inventory, words: Words
+) -> tuple[Verdict, Violation | None]:
+    """Return the verdict on the candidate nodes, and the violation where for some rule none of them fits."""
+    landscape = _landscape(inventory)
+    chosen = _candidates(demands, pod, inventory)
+    verdict = Verdict()
+    considered: list[Demand] = []
+    for action in Action:  # the strictest comes first
+        added = [demand for demand in demands if demand.rule.no_fitting_node is action]
+        if not added:
+            continue
+        considered += added
+        judged = landscape.judge(considered, chosen)
+        if judged and all(each.level is Level.REFUSED for each in judged):
+            others = landscape.judge(considered, inventory.everything & ~chosen)
+            elsewhere = (each for each in others if each.level <= Level.UNSTABLE)
+            line = words.refusal(judged, elsewhere, table=action is not Action.WARN)
+            culprit = next(demand for demand in culprits(judged) if demand in added)
+            return verdict, _violation(culprit, action, line)
+        if action is not Action.DRYRUN:
+            verdict = _fitting(considered, judged, landscape, words)
+    return verdict, None
+
+
+def _fitting(
+    demands: Sequence[Demand], judged: Sequence[Judged], landscape: _Landscape, words: Words
+) -> Verdict:
+    """Return the verdict where some class of nodes is not refused, or where there is none at all."""
+    if not judged:
+        return Verdict(warnings=(words.no_candidates(demands),))
+    levels = {each.level for each in judged}
+    best = min(levels)
+    warnings = words.doubts(best, judged) if best is not Level.FITS else []
+    left = 0
+    for each in judged:
+        left |= each.members if each.level <= max(best, Level.UNSTABLE) else 0
+    clauses = []
+    # The newest version first: what it implies need not be said again.
+    for demand in sorted(demands, key=_newest, reverse=True):
+        for clause, nodes in landscape.clauses(demand.rule.terms, demand.needs):
+            if left & nodes:  # a clause in labels that none of the best carries would leave the pod no node
+                clauses.append(clause)
+                left &= nodes
+    both = levels >= {Level.FITS, Level.UNSTABLE}
+    return Verdict(
+        warnings=tuple(warnings),
+        requirement=Requirement(tuple(clauses)),
+        preference=landscape.stable(demand.needs for demand in demands) if both else None,
+    )
+
+
 def _violation(demand: Demand, action: Action, line: str) -> Violation:
     path: Path = (*demand.container.path, "image")
     return Violation(demand.rule.name, action, field_path(path), line)
+
+
+def _newest(demand: Demand) -> tuple[int, int]:
+    return demand.needs.cuda.version if demand.needs.cuda else (0, 0)
+
+
+def _asks(demand: Demand) -> bool:
+    """Tell whether a container asks for any of what its rule is about; 0 of it is none."""
+    names = _asked(demand.container)
+    patterns = demand.rule.match.resources
+    if not names.isdisjoint(patterns):
+        return True
+    return any(pattern.fullmatch(name) for pattern in map(glob, patterns) for name in names)
+
+
+def _asked(container: Container) -> set[str]:
+    """Return the extended resources of which a container asks for some; 0 is none."""
+    return {
+        name
+        for quantities in (container.limits, container.requests)
+        for name, quantity in quantities.items()
+        if "/" in name and not _is_none(quantity)
+    }
+
+
+def _is_none(quantity: object) -> bool:
+    try:
+        return parse_quantity(quantity) == 0
+    except QuantityError:  # the resource's own rule tells
+        return False
+
+
+def _candidates(demands: Iterable[Demand], pod: Pod, inventory: Inventory) -> int:
+    """Return the nodes that could take the pod but for compatibility, as a bit set.
+
+    A resource that no node offers is some scheduler's own (HAMi's memory and cores are) and sorts out none,
+    unless it is all that a container asks for.
+    """
+    asked: set[str] = set()
+    for demand in demands:
+        names = _asked(demand.container)
+        offered = {name for name in names if inventory.offering(name)}
+        asked |= offered or names
+    return candidates(inventory, _placement(pod), asked)
 
 
 def _placement(pod: Pod) -> Mapping[str, Any]:
@@ -128,108 +258,3 @@ def _placement(pod: Pod) -> Mapping[str, Any]:
         "nodeSelector": pod.get("spec", "nodeSelector"),
         "affinity": affinity,
     }
-
-
-def _candidates(demands: Iterable[Demand], pod: Pod, inventory: Inventory) -> int:
-    """Return the nodes that could take the pod but for compatibility, as a bit set.
-
-    A resource that no node offers is some scheduler's own (HAMi's memory and cores are) and sorts out none,
-    unless it is all that a container asks for.
-    """
-    asked: set[str] = set()
-    for demand in demands:
-        names = {name for name in (*demand.container.limits, *demand.container.requests) if "/" in name}
-        offered = {name for name in names if inventory.offering(name)}
-        asked |= offered or names
-    return candidates(inventory, _placement(pod), asked)
-
-
-def _judged(demands: Sequence[Demand], classes: Iterable[NodeClass]) -> list[Judged]:
-    """Return the classes with what there is to say of them, the largest first."""
-    judged = [
-        Judged(
-            node_class,
-            tuple((demand, finding) for demand in demands for finding in demand.findings(node_class)),
-        )
-        for node_class in classes
-    ]
-    return sorted(judged, key=lambda each: -each.node_class.members.bit_count())
-
-
-def _all(requirements: Iterable[Requirement]) -> Requirement:
-    whole = Requirement()
-    for requirement in requirements:
-        whole &= requirement
-    return whole
-
-
-def _required(demand: Demand, inventory: Inventory) -> Requirement:
-    """Return what a node has to tell so that it fits the container, as far as labels can say it."""
-    names, terms, needs = inventory.label_names, demand.rule.terms, demand.needs
-    version = partial(_of_intervals, inventory)
-    whole = version(names.cuda, _cuda_intervals(demand))
-    if terms.min_cuda:
-        whole &= version(names.cuda, [Interval(terms.min_cuda)])
-    minimum = max((need.minimum for need in needs.compute if need.certain), default=None)
-    lowest = max((each for each in (minimum, terms.min_compute) if each), default=None)
-    capabilities = [[Interval(lowest)]] if lowest else []
-    built_for = needs.built_for
-    if built_for and built_for.certain and built_for.ptx is False:
-        first: dict[int, Version] = {}
-        for capability in sorted(built_for.capabilities):
-            first.setdefault(capability.major, capability)
-        capabilities.append([Interval.same_major(each) for each in first.values()])
-    for intervals in capabilities:
-        if _sorts_out(intervals, inventory):
-            whole &= version(names.compute_capability, intervals)
-    return whole
-
-
-def _sorts_out(intervals: Sequence[Interval], inventory: Inventory) -> bool:
-    """Tell whether some node of the cluster has a compute capability outside; floors seldom find one."""
-    told = [each.offer.compute_capability for each in inventory.classes(inventory.everything)]
-    return any(each is not None and not any(each in interval for interval in intervals) for each in told)
-
-
-def _of_intervals(
-    inventory: Inventory, families: tuple[LabelFamily, ...], intervals: Iterable[Interval]
-) -> Requirement:
-    """Return the requirement that a node tells a version of one of the intervals; none without intervals."""
-    clause: Clause = ()
-    for interval in intervals:
-        for terms in Requirement.of_version(interval, families, inventory).clauses:
-            clause += terms
-    return Requirement((clause,)) if clause else Requirement()
-
-
-def _cuda_intervals(demand: Demand) -> list[Interval]:
-    """Return the driver's CUDA versions that will do; empty where labels cannot say it.
-
-    Forward compatibility and the alternatives of NVIDIA_REQUIRE_CUDA hang on driver branch and brand, so that
-    no version can be required without shutting out nodes that fit.
-    """
-    need, terms = demand.needs.cuda, demand.rule.terms
-    if need is None or not need.certain or demand.needs.cuda_compat:
-        return []
-    if any(
-        constraint.groups and constraint.minimum != constraint.native
-        for constraint in demand.needs.constraints
-    ):
-        return []
-    at_least: Version = need.version
-    if terms.minor_versions is not Level.REFUSED and not terms.virtual:
-        floor = minor_version_floor(need.version.major)
-        branch = cuda_of_branch(floor.value.branch) if floor else None
-        if branch and branch.value.major == need.version.major:
-            at_least = min(at_least, branch.value)
-    return [Interval.same_major(at_least) if terms.virtual and need.exact else Interval(at_least)]
-
-
-def _preferred(demands: Iterable[Demand], inventory: Inventory) -> Requirement | None:
-    """Return what a node tells whose driver is not too far ahead of any container's runtime."""
-    versions = [demand.needs.cuda.version for demand in demands if demand.needs.cuda]
-    if not versions:
-        return None
-    oldest, newest = min(versions), max(versions)
-    interval = Interval(newest, (oldest.major + STABLE_MAJORS + 1, 0))
-    return Requirement.of_version(interval, inventory.label_names.cuda, inventory)

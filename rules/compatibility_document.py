@@ -32,8 +32,19 @@ def _capability(text: str) -> str:
     return text
 
 
+def _image_regex(text: str) -> str:
+    try:
+        groups = re.compile(text).groupindex
+    except re.error as error:
+        raise ValueError(f"expected a regular expression, got {text!r}: {error}") from None
+    if set(groups) - {_CUDA_GROUP}:
+        raise ValueError(f"the only group with a name is {_CUDA_GROUP}, got {', '.join(groups)}")
+    return text
+
+
 CudaText = Annotated[str, AfterValidator(_cuda)]
 CapabilityText = Annotated[str, AfterValidator(_capability)]
+RegexText = Annotated[NonEmpty, AfterValidator(_image_regex)]
 
 
 class CompatibilityRuleDocument(RuleDocument):
@@ -58,9 +69,11 @@ class CompatibilityRuleDocument(RuleDocument):
     min_compute_capability: CapabilityText | None = Field(None, alias="minComputeCapability")
 
     @model_validator(mode="after")
-    def _baseline_suits_sharing(self) -> Self:
+    def _settings_suit_sharing(self) -> Self:
         if self.baseline and self.sharing != "virtual":
             raise ValueError("baseline is for sharing: virtual")
+        if self.minor_versions != "deny" and self.sharing == "virtual":
+            raise ValueError("minorVersionCompatibility is for sharing: physical")
         return self
 
 
@@ -68,7 +81,7 @@ class ImageDocument(RuleDocument):
     """What images of one kind carry."""
 
     image: NonEmpty | None = Field(None, description="glob of the reference as written, or in full")
-    regex: NonEmpty | None = Field(
+    regex: RegexText | None = Field(
         None, description="of the whole reference; a group `cuda` gives the version"
     )
     cuda: CudaText | None = Field(None, description="the toolkit inside")
@@ -84,16 +97,10 @@ class ImageDocument(RuleDocument):
     def _one_pattern_and_a_fact(self) -> Self:
         if [self.image, self.regex].count(None) != 1:
             raise ValueError("expected exactly one of image, regex")
-        if self.regex is not None:
-            try:
-                groups = re.compile(self.regex).groupindex
-            except re.error as error:
-                raise ValueError(f"regex: {error}") from None
-            if set(groups) - {_CUDA_GROUP}:
-                raise ValueError("regex: the only group with a name is cuda")
-            if _CUDA_GROUP in groups:
-                return self
-        if not (self.cuda or self.compute_capabilities or self.cuda_compat):
+        if self.ptx is not None and not self.compute_capabilities:
+            raise ValueError("ptx goes with computeCapabilities: it is for GPUs newer than those")
+        captured = self.regex is not None and _CUDA_GROUP in re.compile(self.regex).groupindex
+        if not (captured or self.cuda or self.compute_capabilities or self.cuda_compat):
             raise ValueError("says nothing of the images: give cuda, computeCapabilities or cudaCompat")
         return self
 
@@ -106,7 +113,7 @@ class ImageCatalogDocument(RuleDocument):
 
 
 def build_compatibility_rule(part: Part, data: Any) -> CompatibilityRule | None:
-    """Return the rule that a CompatibilityRule's `rule.yaml` states, or None with the mistakes kept in part."""
+    """Return the rule that `rule.yaml` states, or None with the mistakes kept in part."""
     found = read_rule(part, data, CompatibilityRuleDocument)
     if found is None:
         return None

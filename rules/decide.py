@@ -74,9 +74,7 @@ def _exempt(request: AdmissionRequest, document: Mapping[str, Any]) -> bool:
     return isinstance(owners, list) and any(
         isinstance(owner, dict)
         and owner.get("controller") is True
-        and holds_pods(
-            str(owner.get("apiVersion")).rpartition("/")[0].rpartition("/")[0], str(owner.get("kind"))
-        )
+        and holds_pods(str(owner.get("apiVersion")).rpartition("/")[0], str(owner.get("kind")))
         for owner in owners
     )
 
@@ -126,29 +124,43 @@ class _Stages:
         return self._decision(patch=self._request.mutating)
 
     def _complete(self, container: Container) -> None:
-        for rule in self._policy.groups_of((*container.limits, *container.requests)):
-            self._matched[rule.name] = None
-            for field in resources.complete(rule, container):
-                self._defaulted.append(f"{container.name}: {field} {rule.key}")
-            if (
-                rule.runtime_class
-                and rule.key in container.limits
-                and not self._pod.get("spec", "runtimeClassName")
-            ):
-                self._pod.set("spec", "runtimeClassName", value=rule.runtime_class)
-                self._defaulted.append(f"runtimeClassName {rule.runtime_class}")
+        changed = True
+        while changed:  # a default may bring in another group, by a glob
+            changed = False
+            for rule in self._policy.groups_of((*container.limits, *container.requests)):
+                self._matched[rule.name] = None
+                for what in resources.complete(rule, container):
+                    self._defaulted.append(f"{container.name}: {what}")
+                    changed = True
+                if rule.runtime_class and resources.asks(rule, container):
+                    self._run_with(rule.runtime_class)
+
+    def _run_with(self, runtime_class: str) -> None:
+        if not self._pod.get("spec", "runtimeClassName"):
+            self._pod.set("spec", "runtimeClassName", value=runtime_class)
+            self._defaulted.append(f"runtimeClassName {runtime_class}")
 
     def _inject(self, users: list[Container]) -> None:
-        applying: dict[str, tuple[InjectionRule, list[Container]]] = {}
-        for container in users:
-            for rule in self._rules_for(container):
-                applying.setdefault(rule.name, (rule, []))[1].append(container)
-        for _, (rule, containers) in sorted(applying.items()):
-            self._note(rule, injection.inject(rule, self._pod, containers), containers)
+        done: set[tuple[str, Container]] = set()
+        while applying := self._to_inject(users, done):  # a label put in may be what the next rule selects by
+            for _, (rule, containers) in sorted(applying.items()):
+                self._note(rule, injection.inject(rule, self._pod, containers), containers)
         if self._injected:
             standing = self._pod.annotations.get(INJECTED_ANNOTATION, "")
             names = sorted({*filter(None, standing.split(", ")), *self._injected})
             self._pod.set("metadata", "annotations", INJECTED_ANNOTATION, value=", ".join(names))
+
+    def _to_inject(
+        self, users: list[Container], done: set[tuple[str, Container]]
+    ) -> dict[str, tuple[InjectionRule, list[Container]]]:
+        """Return the rules that apply, by name, each with its containers, but for the pairs done before."""
+        applying: dict[str, tuple[InjectionRule, list[Container]]] = {}
+        for container in users:
+            for rule in self._rules_for(container):
+                if (rule.name, container) not in done:
+                    done.add((rule.name, container))
+                    applying.setdefault(rule.name, (rule, []))[1].append(container)
+        return applying
 
     def _fit(self, users: list[Container]) -> None:
         demands = []
@@ -187,11 +199,12 @@ class _Stages:
         if not done:
             return
         if rule.action is InjectionAction.DRYRUN:
-            self._would_inject[rule.name] = done
+            self._would_inject.setdefault(rule.name, []).extend(done)
             return
-        self._injected[rule.name] = done
+        self._injected.setdefault(rule.name, []).extend(done)
+        put_in = set(done)
         for container in containers:
-            self._warnings += injection.hidden_sources(rule, container, self._policy.language)
+            self._warnings += injection.hidden_sources(rule, container, put_in, self._policy.language)
 
     def _judge(self, container: Container) -> None:
         for rule in self._policy.groups_of((*container.limits, *container.requests)):
@@ -215,7 +228,7 @@ class _Stages:
             allowed=not denied,
             message=_denial(self._policy, self._request, self._violations) if denied else "",
             violations=tuple(self._violations),
-            warnings=(*_warnings(self._violations), *self._warnings),
+            warnings=tuple(dict.fromkeys([*_warnings(self._violations), *self._warnings])),
             patch=tuple(self._pod.recorder.operations) if patch and not denied else (),
             audit={name: text for name, text in audit.items() if text},
             rules=tuple(self._matched),

@@ -33,7 +33,7 @@ NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 class RuleDocument(BaseModel):
     """A document or a part of one: unknown keys and wrong types are mistakes."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class TextDocument(RuleDocument):
@@ -144,7 +144,7 @@ class EnvDocument(RuleDocument):
 class _ApiObject(BaseModel):
     """An entry as in the Kubernetes API; fields not named here pass as they are."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     def entry(self) -> dict[str, Any]:
         """Return the entry as it was written."""

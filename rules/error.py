@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, Final
@@ -78,9 +79,7 @@ def schema_errors(
                 path = path[:-1]
                 in_key = True
             case "literal_error":
-                known = [
-                    word.strip("'") for word in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")
-                ]
+                known = [word for word in re.findall("'([^']*)'", detail["ctx"]["expected"]) if word]
                 message = f"expected one of {', '.join(known)}, got {value!r}{suggestion(str(value), known)}"
             case "value_error":
                 message = str(detail["ctx"]["error"])

@@ -93,5 +93,5 @@ def _compile(source: str) -> Any:
 
 def _first_line(message: str) -> str:
     """Return the parser's complaint without the list of every token that it could have taken."""
-    line = message.partition("ERROR: <input>:")[2].partition("\n")[0] or message.partition("\n")[0]
+    line = message.split("ERROR: <input>:", 1)[-1].partition("\n")[0]
     return line.partition(" expecting ")[0]

@@ -15,19 +15,24 @@ from rules.cuda import cuda_error, forward_compatible, gpu_model, minor_version_
 from rules.model import Text
 from rules.needs import ComputeNeed, CudaNeed, Needs
 from rules.offer import Offer
-from rules.require import Host
-from rules.version import ComputeCapability, CudaVersion, DriverVersion
+from rules.require import Constraint, Host
+from rules.version import ComputeCapability, CudaVersion, DriverVersion, MajorMinor
 
-# A driver runs programs of the major version before its own; further back is neither tested nor supported.
-STABLE_MAJORS: Final = 1
-# Segments of data/gpus.yaml for which NVIDIA supports forward compatibility.
+STABLE_MAJORS: Final = 1  # a driver runs programs of the major before its own; further back is not supported
+# Segments of data/gpus.yaml for which NVIDIA supports forward compatibility, and does not; else some models.
 _FORWARD_SEGMENT: Final = "datacenter"
+_NO_FORWARD_SEGMENT: Final = "consumer"
+# The first major version within which a driver runs programs of newer minor versions.
+_MINOR_VERSIONS_SINCE: Final = 11
 # Errors of data/errors.yaml that a mismatch ends in.
 _INSUFFICIENT_DRIVER: Final = 35
 _NO_KERNEL_IMAGE: Final = 209
 _UNSUPPORTED_PTX: Final = 222
 _UNKNOWN: Final = 999
+_MAX_SHOWN: Final = 80  # characters of a user's text in a message
 _NO_TEXT: Final = Text()
+_SILENT_CUDA: Final = Text("no label tells the driver's CUDA version", "没有标签说明驱动的 CUDA 版本")
+_SILENT_COMPUTE: Final = Text("no label tells the compute capability", "没有标签说明计算能力")
 
 
 class Level(IntEnum):
@@ -53,6 +58,20 @@ class Terms:
     minor_versions: Level = Level.REFUSED
     min_cuda: CudaVersion | None = None
     min_compute: ComputeCapability | None = None
+
+    def driver_major(self, need: CudaNeed) -> int | None:
+        """Return the only major version that a driver may have; None where it may be a newer one."""
+        if not self.virtual:
+            return None
+        # A toolkit that may also be newer has to be of the baseline's major, or it runs nowhere.
+        return need.version.major if need.exact else self.baseline and self.baseline.major
+
+    def oldest_driver(self, need: CudaNeed) -> CudaVersion:
+        """Return the driver's CUDA version below which a container is refused, but for cuda-compat."""
+        major = need.version.major
+        within_major = self.minor_versions is not Level.REFUSED and major >= _MINOR_VERSIONS_SINCE
+        # The floors of data/drivers.yaml are drivers of the branches that brought 11.0, 12.0 and 13.0.
+        return CudaVersion(major, 0) if within_major and not self.virtual else need.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,24 +105,24 @@ def without_node(terms: Terms, needs: Needs) -> tuple[Finding, ...]:
     need, baseline = needs.cuda, terms.baseline
     if not terms.virtual or need is None or baseline is None:
         return ()
-    if need.version <= baseline and need.version.major == baseline.major:
-        return ()
     if need.version > baseline:
         reason = Text(
             f"the virtual GPUs support CUDA up to {baseline}, the container needs {need.version}",
             f"虚拟 GPU 最高支持 CUDA {baseline}，容器需要 {need.version}",
         )
-    else:
+    elif need.exact and need.version.major != baseline.major:
         reason = Text(
             f"virtual GPUs of CUDA {baseline} need a runtime of the same major version, the container has "
             f"{need.version}",
             f"CUDA {baseline} 的虚拟 GPU 要求运行时主版本相同，容器为 {need.version}",
         )
+    else:
+        return ()
     remedy = Text(
         f"use an image with CUDA {baseline.major}.x up to {baseline}, or whole GPUs",
         f"改用 CUDA {baseline.major}.x（不高于 {baseline}）的镜像，或使用整卡",
     )
-    return (Finding(_refusal(need), reason, remedy, _UNKNOWN, need.origin),)
+    return (Finding(_refusal(certain=need.certain), reason, remedy, _UNKNOWN, need.origin),)
 
 
 def fitness(terms: Terms, needs: Needs, offer: Offer) -> tuple[Finding, ...]:
@@ -111,31 +130,40 @@ def fitness(terms: Terms, needs: Needs, offer: Offer) -> tuple[Finding, ...]:
     return (*_cuda(terms, needs, offer), *_mode(terms, offer), *_compute(needs, offer))
 
 
-def _refusal(need: CudaNeed) -> Level:
-    return Level.REFUSED if need.certain else Level.UNSTABLE
+def forward_fit(needs: Needs, offer: Offer) -> Level:
+    """Return whether cuda-compat in the container makes up for an older driver: REFUSED where it does not."""
+    model = gpu_model(offer.product) if offer.product else None
+    if needs.cuda is None or not needs.cuda_compat or (model and model.segment == _NO_FORWARD_SEGMENT):
+        return Level.REFUSED
+    driver = DriverVersion.parse(offer.driver) if offer.driver else None
+    fact = forward_compatible(needs.cuda.version, driver.branch) if driver else None
+    if fact is None or not fact.certain or model is None or model.segment != _FORWARD_SEGMENT:
+        return Level.UNKNOWN
+    return Level.FITS if fact.value else Level.REFUSED
+
+
+def _refusal(*, certain: bool) -> Level:
+    return Level.REFUSED if certain else Level.UNSTABLE
 
 
 def _cuda(terms: Terms, needs: Needs, offer: Offer) -> Iterator[Finding]:
     host = Host(cuda=offer.cuda, driver=offer.driver, arch=offer.compute_capability)
-    held = [constraint.holds(host) for constraint in needs.constraints if constraint.groups]
+    held = {constraint.holds(host): constraint for constraint in needs.constraints if constraint.groups}
     need = needs.cuda
     if False in held:
-        name = next(each.variable for each in needs.constraints if each.groups and each.holds(host) is False)
-        reason = Text(f"{name} does not hold there", f"不满足 {name}")
-        origin = need.origin if need else _NO_TEXT
-        yield Finding(Level.REFUSED, reason, _upgrade(need), _INSUFFICIENT_DRIVER, origin)
+        yield _unmet(held[False], need, offer)
         return
-    if need is None or (held and all(held)):
+    satisfied = held.keys() == {True}
+    major = terms.driver_major(need) if need else None
+    if need is None or (satisfied and major is None):
         return
     if offer.cuda is None:
-        yield Finding(
-            Level.UNKNOWN, Text("no label tells the driver's CUDA version", "没有标签说明驱动的 CUDA 版本")
-        )
+        yield Finding(Level.UNKNOWN, _SILENT_CUDA)
         return
     driver = CudaVersion(*offer.cuda)
-    if driver < need.version:
-        yield _older_driver(terms, needs, need, offer)
-    elif terms.virtual and need.exact and driver.major != need.version.major:
+    if driver < need.version and not satisfied:
+        yield _older_driver(terms, needs, need, offer, undecided=held.get(None))
+    elif major is not None and driver.major != major:
         reason = Text(
             f"virtual GPUs need driver and runtime of one major version, the driver has CUDA {driver}",
             f"虚拟 GPU 要求驱动与运行时主版本相同，驱动为 CUDA {driver}",
@@ -144,93 +172,91 @@ def _cuda(terms: Terms, needs: Needs, offer: Offer) -> Iterator[Finding]:
             f"use an image with CUDA {driver.major}.x, or whole GPUs",
             f"改用 CUDA {driver.major}.x 的镜像，或使用整卡",
         )
-        yield Finding(_refusal(need), reason, remedy, _UNKNOWN, need.origin)
+        yield Finding(_refusal(certain=need.certain), reason, remedy, _UNKNOWN, need.origin)
     elif driver.major - need.version.major > STABLE_MAJORS:
-        yield Finding(
-            Level.UNSTABLE,
-            Text(
-                f"the driver's CUDA {driver} is more than one major version ahead, which is unstable",
-                f"驱动的 CUDA {driver} 超前一个以上主版本，可能不稳定",
-            ),
+        reason = Text(
+            f"the driver's CUDA {driver} is more than one major version ahead, which is unstable",
+            f"驱动的 CUDA {driver} 超前一个以上主版本，可能不稳定",
         )
+        yield Finding(Level.UNSTABLE, reason)
 
 
-def _older_driver(terms: Terms, needs: Needs, need: CudaNeed, offer: Offer) -> Finding:
-    """Return what a driver is whose CUDA is older than the container's."""
+def _unmet(constraint: Constraint, need: CudaNeed | None, offer: Offer) -> Finding:
+    """Return what a node is that does not satisfy a variable; of a newer driver an older is no remedy."""
+    name, text = constraint.variable, constraint.text
+    shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+    reason = Text(f"{name} does not hold there", f"不满足 {name}")
+    origin = Text(f"variable {name} is `{shown}`", f"环境变量 {name} 为 `{shown}`")
+    older = need is not None and offer.cuda is not None and offer.cuda < need.version
+    remedy, code = (_newer_driver(need.version), _INSUFFICIENT_DRIVER) if need and older else (_NO_TEXT, 0)
+    return Finding(Level.REFUSED, reason, remedy, code, origin)
+
+
+def _older_driver(
+    terms: Terms, needs: Needs, need: CudaNeed, offer: Offer, undecided: Constraint | None
+) -> Finding:
+    """Return what a driver is whose CUDA is older than the container's.
+
+    undecided: a variable that may hold on the node all the same.
+    """
     driver = CudaVersion(*(offer.cuda or (0, 0)))
+    wanted = need.version
+    reason = Text(f"the driver has CUDA {driver}, below {wanted}", f"驱动为 CUDA {driver}，低于 {wanted}")
+    forward = Level.REFUSED if terms.virtual else forward_fit(needs, offer)
+    if forward is Level.FITS:
+        return Finding(forward, Text("by forward compatibility (cuda-compat)", "通过前向兼容（cuda-compat）"))
     version = DriverVersion.parse(offer.driver) if offer.driver else None
-    reason = Text(
-        f"the driver has CUDA {driver}, below {need.version}", f"驱动为 CUDA {driver}，低于 {need.version}"
+    floor = minor_version_floor(driver.major)
+    above_floor = version is None or floor is None or version >= floor.value
+    if driver >= terms.oldest_driver(need) and above_floor:
+        why = Text(f"{reason.en}, by minor version compatibility", f"{reason.zh}，依靠次版本兼容运行")
+        return Finding(terms.minor_versions, why)
+    doubt = None
+    if forward is Level.UNKNOWN:
+        doubt = Text("cuda-compat helps", "cuda-compat 是否可用")
+    elif undecided:
+        doubt = Text(f"{undecided.variable} holds", f"是否满足 {undecided.variable}")
+    if doubt:
+        why = Text(f"{reason.en}; nobody knows whether {doubt.en}", f"{reason.zh}；未知{doubt.zh}")
+        return Finding(Level.UNKNOWN, why, origin=need.origin)
+    if needs.cuda_compat:
+        reason = Text(f"{reason.en}; cuda-compat does not help there", f"{reason.zh}；cuda-compat 在此无效")
+    newer = _newer_driver(wanted)
+    remedy = Text(
+        f"use an image with CUDA {driver} or older, or {newer.en}",
+        f"改用 CUDA {driver} 或更旧的镜像，或{newer.zh}",
     )
-    if needs.cuda_compat and not terms.virtual:
-        model = gpu_model(offer.product) if offer.product else None
-        fact = forward_compatible(need.version, version.branch) if version else None
-        if model and model.segment != _FORWARD_SEGMENT:
-            reason = Text(
-                f"{reason.en}; cuda-compat is for data centre GPUs",
-                f"{reason.zh}；cuda-compat 仅用于数据中心 GPU",
-            )
-        elif model and fact and fact.value:
-            level = Level.FITS if fact.certain else Level.UNSTABLE
-            return Finding(
-                level, Text("by forward compatibility (cuda-compat)", "通过前向兼容（cuda-compat）运行")
-            )
-        elif model is None or fact is None:
-            return Finding(
-                Level.UNKNOWN,
-                Text(
-                    f"{reason.en}; nobody knows whether cuda-compat helps",
-                    f"{reason.zh}；未知 cuda-compat 是否可用",
-                ),
-            )
-    if driver.major == need.version.major:
-        floor = minor_version_floor(driver.major)
-        above_floor = version is None or floor is None or version >= floor.value
-        if not terms.virtual and above_floor and terms.minor_versions is not Level.REFUSED:
-            why = Text(f"{reason.en}, by minor version compatibility", f"{reason.zh}，依靠次版本兼容运行")
-            return Finding(terms.minor_versions, why)
-        return Finding(_refusal(need), reason, _upgrade(need, driver), _UNSUPPORTED_PTX, need.origin)
-    return Finding(_refusal(need), reason, _upgrade(need, driver), _INSUFFICIENT_DRIVER, need.origin)
+    code = _UNSUPPORTED_PTX if driver.major == wanted.major else _INSUFFICIENT_DRIVER
+    return Finding(_refusal(certain=need.certain), reason, remedy, code, need.origin)
 
 
-def _upgrade(need: CudaNeed | None, driver: CudaVersion | None = None) -> Text:
-    newer = f"{need.version}" if need else ""
-    if driver is None:
-        return (
-            Text(f"a driver with CUDA {newer} or newer", f"使用支持 CUDA {newer} 及以上的驱动")
-            if need
-            else _NO_TEXT
-        )
-    return Text(
-        f"use an image with CUDA {driver} or older, or a driver with CUDA {newer} or newer",
-        f"改用 CUDA {driver} 或更旧的镜像，或支持 CUDA {newer} 及以上的驱动",
-    )
+def _newer_driver(cuda: MajorMinor) -> Text:
+    return Text(f"a driver with CUDA {cuda} or newer", f"使用支持 CUDA {cuda} 及以上的驱动")
 
 
 def _mode(terms: Terms, offer: Offer) -> Iterator[Finding]:
     """Yield what the way of sharing itself misses."""
-    wanted = (
-        (terms.min_cuda, offer.cuda, Text("driver CUDA", "驱动 CUDA")),
-        (terms.min_compute, offer.compute_capability, Text("compute capability", "计算能力")),
-    )
-    for minimum, found, what in wanted:
-        if minimum is not None and found is not None and found < minimum:
-            shown = f"{found[0]}.{found[1]}"
-            yield Finding(
-                Level.REFUSED,
-                Text(
-                    f"this way of sharing needs {what.en} {minimum}, it is {shown}",
-                    f"该共享方式要求{what.zh} {minimum}，当前为 {shown}",
-                ),
-            )
+    cuda, compute = Text("driver CUDA", "驱动 CUDA"), Text("compute capability", "计算能力")
+    for what, minimum, found, silent, remedy in (
+        (cuda, terms.min_cuda, offer.cuda, _SILENT_CUDA, _newer_driver),
+        (compute, terms.min_compute, offer.compute_capability, _SILENT_COMPUTE, _newer_gpu),
+    ):
+        if minimum is None or (found is not None and found >= minimum):
+            continue
+        origin = Text(f"this way of sharing needs {what.en} {minimum}", f"该共享方式要求{what.zh} {minimum}")
+        if found is None:
+            yield Finding(Level.UNKNOWN, silent, origin=origin)
+            continue
+        shown = f"{found[0]}.{found[1]}"
+        reason = Text(f"{what.en} {shown}, below {minimum}", f"{what.zh} {shown}，低于 {minimum}")
+        yield Finding(Level.REFUSED, reason, remedy(minimum), origin=origin)
 
 
 def _compute(needs: Needs, offer: Offer) -> Iterator[Finding]:
     if offer.compute_capability is None:
         asked = [need for need in needs.compute if need.asked]
         if asked:
-            reason = Text("no label tells the compute capability", "没有标签说明计算能力")
-            yield Finding(Level.UNKNOWN, reason, origin=asked[0].origin)
+            yield Finding(Level.UNKNOWN, _SILENT_COMPUTE, origin=asked[0].origin)
         return
     gpu = ComputeCapability(*offer.compute_capability)
     refused = False
@@ -240,8 +266,9 @@ def _compute(needs: Needs, offer: Offer) -> Iterator[Finding]:
             below = Text(
                 f"compute capability {gpu}, below {need.minimum}", f"计算能力 {gpu}，低于 {need.minimum}"
             )
-            level = Level.REFUSED if need.certain else Level.UNSTABLE
-            yield Finding(level, below, _newer_gpu(need), _NO_KERNEL_IMAGE, need.origin)
+            yield Finding(
+                _refusal(certain=need.certain), below, _way_out(need), _NO_KERNEL_IMAGE, need.origin
+            )
     built_for = needs.built_for
     runs = built_for.runs_on(gpu) if built_for else True
     if built_for is None or runs or refused:
@@ -259,14 +286,15 @@ def _compute(needs: Needs, offer: Offer) -> Iterator[Finding]:
             f"镜像不含适用于计算能力 {gpu} 的代码",
         )
         remedy = Text(f"use an image built for {gpu}", f"使用为 {gpu} 构建的镜像")
-        level = Level.REFUSED if built_for.certain else Level.UNSTABLE
-        yield Finding(level, reason, remedy, _NO_KERNEL_IMAGE, origin)
+        yield Finding(_refusal(certain=built_for.certain), reason, remedy, _NO_KERNEL_IMAGE, origin)
 
 
-def _newer_gpu(need: ComputeNeed) -> Text:
-    newer = Text(
-        f"a GPU of compute capability {need.minimum} or higher", f"使用计算能力 {need.minimum} 及以上的 GPU"
-    )
+def _way_out(need: ComputeNeed) -> Text:
+    newer = _newer_gpu(need.minimum)
     if not need.way_out.en:
         return newer
     return Text(f"{need.way_out.en}, or {newer.en}", f"{need.way_out.zh}，或{newer.zh}")
+
+
+def _newer_gpu(minimum: MajorMinor) -> Text:
+    return Text(f"a GPU of compute capability {minimum} or higher", f"使用计算能力 {minimum} 及以上的 GPU")

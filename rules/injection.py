@@ -6,7 +6,7 @@ What the user has set is never overwritten, unless the rule says `override`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from decimal import Decimal
 from functools import partial
@@ -57,7 +57,7 @@ def applies(match: Match, container: Container, pod: Pod, namespace: str) -> boo
 def _spellings(image: str) -> tuple[str, ...]:
     """Return an image reference as written and in full: `paddle` is docker.io/library/paddle too."""
     parsed = parse_image(image)
-    return (image, parsed.canonical) if parsed else (image,)
+    return (image, *parsed.spellings) if parsed else (image,)
 
 
 def inject(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> list[str]:
@@ -66,29 +66,35 @@ def inject(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> li
     A dryrun rule puts in nothing and returns what it would.
     """
     edits = [edit for container in containers for edit in _container_edits(rule, container)]
-    edits += _pod_edits(rule, pod)
-    if rule.action is InjectionAction.INJECT:
-        for _, apply in edits:
-            apply()
-    return [what for what, _ in edits]
+    return _made(rule, [*edits, *_pod_edits(rule, pod)])
 
 
 def inject_environment(rule: InjectionRule, container: Container, resources: Container) -> list[str]:
     """Put in only the variables, computed from another container's resources; for ephemeral containers."""
-    edits = list(_environment(rule, container, resources))
+    return _made(rule, list(_environment(rule, container, resources)))
+
+
+def _made(rule: InjectionRule, edits: Sequence[Edit]) -> list[str]:
+    """Make the edits, unless the rule is for a dry run; return what they put in."""
     if rule.action is InjectionAction.INJECT:
         for _, apply in edits:
             apply()
     return [what for what, _ in edits]
 
 
-def hidden_sources(rule: InjectionRule, container: Container, language: Language) -> list[str]:
-    """Return warnings for variables put in where `envFrom` may hold the same name, unseen."""
+def hidden_sources(
+    rule: InjectionRule, container: Container, done: Collection[str], language: Language
+) -> list[str]:
+    """Return warnings for variables put in where `envFrom` may hold the same name, unseen.
+
+    done: what `inject` returned.
+    """
     warnings = []
-    for name, _ in rule.inject.env:
-        for source in container.env_from:
-            prefix = source.get("prefix") or "" if isinstance(source, dict) else ""
-            if isinstance(prefix, str) and name.startswith(prefix):
+    names = [name for name, _ in rule.inject.env if _variable(container, name) in done]
+    sources = [source for source in container.env_from if isinstance(source, dict)] if names else []
+    for name in names:
+        for source in sources:
+            if name.startswith(str(source.get("prefix") or "")):
                 reference = ", ".join(
                     f"{kind.removesuffix('Ref')} {body.get('name')}"
                     for kind, body in source.items()
@@ -111,7 +117,7 @@ def environment_value(source: EnvFromResource, quantity: int | Decimal) -> str:
 
 def _container_edits(rule: InjectionRule, container: Container) -> Iterator[Edit]:
     yield from _environment(rule, container, container)
-    mounted = {mount.get("mountPath") for mount in container.volume_mounts if isinstance(mount, dict)}
+    mounted = [mount.get("mountPath") for mount in container.volume_mounts if isinstance(mount, dict)]
     for mount in rule.inject.volume_mounts:
         if mount["mountPath"] not in mounted:
             what = f"{container.name}: volumeMount {mount['mountPath']}"
@@ -130,11 +136,15 @@ def _environment(rule: InjectionRule, container: Container, resources: Container
         entry = _entry(name, source, resources)
         if entry is None:
             continue
-        what = f"{container.name}: env {name}"
+        what = _variable(container, name)
         if name not in standing:
             yield what, partial(container.append, "env", entry)
         elif rule.override and standing[name][1] != entry:
             yield what, partial(container.replace_env, standing[name][0], entry)
+
+
+def _variable(container: Container, name: str) -> str:
+    return f"{container.name}: env {name}"
 
 
 def _entry(
@@ -152,7 +162,7 @@ def _entry(
 
 def _pod_edits(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
     inject = rule.inject
-    names = {volume.get("name") for volume in pod.entries("spec", "volumes") if isinstance(volume, dict)}
+    names = [volume.get("name") for volume in pod.entries("spec", "volumes") if isinstance(volume, dict)]
     for volume in inject.volumes:
         if volume["name"] not in names:
             yield f"volume {volume['name']}", partial(pod.append, "spec", "volumes", entry=deepcopy(volume))

@@ -48,7 +48,9 @@ def load(texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESPACE) -
     namespace: where all rules have to be. Rules that claim the same resource are all left out.
     """
     loader = _Loader(namespace)
+    order: dict[str, int] = {}
     for name, text in texts:
+        order.setdefault(name, len(order))
         for document in read(text, name):
             if isinstance(document, SourceError):
                 loader.errors.append(RuleError(document.location, (), document.message))
@@ -62,7 +64,7 @@ def load(texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESPACE) -
             tuple(rule for rule in rules if isinstance(rule, CompatibilityRule)),
             tuple(rule for rule in rules if isinstance(rule, ImageCatalogRule)),
         ),
-        tuple(loader.errors),
+        tuple(sorted(loader.errors, key=lambda error: (order[error.location.file], error.location.line))),
         tuple(loader.warnings),
     )
 
@@ -87,7 +89,8 @@ class _Loader:
         metadata = metadata if isinstance(metadata, dict) else {}
         labels = metadata.get("labels")
         labels = labels if isinstance(labels, dict) else {}
-        name = str(metadata.get("name", ""))
+        name = metadata.get("name")
+        name = name if isinstance(name, str) else ""
         data = value.get("data")
         part = Part(document, path, name, enabled=False, group="", errors=[])
         in_labels: Path = (*path, "metadata", "labels")
@@ -97,9 +100,9 @@ class _Loader:
             self._read_labels(part, legacy, in_labels)
             rule = build_resource_rule(part, data)
             self._check_name(part, rule)
-        elif labels.get(TYPE_LABEL) in RULE_TYPES:
+        elif build := RULE_TYPES.get(str(labels.get(TYPE_LABEL))):
             part.enabled = _enabled(part, labels.get(ENABLED_LABEL), (*in_labels, ENABLED_LABEL))
-            rule = RULE_TYPES[labels[TYPE_LABEL]](part, data)
+            rule = build(part, data)
         elif TYPE_LABEL in labels:
             found = labels[TYPE_LABEL]
             hint = suggestion(str(found), RULE_TYPES)
@@ -112,8 +115,10 @@ class _Loader:
             part.fail(in_labels, f"a rule needs the label {TYPE_LABEL}: {' | '.join(RULE_TYPES)}", key=True)
         else:
             return
-        self._check_namespace(part, metadata)
-        part.errors += [RuleError(error.location, (), error.message, name) for error in document.duplicates]
+        self._check_metadata(part, metadata)
+        part.errors += [
+            RuleError(error.location, (), error.message, name) for error in document.duplicates_below(path)
+        ]
         self.errors += part.errors
         if rule is not None and not part.errors:
             self._parts.append((rule, part))
@@ -131,20 +136,22 @@ class _Loader:
         else:
             part.group = group
 
-    def _check_namespace(self, part: Part, metadata: dict[str, Any]) -> None:
+    def _check_metadata(self, part: Part, metadata: dict[str, Any]) -> None:
+        if not part.name:
+            part.fail((*part.path, "metadata"), "required key 'name' is missing", key=True)
         found = metadata.get("namespace", self._namespace)  # kustomize and kubectl -n may still set it
         if found != self._namespace:
             path: Path = (*part.path, "metadata", "namespace")
             part.fail(path, f"rules live in namespace {self._namespace!r}, got {found!r}")
 
     def _check_name(self, part: Part, rule: ResourceRule | None) -> None:
-        if not part.name.startswith(_NAME_PREFIX):
+        if part.name and not part.name.startswith(_NAME_PREFIX):
             part.fail(
                 (*part.path, "metadata", "name"), f"expected {_NAME_PREFIX}CUSTOM-KEY, got {part.name!r}"
             )
         elif rule is not None:
             key_name = _SPECIAL.sub("-", rule.key.partition("/")[2].lower()).strip("-")
-            if not _SPECIAL.sub("-", part.name).endswith(f"-{key_name}"):
+            if key_name and not _SPECIAL.sub("-", part.name).endswith(f"-{key_name}"):
                 message = f"expected to end in -{key_name}, after the key {rule.key!r}, got {part.name!r}"
                 self._warn(part, (*part.path, "metadata", "name"), message)
 
@@ -152,7 +159,7 @@ class _Loader:
         self.warnings.append(RuleError(part.document.locate(path), path, message, part.name))
 
     def sound_rules(self) -> list[Rule]:
-        """Return the rules that are free of mistakes and share neither name nor, if enabled, key with another.
+        """Return the rules that share neither name nor, if enabled, key with another.
 
         Those that do are reported, each of them: nobody can tell which one was meant.
         """

@@ -47,7 +47,7 @@ def variables(container: Container) -> dict[str, Callable[[], Any]]:
 
 
 def complete(rule: ResourceRule, container: Container) -> list[str]:
-    """Put in what the rule says of a container that uses its group; return the fields that were set.
+    """Put in what the rule says of a container that uses its group; return what, as `limits vendor.com/x`.
 
     The API server copies a limit into an absent request, so a request that stands is left alone unless it has
     to follow the limit.
@@ -55,7 +55,7 @@ def complete(rule: ResourceRule, container: Container) -> list[str]:
     done = []
     if rule.limits is not LimitsPolicy.DISABLED and rule.default and container.limits.get(rule.key) is None:
         container.set_resource(LIMITS, rule.key, rule.default)
-        done.append(LIMITS)
+        done.append(f"{LIMITS} {rule.key}")
     for key in _keys(rule, container):
         limit, request = container.limits.get(key), container.requests.get(key)
         wanted = None
@@ -65,8 +65,13 @@ def complete(rule: ResourceRule, container: Container) -> list[str]:
             wanted = limit if limit is not None else rule.default or None
         if wanted is not None and not _same(wanted, request):
             container.set_resource(REQUESTS, key, wanted)
-            done.append(REQUESTS)
+            done.append(f"{REQUESTS} {key}")
     return done
+
+
+def asks(rule: ResourceRule, container: Container) -> bool:
+    """Tell whether a container has a limit of the rule's resource."""
+    return any(container.limits.get(key) is not None for key in _keys(rule, container))
 
 
 def judge(rule: ResourceRule, container: Container, language: Language) -> tuple[list[Violation], list[str]]:

@@ -142,13 +142,18 @@ def candidates(inventory: Inventory, pod_spec: Mapping[str, Any], resources: Ite
 
 def matching(inventory: Inventory, terms: object) -> int:
     """Return the nodes that some of the nodeSelectorTerms matches, as a bit set."""
+    parsed = (parse_term(raw) for raw in (terms if isinstance(terms, list | tuple) else ()))
+    return admitted(inventory, (term for term in parsed if term is not None))
+
+
+def admitted(inventory: Inventory, terms: Iterable[Term]) -> int:
+    """Return the nodes that some of the parsed terms matches, as a bit set."""
     nodes = 0
-    for raw in terms if isinstance(terms, list | tuple) else ():
-        if (term := parse_term(raw)) is not None:
-            matched = inventory.everything
-            for expression in term:
-                matched &= _matching(inventory, expression)
-            nodes |= matched
+    for term in terms:
+        matched = inventory.everything
+        for expression in term:
+            matched &= _matching(inventory, expression)
+        nodes |= matched
     return nodes
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 from unicodedata import east_asian_width
 
-from rules.fitness import Finding, Level, fitness
-from rules.inventory import NodeClass
+from rules.fitness import Finding, Level
 from rules.model import CompatibilityRule, Language, Text
 from rules.needs import Needs
 from rules.offer import Offer
@@ -17,40 +16,44 @@ from rules.offer import Offer
 if TYPE_CHECKING:
     from rules.pod import Container
 
-# Rows of a table in a message; the rest is counted. The API server cuts what is much longer.
+# Rows of a table in a message, and kinds of nodes in a line; the rest is counted.
 _ROWS: Final = 8
 _UNKNOWN: Final = "?"
 
 _ANYWHERE: Final = Text(
-    "container {container!r}: {reason} ({origin}){remedy}", "容器 {container!r}：{reason}（{origin}）{remedy}"
+    "container {container!r}: {reason} ({origin}); {remedy}",
+    "容器 {container!r}：{reason}（{origin}）；{remedy}",
 )
-_REMEDY: Final = Text("; {remedy}", "；{remedy}")
 _HEAD: Final = Text(
-    "container {container!r} fits none of the {count} nodes that could take the pod{needs}",
-    "可调度该 Pod 的 {count} 个节点都不适合容器 {container!r}{needs}",
+    "no node that could take the pod fits container {containers} ({count} looked at)",
+    "可调度该 Pod 的节点都不适合容器 {containers}（共检查 {count} 个）",
 )
-_NEEDS: Final = Text("; {origins}", "；{origins}")
+_HEAD_TOGETHER: Final = Text(
+    "no node that could take the pod fits containers {containers} together ({count} looked at)",
+    "可调度该 Pod 的节点都不能同时适合容器 {containers}（共检查 {count} 个）",
+)
 _COLUMNS: Final = Text("nodes|GPU|driver|CUDA|compute|why not", "节点数|GPU|驱动|CUDA|计算能力|原因")
-_MORE: Final = Text("… and {count} more nodes", "……以及另外 {count} 个节点")
+_MORE: Final = Text("… and {count} more", "……以及另外 {count} 个")
 _WAYS_OUT: Final = Text("what would fit: {ways}", "可行的办法：{ways}")
 _ELSEWHERE: Final = Text(
-    "{count} nodes with {what}, which the pod's own nodeSelector, affinity or resources leave out",
-    "{count} 个 {what} 节点（被该 Pod 自身的 nodeSelector、亲和性或资源请求排除在外）",
+    "{nodes}, left out by the pod's own nodeSelector, affinity or resources",
+    "{nodes}（被该 Pod 自身的 nodeSelector、亲和性或资源请求排除）",
 )
 _NO_CANDIDATES: Final = Text(
     "container {container!r}: no node offers what the pod asks for and is allowed by its selectors; "
     "compatibility was not judged",
     "容器 {container!r}：没有节点既提供所需资源又符合其选择条件，未做兼容性判断",
 )
-_UNJUDGED: Final = Text(
-    "container {container!r}: compatibility could not be judged on {count} nodes: {reason}",
-    "容器 {container!r}：{count} 个节点无法判断兼容性：{reason}",
-)
 _UNSTABLE: Final = Text(
-    "container {container!r}: {reason} ({count} nodes, {what})",
-    "容器 {container!r}：{reason}（{count} 个节点，{what}）",
+    "container {container!r}: {reason} ({nodes})", "容器 {container!r}：{reason}（{nodes}）"
 )
+_UNJUDGED: Final = Text(
+    "container {container!r}: nobody knows whether it runs: {reason} ({nodes})",
+    "容器 {container!r}：无法判断能否运行：{reason}（{nodes}）",
+)
+_REASON: Final = Text("{who}: {reason}", "{who}：{reason}")
 _AND: Final = Text("; ", "；")
+_COMMA: Final = Text(", ", "、")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +64,39 @@ class Demand:
     rule: CompatibilityRule
     needs: Needs
 
-    def findings(self, node_class: NodeClass) -> tuple[Finding, ...]:
-        """Return what there is to say of the container on nodes of a class."""
-        return fitness(self.rule.terms, self.needs, node_class.offer)
-
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A class of nodes and what there is to say of each container on it."""
+    """Nodes that offer the same, and what there is to say of each demand on them.
 
-    node_class: NodeClass
-    findings: tuple[tuple[Demand, Finding], ...]
+    members: their bit set. level: the worst of all containers, which go to one node.
+    """
 
-    @property
-    def level(self) -> Level:
-        """The worst of all containers: they go to one node."""
-        return max((finding.level for _, finding in self.findings), default=Level.FITS)
+    offer: Offer
+    members: int
+    level: Level
+    opinions: tuple[tuple[Demand, Level, tuple[Finding, ...]], ...]
 
     @property
     def count(self) -> int:
-        """The number of its nodes."""
-        return self.node_class.members.bit_count()
+        """The number of nodes."""
+        return self.members.bit_count()
+
+    def findings(self, level: Level) -> Iterator[tuple[Demand, Finding]]:
+        """Yield what is found of a level, each with its demand."""
+        for demand, _, findings in self.opinions:
+            yield from ((demand, finding) for finding in findings if finding.level is level)
+
+
+def culprits(judged: Sequence[Judged]) -> list[Demand]:
+    """Return the demands that none of these nodes meets; if there is none, those that some do not meet."""
+    demands = [demand for demand, _, _ in judged[0].opinions]
+    refused = zip(
+        *([level is Level.REFUSED for _, level, _ in each.opinions] for each in judged), strict=True
+    )
+    verdicts = list(zip(demands, refused, strict=True))
+    never = [demand for demand, found in verdicts if all(found)]
+    return never or [demand for demand, found in verdicts if any(found)]
 
 
 class Words:
@@ -96,107 +111,97 @@ class Words:
 
     def anywhere(self, demand: Demand, finding: Finding) -> str:
         """Return what holds of a container on any node."""
-        remedy = self._fill(_REMEDY, remedy=self.of(finding.remedy)) if finding.remedy.en else ""
         return self._fill(
             _ANYWHERE,
             container=demand.container.name,
             reason=self._reason(finding),
             origin=self.of(finding.origin),
-            remedy=remedy,
+            remedy=self.of(finding.remedy),
         )
 
     def no_candidates(self, demands: Sequence[Demand]) -> str:
         """Return the warning that no node could be judged."""
         return self._fill(_NO_CANDIDATES, container=demands[0].container.name)
 
-    def unknown(self, judged: Sequence[Judged]) -> str:
-        """Return the warning that labels are missing on all nodes that are not refused."""
-        chosen = [each for each in judged if each.level is Level.UNKNOWN]
-        demand, finding = next(pair for pair in chosen[0].findings if pair[1].level is Level.UNKNOWN)
-        count = sum(each.count for each in chosen)
-        return self._fill(
-            _UNJUDGED, container=demand.container.name, count=count, reason=self.of(finding.reason)
-        )
-
-    def unstable(self, judged: Sequence[Judged]) -> list[str]:
-        """Return a warning for each thing that is unstable on the nodes that will do."""
-        lines: dict[tuple[str, str], list[Judged]] = {}
+    def doubts(self, level: Level, judged: Iterable[Judged]) -> list[str]:
+        """Return a warning for each thing in doubt on nodes of a level, which is UNSTABLE or UNKNOWN."""
+        doubts: defaultdict[tuple[str, str], list[Judged]] = defaultdict(list)
         for each in judged:
-            if each.level is Level.UNSTABLE:
-                for demand, finding in each.findings:
-                    lines.setdefault((demand.container.name, self._reason(finding)), []).append(each)
+            for demand, finding in each.findings(level) if each.level is level else ():
+                doubts[demand.container.name, self._reason(finding)].append(each)
+        words = _UNSTABLE if level is Level.UNSTABLE else _UNJUDGED
         return [
-            self._fill(
-                _UNSTABLE,
-                container=container,
-                reason=reason,
-                count=sum(each.count for each in classes),
-                what=self._what(classes[0].node_class.offer),
-            )
-            for (container, reason), classes in lines.items()
+            self._fill(words, container=container, reason=reason, nodes=self._joined(self._kinds(nodes)))
+            for (container, reason), nodes in doubts.items()
         ]
 
-    def refusal(self, culprit: Demand, judged: Sequence[Judged], elsewhere: Sequence[Judged]) -> str:
-        """Return the whole refusal: what is needed and who says so, the table of nodes, the ways out.
+    def refusal(self, judged: Sequence[Judged], elsewhere: Iterable[Judged], *, table: bool) -> str:
+        """Return why all these nodes are refused: needs and who says so, nodes and reasons, ways out.
 
-        elsewhere: classes that would fit and that the pod's own selectors leave out.
+        elsewhere: nodes that would fit and that the pod's own selectors leave out. table: in lines; otherwise
+        in one, without the nodes, as API servers drop a warning with line breaks.
         """
-        lines = [
-            self._fill(
-                _HEAD,
-                container=culprit.container.name,
-                count=sum(each.count for each in judged),
-                needs=self._needs(judged),
+        demands = culprits(judged)
+        names = dict.fromkeys(demand.container.name for demand in demands)
+        found = [pair for each in judged for pair in each.findings(Level.REFUSED) if pair[0] in demands]
+        head = self._fill(
+            _HEAD if len(names) == 1 else _HEAD_TOGETHER,
+            containers=self.of(_COMMA).join(map(repr, names)),
+            count=sum(each.count for each in judged),
+        )
+        parts = [self._joined(dict.fromkeys([head, *(self.of(finding.origin) for _, finding in found)]))]
+        if table:
+            parts += self._table(judged, demands)
+        else:
+            parts += dict.fromkeys(self._reason(finding) for _, finding in found)
+        if ways := [*self._remedies(judged, demands), *self._left_out(elsewhere)]:
+            parts.append(self._fill(_WAYS_OUT, ways=self._joined(ways)))
+        return "\n    ".join(parts) if table else self._joined(parts)
+
+    def _table(self, judged: Iterable[Judged], demands: Sequence[Demand]) -> list[str]:
+        """Return a line for each kind of node, that of which there are most first."""
+        counts: Counter[tuple[str, ...]] = Counter()
+        for each in judged:
+            reasons = dict.fromkeys(
+                self._fill(_REASON, who=demand.container.name, reason=self._reason(finding))
+                if len(demands) > 1
+                else self._reason(finding)
+                for demand, finding in each.findings(Level.REFUSED)
+                if demand in demands
             )
-        ]
-        rows = [self.of(_COLUMNS).split("|")]
-        rows += [self._row(each) for each in islice(judged, _ROWS)]
-        lines += [f"    {line}" for line in _aligned(rows)]
-        if rest := sum(each.count for each in islice(judged, _ROWS, None)):
-            lines.append(f"    {self._fill(_MORE, count=rest)}")
-        ways = self._ways(judged)
-        ways += [
-            self._fill(_ELSEWHERE, count=each.count, what=self._what(each.node_class.offer))
-            for each in elsewhere
-        ]
-        if ways:
-            lines.append(f"    {self._fill(_WAYS_OUT, ways=self._joined(ways))}")
-        return "\n".join(lines)
-
-    def _needs(self, judged: Sequence[Judged]) -> str:
-        """Return where the needs that nodes do not meet were read."""
-        refused = (
-            finding for each in judged for _, finding in each.findings if finding.level is Level.REFUSED
-        )
-        joined = self._joined(
-            dict.fromkeys(self.of(finding.origin) for finding in refused if finding.origin.en)
-        )
-        return self._fill(_NEEDS, origins=joined) if joined else ""
-
-    def _ways(self, judged: Sequence[Judged]) -> list[str]:
-        """Return what would help; of several for one error, that for the newest driver."""
-        ways: dict[int, str] = {}
-        for each in sorted(judged, key=lambda each: each.node_class.offer.cuda or (0, 0)):
-            for _, finding in each.findings:
-                if finding.level is Level.REFUSED and finding.remedy.en:
-                    ways[finding.code] = self.of(finding.remedy)
-        return list(ways.values())
-
-    def _row(self, judged: Judged) -> list[str]:
-        offer = judged.node_class.offer
-        reasons = (self._reason(finding) for _, finding in judged.findings if finding.level is Level.REFUSED)
+            offer = each.offer
+            cells = (offer.product or _UNKNOWN, offer.driver or _UNKNOWN, _dotted(offer.cuda))
+            counts[*cells, _dotted(offer.compute_capability), self._joined(reasons)] += each.count
+        rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+        shown = [[str(count), *cells] for cells, count in rows[:_ROWS]]
+        rest = sum(count for _, count in rows[_ROWS:])
         return [
-            str(judged.count),
-            offer.product or _UNKNOWN,
-            offer.driver or _UNKNOWN,
-            _dotted(offer.cuda),
-            _dotted(offer.compute_capability),
-            self._joined(dict.fromkeys(reasons)),
+            *_aligned([self.of(_COLUMNS).split("|"), *shown]),
+            *([self._fill(_MORE, count=rest)] if rest else []),
         ]
 
-    def _what(self, offer: Offer) -> str:
-        """Return a class of nodes in a few words."""
-        return f"{offer.product or 'GPU'}, CUDA {_dotted(offer.cuda)}"
+    def _remedies(self, judged: Iterable[Judged], demands: Sequence[Demand]) -> list[str]:
+        """Return what would help; of several remedies for one need, that for the newest driver."""
+        remedies: dict[tuple[str, Text, int], str] = {}
+        for each in sorted(judged, key=lambda each: each.offer.cuda or (0, 0)):
+            for demand, finding in each.findings(Level.REFUSED):
+                if demand in demands and finding.remedy.en:
+                    need = demand.container.name, finding.origin, finding.code
+                    remedies[need] = self.of(finding.remedy)
+        return list(dict.fromkeys(remedies.values()))
+
+    def _left_out(self, elsewhere: Iterable[Judged]) -> list[str]:
+        told = [each for each in elsewhere if each.offer.cuda or each.offer.compute_capability]
+        return [self._fill(_ELSEWHERE, nodes=kind) for kind in self._kinds(told)]
+
+    def _kinds(self, judged: Iterable[Judged]) -> list[str]:
+        """Return nodes in a few words: `3 × Tesla-T4, CUDA 12.2`."""
+        counts: Counter[str] = Counter()
+        for each in judged:
+            counts[f"{each.offer.product or 'GPU'}, CUDA {_dotted(each.offer.cuda)}"] += each.count
+        kinds = [f"{count} × {what}" for what, count in counts.most_common(_ROWS)]
+        rest = counts.total() - sum(count for _, count in counts.most_common(_ROWS))
+        return [*kinds, self._fill(_MORE, count=rest)] if rest else kinds
 
     def _reason(self, finding: Finding) -> str:
         reason = self.of(finding.reason)

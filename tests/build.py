@@ -13,13 +13,12 @@ from rules.decide import decide
 from rules.inventory import Inventory
 from rules.load import Loaded, load
 from rules.model import AdmissionRequest, Decision, Language
+from rules.patch import Path
 from rules.policy import Policy, compile_policy
 
 DEVICE = "vendor.com/device"
 LEGACY = "features.alauda.io/"
 NEWER = "features.cpaas.io/"
-
-
 NO_NODES = Inventory.of([])
 
 
@@ -40,7 +39,7 @@ def resource_rule(
     validations: list[dict[str, str]] | None = None,
     **data: str,
 ) -> str:
-    """Return a `cf-crl-*` ConfigMap: whole numbers, limits optional, requests disabled, unless data differs."""
+    """Return a `cf-crl-*` ConfigMap: whole numbers, limits optional, requests disabled, or as data says."""
     labels = {"type": "CustomResourceLimitation", "group": group, "enabled": json.dumps(enabled)}
     data = {"key": key, "dataType": "integer", "limits": "optional", "requests": "disabled"} | data
     if validations is not None:
@@ -96,6 +95,13 @@ def pod(*containers: dict[str, Any], metadata: dict[str, Any] | None = None, **s
     }
 
 
+def nested(path: Path, value: Any) -> Any:
+    """Return the smallest document that has a value at a path; a number in it stands for a list."""
+    for step in reversed(path):
+        value = [{}] * step + [value] if isinstance(step, int) else {step: value}
+    return value
+
+
 def request(document: Any, **fields: Any) -> AdmissionRequest:
     """Return the request to create an object; fields: others of it."""
     group, _, _ = document["apiVersion"].rpartition("/")
@@ -110,7 +116,7 @@ def request(document: Any, **fields: Any) -> AdmissionRequest:
 
 
 def decision(policy: Policy, document: Any, **fields: Any) -> Decision:
-    """Return the decision on the creation of an object."""
+    """Return the decision on the creation of an object, in a cluster without nodes."""
     return decide(policy, NO_NODES, request(document, **fields))
 
 

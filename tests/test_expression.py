@@ -104,6 +104,15 @@ def test_a_deep_expression_is_refused(brackets: str) -> None:
     assert "nested deeper than 64 brackets" == str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "source",
+    ["true" + " " * (MAX_EXPRESSION_LENGTH - 4), "(" * 64 + "true" + ")" * 64, "(value) + " * 99 + "1 > 0"],
+)
+def test_an_expression_within_the_bounds_is_compiled(source: str) -> None:
+    """Length and depth, not the number of brackets."""
+    assert source == Expression(source, VALIDATION_VARIABLES).source
+
+
 @pytest.mark.parametrize("source", ["!" * 2000 + "true", "true" + " || true" * 250, "-" * 2000 + "1 > 0"])
 def test_an_expression_of_many_operators_does_not_exhaust_the_stack(source: str) -> None:
     """It is compiled or refused; it does not end the process."""

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from rules.load import RULE_TYPES, load
-from rules.model import Action, InjectionAction, LimitsPolicy, RequestsPolicy, Text
+from rules.model import Action, EnvFromResource, InjectionAction, LimitsPolicy, RequestsPolicy, Text
 from tests.build import DEVICE, LEGACY, NEWER, container, decision, loaded, pod, policy, resource_rule
 
 RESOURCE = """\
@@ -47,6 +47,8 @@ data:
         - {name: A, value: "1"}
 """
 TYPES = ", ".join(RULE_TYPES)
+TERM = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
+NAME = {"key": "metadata.name", "operator": "In"}
 
 
 def _errors(*texts: str) -> list[str]:
@@ -151,14 +153,19 @@ def test_what_a_rule_leaves_out_has_the_gentlest_meaning() -> None:
     )
 
 
+def test_a_default_may_be_a_fraction_where_values_may() -> None:
+    """dataType says which."""
+    (rule,) = loaded(resource_rule(dataType="float", defaultValue="500m")).rules.resources
+
+    assert "500m" == rule.default
+
+
 def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
     """Entries pass as they were written."""
     affinity = {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]
-        },
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]},
         "preferredDuringSchedulingIgnoredDuringExecution": [
-            {"weight": 5, "preference": {"matchFields": [{"key": "metadata.name", "operator": "In"}]}}
+            {"weight": 5, "preference": {"matchFields": [NAME]}}
         ],
     }
     volume = {"name": "v", "hostPath": {"path": "/x"}, "unheardOf": None}
@@ -208,7 +215,7 @@ def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
         rule.description,
     )
     assert ("A", {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}) == first
-    assert ("B", 268435456, "{MiB}m") == (second[0], second[1].unit, second[1].template)  # type: ignore[union-attr]
+    assert ("B", EnvFromResource(DEVICE, 268435456, "{MiB}m")) == second
     assert ((volume,), (mount,), "nvidia", "volcano", True, {"l": "1"}, {"a": "2"}) == (
         inject.volumes,
         inject.volume_mounts,
@@ -219,22 +226,8 @@ def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
         inject.annotations,
     )
     assert ({"key": "gpu", "operator": "Exists", "tolerationSeconds": 5},) == inject.tolerations
-    required, preferred = affinity.values()
-    assert (required["nodeSelectorTerms"], preferred) == (  # type: ignore[call-overload]
-        list(inject.required_terms),
-        list(inject.preferred_terms),
-    )
-
-
-RESOURCE_MISTAKES = [
-    # the schema
-    ("limits: optional", "limits: optinal", "13:11: data.limits: expected one of disabled, required, optional, got 'optinal' – did you mean 'optional'?"),
-    ("limits: optional", "limits: true", "13:11: data.limits: expected one of disabled, required, optional, got True"),
-    ("limits: optional", "limit: optional", "10:1: data: required key 'limits' is missing\n14:3: …"),
-    ("requests: disabled", "requests: fromlimits", "14:13: data.requests: expected one of disabled, required, fromLimits, got 'fromlimits' – did you mean 'fromLimits'?"),
-    ("dataType: integer", "dataType: int", "12:13: data.dataType: expected one of integer, float, string, got 'int' – did you mean 'integer'?"),
-    ("  dataType: integer\n", "", "10:1: data: required key 'dataType' is missing"),
-]
+    assert [TERM] == list(inject.required_terms)
+    assert [{"weight": 5, "preference": {"matchFields": [NAME]}}] == list(inject.preferred_terms)
 
 
 @pytest.mark.parametrize(
@@ -244,8 +237,10 @@ RESOURCE_MISTAKES = [
             "limits: optional",
             "limits: optinal",
             [
-                "13:11: data.limits: expected one of disabled, required, optional, got 'optinal'"
-                " – did you mean 'optional'?"
+                (
+                    "13:11: data.limits: expected one of disabled, required, optional, got 'optinal'"
+                    " – did you mean 'optional'?"
+                )
             ],
         ),
         (
@@ -265,16 +260,20 @@ RESOURCE_MISTAKES = [
             "requests: disabled",
             "requests: fromlimits",
             [
-                "14:13: data.requests: expected one of disabled, required, fromLimits, got 'fromlimits'"
-                " – did you mean 'fromLimits'?"
+                (
+                    "14:13: data.requests: expected one of disabled, required, fromLimits, got 'fromlimits'"
+                    " – did you mean 'fromLimits'?"
+                )
             ],
         ),
         (
             "dataType: integer",
             "dataType: int",
             [
-                "12:13: data.dataType: expected one of integer, float, string, got 'int'"
-                " – did you mean 'integer'?"
+                (
+                    "12:13: data.dataType: expected one of integer, float, string, got 'int'"
+                    " – did you mean 'integer'?"
+                )
             ],
         ),
         ("  dataType: integer\n", "", ["10:1: data: required key 'dataType' is missing"]),
@@ -292,8 +291,10 @@ RESOURCE_MISTAKES = [
             "key: vendor.com/device",
             "key: device",
             [
-                "11:8: data.key: expected a resource name with its domain, such as vendor.com/device,"
-                " got 'device'"
+                (
+                    "11:8: data.key: expected a resource name with its domain, such as vendor.com/device,"
+                    " got 'device'"
+                )
             ],
         ),
         ("key: vendor.com/device", "key: 7", ["11:8: data.key: expected a string, got a number: quote it"]),
@@ -334,8 +335,11 @@ RESOURCE_MISTAKES = [
             "key: vendor.com/device",
             'key: "vendor.com/device*"\n  defaultValue: "1"',
             [
-                "11:8: data.key: 'vendor.com/device*' names many resources, so none can be required or have"
-                " a default"
+                (
+                    "11:8: data.key: 'vendor.com/device*' names many resources, so none can be"
+                    " required or have"
+                    " a default"
+                )
             ],
         ),
         (
@@ -344,7 +348,11 @@ RESOURCE_MISTAKES = [
             ["14:3: duplicate key 'limits': remove one of them"],
         ),
         (RESOURCE[RESOURCE.index("\ndata") :], "\n", ["1:1: data: expected an object, got nothing"]),
-        (RESOURCE[RESOURCE.index("\ndata") :], "\ndata: [1]\n", ["10:1: data: expected an object, got a list"]),
+        (
+            RESOURCE[RESOURCE.index("\ndata") :],
+            "\ndata: [1]\n",
+            ["10:1: data: expected an object, got a list"],
+        ),
     ],
 )
 def test_a_mistake_in_a_resource_rule_is_told_with_its_place(old: str, new: str, errors: list[str]) -> None:
@@ -384,7 +392,12 @@ def test_a_mistake_in_a_resource_rule_is_told_with_its_place(old: str, new: str,
         ),
         (
             "|\n    - [",
-            ["17:5: data.validations: not YAML: while parsing a flow node did not find expected node content"],
+            [
+                (
+                    "17:5: data.validations: not YAML: while parsing a flow node did not find expected"
+                    " node content"
+                )
+            ],
         ),
         ("[]", ["15:3: data.validations: expected a string, got a list"]),
     ],
@@ -414,7 +427,14 @@ def test_blank_validations_are_none() -> None:
                 "13:5: injct: unknown key 'injct' – did you mean 'inject'?",
             ],
         ),
-        ("{name: A,", "{nmae: A,", ["15:12: inject.env[0]: …", "15:12: …"]),
+        (
+            "{name: A,",
+            "{nmae: A,",
+            [
+                "15:11: inject.env[0]: required key 'name' is missing",
+                "15:12: inject.env[0].nmae: unknown key 'nmae' – did you mean 'name'?",
+            ],
+        ),
         (
             "resources: [vendor.com/device]",
             "image: [x]",
@@ -432,8 +452,10 @@ def test_blank_validations_are_none() -> None:
             "[vendor.com/device]",
             "[device, vendor.com/x]",
             [
-                "12:19: match.resources[0]: expected a resource name with its domain, such as"
-                " vendor.com/device, got 'device'"
+                (
+                    "12:19: match.resources[0]: expected a resource name with its domain, such as"
+                    " vendor.com/device, got 'device'"
+                )
             ],
         ),
         (
@@ -445,8 +467,10 @@ def test_blank_validations_are_none() -> None:
             "[vendor.com/device]",
             "[vendor.com/device]\n      conditions: [value > 1, 'pod.name ==']",
             [
-                "13:20: match.conditions[0]: CEL: unknown variable 'value': there are limits, requests,"
-                " container, pod",
+                (
+                    "13:20: match.conditions[0]: CEL: unknown variable 'value': there are limits, requests,"
+                    " container, pod"
+                ),
                 "13:31: match.conditions[1]: CEL: 1:12: Syntax error: mismatched input '<EOF>'",
             ],
         ),
@@ -454,8 +478,11 @@ def test_blank_validations_are_none() -> None:
             "[vendor.com/device]",
             "[vendor.com/device]\n      podSelector: {matchExpressions: [{key: a, operator: Is}]}",
             [
-                "13:59: match.podSelector.matchExpressions[0].operator: expected one of In, NotIn, Exists,"
-                " DoesNotExist, got 'Is'"
+                (
+                    "13:59: match.podSelector.matchExpressions[0].operator: expected one of In,"
+                    " NotIn, Exists,"
+                    " DoesNotExist, got 'Is'"
+                )
             ],
         ),
         (
@@ -465,10 +492,13 @@ def test_blank_validations_are_none() -> None:
         ),
         (
             "[vendor.com/device]",
-            "[vendor.com/device]\n      podSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}",
+            (
+                "[vendor.com/device]\n      podSelector: {matchExpressions: [{key: a, operator: Exists,"
+                " values: [b]}]}"
+            ),
             ["13:40: match.podSelector.matchExpressions[0]: operator Exists takes no values"],
         ),
-        ('value: "1"', "value: 1", ["15:29: inject.env[0].value: expected a string, got a number: quote it"]),
+        ('value: "1"', "value: 1", ["15:28: inject.env[0].value: expected a string, got a number: quote it"]),
         (
             'value: "1"',
             "value: x, valueFrom: {}",
@@ -492,56 +522,66 @@ def test_blank_validations_are_none() -> None:
         (
             'value: "1"',
             "fromResource: {name: 'vendor.com/*', unit: 0.5, format: '{X}'}",
-            ["15:65: inject.env[0].fromResource.unit: expected a string, got a number: quote it"],
+            ["15:64: inject.env[0].fromResource.unit: expected a string, got a number: quote it"],
         ),
         (
             'value: "1"',
             "fromResource: {name: 'vendor.com/*', format: '{X}'}",
             [
-                "15:43: inject.env[0].fromResource.name: 'vendor.com/*' names many resources; a value comes"
-                " from one",
-                "15:67: inject.env[0].fromResource.format: expected text with {value}, {bytes}, {MiB} or"
-                " {GiB} and no other braces, got '{X}'",
+                (
+                    "15:42: inject.env[0].fromResource.name: 'vendor.com/*' names many resources; a"
+                    " value comes"
+                    " from one"
+                ),
+                (
+                    "15:66: inject.env[0].fromResource.format: expected text with {value}, {bytes}, {MiB} or"
+                    " {GiB} and no other braces, got '{X}'"
+                ),
             ],
         ),
         (
             'value: "1"',
             "fromResource: {name: vendor.com/x, unit: 500m}",
-            ["15:63: inject.env[0].fromResource.unit: expected a whole quantity above zero, got '500m'"],
+            ["15:62: inject.env[0].fromResource.unit: expected a whole quantity above zero, got '500m'"],
         ),
         (
             'value: "1"',
             "fromResource: {name: vendor.com/x, unit: '0'}",
-            ["15:63: inject.env[0].fromResource.unit: expected a whole quantity above zero, got '0'"],
+            ["15:62: inject.env[0].fromResource.unit: expected a whole quantity above zero, got '0'"],
         ),
         (
             'value: "1"',
             "fromResource: {name: vendor.com/x, unit: some}",
             [
-                "15:63: inject.env[0].fromResource.unit: 'some' is not a quantity; write it as 2, 500m, 1k"
-                " or 8Gi"
+                (
+                    "15:62: inject.env[0].fromResource.unit: 'some' is not a quantity; write it as"
+                    " 2, 500m, 1k"
+                    " or 8Gi"
+                )
             ],
         ),
         (
-            "env:\n        - {name: A, value: \"1\"}",
+            'env:\n        - {name: A, value: "1"}',
             "{}",
             ["13:5: inject: nothing to inject: give env, volumes, tolerations, …"],
         ),
         (
-            "env:\n        - {name: A, value: \"1\"}",
+            'env:\n        - {name: A, value: "1"}',
             "hostIPC: yes please",
             ["14:16: inject.hostIPC: expected a boolean, got a string"],
         ),
         (
-            "env:\n        - {name: A, value: \"1\"}",
+            'env:\n        - {name: A, value: "1"}',
             "tolerations: [{effect: Never}]",
             [
-                "14:30: inject.tolerations[0].effect: expected one of NoSchedule, PreferNoSchedule,"
-                " NoExecute, got 'Never'"
+                (
+                    "14:30: inject.tolerations[0].effect: expected one of NoSchedule, PreferNoSchedule,"
+                    " NoExecute, got 'Never'"
+                )
             ],
         ),
         (
-            "env:\n        - {name: A, value: \"1\"}",
+            'env:\n        - {name: A, value: "1"}',
             "volumes: [{hostPath: {}}]\n      volumeMounts: [{name: v}]",
             [
                 "14:17: inject.volumes[0]: required key 'name' is missing",
@@ -549,12 +589,15 @@ def test_blank_validations_are_none() -> None:
             ],
         ),
         (
-            "env:\n        - {name: A, value: \"1\"}",
+            'env:\n        - {name: A, value: "1"}',
             "nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{}]}}",
             [
-                "14:91: inject.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-                ".nodeSelectorTerms[0]: a term without expressions matches no node; give matchExpressions or"
-                " matchFields"
+                (
+                    "14:91: inject.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+                    ".nodeSelectorTerms[0]: a term without expressions matches no node; give"
+                    " matchExpressions or"
+                    " matchFields"
+                )
             ],
         ),
         (
@@ -593,8 +636,8 @@ def test_blank_validations_are_none() -> None:
             ["10:14: data[rule.yaml]: expected one YAML document, got none"],
         ),
         (
-            "      env:",
-            "      env: *variables",
+            'env:\n        - {name: A, value: "1"}',
+            "env: *variables",
             ["14:12: data[rule.yaml]: not YAML: found undefined alias"],
         ),
         (
@@ -621,57 +664,87 @@ def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: st
             RESOURCE,
             '"true"',
             "true",
-            '9:32: metadata.labels[features.cpaas.io/enabled]: expected the label to be "true" or "false" in'
-            " quotes, got a boolean",
+            (
+                '9:32: metadata.labels[features.cpaas.io/enabled]: expected the label to be "true"'
+                ' or "false" in'
+                " quotes, got a boolean"
+            ),
         ),
         (
             RESOURCE,
             '"true"',
             '"True"',
-            '9:32: metadata.labels[features.cpaas.io/enabled]: expected the label to be "true" or "false" in'
-            " quotes, got 'True'",
+            (
+                '9:32: metadata.labels[features.cpaas.io/enabled]: expected the label to be "true"'
+                ' or "false" in'
+                " quotes, got 'True'"
+            ),
         ),
         (
             RESOURCE,
             '    features.cpaas.io/enabled: "true"\n',
             "",
-            '6:3: metadata.labels[features.cpaas.io/enabled]: expected the label to be "true" or "false" in'
-            " quotes, got nothing",
+            (
+                '6:3: metadata.labels[features.cpaas.io/enabled]: expected the label to be "true" or'
+                ' "false" in'
+                " quotes, got nothing"
+            ),
         ),
         (
             RESOURCE,
             "    features.cpaas.io/group: team\n",
             "",
-            "6:3: metadata.labels[features.cpaas.io/group]: the label features.cpaas.io/group is missing: it"
-            " names the group",
+            (
+                "6:3: metadata.labels[features.cpaas.io/group]: the label features.cpaas.io/group is"
+                " missing: it"
+                " names the group"
+            ),
+        ),
+        (
+            RESOURCE,
+            "group: team",
+            'group: ""',
+            (
+                "8:5: metadata.labels[features.cpaas.io/group]: the label features.cpaas.io/group is missing: it"
+                " names the group"
+            ),
         ),
         (
             RESOURCE,
             "group: team",
             "group: 7",
-            "8:5: metadata.labels[features.cpaas.io/group]: the label features.cpaas.io/group is missing: it"
-            " names the group",
+            (
+                "8:5: metadata.labels[features.cpaas.io/group]: the label features.cpaas.io/group is"
+                " missing: it"
+                " names the group"
+            ),
         ),
         (
             RESOURCE,
             "    features.cpaas.io/type: CustomResourceLimitation\n",
             "",
-            "6:3: metadata.labels: a resource rule needs the label features.cpaas.io/type:"
-            " CustomResourceLimitation",
+            (
+                "6:3: metadata.labels: a resource rule needs the label features.cpaas.io/type:"
+                " CustomResourceLimitation"
+            ),
         ),
         (
             RESOURCE,
             "CustomResourceLimitation",
             "CustomResourceLimits",
-            "6:3: metadata.labels: a resource rule needs the label features.cpaas.io/type:"
-            " CustomResourceLimitation",
+            (
+                "6:3: metadata.labels: a resource rule needs the label features.cpaas.io/type:"
+                " CustomResourceLimitation"
+            ),
         ),
         (
             RESOURCE,
-            RESOURCE[RESOURCE.index("  labels:") : RESOURCE.index("data:")],
+            RESOURCE[RESOURCE.index("  labels:") : RESOURCE.index("data:\n  key")],
             "",
-            "3:1: metadata.labels: a resource rule needs the label features.cpaas.io/type:"
-            " CustomResourceLimitation",
+            (
+                "3:1: metadata.labels: a resource rule needs the label features.cpaas.io/type:"
+                " CustomResourceLimitation"
+            ),
         ),
         (
             RESOURCE,
@@ -689,15 +762,19 @@ def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: st
             INJECTION,
             "InjectionRule",
             "InjectonRule",
-            f"7:23: metadata.labels[gpugate.dev/type]: expected one of {TYPES}, got 'InjectonRule'"
-            " – did you mean 'InjectionRule'?",
+            (
+                f"7:23: metadata.labels[gpugate.dev/type]: expected one of {TYPES}, got 'InjectonRule'"
+                " – did you mean 'InjectionRule'?"
+            ),
         ),
         (
             INJECTION,
             "type: InjectionRule",
             "type: [InjectionRule]",
-            f"7:5: metadata.labels[gpugate.dev/type]: expected one of {TYPES}, got ['InjectionRule']"
-            " – did you mean 'InjectionRule'?",
+            (
+                f"7:5: metadata.labels[gpugate.dev/type]: expected one of {TYPES}, got ['InjectionRule']"
+                " – did you mean 'InjectionRule'?"
+            ),
         ),
         (
             INJECTION,
@@ -709,8 +786,11 @@ def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: st
             INJECTION,
             '    gpugate.dev/enabled: "true"\n',
             "",
-            '6:3: metadata.labels[gpugate.dev/enabled]: expected the label to be "true" or "false" in quotes,'
-            " got nothing",
+            (
+                '6:3: metadata.labels[gpugate.dev/enabled]: expected the label to be "true" or'
+                ' "false" in quotes,'
+                " got nothing"
+            ),
         ),
         (
             INJECTION,
@@ -776,8 +856,10 @@ def test_a_name_that_does_not_end_in_its_key_is_doubtful() -> None:
 
     assert ["cf-crl-team-devices"] == [rule.name for rule in read.rules]
     assert [
-        "0.yaml:4:9: metadata.name: expected to end in -device, after the key 'vendor.com/device',"
-        " got 'cf-crl-team-devices'"
+        (
+            "0.yaml:4:9: metadata.name: expected to end in -device, after the key 'vendor.com/device',"
+            " got 'cf-crl-team-devices'"
+        )
     ] == [str(warning) for warning in read.warnings]
 
 
@@ -875,10 +957,16 @@ def test_two_rules_with_one_key_are_a_conflict_that_both_hear_of() -> None:
     texts = (RESOURCE, INJECTION, resource_rule(group="other"))
 
     assert [
-        "0.yaml:11:8: data.key: 'vendor.com/device' is claimed by cf-crl-other-device (2.yaml:1:1) too; keep"
-        " one, or switch the others off by label",
-        "2.yaml:11:8: data.key: 'vendor.com/device' is claimed by cf-crl-team-device (0.yaml:1:1) too; keep"
-        " one, or switch the others off by label",
+        (
+            "0.yaml:11:8: data.key: 'vendor.com/device' is claimed by cf-crl-other-device"
+            " (2.yaml:1:1) too; keep"
+            " one, or switch the others off by label"
+        ),
+        (
+            "2.yaml:11:8: data.key: 'vendor.com/device' is claimed by cf-crl-team-device"
+            " (0.yaml:1:1) too; keep"
+            " one, or switch the others off by label"
+        ),
     ] == _errors(*texts)
     assert ["flags"] == _names(*texts)
 
@@ -888,10 +976,14 @@ def test_one_name_in_two_files_is_a_conflict_too() -> None:
     texts = (INJECTION, INJECTION)
 
     assert [
-        "0.yaml:4:9: metadata.name: 'flags' is claimed by flags (1.yaml:1:1) too; keep one, or switch the"
-        " others off by label",
-        "1.yaml:4:9: metadata.name: 'flags' is claimed by flags (0.yaml:1:1) too; keep one, or switch the"
-        " others off by label",
+        (
+            "0.yaml:4:9: metadata.name: 'flags' is claimed by flags (1.yaml:1:1) too; keep one, or switch the"
+            " others off by label"
+        ),
+        (
+            "1.yaml:4:9: metadata.name: 'flags' is claimed by flags (0.yaml:1:1) too; keep one, or switch the"
+            " others off by label"
+        ),
     ] == _errors(*texts)
     assert [] == _names(*texts)
 
@@ -961,9 +1053,13 @@ def test_two_megabytes_of_rules_are_read() -> None:
 
 def test_a_rule_set_lists_all_rules_whatever_their_kind() -> None:
     """Those that are switched off too."""
-    texts: list[Any] = [INJECTION, RESOURCE, _changed(INJECTION, "flags", "off").replace('"true"', '"false"')]
+    texts: list[Any] = [
+        INJECTION,
+        RESOURCE,
+        _changed(INJECTION, "flags", "spare").replace('"true"', '"false"'),
+    ]
 
-    assert ["cf-crl-team-device", "flags", "off"] == _names(*texts)
+    assert ["cf-crl-team-device", "flags", "spare"] == _names(*texts)
 
 
 def test_a_rule_that_is_switched_off_decides_nothing() -> None:

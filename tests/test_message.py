@@ -53,13 +53,19 @@ def test_both_languages_tell_the_same_facts() -> None:
     [
         (
             Language.EN,
-            "container 'main', spec.containers[0].resources.limits[a.com/x]: found nothing, wanted a quantity of "
-            "a.com/x (cards); set spec.containers[0].resources.limits[a.com/x]",
+            (
+                "container 'main', spec.containers[0].resources.limits[a.com/x]: found nothing,"
+                " wanted a quantity of "
+                "a.com/x (cards); set spec.containers[0].resources.limits[a.com/x]"
+            ),
         ),
         (
             Language.ZH,
-            "容器 'main'，spec.containers[0].resources.limits[a.com/x]：当前为 未设置，要求 a.com/x 的数量（卡数）；"
-            "请设置 spec.containers[0].resources.limits[a.com/x]",
+            (
+                "容器 'main'，spec.containers[0].resources.limits[a.com/x]：当前为 未设置，要求"
+                " a.com/x 的数量（卡数）；"
+                "请设置 spec.containers[0].resources.limits[a.com/x]"
+            ),
         ),
     ],
 )

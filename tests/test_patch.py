@@ -107,6 +107,23 @@ def test_an_edit_back_to_what_stood_there_leaves_no_operation() -> None:
     assert ([], 1) == (recorder.operations, recorder.get(("a",)))
 
 
+def test_an_edit_of_a_parent_back_to_what_stood_there_leaves_no_operation_below_it() -> None:
+    """What was edited there before is gone too."""
+    recorder = Recorder({"a": {"b": 1}})
+    recorder.set(("a", "b"), 2)
+    recorder.set(("a",), {"b": 1})
+
+    assert ([], 1) == (recorder.operations, recorder.get(("a", "b")))
+
+
+def test_a_null_that_is_put_in_is_an_edit() -> None:
+    """Though it reads as nothing."""
+    recorder = Recorder({})
+    recorder.set(("a",), None)
+
+    assert [{"op": "add", "path": "/a", "value": None}] == recorder.operations
+
+
 def test_true_in_place_of_one_is_a_change() -> None:
     """They are equal to Python, but not in JSON."""
     recorder = Recorder({"a": 1})

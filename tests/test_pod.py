@@ -8,16 +8,9 @@ import pytest
 
 from rules.patch import ObjectError, Path
 from rules.pod import Container, Pod, holds_pods, templates_of
-from tests.build import DEVICE, container, pod
+from tests.build import DEVICE, container, nested, pod
 
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [container({DEVICE: "1"})]}}
-
-
-def _nested(path: Path, value: Any) -> Any:
-    """Return the smallest document that has a value at a path; a list for a number."""
-    for step in reversed(path):
-        value = [{}] * step + [value] if isinstance(step, int) else {step: value}
-    return value
 
 
 @pytest.mark.parametrize(
@@ -49,7 +42,7 @@ def _nested(path: Path, value: Any) -> Any:
 )
 def test_the_pod_template_of_a_kind_is_found(group: str, kind: str, path: Path) -> None:
     """The path leads into the object as it was sent."""
-    assert {path: TEMPLATE} == templates_of(group, kind, _nested(path, TEMPLATE))
+    assert {path: TEMPLATE} == templates_of(group, kind, nested(path, TEMPLATE))
 
 
 def test_all_templates_of_an_object_are_found() -> None:

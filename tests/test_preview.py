@@ -187,6 +187,15 @@ def test_wrong_usage_exits_with_2_and_says_what_is_wrong(arguments: list[str], m
     assert (2, message) == (result.exit_code, result.stderr.splitlines()[-1])
 
 
+def test_a_file_without_objects_is_told(tmp_path: Path) -> None:
+    """The wrong file was named; silence would look like success."""
+    path = tmp_path / "empty.yaml"
+    path.write_text("# nothing yet\n", "utf-8")
+    result = _preview("-f", path)
+
+    assert (2, f"error: {path}: no objects in it\n") == (result.exit_code, result.stderr)
+
+
 def test_a_file_that_is_not_utf_8_is_named_with_the_line(tmp_path: Path) -> None:
     """An editor under another locale."""
     path = tmp_path / "latin.yaml"

@@ -43,7 +43,7 @@ from rules.quantity import MAX_QUANTITY, QuantityError, parse_quantity
         ("1E3", 1_000),
         ("1e+3", 1_000),
         ("25e-1", Decimal("2.5")),
-        ("0e99", 0),
+        ("0e999", 0),
     ],
 )
 def test_a_quantity_is_its_number(text: str, number: int | Decimal) -> None:
@@ -157,6 +157,6 @@ def test_what_is_finer_than_a_nano_is_rounded_away_from_zero(text: str, number: 
 def test_a_text_too_long_for_a_number_is_refused_whatever_it_says() -> None:
     """The message holds no more of it than a line can."""
     with pytest.raises(QuantityError) as caught:
-        parse_quantity("1" * 1_000_000)
+        parse_quantity("1" * 65)
 
-    assert len(str(caught.value)) < 150
+    assert f"{'1' * 64!r} is not a quantity; write it as 2, 500m, 1k or 8Gi" == str(caught.value)

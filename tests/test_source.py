@@ -154,7 +154,7 @@ items:
         (("items", 1, "nested"), False, (7, 3)),
         (("items", 1, "nested", "key"), False, (8, 10)),
         (("items", 1, "nested", "absent"), False, (7, 3)),
-        (("items", 7), False, (2, 1)),
+        (("items", 2), False, (2, 1)),
         (("items", "name"), False, (2, 1)),
         (("kind", "of", "scalar"), False, (1, 7)),
     ],
@@ -178,9 +178,9 @@ def test_of_doubled_keys_the_last_one_counts_and_each_is_reported() -> None:
 
 def test_a_doubled_key_is_known_to_be_below_a_path_or_not() -> None:
     """One object of a list has nothing to do with the next."""
-    found = _document("items:\n- {a: 1, a: 2}\n- {b: 1}\n- c: 1\n  c: 2\n")
+    _, found = _documents("x: 1\n---\nitems:\n- {a: 1, a: 2}\n- {b: 1}\n- c: 1\n  c: 2\n")
 
-    assert [["f:2:10"], [], ["f:5:3"]] == [
+    assert [["f:4:10"], [], ["f:7:3"]] == [
         [str(error.location) for error in found.duplicates_below(("items", index))] for index in range(3)
     ]
 
@@ -193,8 +193,11 @@ def test_a_doubled_key_is_known_to_be_below_a_path_or_not() -> None:
         ("a: *b", "f:1:4: not YAML: found undefined alias"),
         (
             "a:\n\tb: 1",
-            "f:2:1: not YAML: while scanning for the next token found character that cannot start any token; "
-            "indent with spaces, YAML takes no tabs",
+            (
+                "f:2:1: not YAML: while scanning for the next token found character that cannot"
+                " start any token; "
+                "indent with spaces, YAML takes no tabs"
+            ),
         ),
         ("? [a]\n: b", "f:1:3: a key has to be a plain text"),
         ("a: {<<: 1}", "f:1:4: `<<` merges an object or a list of objects"),

@@ -130,9 +130,9 @@ def namespace_option(command: F) -> F:
 
 
 def cluster_options(command: F) -> F:
-    """Give a command the options that say which cluster's rules it takes."""
-    context = click.option("--context", metavar="NAME", help="Use the rules of this context's cluster.")
-    return click.option("--kubeconfig", metavar="FILE", help="Use the rules of this file's cluster.")(
+    """Give a command the options that say which cluster it asks."""
+    context = click.option("--context", metavar="NAME", help="Ask the cluster of this context.")
+    return click.option("--kubeconfig", metavar="FILE", help="Ask the cluster of this kubeconfig.")(
         context(command)
     )
 

@@ -139,7 +139,11 @@ def command(
     previews: list[Preview] = []
     show = {"diff": _show_diff, "yaml": _show_yaml, "patch": _show_patch}.get(output)
     for path in filenames:
-        for source, value in objects_in(path):
+        found = list(objects_in(path))
+        if not found:
+            _complain(f"{path}: no objects in it")
+            failed = True
+        for source, value in found:
             try:
                 request, name = _request(source, value, namespace)
                 previews.append(Preview(source, request, name, decide(policy, inventory, request)))

@@ -109,7 +109,7 @@ def command(
         tls = (
             TlsCertificate.from_files(tls_cert, tls_key, client_ca_pem)
             if tls_cert and tls_key
-            else TlsCertificate.self_signed(_NAMES)
+            else TlsCertificate.self_signed(_NAMES, client_ca_pem)
         )
         app = create_app(gate, require_client_certificate=client_ca is not None)
         server = Server(app, ServerConfig(host, port, drain_seconds=drain_seconds), tls, drain)
