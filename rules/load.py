@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -80,7 +80,7 @@ class _Loader:
 
     def take(self, document: Document) -> None:
         """Take each ConfigMap of a document, which may be a list of objects."""
-        for path, value in _objects(document.value):
+        for path, value in document.objects():
             if isinstance(value, dict) and value.get("kind") == "ConfigMap":
                 self._config_map(document, path, value)
 
@@ -181,19 +181,6 @@ class _Loader:
                 self.errors.append(RuleError(part.document.locate(path), path, message, rule.name))
                 refused.add(id(rule))
         return [rule for rule, _ in self._parts if id(rule) not in refused]
-
-
-def _objects(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield the objects of a document: itself, or the items of a list kind."""
-    if (
-        isinstance(value, dict)
-        and str(value.get("kind", "")).endswith("List")
-        and isinstance(value.get("items"), list)
-    ):
-        for index, item in enumerate(value["items"]):
-            yield from _objects(item, (*path, "items", index))
-    else:
-        yield path, value
 
 
 def _legacy_labels(labels: dict[str, Any]) -> dict[str, Any]:

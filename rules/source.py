@@ -83,6 +83,13 @@ class Document:
             error for error in self.duplicates if begin <= (error.location.line, error.location.column) < end
         ]
 
+    def objects(self) -> Iterator[tuple[Path, Any]]:
+        """Yield the Kubernetes objects in it with their paths: itself, or the items of a list.
+
+        Items of a typed list (PodList) have its apiVersion and kind where they name none, as in the API.
+        """
+        yield from _objects(self.value, ())
+
     def embedded(self, path: Path) -> Document:
         """Return the document that the string at the path is, such as `data["rule.yaml"]` of a ConfigMap.
 
@@ -130,7 +137,7 @@ def read(text: str, file: str) -> Iterator[Document | SourceError]:
     that a mistake in one hides no other.
     """
     lines = text.removeprefix("\ufeff").splitlines(keepends=True)
-    starts = [0, *(number for number, line in enumerate(lines) if number and _SEPARATOR.match(line))]
+    starts = [0, *(number for number, line in enumerate(lines) if _SEPARATOR.match(line))]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         try:
             for document in _read(lines[start:end], file):
@@ -138,6 +145,17 @@ def read(text: str, file: str) -> Iterator[Document | SourceError]:
                 yield replace(document, duplicates=duplicates, line=start)
         except SourceError as error:
             yield _later(error, start)
+
+
+def _objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list)):
+        yield path, value
+        return
+    of_list = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")}
+    for index, item in enumerate(value["items"]):
+        typed = item if kind == "List" or not isinstance(item, dict) else of_list | item
+        yield from _objects(typed, (*path, "items", index))
 
 
 def _later(error: SourceError, lines: int) -> SourceError:

@@ -240,6 +240,20 @@ def test_lists_and_admission_reviews_are_taken_apart(tmp_path: Path) -> None:
     assert [True, False, False] == [found["allowed"] for found in _objects(result)]
 
 
+def test_items_of_a_typed_list_have_its_kind(tmp_path: Path) -> None:
+    """As the API has them, and `kubectl get --raw`."""
+    untyped = {
+        key: value
+        for key, value in pod({"tencent.com/vcuda-core": 150}).items()
+        if key in ("metadata", "spec")
+    }
+    result = _preview(
+        "-f", _write(tmp_path, {"apiVersion": "v1", "kind": "PodList", "items": [untyped]}), "-o", "json"
+    )
+
+    assert [("Pod", False)] == [(found["kind"], found["allowed"]) for found in _objects(result)]
+
+
 def test_an_object_without_a_name_or_namespace_is_shown_by_what_it_has(tmp_path: Path) -> None:
     """generateName, and the namespace that was given."""
     unnamed = pod() | {"metadata": {"generateName": "train-"}}

@@ -172,12 +172,8 @@ def objects_in(path: str) -> Iterator[tuple[str, Any]]:
             elif document.value is not None:
                 for duplicate in document.duplicates:
                     _warn(f"{duplicate}; the last one counts")
-                items = document.value.get("items") if isinstance(document.value, dict) else None
-                if isinstance(items, list) and str(document.value.get("kind", "")).endswith("List"):
-                    for index, item in enumerate(items):
-                        yield _place(str(document.locate(("items", index)))), item
-                else:
-                    yield _place(str(document.locate())), document.value
+                for place, value in document.objects():
+                    yield _place(str(document.locate(place))), value
 
 
 def _place(location: str) -> str:
