@@ -17,7 +17,7 @@ import yaml
 
 from certs.authority import make_authority, make_leaf
 from tests.e2e.cluster import ControlPlane
-from tests.e2e.test_control_plane import pod
+from tests.e2e.test_control_plane import node, pod
 
 ROOT = Path(__file__).parents[2]
 VCUDA_CORE = "tencent.com/vcuda-core"
@@ -181,6 +181,35 @@ def test_preview_takes_the_rules_of_a_cluster(control_plane: ControlPlane, tmp_p
     listed = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True).stdout
 
     assert ["/spec/containers/0/resources/limits/tencent.com~1vcuda-core"] == [edit["path"] for edit in patch]
-    assert ["cf-crl-gpu-manager-vcuda-core", "cf-crl-gpu-manager-vcuda-memory"] == [
-        line.split()[0] for line in listed.splitlines()[1:]
-    ]
+    assert {
+        "cf-crl-gpu-manager-vcuda-core",
+        "cf-crl-gpu-manager-vcuda-memory",
+        "compatibility-gpu-manager-cards",
+        "compatibility-gpu-manager-shares",
+    } == {line.split()[0] for line in listed.splitlines()[1:]}
+
+
+def test_a_cuda_pod_is_steered_to_nodes_that_fit_and_the_scheduler_binds_it_there(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """The affinity that preview prints for a cluster's nodes, taken by the real scheduler."""
+    if not control_plane.schedules:
+        pytest.skip("no kube-scheduler among the binaries")
+    for name, cuda in (("old", "11.4"), ("new", "12.2")):
+        major, minor = cuda.split(".")
+        labels = {"cuda-major-version": major, "cuda-minor-version": minor}
+        control_plane.kubectl(
+            "create", "-f", "-", input=node(name, labels, {"nvidia.com/gpu": "8", "pods": "110"})
+        )
+    path = tmp_path / "pod.json"
+    image = "pytorch/pytorch:2.0.0-cuda11.7-cudnn8-runtime"
+    path.write_text(pod("train", {"nvidia.com/gpu": "1"}).replace("example.com/train:1", image))
+    cluster = ["--kubeconfig", str(control_plane.kubeconfig), "--rules", str(ROOT / "rules/catalog/pgpu")]
+    command = [sys.executable, "-m", "webhook", "preview", "-f", str(path), "-o", "yaml", *cluster]
+    steered = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True).stdout
+    control_plane.kubectl("create", "-f", "-", input=steered)
+    control_plane.kubectl("wait", "pod/train", "--for=condition=PodScheduled", "--timeout=60s")
+    bound = control_plane.kubectl("get", "pod", "train", "-o", "jsonpath={.spec.nodeName}").stdout
+    control_plane.kubectl("delete", "nodes", "old", "new")
+
+    assert "new" == bound
