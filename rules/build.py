@@ -89,7 +89,7 @@ def build_resource_rule(part: Part, data: Any) -> ResourceRule | None:
         name=part.name,
         key=read.key,
         key_pattern=glob(read.key) if is_glob(read.key) else None,
-        group=part.group or read.group,
+        group=part.group,
         integer=read.data_type == "integer",
         default=read.default_value,
         limits=LimitsPolicy(read.limits),

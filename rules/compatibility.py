@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rules.affinity import Clause, Requirement, inject, prefer
 from rules.environment import environment
-from rules.fitness import Finding, Level, Terms, fitness, level_of, without_node
+from rules.fitness import Level, Terms, fitness, level_of, without_node
 from rules.inventory import Inventory
 from rules.match import glob
 from rules.model import Action, CompatibilityRule, Language, Violation
@@ -22,7 +22,7 @@ from rules.patch import Path, field_path
 from rules.quantity import QuantityError, parse_quantity
 from rules.selector import REQUIRED, admitted, candidates
 from rules.steering import clauses_of, stable
-from rules.verdict import Demand, Judged, Words, culprits
+from rules.verdict import Demand, Judged, Opinion, Words, culprits
 
 if TYPE_CHECKING:
     from rules.image_catalog import ImageCatalog
@@ -63,19 +63,19 @@ class _Landscape:
         judged = []
         for at, each in enumerate(self._classes):
             if members := each.members & nodes:
-                opinions = tuple((demand, *on[at]) for demand, on in zip(demands, found, strict=True))
-                level = max(level for _, level, _ in opinions)
-                judged.append(Judged(each.offer, members, level, opinions))
+                opinions = [of_demand[at] for of_demand in found]
+                level = max([opinion.level for opinion in opinions])
+                judged.append(Judged(each.offer, members, level, tuple(zip(demands, opinions, strict=True))))
         return judged
 
     def stable(self, needs: Iterable[Needs]) -> Requirement | None:
         """Return what a node tells on which no container of these needs is unstable."""
         return stable(needs, self._inventory)
 
-    def _find(self, terms: Terms, needs: Needs) -> tuple[tuple[Level, tuple[Finding, ...]], ...]:
-        """Return for each class the level of a container on it, and why."""
+    def _find(self, terms: Terms, needs: Needs) -> tuple[Opinion, ...]:
+        """Return what there is to say of a container on each class."""
         found = (fitness(terms, needs, each.offer) for each in self._classes)
-        return tuple((level_of(findings), findings) for findings in found)
+        return tuple(Opinion(level_of(findings), findings) for findings in found)
 
     def _clauses(self, terms: Terms, needs: Needs) -> tuple[tuple[Clause, int], ...]:
         """Return each clause of the needs with the nodes that satisfy it, as a bit set."""

@@ -105,4 +105,4 @@ def _known_keys(schema: type[BaseModel], loc: tuple[int | str, ...]) -> list[str
 
 
 def _list_of(known: list[str]) -> str:
-    return f"; known are {', '.join(known)}" if known else ""
+    return f"; known are {', '.join(known)}"

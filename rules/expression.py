@@ -37,7 +37,7 @@ class ExpressionError(ValueError):
 
 
 class Expression:
-    """One compiled expression whose value is true or false. Immutable, shared by all threads."""
+    """One compiled expression whose value is true or false. Immutable: any thread may use it."""
 
     __slots__ = ("_program", "source", "variables")
 

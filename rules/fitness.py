@@ -6,7 +6,7 @@ Sources: https://docs.nvidia.com/deploy/cuda-compatibility/ and the tables in `d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -112,8 +112,7 @@ def without_node(terms: Terms, needs: Needs) -> tuple[Finding, ...]:
         )
     elif need.exact and need.version.major != baseline.major:
         reason = Text(
-            f"virtual GPUs of CUDA {baseline} need a runtime of the same major version, the container has "
-            f"{need.version}",
+            f"virtual GPUs of CUDA {baseline} need a runtime of the same major version, not {need.version}",
             f"CUDA {baseline} 的虚拟 GPU 要求运行时主版本相同，容器为 {need.version}",
         )
     else:
@@ -154,24 +153,32 @@ def _cuda(terms: Terms, needs: Needs, offer: Offer) -> Iterator[Finding]:
         yield _unmet(held[False], need, offer)
         return
     satisfied = held.keys() == {True}
-    major = terms.driver_major(need) if need else None
-    if need is None or (satisfied and major is None):
-        return
+    found: tuple[Finding, ...] = ()
+    if need and not (satisfied and terms.driver_major(need) is None):
+        found = tuple(_driver(terms, needs, need, offer, held))
+    if None in held and not found:
+        name = held[None].variable
+        found = (Finding(Level.UNKNOWN, Text(f"nobody knows whether {name} holds", f"未知是否满足 {name}")),)
+    yield from found
+
+
+def _driver(
+    terms: Terms, needs: Needs, need: CudaNeed, offer: Offer, held: Mapping[bool | None, Constraint]
+) -> Iterator[Finding]:
+    """Yield what there is to say of a driver. held: variables by whether they hold."""
     if offer.cuda is None:
-        yield Finding(Level.UNKNOWN, _SILENT_CUDA)
+        yield Finding(Level.UNKNOWN, _SILENT_CUDA, origin=need.origin)
         return
-    driver = CudaVersion(*offer.cuda)
-    if driver < need.version and not satisfied:
-        yield _older_driver(terms, needs, need, offer, undecided=held.get(None))
+    driver, major = CudaVersion(*offer.cuda), terms.driver_major(need)
+    if driver < need.version and held.keys() != {True}:
+        yield _older(terms, needs, need, offer, unsure=held.get(None))
     elif major is not None and driver.major != major:
+        other = f"CUDA {driver.major}.x"
         reason = Text(
             f"virtual GPUs need driver and runtime of one major version, the driver has CUDA {driver}",
             f"虚拟 GPU 要求驱动与运行时主版本相同，驱动为 CUDA {driver}",
         )
-        remedy = Text(
-            f"use an image with CUDA {driver.major}.x, or whole GPUs",
-            f"改用 CUDA {driver.major}.x 的镜像，或使用整卡",
-        )
+        remedy = Text(f"use an image with {other}, or whole GPUs", f"改用 {other} 的镜像，或使用整卡")
         yield Finding(_refusal(certain=need.certain), reason, remedy, _UNKNOWN, need.origin)
     elif driver.major - need.version.major > STABLE_MAJORS:
         reason = Text(
@@ -192,15 +199,12 @@ def _unmet(constraint: Constraint, need: CudaNeed | None, offer: Offer) -> Findi
     return Finding(Level.REFUSED, reason, remedy, code, origin)
 
 
-def _older_driver(
-    terms: Terms, needs: Needs, need: CudaNeed, offer: Offer, undecided: Constraint | None
-) -> Finding:
+def _older(terms: Terms, needs: Needs, need: CudaNeed, offer: Offer, unsure: Constraint | None) -> Finding:
     """Return what a driver is whose CUDA is older than the container's.
 
-    undecided: a variable that may hold on the node all the same.
+    unsure: a variable that may hold on the node all the same.
     """
-    driver = CudaVersion(*(offer.cuda or (0, 0)))
-    wanted = need.version
+    driver, wanted = CudaVersion(*(offer.cuda or (0, 0))), need.version
     reason = Text(f"the driver has CUDA {driver}, below {wanted}", f"驱动为 CUDA {driver}，低于 {wanted}")
     forward = Level.REFUSED if terms.virtual else forward_fit(needs, offer)
     if forward is Level.FITS:
@@ -214,8 +218,8 @@ def _older_driver(
     doubt = None
     if forward is Level.UNKNOWN:
         doubt = Text("cuda-compat helps", "cuda-compat 是否可用")
-    elif undecided:
-        doubt = Text(f"{undecided.variable} holds", f"是否满足 {undecided.variable}")
+    elif unsure:
+        doubt = Text(f"{unsure.variable} holds", f"是否满足 {unsure.variable}")
     if doubt:
         why = Text(f"{reason.en}; nobody knows whether {doubt.en}", f"{reason.zh}；未知{doubt.zh}")
         return Finding(Level.UNKNOWN, why, origin=need.origin)
@@ -274,17 +278,12 @@ def _compute(needs: Needs, offer: Offer) -> Iterator[Finding]:
     if built_for is None or runs or refused:
         return
     origin = needs.cuda.origin if needs.cuda else _NO_TEXT
+    code = Text(f"code for compute capability {gpu}", f"适用于计算能力 {gpu} 的代码")
     if runs is None:
-        reason = Text(
-            f"the image may hold no code for compute capability {gpu}",
-            f"镜像可能不含适用于计算能力 {gpu} 的代码",
-        )
+        reason = Text(f"the image may hold no {code.en}", f"镜像可能不含{code.zh}")
         yield Finding(Level.UNSTABLE, reason, code=_NO_KERNEL_IMAGE, origin=origin)
     else:
-        reason = Text(
-            f"the image holds no code for compute capability {gpu}",
-            f"镜像不含适用于计算能力 {gpu} 的代码",
-        )
+        reason = Text(f"the image holds no {code.en}", f"镜像不含{code.zh}")
         remedy = Text(f"use an image built for {gpu}", f"使用为 {gpu} 构建的镜像")
         yield Finding(_refusal(certain=built_for.certain), reason, remedy, _NO_KERNEL_IMAGE, origin)
 

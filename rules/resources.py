@@ -179,8 +179,6 @@ class _Judgement:
 
 def _same(one: object, other: object) -> bool:
     """Tell whether two quantities are the same number; what is no quantity is only the same as itself."""
-    if one is None or other is None:
-        return False
     try:
         return one == other or parse_quantity(one) == parse_quantity(other)
     except QuantityError:

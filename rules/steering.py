@@ -1,7 +1,7 @@
 """What a node's labels have to tell so that it fits a container: its needs as clauses of node affinity.
 
-Of the nodes that labels describe, a clause admits all that fit and, as far as labels can say it, none that is
-refused. They cannot say a GPU's brand, nor compare the third part of a driver's version.
+Of the nodes that labels describe, a clause admits all that fit and none that is refused, but for what
+affinity cannot say in few terms: a brand, the third part of a driver's version, gaps between alternatives.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _Wanted = tuple[tuple["LabelFamily", ...], list[Interval]]
 
 def clauses_of(terms: Terms, needs: Needs, inventory: Inventory) -> tuple[Clause, ...]:
     """Return the clauses that a node has to satisfy, in the labels that the cluster's nodes have."""
-    clauses = [_told(inventory, *wanted) for wanted in _wanted(terms, needs, inventory)]
-    need = needs.cuda
-    if need and need.certain:
+    clauses = []
+    if needs.cuda and needs.cuda.certain:
         native = _told(inventory, inventory.label_names.cuda, _drivers(terms, needs))
         clauses.append(native + _forward(terms, needs, inventory) if native else ())
+    clauses += [_told(inventory, *wanted) for wanted in _wanted(terms, needs, inventory)]
     return tuple(clause for clause in clauses if clause)
 
 
@@ -52,8 +52,7 @@ def _wanted(terms: Terms, needs: Needs, inventory: Inventory) -> Iterator[_Wante
         ("driver", names.driver),
         ("arch", names.compute_capability),
     ):
-        for constraint in needs.constraints:
-            yield families, _of_constraint(constraint, name)
+        yield families, [_all_of(_of_constraint(constraint, name) for constraint in needs.constraints)]
     if terms.min_cuda:
         yield names.cuda, [Interval(terms.min_cuda)]
     asked = [need.minimum for need in needs.compute if need.asked and need.certain]
@@ -67,24 +66,34 @@ def _wanted(terms: Terms, needs: Needs, inventory: Inventory) -> Iterator[_Wante
             yield names.compute_capability, floor
 
 
-def _of_constraint(constraint: Constraint, name: str) -> list[Interval]:
-    """Return the versions of one property with which a variable can hold; none where it can with any."""
+def _of_constraint(constraint: Constraint, name: str) -> Interval:
+    """Return the versions of one property between the outermost with which a variable can hold.
+
+    One interval, however many alternatives a pod writes: they multiply with the terms of others.
+    """
     intervals = [_of_group(group, name) for group in constraint.groups]
-    return [] if Interval() in intervals else intervals
+    ends = [interval.below for interval in intervals]
+    least = min((interval.at_least for interval in intervals), default=(0, 0))
+    return Interval(least, max((end for end in ends if end), default=None) if None not in ends else None)
 
 
 def _of_group(group: Group, name: str) -> Interval:
+    return _all_of(
+        _of_factor(factor, factor.numbers) for factor in group if factor.name == name and factor.numbers
+    )
+
+
+def _all_of(intervals: Iterable[Interval]) -> Interval:
+    """Return the versions that are in each of the intervals."""
     low: Version = (0, 0)
     below: Version | None = None
-    for factor in group:
-        if factor.name == name and factor.numbers is not None:
-            least, end = _of_factor(factor, factor.numbers)
-            low = max(low, least)
-            below = min(filter(None, (below, end)), default=None)
+    for interval in intervals:
+        low = max(low, interval.at_least)
+        below = min(filter(None, (below, interval.below)), default=None)
     return Interval(low, below)
 
 
-def _of_factor(factor: Factor, numbers: tuple[int, ...]) -> tuple[Version, Version | None]:
+def _of_factor(factor: Factor, numbers: tuple[int, ...]) -> Interval:
     """Return the bounds that a condition sets on the first two parts of a version; != sets none."""
     major, minor, *further = (*numbers, 0, 0)
     here, after = (major, minor), (major, minor + 1)
@@ -94,8 +103,8 @@ def _of_factor(factor: Factor, numbers: tuple[int, ...]) -> tuple[Version, Versi
         beyond = factor.operator == ">" or any(further)
         least = after if beyond and factor.name != "driver" else here
     if factor.operator in ("=", "<=", "<"):
-        return least, here if factor.operator == "<" and not any(further) else after
-    return least, None
+        return Interval(least, here if factor.operator == "<" and not any(further) else after)
+    return Interval(least)
 
 
 def _drivers(terms: Terms, needs: Needs) -> list[Interval]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from unicodedata import east_asian_width
 
 from rules.fitness import Finding, Level
@@ -51,7 +51,7 @@ _UNJUDGED: Final = Text(
     "container {container!r}: nobody knows whether it runs: {reason} ({nodes})",
     "容器 {container!r}：无法判断能否运行：{reason}（{nodes}）",
 )
-_REASON: Final = Text("{who}: {reason}", "{who}：{reason}")
+_COLON: Final = Text("{about}: {what}", "{about}：{what}")
 _AND: Final = Text("; ", "；")
 _COMMA: Final = Text(", ", "、")
 
@@ -65,6 +65,13 @@ class Demand:
     needs: Needs
 
 
+class Opinion(NamedTuple):
+    """What there is to say of a container on a node, and the worst level of it."""
+
+    level: Level
+    findings: tuple[Finding, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """Nodes that offer the same, and what there is to say of each demand on them.
@@ -75,7 +82,7 @@ class Judged:
     offer: Offer
     members: int
     level: Level
-    opinions: tuple[tuple[Demand, Level, tuple[Finding, ...]], ...]
+    opinions: tuple[tuple[Demand, Opinion], ...]
 
     @property
     def count(self) -> int:
@@ -84,16 +91,15 @@ class Judged:
 
     def findings(self, level: Level) -> Iterator[tuple[Demand, Finding]]:
         """Yield what is found of a level, each with its demand."""
-        for demand, _, findings in self.opinions:
-            yield from ((demand, finding) for finding in findings if finding.level is level)
+        for demand, opinion in self.opinions:
+            yield from ((demand, finding) for finding in opinion.findings if finding.level is level)
 
 
 def culprits(judged: Sequence[Judged]) -> list[Demand]:
     """Return the demands that none of these nodes meets; if there is none, those that some do not meet."""
-    demands = [demand for demand, _, _ in judged[0].opinions]
-    refused = zip(
-        *([level is Level.REFUSED for _, level, _ in each.opinions] for each in judged), strict=True
-    )
+    demands = [demand for demand, _ in judged[0].opinions]
+    opinions = zip(*([opinion for _, opinion in each.opinions] for each in judged), strict=True)
+    refused = ([opinion.level is Level.REFUSED for opinion in found] for found in opinions)
     verdicts = list(zip(demands, refused, strict=True))
     never = [demand for demand, found in verdicts if all(found)]
     return never or [demand for demand, found in verdicts if any(found)]
@@ -163,7 +169,7 @@ class Words:
         counts: Counter[tuple[str, ...]] = Counter()
         for each in judged:
             reasons = dict.fromkeys(
-                self._fill(_REASON, who=demand.container.name, reason=self._reason(finding))
+                self._fill(_COLON, about=demand.container.name, what=self._reason(finding))
                 if len(demands) > 1
                 else self._reason(finding)
                 for demand, finding in each.findings(Level.REFUSED)
@@ -205,7 +211,7 @@ class Words:
 
     def _reason(self, finding: Finding) -> str:
         reason = self.of(finding.reason)
-        return f"{reason}: {finding.error}" if finding.error else reason
+        return self._fill(_COLON, about=reason, what=finding.error) if finding.error else reason
 
     def _joined(self, texts: Iterable[str]) -> str:
         return self.of(_AND).join(texts)

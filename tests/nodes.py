@@ -10,13 +10,18 @@ import yaml
 from rules.decide import decide
 from rules.inventory import Inventory
 from rules.load import DEFAULT_NAMESPACE
-from rules.model import Decision, Language
+from rules.model import Action, Decision, Language
 from rules.policy import Policy, compile_policy
 from tests import reference_selector as reference
 from tests.build import config_map, container, patched, pod, request
 from webhook.cli.inputs import RuleSource
 
 Node = dict[str, Any]
+
+# Annotations by which a pod says what it needs.
+CUDA = "gpugate.dev/cuda-version"
+COMPUTE = "gpugate.dev/min-compute-capability"
+COMPAT = "gpugate.dev/cuda-compat"
 
 GPU = "nvidia.com/gpu"
 VCUDA_CORE = "tencent.com/vcuda-core"
@@ -43,6 +48,13 @@ DRIVERS = {
     "13.0": "580.65.06",
 }
 
+# What containers ask for, and what nodes of that kind offer.
+SHARE = {VCUDA_CORE: "50", VCUDA_MEMORY: "8"}
+VGPU = {VCUDA_CORE: "800", VCUDA_MEMORY: "640"}
+MPS = {"nvidia.com/mps-core": "50", "nvidia.com/mps-memory": "8"}
+HAMI = {GPU: "1", "nvidia.com/gpumem": "4096"}
+
+VLLM = "vllm/vllm-openai:v0.8.4"
 PYTORCH_11_7 = "pytorch/pytorch:2.0.0-cuda11.7-cudnn8-runtime"
 
 
@@ -56,7 +68,7 @@ def node(name: str, labels: dict[str, str] | None = None, **offered: str | int) 
 
 
 def gfd(cuda: str, gpu: tuple[str, str] = T4, **labels: str) -> dict[str, str]:
-    """Return the labels of GPU Feature Discovery for a driver's CUDA version and a GPU; labels: further ones."""
+    """Return the labels of GPU Feature Discovery for a driver's CUDA version and a GPU; labels: further."""
     product, compute = gpu
     major, minor = cuda.split(".")
     capability = compute.split(".")
@@ -132,3 +144,65 @@ def targets(cluster: list[Node], document: Any, decision: Decision) -> list[str]
     """Return the names of the nodes to which the scheduler may send a pod that was admitted with a patch."""
     spec = patched(document, decision)["spec"]
     return [each["metadata"]["name"] for each in cluster if reference.may_go(each, spec)]
+
+
+def cuda_image(cuda: str) -> str:
+    """Return the tag of an NVIDIA image of a CUDA version."""
+    return f"nvidia/cuda:{cuda}.0-base-ubuntu22.04"
+
+
+def annotated(annotations: dict[str, str], **spec: Any) -> Any:
+    """Return a pod of an unknown image with annotations; spec: fields of its spec."""
+    return gpu_pod("team/app:v1", metadata={"name": "train", "annotations": annotations}, **spec)
+
+
+def requiring(**env: str) -> Any:
+    """Return a pod whose container has these variables."""
+    return pod(
+        gpu_container("team/app:v1", env=[{"name": name, "value": text} for name, text in env.items()])
+    )
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    """Return required node affinity of these terms."""
+    return {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [*terms]}}
+    }
+
+
+def among(key: str, *values: str) -> dict[str, Any]:
+    """Return a term that wants one of these values of a label."""
+    return {"matchExpressions": [{"key": key, "operator": "In", "values": [*values]}]}
+
+
+def decided(cluster: list[Node], document: Any, **fields: Any) -> Decision:
+    """Return the decision of the shipped rules in a cluster."""
+    return judged(shipped(), inventory(cluster), document, **fields)
+
+
+def refused(decision: Decision) -> list[tuple[str, Action, str]]:
+    """Return the rule, the action and the place of each violation."""
+    return [(found.rule, found.action, found.path) for found in decision.violations]
+
+
+def preferred(document: Any, decision: Decision) -> list[Any]:
+    """Return the preferred terms of node affinity of an admitted pod."""
+    affinity = patched(document, decision)["spec"].get("affinity", {}).get("nodeAffinity", {})
+    return [
+        each["preference"] for each in affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
+    ]
+
+
+def matched(cluster: list[Node], term: Any) -> list[str]:
+    """Return the nodes that a term matches."""
+    return [each["metadata"]["name"] for each in cluster if reference.term_matches(each, term)]
+
+
+def admitted_to(cluster: list[Node], document: Any, **fields: Any) -> list[str]:
+    """Return the nodes to which an admitted pod may go after its patch, which a second run leaves alone."""
+    first = decided(cluster, document, **fields)
+    assert "" == first.message
+    again = decided(cluster, patched(document, first), **fields)
+    final = decided(cluster, patched(document, first), mutating=False)
+    assert (True, (), True) == (again.allowed, again.patch, final.allowed)
+    return targets(cluster, document, first)

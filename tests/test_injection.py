@@ -615,11 +615,13 @@ def test_an_injected_pod_is_annotated_for_people(standing: str | None, stored: s
     )
 
 
-def test_a_pod_that_has_everything_already_is_not_annotated() -> None:
+@pytest.mark.parametrize("override", [False, True])
+def test_a_pod_that_has_everything_already_is_not_annotated(override: bool) -> None:
     """Nothing was injected."""
-    document = pod(container({DEVICE: "1"}, env=[OURS]))
+    document = pod(container({DEVICE: "1"}, env=[OURS]), metadata={"labels": {"a": "b"}}, hostIPC=True)
+    rule = injection_rule(ENV | {"hostIPC": True, "labels": {"a": "b"}}, override=override)
 
-    assert document == admitted(policy(injection_rule(ENV)), document)
+    assert document == admitted(policy(rule), document)
 
 
 def test_rules_apply_in_the_order_of_their_names() -> None:

@@ -11,7 +11,18 @@ import yaml
 
 from rules.load import RULE_TYPES, load
 from rules.model import Action, EnvFromResource, InjectionAction, LimitsPolicy, RequestsPolicy, Text
-from tests.build import DEVICE, LEGACY, NEWER, container, decision, loaded, pod, policy, resource_rule
+from tests.build import (
+    DEVICE,
+    LEGACY,
+    NEWER,
+    container,
+    decision,
+    injection_rule,
+    loaded,
+    pod,
+    policy,
+    resource_rule,
+)
 
 RESOURCE = """\
 apiVersion: v1
@@ -153,11 +164,20 @@ def test_what_a_rule_leaves_out_has_the_gentlest_meaning() -> None:
     )
 
 
-def test_a_default_may_be_a_fraction_where_values_may() -> None:
-    """dataType says which."""
-    (rule,) = loaded(resource_rule(dataType="float", defaultValue="500m")).rules.resources
+@pytest.mark.parametrize(("data_type", "default"), [("float", "500m"), ("integer", "0"), ("integer", "1k")])
+def test_a_default_is_any_quantity_of_the_rules_type(data_type: str, default: str) -> None:
+    """As it is written."""
+    (rule,) = loaded(resource_rule(dataType=data_type, defaultValue=default)).rules.resources
 
-    assert "500m" == rule.default
+    assert default == rule.default
+
+
+@pytest.mark.parametrize("data", [{"limits": "required"}, {"requests": "required"}, {"defaultValue": "1"}])
+def test_a_glob_key_can_neither_be_required_nor_have_a_default(data: dict[str, Any]) -> None:
+    """It names many resources."""
+    assert ["'vendor.com/*' names many resources, so none can be required or have a default"] == [
+        error.message for error in loaded(resource_rule("vendor.com/*", **data)).errors
+    ]
 
 
 def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
@@ -387,6 +407,10 @@ def test_a_mistake_in_a_resource_rule_is_told_with_its_place(old: str, new: str,
             ["16:31: data.validations: duplicate key 'expression': remove one of them"],
         ),
         (
+            "|\n    - {expression: value > 0, zzz: x}",
+            [("16:31: data.validations[0]: unknown key 'zzz'; known are expression, messageEn, messageZh")],
+        ),
+        (
             '"expression: value > 0"',
             ["15:16: data.validations: expected a YAML list of validations, got an object"],
         ),
@@ -537,6 +561,22 @@ def test_blank_validations_are_none() -> None:
                     "15:66: inject.env[0].fromResource.format: expected text with {value}, {bytes}, {MiB} or"
                     " {GiB} and no other braces, got '{X}'"
                 ),
+            ],
+        ),
+        (
+            'value: "1"',
+            "fromResource: {name: vendor.com/x, fromat: x}",
+            ["15:56: inject.env[0].fromResource.fromat: unknown key 'fromat' – did you mean 'format'?"],
+        ),
+        (
+            'env:\n        - {name: A, value: "1"}',
+            "nodeAffinity: {preferredDuringScheduling: []}",
+            [
+                (
+                    "14:22: inject.nodeAffinity.preferredDuringScheduling: unknown key"
+                    " 'preferredDuringScheduling' – did you mean"
+                    " 'preferredDuringSchedulingIgnoredDuringExecution'?"
+                )
             ],
         ),
         (
@@ -705,8 +745,8 @@ def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: st
             "group: team",
             'group: ""',
             (
-                "8:5: metadata.labels[features.cpaas.io/group]: the label features.cpaas.io/group is missing: it"
-                " names the group"
+                "8:5: metadata.labels[features.cpaas.io/group]: the label features.cpaas.io/group is missing:"
+                " it names the group"
             ),
         ),
         (
@@ -917,6 +957,26 @@ def test_tabs_are_told_apart_from_other_mistakes() -> None:
 
     assert error.startswith("0.yaml:11:1: not YAML: ")
     assert error.endswith("; indent with spaces, YAML takes no tabs")
+
+
+@pytest.mark.parametrize(
+    ("weight", "complaint"),
+    [
+        (0, ["input should be greater than or equal to 1"]),
+        (1, []),
+        (100, []),
+        (101, ["input should be less than or equal to 100"]),
+        ("x", ["expected a number, got a string"]),
+    ],
+)
+def test_a_preference_has_a_weight_of_1_to_100(weight: object, complaint: list[str]) -> None:
+    """As in the Kubernetes API."""
+    affinity = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": weight, "preference": TERM}],
+    }
+    read = loaded(injection_rule({"nodeAffinity": affinity}))
+
+    assert complaint == [error.message for error in read.errors]
 
 
 @pytest.mark.parametrize(

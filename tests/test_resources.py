@@ -228,6 +228,13 @@ def test_an_excluded_resource_may_not_stand_beside_the_key(field: str, other: st
     assert [LIMITS] * refused == refused_at(found)
 
 
+def test_a_glob_of_excluded_resources_may_match_the_key_itself() -> None:
+    """It is about what stands beside it."""
+    rule = resource_rule(excludeResources="vendor.com/*")
+
+    assert [] == refused_at(decision(policy(rule), pod(container({DEVICE: "1"}))))
+
+
 def test_an_excluded_resource_in_another_container_is_no_matter() -> None:
     """Containers are judged one by one."""
     rule = resource_rule(excludeResources="nvidia.com/gpu")

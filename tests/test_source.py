@@ -164,6 +164,16 @@ def test_a_value_is_located_by_its_path(path: Path, key: bool, place: tuple[int,
     assert Location("f", *place) == _document(TEXT).locate(path, key=key)
 
 
+def test_a_scalar_on_a_line_of_its_own_is_located_at_its_key() -> None:
+    """Where whoever looks for the key finds it."""
+    assert Location("f", 2, 1) == _document("a: 1\nb:\n    long text\n").locate(("b",))
+
+
+def test_a_tab_that_indents_nothing_is_not_blamed() -> None:
+    """It is no mistake."""
+    assert ["f:1:5: not YAML: mapping values are not allowed in this context"] == _errors("a: b:\tc")
+
+
 def test_of_doubled_keys_the_last_one_counts_and_each_is_reported() -> None:
     """In nested objects and inline ones."""
     found = _document("a: 1\nb: {c: 1, c: 2}\na: 2\na: 3\n")
