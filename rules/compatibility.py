@@ -179,7 +179,7 @@ def _fitting(
     warnings = words.doubts(best, judged) if best is not Level.FITS else []
     left = 0
     for each in judged:
-        left |= each.members if each.level <= max(best, Level.UNSTABLE) else 0
+        left |= each.members if each.level is best else 0
     clauses = []
     # The newest version first: what it implies need not be said again.
     for demand in sorted(demands, key=_newest, reverse=True):

@@ -7,8 +7,9 @@ refused with their place, duplicate keys are noted. One reader serves rule files
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import yaml
@@ -68,7 +69,8 @@ class Document:
             if child is None:
                 break
             key_node, node = child
-            place = key_node if key or not _starts_inline(key_node, node) else node
+            inline = isinstance(node, yaml.ScalarNode) and node.start_mark.line == key_node.start_mark.line
+            place = node if inline and not key else key_node
         mark = place.start_mark
         return Location(self.file, mark.line + 1 + self.line, mark.column + 1 + self.column)
 
@@ -159,7 +161,6 @@ def _objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _later(error: SourceError, lines: int) -> SourceError:
-    """Return the error some lines further down."""
     return SourceError(replace(error.location, line=error.location.line + lines), error.message)
 
 
@@ -188,8 +189,7 @@ def _place(file: str, mark: Any) -> Location:
 
 def _forbidden(text: str, position: int, file: str, reason: str) -> SourceError:
     *above, line = f"{text[:position]} ".splitlines()
-    place = Location(file, len(above) + 1, len(line))
-    return SourceError(place, f"{reason} (#x{ord(text[position]):04x})")
+    return SourceError(Location(file, len(above) + 1, len(line)), f"{reason} (#x{ord(text[position]):04x})")
 
 
 def _check_depth(text: str, file: str) -> None:
@@ -250,34 +250,31 @@ class _Builder:
             result = {**mapping, **result}
         return result
 
-    def _scalar(self, node: yaml.ScalarNode) -> Any:
+    @staticmethod
+    def _scalar(node: yaml.ScalarNode) -> Any:
         text = str(node.value)
-        kind = node.tag.removeprefix(_TAG)
-        if kind == "null":
-            return None
-        if kind == "bool":
-            return text.lower() in _TRUE
-        if kind == "int":
-            return _integer(text)
-        if kind == "float":
-            try:
-                return float(text.replace("_", ""))
-            except ValueError:  # sexagesimal 1:30.5 and .inf, which JSON has not either
-                return text
+        match node.tag.removeprefix(_TAG):
+            case "null":
+                return None
+            case "bool":
+                return text.lower() in _TRUE
+            case "int":  # decimal; else 0x, 0b, and YAML 1.1's octals of a bare leading zero
+                bases = (10,) if _INTEGER.fullmatch(text) else (0, 8)
+                return _number(text, *(partial(int, base=base) for base in bases))
+            case "float":
+                return _number(text, float)
         return text
 
     def _error(self, node: yaml.Node, message: str) -> SourceError:
         return SourceError(_place(self._file, node.start_mark), message)
 
 
-def _integer(text: str) -> int | str:
-    """Read decimals, 0x, 0b, and YAML 1.1's octals of a bare leading zero."""
-    plain = text.replace("_", "")
-    bases = (10,) if _INTEGER.fullmatch(text) else (0, 8)
-    for base in bases:
+def _number(text: str, *readers: Callable[[str], float]) -> float | str:
+    """Return the number that the first reader makes of it; what JSON has no number for stays text."""
+    for reader in readers:
         try:
-            return int(plain, base)
-        except ValueError:  # the other base; sexagesimal 1:30, more digits than Python converts
+            return reader(text.replace("_", ""))
+        except ValueError:  # sexagesimal 1:30, .inf, more digits than Python converts
             continue
     return text
 
@@ -296,10 +293,6 @@ def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | No
     elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return node.value[step], node.value[step]
     return None
-
-
-def _starts_inline(key: yaml.Node, value: yaml.Node) -> bool:
-    return isinstance(value, yaml.ScalarNode) and bool(value.start_mark.line == key.start_mark.line)
 
 
 def _margin(lines: Iterable[str]) -> int:

@@ -44,7 +44,7 @@ from tests.nodes import (
 
 def test_an_image_newer_than_every_driver_is_refused_with_the_table_of_nodes() -> None:
     """Product, driver, CUDA, why with the error's name and number, how many nodes, and what would fit."""
-    cluster = nodes(3, "old", gfd("11.4")) + nodes(2, "older", gfd("11.2", V100))
+    cluster = nodes(2, "older", gfd("11.2", T4)) + nodes(3, "old", gfd("11.4", V100))
     decision = decided(cluster, gpu_pod(PYTORCH_11_7))
 
     assert not decision.allowed
@@ -58,11 +58,11 @@ def test_an_image_newer_than_every_driver_is_refused_with_the_table_of_nodes() -
         ),
         "    nodes  GPU                   driver     CUDA  compute  why not",
         (
-            "    3      Tesla-T4              470.82.01  11.4  7.5      "
+            "    3      Tesla-V100-SXM2-32GB  470.82.01  11.4  7.0      "
             "the driver has CUDA 11.4, below 11.7: CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"
         ),
         (
-            "    2      Tesla-V100-SXM2-32GB  460.32.03  11.2  7.0      "
+            "    2      Tesla-T4              460.32.03  11.2  7.5      "
             "the driver has CUDA 11.2, below 11.7: CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"
         ),
         (
@@ -338,7 +338,7 @@ def test_none_of_a_resource_is_not_asked_for(quantity: str | int) -> None:
 
 
 def test_an_unverified_fact_only_warns() -> None:
-    """TensorFlow 2.15's CUDA 12.2 was not read in its image: nobody is refused for it, or sent elsewhere."""
+    """What TensorFlow 2.15 carries was not read in its image: nobody is refused for it, or sent elsewhere."""
     document = gpu_pod("tensorflow/tensorflow:2.15.0-gpu")
     old, new = nodes(1, "old", gfd("11.4")), nodes(1, "new", gfd("12.4"))
     decision = decided(old, document)
@@ -351,6 +351,16 @@ def test_an_unverified_fact_only_warns() -> None:
 
 
 # Workloads, other stages, other containers
+
+
+def test_an_unverified_compute_capability_only_warns() -> None:
+    """NGC's images of months to come are likely to need 7.5."""
+    cluster = nodes(1, "v100", gfd("13.0", V100)) + nodes(1, "t4", gfd("13.0", T4))
+    document = gpu_pod("nvcr.io/nvidia/pytorch:26.10-py3")
+    warnings = "\n".join(decided(cluster[:1], document).warnings)
+
+    assert ["v100-0", "t4-0"] == admitted_to(cluster, document)
+    assert "compute capability 7.0, below 7.5" in warnings
 
 
 def deployment(template: Any) -> dict[str, Any]:
@@ -434,6 +444,17 @@ def test_every_container_that_fits_nowhere_is_told() -> None:
     assert ["compatibility-gpu-manager-shares", "compatibility-pgpu"] == sorted(
         found.rule for found in decision.violations
     )
+
+
+def test_a_container_that_fits_nowhere_is_named_alone() -> None:
+    """Another, which fits on some nodes, is not at fault."""
+    cluster = nodes(1, "t4", gfd("12.4", T4)) + nodes(1, "a100", gfd("12.4", A100))
+    never = gpu_container(cuda_image("12.6"), name="never")
+    some = gpu_container("team/vllm:v1", "--dtype=bfloat16", name="some")
+    message = decided(cluster, pod(some, never)).message
+
+    assert "fits container 'never' (2 looked at)" in message
+    assert "bfloat16" not in message
 
 
 def test_containers_that_each_fit_nowhere_are_named_together() -> None:

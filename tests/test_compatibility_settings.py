@@ -318,6 +318,18 @@ def test_a_weaker_rule_never_weakens_a_stricter_one() -> None:
         assert ["trial"] == [found.rule for found in decision.violations]
 
 
+def test_where_no_node_meets_both_the_stricter_rule_decides_and_the_weaker_is_told() -> None:
+    """New GPUs are a must, new drivers a wish; no node has both."""
+    must = compatibility_rule(name="must", minComputeCapability="8.0")
+    wish = compatibility_rule(name="a-wish", minDriverCuda="12.6", enforcementAction="warn")
+    cluster = nodes(1, "gpu", gfd("12.4", A100)) + nodes(1, "driver", gfd("12.6", T4))
+    document = gpu_pod("team/app:v1")
+    decision = judged(policy(must, wish), inventory(cluster), document)
+
+    assert [("a-wish", Action.WARN, "spec.containers[0].image")] == refused(decision)
+    assert (True, ["gpu-0"]) == (decision.allowed, targets(cluster, document, decision))
+
+
 # NVIDIA_REQUIRE_*
 
 
@@ -452,3 +464,13 @@ def test_a_row_can_say_for_which_gpus_an_image_is_built(ptx: dict[str, bool], ex
 
     assert expected == targets(cluster, document, catalogued(cluster, document, row))
     assert "the image holds no code for compute capability" in catalogued(unfit, document, row).message
+
+
+def test_nodes_that_tell_nothing_are_no_way_out() -> None:
+    """What is not known to misfit is not known to fit."""
+    cluster = [*nodes(1, "t4", gfd("12.4", T4)), node("controller", {}, cpu="8")]
+    row = {"image": "team/*", "computeCapabilities": ["8.0"]}
+    message = catalogued(cluster, gpu_pod("team/app:v1"), row).message
+
+    assert "use an image built for 7.5" in message
+    assert "left out" not in message

@@ -550,7 +550,7 @@ def test_an_object_that_is_not_shaped_as_its_kind_is_malformed(document: Any, me
 
 
 def test_neither_policy_nor_request_is_changed_by_a_decision() -> None:
-    """Both are shared."""
+    """Other requests read them at the same time."""
     document = pod(container({OTHER: "1"}, env=[{"name": "B"}]), tolerations=[])
     asked = request(document)
     before = deepcopy(asked)

@@ -928,6 +928,16 @@ def test_a_name_is_the_key_with_special_characters_replaced(name: str, key: str)
         lambda *texts: json.dumps({"kind": "List", "items": [yaml.safe_load(text) for text in texts]}),
         lambda *texts: yaml.safe_dump({"kind": "ConfigMapList", "items": [*map(yaml.safe_load, texts)]}),
         lambda *texts: yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMapList",
+                "items": [
+                    {"metadata": rule["metadata"], "data": rule["data"]}
+                    for rule in map(yaml.safe_load, texts)
+                ],
+            }
+        ),
+        lambda *texts: yaml.safe_dump(
             {"kind": "List", "items": [{"kind": "List", "items": [*map(yaml.safe_load, texts)]}]}
         ),
     ],
