@@ -350,9 +350,6 @@ def test_an_unverified_fact_only_warns() -> None:
     assert (True, 1) == (shared.allowed, len(shared.warnings))
 
 
-# Workloads, other stages, other containers
-
-
 def test_an_unverified_compute_capability_only_warns() -> None:
     """NGC's images of months to come are likely to need 7.5."""
     cluster = nodes(1, "v100", gfd("13.0", V100)) + nodes(1, "t4", gfd("13.0", T4))
@@ -361,6 +358,9 @@ def test_an_unverified_compute_capability_only_warns() -> None:
 
     assert ["v100-0", "t4-0"] == admitted_to(cluster, document)
     assert "compute capability 7.0, below 7.5" in warnings
+
+
+# Workloads, other stages, other containers
 
 
 def deployment(template: Any) -> dict[str, Any]:
