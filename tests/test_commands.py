@@ -56,7 +56,7 @@ def test_every_command_has_help_with_examples() -> None:
     """And the whole has a list of commands."""
     listed = re.findall(r"^  (\w+)  ", _run("--help").stdout, re.MULTILINE)
 
-    assert ["preview", "lint", "rules", "nodes", "matrix", "serve"] == listed
+    assert ["preview", "lint", "rules", "nodes", "matrix", "serve", "certs"] == listed
     for name in listed:
         assert f"Examples:\n    gpugate {name}" in _run(name, "--help").stdout
 

@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "nodes": "list what nodes offer, equal ones as one class",
     "matrix": "show which CUDA runtimes run where, and why not",
     "serve": "run the admission webhook",
+    "certs": "make, show and replace the CA and the serving certificate",
 }
 
 

@@ -1,0 +1,154 @@
+"""What is kept of the trust, as a value and as the files that a Secret or a directory holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+
+from certs.authority import CertificateError, KeyPair
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The names of a kubernetes.io/tls Secret, https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets,
+# and three of our own.
+TLS_CERTIFICATE: Final = "tls.crt"
+TLS_KEY: Final = "tls.key"
+_AUTHORITY: Final = "ca.crt"
+_AUTHORITY_KEY: Final = "ca.key"
+_PREVIOUS: Final = "previous-ca.crt"
+_TRUSTED_SINCE: Final = "ca-trusted-since"
+FILES: Final = (_AUTHORITY, _AUTHORITY_KEY, _PREVIOUS, _TRUSTED_SINCE, TLS_CERTIFICATE, TLS_KEY)
+# Which of them hold a private key.
+KEYS: Final = frozenset({TLS_KEY, _AUTHORITY_KEY})
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A CA, the serving certificate, and what one CA needs to take over from another.
+
+    authority: signs every new leaf. previous: certificates of CAs before it, PEM, still trusted.
+    trusted_since: when every caBundle was seen to trust the authority; aware. leaf: None before the first;
+    signed by the authority or, until that has taken over, by a previous one.
+    """
+
+    authority: KeyPair
+    previous: tuple[bytes, ...] = ()
+    trusted_since: datetime | None = None
+    leaf: KeyPair | None = None
+
+    @property
+    def trusted(self) -> tuple[bytes, ...]:
+        """The certificates, PEM, that a caBundle has to hold; the newest first."""
+        return (self.authority.certificate_pem, *self.previous)
+
+    def issuer(self) -> bytes | None:
+        """Return which of the trusted CAs signed the leaf, None where there is no leaf."""
+        if self.leaf is None:
+            return None
+        leaf = self.leaf.certificate_pem
+        return next(authority for authority in self.trusted if is_issued_by(leaf, authority))
+
+
+def encode(bundle: Bundle) -> dict[str, bytes]:
+    """Return the content of each file; what there is not is empty."""
+    since = bundle.trusted_since
+    leaf = bundle.leaf or KeyPair(b"", b"")
+    return {
+        _AUTHORITY: bundle.authority.certificate_pem,
+        _AUTHORITY_KEY: bundle.authority.key_pem,
+        _PREVIOUS: b"".join(bundle.previous),
+        _TRUSTED_SINCE: since.isoformat().encode() if since else b"",
+        TLS_CERTIFICATE: leaf.certificate_pem,
+        TLS_KEY: leaf.key_pem,
+    }
+
+
+def decode(files: Mapping[str, bytes]) -> Bundle | None:
+    """Return what `encode` wrote, None where there is nothing.
+
+    Raises CertificateError, with the file's name, where something else is there: it is not ours to overwrite.
+    """
+    if not any(files.values()):
+        return None
+    leaf = None
+    if files.get(TLS_CERTIFICATE) or files.get(TLS_KEY):
+        leaf = _pair(files, TLS_CERTIFICATE, TLS_KEY)
+    authority = _pair(files, _AUTHORITY, _AUTHORITY_KEY)
+    previous = files.get(_PREVIOUS, b"")
+    bundle = Bundle(
+        KeyPair(_certificates(_AUTHORITY, authority.certificate_pem)[0], authority.key_pem),
+        _certificates(_PREVIOUS, previous) if previous else (),
+        _moment(files.get(_TRUSTED_SINCE, b"")),
+        leaf,
+    )
+    if leaf and not any(is_issued_by(leaf.certificate_pem, each) for each in bundle.trusted):
+        raise CertificateError(f"{TLS_CERTIFICATE} is not signed by {_AUTHORITY}")
+    return bundle
+
+
+def certificates_in(pem: bytes) -> tuple[bytes, ...]:
+    """Return each certificate of a PEM in one spelling; none where it is not PEM, as a placeholder is not."""
+    try:
+        found = x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        return ()
+    return tuple(certificate.public_bytes(Encoding.PEM) for certificate in found)
+
+
+def is_issued_by(certificate_pem: bytes, authority_pem: bytes) -> bool:
+    """Tell whether a CA signed the first certificate of a PEM."""
+    certificate, authority = map(x509.load_pem_x509_certificate, (certificate_pem, authority_pem))
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):  # another name, another kind of key, another key
+        return False
+    return True
+
+
+def names_in(certificate_pem: bytes) -> tuple[str, ...]:
+    """Return the DNS names and addresses for which the first certificate of a PEM is good."""
+    certificate = x509.load_pem_x509_certificate(certificate_pem)
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    return (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress)))
+
+
+def _certificates(name: str, pem: bytes) -> tuple[bytes, ...]:
+    found = certificates_in(pem)
+    if not found:
+        raise CertificateError(f"{name} is not a certificate in PEM")
+    return found
+
+
+def _pair(files: Mapping[str, bytes], certificate: str, key: str) -> KeyPair:
+    for name in (certificate, key):
+        if not files.get(name):
+            raise CertificateError(f"{name} is missing")
+    first = x509.load_pem_x509_certificate(_certificates(certificate, files[certificate])[0])
+    try:
+        private = load_pem_private_key(files[key], password=None)
+    except (ValueError, TypeError) as error:  # TypeError: the key is encrypted
+        raise CertificateError(f"{key} is not a private key in PEM without a password") from error
+    if private.public_key() != first.public_key():
+        raise CertificateError(f"{key} is not the key of {certificate}")
+    return KeyPair(files[certificate], files[key])
+
+
+def _moment(text: bytes) -> datetime | None:
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text.decode("ascii"))
+    except ValueError as error:
+        raise CertificateError(f"{_TRUSTED_SINCE} is not a time as RFC 3339 has it") from error
+    if moment.tzinfo is None:
+        raise CertificateError(f"{_TRUSTED_SINCE} has no zone")
+    return moment

@@ -1,0 +1,173 @@
+"""Keeps the trust: looks at what is stored and what is trusted, and takes the steps that are due."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from certs.authority import CertificateError, KeyPair
+from certs.inject import Configuration, read_configurations, write_ca_bundles
+from certs.kube import Conflict, Kubernetes, KubernetesError
+from certs.rotation import Plan, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from certs.bundle import Bundle
+    from certs.store import Store, Stored
+
+_log = logging.getLogger(__name__)
+
+# Seconds between two looks, three small reads each. As long may a caBundle be wrong that somebody overwrote.
+LOOK_INTERVAL: Final = 10.0
+# Steps and conflicts of one look. From nothing to rest it is four steps; each conflict is a step of somebody
+# else's, and those end as well.
+_MOST_STEPS: Final = 50
+
+
+def utc_now() -> datetime:
+    """Return the time, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+class Keeper:
+    """Keeps one bundle of certificates valid and trusted; any number of replicas may, of the same one.
+
+    api: where the webhook configurations are; None where the caBundle is somebody else's work. observe: told
+    the bundle whenever it is read, for metrics. `pair` is for a server that asks again and again.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        plan: Plan,
+        api: Kubernetes | None,
+        clock: Callable[[], datetime] = utc_now,
+        observe: Callable[[Bundle], None] = lambda _: None,
+    ) -> None:
+        self._store = store
+        self._plan = plan
+        self._api = api
+        self._clock = clock
+        self._observe = observe
+        self._pair: KeyPair | None = None
+        self._complaint = ""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
+
+    def pair(self) -> KeyPair:
+        """Return the serving certificate as last seen, without waiting for anything.
+
+        Raises CertificateError before the first look.
+        """
+        if self._pair is None:
+            raise CertificateError("there is no serving certificate yet")
+        return self._pair
+
+    def start(self) -> None:
+        """Look, then go on looking in a thread of its own until `stop`.
+
+        Raises KubernetesError, CertificateError, OSError where there is nothing to serve by; whatever else is
+        wrong is logged, and tried again.
+        """
+        try:
+            self.look()
+        except (KubernetesError, CertificateError, OSError) as error:
+            if self._pair is None:
+                raise
+            self._complain(error)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; after a request to the API server that is under way."""
+        self._stopping.set()
+        self._thread.join()
+
+    def look(self) -> Bundle:
+        """Take all steps that are due now, and return the bundle at rest.
+
+        Raises KubernetesError, CertificateError where what is stored is no bundle, OSError.
+        """
+        for _ in range(_MOST_STEPS):
+            try:
+                if (bundle := self._step()) is not None:
+                    return bundle
+            except Conflict as conflict:
+                _log.debug("another was faster: %s", conflict)
+        raise KubernetesError(f"{self._store} does not come to rest: others keep changing it")
+
+    def force(self, step: Step) -> Bundle:
+        """Take a step that is not due, then all that follow from it; return the bundle at rest.
+
+        MAKE_AUTHORITY begins a rotation of the CA, ISSUE_LEAF renews the leaf; its CA has to have taken over,
+        which the caller sees in what `look` returned. Raises as `look`.
+        """
+        for _ in range(_MOST_STEPS):
+            stored = self._load()
+            try:
+                self._save(step, stored)
+            except Conflict as conflict:
+                _log.debug("another was faster: %s", conflict)
+            else:
+                return self.look()
+        raise KubernetesError(f"{self._store} does not come to rest: others keep changing it")
+
+    def _step(self) -> Bundle | None:
+        """Take the next step; return the bundle where there is none. Raises Conflict too."""
+        # In this order: see Plan.next_step.
+        configurations = self._configurations()
+        stored = self._load()
+        ca_bundles = [held for each in configurations for held in each.ca_bundles.values()]
+        bundle = stored.bundle
+        step = self._plan.next_step(bundle, ca_bundles, self._clock())
+        if bundle is None or step not in {Step.REST, Step.TRUST}:
+            self._save(step, stored)
+            return None
+        if step is Step.REST:
+            return bundle
+        self._inject(bundle, configurations)
+        return None
+
+    def _configurations(self) -> list[Configuration]:
+        if self._api is None:
+            return []
+        try:
+            return read_configurations(self._api)
+        except KubernetesError:
+            self._load()  # what is stored can be served all the same
+            raise
+
+    def _load(self) -> Stored:
+        stored = self._store.load()
+        if stored.bundle is not None:
+            self._pair = stored.bundle.leaf or self._pair
+            self._observe(stored.bundle)
+        return stored
+
+    def _save(self, step: Step, stored: Stored) -> None:
+        self._store.save(self._plan.take(step, stored.bundle, self._clock()), stored)
+        _log.info("%s: %s", self._store, step.value)
+
+    def _inject(self, bundle: Bundle, configurations: Iterable[Configuration]) -> None:
+        now = self._clock()
+        for configuration in configurations:
+            if self._api is not None:
+                write_ca_bundles(self._api, configuration, partial(self._plan.trust, bundle, now=now))
+        _log.info("%s: %s", self._store, Step.TRUST.value)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_INTERVAL):
+            try:
+                self.look()
+                self._complaint = ""
+            except (KubernetesError, CertificateError, OSError) as error:
+                self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        """Log what is wrong, once and not at every look."""
+        if str(error) != self._complaint:
+            self._complaint = str(error)
+            _log.warning("certificates are not kept up: %s", error)
