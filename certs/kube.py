@@ -100,12 +100,13 @@ class ApiServer:
     ) -> dict[str, Any]:
         # Not by the client's typed calls, whose models drop the fields that they do not know.
         import urllib3  # noqa: PLC0415 - comes with the client
+        from kubernetes.config import ConfigException  # noqa: PLC0415 - here already
 
         headers = {"Accept": "application/json", "Content-Type": media, "User-Agent": "gpugate"}
-        # Asked for each request: a service account's token is renewed every hour.
-        for credential in self._configuration.auth_settings().values():
-            headers[credential["key"]] = credential["value"]
         try:
+            # Asked for each request: a service account's token is renewed every hour.
+            for credential in self._configuration.auth_settings().values():
+                headers[credential["key"]] = credential["value"]
             answer = self._connections.request(
                 method,
                 self._configuration.host + path,
@@ -114,7 +115,7 @@ class ApiServer:
                 timeout=_TIMEOUT,
                 retries=urllib3.Retry(_RETRIES, redirect=0, backoff_factor=_BACKOFF, allowed_methods=None),
             )
-        except urllib3.exceptions.HTTPError as error:
+        except (urllib3.exceptions.HTTPError, ConfigException, OSError) as error:
             raise KubernetesError(f"the API server does not answer {method} {path}: {error}") from error
         document: Any = None
         with suppress(ValueError):

@@ -346,8 +346,8 @@ def test_an_unverified_fact_only_warns() -> None:
     assert (True, ()) == (decision.allowed, decision.patch)
     assert "the driver has CUDA 11.4, below 12.2" in decision.warnings[0]
     assert ["old-0", "new-0"] == admitted_to(old + new, document)
-    shared = decided([], gpu_pod("tensorflow/tensorflow:2.14.0-gpu", limits=SHARE))
-    assert (True, 1) == (shared.allowed, len(shared.warnings))
+    share = decided([], gpu_pod("tensorflow/tensorflow:2.14.0-gpu", limits=SHARE))
+    assert (True, 1) == (share.allowed, len(share.warnings))
 
 
 def test_an_unverified_compute_capability_only_warns() -> None:

@@ -68,10 +68,10 @@ MATCH = "match: {resources: [nvidia.com/gpu]}\n"
     ("document", "expected"),
     [
         (
-            "match: {}\nsharing: shared\n",
+            "match: {}\nsharing: both\n",
             [
                 "1:1: match: required key 'resources' is missing",
-                "2:10: sharing: expected one of physical, virtual, got 'shared'",
+                "2:10: sharing: expected one of physical, virtual, got 'both'",
             ],
         ),
         (MATCH, ["1:1: required key 'sharing' is missing"]),

@@ -92,6 +92,36 @@ def test_a_replica_that_others_overtake_at_any_call_agrees_with_them(losses: int
     assert () == stored(memory).previous
 
 
+@pytest.mark.parametrize("call", range(3))
+def test_a_replica_that_goes_on_after_a_rotation_takes_no_trust_away(call: int) -> None:
+    """Before each read of its look, another has an authority take over; what that serves is trusted on."""
+    memory, clock = with_configurations(), Clock()
+    other, slow = keeper(memory, clock), keeper(memory, clock)
+    slow.look()
+    clock.now += PLAN.overlap
+    before = len(memory.calls)
+
+    def overtake(method: str, path: str) -> None:
+        del method, path
+        if len(memory.calls) == before + call + 1:
+            memory.before = lambda *_: None
+            other.force(Step.MAKE_AUTHORITY)
+            clock.now += PLAN.settling
+            other.look()
+            memory.before = check
+
+    def check(method: str, path: str) -> None:
+        del method, path
+        for held in ca_bundles(memory):
+            assert any(is_issued_by(other.pair().certificate_pem, authority) for authority in held)
+
+    memory.before = overtake
+    slow.look()
+
+    assert other.pair() == slow.pair()
+    assert {stored(memory).trusted} == ca_bundles(memory)
+
+
 def test_a_certificate_that_expired_while_no_server_ran_is_renewed_at_start() -> None:
     """The authority stays, and so does the trust."""
     memory, clock = with_configurations(), Clock()

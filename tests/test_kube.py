@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
+import kubernetes.config
 import kubernetes.config.incluster_config
 import pytest
 import trustme
@@ -93,6 +94,27 @@ def test_a_pod_uses_its_service_account(
         found = ApiServer.connect().get(CONFIGURATIONS[0])
 
     assert memory.objects[CONFIGURATIONS[0]] == found
+
+
+def test_a_token_that_cannot_be_read_is_told(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the moment in which the kubelet replaces it; the next request asks again."""
+    with api_server(memory, tmp_path) as kubeconfig:
+        client = kubernetes.config.new_client_from_config(  # type: ignore[no-untyped-call]
+            str(kubeconfig), persist_config=False
+        )
+        api = ApiServer(client)
+
+        def refresh(_: object) -> None:
+            raise kubernetes.config.ConfigException("Token file exists but empty.")
+
+        monkeypatch.setattr(client.configuration, "refresh_api_key_hook", refresh)
+        with pytest.raises(KubernetesError, match=r"does not answer GET .* exists but empty"):
+            api.get(CONFIGURATIONS[0])
+        monkeypatch.setattr(client.configuration, "refresh_api_key_hook", None)
+
+        assert memory.objects[CONFIGURATIONS[0]] == api.get(CONFIGURATIONS[0])
 
 
 def test_a_wrong_token_is_told(memory: Memory, tmp_path: Path) -> None:

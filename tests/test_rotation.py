@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -239,7 +239,8 @@ class Trust(RuleBasedStateMachine):
 
 
 TestTrust = Trust.TestCase
-TestTrust.settings = settings(max_examples=60, stateful_step_count=30)
+# Without an explanation of a failure, which takes minutes.
+TestTrust.settings = settings(max_examples=60, stateful_step_count=30, phases=set(Phase) - {Phase.explain})
 
 
 def rest(bundle: Bundle | None, held: tuple[bytes, ...], now: datetime) -> tuple[Bundle, tuple[bytes, ...]]:
