@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final, Literal
 
 from rules.decide import decide
 from rules.inventory import Inventory
-from rules.load import Loaded
-from rules.model import Decision, Language
+from rules.load import DEFAULT_NAMESPACE, Loaded
+from rules.model import AdmissionRequest, Decision, Language
 from rules.patch import ObjectError
 from rules.policy import Policy, compile_policy
 from webhook import metrics
 from webhook.review import Review, ReviewError, decode_review, encode_decision, encode_failure
+from webhook.rule_review import judge_rule
 
 Endpoint = Literal["mutate", "validate"]
 
@@ -37,20 +39,28 @@ _KINDS: Final = frozenset(
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
+class NotSyncedError(ReviewError):
+    """The rules and nodes are not known yet. Nobody's fault: the webhook's failurePolicy decides."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What requests are decided by; replaced whole, never changed."""
+    """What requests are decided by; replaced whole, never changed.
+
+    stale: the rules that are in force as they were before a mistake, which is among `loaded.errors`.
+    """
 
     loaded: Loaded
     policy: Policy
     inventory: Inventory
+    stale: frozenset[str] = frozenset()
 
 
 class Gate:
     """Answers AdmissionReviews.
 
-    on_error_allow: whether an object on which gpugate itself fails is let pass. A request reads `snapshot`
-    once.
+    on_error_allow: whether an object on which gpugate itself fails is let pass. rules_namespace: where the
+    ConfigMaps live that are judged as rules. A request reads `snapshot` once.
     """
 
     def __init__(
@@ -60,24 +70,56 @@ class Gate:
         inventory: Inventory | None = None,
         *,
         on_error_allow: bool = False,
+        rules_namespace: str = DEFAULT_NAMESPACE,
     ) -> None:
         self._on_error_allow = on_error_allow
-        self.ready = True
-        policy = compile_policy(loaded.rules, language)
-        self.snapshot = Snapshot(loaded, policy, inventory or Inventory.of([]))
+        self._rules_namespace = rules_namespace
+        self._language = language
+        self._swapping = threading.Lock()  # rules and nodes come from different threads
+        self._synced = self.ready = True
+        self.snapshot = Snapshot(
+            loaded, compile_policy(loaded.rules, language), inventory or Inventory.of([])
+        )
         metrics.rules_loaded(loaded)
+        metrics.NODES.set(len(self.snapshot.inventory))
+
+    def shut(self) -> None:
+        """Answer no review, and be not ready, until `open`: rules and nodes are still to come."""
+        self._synced = self.ready = False
+
+    def open(self) -> None:
+        """Be ready, and answer: rules and nodes are known."""
+        self._synced = self.ready = True
+
+    def put_rules(self, loaded: Loaded, stale: frozenset[str] = frozenset()) -> None:
+        """Decide by these rules from the next request on; stale: see Snapshot."""
+        policy = compile_policy(loaded.rules, self._language)
+        with self._swapping:
+            self.snapshot = replace(self.snapshot, loaded=loaded, policy=policy, stale=stale)
+        metrics.rules_loaded(loaded, stale)
+
+    def put_nodes(self, inventory: Inventory) -> None:
+        """Decide by these nodes from the next request on."""
+        with self._swapping:
+            self.snapshot = replace(self.snapshot, inventory=inventory)
+        metrics.NODES.set(len(inventory))
 
     def answer(self, endpoint: Endpoint, body: bytes) -> bytes:
-        """Return the body that answers a review. Raises ReviewError for a body that is none."""
+        """Return the body that answers a review.
+
+        Raises ReviewError for a body that is none, NotSyncedError before there is anything to decide by.
+        """
         start = perf_counter()
+        if not self._synced:
+            metrics.ERRORS.labels("not_synced").inc()
+            raise NotSyncedError("gpugate does not know the rules and nodes of its cluster yet")
         try:
             review = decode_review(body, mutating=endpoint == "mutate")
         except ReviewError:
             metrics.ERRORS.labels("bad_request").inc()
             raise
         try:
-            snapshot = self.snapshot
-            decision = decide(snapshot.policy, snapshot.inventory, review.request)
+            decision = self._decide(endpoint, review.request)
             answer = encode_decision(review.uid, decision)
         except ObjectError as error:
             metrics.ERRORS.labels("bad_request").inc()
@@ -88,6 +130,12 @@ class Gate:
             return encode_failure(review.uid, allowed=self._on_error_allow)
         self._observe(endpoint, review, decision, perf_counter() - start)
         return answer
+
+    def _decide(self, endpoint: Endpoint, request: AdmissionRequest) -> Decision:
+        snapshot = self.snapshot
+        if request.kind == "ConfigMap" and not request.group and endpoint == "validate":
+            return judge_rule(request, snapshot.loaded.rules, self._rules_namespace, self._language)
+        return decide(snapshot.policy, snapshot.inventory, request)
 
     @staticmethod
     def _observe(endpoint: Endpoint, review: Review, decision: Decision, seconds: float) -> None:

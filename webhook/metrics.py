@@ -60,14 +60,32 @@ CUDA_SOURCES: Final = Counter(
 )
 ERRORS: Final = Counter(
     "gpugate_errors_total",
-    "Requests that could not be decided: bad_request is the sender's fault, internal is a bug",
+    "Requests that could not be decided: bad_request is the sender's fault, internal is a bug, not_synced "
+    "came before rules and nodes were known",
     ("reason",),
     registry=REGISTRY,
 )
 RULES: Final = Gauge(
     "gpugate_rules",
-    "Rules by state: enabled, disabled, or refused for a mistake",
+    "Rules by state: enabled, disabled, refused for a mistake, or stale: in force as before the mistake",
     ("state",),
+    registry=REGISTRY,
+)
+NODES: Final = Gauge(
+    "gpugate_inventory_nodes",
+    "Nodes that pods are judged against",
+    registry=REGISTRY,
+)
+WATCH_HEARD: Final = Gauge(
+    "gpugate_watch_heard_timestamp_seconds",
+    "When the API server last told anything of a resource; `nodes` is the age of the inventory",
+    ("resource",),
+    registry=REGISTRY,
+)
+WATCH_RESTARTS: Final = Counter(
+    "gpugate_watch_restarts_total",
+    "Requests of a watch that ended, by resource and reason; `ended` is as it should be, every five minutes",
+    ("resource", "reason"),
     registry=REGISTRY,
 )
 CERTIFICATE_EXPIRY: Final = Gauge(
@@ -77,12 +95,16 @@ CERTIFICATE_EXPIRY: Final = Gauge(
 )
 
 
-def rules_loaded(loaded: Loaded) -> None:
-    """Count the rules of a rule set that was put into force."""
-    enabled = sum(rule.enabled for rule in loaded.rules)
+def rules_loaded(loaded: Loaded, stale: frozenset[str] = frozenset()) -> None:
+    """Count each rule of a rule set that was put into force once; stale: the names of those that are."""
+    fresh = [rule for rule in loaded.rules if rule.name not in stale]
+    in_force = {rule.name for rule in loaded.rules}
+    refused = {error.rule or str(error.location) for error in loaded.errors} - in_force
+    enabled = sum(rule.enabled for rule in fresh)
     RULES.labels("enabled").set(enabled)
-    RULES.labels("disabled").set(sum(1 for _ in loaded.rules) - enabled)
-    RULES.labels("refused").set(len({error.rule or str(error.location) for error in loaded.errors}))
+    RULES.labels("disabled").set(len(fresh) - enabled)
+    RULES.labels("stale").set(len(stale))
+    RULES.labels("refused").set(len(refused))
 
 
 def exposition() -> bytes:

@@ -1,77 +1,226 @@
-"""Reading a cluster once, as the commands do: raw JSON, with errors that say what to do."""
+"""The API server of a cluster: one place for configuration, authentication and connections; raw JSON.
+
+The watches go through `ClusterApi`; `Cluster` is what commands read once, with errors that say what to do.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, Final
+import os
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, Generic, Self, TypeVar
+from urllib.parse import urlencode
 
-import urllib3.exceptions
-from kubernetes import client, config
+import msgspec
+import urllib3
+from kubernetes.client import ApiClient, Configuration
+from kubernetes.config import ConfigException, load_kube_config
+from kubernetes.config.incluster_config import InClusterConfigLoader
+from yaml import YAMLError
 
 from rules.load import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
-from webhook.dump import dump_yaml
+from webhook.rule_review import rule_text
+
+T = TypeVar("T")
 
 # What tells a rule from other ConfigMaps. Selectors have no OR, so each is a request.
 RULE_SELECTORS: Final = (*(f"{prefix}type={RESOURCE_RULE_TYPE}" for prefix in LABEL_PREFIXES), TYPE_LABEL)
-# Seconds for a request; an API server that is there answers a list of some hundred objects in well under one.
-_TIMEOUT: Final = 10
-# Objects of one answer; the rest comes with the next.
+# https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/#directly-accessing-the-rest-api
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+NODES: Final = "/api/v1/nodes"
+# Seconds. An API server that is there answers a page in well under one.
+_CONNECT_S: Final = 5.0
+_READ_S: Final = 10.0
+# Objects of one answer, as kubectl asks for; the rest comes with the next.
 _PAGE: Final = 500
+# For a command, which nobody calls again: after 0, 0.4 seconds.
+_COMMAND_RETRIES: Final = urllib3.Retry(2, redirect=0, backoff_factor=0.2)
+
+# What a request raises where there is no answer: no connection, a broken one, no token to show.
+UNANSWERED: Final = (urllib3.exceptions.HTTPError, ConfigException, OSError)
 
 
 class ClusterError(Exception):
     """The cluster cannot be read; says which call failed and what to look at."""
 
 
+class ApiError(Exception):
+    """The API server refuses a call. status: of HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status} {message}")
+        self.status = status
+
+
+class Status(msgspec.Struct):
+    """What the API server answers where it does not answer what was asked for."""
+
+    code: int = 0
+    message: str = ""
+
+
+decode_status = msgspec.json.Decoder(Status).decode
+
+
+class _ListMetadata(msgspec.Struct):
+    """What a list says of itself. more: the token for its next page; empty in the last."""
+
+    version: str = msgspec.field(default="", name="resourceVersion")
+    more: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, Generic[T]):
+    metadata: _ListMetadata
+    items: list[T]
+
+
+class ClusterApi:
+    """Requests to an API server, from one pool of connections, each as whom we are at the time."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        configuration.keep_alive = True  # a peer that vanished ends its streams in under three minutes
+        self.client = ApiClient(configuration)
+
+    @classmethod
+    def of_kubeconfig(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
+        """Take the given or the usual kubeconfig, and the given or its current context.
+
+        Raises ClusterError where that names no cluster.
+        """
+        configuration = Configuration()
+        try:
+            load_kube_config(  # type: ignore[no-untyped-call]
+                kubeconfig, context, configuration, persist_config=False
+            )
+        except (ConfigException, OSError, YAMLError) as error:
+            raise ClusterError(f"no cluster: {error}; look at --kubeconfig and --context") from error
+        return cls(configuration)
+
+    @classmethod
+    def in_cluster(
+        cls, folder: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.environ
+    ) -> Self | None:
+        """Take the service account that a pod runs as; None where there is none in the folder.
+
+        Raises ClusterError where it is there and cannot be used.
+        """
+        token, authority = folder / "token", folder / "ca.crt"
+        if not (token.is_file() and authority.is_file()):
+            return None
+        configuration = Configuration()
+        try:
+            loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
+                str(token), str(authority), environ=environ
+            )
+            loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+        except (ConfigException, OSError) as error:
+            raise ClusterError(f"no cluster: {error}; look at the service account of this pod") from error
+        return cls(configuration)
+
+    def get(self, path: str, query: Mapping[str, str], retries: urllib3.Retry | bool = False) -> bytes:
+        """Return the answer to a GET. Raises ApiError, or one of UNANSWERED."""
+        return self._send("GET", path, query, retries=retries).data
+
+    def create(self, path: str, document: object) -> None:
+        """Add an object to the collection at a path. Raises ApiError, or one of UNANSWERED."""
+        self._send("POST", path, body=msgspec.json.encode(document))
+
+    def stream(self, path: str, query: Mapping[str, str], silence_s: float) -> urllib3.BaseHTTPResponse:
+        """Return the answer to a GET as it comes, which the caller closes.
+
+        silence_s: seconds without anything that are a failure. Raises ApiError, or one of UNANSWERED.
+        """
+        timeout = urllib3.Timeout(connect=_CONNECT_S, read=silence_s)
+        return self._send("GET", path, query, timeout=timeout, preload_content=False)
+
+    def list(
+        self,
+        path: str,
+        selector: str = "",
+        shape: Any = dict[str, Any],
+        retries: urllib3.Retry | bool = False,
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Return all objects at a path, page by page, and the resourceVersion of the list.
+
+        shape: what is read of each object, a type for msgspec. Raises ApiError, msgspec.DecodeError, or one
+        of UNANSWERED.
+        """
+        decoder = msgspec.json.Decoder(_Page[shape])
+        query = {"limit": str(_PAGE)} | ({"labelSelector": selector} if selector else {})
+        objects: list[dict[str, Any]] = []
+        while True:
+            page = decoder.decode(self.get(path, query, retries))
+            objects += page.items
+            if not page.metadata.more:
+                return objects, page.metadata.version
+            query["continue"] = page.metadata.more
+
+    def close(self) -> None:
+        """Give the connections back that are not in use."""
+        self.client.rest_client.pool_manager.clear()
+
+    def _send(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, **options: Any
+    ) -> urllib3.BaseHTTPResponse:
+        configuration = self.client.configuration
+        headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "gpugate"}
+        for setting in configuration.auth_settings().values():  # has tokens renewed that rotate
+            headers[setting["key"]] = str(setting["value"])
+        url = f"{configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        defaults: dict[str, Any] = {
+            "timeout": urllib3.Timeout(connect=_CONNECT_S, read=_READ_S),
+            "retries": False,
+        }
+        response = self.client.rest_client.pool_manager.request(
+            method, url, headers=headers, **defaults | options
+        )
+        if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
+            raise _refusal(response)
+        return response
+
+
+def _refusal(response: urllib3.BaseHTTPResponse) -> ApiError:
+    """Return what the API server says of a request that it refuses, or what HTTP says."""
+    try:
+        message = decode_status(response.data).message
+    except msgspec.DecodeError:  # of a proxy before it
+        message = ""
+    return ApiError(response.status, message or response.reason or "")
+
+
+def config_maps(namespace: str) -> str:
+    """Return the path of a namespace's ConfigMaps."""
+    return f"/api/v1/namespaces/{namespace}/configmaps"
+
+
 class Cluster:
-    """A cluster that a kubeconfig names. Raises ClusterError where the kubeconfig names none."""
+    """A cluster that a kubeconfig names, read once. Raises ClusterError where the kubeconfig names none."""
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
         """Take the given or the usual kubeconfig, and the given or its current context."""
-        try:
-            api = config.new_client_from_config(  # type: ignore[no-untyped-call]
-                kubeconfig, context, persist_config=False
-            )
-        except (config.ConfigException, OSError) as error:
-            raise ClusterError(f"no cluster: {error}; look at --kubeconfig and --context") from error
-        api.configuration.retries = urllib3.Retry(2, redirect=0, backoff_factor=0.2)
-        self._core = client.CoreV1Api(api)
+        self._api = ClusterApi.of_kubeconfig(kubeconfig, context)
 
     def rules(self, namespace: str) -> list[tuple[str, str]]:
         """Return (name, YAML) of each rule ConfigMap of a namespace, as `kubectl get -o yaml` prints it.
 
         Raises ClusterError.
         """
-        found: dict[str, str] = {}
-        for selector in RULE_SELECTORS:
-            for item in _list_all(
-                f"ConfigMaps of namespace {namespace!r}",
-                partial(self._core.list_namespaced_config_map, namespace, label_selector=selector),
-            ):
-                name = str(item["metadata"]["name"])
-                item["metadata"].pop("managedFields", None)
-                found[name] = dump_yaml({"apiVersion": "v1", "kind": "ConfigMap"} | item, sort_keys=True)
-        return [(f"configmap {namespace}/{name}", text) for name, text in sorted(found.items())]
+        what, path = f"ConfigMaps of namespace {namespace!r}", config_maps(namespace)
+        found = [item for selector in RULE_SELECTORS for item in self._list(what, path, selector)]
+        return sorted(dict(map(rule_text, found)).items())
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return all nodes, as JSON. Raises ClusterError."""
-        return list(_list_all("Nodes", self._core.list_node))
+        return self._list("Nodes", NODES)
 
-
-def _list_all(what: str, call: Callable[..., Any]) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a list, page by page. Raises ClusterError."""
-    page = ""
-    while True:
+    def _list(self, what: str, path: str, selector: str = "") -> list[dict[str, Any]]:
         try:
-            answer = call(limit=_PAGE, _continue=page, _preload_content=False, _request_timeout=_TIMEOUT)
-            document = json.loads(answer.data)
-        except client.ApiException as error:
-            raise ClusterError(f"cannot list {what}: {error.status} {error.reason}") from error
-        except urllib3.exceptions.HTTPError as error:
+            objects, _ = self._api.list(path, selector, retries=_COMMAND_RETRIES)
+        except ApiError as error:
+            raise ClusterError(f"cannot list {what}: {error}") from error
+        except msgspec.DecodeError as error:
+            raise ClusterError(f"cannot list {what}: this is no API server: {error}") from error
+        except UNANSWERED as error:
             raise ClusterError(f"the API server does not answer: {error}") from error
-        yield from document["items"]
-        page = document["metadata"].get("continue", "")
-        if not page:
-            return
+        return objects

@@ -1,0 +1,292 @@
+"""An API server in memory, over HTTP: versions, pages, selectors, watches and the ways in which they break.
+
+What happens to watches stands in one history with the changes of objects: a test says `put`, then
+`watches("cut")`, then `put`, and an open watch meets them in this order.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from kubernetes.client import Configuration
+
+from webhook.cluster.client import ClusterApi
+
+Object = dict[str, Any]
+
+# Seconds until a test that waits for something gives up.
+PATIENCE = 10.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as it came."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    token: str
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A change of an object, or what open watches do next: bookmark, expire, garble, end, cut, stall."""
+
+    version: int
+    action: str
+    path: str = ""
+    before: Object | None = None
+    after: Object | None = None
+
+
+@dataclass
+class FakeApi:
+    """Collections of objects by path. refusals: what the next requests get, in order. opened: watches."""
+
+    page: int = 500
+    requests: list[Request] = field(default_factory=list)
+    refusals: list[int] = field(default_factory=list)
+    opened: int = 0
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        self.version = 0
+        self.changed = threading.Condition()
+        self.closed = False
+        self._compacted = 0
+        self._objects: dict[tuple[str, str], Object] = {}
+        self._history: list[_Entry] = []
+
+    def put(self, path: str, document: Object) -> None:
+        """Create an object, or replace the one of its name."""
+        with self.changed:
+            key = (path, document["metadata"]["name"])
+            self.version += 1
+            after = deepcopy(document)
+            after["metadata"] |= {"resourceVersion": str(self.version)}
+            self._note(_Entry(self.version, "change", path, self._objects.get(key), after))
+            self._objects[key] = after
+
+    def delete(self, path: str, name: str) -> None:
+        """Delete an object."""
+        with self.changed:
+            self.version += 1
+            self._note(_Entry(self.version, "change", path, self._objects.pop((path, name)), None))
+
+    def objects(self, path: str) -> list[Object]:
+        """Return what a collection holds, by name."""
+        return [found for (where, _), found in sorted(self._objects.items()) if where == path]
+
+    def watches(self, action: str) -> None:
+        """Have all open watches do this: bookmark, expire, garble, end, cut, stall."""
+        with self.changed:
+            self._note(_Entry(self.version, action))
+
+    def compact(self) -> None:
+        """Forget what happened up to now: who asks for it gets 410 Gone."""
+        with self.changed:
+            self._compacted = self.version
+
+    def restore(self, version: int) -> None:
+        """Go back to a version as when etcd is restored; watches of later ones tell nothing from then on."""
+        with self.changed:
+            self.version = version
+
+    def until(self, happened: Callable[[], bool]) -> None:
+        """Wait for something that requests or changes bring about."""
+        with self.changed:
+            assert self.changed.wait_for(happened, PATIENCE)
+
+    def close(self) -> None:
+        """End all watches."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+
+    def kubeconfig(self) -> Object:
+        """Return a kubeconfig for it."""
+        return {
+            "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+            "users": [{"name": "fake", "user": {}}],
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
+            "current-context": "fake",
+        }
+
+    def _note(self, entry: _Entry) -> None:
+        self._history.append(entry)
+        self.changed.notify_all()
+
+    def listed(self, request: Request) -> tuple[int, Object]:
+        """Return status and document of a list."""
+        with self.changed:
+            found = [each for each in self.objects(request.path) if _selected(each, request.query)]
+            start = int(request.query.get("continue", "0"))
+            stop = start + min(self.page, int(request.query["limit"]))
+            metadata = {"resourceVersion": str(self.version)}
+            if stop < len(found):
+                metadata["continue"] = str(stop)
+            return 200, {"metadata": metadata, "items": found[start:stop]}
+
+    def created(self, path: str, document: Object) -> tuple[int, Object]:
+        """Return status and document of a creation."""
+        with self.changed:
+            if (path, document["metadata"]["name"]) in self._objects:
+                return 409, {"kind": "Status", "code": 409, "message": "already exists"}
+            self.put(path, document)
+            return 201, document
+
+    def lines(self, request: Request) -> Iterator[bytes | None]:
+        """Yield the lines of a watch; None to break the connection."""
+        at, version = 0, int(request.query["resourceVersion"])
+        with self.changed:
+            born = len(self._history)
+            self.opened += 1
+            self.changed.notify_all()
+        while True:
+            with self.changed:
+                self.changed.wait_for(partial(self._told_since, at))
+                if self.closed:
+                    return
+                entry = self._history[at]
+            at += 1
+            if entry.action == "change":
+                if entry.version > version and entry.path == request.path:
+                    yield from _event(entry, request.query)
+            elif at > born:
+                match entry.action:
+                    case "end":
+                        return
+                    case "stall":
+                        self.until_closed()
+                        return
+                    case "bookmark":
+                        yield _line("BOOKMARK", {"metadata": {"resourceVersion": str(entry.version)}})
+                    case "expire":
+                        yield _line("ERROR", {"kind": "Status", "code": 410, "message": "too old"})
+                        return
+                    case "garble":
+                        yield b"<html>\n"
+                    case _:
+                        yield None
+
+    def _told_since(self, at: int) -> bool:
+        return self.closed or len(self._history) > at
+
+    def until_closed(self) -> None:
+        """Wait for the end of the test."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.closed)
+
+    def gone(self, request: Request) -> bool:
+        """Tell whether a watch asks for what is forgotten."""
+        return int(request.query["resourceVersion"]) < self._compacted
+
+
+def _selected(document: Object | None, query: dict[str, str]) -> bool:
+    """Tell whether a selector of one label, `key` or `key=value`, chooses an object."""
+    if document is None or "labelSelector" not in query:
+        return document is not None
+    key, _, value = query["labelSelector"].partition("=")
+    labels = document["metadata"].get("labels", {})
+    return key in labels and value in ("", labels[key])
+
+
+def _event(entry: _Entry, query: dict[str, str]) -> Iterator[bytes]:
+    before, after = _selected(entry.before, query), _selected(entry.after, query)
+    if after and entry.after is not None:
+        yield _line("MODIFIED" if before else "ADDED", entry.after)
+    elif before and entry.before is not None:
+        metadata = entry.before["metadata"] | {"resourceVersion": str(entry.version)}
+        yield _line("DELETED", entry.before | {"metadata": metadata})
+
+
+def _line(kind: str, document: Object) -> bytes:
+    return json.dumps({"type": kind, "object": document}).encode() + b"\n"
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, fake: FakeApi) -> None:
+        super().__init__(("127.0.0.1", fake.port), _Handler)
+        self.fake = fake
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: clients that hang up are part of the tests."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        if (request := self._request()) is None:
+            return
+        if "watch" not in request.query:
+            self._answer(*self.server.fake.listed(request))
+            return
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for line in self.server.fake.lines(request):
+            if line is None:
+                self.close_connection = True
+                return
+            self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if (request := self._request()) is not None:
+            self._answer(*self.server.fake.created(request.path, json.loads(body)))
+
+    def _request(self) -> Request | None:
+        """Note the request; answer it where it is to be refused."""
+        fake, url = self.server.fake, urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        request = Request(self.command, url.path, query, self.headers.get("authorization", ""))
+        with fake.changed:
+            fake.requests.append(request)
+            status = fake.refusals.pop(0) if fake.refusals else 0
+            fake.changed.notify_all()
+        if "watch" in query and fake.gone(request):
+            status = 410
+        if not status:
+            return request
+        self._answer(status, {"kind": "Status", "code": status, "message": "refused by the test"})
+        return None
+
+    def _answer(self, status: int, document: Object) -> None:
+        content = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class's name
+        del format, arguments
+
+
+@contextmanager
+def running(fake: FakeApi) -> Iterator[ClusterApi]:
+    """Serve it while the block runs; yields a client of it."""
+    server = _Server(fake)
+    fake.port, fake.closed = server.server_port, False
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    api = ClusterApi(Configuration(host=f"http://127.0.0.1:{fake.port}"))
+    try:
+        yield api
+    finally:
+        fake.close()
+        server.shutdown()
+        server.server_close()
+        api.close()
