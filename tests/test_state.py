@@ -21,6 +21,7 @@ from kubernetes.client import Configuration
 from rules.load import Loaded, load
 from tests.build import config_map, injection_rule, resource_rule
 from tests.fake_api import FakeApi, running
+from tests.memory import Memory
 from tests.nodes import gfd, node
 from tests.webhooks import body, pod
 from webhook import metrics
@@ -28,6 +29,7 @@ from webhook.cli import main
 from webhook.cli.serve import _cluster
 from webhook.cluster.client import RULE_SELECTORS, ClusterApi, config_maps
 from webhook.cluster.events import write_refusal
+from webhook.cluster.last_good import LastGood
 from webhook.cluster.state import Live, Standing, settle
 from webhook.cluster.watch import Applied, Deleted, Listed, Object
 from webhook.gate import Gate, NotSyncedError
@@ -206,11 +208,12 @@ def parsed(text: str, number: int = 1) -> Object:
 class Still:
     """A gate that is kept live without any API server: what is put off is done when asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, last_good: LastGood | None = None) -> None:
         self.gate = Gate(Loaded())
         self.put_off: list[Callable[[], None]] = []
+        self.version = 0
         api = ClusterApi(Configuration(host="http://127.0.0.1:1"))
-        self.live = Live(api, self.gate, NAMESPACE, later=self.put_off.append)
+        self.live = Live(api, self.gate, NAMESPACE, last_good=last_good, later=self.put_off.append)
 
     def settle(self) -> None:
         """Do what was put off."""
@@ -218,9 +221,10 @@ class Still:
             self.put_off.pop()()
 
     def list_rules(self, *texts: str) -> None:
-        """Tell all ConfigMaps, under one of the selectors."""
+        """Tell all ConfigMaps, each in a new version, under one of the selectors."""
+        self.version += 1
         for selector in RULE_SELECTORS:
-            objects = [parsed(text) for text in texts] if selector == SELECTOR else []
+            objects = [parsed(text, self.version) for text in texts] if selector == SELECTOR else []
             self.live.rule_changed(selector, Listed(objects))
         self.settle()
 
@@ -330,6 +334,31 @@ def test_a_stale_rule_is_told_by_snapshot_metric_and_log(caplog: pytest.LogCaptu
         "rule cf-crl-a refused, the version before stays in force: configmap kube-public/cf-crl-a:6:11: "
         "data.limits: expected one of" in record.message
     )
+
+
+def test_the_last_good_version_outlives_a_restart() -> None:
+    """A gate that starts when the rule is broken already has it in force as the one before had."""
+    memory = Memory()
+    memory.put("/api/v1/namespaces/gpugate/configmaps/gpugate-last-good", {"metadata": {}})
+    before = Still(LastGood(memory, "gpugate"))
+    before.list_rules(GOOD)
+    before.list_rules(BROKEN)
+    after = Still(LastGood(memory, "gpugate"))
+    after.list_rules(BROKEN)
+
+    assert ["required"] == limits(before.gate) == limits(after.gate)
+    assert {"cf-crl-a"} == after.gate.snapshot.stale
+
+
+def test_what_was_deleted_while_no_gate_ran_is_gone() -> None:
+    """The versions that were kept count for ConfigMaps that are there."""
+    memory = Memory()
+    memory.put("/api/v1/namespaces/gpugate/configmaps/gpugate-last-good", {"metadata": {}})
+    Still(LastGood(memory, "gpugate")).list_rules(GOOD, version("b", "vendor.com/other"))
+    after = Still(LastGood(memory, "gpugate"))
+    after.list_rules(version("b", "vendor.com/other", limits="disabled"))
+
+    assert ["disabled"] == limits(after.gate)
 
 
 def test_a_heartbeat_that_changes_nothing_leaves_the_snapshot_as_it_is() -> None:

@@ -14,12 +14,15 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Final, Literal, NotRequired, TypedDict
 
+import msgspec
+
 from rules.error import RuleError
 from rules.inventory import Inventory
 from rules.load import Loaded, load
 from rules.model import Rule, RuleSet
 from webhook.cluster.client import NODES, RULE_SELECTORS, ClusterApi, config_maps
 from webhook.cluster.events import write_refusal
+from webhook.cluster.last_good import LastGood
 from webhook.cluster.watch import Applied, Change, Deleted, Listed, Object, Resource, Watch
 from webhook.gate import Gate
 from webhook.rule_review import contested, rule_text
@@ -114,25 +117,30 @@ class Live:
     """Keeps a gate at what a cluster holds: shuts it, and opens it when all that is followed is known.
 
     namespace: where the rules live. followed: of the rules and nodes, which are taken from the cluster.
-    later: runs something after a moment in a thread of its own; a bug that a rule brings to light there costs
-    that one change, and Python reports it.
+    last_good: where the versions in force outlive a restart, if anywhere. later: runs something after a
+    moment in a thread of its own; a bug that a rule brings to light there costs that one change, and Python
+    reports it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is kept, and at what
         self,
         api: ClusterApi,
         gate: Gate,
         namespace: str,
         followed: Collection[Followed] = ("rules", "nodes"),
+        *,
+        last_good: LastGood | None = None,
         later: Callable[[Callable[[], None]], None] = _later,
     ) -> None:
         self._api, self._gate, self._namespace, self._later = api, gate, namespace, later
+        self._last_good = last_good
         self._lock = threading.Lock()  # for what the watches of rules share
         self._settling = threading.Lock()  # one rule set after the other
         self._seen: dict[str, dict[str, Object]] = {}  # by selector, then by name
         self._due = False
         self._read: dict[str, tuple[str, Loaded]] = {}  # by name: a version, and how it reads
-        self._standing = Standing({}, {}, frozenset())
+        self._standing: Standing | None = None
+        self._texts: Mapping[str, str] = {}  # of what is in force, by name
         self._inventory = gate.snapshot.inventory
         self._awaited = set(followed)
         self._watches: list[tuple[Watch, Callable[[Change], None]]] = []
@@ -194,7 +202,7 @@ class Live:
                 # One that carries several labels is seen several times; soon they are the same again.
                 config_maps = {name: found for seen in self._seen.values() for name, found in seen.items()}
             newest = {name: self._reading(name, config_maps[name]) for name in sorted(config_maps)}
-            before = self._standing
+            before = self._standing or self._restored()
             now = self._standing = settle(newest, before.in_force)
             self._read = {
                 name: (config_maps[name]["metadata"]["resourceVersion"], newest[name]) for name in newest
@@ -207,10 +215,26 @@ class Live:
                 ),
                 now.stale,
             )
+            self._keep(now, config_maps)
         self._known("rules")
         for name, mistakes in now.mistakes.items():
             if _words(mistakes) != _words(before.mistakes.get(name, ())):
                 self._tell(config_maps[name], mistakes, stays=name in now.stale)
+
+    def _restored(self) -> Standing:
+        """Return what was in force before this process; nothing of what no longer reads."""
+        self._texts = self._last_good.load() if self._last_good else {}
+        read = {name: load([(name, text)], self._namespace) for name, text in self._texts.items()}
+        return Standing({name: loaded.rules for name, loaded in read.items()}, {}, frozenset())
+
+    def _keep(self, now: Standing, config_maps: Mapping[str, Object]) -> None:
+        """Let what is in force outlive this process."""
+        self._texts = {
+            name: self._texts[name] if name in now.mistakes else _content(config_maps[name])
+            for name in now.in_force
+        }
+        if self._last_good:
+            self._last_good.save(self._texts)
 
     def _reading(self, name: str, config_map: Object) -> Loaded:
         version, loaded = self._read.get(name, ("", Loaded()))
@@ -234,6 +258,13 @@ class Live:
             rules, nodes = sum(1 for _ in snapshot.loaded.rules), len(snapshot.inventory)
             _log.info("ready with %s rules and %s nodes", rules, nodes)
             self._gate.open()
+
+
+def _content(config_map: Object) -> str:
+    """Return what makes a rule of a ConfigMap, as JSON: its annotations repeat all of it."""
+    metadata = {key: config_map["metadata"].get(key) for key in ("name", "namespace", "labels")}
+    content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": config_map.get("data")}
+    return msgspec.json.encode(content, order="sorted").decode()
 
 
 def _words(mistakes: tuple[RuleError, ...]) -> str:
