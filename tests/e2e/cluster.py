@@ -14,7 +14,8 @@ import shutil
 import ssl
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.request import urlopen
 
 import trustme
 
@@ -63,6 +64,7 @@ class ControlPlane:
 
         self._ports: list[socket.socket] = []
         etcd_port, self._port = self._reserve(), self._reserve()
+        self._etcd_url = f"https://{HOST}:{etcd_port}"
         self.url = f"https://{HOST}:{self._port}"
         self.kubeconfig = self._write_kubeconfig(admin)
         self._etcd = self._etcd_daemon(etcd_port)
@@ -112,6 +114,12 @@ class ControlPlane:
         self._apiserver.kill()
         self._apiserver.start()
 
+    def forget(self) -> None:
+        """Compact etcd up to now and restart the API server: older resourceVersions are gone (410)."""
+        revision = self._ask_etcd("maintenance/status", {})["header"]["revision"]
+        self._ask_etcd("kv/compaction", {"revision": revision, "physical": True})
+        self.restart_apiserver()
+
     def kubectl(
         self,
         *args: str,
@@ -130,6 +138,14 @@ class ControlPlane:
             failure.add_note(done.stderr)
             raise failure
         return done
+
+    def _ask_etcd(self, call: str, message: dict[str, Any]) -> dict[str, Any]:
+        """Call etcd through its JSON gateway: https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/."""
+        url = f"{self._etcd_url}/v3/{call}"
+        body = json.dumps(message).encode()
+        with urlopen(url, body, timeout=KUBECTL_S, context=self._trust) as answer:  # noqa: S310 - https
+            answered: dict[str, Any] = json.load(answer)
+        return answered
 
     def _reserve(self) -> int:
         self._ports.append(reserve_port())

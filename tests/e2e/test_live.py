@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import ssl
 import subprocess
 import sys
@@ -43,6 +44,7 @@ class Served:
     """A gate that follows the control plane."""
 
     control_plane: ControlPlane
+    process: subprocess.Popen[bytes]
     port: int
     trust: ssl.SSLContext
     configurations: str
@@ -104,7 +106,7 @@ def served(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
         assert port, (folder / "serve.log").read_text("utf-8")
         configurations = yaml.safe_dump_all(_configurations(port, authority.certificate_pem))
         trust = ssl.create_default_context(cadata=authority.certificate_pem.decode())
-        served = Served(control_plane, port, trust, configurations)
+        served = Served(control_plane, process, port, trust, configurations)
         eventually(served.ready)
         for namespace in (RULES, TEAM):
             control_plane.kubectl("create", "namespace", namespace)
@@ -263,6 +265,25 @@ def test_the_gate_outlives_the_api_server_and_catches_up(served: Served) -> None
 
     assert ready
     assert served.ready()
+
+
+def test_a_gate_whose_place_etcd_has_compacted_away_lists_anew(served: Served) -> None:
+    """What happened while it could not hear is there afterwards: 410 Gone costs a list, nothing else."""
+    served.process.send_signal(signal.SIGSTOP)
+    try:
+        served.control_plane.restart_apiserver()  # which ends the watches
+        served.control_plane.kubectl("create", "-f", "-", input=node("live-missed", {}, {"cpu": "1"}))
+        served.control_plane.forget()
+    finally:
+        served.process.send_signal(signal.SIGCONT)
+    try:
+        eventually(lambda: served.sample("gpugate_inventory_nodes") == 1)
+
+        assert served.sample('gpugate_watch_restarts_total{reason="expired",resource="nodes"}') > 0
+        assert served.ready()
+    finally:
+        served.control_plane.kubectl("delete", "node", "live-missed")
+    eventually(lambda: served.sample("gpugate_inventory_nodes") == 0)
 
 
 def test_nodes_of_the_cluster_steer_a_cuda_pod(served: Served) -> None:
