@@ -3,70 +3,38 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
-import ssl
-import subprocess
-import sys
 import threading
-import time
-import urllib.error
-import urllib.request
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from certs.authority import KeyPair, make_authority, make_leaf
 from tests.build import resource_rule
 from tests.e2e.cluster import ControlPlane
+from tests.e2e.gate import ROOT, Served, eventually, serving
 from tests.e2e.test_control_plane import node, pod
 from webhook.cluster.client import NODES, ClusterApi, config_maps
 from webhook.cluster.watch import Change, Listed, Resource, Watch
 from webhook.metrics import REGISTRY
 
-ROOT = Path(__file__).parents[2]
-# Seconds in which a change of a rule is in force, and in which something must have happened at all.
+# Seconds in which a change of a rule is in force.
 LIVE_S = 2.0
-PATIENCE_S = 60.0
 DEVICE, OTHER, GPU = "vendor.com/device", "vendor.com/other", "nvidia.com/gpu"
 # Of this module's own: the other modules share the control plane.
 RULES, TEAM = "live-rules", "live-team"
 
 
 @dataclass(frozen=True)
-class Served:
-    """A gate that follows the control plane."""
+class Cluster:
+    """A control plane and a gate that follows it; configurations: the webhooks by which it calls the gate."""
 
     control_plane: ControlPlane
-    process: subprocess.Popen[bytes]
-    port: int
-    trust: ssl.SSLContext
+    gate: Served
     configurations: str
-
-    def get(self, path: str) -> tuple[int, str]:
-        """Return status and body of one of its pages."""
-        try:
-            with urllib.request.urlopen(
-                f"https://127.0.0.1:{self.port}{path}", timeout=10, context=self.trust
-            ) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
-    def ready(self) -> bool:
-        """Tell whether it is ready."""
-        return self.get("/readyz")[0] == 200
-
-    def sample(self, name: str) -> float:
-        """Return a metric's value, by its name with labels."""
-        found = re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics")[1], re.MULTILINE)
-        return float(found[1]) if found else 0.0
 
     def apply(self, document: str, *, check: bool = True) -> str:
         """Apply a rule; return what kubectl has against it."""
@@ -84,58 +52,21 @@ class Served:
         return limits.get(resource)
 
 
-def eventually(happened: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
-    """Look until something is so; the last look begins within so many seconds."""
-    deadline = time.monotonic() + within_s
-    while not (late := time.monotonic() > deadline) and not happened():
-        time.sleep(0.02)
-    assert not late, f"not within {within_s} s"
-
-
 @pytest.fixture(scope="module")
-def served(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run `gpugate serve` for the control plane, which calls it by URL, for the length of this module."""
     folder = tmp_path_factory.mktemp("live")
-    now = datetime.now(UTC)
-    authority = make_authority("gpugate e2e", now)
-    with (folder / "serve.log").open("wb") as log:
-        process = subprocess.Popen(_command(control_plane, folder, authority, now), stderr=log, cwd=ROOT)
-    try:
-        eventually(lambda: _port(folder) is not None or process.poll() is not None)
-        port = _port(folder)
-        assert port, (folder / "serve.log").read_text("utf-8")
-        configurations = yaml.safe_dump_all(_configurations(port, authority.certificate_pem))
-        trust = ssl.create_default_context(cadata=authority.certificate_pem.decode())
-        served = Served(control_plane, process, port, trust, configurations)
-        eventually(served.ready)
+    with serving(folder, control_plane.kubeconfig, "--rules-namespace", RULES) as gate:
+        configurations = yaml.safe_dump_all(_configurations(gate))
+        eventually(gate.ready)
         for namespace in (RULES, TEAM):
             control_plane.kubectl("create", "namespace", namespace)
         control_plane.kubectl("apply", "-f", "-", input=configurations)
-        yield served
+        yield Cluster(control_plane, gate, configurations)
         control_plane.kubectl("delete", "-f", "-", input=configurations)
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
 
 
-def _command(control_plane: ControlPlane, folder: Path, authority: KeyPair, now: datetime) -> list[str]:
-    leaf = make_leaf(authority, ["127.0.0.1"], now)
-    certificate, key = folder / "tls.crt", folder / "tls.key"
-    certificate.write_bytes(leaf.certificate_pem)
-    key.write_bytes(leaf.key_pem)
-    return [
-        *(sys.executable, "-m", "webhook", "serve", "--kubeconfig", str(control_plane.kubeconfig)),
-        *("--host", "127.0.0.1", "--port", "0", "--drain-seconds", "0", "--rules-namespace", RULES),
-        *("--tls-cert", str(certificate), "--tls-key", str(key)),
-    ]
-
-
-def _port(folder: Path) -> int | None:
-    found = re.search(r"https://127\.0\.0\.1:(\d+)", (folder / "serve.log").read_text("utf-8"))
-    return int(found[1]) if found else None
-
-
-def _configurations(port: int, authority_pem: bytes) -> Iterator[dict[str, Any]]:
+def _configurations(gate: Served) -> Iterator[dict[str, Any]]:
     """Yield webhook configurations for pods of the team and for ConfigMaps beside the rules."""
     for kind, path, resource, namespace in (
         ("Mutating", "mutate", "pods", TEAM),
@@ -155,8 +86,8 @@ def _configurations(port: int, authority_pem: bytes) -> Iterator[dict[str, Any]]
         webhook = {
             "name": f"{path}.live.gpugate.dev",
             "clientConfig": {
-                "url": f"https://127.0.0.1:{port}/{path}",
-                "caBundle": b64encode(authority_pem).decode(),
+                "url": f"https://127.0.0.1:{gate.port}/{path}",
+                "caBundle": b64encode(gate.ca_pem).decode(),
             },
             "rules": [rule],
             "namespaceSelector": {"matchExpressions": [only]},
@@ -179,20 +110,20 @@ def rule(default: str = "1", key: str = DEVICE, group: str = "live", **data: str
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _rules(served: Served) -> None:
+def _rules(served: Cluster) -> None:
     """Put two rules of a group into force: who asks for one resource gets the other."""
     served.apply(rule("1"))
     served.apply(rule("1", OTHER))
     eventually(lambda: served.limits(DEVICE, OTHER) == "1")
 
 
-def test_the_pod_after_an_edit_follows_it(served: Served) -> None:
+def test_the_pod_after_an_edit_follows_it(served: Cluster) -> None:
     """Within two seconds of `kubectl apply`."""
     served.apply(rule("7"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "7", LIVE_S)
 
 
-def test_the_pod_after_a_burst_of_edits_follows_them(served: Served) -> None:
+def test_the_pod_after_a_burst_of_edits_follows_them(served: Cluster) -> None:
     """Two hundred at once are one change."""
     api = ClusterApi.of_kubeconfig(str(served.control_plane.kubeconfig))
     for number in range(200):
@@ -206,7 +137,7 @@ def test_the_pod_after_a_burst_of_edits_follows_them(served: Served) -> None:
     eventually(lambda: served.limits("burst.com/r199", "burst.com/r0") is None, LIVE_S)
 
 
-def test_a_broken_edit_is_refused_with_its_place(served: Served) -> None:
+def test_a_broken_edit_is_refused_with_its_place(served: Cluster) -> None:
     """What was in force stays so."""
     served.apply(rule("2"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "2")
@@ -217,7 +148,7 @@ def test_a_broken_edit_is_refused_with_its_place(served: Served) -> None:
     assert "2" == served.limits(DEVICE, OTHER)
 
 
-def test_a_second_claim_of_a_resource_is_refused(served: Served) -> None:
+def test_a_second_claim_of_a_resource_is_refused(served: Cluster) -> None:
     """With who has it."""
     second = yaml.safe_load(rule("3"))
     second["metadata"]["name"] = "cf-crl-second-device"
@@ -227,14 +158,14 @@ def test_a_second_claim_of_a_resource_is_refused(served: Served) -> None:
     )
 
 
-def test_a_broken_rule_put_in_past_the_webhook_leaves_the_last_good_one_in_force(served: Served) -> None:
+def test_a_broken_rule_put_in_past_the_webhook_leaves_the_last_good_one_in_force(served: Cluster) -> None:
     """Metric and Event tell of it; the other rules are live; a correction makes all well."""
     served.apply(rule("4"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "4")
     served.control_plane.kubectl("delete", "validatingwebhookconfiguration", "gpugate-live")
     served.apply(rule("5", limits="optinal"))
     served.control_plane.kubectl("apply", "-f", "-", input=served.configurations)
-    eventually(lambda: served.sample('gpugate_rules{state="stale"}') == 1)
+    eventually(lambda: served.gate.sample('gpugate_rules{state="stale"}') == 1)
     served.apply(rule("6", OTHER))
     eventually(lambda: served.limits(OTHER, DEVICE) == "6", LIVE_S)
     eventually(lambda: "data.limits: expected one of" in _events(served))
@@ -243,10 +174,10 @@ def test_a_broken_rule_put_in_past_the_webhook_leaves_the_last_good_one_in_force
     assert "the version before stays in force" in _events(served)
     served.apply(rule("8"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "8", LIVE_S)
-    assert 0 == served.sample('gpugate_rules{state="stale"}')
+    assert 0 == served.gate.sample('gpugate_rules{state="stale"}')
 
 
-def _events(served: Served) -> str:
+def _events(served: Cluster) -> str:
     """Return what kubectl says happened to the rule."""
     shown = served.control_plane.kubectl(
         *("events", "-n", RULES, "--for", "configmap/cf-crl-live-device", "--types=Warning")
@@ -254,39 +185,39 @@ def _events(served: Served) -> str:
     return shown.stdout
 
 
-def test_the_gate_outlives_the_api_server_and_catches_up(served: Served) -> None:
+def test_the_gate_outlives_the_api_server_and_catches_up(served: Cluster) -> None:
     """It stays ready with what it has; kill -9 and a restart cost nothing but the time between."""
     served.control_plane.kill_apiserver()
-    eventually(lambda: served.sample('gpugate_watch_restarts_total{reason="away",resource="nodes"}') > 0)
-    ready = served.ready()
+    eventually(lambda: served.gate.sample('gpugate_watch_restarts_total{reason="away",resource="nodes"}') > 0)
+    ready = served.gate.ready()
     served.control_plane.restart_apiserver()
     served.apply(rule("11"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "11")
 
     assert ready
-    assert served.ready()
+    assert served.gate.ready()
 
 
-def test_a_gate_whose_place_etcd_has_compacted_away_lists_anew(served: Served) -> None:
+def test_a_gate_whose_place_etcd_has_compacted_away_lists_anew(served: Cluster) -> None:
     """What happened while it could not hear is there afterwards: 410 Gone costs a list, nothing else."""
-    served.process.send_signal(signal.SIGSTOP)
+    served.gate.process.send_signal(signal.SIGSTOP)
     try:
         served.control_plane.restart_apiserver()  # which ends the watches
         served.control_plane.kubectl("create", "-f", "-", input=node("live-missed", {}, {"cpu": "1"}))
         served.control_plane.forget()
     finally:
-        served.process.send_signal(signal.SIGCONT)
+        served.gate.process.send_signal(signal.SIGCONT)
     try:
-        eventually(lambda: served.sample("gpugate_inventory_nodes") == 1)
+        eventually(lambda: served.gate.sample("gpugate_inventory_nodes") == 1)
 
-        assert served.sample('gpugate_watch_restarts_total{reason="expired",resource="nodes"}') > 0
-        assert served.ready()
+        assert served.gate.sample('gpugate_watch_restarts_total{reason="expired",resource="nodes"}') > 0
+        assert served.gate.ready()
     finally:
         served.control_plane.kubectl("delete", "node", "live-missed")
-    eventually(lambda: served.sample("gpugate_inventory_nodes") == 0)
+    eventually(lambda: served.gate.sample("gpugate_inventory_nodes") == 0)
 
 
-def test_nodes_of_the_cluster_steer_a_cuda_pod(served: Served) -> None:
+def test_nodes_of_the_cluster_steer_a_cuda_pod(served: Cluster) -> None:
     """Created through the API; the pod can go only where its CUDA version runs."""
     served.apply((ROOT / "rules/catalog/pgpu/compatibility.yaml").read_text("utf-8"))
     offered = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "8"}
@@ -299,7 +230,7 @@ def test_nodes_of_the_cluster_steer_a_cuda_pod(served: Served) -> None:
         }
         served.control_plane.kubectl("create", "-f", "-", input=node(name, labels, offered))
     try:
-        eventually(lambda: served.sample("gpugate_inventory_nodes") >= 2)
+        eventually(lambda: served.gate.sample("gpugate_inventory_nodes") >= 2)
         document = json.loads(pod("train", {GPU: "1"}))
         document["spec"]["containers"][0]["env"] = [{"name": "CUDA_VERSION", "value": "12.4.1"}]
         eventually(lambda: bool(_terms(served, document)))
@@ -313,10 +244,10 @@ def test_nodes_of_the_cluster_steer_a_cuda_pod(served: Served) -> None:
             assert "live-new" == served.control_plane.kubectl(*where).stdout
     finally:
         served.control_plane.kubectl("delete", "node", "live-old", "live-new")
-    eventually(lambda: served.sample("gpugate_inventory_nodes") == 0)
+    eventually(lambda: served.gate.sample("gpugate_inventory_nodes") == 0)
 
 
-def _terms(served: Served, document: dict[str, Any]) -> list[Any]:
+def _terms(served: Cluster, document: dict[str, Any]) -> list[Any]:
     """Return the required node selector terms that a new pod is given."""
     shown = served.control_plane.kubectl(
         *("create", "-n", TEAM, "--dry-run=server", "-o", "json", "-f", "-"), input=json.dumps(document)

@@ -1,0 +1,112 @@
+"""A gate in front of 5,000 nodes: its memory, how soon it is ready, what it costs while nothing happens."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.gate import Served, eventually, serving
+from webhook.cluster.client import NODES, ClusterApi
+
+NODE_COUNT = 5_000
+# What a gate may take at that size: bytes of memory, seconds from its start, part of one core.
+MOST_RESIDENT = 200 * 2**20
+LONGEST_START_S = 15.0
+MOST_CPU = 0.01
+# Seconds over which an idle gate is looked at: its own looks come every ten.
+IDLE_S = 20.0
+_MIXES = (
+    ("Tesla-T4", "7", "5", "4"),
+    ("NVIDIA-A100-SXM4-80GB", "8", "0", "8"),
+    ("NVIDIA-L40S", "8", "9", "8"),
+)
+
+
+def _node(number: int) -> dict[str, Any]:
+    """Return a node as a kubelet and GPU Feature Discovery write it: mostly what a gate has no use for."""
+    product, major, minor, count = _MIXES[number % len(_MIXES)]
+    name = f"scale-{number:05}"
+    labels = {f"feature.node.kubernetes.io/cpu-cpuid.F{each}": "true" for each in range(60)}
+    labels |= {
+        "kubernetes.io/hostname": name,
+        "nvidia.com/gpu.product": product,
+        "nvidia.com/gpu.compute.major": major,
+        "nvidia.com/gpu.compute.minor": minor,
+        "nvidia.com/cuda.runtime-version.major": "12",
+        "nvidia.com/cuda.runtime-version.minor": str(number % 9),
+    }
+    offered = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": count}
+    images = [
+        {"names": [f"registry.example.com/team/image-{each}@sha256:{each:064}"], "sizeBytes": 10**9}
+        for each in range(50)
+    ]
+    status = {"allocatable": offered, "capacity": offered, "images": images}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": status,
+    }
+
+
+@dataclass(frozen=True)
+class Big:
+    """A gate that has been ready for a moment; start_s: the seconds from its start to that."""
+
+    gate: Served
+    start_s: float
+
+
+@pytest.fixture(scope="module")
+def big(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Big]:
+    """Yield a gate of a big cluster."""
+    api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: api.create(NODES, _node(number)), range(NODE_COUNT)))
+    start = time.monotonic()
+    try:
+        with serving(tmp_path_factory.mktemp("scale"), control_plane.kubeconfig) as gate:
+            eventually(gate.ready)
+            yield Big(gate, time.monotonic() - start)
+    finally:
+        control_plane.kubectl("delete", "--raw", NODES)  # all at once
+        api.close()
+
+
+def _resident(process: int) -> int:
+    """Return the bytes of memory that a process has."""
+    (line,) = [line for line in Path(f"/proc/{process}/status").read_text().splitlines() if "VmRSS" in line]
+    return int(line.split()[1]) * 1024
+
+
+def _cpu_s(process: int) -> float:
+    """Return the seconds of all cores that a process has used, see proc_pid_stat(5)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_gate_is_ready_soon_with_5000_nodes(big: Big) -> None:
+    """All of them are known then."""
+    assert NODE_COUNT == big.gate.sample("gpugate_inventory_nodes")
+    assert big.start_s < LONGEST_START_S
+
+
+def test_5000_nodes_take_little_memory(big: Big) -> None:
+    """What is kept of a node is what is needed of it."""
+    assert _resident(big.gate.process.pid) < MOST_RESIDENT
+
+
+def test_an_idle_gate_takes_no_processor(big: Big) -> None:
+    """Its watches wait."""
+    before = _cpu_s(big.gate.process.pid)
+    time.sleep(IDLE_S)
+
+    assert _cpu_s(big.gate.process.pid) - before < MOST_CPU * IDLE_S
