@@ -139,8 +139,22 @@ def _environment(rule: InjectionRule, container: Container, resources: Container
         what = _variable(container, name)
         if name not in standing:
             yield what, partial(container.append, "env", entry)
-        elif rule.override and standing[name][1] != entry:
+        elif rule.override and not _stands(standing[name][1], entry):
             yield what, partial(container.replace_env, standing[name][0], entry)
+
+
+def _stands(stored: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
+    """Tell whether a stored variable is the entry, with what the API server drops of it or fills in."""
+    if source := entry.get("valueFrom"):
+        return not stored.get("value") and _holds(stored.get("valueFrom"), source)
+    return not stored.get("valueFrom") and (stored.get("value") or "") == (entry.get("value") or "")
+
+
+def _holds(stored: object, wanted: object) -> bool:
+    """Tell whether all that is wanted is stored, whatever else is."""
+    if not isinstance(wanted, Mapping):
+        return stored == wanted
+    return isinstance(stored, Mapping) and all(_holds(stored.get(key), wanted[key]) for key in wanted)
 
 
 def _variable(container: Container, name: str) -> str:

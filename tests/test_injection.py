@@ -88,6 +88,39 @@ def test_override_puts_the_rules_value_in_the_place_of_the_users(env: list[Any],
     assert stored == _env(injection_rule(ENV, override=True), env=env)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "stored"),
+    [
+        ({"name": "A", "value": ""}, {"name": "A"}),
+        (
+            {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "A", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}},
+        ),
+    ],
+    ids=["empty value", "fieldRef"],
+)
+def test_override_lets_stand_what_the_api_server_has_stored_of_it(
+    wanted: dict[str, Any], stored: dict[str, Any]
+) -> None:
+    """It drops empty values and fills in versions; a second call puts in nothing."""
+    assert [stored] == _env(injection_rule({"env": [wanted]}, override=True), env=[stored])
+
+
+@pytest.mark.parametrize(
+    "standing",
+    [
+        {"name": "A", "value": "users"},
+        {"name": "A", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}},
+    ],
+    ids=["value", "valueFrom"],
+)
+def test_override_by_an_empty_value_overwrites(standing: dict[str, Any]) -> None:
+    """Nothing is a value too."""
+    wanted = {"name": "A", "value": ""}
+
+    assert [wanted] == _env(injection_rule({"env": [wanted]}, override=True), env=[standing])
+
+
 def test_a_variable_may_come_from_elsewhere() -> None:
     """valueFrom passes as it was written."""
     entry = {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}

@@ -160,6 +160,13 @@ def test_a_denied_object_is_answered_with_403_forbidden_and_no_patch() -> None:
     assert "patch" not in answer
 
 
+def test_a_warning_is_one_line_of_printable_characters() -> None:
+    """The API server sends warnings as HTTP headers and drops what does not fit in one."""
+    answer = _response(encode_decision(UID, Decision(warnings=("one\ntwo\r\n\tthree\x7f\x85four",))))
+
+    assert ["one two three four"] == answer["warnings"]
+
+
 def test_warnings_are_kept_within_what_the_api_server_takes() -> None:
     """A warning is cut at 256 characters, and all of them at 4096 bytes."""
     warnings = tuple("x" * 300 for _ in range(100))

@@ -5,6 +5,7 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admis
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +20,8 @@ _KIND: Final = "AdmissionReview"
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
 _WARNING_LENGTH: Final = 256
 _WARNINGS_LENGTH: Final = 4096
+# Warnings travel as HTTP headers; the API server drops one with any of these.
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 class ReviewError(ValueError):
@@ -135,7 +138,8 @@ def _fitting(warnings: tuple[str, ...]) -> list[str]:
     """Return the warnings as far as the API server takes them."""
     room = _WARNINGS_LENGTH
     fitting = []
-    for warning in warnings:
+    for line in warnings:
+        warning = _CONTROLS.sub(" ", line)
         text = warning if len(warning) <= _WARNING_LENGTH else f"{warning[: _WARNING_LENGTH - 1]}…"
         room -= len(text.encode())
         if room < 0:
