@@ -1,0 +1,49 @@
+"""`gpugate export`: resource rules as policies that the API server evaluates itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from rules.export import export
+from rules.model import Language
+from webhook.cli.inputs import BAD_INPUT, RuleSource, language_option, namespace_option
+from webhook.dump import dump_yaml
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@namespace_option
+@language_option
+def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str) -> None:
+    """Write resource rules as policies of the API server; with no PATH, the rules that ship.
+
+    The API server evaluates them in process: no webhook, for clusters that want none. They judge pods at
+    creation only, and answer each refusal with one fixed message. Other kinds of rules have no such form;
+    what is left out is told on stderr. docs/export.md has the limits. For Kubernetes 1.36 or newer.
+
+    \b
+    Examples:
+      gpugate export my-rules/ | kubectl apply -f -
+      gpugate export my-rules/ -o json | jq '.items[].kind'
+      kubectl delete -f <(gpugate export my-rules/)
+    """
+    loaded = RuleSource(rules_namespace).load(paths)
+    for error in loaded.errors:
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+    if loaded.errors:
+        sys.exit(BAD_INPUT)  # half a rule set as policy would refuse or let pass what nobody meant
+    exported = export(loaded.rules.resources, Language(lang))
+    others = [rule for rule in loaded.rules if rule.enabled and rule not in loaded.rules.resources]
+    left = [*exported.left, *((rule.name, "only resource rules have such a form") for rule in others)]
+    for rule, reason in left:
+        click.echo(f"{click.style('left out:', fg='yellow')} {rule}: {reason}", err=True)
+    if output == "json":
+        document = {"apiVersion": "v1", "kind": "List", "items": exported.objects}
+        click.echo(json.dumps(document, ensure_ascii=False))
+        return
+    for each in exported.objects:
+        click.echo(f"---\n{dump_yaml(each)}", nl=False)
