@@ -1,0 +1,268 @@
+"""`gpugate audit`: the verdict of the rules on the pods that are there already."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from rules.decide import decide
+from rules.model import Action, AdmissionRequest, Decision, Language
+from rules.patch import ObjectError
+from rules.policy import compile_policy
+from rules.source import SourceError
+from webhook.cli.inputs import (
+    BAD_INPUT,
+    RuleSource,
+    cluster_options,
+    language_option,
+    load_inventory,
+    namespace_option,
+    nodes_option,
+    of_cluster,
+)
+from webhook.cli.preview import objects_in
+from webhook.cli.table import show_table
+from webhook.dump import dump_yaml
+
+FOUND: Final = 1
+WARNED: Final = 3
+# A pod in one of these phases runs no more: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
+_ENDED: Final = ("Succeeded", "Failed")
+_COLOURS: Final = {"deny": "red", "warn": "yellow", "dryrun": "cyan"}
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """A pod that runs or is to run, and the decision on it as it stands."""
+
+    pod: Mapping[str, Any]
+    decision: Decision
+
+    @property
+    def namespace(self) -> str:
+        """Where it is."""
+        return str(self.pod["metadata"].get("namespace") or "default")
+
+    @property
+    def owner(self) -> str:
+        """What is to be changed: the pod's controller, or the pod itself where it has none."""
+        metadata = self.pod["metadata"]
+        for owner in metadata.get("ownerReferences") or ():
+            if owner.get("controller"):
+                return f"{owner['kind']}/{owner['name']}"
+        return f"Pod/{metadata.get('name', '')}"
+
+    def findings(self) -> list[tuple[str, str, str]]:
+        """Return (action, rule, message) of all that is against it."""
+        violations = self.decision.violations
+        told = {f"{found.message} [{found.rule}]" for found in violations}  # as the warnings repeat them
+        return [(found.action.value, found.rule, found.message) for found in violations] + [
+            (Action.WARN.value, "", warning) for warning in self.decision.warnings if warning not in told
+        ]
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    metavar="FILE",
+    help="Pods, as `kubectl get pods -A -o yaml` has them; - for stdin.  [default: those of the cluster]",
+)
+@click.option(
+    "--rules",
+    "rule_paths",
+    multiple=True,
+    metavar="PATH",
+    help="Rule file or folder; may be repeated.  [default: those of the cluster, or the shipped rules]",
+)
+@click.option("-n", "--namespace", metavar="NS", help="Only pods of this namespace.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "policyreport"]),
+    default="table",
+    show_default=True,
+    help="policyreport: PolicyReports of wgpolicyk8s.io/v1alpha2, for kubectl apply.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["deny", "warn"]),
+    default="deny",
+    show_default=True,
+    help="warn: exit 3 where there are only warnings.",
+)
+@nodes_option
+@cluster_options
+@namespace_option
+@language_option
+def command(
+    filenames: tuple[str, ...],
+    rule_paths: tuple[str, ...],
+    namespace: str | None,
+    output: str,
+    fail_on: str,
+    node_paths: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    rules_namespace: str,
+    lang: str,
+) -> None:
+    """Judge the pods that are in a cluster now, as they stand.
+
+    It finds pods that are older than a rule or than gpugate, and what was let pass while it was off. A pod on
+    a node is judged by that node. Nothing is changed; pods that have ended are passed over.
+
+    \b
+    Examples:
+      gpugate audit --context production
+      gpugate audit --context production --rules new-rules/ --namespace ml
+      kubectl get pods -A -o yaml | gpugate audit -f - --nodes nodes.yaml
+      gpugate audit --context production -o policyreport | kubectl apply -f -
+    """
+    if not (filenames or kubeconfig or context):
+        raise click.UsageError("no pods; name a cluster with --context or a file with --filename")
+    loaded = RuleSource(rules_namespace, kubeconfig, context).load(rule_paths)
+    for error in loaded.errors:
+        _complain(str(error))
+    inventory = load_inventory(node_paths, kubeconfig, context)
+    policy = compile_policy(loaded.rules, Language(lang))
+    failed = bool(loaded.errors)
+    audited: list[Audited] = []
+    found = _in_files(filenames) if filenames else of_cluster(kubeconfig, context, lambda asked: asked.pods())
+    for pod in found:
+        if isinstance(pod, SourceError):
+            _complain(str(pod))
+            failed = True
+            continue
+        where = str(pod["metadata"].get("namespace") or "default")
+        if pod.get("status", {}).get("phase") in _ENDED or namespace not in (None, where):
+            continue
+        request = AdmissionRequest("CREATE", "", "Pod", where, pod, mutating=False)
+        try:
+            audited.append(Audited(pod, decide(policy, inventory, request)))
+        except ObjectError as error:
+            _complain(f"pod {where}/{pod['metadata'].get('name', '')}: {error}")
+            failed = True
+    _SHOW[output](audited)
+    sys.exit(BAD_INPUT if failed else _status(audited, fail_on))
+
+
+def _in_files(filenames: Iterable[str]) -> Iterator[dict[str, Any] | SourceError]:
+    """Yield the pods in files; other objects are passed over."""
+    for filename in filenames:
+        for _, value in objects_in(filename):
+            if isinstance(value, SourceError) or (
+                isinstance(value, dict)
+                and value.get("kind") == "Pod"
+                and isinstance(value.get("metadata"), dict)
+            ):
+                yield value
+
+
+def _complain(message: str) -> None:
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+
+
+def _status(audited: Sequence[Audited], fail_on: str) -> int:
+    if any(not each.decision.allowed for each in audited):
+        return FOUND
+    return WARNED if fail_on == "warn" and any(each.decision.warnings for each in audited) else 0
+
+
+def _show_table(audited: Sequence[Audited]) -> None:
+    """Show each finding once for all pods of an owner, most severe first."""
+    pods: defaultdict[tuple[str, str, str, str, str], int] = defaultdict(int)
+    for each in audited:
+        for action, rule, message in each.findings():
+            pods[action, each.namespace, each.owner, rule, message] += 1
+    rows = [
+        {
+            "action": action,
+            "namespace": where,
+            "owner": owner,
+            "pods": str(number),
+            "rule": rule,
+            "finding": message,
+        }
+        for (action, where, owner, rule, message), number in sorted(
+            pods.items(), key=lambda item: _rank(item[0])
+        )
+    ]
+    show_table(rows, action=_COLOURS)
+    refused = sum(not each.decision.allowed for each in audited)
+    click.echo(f"{len(audited)} pods: {refused} would be refused today", err=True)
+
+
+def _rank(finding: tuple[str, ...]) -> tuple[object, ...]:
+    return (list(_COLOURS).index(finding[0]), *finding)
+
+
+def _show_json(audited: Sequence[Audited]) -> None:
+    facts = [
+        {
+            "namespace": each.namespace,
+            "name": each.pod["metadata"].get("name", ""),
+            "owner": each.owner,
+            "node": each.pod.get("spec", {}).get("nodeName"),
+            "allowed": each.decision.allowed,
+            "findings": [
+                {"action": action, "rule": rule, "message": message}
+                for action, rule, message in each.findings()
+            ],
+        }
+        for each in audited
+    ]
+    click.echo(json.dumps({"pods": facts}, ensure_ascii=False))
+
+
+def _show_reports(audited: Sequence[Audited]) -> None:
+    """Show a PolicyReport for each namespace.
+
+    Source: https://github.com/kubernetes-sigs/wg-policy-prototypes, wgpolicyk8s.io/v1alpha2.
+    """
+    by_namespace: defaultdict[str, list[Audited]] = defaultdict(list)
+    for each in audited:
+        by_namespace[each.namespace].append(each)
+    for namespace, pods in sorted(by_namespace.items()):
+        results = [result for each in pods for result in _results(each)]
+        summary = {
+            outcome: sum(result["result"] == outcome for result in results)
+            for outcome in ("pass", "fail", "warn", "error", "skip")
+        }
+        report = {
+            "apiVersion": "wgpolicyk8s.io/v1alpha2",
+            "kind": "PolicyReport",
+            "metadata": {"name": "gpugate", "namespace": namespace},
+            "summary": summary,
+            "results": results,
+        }
+        click.echo(f"---\n{dump_yaml(report)}", nl=False)
+
+
+def _results(audited: Audited) -> Iterator[dict[str, Any]]:
+    metadata = audited.pod["metadata"]
+    subject = {"apiVersion": "v1", "kind": "Pod", "namespace": audited.namespace}
+    subject |= {key: metadata[key] for key in ("name", "uid") if key in metadata}
+    outcomes = {"deny": "fail", "warn": "warn", "dryrun": "skip"}
+    findings = audited.findings()
+    for action, rule, message in findings:
+        yield _result(rule or "gpugate", outcomes[action], subject, message)
+    if not findings:
+        for rule in audited.decision.rules:
+            yield _result(rule, "pass", subject, "")
+
+
+def _result(rule: str, outcome: str, subject: dict[str, Any], message: str) -> dict[str, Any]:
+    told = {"message": message} if message else {}
+    return {"source": "gpugate", "policy": rule, "result": outcome, "resources": [subject], **told}
+
+
+_SHOW: Final = {"table": _show_table, "json": _show_json, "policyreport": _show_reports}
