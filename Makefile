@@ -39,12 +39,13 @@ test: $(VENV)/.dev ## run the tests, with branch coverage of rules/
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report --include='rules/*' --fail-under=95 --skip-covered
 
-check: $(VENV)/.dev ## types, lint, imports, shipped rules
+check: $(VENV)/.dev ## types, lint, imports, shipped rules and their tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/gpugate lint rules/catalog
+	$(BIN)/gpugate lint rules/catalog --fail-on warn
+	$(BIN)/gpugate test rules/catalog
 
 bench: $(VENV)/.dev ## measure decisions and the server, as ratios in one run
 	$(BIN)/python -m tests.bench.decisions
