@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 # Seconds between two looks, three small reads each. As long may a caBundle be wrong that somebody overwrote.
 LOOK_INTERVAL: Final = 10.0
+# Seconds, as long as there is nothing to serve by: somebody waits for it.
+START_INTERVAL: Final = 1.0
 # Steps and conflicts of one look. From nothing to rest it is four steps; each conflict is a step of somebody
 # else's, and those end as well.
 _MOST_STEPS: Final = 50
@@ -56,35 +58,21 @@ class Keeper:
         self._pair: KeyPair | None = None
         self._complaint = ""
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
 
-    def pair(self) -> KeyPair:
-        """Return the serving certificate as last seen, without waiting for anything.
-
-        Raises CertificateError before the first look.
-        """
-        if self._pair is None:
-            raise CertificateError("there is no serving certificate yet")
+    def pair(self) -> KeyPair | None:
+        """Return the serving certificate as last seen, without waiting for anything; None before."""
         return self._pair
 
-    def start(self) -> None:
-        """Look, then go on looking in a thread of its own until `stop`.
+    def start(self, after_s: float = 0) -> None:
+        """Look again and again, in a thread of its own that does not keep the process alive.
 
-        Raises KubernetesError, CertificateError, OSError where there is nothing to serve by; whatever else is
-        wrong is logged, and tried again.
+        Whatever is wrong is logged, once, and tried again: also an API server that is away from the start.
         """
-        try:
-            self.look()
-        except (KubernetesError, CertificateError, OSError) as error:
-            if self._pair is None:
-                raise
-            self._complain(error)
-        self._thread.start()
+        threading.Thread(target=self._run, args=(after_s,), name="certificates", daemon=True).start()
 
     def stop(self) -> None:
-        """End the thread; after a request to the API server that is under way."""
+        """End the thread, after a step that is under way; returns at once."""
         self._stopping.set()
-        self._thread.join()
 
     def look(self) -> Bundle:
         """Take all steps that are due now, and return the bundle at rest.
@@ -158,13 +146,19 @@ class Keeper:
                 write_ca_bundles(self._api, configuration, partial(self._plan.trust, bundle, now=now))
         _log.info("%s: %s", self._store, Step.TRUST.value)
 
-    def _run(self) -> None:
-        while not self._stopping.wait(LOOK_INTERVAL):
-            try:
-                self.look()
-                self._complaint = ""
-            except (KubernetesError, CertificateError, OSError) as error:
-                self._complain(error)
+    def _run(self, after_s: float) -> None:
+        try:
+            while not self._stopping.wait(after_s):
+                try:
+                    self.look()
+                    self._complaint = ""
+                except (KubernetesError, CertificateError, OSError) as error:
+                    self._complain(error)
+                after_s = LOOK_INTERVAL if self._pair else START_INTERVAL
+        finally:
+            # A bug of ours: Python reports it and ends the thread, which must not end the renewals.
+            if not self._stopping.is_set():
+                self.start(LOOK_INTERVAL)
 
     def _complain(self, error: Exception) -> None:
         """Log what is wrong, once and not at every look."""

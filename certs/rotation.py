@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 AUTHORITY_NAME = "gpugate CA"
 
 
+def service_names(namespace: str) -> tuple[str, ...]:
+    """Return the names of gpugate's Service, as its cluster spells them; the API server's comes first."""
+    service = f"gpugate.{namespace}"
+    return (f"{service}.svc", service, "gpugate", f"{service}.svc.cluster.local")
+
+
 class Step(Enum):
     """What is next."""
 

@@ -94,12 +94,43 @@ def test_metrics_count_requests_by_bounded_labels(server: Server) -> None:
     assert "Strange" not in text
 
 
-def test_not_ready_is_503_while_health_stays_200() -> None:
-    """A draining server is alive."""
+def test_a_body_over_the_limit_is_told_the_limit(server: Server) -> None:
+    """In bytes."""
+    assert (413, b"Request Entity Too Large: at most 7340032 bytes\n") == ask(
+        server.port, "/mutate", BAD["a body over the limit"][0]
+    )
+
+
+def test_readiness_says_what_it_waits_for_while_health_stays_200() -> None:
+    """A server that waits or drains is alive."""
+    gate, awaited = Gate(Loaded()), ["nodes", "certificate"]
+    gate.shut()
+    with serving(create_app(gate, lambda: awaited)) as server:
+        waiting = ask(server.port, "/readyz")
+        gate.open()
+        still = ask(server.port, "/readyz")
+        awaited.clear()
+        ready = ask(server.port, "/readyz")
+        gate.ready = False
+        draining = ask(server.port, "/readyz")
+        health = ask(server.port, "/healthz")
+
+    assert (503, b"not ready: waiting for nodes, certificate\n") == waiting == still
+    assert (200, b"ok\n") == ready == health
+    assert (503, b"not ready: draining\n") == draining
+
+
+def test_a_review_before_rules_and_nodes_are_known_is_nobodys_fault() -> None:
+    """503, which failurePolicy decides."""
     gate = Gate(Loaded())
-    gate.ready = False
+    gate.shut()
     with serving(create_app(gate)) as server:
-        assert (503, 200) == (ask(server.port, "/readyz")[0], ask(server.port, "/healthz")[0])
+        status, answer = ask(server.port, "/mutate", body(pod()))
+
+    assert (503, b'{"message":"gpugate does not know the rules and nodes of its cluster yet"}') == (
+        status,
+        answer,
+    )
 
 
 def test_a_review_without_a_verified_client_is_refused_where_one_is_required() -> None:

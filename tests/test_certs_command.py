@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SERVICE = "gpugate.gpugate.svc"
+NAMES = [SERVICE, "gpugate.gpugate", "gpugate", f"{SERVICE}.cluster.local"]
 HEADINGS = [
     "CERTIFICATE",
     "SUBJECT",
@@ -108,14 +109,14 @@ def test_init_leaves_what_is_good(tmp_path: Path) -> None:
 def test_init_makes_a_secret_that_the_webhook_configurations_trust(
     memory: Memory, cluster: tuple[str, str]
 ) -> None:
-    """For the Service's name."""
+    """For the Service's names."""
     done = certs("init", *cluster)
     found = {each["role"]: each for each in shown(*cluster)["certificates"]}
 
     assert (0, "") == (done.exit_code, done.stderr)
     assert "kubernetes.io/tls" == memory.objects[SECRET]["type"]
     assert {certificates_in(b64decode(memory.objects[SECRET]["data"]["ca.crt"]))} == ca_bundles(memory)
-    assert [SERVICE] == found["serving"]["names"]
+    assert NAMES == found["serving"]["names"]
     assert (89, 3649) == (found["serving"]["daysLeft"], found["CA"]["daysLeft"])
     assert ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] == found["CA"]["trustedBy"]
 
@@ -126,7 +127,7 @@ def test_another_namespace_and_secret_may_be_named(memory: Memory, cluster: tupl
     certs("init", *place)
 
     assert "/api/v1/namespaces/gpu/secrets/other" in memory.objects
-    assert ["gpugate.gpu.svc"] == shown(*place)["certificates"][1]["names"]
+    assert "gpugate.gpu.svc" == shown(*place)["certificates"][1]["names"][0]
 
 
 @pytest.mark.usefixtures("memory")
@@ -139,7 +140,7 @@ def test_show_prints_a_table(cluster: tuple[str, str]) -> None:
 
     assert 0 == done.exit_code
     assert HEADINGS == rows[0]
-    assert [["CA", "CN=gpugate CA", "-"], ["serving", f"CN={SERVICE}", SERVICE]] == [
+    assert [["CA", "CN=gpugate CA", "-"], ["serving", f"CN={SERVICE}", " ".join(NAMES)]] == [
         row[:3] for row in rows[1:]
     ]
     assert {"mutating validating"} == {row[-1] for row in rows[1:]}

@@ -7,12 +7,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 import certs.keeper
-from certs.authority import CertificateError, is_valid_at, validity_of
+from certs.authority import CertificateError, KeyPair, is_valid_at, validity_of
 from certs.bundle import Bundle, is_issued_by
 from certs.keeper import Keeper
 from certs.kube import Conflict, KubernetesError
@@ -50,6 +51,13 @@ class Clock:
 def keeper(memory: Memory, clock: Callable[[], datetime] = Clock(), plan: Plan = PLAN) -> Keeper:  # noqa: B008
     """Return a replica's keeper of the one Secret."""
     return Keeper(SecretStore(memory, "gpugate", "gpugate-certs"), plan, memory, clock)
+
+
+def pair_of(one: Keeper) -> KeyPair:
+    """Return what a keeper that has looked hands to the server."""
+    pair = one.pair()
+    assert pair
+    return pair
 
 
 def stored(memory: Memory) -> Bundle:
@@ -113,7 +121,7 @@ def test_a_replica_that_goes_on_after_a_rotation_takes_no_trust_away(call: int) 
     def check(method: str, path: str) -> None:
         del method, path
         for held in ca_bundles(memory):
-            assert any(is_issued_by(other.pair().certificate_pem, authority) for authority in held)
+            assert any(is_issued_by(pair_of(other).certificate_pem, authority) for authority in held)
 
     memory.before = overtake
     slow.look()
@@ -131,7 +139,7 @@ def test_a_certificate_that_expired_while_no_server_ran_is_renewed_at_start() ->
     late = keeper(memory, clock)
     late.look()
 
-    assert is_valid_at(late.pair().certificate_pem, clock.now)
+    assert is_valid_at(pair_of(late).certificate_pem, clock.now)
     assert before.authority == stored(memory).authority
     assert {before.trusted} == ca_bundles(memory)
 
@@ -144,7 +152,7 @@ def test_in_ten_years_of_looks_every_replica_serves_what_is_trusted() -> None:
     for _ in range(360):
         for replica in replicas:
             replica.look()
-            leaf = replica.pair().certificate_pem
+            leaf = pair_of(replica).certificate_pem
             leaves.add(leaf)
             assert is_valid_at(leaf, clock.now)
             (held,) = ca_bundles(memory)
@@ -162,7 +170,7 @@ def test_tls_clients_that_trust_the_ca_bundle_of_the_moment_are_never_refused() 
     replicas = [keeper(memory, clock) for _ in range(2)]
     for replica in replicas:
         replica.look()
-    served = [TlsCertificate(replica.pair) for replica in replicas]
+    served = [TlsCertificate(partial(pair_of, replica)) for replica in replicas]
     done = threading.Event()
     counts = [0] * 4
 
@@ -244,7 +252,7 @@ def test_a_deleted_secret_is_made_anew_and_what_replicas_serve_stays_trusted_for
     (after,) = ca_bundles(memory)
 
     assert (stored(memory).authority.certificate_pem, old) == during
-    assert is_issued_by(other.pair().certificate_pem, during[0])
+    assert is_issued_by(pair_of(other).certificate_pem, during[0])
     assert during[:1] == after
 
 
@@ -281,13 +289,7 @@ def test_a_directory_is_kept_as_well(tmp_path: Path) -> None:
     one.look()
 
     assert first != one.pair()
-    assert (tmp_path / "certs/tls.crt").read_bytes() == one.pair().certificate_pem
-
-
-def test_there_is_no_pair_before_the_first_look() -> None:
-    """Nothing to serve by is an error, not a wait."""
-    with pytest.raises(CertificateError, match="no serving certificate yet"):
-        keeper(Memory()).pair()
+    assert (tmp_path / "certs/tls.crt").read_bytes() == pair_of(one).certificate_pem
 
 
 def forbid(memory: Memory, *refused: str) -> None:
@@ -311,6 +313,7 @@ def test_a_server_that_may_not_touch_webhook_configurations_serves_what_is_store
     forbid(memory, refused)
     late = keeper(memory)
     late.start()
+    wait_for(lambda: bool(caplog.records))
     late.stop()
 
     assert stored(memory).leaf == late.pair()
@@ -319,13 +322,47 @@ def test_a_server_that_may_not_touch_webhook_configurations_serves_what_is_store
 
 
 @pytest.mark.parametrize("refused", ["GET", "PATCH"])
-def test_a_server_with_nothing_to_serve_by_does_not_start(refused: str) -> None:
-    """A leaf that nobody trusts would be nothing."""
+def test_who_has_nothing_to_serve_by_waits_for_it(
+    refused: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when the API server is away from the start: told once, and a leaf that nobody trusts is none."""
+    monkeypatch.setattr(certs.keeper, "START_INTERVAL", 0.001)
     memory = with_configurations()
     forbid(memory, refused)
+    one = keeper(memory)
+    one.start()
+    looks(memory, 20)
+    before = one.pair()
+    memory.before = lambda *_: None
+    wait_for(lambda: one.pair() is not None)
+    one.stop()
 
-    with pytest.raises(KubernetesError, match="403 forbidden"):
-        keeper(memory).start()
+    assert (None, stored(memory).leaf) == (before, one.pair())
+    assert 1 == caplog.text.count("certificates are not kept up")
+
+
+def test_a_bug_does_not_end_the_renewals(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Python reports it; the next look comes all the same."""
+    monkeypatch.setattr(certs.keeper, "LOOK_INTERVAL", 0.001)
+    reported = list[str]()
+    monkeypatch.setattr(threading, "excepthook", lambda thrown: reported.append(str(thrown.exc_value)))
+    memory = with_configurations()
+
+    def fail(method: str, path: str) -> None:
+        del method, path
+        memory.before = lambda *_: None
+        raise RuntimeError("a bug")
+
+    memory.before = fail
+    one = keeper(memory)
+    one.start()
+    wait_for(lambda: one.pair() is not None)
+    one.stop()
+
+    assert ["a bug"] == reported
+    assert "not kept up" not in caplog.text
 
 
 def test_a_broken_secret_is_not_overwritten_and_what_is_served_goes_on(
@@ -353,17 +390,23 @@ def test_a_broken_secret_is_not_overwritten_and_what_is_served_goes_on(
     assert before == served == one.pair()
     assert 2 == len(complaints)
     with pytest.raises(CertificateError, match="holds no certificates of gpugate"):
-        keeper(memory).start()
+        keeper(memory).look()
 
 
 def looks(memory: Memory, count: int) -> None:
     """Return after so many more looks at the Secret."""
-    seen, ticking = len(memory.calls), threading.Event()
+    seen = len(memory.calls)
+    wait_for(lambda: memory.calls[seen:].count("GET gpugate-certs") >= count)
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    """Return when it is so."""
+    ticking = threading.Event()
     for _ in range(int(PATIENCE * 1000)):
-        if memory.calls[seen:].count("GET gpugate-certs") >= count:
+        if what():
             return
         ticking.wait(0.001)
-    pytest.fail("nobody looks")
+    pytest.fail("it does not come to that")
 
 
 def test_a_thread_keeps_looking_and_hands_the_new_pair_to_the_server(
@@ -373,8 +416,9 @@ def test_a_thread_keeps_looking_and_hands_the_new_pair_to_the_server(
     monkeypatch.setattr(certs.keeper, "LOOK_INTERVAL", 0.001)
     memory, clock = with_configurations(), Clock()
     one = keeper(memory, clock)
+    one.look()
+    tls = TlsCertificate(partial(pair_of, one))
     one.start()
-    tls = TlsCertificate(one.pair)
     clock.now += 61 * DAY
     looks(memory, 10)
     one.stop()

@@ -440,7 +440,7 @@ def test_an_event_that_cannot_be_written_is_logged_and_no_more(caplog: pytest.Lo
     api.close()
 
     assert [
-        "no Event was written on cf-crl-a: 403 refused by the test",
+        f"no Event was written on cf-crl-a: POST {EVENTS}: 403 refused by the test",
     ] == [record.message for record in caplog.records[:1]]
     assert 2 == len(caplog.records)
 

@@ -14,9 +14,11 @@ from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
 from webhook import metrics
+from webhook.gate import NotSyncedError
 from webhook.review import ReviewError, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from webhook.gate import Endpoint, Gate
@@ -26,11 +28,16 @@ _PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 _REVIEWS: Final[dict[str, Endpoint]] = {"/mutate": "mutate", "/validate": "validate"}
 
 
-def create_app(gate: Gate, *, require_client_certificate: bool = False) -> Flask:
+def create_app(
+    gate: Gate,
+    awaited: Callable[[], Collection[str]] = tuple,
+    *,
+    require_client_certificate: bool = False,
+) -> Flask:
     """Return the WSGI application that answers for a gate.
 
-    require_client_certificate: whether reviews are taken only from clients whose certificate was verified;
-    probes and metrics have none.
+    awaited: returns what is still to come before readiness, such as `nodes`. require_client_certificate:
+    whether reviews are taken only from clients whose certificate was verified; probes and metrics have none.
     """
     app = Flask("gpugate", static_folder=None)
 
@@ -40,9 +47,11 @@ def create_app(gate: Gate, *, require_client_certificate: bool = False) -> Flask
 
     @app.get("/readyz")
     def readyz() -> Response:
-        if gate.ready:
+        missing = ", ".join(awaited())
+        if gate.ready and not missing:
             return Response("ok\n", mimetype="text/plain")
-        return Response("draining\n", HTTPStatus.SERVICE_UNAVAILABLE, mimetype="text/plain")
+        reason = f"waiting for {missing}" if missing else "draining"
+        return Response(f"not ready: {reason}\n", HTTPStatus.SERVICE_UNAVAILABLE, mimetype="text/plain")
 
     @app.get("/metrics")
     def exposition() -> Response:
@@ -77,6 +86,9 @@ def _reviews_first(gate: Gate, others: WSGIApplication, require_client_certifica
         else:
             try:
                 answer = gate.answer(endpoint, environ["wsgi.input"].read())
+            except NotSyncedError as error:
+                status = HTTPStatus.SERVICE_UNAVAILABLE
+                answer = _problem(str(error))
             except ReviewError as error:
                 status = HTTPStatus.BAD_REQUEST
                 answer = _problem(str(error))

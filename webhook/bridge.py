@@ -34,10 +34,10 @@ class _Response:
     body: bytes
 
 
-def _refusal(status: HTTPStatus) -> _Response:
+def _refusal(status: HTTPStatus, detail: str = "") -> _Response:
     # Closed, because the rest of the body may still be on its way.
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-    return _Response(status, headers, status.phrase.encode())
+    return _Response(status, headers, f"{status.phrase}{detail}\n".encode())
 
 
 class Bridge:
@@ -97,7 +97,8 @@ class Bridge:
                     chunk = message["body"]
                     received += len(chunk)
                     if received > self._body_limit:
-                        refusal = _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                        limit = f": at most {self._body_limit} bytes"
+                        refusal = _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, limit)
                     elif self._held + len(chunk) > self._bodies_limit:
                         refusal = _refusal(HTTPStatus.SERVICE_UNAVAILABLE)
                     if refusal is None:

@@ -5,9 +5,11 @@ Names follow https://prometheus.io/docs/practices/naming/.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from certs.authority import validity_of
 
 if TYPE_CHECKING:
     from rules.load import Loaded
@@ -90,7 +92,9 @@ WATCH_RESTARTS: Final = Counter(
 )
 CERTIFICATE_EXPIRY: Final = Gauge(
     "gpugate_certificate_expiry_timestamp_seconds",
-    "When the serving certificate expires",
+    "When a certificate expires: `serving`, the one that is served; `ca`, the one that signs the next, or "
+    "the last in the served chain",
+    ("certificate",),
     registry=REGISTRY,
 )
 
@@ -105,6 +109,11 @@ def rules_loaded(loaded: Loaded, stale: frozenset[str] = frozenset()) -> None:
     RULES.labels("disabled").set(len(fresh) - enabled)
     RULES.labels("stale").set(len(stale))
     RULES.labels("refused").set(len(refused))
+
+
+def certificate_seen(which: Literal["serving", "ca"], certificate_pem: bytes) -> None:
+    """Tell when the first certificate of a PEM expires."""
+    CERTIFICATE_EXPIRY.labels(which).set(validity_of(certificate_pem).not_after.timestamp())
 
 
 def exposition() -> bytes:

@@ -37,8 +37,8 @@ BODY_LIMIT = 7 * 2**20
 BODIES_LIMIT = 64 * 2**20
 # Bytes. The API server's head is a few hundred; 16 KiB is h11's own default.
 _HEAD_LIMIT = 16 * 2**10
-# Seconds between two looks at the certificate. The kubelet itself takes up to a minute to change its files.
-_RELOAD_INTERVAL = 5.0
+# Seconds between two looks at the certificate: two small files, or what the keeper holds in memory.
+_RELOAD_INTERVAL = 1.0
 # Seconds in which a client answers our TLS close before the connection is cut. A silent one never answers.
 _CLOSE_TIMEOUT = 1.0
 # Seconds after the listener is closed in which what it accepted last may still send its request.

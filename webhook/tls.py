@@ -9,9 +9,19 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Self
 
 from certs.authority import CertificateError, KeyPair, make_authority, make_leaf
+from certs.bundle import certificates_in
+from webhook import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+
+def self_signed_pair(names: Iterable[str]) -> KeyPair:
+    """Return a new certificate for these DNS names and addresses, from a new CA without another use."""
+    now = datetime.now(UTC)
+    authority = make_authority("gpugate self-signed", now)
+    leaf = make_leaf(authority, names, now)
+    return KeyPair(leaf.certificate_pem + authority.certificate_pem, leaf.key_pem)
 
 
 class TlsCertificate:
@@ -32,6 +42,7 @@ class TlsCertificate:
         self._client_ca_pem = client_ca_pem
         self._seen = self.pair = source()
         self._context = self.listener_context = _make_context(self.pair, client_ca_pem)
+        _observe(self.pair)
         self.listener_context.sni_callback = self._choose_context
 
     @classmethod
@@ -41,11 +52,8 @@ class TlsCertificate:
 
     @classmethod
     def self_signed(cls, names: Iterable[str], client_ca_pem: bytes | None = None) -> Self:
-        """Serve a new certificate for these DNS names and addresses, from a new CA without another use."""
-        now = datetime.now(UTC)
-        authority = make_authority("gpugate self-signed", now)
-        leaf = make_leaf(authority, names, now)
-        pair = KeyPair(leaf.certificate_pem + authority.certificate_pem, leaf.key_pem)
+        """Serve a certificate as `self_signed_pair` makes it."""
+        pair = self_signed_pair(names)
         return cls(lambda: pair, client_ca_pem)
 
     def reload(self) -> bool:
@@ -59,10 +67,20 @@ class TlsCertificate:
         self._seen = pair
         self._context = _make_context(pair, self._client_ca_pem)
         self.pair = pair
+        _observe(pair)
         return True
 
     def _choose_context(self, connection: ssl.SSLObject | ssl.SSLSocket, *_: object) -> None:
         connection.context = self._context
+
+
+def _observe(pair: KeyPair) -> None:
+    """Set the metrics of a certificate that is served from now on, and of the CA where the chain has it."""
+    chain = certificates_in(pair.certificate_pem)
+    for leaf in chain[:1]:
+        metrics.certificate_seen("serving", leaf)
+    for authority in chain[1:][-1:]:
+        metrics.certificate_seen("ca", authority)
 
 
 def _make_context(pair: KeyPair, client_ca_pem: bytes | None) -> ssl.SSLContext:

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 
 # Seconds for one kubectl command, above its longest `wait` in these tests.
 KUBECTL_S: Final = 60.0
+# Who did what to which object, for service accounts alone; a watch is answered when it starts.
+_AUDIT_POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}],
+}
 
 
 def assets() -> Path:
@@ -41,11 +48,18 @@ def missing(folder: Path) -> list[str]:
     return [name for name in ("etcd", "kube-apiserver", "kubectl") if not (folder / name).is_file()]
 
 
+def _certificate(user: tuple[Path, Path]) -> tuple[str, dict[str, str]]:
+    """Return a user's name and credentials for a kubeconfig: certificate and key."""
+    certificate, key = (base64.b64encode(path.read_bytes()).decode() for path in user)
+    return user[0].stem, {"client-certificate-data": certificate, "client-key-data": key}
+
+
 class ControlPlane:
     """etcd, kube-apiserver and, on demand, kube-scheduler; a context manager that starts and stops them.
 
     url: https://127.0.0.1:PORT, the same over restarts. ca_pem: the CA that signed every certificate in it.
-    kubeconfig: a file for the user kubernetes-admin of system:masters. logs: one file a server.
+    kubeconfig: a file for the user kubernetes-admin of system:masters. logs: one file a server. audit: JSON
+    lines, one for each answer to a service account.
     """
 
     def __init__(self, binaries: Path, folder: Path, *, scheduler: bool = False) -> None:
@@ -66,7 +80,8 @@ class ControlPlane:
         etcd_port, self._port = self._reserve(), self._reserve()
         self._etcd_url = f"https://{HOST}:{etcd_port}"
         self.url = f"https://{HOST}:{self._port}"
-        self.kubeconfig = self._write_kubeconfig(admin)
+        self.kubeconfig = self._write_kubeconfig(*_certificate(admin))
+        self.audit = self.logs / "audit.log"
         self._etcd = self._etcd_daemon(etcd_port)
         self._apiserver = self._apiserver_daemon(etcd_port)
         self._scheduler = self._scheduler_daemon() if scheduler else None
@@ -110,9 +125,15 @@ class ControlPlane:
         self._apiserver.kill()
 
     def restart_apiserver(self) -> None:
-        """Kill the API server if it runs, and start it again on the same port and data."""
+        """Kill the API server if it runs, and start it again on the same port and data.
+
+        The scheduler starts anew too: by itself it would look for the API server once a minute in the end.
+        """
         self._apiserver.kill()
         self._apiserver.start()
+        if self._scheduler is not None:
+            self._scheduler.kill()
+            self._scheduler.start()
 
     def forget(self) -> None:
         """Compact etcd up to now and restart the API server: older resourceVersions are gone (410)."""
@@ -139,6 +160,11 @@ class ControlPlane:
             raise failure
         return done
 
+    def service_account(self, namespace: str, name: str) -> Path:
+        """Write a kubeconfig for a service account, with a token for an hour, and return its path."""
+        token = self.kubectl("create", "token", name, "-n", namespace).stdout.strip()
+        return self._write_kubeconfig(f"{namespace}-{name}", {"token": token})
+
     def _ask_etcd(self, call: str, message: dict[str, Any]) -> dict[str, Any]:
         """Call etcd through its JSON gateway: https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/."""
         url = f"{self._etcd_url}/v3/{call}"
@@ -161,20 +187,16 @@ class ControlPlane:
         leaf.private_key_pem.write_to_path(str(key))
         return certificate, key
 
-    def _write_kubeconfig(self, user: tuple[Path, Path]) -> Path:
+    def _write_kubeconfig(self, name: str, credentials: dict[str, str]) -> Path:
         """Write the kubeconfig of a user with everything in it, so that the file alone is enough."""
-        certificate, key = (base64.b64encode(path.read_bytes()).decode() for path in user)
         authority = base64.b64encode(self.ca_pem).decode()
-        name = user[0].stem
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [
                 {"name": "e2e", "cluster": {"server": self.url, "certificate-authority-data": authority}}
             ],
-            "users": [
-                {"name": name, "user": {"client-certificate-data": certificate, "client-key-data": key}}
-            ],
+            "users": [{"name": name, "user": credentials}],
             "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": name}}],
             "current-context": "e2e",
         }
@@ -208,6 +230,8 @@ class ControlPlane:
     def _apiserver_daemon(self, etcd_port: int) -> Daemon:
         certificate, key = self._server
         _, service_account_key = self._identity("service-accounts")
+        audited = self._folder / "audit-policy.json"
+        audited.write_text(json.dumps(_AUDIT_POLICY))
         return self._daemon(
             "kube-apiserver",
             self._port,
@@ -229,6 +253,8 @@ class ControlPlane:
                 "service-account-issuer": "https://kubernetes.default.svc",
                 "service-account-key-file": service_account_key,
                 "service-account-signing-key-file": service_account_key,
+                "audit-policy-file": audited,
+                "audit-log-path": self.audit,
                 # Both wait for a controller that does not run here: one makes each namespace's default
                 # service account, the other takes the not-ready taint off new nodes.
                 "disable-admission-plugins": "ServiceAccount,TaintNodesByCondition",
@@ -247,7 +273,7 @@ class ControlPlane:
                 "secure-port": port,
                 "tls-cert-file": certificate,
                 "tls-private-key-file": key,
-                "kubeconfig": self._write_kubeconfig(user),
+                "kubeconfig": self._write_kubeconfig(*_certificate(user)),
                 "leader-elect": "false",
             },
         )

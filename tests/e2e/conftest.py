@@ -1,4 +1,4 @@
-"""The control plane that the end-to-end tests share; they are skipped where its binaries are not there."""
+"""The control planes of the end-to-end tests; they are skipped where their binaries are not there."""
 
 from __future__ import annotations
 
@@ -10,14 +10,37 @@ from tests.e2e.cluster import ControlPlane, assets, missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Yield a running control plane, with a scheduler where the binaries hold one, as envtest's do not."""
-    binaries = assets()
-    if absent := missing(binaries):
-        pytest.skip(f"no {', '.join(absent)} in {binaries}: run `make e2e-assets` or set KUBEBUILDER_ASSETS")
+    binaries = _binaries()
     folder = tmp_path_factory.mktemp("control-plane")
     with ControlPlane(binaries, folder, scheduler=(binaries / "kube-scheduler").is_file()) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def empty_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Yield a control plane that no other module has seen, without a scheduler."""
+    with ControlPlane(_binaries(), tmp_path_factory.mktemp("empty-control-plane")) as running:
+        yield running
+
+
+def _binaries() -> Path:
+    """Return the folder of the binaries, or skip."""
+    binaries = assets()
+    if absent := missing(binaries):
+        pytest.skip(f"no {', '.join(absent)} in {binaries}: run `make e2e-assets` or set KUBEBUILDER_ASSETS")
+    return binaries
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Yield a namespace of this test's own, named after it; it goes at once, there is nobody to clean it."""
+    name = request.node.name.replace("_", "-")[:63].strip("-")
+    control_plane.kubectl("create", "namespace", name)
+    yield name
+    control_plane.kubectl("delete", "namespace", name, "--wait=false")

@@ -21,8 +21,8 @@ from certs.authority import CertificateError
 from certs.bundle import Bundle, names_in
 from certs.inject import KINDS, NAME, Configuration, read_configurations
 from certs.keeper import Keeper
-from certs.kube import ApiServer, KubernetesError
-from certs.rotation import Plan, Step
+from certs.kube import Kubernetes, KubernetesError
+from certs.rotation import Plan, Step, service_names
 from certs.store import DirectoryStore, SecretStore
 from webhook.cli.table import show_table
 
@@ -43,13 +43,13 @@ class _Place:
     """Where the certificates are; api is None for a directory, whose caBundle is somebody else's work."""
 
     store: SecretStore | DirectoryStore
-    api: ApiServer | None
+    api: Kubernetes | None
     namespace: str
 
     def keeper(self, names: tuple[str, ...], bundle: Bundle | None) -> Keeper:
         """Return who keeps them: for the given names, those that they have, or the Service's."""
         held = names_in(bundle.leaf.certificate_pem) if bundle and bundle.leaf else ()
-        return Keeper(self.store, Plan(names or held or (f"gpugate.{self.namespace}.svc",)), self.api)
+        return Keeper(self.store, Plan(names or held or service_names(self.namespace)), self.api)
 
 
 def _place_options(command: F) -> F:
@@ -70,7 +70,10 @@ def _place_options(command: F) -> F:
         with _told():
             if directory:
                 return command(place=_Place(DirectoryStore(directory), None, namespace), **others)
-            api = ApiServer.connect(kubeconfig, context)
+            # Imported here: the client takes a fifth of a second, and a directory needs none.
+            from webhook.cluster.client import connect  # noqa: PLC0415
+
+            api = connect(kubeconfig, context)
             store = SecretStore(api, namespace, secret or _SECRET)
             return command(place=_Place(store, api, namespace), **others)
 

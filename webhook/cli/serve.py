@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 
 from rules.load import Loaded
 from rules.model import Language
+from webhook.cli.certificate import CertificateSource, certificate_options
 from webhook.cli.inputs import (
     RuleSource,
     language_option,
@@ -20,15 +20,17 @@ from webhook.cli.inputs import (
     namespace_option,
     nodes_option,
 )
+from webhook.pod import in_pod
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from webhook.cluster.client import ClusterApi
-    from webhook.cluster.state import Followed, Live
+    from webhook.cluster.state import Followed
     from webhook.gate import Gate
+    from webhook.serving import Background
 
 _log = logging.getLogger("gpugate")
-# Where a certificate made at start is good for: this machine, and the Service of the shipped manifests.
-_NAMES = ("localhost", "127.0.0.1", "::1", "gpugate", "gpugate.gpugate", "gpugate.gpugate.svc")
 
 
 @click.command()
@@ -49,10 +51,6 @@ _NAMES = ("localhost", "127.0.0.1", "::1", "gpugate", "gpugate.gpugate", "gpugat
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8443, show_default=True, help="0: any free one."
 )
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM chain; renewed files are picked up.")
-@click.option(
-    "--tls-key", type=click.Path(path_type=Path), help="PEM key.  [default: self-signed, made at start]"
-)
 @click.option(
     "--client-ca", type=click.Path(path_type=Path), help="PEM; clients have to show a certificate of it."
 )
@@ -71,6 +69,7 @@ _NAMES = ("localhost", "127.0.0.1", "::1", "gpugate", "gpugate.gpugate", "gpugat
     help="How long to answer on after SIGTERM, while endpoints are withdrawn.",
 )
 @click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True)
+@certificate_options
 @nodes_option
 @namespace_option
 @language_option
@@ -80,8 +79,7 @@ def command(
     context: str | None,
     host: str,
     port: int,
-    tls_cert: Path | None,
-    tls_key: Path | None,
+    certificate: CertificateSource,
     client_ca: Path | None,
     on_error: str,
     drain_seconds: float,
@@ -93,26 +91,25 @@ def command(
     """Serve /mutate and /validate over TLS, and /healthz, /readyz, /metrics.
 
     Rules with mistakes are logged and left out; the others are served. Rule ConfigMaps and nodes of a cluster
-    are followed, but for what --rules and --nodes give, and readiness waits until they are known. SIGTERM
-    drains: readiness turns false, requests are answered for --drain-seconds, then the rest is finished.
+    are followed, but for what --rules and --nodes give, and readiness waits until they are known. With
+    --certs-secret it waits for the certificate too, and both webhook configurations are made to trust that.
+    SIGTERM drains: readiness turns false, requests are answered for --drain-seconds, the rest is finished.
 
     \b
     Examples:
       gpugate serve --port 8443
-      gpugate serve --context production --tls-cert tls.crt --tls-key tls.key
+      gpugate serve --certs-secret gpugate-certs
+      gpugate serve --context production --certs-secret gpugate-certs --name 192.0.2.7
       gpugate serve --rules my-rules/ --tls-cert tls.crt --tls-key tls.key --lang zh
       curl -k https://localhost:8443/readyz
     """
     # Imported here: no other command needs the server.
     from certs.authority import CertificateError  # noqa: PLC0415
-    from webhook.app import create_app  # noqa: PLC0415
     from webhook.gate import Gate  # noqa: PLC0415
     from webhook.logs import configure_logs  # noqa: PLC0415
-    from webhook.server import Server, ServerConfig  # noqa: PLC0415
-    from webhook.tls import TlsCertificate  # noqa: PLC0415
+    from webhook.server import ServerConfig  # noqa: PLC0415
+    from webhook.serving import make_server, report_thread  # noqa: PLC0415
 
-    if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key go together")
     configure_logs(plain={"json": False, "text": True}.get(log_format))
     api = _cluster(kubeconfig, context, of_pod=not rule_paths)
     from_cluster = api is not None and not rule_paths
@@ -126,31 +123,31 @@ def command(
         on_error_allow=on_error == "allow",
         rules_namespace=rules_namespace,
     )
-    live = _follow(api, gate, rules_namespace, rules=not rule_paths, nodes=not node_paths) if api else None
-
-    def drain() -> None:
-        if live:
-            live.stop()  # first, so that it does not open the gate after
-        gate.ready = False
-        _log.info("draining for %s s", drain_seconds)
-
+    followed: list[Followed] = [] if rule_paths else ["rules"]
+    followed += [] if node_paths else ["nodes"]
+    if api and not (followed or certificate.secret):
+        raise click.UsageError("with --rules and --nodes nothing is left to take from the cluster")
+    background: list[Background] = []
+    if api and followed:
+        background += _following(api, gate, rules_namespace, followed, certificate.shared_namespace)
     try:
         client_ca_pem = client_ca.read_bytes() if client_ca else None
-        tls = (
-            TlsCertificate.from_files(tls_cert, tls_key, client_ca_pem)
-            if tls_cert and tls_key
-            else TlsCertificate.self_signed(_NAMES, client_ca_pem)
-        )
-        app = create_app(gate, require_client_certificate=client_ca is not None)
-        server = Server(app, ServerConfig(host, port, drain_seconds=drain_seconds), tls, drain)
+        if certificate.secret:
+            kept = certificate.of_secret(api or _own_cluster(), client_ca_pem)
+            background.append(kept)
+            tls = kept.tls
+        else:
+            tls = certificate.without_cluster(client_ca_pem)
+        config = ServerConfig(host, port, drain_seconds=drain_seconds)
+        server = make_server(gate, tls, background, config, require_client_certificate=client_ca is not None)
     except (CertificateError, OSError) as error:
         raise click.UsageError(str(error)) from None
     enabled = sum(rule.enabled for rule in loaded.rules)
     what = "the rules of a cluster" if from_cluster else f"{enabled} rules"
     _log.info("serving on https://%s:%s with %s", host, server.port, what)
-    threading.excepthook = _report
-    if live:
-        live.start()
+    threading.excepthook = report_thread
+    for each in background:
+        each.start()
     sys.exit(server.run())
 
 
@@ -159,8 +156,7 @@ def _cluster(kubeconfig: str | None, context: str | None, *, of_pod: bool) -> Cl
 
     Raises click.UsageError.
     """
-    own = of_pod and "KUBERNETES_SERVICE_HOST" in os.environ  # as in every pod
-    if not (kubeconfig or context or own):
+    if not (kubeconfig or context or (of_pod and in_pod())):
         return None
     # Imported here: without a cluster, the client is not needed.
     from webhook.cluster.client import ClusterApi, ClusterError  # noqa: PLC0415
@@ -173,22 +169,26 @@ def _cluster(kubeconfig: str | None, context: str | None, *, of_pod: bool) -> Cl
         raise click.UsageError(str(error)) from None
 
 
-def _follow(api: ClusterApi, gate: Gate, namespace: str, *, rules: bool, nodes: bool) -> Live:
-    """Return what keeps a gate at what is not given by files. Raises click.UsageError where all is."""
-    from webhook.cluster.state import Live  # noqa: PLC0415 - as above
-
-    followed: list[Followed] = ["rules"] if rules else []
-    if nodes:
-        followed.append("nodes")
-    if not followed:
-        raise click.UsageError("with --rules and --nodes nothing is left to take from the cluster")
-    return Live(api, gate, namespace, followed)
+def _own_cluster() -> ClusterApi:
+    """Return the cluster that this pod runs in; raises click.UsageError where there is none."""
+    if api := _cluster(None, None, of_pod=True):
+        return api
+    raise click.UsageError("--certs-secret needs a cluster; outside a pod, name --kubeconfig or --context")
 
 
-def _report(thrown: threading.ExceptHookArgs) -> None:
-    """Log what a thread died of: a bug."""
-    from webhook import metrics  # noqa: PLC0415 - as above
+def _following(
+    api: ClusterApi, gate: Gate, rules_namespace: str, followed: list[Followed], shared_namespace: str | None
+) -> Iterator[Background]:
+    """Yield what keeps a gate at its cluster and, where it is installed there, the cluster at its rules.
 
-    metrics.ERRORS.labels("internal").inc()
-    name = thrown.thread.name if thrown.thread else "?"
-    _log.error("thread %s failed", name, exc_info=(thrown.exc_type, thrown.exc_value, thrown.exc_traceback))  # type: ignore[arg-type]
+    shared_namespace: of what replicas share; None where this is no replica, but a gate that looks on.
+    """
+    from webhook.cluster.conditions import Conditions  # noqa: PLC0415 - as above
+    from webhook.cluster.last_good import LastGood  # noqa: PLC0415
+    from webhook.cluster.state import Live  # noqa: PLC0415
+
+    if shared_namespace is None or "rules" not in followed:
+        yield Live(api, gate, rules_namespace, followed)
+        return
+    yield Live(api, gate, rules_namespace, followed, last_good=LastGood(api, shared_namespace))
+    yield Conditions(api, gate)

@@ -1,6 +1,7 @@
 """The API server of a cluster: one place for configuration, authentication and connections; raw JSON.
 
-The watches go through `ClusterApi`; `Cluster` is what commands read once, with errors that say what to do.
+Watches, and whatever keeps objects of ours, go through `ClusterApi`; `Cluster` is what commands read once,
+with errors that say what to do.
 """
 
 from __future__ import annotations
@@ -19,38 +20,44 @@ from kubernetes.config import ConfigException, load_kube_config
 from kubernetes.config.incluster_config import InClusterConfigLoader
 from yaml import YAMLError
 
+from certs.kube import Conflict, KubernetesError, NotFound
 from rules.load import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
+from webhook.pod import SERVICE_ACCOUNT, in_pod
 from webhook.rule_review import rule_text
 
 T = TypeVar("T")
 
 # What tells a rule from other ConfigMaps. Selectors have no OR, so each is a request.
 RULE_SELECTORS: Final = (*(f"{prefix}type={RESOURCE_RULE_TYPE}" for prefix in LABEL_PREFIXES), TYPE_LABEL)
-# https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/#directly-accessing-the-rest-api
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 NODES: Final = "/api/v1/nodes"
+PODS: Final = "/api/v1/pods"
 # Seconds. An API server that is there answers a page in well under one.
 _CONNECT_S: Final = 5.0
 _READ_S: Final = 10.0
+_JSON: Final = "application/json"
 # Objects of one answer, as kubectl asks for; the rest comes with the next.
 _PAGE: Final = 500
-# For a command, which nobody calls again: after 0, 0.4 seconds.
-_COMMAND_RETRIES: Final = urllib3.Retry(2, redirect=0, backoff_factor=0.2)
+# For a command, which nobody calls again: after 0, 0.4 seconds. Also what writes, because each write is
+# conditional on a name or a resourceVersion: a second that finds the first done is told so by a conflict.
+_COMMAND_RETRIES: Final = urllib3.Retry(2, redirect=0, backoff_factor=0.2, allowed_methods=None)
 
 # What a request raises where there is no answer: no connection, a broken one, no token to show.
 UNANSWERED: Final = (urllib3.exceptions.HTTPError, ConfigException, OSError)
 
 
-class ClusterError(Exception):
+class ClusterError(KubernetesError):
     """The cluster cannot be read; says which call failed and what to look at."""
 
 
-class ApiError(Exception):
+class ApiError(KubernetesError):
     """The API server refuses a call. status: of HTTP."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status} {message}")
         self.status = status
+
+
+_KINDS: Final[dict[int, type[KubernetesError]]] = {404: NotFound, 409: Conflict}
 
 
 class Status(msgspec.Struct):
@@ -61,6 +68,7 @@ class Status(msgspec.Struct):
 
 
 decode_status = msgspec.json.Decoder(Status).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class _ListMetadata(msgspec.Struct):
@@ -76,14 +84,25 @@ class _Page(msgspec.Struct, Generic[T]):
 
 
 class ClusterApi:
-    """Requests to an API server, from one pool of connections, each as whom we are at the time."""
+    """Requests to an API server, from one pool of connections, each as whom we are at the time.
 
-    def __init__(self, configuration: Configuration) -> None:
+    `get`, `create`, `replace` and `patch` do what `certs.kube.Kubernetes` says. `list` and `stream` are for
+    watches, which have to know what came between: they raise ApiError, or one of UNANSWERED.
+    """
+
+    def __init__(self, configuration: Configuration, retries: urllib3.Retry | bool = False) -> None:
+        """Take a cluster. retries: of broken connections; none for who asks again and again by itself."""
         configuration.keep_alive = True  # a peer that vanished ends its streams in under three minutes
+        self._retries = retries
         self.client = ApiClient(configuration)
 
     @classmethod
-    def of_kubeconfig(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
+    def of_kubeconfig(
+        cls,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        retries: urllib3.Retry | bool = False,
+    ) -> Self:
         """Take the given or the usual kubeconfig, and the given or its current context.
 
         Raises ClusterError where that names no cluster.
@@ -95,7 +114,7 @@ class ClusterApi:
             )
         except (ConfigException, OSError, YAMLError) as error:
             raise ClusterError(f"no cluster: {error}; look at --kubeconfig and --context") from error
-        return cls(configuration)
+        return cls(configuration, retries)
 
     @classmethod
     def in_cluster(
@@ -118,13 +137,30 @@ class ClusterApi:
             raise ClusterError(f"no cluster: {error}; look at the service account of this pod") from error
         return cls(configuration)
 
-    def get(self, path: str, query: Mapping[str, str], retries: urllib3.Retry | bool = False) -> bytes:
-        """Return the answer to a GET. Raises ApiError, or one of UNANSWERED."""
-        return self._send("GET", path, query, retries=retries).data
+    def get(self, path: str) -> dict[str, Any]:
+        """Return the object; raises NotFound, KubernetesError."""
+        return self._ask("GET", path)
 
-    def create(self, path: str, document: object) -> None:
-        """Add an object to the collection at a path. Raises ApiError, or one of UNANSWERED."""
-        self._send("POST", path, body=msgspec.json.encode(document))
+    def create(self, path: str, document: dict[str, Any]) -> None:
+        """Add an object to a collection; raises Conflict, KubernetesError."""
+        self._ask("POST", path, document)
+
+    def replace(self, path: str, document: dict[str, Any]) -> None:
+        """Put an object in the place of the one of its resourceVersion; raises Conflict, KubernetesError."""
+        self._ask("PUT", path, document)
+
+    def patch(self, path: str, operations: list[dict[str, Any]]) -> None:
+        """Apply RFC 6902 operations; raises NotFound, Conflict, KubernetesError."""
+        self._ask("PATCH", path, operations, "application/json-patch+json")
+
+    def apply(self, path: str, document: dict[str, Any], manager: str) -> None:
+        """Own just these fields of an object, whoever had them (server-side apply, forced).
+
+        Of this manager's fields those that are no longer there go. Raises Conflict where the document has a
+        resourceVersion and the object another, KubernetesError.
+        """
+        query = urlencode({"fieldManager": manager, "force": "true"})
+        self._ask("PATCH", f"{path}?{query}", document, "application/apply-patch+yaml")
 
     def stream(self, path: str, query: Mapping[str, str], silence_s: float) -> urllib3.BaseHTTPResponse:
         """Return the answer to a GET as it comes, which the caller closes.
@@ -139,7 +175,6 @@ class ClusterApi:
         path: str,
         selector: str = "",
         shape: Any = dict[str, Any],
-        retries: urllib3.Retry | bool = False,
     ) -> tuple[list[dict[str, Any]], str]:
         """Return all objects at a path, page by page, and the resourceVersion of the list.
 
@@ -150,7 +185,7 @@ class ClusterApi:
         query = {"limit": str(_PAGE)} | ({"labelSelector": selector} if selector else {})
         objects: list[dict[str, Any]] = []
         while True:
-            page = decoder.decode(self.get(path, query, retries))
+            page = decoder.decode(self._send("GET", path, query, retries=self._retries).data)
             objects += page.items
             if not page.metadata.more:
                 return objects, page.metadata.version
@@ -160,11 +195,29 @@ class ClusterApi:
         """Give the connections back that are not in use."""
         self.client.rest_client.pool_manager.clear()
 
+    def _ask(self, method: str, path: str, body: Any = None, media: str = _JSON) -> dict[str, Any]:
+        """Return the object that a request for one is answered with."""
+        content = None if body is None else msgspec.json.encode(body)
+        try:
+            answer = self._send(method, path, media=media, body=content, retries=self._retries)
+            return _decode_object(answer.data)
+        except ApiError as error:
+            raise _KINDS.get(error.status, KubernetesError)(f"{method} {path}: {error}") from error
+        except msgspec.DecodeError as error:
+            raise KubernetesError(f"{method} {path}: answered with no JSON object: {error}") from error
+        except UNANSWERED as error:
+            raise KubernetesError(f"the API server does not answer {method} {path}: {error}") from error
+
     def _send(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, **options: Any
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        media: str = _JSON,
+        **options: Any,
     ) -> urllib3.BaseHTTPResponse:
         configuration = self.client.configuration
-        headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "gpugate"}
+        headers = {"Accept": _JSON, "Content-Type": media, "User-Agent": "gpugate"}
         for setting in configuration.auth_settings().values():  # has tokens renewed that rotate
             headers[setting["key"]] = str(setting["value"])
         url = f"{configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
@@ -194,12 +247,21 @@ def config_maps(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
+def connect(kubeconfig: str | None, context: str | None) -> ClusterApi:
+    """Return the cluster of a command: the given one, else the pod's own, else that of the usual kubeconfig.
+
+    Raises ClusterError where there is none.
+    """
+    own = None if kubeconfig or context or not in_pod() else ClusterApi.in_cluster()
+    return own or ClusterApi.of_kubeconfig(kubeconfig, context, _COMMAND_RETRIES)
+
+
 class Cluster:
     """A cluster that a kubeconfig names, read once. Raises ClusterError where the kubeconfig names none."""
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
         """Take the given or the usual kubeconfig, and the given or its current context."""
-        self._api = ClusterApi.of_kubeconfig(kubeconfig, context)
+        self._api = ClusterApi.of_kubeconfig(kubeconfig, context, _COMMAND_RETRIES)
 
     def rules(self, namespace: str) -> list[tuple[str, str]]:
         """Return (name, YAML) of each rule ConfigMap of a namespace, as `kubectl get -o yaml` prints it.
@@ -214,9 +276,13 @@ class Cluster:
         """Return all nodes, as JSON. Raises ClusterError."""
         return self._list("Nodes", NODES)
 
+    def pods(self) -> list[dict[str, Any]]:
+        """Return the pods of all namespaces, as JSON. Raises ClusterError."""
+        return self._list("Pods", PODS)
+
     def _list(self, what: str, path: str, selector: str = "") -> list[dict[str, Any]]:
         try:
-            objects, _ = self._api.list(path, selector, retries=_COMMAND_RETRIES)
+            objects, _ = self._api.list(path, selector)
         except ApiError as error:
             raise ClusterError(f"cannot list {what}: {error}") from error
         except msgspec.DecodeError as error:

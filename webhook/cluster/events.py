@@ -9,12 +9,11 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
-from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 
-from webhook.cluster.client import UNANSWERED, ApiError, ClusterApi
+from certs.kube import Conflict, Kubernetes, KubernetesError
 
 _log = logging.getLogger("gpugate.cluster")
 
@@ -28,7 +27,7 @@ _DIGEST_LENGTH: Final = 16
 
 
 def write_refusal(
-    api: ClusterApi,
+    api: Kubernetes,
     config_map: dict[str, Any],
     message: str,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -68,10 +67,9 @@ def write_refusal(
     path = f"/api/v1/namespaces/{metadata['namespace']}/events"
     try:
         api.create(path, event)
-    except ApiError as error:
-        if error.status != HTTPStatus.CONFLICT:
-            _log.warning("no Event was written on %s: %s", metadata["name"], error)
-    except UNANSWERED as error:
+    except Conflict:
+        return  # another replica was faster
+    except KubernetesError as error:
         _log.warning("no Event was written on %s: %s", metadata["name"], error)
 
 

@@ -157,6 +157,12 @@ class Live:
         for watch, consume in self._watches:
             watch.start(consume)
 
+    @property
+    def awaited(self) -> Collection[str]:
+        """What is not known yet."""
+        with self._lock:
+            return sorted(self._awaited)
+
     def stop(self) -> None:
         """Follow it no longer; the gate keeps what it has, and stays shut where it is."""
         with self._lock:
@@ -169,7 +175,7 @@ class Live:
         before = self._inventory
         match change:
             case Listed(objects):
-                self._inventory = Inventory.of(objects, before.label_names)
+                self._inventory = Inventory.of(objects)
             case Applied(node):
                 self._inventory = before.with_node(node)
             case Deleted(node):

@@ -1,0 +1,45 @@
+"""`gpugate serve` with the terms of its certificates in seconds, and a handshake for each request.
+
+Run as `python -m tests.e2e.quick_serve serve …`. A rotation takes a minute and a day otherwise, and an API
+server that keeps its connections would not see the new certificate for as long as they last.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import certs.keeper
+import webhook.server
+import webhook.serving
+from certs.rotation import Plan
+from webhook.app import create_app
+from webhook.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+
+def closing(app: WSGIApplication) -> WSGIApplication:
+    """Return the application with an end to each connection."""
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            return start_response(status, [*headers, ("Connection", "close")], *more)
+
+        return app(environ, start)
+
+    return answer
+
+
+if __name__ == "__main__":
+    vars(certs.keeper).update(LOOK_INTERVAL=0.2)
+    vars(webhook.server).update(_RELOAD_INTERVAL=0.1)
+    vars(webhook.serving).update(
+        # Certificates know whole seconds, so an overlap of 4 may be one of 3.
+        Plan=partial(Plan, settling=timedelta(seconds=1), overlap=timedelta(seconds=4)),
+        create_app=lambda *given, **named: closing(create_app(*given, **named)),
+    )
+    main()

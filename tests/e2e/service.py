@@ -1,0 +1,111 @@
+"""What a Service does for the replicas behind it, on a machine without kubelet and kube-proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import itertools
+import ssl
+import threading
+from typing import TYPE_CHECKING, Final, Self
+
+from tests.e2e.daemon import HOST
+from tests.e2e.gate import PATIENCE_S, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Seconds between two looks at readiness, and until all nodes have heard of it.
+_LOOK_S: Final = 0.2
+_HEARD_S: Final = 1.0
+
+
+def _blind() -> ssl.SSLContext:
+    """Return the context of a client that takes any certificate, as the kubelet's probes do."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def ask(port: int, path: str, body: bytes | None = None) -> tuple[int, str]:
+    """Return status and body of an answer, whoever gives it; (0, "") where nobody does."""
+    connection = http.client.HTTPSConnection(HOST, port, timeout=10, context=_blind())
+    try:
+        connection.request("GET" if body is None else "POST", path, body)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    except (OSError, http.client.HTTPException):
+        return 0, ""
+    finally:
+        connection.close()
+
+
+class Service:
+    """One address for several servers, as kube-proxy gives them: each TCP connection to a ready one, in turn.
+
+    That one is no longer ready is heard of a second late. port: where it listens. A context manager.
+    """
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self.port = 0
+        self._ports = ports
+        self._ready: list[int] = []
+        self._turns = itertools.count()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(PATIENCE_S)
+        eventually(lambda: len(self._ready) == len(self._ports))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(PATIENCE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._connected, HOST, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._looking = [asyncio.create_task(self._look(port)) for port in self._ports]
+
+    async def _end(self) -> None:
+        self._server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look(self, port: int) -> None:
+        while True:
+            status, _ = await asyncio.to_thread(ask, port, "/readyz")
+            if status == http.HTTPStatus.OK and port not in self._ready:
+                self._ready.append(port)
+            elif status != http.HTTPStatus.OK and port in self._ready:
+                await asyncio.sleep(_HEARD_S)
+                self._ready.remove(port)
+            await asyncio.sleep(_LOOK_S)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Hand bytes to and fro until one side ends."""
+        # Also of the end of the test: start_server reports a cancelled handler as a failed one.
+        with contextlib.suppress(OSError, asyncio.CancelledError), contextlib.closing(writer):
+            port = self._ready[next(self._turns) % len(self._ready)]
+            there = await asyncio.open_connection(HOST, port)
+            with contextlib.closing(there[1]):
+                ways = (_pass(reader, there[1]), _pass(there[0], writer))
+                tasks = [asyncio.create_task(way) for way in ways]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while chunk := await reader.read(65536):
+        writer.write(chunk)
+        await writer.drain()
