@@ -1,0 +1,60 @@
+"""The manifests as kubectl renders them, and the commands in our pages."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from tests.e2e.cluster import KUBECTL_S, assets
+
+if TYPE_CHECKING:
+    from tests.e2e.cluster import ControlPlane
+
+ROOT: Final = Path(__file__).parents[2]
+MANIFESTS: Final = ROOT / "manifests"
+
+Object = dict[str, Any]
+
+
+def render(folder: Path) -> list[Object]:
+    """Return what `kubectl apply -k` would apply."""
+    command = [assets() / "kubectl", "kustomize", folder]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=KUBECTL_S, check=False)
+    assert not done.returncode, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
+    """Return those of some kinds."""
+    return [each for each in objects if each["kind"] in kinds]
+
+
+def commands(page: str, heading: str) -> list[str]:
+    """Return the command lines in the `sh` blocks below a heading of a page in docs/."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    found = re.search(rf"^#+ {re.escape(heading)}$(.*?)(?:^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"no {heading!r} in {page}"
+    blocks = re.findall(r"^```sh\n(.*?)^```", found[1], re.MULTILINE | re.DOTALL)
+    assert blocks, f"no commands below {heading!r} in {page}"
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def run(cluster: ControlPlane, command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line of a page as its reader would: from the top of this tree, with a kubeconfig."""
+    path = os.pathsep.join([str(assets()), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=KUBECTL_S,
+        check=False,
+    )

@@ -1,0 +1,281 @@
+"""A gate with no other rights than the manifests give it, on a real API server: installed, away, and off."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.build import resource_rule
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.daemon import Daemon, reserve_port
+from tests.e2e.gate import eventually
+from tests.e2e.manifests import MANIFESTS, Object, commands, of_kind, render, run
+from tests.e2e.test_control_plane import node, pod
+
+ACCOUNT = "system:serviceaccount:gpugate:gpugate"
+TEAM = "ml"
+VCUDA_CORE, VCUDA_MEMORY, GPU = "tencent.com/vcuda-core", "tencent.com/vcuda-memory", "nvidia.com/gpu"
+CUDA = {"cuda-major-version": "12", "cuda-minor-version": "2"}
+OFFERED = {GPU: "8", VCUDA_CORE: "800", VCUDA_MEMORY: "1000"}
+SWITCH_OFF = "Switch it off"
+IGNORE = "Rather let GPU pods pass unjudged than refuse them"
+AWAY = 'failed calling webhook "mutate.gpugate.dev"'
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A cluster with the overlay dev, at a free port, and the gate that it calls."""
+
+    cluster: ControlPlane
+    gate: Daemon
+    objects: list[Object]
+
+    def apply(self) -> None:
+        """Apply the overlay again, but for its rules, which are many."""
+        again = [each for each in self.objects if each["kind"] != "ConfigMap"]
+        self.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(again))
+
+    def create(self, document: str, *flags: str, namespace: str = TEAM) -> Object | str:
+        """Create a pod; return it as the API server stored it, or would, or why it is refused."""
+        created = ("create", "-n", namespace, "-o", "json", "-f", "-", *flags)
+        done = self.cluster.kubectl(*created, input=document, check=False)
+        return done.stderr if done.returncode else json.loads(done.stdout)
+
+    def refusal(self, document: str, namespace: str = TEAM) -> str:
+        """Return why a pod would not be created; nothing where it would."""
+        found = self.create(document, "--dry-run=server", namespace=namespace)
+        return found if isinstance(found, str) else ""
+
+    def limits(self) -> Any:
+        """Return the limits of a new pod that asks for vGPU memory alone; none where it is refused."""
+        found = self.create(pod("asks", {VCUDA_MEMORY: "8"}), "--dry-run=server")
+        return None if isinstance(found, str) else found["spec"]["containers"][0]["resources"]["limits"]
+
+    def in_force(self) -> bool:
+        """Tell whether the gate is called and answers."""
+        return bool(self.limits() == {VCUDA_MEMORY: "8", VCUDA_CORE: "20"})
+
+    def webhooks(self) -> list[Object]:
+        """Return the webhooks as they are: to mutate, to validate, and for rules."""
+        kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
+        shown = self.cluster.kubectl("get", kinds, "gpugate", "-o", "json").stdout
+        return [webhook for each in json.loads(shown)["items"] for webhook in each["webhooks"]]
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Kill the gate for the length of a block; after it everything is as before."""
+        self.gate.kill()
+        try:
+            yield
+        finally:
+            self.apply()
+            self.gate.start()  # looks at once
+            eventually(self.in_force)
+
+
+@pytest.fixture(scope="module")
+def installed(
+    empty_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installed]:
+    """Install and run it as the page says, but for the port, and with a token of its account."""
+    cluster = empty_control_plane
+    with reserve_port() as held:
+        port = held.getsockname()[1]
+        text = yaml.safe_dump_all(render(MANIFESTS / "overlays/dev")).replace(":8443/", f":{port}/")
+        cluster.kubectl("apply", "-f", "-", input=text)
+        cluster.kubectl("create", "namespace", TEAM)
+        cluster.kubectl("create", "-f", "-", input=node("fits", CUDA, OFFERED))
+        _, serve = commands("install.md", "On a developer's machine")
+        kubeconfig = cluster.service_account("gpugate", "gpugate")
+        words = shlex.split(serve.replace("$KUBECONFIG", str(kubeconfig)))[1:]
+        argv = [sys.executable, "-m", "webhook", *words, f"--port={port}", "--drain-seconds=0"]
+        unverified = ssl.create_default_context()
+        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+        log = tmp_path_factory.mktemp("installed") / "serve.log"
+        gate = Daemon(argv, port, "/readyz", unverified, log)
+        gate.start()
+        try:
+            installed = Installed(cluster, gate, list(yaml.safe_load_all(text)))
+            eventually(installed.in_force)
+            yield installed
+        finally:
+            gate.stop()
+
+
+def test_a_dry_run_shows_the_patch_and_leaves_nothing_behind(installed: Installed) -> None:
+    """`kubectl create --dry-run=server -o yaml`."""
+    create = ("create", "-n", TEAM, "--dry-run=server", "-o", "yaml", "-f", "-")
+    shown = installed.cluster.kubectl(*create, input=pod("dry", {VCUDA_MEMORY: "8"})).stdout
+
+    assert "20" == yaml.safe_load(shown)["spec"]["containers"][0]["resources"]["limits"][VCUDA_CORE]
+    assert "" == installed.cluster.kubectl("get", "pods", "-n", TEAM, "-o", "name").stdout
+
+
+def test_a_created_pod_is_the_one_that_preview_printed(installed: Installed, tmp_path: Path) -> None:
+    """Field by field: what was printed is created once more, as a dry run and without the gate."""
+    documents = [
+        pod("paddle", {VCUDA_MEMORY: "8"}).replace("example.com/train:1", "paddlepaddle/paddle:2.6.1"),
+        pod("cuda", {GPU: "1"}).replace(
+            "example.com/train:1", "pytorch/pytorch:2.0.0-cuda11.7-cudnn8-runtime"
+        ),
+    ]
+    path = tmp_path / "pods.yaml"
+    path.write_text("\n---\n".join(documents))
+    preview = f'gpugate preview --kubeconfig "$KUBECONFIG" -n {TEAM} -o yaml -f {path}'
+    previewed = run(installed.cluster, preview).stdout.split("\n---\n")
+    created = [installed.create(document) for document in documents]
+    installed.cluster.kubectl("delete", "pods", "-n", TEAM, "--all", "--force")
+    with installed.away():
+        run(installed.cluster, commands("emergency.md", SWITCH_OFF)[0])
+        alone = [installed.create(document, "--dry-run=server") for document in previewed]
+
+    assert "requiredDuringSchedulingIgnoredDuringExecution" in str(created)
+    assert "FLAGS_allocator_strategy" in str(created)
+    assert list(map(_described, alone)) == list(map(_described, created))
+
+
+def _described(stored: Object | str) -> Object | str:
+    """Return an object without what the API server gives each anew."""
+    if isinstance(stored, str):
+        return stored
+    own = ("uid", "creationTimestamp", "resourceVersion", "managedFields")
+    metadata = {key: value for key, value in stored["metadata"].items() if key not in own}
+    return stored | {"metadata": metadata}
+
+
+def test_a_gate_that_is_away_holds_up_pods_with_accelerators_and_nothing_else(installed: Installed) -> None:
+    """Not pods without, not what is in kube-system or beside the gate, not the repair of a rule."""
+    gpu = pod("gpu", {VCUDA_CORE: "20"})
+    beside = json.loads(gpu)
+    beside["spec"]["securityContext"] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    beside["spec"]["containers"][0]["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    rule = resource_rule("vendor.com/device")
+    with installed.away():
+        refused = installed.refusal(gpu)
+        plain = installed.refusal(pod("plain", {"cpu": "1"}))
+        system = installed.refusal(gpu, namespace="kube-system")
+        own = installed.refusal(json.dumps(beside), namespace="gpugate")
+        installed.cluster.kubectl("apply", "-f", "-", input=rule)
+    installed.cluster.kubectl("delete", "-f", "-", input=rule)
+
+    assert AWAY in refused
+    assert ["", "", ""] == [plain, system, own]
+
+
+def test_the_emergency_page_lets_gpu_pods_pass_as_they_were_sent(installed: Installed) -> None:
+    """By what switches the gate off, by what makes its answers optional, and not after the way back."""
+    asking = pod("asks", {VCUDA_MEMORY: "8"})
+    with installed.away():
+        for heading in (SWITCH_OFF, IGNORE):
+            before = installed.refusal(asking)
+            done = [run(installed.cluster, command) for command in commands("emergency.md", heading)]
+            eventually(lambda: installed.limits() == {VCUDA_MEMORY: "8"})
+            installed.apply()
+            eventually(lambda: AWAY in installed.refusal(asking))
+
+            assert AWAY in before
+            assert [0] * len(done) == [each.returncode for each in done], done
+
+
+def test_one_command_switches_one_rule_off(installed: Installed) -> None:
+    """A pod of the page's example gets no default any more, and soon after the rule is back it does."""
+    (command,) = [each for each in commands("emergency.md", "A rule") if "label" in each]
+    run(installed.cluster, command)
+    eventually(lambda: installed.limits() == {VCUDA_MEMORY: "8"})
+    run(installed.cluster, command.replace("=false", "=true"))
+    eventually(installed.in_force)
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"),
+    [("install.md", "Install"), ("emergency.md", "No replica answers"), ("emergency.md", "Certificates")],
+)
+def test_the_commands_that_look_find_nothing_wrong(installed: Installed, page: str, heading: str) -> None:
+    """Each line runs as it stands there."""
+    done = [run(installed.cluster, command) for command in commands(page, heading)]
+
+    assert [0] * len(done) == [each.returncode for each in done], done
+
+
+def test_a_second_apply_leaves_the_ca_bundle_alone(installed: Installed) -> None:
+    """There is no moment in which the gate is not trusted."""
+    before = [webhook["clientConfig"].get("caBundle", "") for webhook in installed.webhooks()]
+    installed.apply()
+
+    assert before == [webhook["clientConfig"].get("caBundle", "") for webhook in installed.webhooks()]
+    assert 3 == sum(map(bool, before))
+
+
+def test_after_an_apply_the_gate_puts_its_match_conditions_back(installed: Installed) -> None:
+    """For a resource that no shipped rule knows; rules' own webhook keeps the condition of the manifest."""
+    rule = resource_rule("vendor.com/device")
+
+    def asked_about() -> bool:
+        conditions = [json.dumps(webhook.get("matchConditions")) for webhook in installed.webhooks()]
+        return [True, True, False] == ["vendor.com/device" in each for each in conditions]
+
+    installed.cluster.kubectl("apply", "-f", "-", input=rule)
+    eventually(asked_about)
+    installed.apply()
+    eventually(asked_about)
+    installed.cluster.kubectl("delete", "-f", "-", input=rule)
+
+
+# A verb, the API group and resource, the namespace and, where one is named, the object.
+Right = tuple[str, str, str, str]
+
+
+def test_the_gate_uses_every_right_that_it_has_and_asks_for_no_other(installed: Installed) -> None:
+    """By the API server's audit log, after certificates were lost and a rule was broken."""
+    broken = resource_rule("vendor.com/device", limits="optinal")
+    with installed.away():
+        installed.cluster.kubectl("delete", "secret", "-n", "gpugate", "gpugate-certs")
+        installed.apply()
+        installed.cluster.kubectl("apply", "-f", "-", input=broken)
+    granted = set(_granted(installed.objects))
+    with suppress(AssertionError):  # the comparison says more
+        eventually(lambda: granted <= set(_used(installed.cluster, "allow")), within_s=30)
+    (events,) = [line for line in commands("emergency.md", "A rule") if "events" in line]
+    told = run(installed.cluster, events).stdout
+    installed.cluster.kubectl("delete", "-f", "-", input=broken)
+
+    assert granted == set(_used(installed.cluster, "allow"))
+    assert [] == list(_used(installed.cluster, "forbid"))
+    assert "expected one of disabled, required, optional, got 'optinal'" in told
+
+
+def _granted(objects: list[Object]) -> Iterator[Right]:
+    """Yield what the roles allow."""
+    for role in of_kind(objects, "Role", "ClusterRole"):
+        namespace = role["metadata"].get("namespace", "")
+        for rule in role["rules"]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    for verb in rule["verbs"]:
+                        for name in rule.get("resourceNames", [""]):
+                            yield verb, f"{group}/{resource}", namespace, name
+
+
+def _used(cluster: ControlPlane, decision: str) -> Iterator[Right]:
+    """Yield what the gate asked for and was allowed, or forbidden."""
+    for line in cluster.audit.read_text("utf-8").splitlines():
+        event: dict[str, Any] = json.loads(line)
+        if event["user"]["username"] != ACCOUNT:
+            continue
+        if event["annotations"]["authorization.k8s.io/decision"] == decision:
+            verb, of = event["verb"], event.get("objectRef", {})
+            name = of.get("name", "") if verb not in {"create", "list", "watch"} else ""
+            yield verb, f"{of.get('apiGroup', '')}/{of.get('resource', '')}", of.get("namespace", ""), name

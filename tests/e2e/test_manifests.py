@@ -1,0 +1,257 @@
+"""Each way of installing renders, holds together, and is taken by a real API server."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from certs.bundle import FILES
+from tests.e2e.manifests import MANIFESTS, ROOT, Object, commands, of_kind, render, run
+from tests.e2e.test_control_plane import pod
+from webhook.cli.serve import command
+
+if TYPE_CHECKING:
+    from tests.e2e.cluster import ControlPlane
+
+WAYS = ("base", "overlays/dev", "overlays/ha", "overlays/cert-manager")
+IN_CLUSTER = tuple(way for way in WAYS if way != "overlays/dev")
+# Kinds of operators that an API server knows nothing of without their CRDs.
+_OPERATORS = ("cert-manager.io/", "monitoring.coreos.com/")
+GPU_POD = pod("gpu", {"nvidia.com/gpu": "1"})
+WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+
+
+def named(objects: list[Object], kind: str) -> set[tuple[str, str]]:
+    """Return (namespace, name) of each object of a kind."""
+    return {
+        (each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in of_kind(objects, kind)
+    }
+
+
+def applied(cluster: ControlPlane, objects: list[Object], *flags: str) -> list[str]:
+    """Apply objects, with every field known to the API server; return what kubectl says of each."""
+    apply = ("apply", "--validate=strict", *flags, "-f", "-")
+    return cluster.kubectl(*apply, input=yaml.safe_dump_all(objects)).stdout.splitlines()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_that_is_namespaced_is_in_the_namespace_that_is_made_or_with_the_rules(way: str) -> None:
+    """No part of an installation is left behind in another namespace."""
+    objects = render(MANIFESTS / way)
+
+    assert {("", "gpugate")} == named(objects, "Namespace")
+    assert {"gpugate", "kube-public"} == {
+        each["metadata"]["namespace"] for each in objects if "namespace" in each["metadata"]
+    }
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rights_go_to_the_service_account_and_to_no_wildcard(way: str) -> None:
+    """Each role is bound, each binding's role and subject are there."""
+    objects = render(MANIFESTS / way)
+    roles = of_kind(objects, "Role", "ClusterRole")
+    bindings = of_kind(objects, "RoleBinding", "ClusterRoleBinding")
+    bound = {
+        (each["roleRef"]["kind"], each["metadata"].get("namespace", ""), each["roleRef"]["name"])
+        for each in bindings
+    }
+    subjects = [
+        (subject["kind"], subject["namespace"], subject["name"])
+        for each in bindings
+        for subject in each["subjects"]
+    ]
+
+    assert {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in roles
+    } == bound
+    assert {("ServiceAccount", "gpugate", "gpugate")} == set(subjects)
+    assert {("gpugate", "gpugate")} == named(objects, "ServiceAccount")
+    assert "*" not in json.dumps([each["rules"] for each in roles])
+
+
+@pytest.mark.parametrize("way", IN_CLUSTER)
+def test_every_selector_selects_the_pods(way: str) -> None:
+    """Service, budget, network policy, spread and the Deployment's own."""
+    objects = render(MANIFESTS / way)
+    (deployment,) = of_kind(objects, "Deployment")
+    (service,), (budget,), (policy,) = (
+        of_kind(objects, kind) for kind in ("Service", "PodDisruptionBudget", "NetworkPolicy")
+    )
+    template = deployment["spec"]["template"]
+    selectors = [
+        deployment["spec"]["selector"]["matchLabels"],
+        service["spec"]["selector"],
+        budget["spec"]["selector"]["matchLabels"],
+        policy["spec"]["podSelector"]["matchLabels"],
+        *(each["labelSelector"]["matchLabels"] for each in template["spec"]["topologySpreadConstraints"]),
+    ]
+
+    assert [True] * len(selectors) == [
+        each.items() <= template["metadata"]["labels"].items() for each in selectors
+    ]
+    assert ("gpugate", "https") == (
+        template["spec"]["serviceAccountName"],
+        template["spec"]["containers"][0]["ports"][0]["name"],
+    )
+    assert (
+        "https"
+        == service["spec"]["ports"][0]["targetPort"]
+        == policy["spec"]["ingress"][0]["ports"][0]["port"]
+    )
+
+
+@pytest.mark.parametrize("way", IN_CLUSTER)
+def test_webhooks_call_the_service_and_never_for_themselves(way: str) -> None:
+    """Pods and workloads of kube-system and of the gate never wait for it; of ConfigMaps, only rules do."""
+    objects = render(MANIFESTS / way)
+    webhooks = [webhook for each in of_kind(objects, *WEBHOOKS) for webhook in each["webhooks"]]
+    called = [webhook["clientConfig"]["service"] for webhook in webhooks]
+    excluded = {
+        webhook["name"]: webhook["namespaceSelector"]["matchExpressions"][0]
+        for webhook in webhooks
+        if webhook["failurePolicy"] == "Fail"
+    }
+
+    assert {(each["namespace"], each["name"]) for each in called} == named(objects, "Service")
+    assert {"/mutate", "/validate"} == {each["path"] for each in called}
+    assert ["mutate.gpugate.dev", "validate.gpugate.dev"] == sorted(excluded)
+    for each in excluded.values():
+        assert ("NotIn", {"kube-system", "gpugate"}) == (each["operator"], set(each["values"]))
+
+
+def test_cert_manager_issues_what_the_webhooks_are_called_by() -> None:
+    """Its Certificate fills the mounted Secret, for the Service's name, and goes into the caBundle."""
+    objects = render(MANIFESTS / "overlays/cert-manager")
+    (deployment,) = of_kind(objects, "Deployment")
+    (mounted,) = deployment["spec"]["template"]["spec"]["volumes"]
+    (certificate,) = [each for each in of_kind(objects, "Certificate") if not each["spec"].get("isCA")]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (mount,) = container["volumeMounts"]
+    options = command.make_context("serve", container["args"][1:]).params
+    files = {options["tls_cert"], options["tls_key"]}
+
+    assert {Path(mount["mountPath"], name) for name in ("tls.crt", "tls.key")} == files
+    assert options["certs_secret"] is None
+    assert mounted["name"] == mount["name"]
+    assert mounted["secret"]["secretName"] == certificate["spec"]["secretName"]
+    assert "gpugate.gpugate.svc" in certificate["spec"]["dnsNames"]
+    assert {f"gpugate/{certificate['metadata']['name']}"} == {
+        each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        for each in of_kind(objects, *WEBHOOKS)
+    }
+    assert set() == named(objects, "Secret")
+    assert "secrets" not in json.dumps([each["rules"] for each in of_kind(objects, "Role", "ClusterRole")])
+
+
+def test_prometheus_finds_the_pods_and_their_authority() -> None:
+    """By the Service's labels, port and name, and by the Secret that either kind of certificate fills."""
+    objects = render(MANIFESTS / "base")
+    (service,) = of_kind(objects, "Service")
+    (monitor,) = of_kind(render(MANIFESTS / "monitoring"), "ServiceMonitor")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    metadata = service["metadata"]
+
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= metadata["labels"].items()
+    assert [endpoint["port"]] == [port["name"] for port in service["spec"]["ports"]]
+    assert f"{metadata['name']}.{metadata['namespace']}.svc" == endpoint["tlsConfig"]["serverName"]
+    authority = endpoint["tlsConfig"]["ca"]["secret"]
+    assert {(monitor["metadata"]["namespace"], authority["name"])} == named(objects, "Secret")
+    assert authority["key"] in FILES
+
+
+def test_the_overlay_that_the_page_shows_renders(tmp_path: Path) -> None:
+    """With the image of one's own registry."""
+    page = (ROOT / "docs/install.md").read_text("utf-8")
+    _, _, shown = page.partition("```yaml\n")
+    overlay = yaml.safe_load(shown.partition("```")[0])
+    overlay["resources"] = [
+        os.path.relpath(MANIFESTS / each.partition("manifests/")[2], tmp_path)
+        for each in overlay["resources"]
+    ]
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    (deployment,) = of_kind(render(tmp_path), "Deployment")
+
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"].startswith(
+        "registry.example.com/"
+    )
+
+
+def test_an_empty_cluster_takes_it_and_a_second_time_nothing_changes(
+    empty_control_plane: ControlPlane,
+) -> None:
+    """As the install page has it for a developer's machine."""
+    (apply,) = (each for each in commands("install.md", "On a developer's machine") if "apply" in each)
+    empty_control_plane.kubectl(*apply.split()[1:])
+    again = empty_control_plane.kubectl(*apply.split()[1:]).stdout.splitlines()
+
+    assert len(render(MANIFESTS / "overlays/dev")) == len(again)
+    assert [] == [line for line in again if not line.endswith(" unchanged")]
+
+
+@pytest.mark.parametrize("way", IN_CLUSTER)
+def test_an_api_server_knows_every_field(empty_control_plane: ControlPlane, way: str) -> None:
+    """It validates as strictly as it can; left out are rules, and what belongs to other operators."""
+    objects = [each for each in render(MANIFESTS / way) if each["kind"] != "ConfigMap"]
+    known = [each for each in objects if not each["apiVersion"].startswith(_OPERATORS)]
+    applied(empty_control_plane, of_kind(known, "Namespace"))
+
+    assert len(known) == len(applied(empty_control_plane, known, "--dry-run=server"))
+
+
+@pytest.mark.parametrize("way", IN_CLUSTER)
+def test_the_restricted_profile_admits_the_pods(empty_control_plane: ControlPlane, way: str) -> None:
+    """The namespace enforces it; a pod that may become root is refused, so it is looked at."""
+    objects = render(MANIFESTS / way)
+    applied(empty_control_plane, of_kind(objects, "Namespace"))
+    (deployment,) = of_kind(objects, "Deployment")
+    pod = {"apiVersion": "v1", "kind": "Pod", **deployment["spec"]["template"]}
+    pod["metadata"]["name"] = "as-the-deployment-makes-it"
+    create = ("create", "--dry-run=server", "-n", "gpugate", "-f", "-")
+    admitted = empty_control_plane.kubectl(*create, input=json.dumps(pod))
+    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    refused = empty_control_plane.kubectl(*create, input=json.dumps(pod), check=False)
+
+    assert "" == admitted.stderr
+    assert 'violates PodSecurity "restricted' in refused.stderr
+
+
+def test_the_emergency_page_restarts_all_replicas(empty_control_plane: ControlPlane) -> None:
+    """One after the other, as the Deployment has it."""
+    applied(empty_control_plane, of_kind(render(MANIFESTS / "base"), "Namespace", "Deployment"))
+    (restart,) = commands("emergency.md", "The cluster is not heard")
+    run(empty_control_plane, restart)
+    get = ("get", "deployment", "gpugate", "-n", "gpugate", "-o", "json")
+    template = json.loads(empty_control_plane.kubectl(*get).stdout)["spec"]["template"]
+
+    assert "kubectl.kubernetes.io/restartedAt" in template["metadata"]["annotations"]
+
+
+def test_after_the_uninstallation_nothing_is_left_and_pods_are_admitted(
+    empty_control_plane: ControlPlane,
+) -> None:
+    """As the install page has it; only what was never in the manifests stays."""
+    objects = render(MANIFESTS / "base")
+    (bring_back,) = commands("emergency.md", "Bring it back")
+    run(empty_control_plane, bring_back)
+    empty_control_plane.kubectl("create", "configmap", "-n", "kube-public", "of-the-team")
+    refused = empty_control_plane.kubectl("create", "-f", "-", input=GPU_POD, check=False)
+    for line in commands("install.md", "Uninstall"):
+        # Nobody here cleans a namespace up, so there is no end of it to wait for.
+        wait = " --wait=false" if " -k " in line else ""
+        done = run(empty_control_plane, line + wait)
+        assert 0 == done.returncode, done.stderr
+        if not wait:
+            empty_control_plane.kubectl("create", "-f", "-", input=GPU_POD)
+    kinds = ",".join({each["kind"] for each in objects} - {"Namespace", "Secret"})
+    left = empty_control_plane.kubectl(
+        "get", kinds, "-A", "-o", "name", "-l", "app.kubernetes.io/name=gpugate"
+    )
+
+    assert 'failed calling webhook "mutate.gpugate.dev"' in refused.stderr
+    assert "" == left.stdout
+    assert "of-the-team" in empty_control_plane.kubectl("get", "configmap", "-n", "kube-public").stdout
