@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.cluster import ControlPlane, assets, missing
+from tests.e2e.installed import Installed, installation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,18 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 def empty_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Yield a control plane that no other module has seen, without a scheduler."""
     with ControlPlane(_binaries(), tmp_path_factory.mktemp("empty-control-plane")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """Yield gpugate, installed by the overlay dev in a cluster of its own, which schedules where it can."""
+    binaries = _binaries()
+    scheduler = (binaries / "kube-scheduler").is_file()
+    with (
+        ControlPlane(binaries, tmp_path_factory.mktemp("cluster"), scheduler=scheduler) as cluster,
+        installation(cluster, tmp_path_factory.mktemp("installed")) as running,
+    ):
         yield running
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import signal
 import socket
 import subprocess
 import time
@@ -62,6 +63,11 @@ class Daemon:
             self.kill()
             tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
             raise RuntimeError(f"{self._argv[0]} did not get ready, its log ends:\n{tail}")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send the process a signal, if it runs."""
+        if self._process is not None:
+            self._process.send_signal(number)
 
     def kill(self) -> None:
         """Kill the process with SIGKILL, as the kernel does when memory is short, if it runs."""

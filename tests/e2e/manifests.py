@@ -24,7 +24,7 @@ Object = dict[str, Any]
 
 def render(folder: Path) -> list[Object]:
     """Return what `kubectl apply -k` would apply."""
-    command = [assets() / "kubectl", "kustomize", folder]
+    command = [str(assets() / "kubectl"), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=KUBECTL_S, check=False)
     assert not done.returncode, done.stderr
     return list(yaml.safe_load_all(done.stdout))

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import shlex
-import ssl
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,99 +13,15 @@ import yaml
 
 from tests.build import resource_rule
 from tests.e2e.cluster import ControlPlane
-from tests.e2e.daemon import Daemon, reserve_port
 from tests.e2e.gate import eventually
-from tests.e2e.manifests import MANIFESTS, Object, commands, of_kind, render, run
-from tests.e2e.test_control_plane import node, pod
+from tests.e2e.installed import GPU, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
+from tests.e2e.manifests import Object, commands, of_kind, run
+from tests.e2e.test_control_plane import pod
 
 ACCOUNT = "system:serviceaccount:gpugate:gpugate"
-TEAM = "ml"
-VCUDA_CORE, VCUDA_MEMORY, GPU = "tencent.com/vcuda-core", "tencent.com/vcuda-memory", "nvidia.com/gpu"
-CUDA = {"cuda-major-version": "12", "cuda-minor-version": "2"}
-OFFERED = {GPU: "8", VCUDA_CORE: "800", VCUDA_MEMORY: "1000"}
 SWITCH_OFF = "Switch it off"
 IGNORE = "Rather let GPU pods pass unjudged than refuse them"
 AWAY = 'failed calling webhook "mutate.gpugate.dev"'
-
-
-@dataclass(frozen=True)
-class Installed:
-    """A cluster with the overlay dev, at a free port, and the gate that it calls."""
-
-    cluster: ControlPlane
-    gate: Daemon
-    objects: list[Object]
-
-    def apply(self) -> None:
-        """Apply the overlay again, but for its rules, which are many."""
-        again = [each for each in self.objects if each["kind"] != "ConfigMap"]
-        self.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(again))
-
-    def create(self, document: str, *flags: str, namespace: str = TEAM) -> Object | str:
-        """Create a pod; return it as the API server stored it, or would, or why it is refused."""
-        created = ("create", "-n", namespace, "-o", "json", "-f", "-", *flags)
-        done = self.cluster.kubectl(*created, input=document, check=False)
-        return done.stderr if done.returncode else json.loads(done.stdout)
-
-    def refusal(self, document: str, namespace: str = TEAM) -> str:
-        """Return why a pod would not be created; nothing where it would."""
-        found = self.create(document, "--dry-run=server", namespace=namespace)
-        return found if isinstance(found, str) else ""
-
-    def limits(self) -> Any:
-        """Return the limits of a new pod that asks for vGPU memory alone; none where it is refused."""
-        found = self.create(pod("asks", {VCUDA_MEMORY: "8"}), "--dry-run=server")
-        return None if isinstance(found, str) else found["spec"]["containers"][0]["resources"]["limits"]
-
-    def in_force(self) -> bool:
-        """Tell whether the gate is called and answers."""
-        return bool(self.limits() == {VCUDA_MEMORY: "8", VCUDA_CORE: "20"})
-
-    def webhooks(self) -> list[Object]:
-        """Return the webhooks as they are: to mutate, to validate, and for rules."""
-        kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
-        shown = self.cluster.kubectl("get", kinds, "gpugate", "-o", "json").stdout
-        return [webhook for each in json.loads(shown)["items"] for webhook in each["webhooks"]]
-
-    @contextmanager
-    def away(self) -> Iterator[None]:
-        """Kill the gate for the length of a block; after it everything is as before."""
-        self.gate.kill()
-        try:
-            yield
-        finally:
-            self.apply()
-            self.gate.start()  # looks at once
-            eventually(self.in_force)
-
-
-@pytest.fixture(scope="module")
-def installed(
-    empty_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installed]:
-    """Install and run it as the page says, but for the port, and with a token of its account."""
-    cluster = empty_control_plane
-    with reserve_port() as held:
-        port = held.getsockname()[1]
-        text = yaml.safe_dump_all(render(MANIFESTS / "overlays/dev")).replace(":8443/", f":{port}/")
-        cluster.kubectl("apply", "-f", "-", input=text)
-        cluster.kubectl("create", "namespace", TEAM)
-        cluster.kubectl("create", "-f", "-", input=node("fits", CUDA, OFFERED))
-        _, serve = commands("install.md", "On a developer's machine")
-        kubeconfig = cluster.service_account("gpugate", "gpugate")
-        words = shlex.split(serve.replace("$KUBECONFIG", str(kubeconfig)))[1:]
-        argv = [sys.executable, "-m", "webhook", *words, f"--port={port}", "--drain-seconds=0"]
-        unverified = ssl.create_default_context()
-        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
-        log = tmp_path_factory.mktemp("installed") / "serve.log"
-        gate = Daemon(argv, port, "/readyz", unverified, log)
-        gate.start()
-        try:
-            installed = Installed(cluster, gate, list(yaml.safe_load_all(text)))
-            eventually(installed.in_force)
-            yield installed
-        finally:
-            gate.stop()
 
 
 def test_a_dry_run_shows_the_patch_and_leaves_nothing_behind(installed: Installed) -> None:

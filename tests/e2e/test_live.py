@@ -7,17 +7,17 @@ import os
 import signal
 import threading
 import time
-from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from base64 import b64decode
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import yaml
 
+from rules.load import DEFAULT_NAMESPACE
 from tests.build import resource_rule
 from tests.e2e.cluster import ControlPlane
-from tests.e2e.gate import PATIENCE_S, ROOT, Served, eventually, serving
+from tests.e2e.gate import PATIENCE_S, eventually
+from tests.e2e.installed import TEAM, Installed
 from tests.e2e.service import ask
 from tests.e2e.test_control_plane import node, pod
 from tests.webhooks import body
@@ -30,24 +30,23 @@ from webhook.metrics import REGISTRY
 LIVE_S = 2.0
 # Seconds for which the API server is away; a minute is what a change of its machine takes.
 AWAY_S = float(os.environ.get("GPUGATE_E2E_AWAY_S", "15"))
-DEVICE, OTHER, GPU = "vendor.com/device", "vendor.com/other", "nvidia.com/gpu"
-# Of this module's own: the other modules share the control plane.
-RULES, TEAM = "live-rules", "live-team"
+DEVICE, OTHER = "vendor.com/device", "vendor.com/other"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A control plane and a gate that follows it; configurations: the webhooks by which it calls the gate."""
+    """An installed gate whose rules this module edits."""
 
-    control_plane: ControlPlane
-    gate: Served
-    configurations: str
+    gate: Installed
+
+    @property
+    def control_plane(self) -> ControlPlane:
+        """Where it is installed."""
+        return self.gate.cluster
 
     def apply(self, document: str, *, check: bool = True) -> str:
         """Apply a rule; return what kubectl has against it."""
-        rule = yaml.safe_load(document)
-        rule["metadata"]["namespace"] = RULES
-        return self.control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump(rule), check=check).stderr
+        return self.control_plane.kubectl("apply", "-f", "-", input=document, check=check).stderr
 
     def limits(self, resource: str, beside: str) -> str | None:
         """Return the limit of a resource that a new pod, which asks for another of its group, is given."""
@@ -60,55 +59,9 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def served(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Run `gpugate serve` for the control plane, which calls it by URL, for the length of this module."""
-    folder = tmp_path_factory.mktemp("live")
-    with serving(folder, control_plane.kubeconfig, "--rules-namespace", RULES) as gate:
-        configurations = yaml.safe_dump_all(_configurations(gate))
-        eventually(gate.ready)
-        for namespace in (RULES, TEAM):
-            control_plane.kubectl("create", "namespace", namespace)
-        control_plane.kubectl("apply", "-f", "-", input=configurations)
-        yield Cluster(control_plane, gate, configurations)
-        control_plane.kubectl("delete", "-f", "-", input=configurations)
-
-
-def _configurations(gate: Served) -> Iterator[dict[str, Any]]:
-    """Yield webhook configurations for pods of the team and for ConfigMaps beside the rules."""
-    for kind, path, resource, namespace in (
-        ("Mutating", "mutate", "pods", TEAM),
-        ("Validating", "validate", "configmaps", RULES),
-    ):
-        rule = {
-            "apiGroups": [""],
-            "apiVersions": ["v1"],
-            "operations": ["CREATE", "UPDATE"],
-            "resources": [resource],
-        }
-        only = {
-            "key": "kubernetes.io/metadata.name",
-            "operator": "In",
-            "values": [namespace],
-        }
-        webhook = {
-            "name": f"{path}.live.gpugate.dev",
-            "clientConfig": {
-                "url": f"https://127.0.0.1:{gate.port}/{path}",
-                "caBundle": b64encode(gate.ca_pem).decode(),
-            },
-            "rules": [rule],
-            "namespaceSelector": {"matchExpressions": [only]},
-            "admissionReviewVersions": ["v1"],
-            "failurePolicy": "Fail",
-            "sideEffects": "None",
-            "timeoutSeconds": 5,
-        }
-        yield {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": f"{kind}WebhookConfiguration",
-            "metadata": {"name": "gpugate-live"},
-            "webhooks": [webhook],
-        }
+def served(installed: Installed) -> Cluster:
+    """Return the gate of this module."""
+    return Cluster(installed)
 
 
 def rule(default: str = "1", key: str = DEVICE, group: str = "live", **data: str) -> str:
@@ -135,11 +88,10 @@ def test_the_pod_after_a_burst_of_edits_follows_them(served: Cluster) -> None:
     api = ClusterApi.of_kubeconfig(str(served.control_plane.kubeconfig))
     for number in range(200):
         document = yaml.safe_load(rule("9", f"burst.com/r{number}", "burst"))
-        document["metadata"]["namespace"] = RULES
-        api.create(config_maps(RULES), document)
+        api.create(config_maps(DEFAULT_NAMESPACE), document)
     api.close()
     eventually(lambda: served.limits("burst.com/r199", "burst.com/r0") == "9", LIVE_S)
-    burst = f"{config_maps(RULES)}?labelSelector=features.alauda.io/group=burst"
+    burst = f"{config_maps(DEFAULT_NAMESPACE)}?labelSelector=features.alauda.io/group=burst"
     served.control_plane.kubectl("delete", "--raw", burst)
     eventually(lambda: served.limits("burst.com/r199", "burst.com/r0") is None, LIVE_S)
 
@@ -150,7 +102,7 @@ def test_a_broken_edit_is_refused_with_its_place(served: Cluster) -> None:
     eventually(lambda: served.limits(DEVICE, OTHER) == "2")
     refusal = served.apply(rule("3", limits="optinal"), check=False)
 
-    assert 'admission webhook "validate.live.gpugate.dev" denied the request' in refusal
+    assert 'admission webhook "validate.rules.gpugate.dev" denied the request' in refusal
     assert "1. data.limits: expected one of disabled, required, optional, got 'optinal'" in refusal
     assert "2" == served.limits(DEVICE, OTHER)
 
@@ -166,12 +118,12 @@ def test_a_second_claim_of_a_resource_is_refused(served: Cluster) -> None:
 
 
 def test_a_broken_rule_put_in_past_the_webhook_leaves_the_last_good_one_in_force(served: Cluster) -> None:
-    """Metric and Event tell of it; the other rules are live; a correction makes all well."""
+    """Also over a restart. Metric and Event tell of it; the others are live; a correction makes all well."""
     served.apply(rule("4"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "4")
-    served.control_plane.kubectl("delete", "validatingwebhookconfiguration", "gpugate-live")
+    served.control_plane.kubectl("delete", "validatingwebhookconfiguration", "gpugate")
     served.apply(rule("5", limits="optinal"))
-    served.control_plane.kubectl("apply", "-f", "-", input=served.configurations)
+    served.gate.apply()
     eventually(lambda: served.gate.sample('gpugate_rules{state="stale"}') == 1)
     served.apply(rule("6", OTHER))
     eventually(lambda: served.limits(OTHER, DEVICE) == "6", LIVE_S)
@@ -179,6 +131,10 @@ def test_a_broken_rule_put_in_past_the_webhook_leaves_the_last_good_one_in_force
 
     assert "4" == served.limits(DEVICE, OTHER)
     assert "the version before stays in force" in _events(served)
+    served.gate.gate.kill()
+    served.gate.gate.start()
+    eventually(lambda: served.limits(DEVICE, OTHER) == "4")
+    assert 1 == served.gate.sample('gpugate_rules{state="stale"}')
     served.apply(rule("8"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "8", LIVE_S)
     assert 0 == served.gate.sample('gpugate_rules{state="stale"}')
@@ -187,7 +143,7 @@ def test_a_broken_rule_put_in_past_the_webhook_leaves_the_last_good_one_in_force
 def _events(served: Cluster) -> str:
     """Return what kubectl says happened to the rule."""
     shown = served.control_plane.kubectl(
-        *("events", "-n", RULES, "--for", "configmap/cf-crl-live-device", "--types=Warning")
+        *("events", "-n", DEFAULT_NAMESPACE, "--for", "configmap/cf-crl-live-device", "--types=Warning")
     )
     return shown.stdout
 
@@ -217,63 +173,21 @@ def test_the_gate_outlives_the_api_server_and_catches_up(served: Cluster) -> Non
 
 def test_a_gate_whose_place_etcd_has_compacted_away_lists_anew(served: Cluster) -> None:
     """What happened while it could not hear is there afterwards: 410 Gone costs a list, nothing else."""
-    served.gate.process.send_signal(signal.SIGSTOP)
+    served.gate.gate.send(signal.SIGSTOP)
     try:
         served.control_plane.restart_apiserver()  # which ends the watches
         served.control_plane.kubectl("create", "-f", "-", input=node("live-missed", {}, {"cpu": "1"}))
         served.control_plane.forget()
     finally:
-        served.gate.process.send_signal(signal.SIGCONT)
+        served.gate.gate.send(signal.SIGCONT)
     try:
-        eventually(lambda: served.gate.sample("gpugate_inventory_nodes") == 1)
+        eventually(lambda: served.gate.sample("gpugate_inventory_nodes") == 2)
 
         assert served.gate.sample('gpugate_watch_restarts_total{reason="expired",resource="nodes"}') > 0
         assert served.gate.ready()
     finally:
         served.control_plane.kubectl("delete", "node", "live-missed")
-    eventually(lambda: served.gate.sample("gpugate_inventory_nodes") == 0)
-
-
-def test_nodes_of_the_cluster_steer_a_cuda_pod(served: Cluster) -> None:
-    """Created through the API; the pod can go only where its CUDA version runs."""
-    served.apply((ROOT / "rules/catalog/pgpu/compatibility.yaml").read_text("utf-8"))
-    offered = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "8"}
-    for name, minor in (("live-old", "2"), ("live-new", "8")):
-        labels = {
-            "nvidia.com/cuda.runtime-version.major": "12",
-            "nvidia.com/cuda.runtime-version.minor": minor,
-            "nvidia.com/gpu.compute.major": "8",
-            "nvidia.com/gpu.compute.minor": "0",
-        }
-        served.control_plane.kubectl("create", "-f", "-", input=node(name, labels, offered))
-    try:
-        eventually(lambda: served.gate.sample("gpugate_inventory_nodes") >= 2)
-        document = json.loads(pod("train", {GPU: "1"}))
-        document["spec"]["containers"][0]["env"] = [{"name": "CUDA_VERSION", "value": "12.4.1"}]
-        eventually(lambda: bool(_terms(served, document)))
-        created = ("create", "-n", TEAM, "-o", "json", "-f", "-")
-        served.control_plane.kubectl(*created, input=json.dumps(document))
-        if served.control_plane.schedules:
-            wait = ("wait", "pod/train", "-n", TEAM, "--for=condition=PodScheduled", "--timeout=30s")
-            served.control_plane.kubectl(*wait)
-            where = ("get", "pod", "train", "-n", TEAM, "-o", "jsonpath={.spec.nodeName}")
-
-            assert "live-new" == served.control_plane.kubectl(*where).stdout
-    finally:
-        served.control_plane.kubectl("delete", "node", "live-old", "live-new")
-    eventually(lambda: served.gate.sample("gpugate_inventory_nodes") == 0)
-
-
-def _terms(served: Cluster, document: dict[str, Any]) -> list[Any]:
-    """Return the required node selector terms that a new pod is given."""
-    shown = served.control_plane.kubectl(
-        *("create", "-n", TEAM, "--dry-run=server", "-o", "json", "-f", "-"), input=json.dumps(document)
-    )
-    affinity = json.loads(shown.stdout)["spec"].get("affinity", {}).get("nodeAffinity", {})
-    terms: list[Any] = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get(
-        "nodeSelectorTerms", []
-    )
-    return terms
+    eventually(lambda: served.gate.sample("gpugate_inventory_nodes") == 1)
 
 
 def test_a_watch_is_told_by_bookmarks_of_what_it_does_not_select(control_plane: ControlPlane) -> None:
