@@ -7,10 +7,12 @@ none is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from rules import compatibility, injection, message, resources
+from rules.exemption import PodExemptions
 from rules.expression import ExpressionError
 from rules.inventory import Inventory
 from rules.model import (
@@ -21,10 +23,12 @@ from rules.model import (
     Decision,
     InjectionAction,
     InjectionRule,
+    ResourceRule,
     Violation,
 )
-from rules.pod import Container, Pod, holds_pods, templates_of
+from rules.pod import Container, Pod
 from rules.policy import Policy
+from rules.workloads import Workloads
 
 R = TypeVar("R", InjectionRule, CompatibilityRule)
 
@@ -34,33 +38,40 @@ INJECTED_ANNOTATION: Final = "gpugate.dev/injected"
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
 
-def decide(policy: Policy, inventory: Inventory, request: AdmissionRequest) -> Decision:
+def decide(
+    policy: Policy, inventory: Inventory, request: AdmissionRequest, now: float = math.inf
+) -> Decision:
     """Return the verdict on a request, with the patch where it may have one.
 
     Pods are completed and judged at CREATE; ephemeral containers get variables only; workloads are judged by
     their pod templates, as their pods would be completed, and never changed. Whatever is no concern of the
-    rules is allowed untouched. Raises ObjectError where the object is not shaped as its kind is.
+    rules is allowed untouched. now: seconds since the epoch, for exemptions; without it all have expired.
+    Raises ObjectError where the object is not shaped as its kind is.
     """
     document = request.object
-    if document is None or not holds_pods(request.group, request.kind) or _exempt(request, document):
+    workloads = policy.workloads
+    if document is None or not workloads.holds_pods(request.group, request.kind):
+        return ALLOWED
+    if _unjudged(workloads, request, document):
         return ALLOWED
     is_pod = request.kind == "Pod" and not request.group
     if is_pod and request.subresource == "ephemeralcontainers" and request.operation == "UPDATE":
-        return _Stages(policy, inventory, request, Pod(document, document)).debug(request.old_object or {})
+        stages = _Stages(policy, inventory, request, Pod(document, document), now)
+        return stages.debug(request.old_object or {})
     if request.subresource or request.operation not in (("CREATE",) if is_pod else ("CREATE", "UPDATE")):
         return ALLOWED
-    templates = templates_of(request.group, request.kind, document)
+    templates = workloads.templates_of(request.group, request.kind, document)
     if request.operation == "UPDATE" and request.old_object:
-        before = templates_of(request.group, request.kind, request.old_object)
-        templates = {path: raw for path, raw in templates.items() if before.get(path) != raw}
+        before = workloads.templates_of(request.group, request.kind, request.old_object).values()
+        templates = {path: raw for path, raw in templates.items() if raw not in before}
     decisions = [
-        _Stages(policy, inventory, request, Pod(document, raw, path)).run(is_pod=is_pod)
+        _Stages(policy, inventory, request, Pod(document, raw, path), now).run(is_pod=is_pod)
         for path, raw in templates.items()
     ]
     return decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
 
 
-def _exempt(request: AdmissionRequest, document: Mapping[str, Any]) -> bool:
+def _unjudged(workloads: Workloads, request: AdmissionRequest, document: Mapping[str, Any]) -> bool:
     """Tell whether an object is being deleted, mirrors a static pod, or is made by one that was judged."""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
@@ -74,7 +85,7 @@ def _exempt(request: AdmissionRequest, document: Mapping[str, Any]) -> bool:
     return isinstance(owners, list) and any(
         isinstance(owner, dict)
         and owner.get("controller") is True
-        and holds_pods(str(owner.get("apiVersion")).rpartition("/")[0], str(owner.get("kind")))
+        and workloads.holds_pods(str(owner.get("apiVersion")).rpartition("/")[0], str(owner.get("kind")))
         for owner in owners
     )
 
@@ -82,7 +93,10 @@ def _exempt(request: AdmissionRequest, document: Mapping[str, Any]) -> bool:
 class _Stages:
     """One pod's way through the stages, and what is found on it."""
 
-    def __init__(self, policy: Policy, inventory: Inventory, request: AdmissionRequest, pod: Pod) -> None:
+    def __init__(
+        self, policy: Policy, inventory: Inventory, request: AdmissionRequest, pod: Pod, now: float
+    ) -> None:
+        self._exemptions = PodExemptions(policy.exemptions, pod, request.namespace, now)
         self._policy = policy
         self._inventory = inventory
         self._request = request
@@ -127,13 +141,19 @@ class _Stages:
         changed = True
         while changed:  # a default may bring in another group, by a glob
             changed = False
-            for rule in self._policy.groups_of((*container.limits, *container.requests)):
+            for rule in self._ruling(container):
                 self._matched[rule.name] = None
                 for what in resources.complete(rule, container):
                     self._defaulted.append(f"{container.name}: {what}")
                     changed = True
                 if rule.runtime_class and resources.asks(rule, container):
                     self._run_with(rule.runtime_class)
+
+    def _ruling(self, container: Container) -> Iterator[ResourceRule]:
+        """Yield the resource rules that hold for a container."""
+        for rule in self._policy.groups_of((*container.limits, *container.requests)):
+            if not self._exemptions.hold(rule.name):
+                yield rule
 
     def _run_with(self, runtime_class: str) -> None:
         if not self._pod.get("spec", "runtimeClassName"):
@@ -187,9 +207,12 @@ class _Stages:
         found = []
         for rule in rules:
             try:
-                if injection.applies(rule.match, container, self._pod, self._request.namespace):
+                applies = injection.applies(rule.match, container, self._pod, self._request.namespace)
+                if applies and not self._exemptions.hold(rule.name):
                     found.append(rule)
             except ExpressionError as error:
+                if self._exemptions.hold(rule.name):
+                    continue
                 facts = {"rule": rule.name, "container": container.name, "error": str(error)}
                 self._warnings.append(message.sentence(self._policy.language, message.UNDECIDED, facts))
         return found
@@ -207,13 +230,15 @@ class _Stages:
             self._warnings += injection.hidden_sources(rule, container, put_in, self._policy.language)
 
     def _judge(self, container: Container) -> None:
-        for rule in self._policy.groups_of((*container.limits, *container.requests)):
+        for rule in self._ruling(container):
             self._matched[rule.name] = None
             found, warnings = resources.judge(rule, container, self._policy.language)
             self._violations += found
             self._warnings += warnings
 
     def _decision(self, *, patch: bool) -> Decision:
+        exemptions = self._exemptions
+        expired = exemptions.expired((found.rule for found in self._violations), self._policy.language)
         denied = any(violation.action is Action.DENY for violation in self._violations)
         audit = {
             "rules": ", ".join(self._matched),
@@ -221,6 +246,7 @@ class _Stages:
             "injected": _listing(self._injected),
             "would-inject": _listing(self._would_inject),
             "steered": "node affinity" if self._steered else "",
+            "exempted": _listing({rule: [exemption] for rule, exemption in exemptions.taken.items()}),
             "violations": _lines(self._violations, Action.DENY, Action.WARN),
             "dryrun": _lines(self._violations, Action.DRYRUN),
         }
@@ -228,7 +254,7 @@ class _Stages:
             allowed=not denied,
             message=_denial(self._policy, self._request, self._violations) if denied else "",
             violations=tuple(self._violations),
-            warnings=tuple(dict.fromkeys([*_warnings(self._violations), *self._warnings])),
+            warnings=tuple(dict.fromkeys([*_warnings(self._violations), *self._warnings, *expired])),
             patch=tuple(self._pod.recorder.operations) if patch and not denied else (),
             audit={name: text for name, text in audit.items() if text},
             rules=tuple(self._matched),

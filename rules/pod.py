@@ -1,4 +1,4 @@
-"""What a pod asks for, container by container, and where the pod templates of each kind live.
+"""What a pod asks for, container by container.
 
 The pod is read as the JSON that it is: fields that nobody here has heard of are never looked at.
 """
@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from functools import cache
-from importlib.resources import files
 from typing import Any, Final
-
-import yaml
 
 from rules.patch import ObjectError, Path, Recorder, field_path
 
@@ -101,19 +97,21 @@ class Container:
 
 
 class Pod:
-    """A pod or a pod template: its containers, its metadata, and the edits made to it so far.
+    """A pod, a pod template or a pod spec: its containers, its metadata, and the edits made to it so far.
 
-    path: where it stands in the object; empty for a Pod. Raises ObjectError for what is shaped otherwise.
+    path: where it stands in the object; empty for a Pod. A spec that stands without a template has its labels
+    and annotations in it. Raises ObjectError for what is shaped otherwise.
     """
 
-    __slots__ = ("_spec", "containers", "path", "recorder")
+    __slots__ = ("_is_spec", "_spec", "containers", "path", "recorder")
 
     def __init__(self, document: Mapping[str, Any], raw: Any, path: Path = ()) -> None:
         pod = _object(raw, path)
         self.path = path
         self.recorder = Recorder(document)
         _member(pod, path, "metadata", dict)  # refused at once, not by the first rule that looks there
-        self._spec: dict[str, Any] = _member(pod, path, "spec", dict)
+        self._is_spec = "spec" not in pod
+        self._spec: dict[str, Any] = pod if self._is_spec else _member(pod, path, "spec", dict)
         self.containers = (
             *self._read("containers", ContainerKind.REGULAR),
             *self._read("initContainers", ContainerKind.INIT),
@@ -121,9 +119,13 @@ class Pod:
 
     def _read(self, field: str, kind: ContainerKind) -> Iterator[Container]:
         if field in self._spec:
-            path: Path = (*self.path, "spec", field)
+            path = self._place("spec", field)
             for index, raw in enumerate(_member(self._spec, path[:-1], field, list)):
                 yield Container(raw, (*path, index), kind, self.recorder)
+
+    def _place(self, *field: str | int) -> Path:
+        """Return where a field of the pod stands in the object."""
+        return (*self.path, *(field[1:] if self._is_spec else field))
 
     @property
     def ephemeral_containers(self) -> tuple[Container, ...]:
@@ -142,19 +144,19 @@ class Pod:
 
     def get(self, *field: str | int) -> Any:
         """Return a field of the pod after the edits so far, or None."""
-        return self.recorder.get((*self.path, *field))
+        return self.recorder.get(self._place(*field))
 
     def set(self, *field: str | int, value: Any) -> None:
         """Put a value at a field of the pod."""
-        self.recorder.set((*self.path, *field), value)
+        self.recorder.set(self._place(*field), value)
 
     def entries(self, *field: str | int) -> list[Any]:
         """Return a list of the pod after the edits so far; empty where it is absent."""
-        return self.recorder.items((*self.path, *field))
+        return self.recorder.items(self._place(*field))
 
     def append(self, *field: str | int, entry: Any) -> None:
         """Append an entry to a list of the pod."""
-        self.recorder.append((*self.path, *field), entry)
+        self.recorder.append(self._place(*field), entry)
 
 
 def _object(value: Any, path: Path) -> dict[str, Any]:
@@ -177,44 +179,3 @@ def _strings(value: Any) -> Mapping[str, str]:
     if not isinstance(value, dict):
         return _NOTHING
     return {key: text for key, text in value.items() if isinstance(text, str)}
-
-
-@cache
-def _templates() -> Mapping[tuple[str, str], tuple[tuple[str, ...], ...]]:
-    table = yaml.safe_load(files("rules").joinpath("data/workloads.yaml").read_text("utf-8"))
-    return {
-        (group, kind): tuple(tuple(path.split(".")) if path else () for path in paths)
-        for group, kinds in table.items()
-        for kind, paths in kinds.items()
-    }
-
-
-def holds_pods(group: str, kind: str) -> bool:
-    """Tell whether objects of a kind are pods or hold pod templates; group is empty for the core API."""
-    return (group, kind) in _templates()
-
-
-def templates_of(group: str, kind: str, document: Mapping[str, Any]) -> dict[Path, Any]:
-    """Return the pod, or each pod template, of an object by its path; none for a kind that holds no pods.
-
-    Raises ObjectError where the object is not shaped as its kind is.
-    """
-    return {
-        path: raw for steps in _templates().get((group, kind), ()) for path, raw in _find(document, steps)
-    }
-
-
-def _find(node: Any, steps: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield each place that the steps lead to; `*` is every member; null and absent members lead nowhere."""
-    if not steps:
-        yield path, node
-        return
-    step, rest = steps[0], steps[1:]
-    if step == "*" and isinstance(node, list):
-        for index, item in enumerate(node):
-            yield from _find(item, rest, (*path, index))
-        return
-    members = _object(node, path)
-    for name in members if step == "*" else (step,):
-        if members.get(name) is not None:
-            yield from _find(members[name], rest, (*path, name))

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from functools import lru_cache, partial
 from typing import Final, TypeVar
 
-from rules.image_catalog import ImageCatalog, built_in_catalog
+from rules.exemption import by_rule
+from rules.image_catalog import built_in_catalog
 from rules.match import ResourceIndex
 from rules.model import CompatibilityRule, InjectionRule, Language, ResourceRule, RuleSet
+from rules.workloads import Workloads, built_in_workloads
 
 T = TypeVar("T")
 R = TypeVar("R", InjectionRule, CompatibilityRule)
@@ -20,34 +22,37 @@ _REMEMBERED: Final = 4096
 class Policy:
     """The enabled rules by the resources that bring them in.
 
-    groups: for a resource, the rules of its group. injections: for a resource, each rule with its rank in the
-    order of application; compatibility: likewise. images: what images carry. What was looked up for a
-    container's resources is remembered for the next like it.
+    groups_of: for a container's resources, the rules of their groups. injections_of, compatibility_of: the
+    rules that they bring in, in the order of application. These three remember what they found. images: what
+    images carry. exemptions: by the names of the rules that they exempt some pods from. workloads: the
+    kinds that hold pods.
     """
 
     __slots__ = (
         "_groups",
         "compatibility_of",
+        "exemptions",
         "groups_of",
         "images",
         "injections_of",
         "language",
+        "workloads",
     )
 
-    def __init__(
-        self,
-        groups: ResourceIndex[tuple[ResourceRule, ...]],
-        injections: ResourceIndex[tuple[int, InjectionRule]],
-        compatibility: ResourceIndex[tuple[int, CompatibilityRule]],
-        images: ImageCatalog,
-        language: Language,
-    ) -> None:
-        self._groups = groups
-        self.images = images
+    def __init__(self, rules: RuleSet, language: Language, workloads: Workloads) -> None:
+        groups: dict[str, tuple[ResourceRule, ...]] = {}
+        for rule in rules.resources:
+            if rule.enabled:
+                groups[rule.group] = (*groups.get(rule.group, ()), rule)
+        self._groups = ResourceIndex((rule.key, group) for group in groups.values() for rule in group)
+        own_images = (row for catalog in rules.images if catalog.enabled for row in catalog.rows)
+        self.images = built_in_catalog().preceded_by(own_images)
+        self.exemptions = by_rule(rules.exemptions, rules)
         self.language = language
+        self.workloads = workloads
         self.groups_of = lru_cache(_REMEMBERED)(self._find_groups)
-        self.injections_of = lru_cache(_REMEMBERED)(partial(_ranked, injections))
-        self.compatibility_of = lru_cache(_REMEMBERED)(partial(_ranked, compatibility))
+        self.injections_of = lru_cache(_REMEMBERED)(partial(_ranked, _by_resource(rules.injections)))
+        self.compatibility_of = lru_cache(_REMEMBERED)(partial(_ranked, _by_resource(rules.compatibility)))
 
     def _find_groups(self, names: tuple[str, ...]) -> tuple[ResourceRule, ...]:
         """Return the rules of every group that one of the resources belongs to, each once."""
@@ -69,17 +74,11 @@ def _by_resource(rules: Iterable[R]) -> ResourceIndex[tuple[int, R]]:
     )
 
 
-def compile_policy(rules: RuleSet, language: Language = Language.EN) -> Policy:
-    """Return the policy of the enabled rules. Rules of a kind apply in the order of their names."""
-    groups: dict[str, tuple[ResourceRule, ...]] = {}
-    for rule in rules.resources:
-        if rule.enabled:
-            groups[rule.group] = (*groups.get(rule.group, ()), rule)
-    own_images = (row for catalog in rules.images if catalog.enabled for row in catalog.rows)
-    return Policy(
-        groups=ResourceIndex((rule.key, group) for group in groups.values() for rule in group),
-        injections=_by_resource(rules.injections),
-        compatibility=_by_resource(rules.compatibility),
-        images=built_in_catalog().preceded_by(own_images),
-        language=language,
-    )
+def compile_policy(
+    rules: RuleSet, language: Language = Language.EN, workloads: Workloads | None = None
+) -> Policy:
+    """Return the policy of the enabled rules. Rules of a kind apply in the order of their names.
+
+    workloads: the kinds that hold pods, where they are others than those that ship.
+    """
+    return Policy(rules, language, workloads or built_in_workloads())

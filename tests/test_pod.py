@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from rules.patch import ObjectError, Path
-from rules.pod import Container, Pod, holds_pods, templates_of
+from rules.pod import Container, Pod
+from rules.workloads import built_in_workloads, read_workloads
 from tests.build import DEVICE, container, nested, pod
 
+WORKLOADS = built_in_workloads()
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [container({DEVICE: "1"})]}}
 
 
@@ -27,22 +29,28 @@ TEMPLATE: dict[str, Any] = {"spec": {"containers": [container({DEVICE: "1"})]}}
         ("batch", "CronJob", ("spec", "jobTemplate", "spec", "template")),
         ("batch.volcano.sh", "Job", ("spec", "tasks", 0, "template")),
         ("jobset.x-k8s.io", "JobSet", ("spec", "replicatedJobs", 0, "template", "spec", "template")),
+        ("kubeflow.org", "JAXJob", ("spec", "jaxReplicaSpecs", "Worker", "template")),
         ("kubeflow.org", "MPIJob", ("spec", "mpiReplicaSpecs", "Worker", "template")),
         ("kubeflow.org", "Notebook", ("spec", "template")),
         ("kubeflow.org", "PaddleJob", ("spec", "paddleReplicaSpecs", "Worker", "template")),
         ("kubeflow.org", "PyTorchJob", ("spec", "pytorchReplicaSpecs", "Master", "template")),
         ("kubeflow.org", "TFJob", ("spec", "tfReplicaSpecs", "PS", "template")),
+        ("kubeflow.org", "XGBoostJob", ("spec", "xgbReplicaSpecs", "Worker", "template")),
         ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", ("spec", "leaderWorkerTemplate", "workerTemplate")),
         ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", ("spec", "leaderWorkerTemplate", "leaderTemplate")),
         ("ray.io", "RayCluster", ("spec", "headGroupSpec", "template")),
         ("ray.io", "RayCluster", ("spec", "workerGroupSpecs", 0, "template")),
         ("ray.io", "RayJob", ("spec", "rayClusterSpec", "workerGroupSpecs", 0, "template")),
+        ("ray.io", "RayJob", ("spec", "submitterPodTemplate")),
+        ("serving.kserve.io", "InferenceService", ("spec", "predictor")),
+        ("serving.kserve.io", "InferenceService", ("spec", "transformer")),
+        ("serving.kserve.io", "InferenceService", ("spec", "explainer")),
         ("ray.io", "RayService", ("spec", "rayClusterConfig", "headGroupSpec", "template")),
     ],
 )
 def test_the_pod_template_of_a_kind_is_found(group: str, kind: str, path: Path) -> None:
     """The path leads into the object as it was sent."""
-    assert {path: TEMPLATE} == templates_of(group, kind, nested(path, TEMPLATE))
+    assert {path: TEMPLATE} == WORKLOADS.templates_of(group, kind, nested(path, TEMPLATE))
 
 
 def test_all_templates_of_an_object_are_found() -> None:
@@ -52,13 +60,13 @@ def test_all_templates_of_an_object_are_found() -> None:
     assert {
         ("spec", "workerGroupSpecs", 0, "template"): {"a": 1},
         ("spec", "workerGroupSpecs", 2, "template"): {"b": 1},
-    } == templates_of("ray.io", "RayCluster", document)
+    } == WORKLOADS.templates_of("ray.io", "RayCluster", document)
 
 
 @pytest.mark.parametrize("document", [{}, {"spec": None}, {"spec": {}}, {"spec": {"template": None}}])
 def test_an_absent_template_is_no_template(document: Any) -> None:
     """Null is absent."""
-    assert {} == templates_of("apps", "Deployment", document)
+    assert {} == WORKLOADS.templates_of("apps", "Deployment", document)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +75,8 @@ def test_an_absent_template_is_no_template(document: Any) -> None:
 def test_a_kind_that_is_not_listed_holds_no_pods(group: str, kind: str) -> None:
     """The API group belongs to a kind's name."""
     assert (False, {}) == (
-        holds_pods(group, kind),
-        templates_of(group, kind, {"spec": {"template": TEMPLATE}}),
+        WORKLOADS.holds_pods(group, kind),
+        WORKLOADS.templates_of(group, kind, {"spec": {"template": TEMPLATE}}),
     )
 
 
@@ -82,7 +90,7 @@ def test_a_kind_that_is_not_listed_holds_no_pods(group: str, kind: str) -> None:
 def test_an_object_that_is_not_shaped_as_its_kind_is_refused(kind: str, document: Any, message: str) -> None:
     """The message says where and what."""
     with pytest.raises(ObjectError) as caught:
-        templates_of("apps", kind, document)
+        WORKLOADS.templates_of("apps", kind, document)
 
     assert message == str(caught.value)
 
@@ -90,7 +98,7 @@ def test_an_object_that_is_not_shaped_as_its_kind_is_refused(kind: str, document
 def test_members_of_what_is_no_object_are_refused() -> None:
     """Replica specs may be a list or a map, not a text."""
     with pytest.raises(ObjectError) as caught:
-        templates_of("kubeflow.org", "TFJob", {"spec": {"tfReplicaSpecs": "x"}})
+        WORKLOADS.templates_of("kubeflow.org", "TFJob", {"spec": {"tfReplicaSpecs": "x"}})
 
     assert "spec.tfReplicaSpecs: expected an object, got a string" == str(caught.value)
 
@@ -257,3 +265,82 @@ def test_env_from_that_is_no_list_is_refused() -> None:
         _ = found.env_from
 
     assert "spec.containers[0].envFrom: expected a list, got an object" == str(caught.value)
+
+
+def test_a_pod_spec_without_a_template_has_its_labels_in_it() -> None:
+    """As in an InferenceService; edits and messages are at its own place."""
+    predictor = {"labels": {"a": "b"}, "containers": [container({DEVICE: "1"})], "minReplicas": 1}
+    found = Pod({"spec": {"predictor": predictor}}, predictor, ("spec", "predictor"))
+    found.set("spec", "hostIPC", value=True)
+    found.set("metadata", "annotations", "c", value="d")
+
+    assert {"a": "b"} == found.labels
+    assert ("spec", "predictor", "containers", 0) == found.containers[0].path
+    assert ["/spec/predictor/hostIPC", "/spec/predictor/annotations"] == [
+        operation["path"] for operation in found.recorder.operations
+    ]
+
+
+def test_a_configuration_adds_kinds_and_paths() -> None:
+    """Those that ship stay."""
+    text = "argoproj.io: {Rollout: [spec.template]}\nray.io: {RayJob: [spec.more.*.template]}"
+    added, errors = read_workloads([("kinds.yaml", text)])
+    found = WORKLOADS | added
+    job = {"spec": {"submitterPodTemplate": TEMPLATE, "more": [{"template": TEMPLATE}]}}
+
+    assert [] == errors
+    assert {("spec", "template"): TEMPLATE} == found.templates_of(
+        "argoproj.io", "Rollout", {"spec": {"template": TEMPLATE}}
+    )
+    assert [("spec", "submitterPodTemplate"), ("spec", "more", 0, "template")] == list(
+        found.templates_of("ray.io", "RayJob", job)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- x", "k.yaml:1:1: expected an object of API groups, got a list"),
+        (
+            "apps/v1: {}",
+            (
+                "k.yaml:1:1: [apps/v1]: expected an API group without its version, got 'apps/v1'"
+                " – did you mean 'apps'?"
+            ),
+        ),
+        ("x.io: [Job]", "k.yaml:1:1: [x.io]: expected an object of kinds, got a list"),
+        (
+            "x.io: {pytorchjobs: [spec]}",
+            (
+                "k.yaml:1:8: [x.io].pytorchjobs: expected a kind, such as PyTorchJob, got 'pytorchjobs'"
+                " – did you mean 'PyTorchJob'?"
+            ),
+        ),
+        (
+            "x.io:\n  Job: spec.template",
+            "k.yaml:2:8: [x.io].Job: expected a list of paths, such as [spec.template], got a string",
+        ),
+        (
+            "x.io: {Job: [1]}",
+            "k.yaml:1:14: [x.io].Job[0]: expected a path, such as spec.template, got a number",
+        ),
+        (
+            "x.io:\n  Job:\n    - spec.tasks[*].template",
+            (
+                "k.yaml:3:7: [x.io].Job[0]: expected names parted by dots, and * for every member,"
+                " got 'spec.tasks[*].template' – did you mean 'spec.tasks.*.template'?"
+            ),
+        ),
+        ("x.io: {Job: [a.*.b.*.c]}", "k.yaml:1:14: [x.io].Job[0]: expected * at most once, got 'a.*.b.*.c'"),
+        ("x.io: {Job: [a]}\nx.io: {Job: [a]}", "k.yaml:2:1: duplicate key 'x.io': remove one of them"),
+        (
+            "x.io: {Job: [a]",
+            "k.yaml:2:1: not YAML: while parsing a flow mapping did not find expected ',' or '}'",
+        ),
+    ],
+)
+def test_a_mistake_in_a_configuration_is_told_with_its_place(text: str, message: str) -> None:
+    """And with what was meant, where that can be guessed."""
+    _, errors = read_workloads([("k.yaml", text)])
+
+    assert [message] == [str(error) for error in errors]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, Final, Literal
 
 from rules.decide import decide
@@ -14,6 +15,7 @@ from rules.load import DEFAULT_NAMESPACE, Loaded
 from rules.model import AdmissionRequest, Decision, Language
 from rules.patch import ObjectError
 from rules.policy import Policy, compile_policy
+from rules.workloads import Workloads, built_in_workloads
 from webhook import metrics
 from webhook.review import Review, ReviewError, decode_review, encode_decision, encode_failure
 from webhook.rule_review import judge_rule
@@ -22,20 +24,7 @@ Endpoint = Literal["mutate", "validate"]
 
 _log = logging.getLogger("gpugate.admission")
 # From it the kind that stands in a metric's label is bounded: whatever else is asked is `other`.
-_KINDS: Final = frozenset(
-    [
-        "Pod",
-        "Deployment",
-        "StatefulSet",
-        "DaemonSet",
-        "ReplicaSet",
-        "Job",
-        "CronJob",
-        "ReplicationController",
-        "PodTemplate",
-        "ConfigMap",
-    ]
-)
+_KINDS: Final = frozenset({"ConfigMap", *(kind for _, kind in built_in_workloads().paths)})
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
@@ -60,10 +49,11 @@ class Gate:
     """Answers AdmissionReviews.
 
     on_error_allow: whether an object on which gpugate itself fails is let pass. rules_namespace: where the
-    ConfigMaps live that are judged as rules. A request reads `snapshot` once.
+    ConfigMaps live that are judged as rules. workloads: the kinds that hold pods, where they are others than
+    those that ship. A request reads `snapshot` once. on_rules: called when other rules are in force.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, by name
         self,
         loaded: Loaded,
         language: Language = Language.EN,
@@ -71,16 +61,20 @@ class Gate:
         *,
         on_error_allow: bool = False,
         rules_namespace: str = DEFAULT_NAMESPACE,
+        workloads: Workloads | None = None,
     ) -> None:
         self._on_error_allow = on_error_allow
         self._rules_namespace = rules_namespace
         self._language = language
+        self._workloads = workloads
+        self.on_rules: Callable[[], None] = lambda: None
         self._swapping = threading.Lock()  # rules and nodes come from different threads
         self._synced = self.ready = True
         self.snapshot = Snapshot(
-            loaded, compile_policy(loaded.rules, language), inventory or Inventory.of([])
+            loaded, compile_policy(loaded.rules, language, workloads), inventory or Inventory.of([])
         )
         metrics.rules_loaded(loaded)
+        _tell_expired(loaded)
         metrics.NODES.set(len(self.snapshot.inventory))
 
     def shut(self) -> None:
@@ -90,13 +84,21 @@ class Gate:
     def open(self) -> None:
         """Be ready, and answer: rules and nodes are known."""
         self._synced = self.ready = True
+        self.on_rules()
+
+    @property
+    def synced(self) -> bool:
+        """Whether it answers."""
+        return self._synced
 
     def put_rules(self, loaded: Loaded, stale: frozenset[str] = frozenset()) -> None:
         """Decide by these rules from the next request on; stale: see Snapshot."""
-        policy = compile_policy(loaded.rules, self._language)
+        policy = compile_policy(loaded.rules, self._language, self._workloads)
         with self._swapping:
             self.snapshot = replace(self.snapshot, loaded=loaded, policy=policy, stale=stale)
         metrics.rules_loaded(loaded, stale)
+        _tell_expired(loaded)
+        self.on_rules()
 
     def put_nodes(self, inventory: Inventory) -> None:
         """Decide by these nodes from the next request on."""
@@ -134,8 +136,9 @@ class Gate:
     def _decide(self, endpoint: Endpoint, request: AdmissionRequest) -> Decision:
         snapshot = self.snapshot
         if request.kind == "ConfigMap" and not request.group and endpoint == "validate":
-            return judge_rule(request, snapshot.loaded.rules, self._rules_namespace, self._language)
-        return decide(snapshot.policy, snapshot.inventory, request)
+            rules = snapshot.loaded.rules
+            return judge_rule(request, rules, self._rules_namespace, self._language, time())
+        return decide(snapshot.policy, snapshot.inventory, request, time())
 
     @staticmethod
     def _observe(endpoint: Endpoint, review: Review, decision: Decision, seconds: float) -> None:
@@ -165,3 +168,10 @@ class Gate:
             "microseconds": round(seconds * 1e6),
         }
         _log.info("%s %s %s/%s", facts["verdict"], request.kind, request.namespace, review.name, extra=facts)
+
+
+def _tell_expired(loaded: Loaded) -> None:
+    """Log the exemptions of a rule set that have no effect any more."""
+    for exemption in loaded.rules.exemptions:
+        if exemption.enabled and exemption.expires <= time():
+            _log.warning("exemption %s expired at %s and has no effect", exemption.name, exemption.until)

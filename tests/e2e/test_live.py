@@ -49,11 +49,17 @@ class Cluster:
         return self.control_plane.kubectl("apply", "-f", "-", input=document, check=check).stderr
 
     def limits(self, resource: str, beside: str) -> str | None:
-        """Return the limit of a resource that a new pod, which asks for another of its group, is given."""
+        """Return the limit of a resource that a new pod, which asks for another of its group, is given.
+
+        Or why the pod is refused.
+        """
         shown = self.control_plane.kubectl(
             *("create", "-n", TEAM, "--dry-run=server", "-o", "json", "-f", "-"),
             input=pod("new", {beside: "1"}),
+            check=False,
         )
+        if shown.returncode:
+            return shown.stderr
         limits: dict[str, str] = json.loads(shown.stdout)["spec"]["containers"][0]["resources"]["limits"]
         return limits.get(resource)
 
@@ -125,6 +131,7 @@ def test_a_broken_rule_put_in_past_the_webhook_leaves_the_last_good_one_in_force
     served.apply(rule("5", limits="optinal"))
     served.gate.apply()
     eventually(lambda: served.gate.sample('gpugate_rules{state="stale"}') == 1)
+    eventually(lambda: served.limits(DEVICE, OTHER) == "4")  # when the API server trusts the gate again
     served.apply(rule("6", OTHER))
     eventually(lambda: served.limits(OTHER, DEVICE) == "6", LIVE_S)
     eventually(lambda: "data.limits: expected one of" in _events(served))

@@ -15,6 +15,7 @@ from rules.inventory import Inventory, InventoryError
 from rules.load import DEFAULT_NAMESPACE, Loaded, load
 from rules.model import Language
 from rules.source import Document, SourceError, read
+from rules.workloads import Workloads, built_in_workloads, read_workloads
 
 if TYPE_CHECKING:
     from webhook.cluster.client import Cluster
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 BAD_INPUT: Final = 2
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
+# Unit tests of the rules beside them: no rules and no manifests.
+_TESTS: Final = (".test.yaml", ".test.yml")
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 
 
@@ -46,14 +49,15 @@ class RuleSource:
 
         Raises click.UsageError for what cannot be read.
         """
+        return load(self.texts(paths), self.namespace)
+
+    def texts(self, paths: Iterable[str]) -> Iterable[tuple[str, str]]:
+        """Return the (name, text) pairs that `load` reads. Raises click.UsageError while they are read."""
         chosen = list(paths)
         if not chosen and (self.kubeconfig or self.context):
-            return load(
-                _of_cluster(self.kubeconfig, self.context, lambda cluster: cluster.rules(self.namespace)),
-                self.namespace,
-            )
+            return of_cluster(self.kubeconfig, self.context, lambda cluster: cluster.rules(self.namespace))
         chosen = chosen or [str(catalog_path())]
-        return load(((name, text) for path in chosen for name, text in read_path(path)), self.namespace)
+        return (found for path in chosen for found in read_path(path, lenient=True))
 
 
 def nodes_option(command: F) -> F:
@@ -77,7 +81,7 @@ def load_inventory(
     nodes: list[Any] = []
     chosen = list(paths)
     if not chosen and (kubeconfig or context):
-        nodes = _of_cluster(kubeconfig, context, lambda cluster: cluster.nodes())
+        nodes = of_cluster(kubeconfig, context, lambda cluster: cluster.nodes())
     for path in chosen:
         for name, text in read_path(path):
             found = list(read(text, name))
@@ -100,7 +104,7 @@ def _checked_nodes(document: Document) -> Any:
     return document.value
 
 
-def _of_cluster(kubeconfig: str | None, context: str | None, ask: Callable[[Cluster], T]) -> T:
+def of_cluster(kubeconfig: str | None, context: str | None, ask: Callable[[Cluster], T]) -> T:
     """Return what a cluster answers. Raises click.UsageError."""
     # Imported here: the client takes a fifth of a second, and most commands need no cluster.
     from webhook.cluster.client import Cluster, ClusterError  # noqa: PLC0415
@@ -109,6 +113,25 @@ def _of_cluster(kubeconfig: str | None, context: str | None, ask: Callable[[Clus
         return ask(Cluster(kubeconfig, context))
     except ClusterError as error:
         raise click.UsageError(str(error)) from None
+
+
+def workloads_option(command: F) -> F:
+    """Give a command the option that says which further kinds hold pods."""
+    return click.option(
+        "--workloads",
+        "workload_paths",
+        multiple=True,
+        metavar="FILE",
+        help="Kinds that hold pods, as `{example.com: {Kind: [spec.template]}}`, beside those that ship.",
+    )(command)
+
+
+def load_workloads(paths: Iterable[str]) -> Workloads:
+    """Return the kinds that ship and those in files. Raises click.UsageError, with every mistake in them."""
+    found, errors = read_workloads(pair for path in paths for pair in read_path(path))
+    if errors:
+        raise click.UsageError("\n".join(map(str, errors)))
+    return built_in_workloads() | found
 
 
 def language_option(command: F) -> F:
@@ -137,20 +160,29 @@ def cluster_options(command: F) -> F:
     )
 
 
-def read_path(path: str) -> Iterator[tuple[str, str]]:
+def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Iterator[tuple[str, str]]:
     """Yield (name, text) of a file, of each YAML and JSON file below a folder, or of stdin for `-`.
 
-    Raises click.UsageError for what cannot be read.
+    tests: of a folder take the tests of rules (`*.test.yaml`), which are left out otherwise. lenient: bytes
+    that are not UTF-8 become lone surrogates, which the YAML reader refuses with their place, so that one
+    file does not hide the others. Raises click.UsageError for what cannot be read.
     """
     if path == "-":
-        yield "stdin", _decode(sys.stdin.buffer.read(), "stdin")
+        yield "stdin", _decode(sys.stdin.buffer.read(), "stdin", lenient=lenient)
         return
     root = Path(path)
     if root.is_dir():
         found = sorted(file for file in root.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
-        names = [file for file in found if file.name not in _KUSTOMIZATIONS and not _hidden(file, root)]
+        names = [
+            file
+            for file in found
+            if file.name not in _KUSTOMIZATIONS
+            and file.name.endswith(_TESTS) is tests
+            and not _hidden(file, root)
+        ]
         if not names:
-            raise click.UsageError(f"{path}: no YAML or JSON file in this folder")
+            what = "no *.test.yaml file in this folder; write one: gpugate test --help" if tests else ""
+            raise click.UsageError(f"{path}: {what or 'no YAML or JSON file in this folder'}")
     else:
         names = [root]
     for file in names:
@@ -158,7 +190,7 @@ def read_path(path: str) -> Iterator[tuple[str, str]]:
             content = file.read_bytes()
         except OSError as error:
             raise click.UsageError(f"{file}: {error.strerror or error}") from None
-        yield str(file), _decode(content, str(file))
+        yield str(file), _decode(content, str(file), lenient=lenient)
 
 
 def _hidden(file: Path, root: Path) -> bool:
@@ -166,9 +198,9 @@ def _hidden(file: Path, root: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(root).parts)
 
 
-def _decode(content: bytes, name: str) -> str:
+def _decode(content: bytes, name: str, *, lenient: bool) -> str:
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8-sig", "surrogateescape" if lenient else "strict")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise click.UsageError(f"{name}:{line}: not UTF-8; save the file as UTF-8") from None

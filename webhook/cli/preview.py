@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from difflib import unified_diff
+from time import time
 from typing import Any, Final
 
 import click
@@ -16,7 +17,6 @@ import msgspec
 from rules.decide import decide
 from rules.model import Action, AdmissionRequest, Decision, Language
 from rules.patch import ObjectError
-from rules.pod import holds_pods
 from rules.policy import compile_policy
 from rules.source import SourceError, read
 from webhook.cli.inputs import (
@@ -25,9 +25,11 @@ from webhook.cli.inputs import (
     cluster_options,
     language_option,
     load_inventory,
+    load_workloads,
     namespace_option,
     nodes_option,
     read_path,
+    workloads_option,
 )
 from webhook.dump import dump_yaml
 from webhook.review import ReviewError, decode_review, encode
@@ -43,22 +45,21 @@ class InputError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """One object and the decision on it. source: file and line. name: may be a generateName with `*`."""
+    """One object and the decision on it.
+
+    source: file and line. name: may be a generateName with `*`. judged: whether its kind holds pods.
+    """
 
     source: str
     request: AdmissionRequest
     name: str
+    judged: bool
     decision: Decision
 
     @property
     def title(self) -> str:
         """What kubectl would call the object."""
         return f"{self.request.kind} {self.request.namespace}/{self.name}"
-
-    @property
-    def judged(self) -> bool:
-        """Whether objects of this kind hold pods."""
-        return holds_pods(self.request.group, self.request.kind)
 
     def patched(self) -> dict[str, Any]:
         """Return the object as it would be admitted."""
@@ -101,6 +102,7 @@ class Preview:
     help="warn: exit 3 where there are only warnings.",
 )
 @nodes_option
+@workloads_option
 @cluster_options
 @namespace_option
 @language_option
@@ -111,6 +113,7 @@ def command(
     output: str,
     fail_on: str,
     node_paths: tuple[str, ...],
+    workload_paths: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
     rules_namespace: str,
@@ -135,7 +138,7 @@ def command(
     for error in loaded.errors:
         _complain(str(error))
     inventory = load_inventory(node_paths, kubeconfig, context)
-    policy = compile_policy(loaded.rules, Language(lang))
+    policy = compile_policy(loaded.rules, Language(lang), load_workloads(workload_paths))
     previews: list[Preview] = []
     show = {"diff": _show_diff, "yaml": _show_yaml, "patch": _show_patch}.get(output)
     for path in filenames:
@@ -146,7 +149,10 @@ def command(
         for source, value in found:
             try:
                 request, name = _request(source, value, namespace)
-                previews.append(Preview(source, request, name, decide(policy, inventory, request)))
+                judged = policy.workloads.holds_pods(request.group, request.kind)
+                previews.append(
+                    Preview(source, request, name, judged, decide(policy, inventory, request, time()))
+                )
             except InputError as error:
                 _complain(str(error))
                 failed = True

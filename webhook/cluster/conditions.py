@@ -1,12 +1,12 @@
 """Keeps the matchConditions of both webhook configurations at the rules in force.
 
 A rule is in force in the gate at once, for all objects that the gate is asked about. Those that no rule was
-about before are missed until the condition names their resource, and nobody judges them later: so what is to be
-added is written as soon as the rules are settled. Taking away is never urgent, since what is asked about for
-nothing is let pass. It waits until no rule here has named the resource for SETTLING: a replica that has not heard
-of a rule yet does not undo what another has written. While a rule reads wrong, nothing is taken away: another
-replica may have a good version of it in force. Before the rules are known, nothing is written; where there are
-none, and none is wrong, the condition ends as `false`.
+about before are missed until the condition names their resource, and nobody judges them later: so what is to
+be added is written as soon as the rules are settled. Taking away is never urgent, since what is asked about
+for nothing is let pass. It waits until no rule here has named the resource for SETTLING: a replica that has
+not heard of a rule yet does not undo what another has written. While a rule reads wrong, nothing is taken
+away: another replica may have a good version of it in force. Before the rules are known, nothing is written;
+where there are none, and none is wrong, the condition becomes `false` in the end.
 
 All replicas do this. They write the same text, so whoever comes second finds it written.
 """

@@ -1,0 +1,256 @@
+"""On a real API server: pods that ask for accelerators meet the gate, and no other pod ever waits for it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from certs.inject import KINDS
+from rules.load import Loaded
+from rules.workloads import built_in_workloads
+from tests.build import loaded, resource_rule
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.test_control_plane import pod
+from webhook.cluster.client import ClusterApi
+from webhook.cluster.conditions import SETTLING, Conditions
+from webhook.gate import Gate
+from webhook.match_conditions import CONDITION, MAX_NAMES_LENGTH, MAX_PATTERN_LENGTH, expression
+
+ROOT = Path(__file__).parents[2]
+# Of this module's own: the other modules share the control plane.
+TEAM = "conditions-team"
+DEVICE, OTHER, GPU = "vendor.com/device", "vendor.com/other", "nvidia.com/gpu"
+# Seconds in which an edit of a rule is in force, and in which something must have happened at all.
+LIVE_S = 2.0
+PATIENCE_S = 60.0
+
+
+def eventually(happened: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
+    """Look until something is so; the last look begins within so many seconds."""
+    deadline = time.monotonic() + within_s
+    while not (late := time.monotonic() > deadline) and not happened():
+        time.sleep(0.02)
+    assert not late, f"not within {within_s} s"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _namespace(control_plane: ControlPlane) -> None:
+    """Make the namespace of this module, which goes with the control plane."""
+    control_plane.kubectl("create", "namespace", TEAM)
+
+
+@pytest.fixture
+def away(control_plane: ControlPlane) -> Iterator[Callable[[str], None]]:
+    """Apply the shipped configurations, with a gate that is away; yields what writes an expression."""
+    documents = list(yaml.safe_load_all((ROOT / "manifests/base/webhooks.yaml").read_text("utf-8")))
+    for document in documents:
+        for webhook in document["webhooks"]:
+            webhook["clientConfig"] = {"url": "https://127.0.0.1:1/"}
+
+    def write(text: str) -> None:
+        for document in documents:
+            for each in document["webhooks"][0]["matchConditions"]:
+                each.update({"expression": text} if each["name"] == CONDITION else {})
+        control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
+
+    control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
+    eventually(lambda: "failed calling webhook" in create(control_plane, pod("gpu", {GPU: "1"})))
+    yield write
+    control_plane.kubectl("delete", "-f", "-", input=yaml.safe_dump_all(documents))
+
+
+def create(control_plane: ControlPlane, document: str, namespace: str = TEAM) -> str:
+    """Return what the API server has against an object, which is not stored."""
+    asked = ("create", "-n", namespace, "--dry-run=server", "-f", "-")
+    return control_plane.kubectl(*asked, input=document, check=False).stderr
+
+
+def of_containers(count: int, resources: dict[str, str]) -> str:
+    """Return a pod of many containers."""
+    document = json.loads(pod("many", resources))
+    (main,) = document["spec"]["containers"]
+    document["spec"]["containers"] = [main | {"name": f"c{number}"} for number in range(count)]
+    return json.dumps(document)
+
+
+@pytest.mark.usefixtures("away")
+def test_with_the_gate_away_only_who_asks_for_an_accelerator_is_refused(control_plane: ControlPlane) -> None:
+    """failurePolicy Fail; a Deployment is as its pods are. kube-system never asks."""
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": json.loads(pod("x", {GPU: "1"}))["spec"]}
+    deployment: dict[str, Any] = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "x"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+    plain = json.loads(json.dumps(deployment).replace(GPU, "cpu"))
+    refused = "failed calling webhook"
+
+    assert refused in create(control_plane, pod("gpu", {GPU: "1"}))
+    assert refused in create(control_plane, json.dumps(deployment))
+    assert "" == create(control_plane, pod("plain", {"cpu": "1", "memory": "1Gi"}))
+    assert "" == create(control_plane, pod("plain", {"rdma/hca": "1"}))
+    assert "" == create(control_plane, json.dumps(plain))
+    assert "" == create(control_plane, pod("gpu", {GPU: "1"}), "kube-system")
+
+
+@pytest.mark.usefixtures("away")
+def test_the_mirror_of_a_static_pod_is_never_refused(control_plane: ControlPlane) -> None:
+    """The kubelet runs it already."""
+    document = json.loads(pod("static", {GPU: "1"}))
+    document["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    document["spec"]["nodeName"] = "somewhere"
+
+    assert "" == create(control_plane, json.dumps(document))
+
+
+def test_what_runs_already_is_scaled_finished_and_deleted_with_the_gate_away(
+    control_plane: ControlPlane, away: Callable[[str], None]
+) -> None:
+    """Status, finalizers, replicas and deletion are not asked about."""
+    away("false")
+    document = json.loads(pod("stays", {GPU: "1"}))
+    document["metadata"]["finalizers"] = ["example.com/held"]
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": document["spec"]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "stays", "finalizers": ["example.com/held"]},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+    eventually(lambda: not create(control_plane, json.dumps(deployment)))
+    for each in (document, deployment):
+        control_plane.kubectl("create", "-n", TEAM, "-f", "-", input=json.dumps(each))
+    away(expression([GPU], built_in_workloads()))
+    eventually(lambda: "failed calling webhook" in create(control_plane, pod("gpu", {GPU: "1"})))
+
+    def patch(what: str, change: dict[str, Any], *options: str) -> None:
+        control_plane.kubectl("patch", what, "-n", TEAM, "--type=merge", "-p", json.dumps(change), *options)
+
+    patch("pod/stays", {"status": {"message": "x"}}, "--subresource=status")
+    patch("deployment/stays", {"spec": {"replicas": 3}})
+    patch("deployment/stays", {"metadata": {"labels": {"x": "y"}}})
+    for what in ("pod/stays", "deployment/stays"):
+        control_plane.kubectl("delete", what, "-n", TEAM, "--wait=false", "--grace-period=0", "--force")
+        patch(what, {"metadata": {"finalizers": None}})
+    left = control_plane.kubectl("get", "pods,deployments", "-n", TEAM, "-o", "name").stdout
+
+    assert "" == left
+
+
+@pytest.mark.parametrize(
+    ("count", "end", "length"), [(700, "", MAX_NAMES_LENGTH), (94, "*", MAX_PATTERN_LENGTH)]
+)
+def test_as_many_rules_as_an_expression_names_are_within_what_the_api_server_evaluates(
+    control_plane: ControlPlane, away: Callable[[str], None], count: int, end: str, length: int
+) -> None:
+    """For a pod of two hundred containers that ask for something else, too."""
+    keys = [f"d{number}.example.com/resource{end}" for number in range(count)]
+    text = expression([*keys, DEVICE], built_in_workloads())
+    away(text)
+    eventually(lambda: "failed calling webhook" in create(control_plane, pod("asks", {DEVICE: "1"})))
+
+    assert 0.9 * length < len(text) - len(expression([DEVICE], built_in_workloads())) < 1.1 * length
+    assert "" == create(control_plane, of_containers(200, {"cpu": "1", "example.com/others": "1"}))
+    assert "failed calling webhook" in create(
+        control_plane, of_containers(200, {keys[-1].replace("*", "s"): "1"})
+    )
+
+
+def conditions_of(control_plane: ControlPlane) -> list[list[str]]:
+    """Return the names of the conditions of each of our webhooks."""
+    found = []
+    for kind in KINDS:
+        document = json.loads(control_plane.kubectl("get", kind, "gpugate", "-o", "json").stdout)
+        found.append([each["name"] for each in document["webhooks"][0]["matchConditions"]])
+    return found
+
+
+@pytest.fixture
+def replica(control_plane: ControlPlane) -> Iterator[tuple[Gate, Conditions, list[float]]]:
+    """Yield a gate without rules, what keeps its conditions, and the time for that."""
+    api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
+    gate, now = Gate(Loaded()), [0.0]
+    yield gate, Conditions(api, gate, lambda: now[0]), now
+    api.close()
+
+
+@pytest.mark.usefixtures("away")
+def test_a_new_rule_is_asked_about_at_once_and_an_old_one_for_a_while(
+    control_plane: ControlPlane, replica: tuple[Gate, Conditions, list[float]]
+) -> None:
+    """Another replica may not have heard of the one, or still hold to the other."""
+    gate, conditions, now = replica
+
+    def missed(key: str) -> bool:
+        return not create(control_plane, pod("next", {key: "1"}))
+
+    assert missed(DEVICE)
+    conditions.start()
+    gate.put_rules(loaded(resource_rule(DEVICE)))
+    eventually(lambda: not missed(DEVICE), LIVE_S)
+    conditions.stop()
+    gate.put_rules(loaded(resource_rule(OTHER)))
+    conditions.look()
+    eventually(lambda: not missed(OTHER))
+
+    assert not missed(DEVICE)
+    now[0] = SETTLING
+    conditions.look()
+    eventually(lambda: missed(DEVICE))
+    assert not missed(OTHER)
+
+
+@pytest.mark.usefixtures("away")
+def test_while_a_rule_reads_wrong_nothing_is_taken_away(
+    control_plane: ControlPlane, replica: tuple[Gate, Conditions, list[float]]
+) -> None:
+    """Another replica may have its last good version in force."""
+    gate, conditions, now = replica
+    gate.put_rules(loaded(resource_rule(OTHER), resource_rule(DEVICE, limits="optinal")))
+    conditions.look()
+    now[0] = 2 * SETTLING
+    conditions.look()
+    eventually(lambda: bool(create(control_plane, pod("next", {OTHER: "1"}))))
+
+    assert "failed calling webhook" in create(control_plane, pod("next", {GPU: "1"}))
+
+
+@pytest.mark.usefixtures("away")
+def test_conditions_of_an_operator_stay(
+    control_plane: ControlPlane, replica: tuple[Gate, Conditions, list[float]]
+) -> None:
+    """And ours comes back where it was removed."""
+    _, conditions, _ = replica
+    theirs = [{"name": "theirs", "expression": "true"}]
+    for kind in KINDS:
+        edit = [{"op": "replace", "path": "/webhooks/0/matchConditions", "value": theirs}]
+        control_plane.kubectl("patch", kind, "gpugate", "--type=json", "-p", json.dumps(edit))
+    conditions.look()
+
+    assert [["theirs", CONDITION]] * 2 == conditions_of(control_plane)
+
+
+@pytest.mark.usefixtures("away")
+def test_nothing_is_written_where_all_is_as_it_should_be(
+    control_plane: ControlPlane, replica: tuple[Gate, Conditions, list[float]]
+) -> None:
+    """However often and by however many replicas it is looked at."""
+    _, conditions, _ = replica
+
+    def versions() -> list[str]:
+        query = ("-o", "jsonpath={.metadata.resourceVersion}")
+        return [control_plane.kubectl("get", kind, "gpugate", *query).stdout for kind in KINDS]
+
+    conditions.look()
+    before = versions()
+    conditions.look()
+    Conditions(conditions._api, conditions._gate).look()
+
+    assert before == versions()
