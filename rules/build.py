@@ -12,11 +12,12 @@ from rules.document import (
     EnvDocument,
     InjectionRuleDocument,
     MatchDocument,
+    PodSelectorDocument,
     ResourceRuleData,
     RuleDocument,
     ValidationDocument,
 )
-from rules.error import RuleError, describe, schema_errors
+from rules.error import Code, RuleError, describe, schema_errors
 from rules.expression import CONDITION_VARIABLES, VALIDATION_VARIABLES, Expression, ExpressionError
 from rules.injection import PLACEHOLDER
 from rules.match import Match, ResourceIndex, SelectorTerm, glob, is_glob
@@ -27,6 +28,7 @@ from rules.model import (
     InjectionAction,
     InjectionRule,
     LimitsPolicy,
+    Location,
     RequestsPolicy,
     ResourceRule,
     Text,
@@ -45,7 +47,8 @@ DOCUMENT_KEY: Final = "rule.yaml"
 class Part:
     """A part of a document under construction: its ConfigMap, and the mistakes found in it.
 
-    path: where the ConfigMap stands in the document. Mistakes are kept, so that all are reported together.
+    path: where the ConfigMap stands in the document. inner: the document in its `rule.yaml`, where it has one
+    that was read. Mistakes are kept, so that all are reported together.
     """
 
     document: Document
@@ -54,11 +57,39 @@ class Part:
     enabled: bool
     group: str
     errors: list[RuleError]
+    inner: Document | None = None
 
-    def fail(self, path: Path, message: str, document: Document | None = None, *, key: bool = False) -> None:
+    def fail(
+        self,
+        path: Path,
+        message: str,
+        document: Document | None = None,
+        *,
+        key: bool = False,
+        code: Code = Code.WRONG_VALUE,
+    ) -> None:
         """Keep a mistake at a path of the document."""
         place = (document or self.document).locate(path, key=key)
-        self.errors.append(RuleError(place, path, message, self.name))
+        self.errors.append(RuleError(place, path, message, self.name, code))
+
+    def embedded(self, path: Path) -> Document | None:
+        """Return the document that the string at the path is, or None; its mistakes are kept."""
+        try:
+            document = self.document.embedded(path)
+        except SourceError as error:
+            self.errors.append(RuleError(error.location, path, error.message, self.name, Code.NOT_YAML))
+            return None
+        self.errors += [
+            RuleError(error.location, path, error.message, self.name, Code.DUPLICATE_KEY)
+            for error in document.duplicates
+        ]
+        return document
+
+    def locate(self, path: Path) -> Location:
+        """Return where a path of the rule's own document stands, or one of its ConfigMap's metadata."""
+        if self.inner is not None and path[:1] != ("metadata",):
+            return self.inner.locate(path)
+        return self.document.locate((*self.path, *path))
 
 
 def build_resource_rule(part: Part, data: Any) -> ResourceRule | None:
@@ -112,16 +143,12 @@ def _names(text: str) -> list[str]:
 def _validations(part: Part, path: Path, text: str) -> Iterator[Validation]:
     if not text.strip():
         return
-    try:
-        document = part.document.embedded(path)
-    except SourceError as error:
-        part.errors.append(RuleError(error.location, path, error.message, part.name))
+    document = part.embedded(path)
+    if document is None:
         return
-    part.errors += [
-        RuleError(error.location, path, error.message, part.name) for error in document.duplicates
-    ]
     if not isinstance(document.value, list):
-        part.fail(path, f"expected a YAML list of validations, got {describe(document.value)}")
+        wanted = f"expected a YAML list of validations, got {describe(document.value)}"
+        part.fail(path, wanted, code=Code.WRONG_TYPE)
         return
     for index, item in enumerate(document.value):
         try:
@@ -129,14 +156,16 @@ def _validations(part: Part, path: Path, text: str) -> Iterator[Validation]:
         except ValidationError as error:
             found = schema_errors(error, ValidationDocument, document, (index,), part.name)
             part.errors += [
-                RuleError(mistake.location, (*path, index), mistake.message, part.name) for mistake in found
+                RuleError(mistake.location, (*path, index), mistake.message, part.name, mistake.code)
+                for mistake in found
             ]
             continue
         try:
             expression = Expression(read.expression, VALIDATION_VARIABLES)
         except ExpressionError as error:
-            place = document.locate((index, "expression"))
-            part.errors.append(RuleError(place, (*path, index, "expression"), f"CEL: {error}", part.name))
+            place, message = document.locate((index, "expression")), f"CEL: {error}"
+            inside: Path = (*path, index, "expression")
+            part.errors.append(RuleError(place, inside, message, part.name, Code.BAD_EXPRESSION))
             continue
         yield Validation(expression, Text(read.message_en, read.message_zh))
 
@@ -146,23 +175,16 @@ def read_rule(part: Part, data: Any, schema: type[D]) -> tuple[Document, D] | No
     path: Path = (*part.path, "data", DOCUMENT_KEY)
     text = data.get(DOCUMENT_KEY) if isinstance(data, dict) else None
     if not isinstance(text, str):
-        part.fail(path[:-1], f"required key {DOCUMENT_KEY!r} is missing: it holds the rule", key=True)
+        message = f"required key {DOCUMENT_KEY!r} is missing: it holds the rule"
+        part.fail(path[:-1], message, key=True, code=Code.MISSING_KEY)
         return None
     for key in data:
         if key != DOCUMENT_KEY:
-            part.fail(
-                (*path[:-1], key),
-                f"unknown key {key!r}; a rule has only {DOCUMENT_KEY!r}",
-                key=True,
-            )
-    try:
-        document = part.document.embedded(path)
-    except SourceError as error:
-        part.errors.append(RuleError(error.location, path, error.message, part.name))
+            message = f"unknown key {key!r}; a rule has only {DOCUMENT_KEY!r}"
+            part.fail((*path[:-1], key), message, key=True, code=Code.UNKNOWN_KEY)
+    document = part.inner = part.embedded(path)
+    if document is None:
         return None
-    part.errors += [
-        RuleError(error.location, path, error.message, part.name) for error in document.duplicates
-    ]
     try:
         return document, schema.model_validate(document.value)
     except ValidationError as error:
@@ -213,17 +235,19 @@ def build_match(part: Part, document: Document, match: MatchDocument) -> Match:
         images=tuple(glob(pattern) for pattern in match.images),
         include=tuple(glob(pattern) for pattern in match.namespaces.include),
         exclude=tuple(glob(pattern) for pattern in match.namespaces.exclude),
-        selector=(
-            *(
-                SelectorTerm(key, "In", frozenset([value]))
-                for key, value in match.pod_selector.match_labels.items()
-            ),
-            *(
-                SelectorTerm(term.key, term.operator, frozenset(term.values))
-                for term in match.pod_selector.match_expressions
-            ),
-        ),
+        selector=build_selector(match.pod_selector),
         conditions=tuple(_conditions(part, document, match.conditions)),
+    )
+
+
+def build_selector(selector: PodSelectorDocument) -> tuple[SelectorTerm, ...]:
+    """Return the requirements of a label selector, those of matchLabels first."""
+    return (
+        *(SelectorTerm(key, "In", frozenset([value])) for key, value in selector.match_labels.items()),
+        *(
+            SelectorTerm(term.key, term.operator, frozenset(term.values))
+            for term in selector.match_expressions
+        ),
     )
 
 
@@ -232,7 +256,8 @@ def _conditions(part: Part, document: Document, sources: list[str]) -> Iterator[
         try:
             yield Expression(source, CONDITION_VARIABLES)
         except ExpressionError as error:
-            part.fail(("match", "conditions", index), f"CEL: {error}", document)
+            path: Path = ("match", "conditions", index)
+            part.fail(path, f"CEL: {error}", document, code=Code.BAD_EXPRESSION)
 
 
 def _env(

@@ -9,7 +9,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
 from rules.match import SELECTOR_OPERATORS
 
@@ -26,7 +34,11 @@ def _resource_pattern(name: str) -> str:
     return name
 
 
-ResourcePattern = Annotated[str, AfterValidator(_resource_pattern)]
+ResourcePattern = Annotated[
+    str,
+    AfterValidator(_resource_pattern),
+    WithJsonSchema({"type": "string", "pattern": f"^{_RESOURCE_NAME.pattern}$"}),
+]
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
 
@@ -89,6 +101,14 @@ class NamespacesDocument(RuleDocument):
 class SelectorTermDocument(RuleDocument):
     """One requirement of a label selector."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"operator": {"enum": list(SELECTOR_OPERATORS[:2])}}},
+            "then": {"properties": {"values": {"minItems": 1}}, "required": ["values"]},
+            "else": {"properties": {"values": {"maxItems": 0}}},
+        }
+    )
+
     key: NonEmpty
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     values: list[str] = []
@@ -128,6 +148,12 @@ class FromResourceDocument(RuleDocument):
 
 class EnvDocument(RuleDocument):
     """An environment variable, from exactly one source."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [{"required": [source]} for source in ("value", "valueFrom", "fromResource")]
+        }
+    )
 
     name: str = Field(pattern=_ENV_NAME)
     value: str | None = None
@@ -220,6 +246,8 @@ class NodeAffinityDocument(RuleDocument):
 class InjectDocument(RuleDocument):
     """What a rule puts in: env and volumeMounts into the container, the rest into its pod."""
 
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
     env: list[EnvDocument] = []
     volumes: list[VolumeDocument] = []
     volume_mounts: list[VolumeMountDocument] = Field([], alias="volumeMounts")
@@ -235,10 +263,14 @@ class InjectDocument(RuleDocument):
     def _injects_something(self) -> Self:
         if not self.model_fields_set:
             raise ValueError("nothing to inject: give env, volumes, tolerations, …")
-        names = [entry.name for entry in self.env]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"variable {name!r} stands {names.count(name)} times in env")
+        for what, names in (
+            ("variable", [entry.name for entry in self.env]),
+            ("volume", [volume.name for volume in self.volumes]),
+            ("mount path", [mount.mount_path for mount in self.volume_mounts]),
+        ):
+            for name in names:
+                if names.count(name) > 1:
+                    raise ValueError(f"{what} {name!r} stands {names.count(name)} times; keep one")
         return self
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -32,20 +33,55 @@ _WANTED: Final = {
 }
 
 
+class Code(StrEnum):
+    """What sort of mistake or doubt; the names stay as they are, for those who filter by them.
+
+    docs/ci.md tells what each is about.
+    """
+
+    NOT_YAML = "not-yaml"
+    DUPLICATE_KEY = "duplicate-key"
+    UNKNOWN_KEY = "unknown-key"
+    MISSING_KEY = "missing-key"
+    WRONG_TYPE = "wrong-type"
+    WRONG_VALUE = "wrong-value"
+    BAD_EXPRESSION = "bad-expression"
+    BAD_LABEL = "bad-label"
+    BAD_NAME = "bad-name"
+    WRONG_NAMESPACE = "wrong-namespace"
+    CONFLICT = "conflict"
+    # What loads, and may not do what was meant.
+    NEVER_MATCHES = "never-matches"
+    NEVER_SATISFIED = "never-satisfied"
+    NO_EFFECT = "no-effect"
+    MISSPELT_RESOURCE = "misspelt-resource"
+    HALF_GROUP = "half-group"
+    MIXED_LABELS = "mixed-labels"
+    ODD_NAME = "odd-name"
+    MISSING_VOLUME = "missing-volume"
+    COMPETING_VALUES = "competing-values"
+    EXPIRED = "expired"
+    EXEMPTS_NOTHING = "exempts-nothing"
+    EXEMPTS_EVERYONE = "exempts-everyone"
+
+
 class RuleError(ValueError):
-    """One mistake in a rule file. The fault of its author.
+    """One mistake in a rule file, or one doubt. The fault of its author.
 
     location: the place in the text. path: the place in the document, as Kubernetes prints it. rule: the
     ConfigMap's name, where it is known.
     """
 
-    def __init__(self, location: Location, path: Path, message: str, rule: str = "") -> None:
+    def __init__(
+        self, location: Location, path: Path, message: str, rule: str = "", code: Code = Code.WRONG_VALUE
+    ) -> None:
         where = field_path(path)
         super().__init__(f"{location}: {where}: {message}" if where else f"{location}: {message}")
         self.location = location
         self.path = where
         self.message = message
         self.rule = rule
+        self.code = code
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -68,16 +104,17 @@ def schema_errors(
         path: Path = (*prefix, *detail["loc"])
         value = detail["input"]
         in_key = False
+        code = Code.WRONG_VALUE
         match detail["type"]:
             case "extra_forbidden":
                 key = str(detail["loc"][-1])
                 known = _known_keys(schema, detail["loc"][:-1])
                 message = f"unknown key {key!r}{suggestion(key, known) or _list_of(known)}"
-                in_key = True
+                in_key, code = True, Code.UNKNOWN_KEY
             case "missing":
                 message = f"required key {detail['loc'][-1]!r} is missing"
                 path = path[:-1]
-                in_key = True
+                in_key, code = True, Code.MISSING_KEY
             case "literal_error":
                 known = [word for word in re.findall("'([^']*)'", detail["ctx"]["expected"]) if word]
                 message = f"expected one of {', '.join(known)}, got {value!r}{suggestion(str(value), known)}"
@@ -86,9 +123,10 @@ def schema_errors(
             case kind if kind in _WANTED:
                 quote = ": quote it" if kind == "string_type" and not isinstance(value, dict | list) else ""
                 message = f"expected {_WANTED[kind]}, got {describe(value)}{quote}"
+                code = Code.WRONG_TYPE
             case _:
                 message = detail["msg"][:1].lower() + detail["msg"][1:]
-        found.append(RuleError(document.locate(path, key=in_key), path, message, rule))
+        found.append(RuleError(document.locate(path, key=in_key), path, message, rule, code))
     return sorted(found, key=lambda item: (item.location.line, item.location.column))
 
 

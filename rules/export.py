@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rules.expression import Expression
-from rules.match import glob
+from rules.match import glob, plain_regex
 from rules.model import Action, Language, LimitsPolicy, RequestsPolicy, ResourceRule
 
 _API_VERSION: Final = "admissionregistration.k8s.io/v1"
@@ -118,7 +118,7 @@ def _uses(rules: Sequence[ResourceRule]) -> str:
 def _is(rule: ResourceRule, name: str = "k") -> str:
     """Return the condition that a name is one that a rule is about."""
     if rule.key_pattern:
-        return f"{name}.matches({_quoted(f'^{rule.key_pattern.pattern}$')})"
+        return f"{name}.matches({_quoted(f'^{plain_regex(rule.key_pattern)}$')})"
     return f"{name} == {_quoted(rule.key)}"
 
 
@@ -150,7 +150,7 @@ def _validations(rule: ResourceRule, language: Language) -> Iterator[dict[str, A
         yield validation(f"u.requests.all(k, !({is_key}) || ({equal}))", "a request has to equal the limit")
     elif not rule.key_pattern:
         yield validation(f"u.names.exists(k, {is_key})", "has to be in requests")
-    if excluded := [glob(name).pattern for name in rule.excludes]:
+    if excluded := [plain_regex(glob(name)) for name in rule.excludes]:
         other = f"other != k && other.matches({_quoted('^(' + '|'.join(excluded) + ')$')})"
         alone = f"u.names.all(k, !({is_key}) || !u.names.exists(other, {other}))"
         yield validation(alone, "may not stand beside what it excludes")

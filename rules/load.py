@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from rules.build import DOCUMENT_KEY, Part, build_injection_rule, build_resource_rule
 from rules.compatibility_document import build_compatibility_rule, build_image_catalog
-from rules.error import RuleError, describe, suggestion
-from rules.model import CompatibilityRule, ImageCatalogRule, InjectionRule, ResourceRule, Rule, RuleSet
+from rules.error import Code, RuleError, describe, suggestion
+from rules.exemption_document import build_exemption
+from rules.model import Location, ResourceRule, Rule, RuleSet
 from rules.patch import Path
 from rules.source import Document, SourceError, read
 
@@ -28,9 +29,14 @@ RULE_TYPES: Final[dict[str, Callable[[Part, Any], Rule | None]]] = {
     "InjectionRule": build_injection_rule,
     "CompatibilityRule": build_compatibility_rule,
     "ImageCatalog": build_image_catalog,
+    "Exemption": build_exemption,
 }
 _NAME_PREFIX: Final = "cf-crl-"
+_LEGACY_LABELS: Final = ("type", "group", "enabled")
 _SPECIAL: Final = re.compile(r"[^a-z0-9]+")
+
+# Where a path of a rule's own document stands in the text; the rule by its name.
+Locate = Callable[[str, Path], Location]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +53,28 @@ def load(texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESPACE) -
 
     namespace: where all rules have to be. Rules that claim the same resource are all left out.
     """
+    return load_placed(texts, namespace)[0]
+
+
+def load_placed(
+    texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESPACE
+) -> tuple[Loaded, Locate]:
+    """Return the rules as `load` does, and the way back from what a sound rule says to its place."""
     loader = _Loader(namespace)
     order: dict[str, int] = {}
     for name, text in texts:
         order.setdefault(name, len(order))
         for document in read(text, name):
             if isinstance(document, SourceError):
-                loader.errors.append(RuleError(document.location, (), document.message))
+                loader.errors.append(RuleError(document.location, (), document.message, code=Code.NOT_YAML))
             else:
                 loader.take(document)
-    rules = loader.sound_rules()
-    return Loaded(
-        RuleSet(
-            tuple(rule for rule in rules if isinstance(rule, ResourceRule)),
-            tuple(rule for rule in rules if isinstance(rule, InjectionRule)),
-            tuple(rule for rule in rules if isinstance(rule, CompatibilityRule)),
-            tuple(rule for rule in rules if isinstance(rule, ImageCatalogRule)),
-        ),
+    loaded = Loaded(
+        RuleSet.of(loader.sound_rules()),
         tuple(sorted(loader.errors, key=lambda error: (order[error.location.file], error.location.line))),
         tuple(loader.warnings),
     )
+    return loaded, loader.locate
 
 
 class _Loader:
@@ -97,7 +105,7 @@ class _Loader:
         rule: Rule | None = None
         legacy = _legacy_labels(labels)
         if legacy.get("type") == RESOURCE_RULE_TYPE:
-            self._read_labels(part, legacy, in_labels)
+            self._read_labels(part, labels, legacy, in_labels)
             rule = build_resource_rule(part, data)
             self._check_name(part, rule)
         elif build := RULE_TYPES.get(str(labels.get(TYPE_LABEL))):
@@ -107,56 +115,66 @@ class _Loader:
             found = labels[TYPE_LABEL]
             hint = suggestion(str(found), RULE_TYPES)
             message = f"expected one of {', '.join(RULE_TYPES)}, got {found!r}{hint}"
-            part.fail((*in_labels, TYPE_LABEL), message)
+            part.fail((*in_labels, TYPE_LABEL), message, code=Code.BAD_LABEL)
         elif name.startswith(_NAME_PREFIX) or "type" in legacy or "group" in legacy:
-            wanted = f"{LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}"
-            part.fail(in_labels, f"a resource rule needs the label {wanted}", key=True)
+            wanted = f"a resource rule needs the label {LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}"
+            part.fail(in_labels, wanted, key=True, code=Code.BAD_LABEL)
         elif isinstance(data, dict) and DOCUMENT_KEY in data:
-            part.fail(in_labels, f"a rule needs the label {TYPE_LABEL}: {' | '.join(RULE_TYPES)}", key=True)
+            wanted = f"a rule needs the label {TYPE_LABEL}: {' | '.join(RULE_TYPES)}"
+            part.fail(in_labels, wanted, key=True, code=Code.BAD_LABEL)
         else:
             return
         self._check_metadata(part, metadata)
         part.errors += [
-            RuleError(error.location, (), error.message, name) for error in document.duplicates_below(path)
+            RuleError(error.location, (), error.message, name, Code.DUPLICATE_KEY)
+            for error in document.duplicates_below(path)
         ]
         self.errors += part.errors
         if rule is not None and not part.errors:
             self._parts.append((rule, part))
 
-    def _read_labels(self, part: Part, legacy: dict[str, Any], path: Path) -> None:
-        spelling = legacy["prefix"]
+    def _read_labels(self, part: Part, labels: dict[str, Any], legacy: dict[str, Any], path: Path) -> None:
+        for name in _LEGACY_LABELS:
+            found = [labels[prefix + name] for prefix in LABEL_PREFIXES if prefix + name in labels]
+            if len(found) == 2 and found[0] != found[1]:
+                older, newer = (prefix + name for prefix in LABEL_PREFIXES)
+                told = f"{found[1]!r}, but {older} says {found[0]!r}, which counts; remove one of them"
+                self._warn(part, (*path, newer), told, Code.MIXED_LABELS)
+        spelling = next(prefix for prefix in LABEL_PREFIXES if f"{prefix}type" in labels)
         part.enabled = _enabled(part, legacy.get("enabled"), (*path, f"{spelling}enabled"))
         group = legacy.get("group")
         if not isinstance(group, str) or not group:
-            part.fail(
-                (*path, f"{spelling}group"),
-                f"the label {spelling}group is missing: it names the group",
-                key=True,
-            )
+            told = f"the label {spelling}group is missing: it names the group"
+            part.fail((*path, f"{spelling}group"), told, key=True, code=Code.BAD_LABEL)
         else:
             part.group = group
 
     def _check_metadata(self, part: Part, metadata: dict[str, Any]) -> None:
         if not part.name:
-            part.fail((*part.path, "metadata"), "required key 'name' is missing", key=True)
+            told = "required key 'name' is missing"
+            part.fail((*part.path, "metadata"), told, key=True, code=Code.MISSING_KEY)
         found = metadata.get("namespace", self._namespace)  # kustomize and kubectl -n may still set it
         if found != self._namespace:
             path: Path = (*part.path, "metadata", "namespace")
-            part.fail(path, f"rules live in namespace {self._namespace!r}, got {found!r}")
+            told = f"rules live in namespace {self._namespace!r}, got {found!r}"
+            part.fail(path, told, code=Code.WRONG_NAMESPACE)
 
     def _check_name(self, part: Part, rule: ResourceRule | None) -> None:
         if part.name and not part.name.startswith(_NAME_PREFIX):
-            part.fail(
-                (*part.path, "metadata", "name"), f"expected {_NAME_PREFIX}CUSTOM-KEY, got {part.name!r}"
-            )
+            told = f"expected {_NAME_PREFIX}CUSTOM-KEY, got {part.name!r}"
+            part.fail((*part.path, "metadata", "name"), told, code=Code.BAD_NAME)
         elif rule is not None:
             key_name = _SPECIAL.sub("-", rule.key.partition("/")[2].lower()).strip("-")
             if key_name and not _SPECIAL.sub("-", part.name).endswith(f"-{key_name}"):
                 message = f"expected to end in -{key_name}, after the key {rule.key!r}, got {part.name!r}"
-                self._warn(part, (*part.path, "metadata", "name"), message)
+                self._warn(part, (*part.path, "metadata", "name"), message, Code.ODD_NAME)
 
-    def _warn(self, part: Part, path: Path, message: str) -> None:
-        self.warnings.append(RuleError(part.document.locate(path), path, message, part.name))
+    def _warn(self, part: Part, path: Path, message: str, code: Code) -> None:
+        self.warnings.append(RuleError(part.document.locate(path), path, message, part.name, code))
+
+    def locate(self, rule: str, path: Path) -> Location:
+        """Return where a path of a rule's own document stands."""
+        return next(part.locate(path) for known, part in self._parts if known.name == rule)
 
     def sound_rules(self) -> list[Rule]:
         """Return the rules that share neither name nor, if enabled, key with another.
@@ -178,24 +196,26 @@ class _Loader:
                     f"{other.name} ({other.location})" for other, _ in claimants if other is not rule
                 )
                 message = f"{value!r} is claimed by {others} too; keep one, or switch the others off by label"
-                self.errors.append(RuleError(part.document.locate(path), path, message, rule.name))
+                self.errors.append(
+                    RuleError(part.document.locate(path), path, message, rule.name, Code.CONFLICT)
+                )
                 refused.add(id(rule))
         return [rule for rule, _ in self._parts if id(rule) not in refused]
 
 
 def _legacy_labels(labels: dict[str, Any]) -> dict[str, Any]:
-    """Return type, group and enabled of whichever spelling is there, and the spelling as `prefix`."""
-    for prefix in LABEL_PREFIXES:
-        found = {key.removeprefix(prefix): value for key, value in labels.items() if key.startswith(prefix)}
-        if found:
-            return found | {"prefix": prefix}
-    return {}
+    """Return type, group and enabled, each in whichever spelling is there; the older one counts first."""
+    return {
+        name: labels[prefix + name]
+        for prefix in reversed(LABEL_PREFIXES)
+        for name in _LEGACY_LABELS
+        if prefix + name in labels
+    }
 
 
 def _enabled(part: Part, value: object, path: Path) -> bool:
     if value not in ("true", "false"):
         what = repr(value) if isinstance(value, str) else describe(value)
-        part.fail(
-            path, f'expected the label to be "true" or "false" in quotes, got {what}', key=value is None
-        )
+        wanted = f'expected the label to be "true" or "false" in quotes, got {what}'
+        part.fail(path, wanted, key=value is None, code=Code.BAD_LABEL)
     return value == "true"

@@ -72,6 +72,10 @@ UNDECIDED: Final = Text(
     "the rule needs repair: {error}",
     "规则 {rule}：无法对容器 {container!r} 计算其条件，未注入任何内容；请修复该规则：{error}",
 )
+EXPIRED: Final = Text(
+    "exemption {exemption} from rule {rule} expired at {until}; who granted it may renew it",
+    "规则 {rule} 的豁免 {exemption} 已于 {until} 到期，可由授予者续期",
+)
 ENV_FROM: Final = Text(
     "container {container!r}: rule {rule} sets {name}, which takes precedence over what {source} may hold; "
     "list it under env to keep your own value",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -187,7 +187,27 @@ class ImageCatalogRule:
     location: Location
 
 
-Rule = ResourceRule | InjectionRule | CompatibilityRule | ImageCatalogRule
+@dataclass(frozen=True, slots=True)
+class Exemption:
+    """Rules that have no effect on some pods for some time.
+
+    rules: names or globs of rules. match: the pods, by namespace and labels; it names no resources.
+    service_accounts: compiled globs of the names that pods run as; empty for any. expires: seconds since the
+    epoch (UTC), until: the same as written. description: why.
+    """
+
+    name: str
+    rules: tuple[str, ...]
+    match: Match
+    service_accounts: tuple[re.Pattern[str], ...]
+    expires: float
+    until: str
+    description: Text
+    enabled: bool
+    location: Location
+
+
+Rule = ResourceRule | InjectionRule | CompatibilityRule | ImageCatalogRule | Exemption
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +218,26 @@ class RuleSet:
     injections: tuple[InjectionRule, ...] = ()
     compatibility: tuple[CompatibilityRule, ...] = ()
     images: tuple[ImageCatalogRule, ...] = ()
+    exemptions: tuple[Exemption, ...] = ()
+
+    @classmethod
+    def of(cls, rules: Iterable[Rule]) -> RuleSet:
+        """Return rules of any kinds as a set, those of a kind in their order."""
+        kept = list(rules)
+        return cls(
+            tuple(rule for rule in kept if isinstance(rule, ResourceRule)),
+            tuple(rule for rule in kept if isinstance(rule, InjectionRule)),
+            tuple(rule for rule in kept if isinstance(rule, CompatibilityRule)),
+            tuple(rule for rule in kept if isinstance(rule, ImageCatalogRule)),
+            tuple(rule for rule in kept if isinstance(rule, Exemption)),
+        )
 
     def __iter__(self) -> Iterator[Rule]:
         yield from self.resources
         yield from self.injections
         yield from self.compatibility
         yield from self.images
+        yield from self.exemptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ MAX_VALUES: Final = 1_000_000
 # object that an API server accepts is deeper than some forty levels.
 MAX_DEPTH: Final = 200
 
+_NOT_UTF8: Final = "not UTF-8; save the file as UTF-8"  # of bytes that Python decoded by `surrogateescape`
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _TAG: Final = "tag:yaml.org,2002:"
 _TRUE: Final = frozenset({"true", "yes", "on"})
@@ -86,10 +87,7 @@ class Document:
         ]
 
     def objects(self) -> Iterator[tuple[Path, Any]]:
-        """Yield the Kubernetes objects in it with their paths: itself, or the items of a list.
-
-        Items of a typed list (PodList) have its apiVersion and kind where they name none, as in the API.
-        """
+        """Yield the Kubernetes objects in it with their paths: itself, or a list's items, each typed."""
         yield from _objects(self.value, ())
 
     def embedded(self, path: Path) -> Document:
@@ -154,7 +152,7 @@ def _objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     if not (isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list)):
         yield path, value
         return
-    of_list = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")}
+    of_list = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")}  # PodList
     for index, item in enumerate(value["items"]):
         typed = item if kind == "List" or not isinstance(item, dict) else of_list | item
         yield from _objects(typed, (*path, "items", index))
@@ -183,13 +181,15 @@ def _read(lines: list[str], file: str) -> Iterator[Document]:
 
 
 def _place(file: str, mark: Any) -> Location:
-    """Return the place of a mark; each node, event and error has one, though its type says it may not."""
+    """Return the place of a mark; there is one, though types say that there may be none."""
     return Location(file, mark.line + 1, mark.column + 1)
 
 
 def _forbidden(text: str, position: int, file: str, reason: str) -> SourceError:
     *above, line = f"{text[:position]} ".splitlines()
-    return SourceError(Location(file, len(above) + 1, len(line)), f"{reason} (#x{ord(text[position]):04x})")
+    found = text[position]
+    what = _NOT_UTF8 if "\udc80" <= found <= "\udcff" else f"{reason} (#x{ord(found):04x})"
+    return SourceError(Location(file, len(above) + 1, len(line)), what)
 
 
 def _check_depth(text: str, file: str) -> None:

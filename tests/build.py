@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from copy import deepcopy
 from typing import Any
 
@@ -63,6 +64,15 @@ def injection_rule(
     return config_map(name, labels, {"rule.yaml": yaml.safe_dump(document, allow_unicode=True)})
 
 
+def exemption(
+    *rules: str, name: str = "exemption", expires: str = "2026-12-31", enabled: bool = True, **rest: Any
+) -> str:
+    """Return an Exemption's ConfigMap, from rules by name or glob; rest: further keys."""
+    document = {"reason": "a trial", "expires": expires, "rules": list(rules)} | rest
+    labels = {"gpugate.dev/type": "Exemption", "gpugate.dev/enabled": json.dumps(enabled)}
+    return config_map(name, labels, {"rule.yaml": yaml.safe_dump(document, allow_unicode=True)})
+
+
 def loaded(*texts: str) -> Loaded:
     """Return what is read from rule texts, each as a file of its own."""
     return load((f"{number}.yaml", text) for number, text in enumerate(texts))
@@ -115,9 +125,9 @@ def request(document: Any, **fields: Any) -> AdmissionRequest:
     return AdmissionRequest(**base | fields)
 
 
-def decision(policy: Policy, document: Any, **fields: Any) -> Decision:
+def decision(policy: Policy, document: Any, now: float = math.inf, **fields: Any) -> Decision:
     """Return the decision on the creation of an object, in a cluster without nodes."""
-    return decide(policy, NO_NODES, request(document, **fields))
+    return decide(policy, NO_NODES, request(document, **fields), now)
 
 
 def patched(document: Any, decision: Decision) -> Any:

@@ -11,14 +11,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.build import exemption, resource_rule
+from tests.nodes import image_catalog
 from tests.serving import client, new_pair
 from tests.webhooks import body, pod
-from webhook.cli import main
+from webhook.cli import _COMMANDS, main
 
 BAD_RULE = """apiVersion: v1
 kind: ConfigMap
@@ -56,7 +57,7 @@ def test_every_command_has_help_with_examples() -> None:
     """And the whole has a list of commands."""
     listed = re.findall(r"^  (\w+)  ", _run("--help").stdout, re.MULTILINE)
 
-    assert ["preview", "lint", "rules", "nodes", "matrix", "serve", "certs"] == listed
+    assert list(_COMMANDS) == listed
     for name in listed:
         assert f"Examples:\n    gpugate {name}" in _run(name, "--help").stdout
 
@@ -73,45 +74,7 @@ def test_lint_names_file_line_and_column_and_what_may_be_meant(bad: Path) -> Non
     """Exit status 1."""
     result = _run("lint", bad)
 
-    assert (1, f"{bad}:13:11: error: {MISTAKE}\n") == (result.exit_code, result.stdout)
-
-
-def test_lint_writes_json(bad: Path) -> None:
-    """For scripts."""
-    (found,) = json.loads(_run("lint", bad, "-o", "json").stdout)["findings"]
-
-    assert {
-        "level": "error",
-        "file": str(bad),
-        "line": 13,
-        "column": 11,
-        "rule": "cf-crl-x-device",
-        "path": "data.limits",
-        "message": MISTAKE.removeprefix("data.limits: "),
-    } == found
-
-
-def test_lint_writes_sarif(bad: Path) -> None:
-    """For code scanning."""
-    run = json.loads(_run("lint", bad, "-o", "sarif").stdout)["runs"][0]
-    (result,) = run["results"]
-
-    assert ("error", MISTAKE) == (result["level"], result["message"]["text"])
-    assert {"startLine": 13, "startColumn": 11} == result["locations"][0]["physicalLocation"]["region"]
-
-
-def test_lint_writes_junit(bad: Path) -> None:
-    """For CI systems; what passed is a test case too."""
-    suite = ET.fromstring(_run("lint", bad, "-o", "junit").stdout.encode())  # noqa: S314 - our own output
-    passed = ET.fromstring(_run("lint", "-o", "junit").stdout.encode())  # noqa: S314
-
-    assert ("1", "1", MISTAKE) == (suite.get("tests"), suite.get("failures"), suite[0][0].get("message"))
-    assert ("1", "0") == (passed.get("tests"), passed.get("failures"))
-
-
-def test_lint_writes_workflow_commands(bad: Path) -> None:
-    """GitHub shows them in the diff."""
-    assert f"::error file={bad},line=13,col=11::{MISTAKE}\n" == _run("lint", bad, "-o", "github").stdout
+    assert (1, f"{bad}:13:11: error: {MISTAKE} [wrong-value]\n") == (result.exit_code, result.stdout)
 
 
 def test_warnings_of_lint_exit_with_3_where_asked(tmp_path: Path) -> None:
@@ -129,8 +92,30 @@ def test_rules_lists_what_is_in_force_aligned() -> None:
     column = lines[0].index("STATE")
 
     assert 0 == result.exit_code
-    assert ["NAME", "KIND", "STATE", "RESOURCES", "ACTION", "ABOUT", "SOURCE"] == lines[0].split()
+    assert ["NAME", "KIND", "STATE", "RESOURCES", "ACTION", "ABOUT", "NOTE", "SOURCE"] == lines[0].split()
     assert {"enabled", "disabled"} == {line[column:].split()[0] for line in lines[1:]}
+
+
+def test_rules_notes_what_bears_on_a_rule(tmp_path: Path) -> None:
+    """Exemptions, and the rule that stands in for one that is switched off."""
+    texts = {
+        "a": resource_rule(enabled=False),
+        "b": resource_rule(name="cf-crl-other-device", group="other"),
+        "c": exemption("cf-crl-other-*", name="old", expires="2020-01-01"),
+        "d": exemption("cf-crl-other-device", name="new", expires="2999-01-01"),
+        "e": image_catalog({"image": "x", "cuda": "12.4"}),
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
+    rows = json.loads(_run("rules", tmp_path, "-o", "json").stdout)["rules"]
+
+    assert [
+        ("resource", "disabled", "cf-crl-other-device is in force for vendor.com/device"),
+        ("resource", "enabled", "some pods are exempt by new"),
+        ("exemption", "expired", "until 2020-01-01 from cf-crl-other-*"),
+        ("exemption", "enabled", "until 2999-01-01 from cf-crl-other-device"),
+        ("images", "enabled", ""),
+    ] == [(row["kind"], row["state"], row["note"]) for row in rows]
 
 
 def test_rules_shows_a_refused_rule_with_its_mistake(bad: Path) -> None:

@@ -541,7 +541,7 @@ def test_blank_validations_are_none() -> None:
         (
             'value: "1"}',
             "value: x}\n        - {name: A, value: y}",
-            ["13:5: inject: variable 'A' stands 2 times in env"],
+            ["13:5: inject: variable 'A' stands 2 times; keep one"],
         ),
         (
             'value: "1"',

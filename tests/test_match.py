@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from fnmatch import fnmatchcase
+from itertools import product
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rules.expression import CONDITION_VARIABLES, Expression
-from rules.match import Match, ResourceIndex, SelectorTerm, glob, is_glob
+from rules.match import (
+    Match,
+    ResourceIndex,
+    SelectorTerm,
+    covers,
+    glob,
+    glob_text,
+    is_glob,
+    overlap,
+    plain_regex,
+)
+
+# Every text of up to five letters: what globs of up to four tokens match can be told apart by them.
+TEXTS = ["".join(letters) for length in range(6) for letters in product("ab", repeat=length)]
+GLOBS = st.text("ab*?", max_size=4)
 
 
 @pytest.mark.parametrize(
@@ -153,3 +173,45 @@ def test_all_conditions_have_to_hold() -> None:
         match.holds({"container": lambda: {"name": "b"}}),
         Match(("a/b",)).holds({}),
     ]
+
+
+@given(st.text())
+def test_a_compiled_glob_tells_what_was_written(text: str) -> None:
+    """Letter by letter."""
+    assert text == glob_text(glob(text))
+
+
+@given(GLOBS, GLOBS)
+def test_globs_overlap_where_some_text_matches_both(left: str, right: str) -> None:
+    """And one covers another only where it matches all that the other does."""
+    one, other = glob(left), glob(right)
+    ones, others = ({text for text in TEXTS if pattern.fullmatch(text)} for pattern in (one, other))
+
+    assert overlap(one, other) is not ones.isdisjoint(others)
+    assert ones >= others or not covers(one, other)
+
+
+@given(GLOBS, st.sampled_from(TEXTS))
+def test_a_glob_matches_as_a_shell_has_it(pattern: str, text: str) -> None:
+    """Tried by another matcher, which has no slashes to mind either; and so does its plain expression."""
+    plain = re.compile(plain_regex(glob(pattern)))
+
+    assert fnmatchcase(text, pattern) is bool(glob(pattern).fullmatch(text)) is bool(plain.fullmatch(text))
+
+
+def test_many_stars_do_not_hang() -> None:
+    """Each way to part 200 dashes among 20 stars is more than a lifetime."""
+    assert not glob("*-" * 20 + "x").fullmatch("-" * 200 + "y")
+
+
+def test_globs_of_any_length_are_compared_in_bounded_time() -> None:
+    """Longer than any name, they are taken to overlap."""
+    assert overlap(glob("*a" * 5000), glob("*b" * 5000))
+    assert not overlap(glob("*a" * 200), glob("*b" * 200))
+
+
+def test_all_that_an_index_keeps_can_be_gone_through() -> None:
+    """Names first, then globs."""
+    index = ResourceIndex([("*/c", 3), ("a.com/*", 2), ("a.com/b", 1)])
+
+    assert [1, 2, 3] == list(index)

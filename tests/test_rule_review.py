@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.model import Language
-from tests.build import config_map, injection_rule, loaded, resource_rule
+from tests.build import config_map, exemption, injection_rule, loaded, resource_rule
 from tests.webhooks import body, shipped_gate
 from webhook.gate import Gate
 from webhook.review import ReviewError
@@ -216,3 +216,33 @@ def test_an_object_without_metadata_is_a_bad_request(metadata: object) -> None:
     """No API server sends one."""
     with pytest.raises(ReviewError, match="metadata: expected an object"):
         answer(gate(), {"kind": "ConfigMap", "metadata": metadata}, resource_rule())
+
+
+def test_what_is_doubtful_about_a_rule_beside_those_in_force_is_a_warning() -> None:
+    """`kubectl apply` prints it; what is doubtful about the others is none of its business."""
+    in_force = gate(
+        resource_rule(), exemption("cf-crl-*", name="old", expires="2020-01-01"), exemption("a", name="new")
+    )
+    text = exemption("cf-crl-group-devices", name="new", expires="2999-01-01")
+
+    nothing = "rules[0]: 'cf-crl-group-devices' names no rule here that decides anything"
+    nothing += " – did you mean 'cf-crl-group-device'?; check exemptions together with the rules they are for"
+
+    assert [
+        nothing,
+        "rules: exempts every pod; name namespaces, podSelector or serviceAccounts, or switch the rules off",
+    ] == answer(in_force, text)["warnings"]
+
+
+def test_an_exemption_without_a_reason_is_refused() -> None:
+    """Exemptions are judged as all rules are."""
+    (_, line) = refusal(gate(), exemption("a").replace("a trial", "7"))
+
+    assert line.endswith("reason: expected a string, got a number: quote it [rule exemption]")
+
+
+def test_an_exemption_that_has_expired_is_logged_with_each_rule_set(caplog: pytest.LogCaptureFixture) -> None:
+    """Once; pods that are refused for it are told besides."""
+    gate(exemption("a", name="old", expires="2020-01-01"), exemption("a", name="new", expires="2999-01-01"))
+
+    assert ["exemption old expired at 2020-01-01 and has no effect"] == caplog.messages

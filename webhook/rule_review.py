@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any, Final
 
 from rules.build import DOCUMENT_KEY
 from rules.error import RuleError
+from rules.lint import doubts
 from rules.load import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL, load
 from rules.message import denial
-from rules.model import ALLOWED, AdmissionRequest, Decision, Language, ResourceRule, Rule, Text
+from rules.model import ALLOWED, AdmissionRequest, Decision, Language, ResourceRule, Rule, RuleSet, Text
 from rules.patch import ObjectError, field_path
 from webhook.dump import dump_yaml
 
@@ -62,11 +63,12 @@ def contested(rule: Rule, others: Iterable[Rule]) -> RuleError | None:
 
 
 def judge_rule(
-    request: AdmissionRequest, in_force: Iterable[Rule], namespace: str, language: Language
+    request: AdmissionRequest, in_force: Iterable[Rule], namespace: str, language: Language, now: float
 ) -> Decision:
     """Return the verdict on a ConfigMap: refused where it is a rule, or was one, and reads wrong now.
 
     in_force: the rules that it must not conflict with. namespace: where rules live; elsewhere none is judged.
+    now: seconds since the epoch.
     Raises ObjectError where the object is not shaped as its kind is.
     """
     new, old = request.object, request.old_object
@@ -82,14 +84,25 @@ def judge_rule(
         return Decision(warnings=(told,))
     name, text = rule_text(new)
     loaded = load([(name, text)], namespace)
-    conflicts = (contested(rule, in_force) for rule in loaded.rules)
+    known = list(in_force)
+    conflicts = (contested(rule, known) for rule in loaded.rules)
     mistakes = [*loaded.errors, *(error for error in conflicts if error is not None)]
-    warnings = tuple(f"{warning.path}: {warning.message}" for warning in loaded.warnings)
+    warnings = (*(f"{warning.path}: {warning.message}" for warning in loaded.warnings),)
+    warnings += tuple(_doubts(loaded.rules, known, now))
     if not mistakes:
         return Decision(warnings=warnings)
     block = _block(text)
     reasons = [(error.rule, _placed(error, block)) for error in mistakes]
     return Decision(allowed=False, message=denial(language, request.kind, reasons), warnings=warnings)
+
+
+def _doubts(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[str]:
+    """Yield what is doubtful about rules beside those in force, which they may be newer versions of."""
+    names = {rule.name for rule in rules}
+    others = (rule for rule in in_force if rule.name not in names)
+    for doubt in doubts(RuleSet.of([*rules, *others]), now):
+        if doubt.rule in names:
+            yield f"{field_path(doubt.path)}: {doubt.message}"
 
 
 def _labels(config_map: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -7,6 +7,8 @@ Exit status: 0 all allowed or clean; 1 something denied or found; 2 bad input or
 from __future__ import annotations
 
 import importlib
+import io
+import sys
 from typing import Any, Final
 
 import click
@@ -15,11 +17,16 @@ import click
 _COMMANDS: Final = {
     "preview": "show what admission would do to objects, without a cluster",
     "lint": "check rule files, with the place of each mistake",
+    "test": "run the unit tests of rule files",
     "rules": "list the rules in force",
+    "schema": "print the JSON Schema of rule files, for editors",
     "nodes": "list what nodes offer, equal ones as one class",
     "matrix": "show which CUDA runtimes run where, and why not",
+    "audit": "judge the pods that are in a cluster now",
+    "export": "write resource rules as policies of the API server",
     "serve": "run the admission webhook",
     "certs": "make, show and replace the CA and the serving certificate",
+    "node": "label a node with what its GPUs are, and say what is wrong with it",
 }
 
 
@@ -55,3 +62,6 @@ class _Commands(click.Group):
 @click.version_option(package_name="gpugate", message="%(prog)s %(version)s")
 def main(**_: Any) -> None:
     """GPU admission gate for Kubernetes: completes GPU pods, refuses what would fail on the node."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # UTF-8 in any locale, as kubectl has it
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -7,6 +7,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import time
 from typing import Any, Final
 
 import click
@@ -147,7 +148,7 @@ def command(
             continue
         request = AdmissionRequest("CREATE", "", "Pod", where, pod, mutating=False)
         try:
-            audited.append(Audited(pod, decide(policy, inventory, request)))
+            audited.append(Audited(pod, decide(policy, inventory, request, time())))
         except ObjectError as error:
             _complain(f"pod {where}/{pod['metadata'].get('name', '')}: {error}")
             failed = True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from time import time
 
 import click
 
-from webhook.cli.findings import FORMATS, findings
+from rules.lint import lint
+from webhook.cli.findings import FORMATS, report
 from webhook.cli.inputs import RuleSource, namespace_option
 
 FOUND = 1
@@ -28,7 +30,8 @@ def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: 
     """Check rule files and folders; with no PATH, the rules that ship.
 
     Every mistake of every file is reported as file:line:column, with what was expected and what may have been
-    meant. Other objects in the files are passed over.
+    meant; warnings are for what loads, and may not do what was meant. Rules are checked against each other,
+    so name all that are applied together. Other objects in the files are passed over.
 
     \b
     Examples:
@@ -36,9 +39,9 @@ def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: 
       gpugate lint my-rules/ -o github
       kustomize build rules/ | gpugate lint -
     """
-    loaded = RuleSource(rules_namespace).load(paths)
-    found = findings(loaded)
-    text = FORMATS[output](found)
+    texts = list(RuleSource(rules_namespace).texts(paths))
+    loaded = lint(texts, time(), rules_namespace)
+    text = FORMATS[output](report(loaded, list(dict.fromkeys(name for name, _ in texts))))
     if text:
         click.echo(text)
     if output == "text":

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from time import time
 
 import click
 
+from rules.exemption import exempted
 from rules.load import Loaded
-from rules.model import CompatibilityRule, InjectionRule, Language, ResourceRule, Rule
+from rules.model import CompatibilityRule, Exemption, InjectionRule, Language, ResourceRule, Rule, RuleSet
 from webhook.cli.inputs import RuleSource, cluster_options, language_option, namespace_option
 from webhook.cli.table import show_table
 
 REFUSED = 1
-_COLOURS = {"enabled": "green", "disabled": "dim", "refused": "red"}
+_COLOURS = {"enabled": "green", "disabled": "dim", "expired": "yellow", "refused": "red"}
 
 
 @click.command()
@@ -32,7 +34,9 @@ def command(
 ) -> None:
     """List the rules in files and folders, or of a cluster; with neither, the rules that ship.
 
-    A rule that was refused for a mistake is listed with the mistake, and makes the exit status 1.
+    A rule that was refused for a mistake is listed with the mistake, and makes the exit status 1. NOTE says
+    what else bears on a rule: which one rules the resource of one that is switched off, until when an
+    exemption holds.
 
     \b
     Examples:
@@ -41,7 +45,7 @@ def command(
       gpugate rules --context production
     """
     loaded = RuleSource(rules_namespace, kubeconfig, context).load(paths)
-    rows = _rows(loaded, Language(lang))
+    rows = _rows(loaded, Language(lang), time())
     if output == "json":
         click.echo(json.dumps({"rules": rows}, ensure_ascii=False))
     else:
@@ -49,8 +53,8 @@ def command(
     sys.exit(REFUSED if loaded.errors else 0)
 
 
-def _rows(loaded: Loaded, language: Language) -> list[dict[str, str]]:
-    rows = [_row(rule, language) for rule in loaded.rules]
+def _rows(loaded: Loaded, language: Language, now: float) -> list[dict[str, str]]:
+    rows = [_row(rule, loaded.rules, language, now) for rule in loaded.rules]
     rows += [
         {
             "name": error.rule or "(unknown)",
@@ -59,6 +63,7 @@ def _rows(loaded: Loaded, language: Language) -> list[dict[str, str]]:
             "resources": "",
             "action": "",
             "about": error.message,
+            "note": "",
             "source": str(error.location),
         }
         for error in loaded.errors
@@ -66,7 +71,7 @@ def _rows(loaded: Loaded, language: Language) -> list[dict[str, str]]:
     return sorted(rows, key=lambda row: (row["source"], row["name"]))
 
 
-def _row(rule: Rule, language: Language) -> dict[str, str]:
+def _row(rule: Rule, rules: RuleSet, language: Language, now: float) -> dict[str, str]:
     action, resources = "", ""
     match rule:
         case ResourceRule():
@@ -75,14 +80,44 @@ def _row(rule: Rule, language: Language) -> dict[str, str]:
             kind, resources, action = "injection", ", ".join(rule.match.resources), rule.action.value
         case CompatibilityRule():
             kind, resources, action = "compatibility", ", ".join(rule.match.resources), rule.action.value
+        case Exemption():
+            kind, action = "exemption", "exempt"
         case _:
             kind = "images"
     return {
         "name": rule.name,
         "kind": kind,
-        "state": "enabled" if rule.enabled else "disabled",
+        "state": _state(rule, now),
         "resources": resources,
         "action": action,
         "about": rule.description.in_language(language),
+        "note": _note(rule, rules, now),
         "source": str(rule.location),
     }
+
+
+def _state(rule: Rule, now: float) -> str:
+    if isinstance(rule, Exemption) and rule.enabled and rule.expires <= now:
+        return "expired"
+    return "enabled" if rule.enabled else "disabled"
+
+
+def _note(rule: Rule, rules: RuleSet, now: float) -> str:
+    """Return what else bears on a rule: until when it holds, and for what; what holds in its place."""
+    match rule:
+        case Exemption():
+            return f"until {rule.until} from {', '.join(rule.rules)}"
+        case ResourceRule(enabled=False):
+            return ", ".join(
+                f"{other.name} is in force for {rule.key}"
+                for other in rules.resources
+                if other.enabled and other.key == rule.key
+            )
+        case InjectionRule() | CompatibilityRule() | ResourceRule():
+            exemptions = [
+                exemption.name
+                for exemption in rules.exemptions
+                if exemption.enabled and exemption.expires > now and exempted(exemption, (rule,))
+            ]
+            return f"some pods are exempt by {', '.join(exemptions)}" if exemptions else ""
+    return ""

@@ -1,0 +1,127 @@
+"""The JSON Schema of rule files: what ships, what `gpugate schema` prints, and what it lets pass."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
+
+from rules.build import DOCUMENT_KEY
+from rules.load import TYPE_LABEL
+from rules.schema import DIALECT, schemas
+from tests.build import exemption, injection_rule, resource_rule
+from tests.nodes import image_catalog
+from tests.test_lint_catalog import MISTAKES, RULES
+from webhook.cli import main
+
+FOLDER = Path(__file__).parents[1] / "docs/schema"
+KINDS = {
+    "InjectionRule": "injection-rule",
+    "CompatibilityRule": "compatibility-rule",
+    "ImageCatalog": "image-catalog",
+    "Exemption": "exemption",
+}
+
+
+@cache
+def validator(kind: str) -> Draft202012Validator:
+    """Return what checks by a schema as it ships."""
+    return Draft202012Validator(json.loads((FOLDER / f"{kind}.json").read_text("utf-8")))
+
+
+def accepted(text: str) -> bool:
+    """Tell whether schemas accept a rule: the ConfigMap, and the document in it."""
+    document = yaml.safe_load(text)
+    kind = document["metadata"]["labels"].get(TYPE_LABEL)
+    if kind is None and DOCUMENT_KEY not in document["data"]:
+        return validator("resource-rule").is_valid(document)
+    inner = yaml.safe_load(document["data"][DOCUMENT_KEY])
+    return validator("config-map").is_valid(document) and validator(KINDS[kind]).is_valid(inner)
+
+
+def schema(*arguments: str | Path) -> Result:
+    """Return the result of `gpugate schema`."""
+    return CliRunner().invoke(main, ["schema", *map(str, arguments)])
+
+
+def test_the_schemas_that_ship_are_those_of_the_models(tmp_path: Path) -> None:
+    """Where they are not: gpugate schema --write docs/schema."""
+    result = schema("--write", tmp_path / "new")
+    written = {path.name: path.read_text("utf-8") for path in (tmp_path / "new").iterdir()}
+
+    assert (0, "") == (result.exit_code, result.stdout)
+    assert written == {path.name: path.read_text("utf-8") for path in FOLDER.iterdir()}
+    assert written["exemption.json"] == schema("exemption").stdout
+
+
+@pytest.mark.parametrize("kind", schemas())
+def test_a_schema_is_one_by_its_own_metaschema(kind: str) -> None:
+    """Draft 2020-12."""
+    found = schemas()[kind]
+    Draft202012Validator.check_schema(found)
+
+    assert DIALECT == found["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["exemption", "--write", "x"], ["exemptions"]])
+def test_one_kind_is_printed_or_all_are_written(arguments: list[str]) -> None:
+    """Anything else is wrong usage."""
+    assert 2 == schema(*arguments).exit_code
+
+
+def test_a_folder_that_cannot_be_written_is_told_plainly(tmp_path: Path) -> None:
+    """With exit status 2."""
+    (tmp_path / "file").write_text("", "utf-8")
+    result = schema("--write", tmp_path / "file/folder")
+
+    assert (2, f"Error: {tmp_path}/file/folder: Not a directory") == (
+        result.exit_code,
+        result.stderr.splitlines()[-1],
+    )
+
+
+@pytest.mark.parametrize("file", RULES)
+def test_each_shipped_rule_is_as_its_schema_says(file: str) -> None:
+    """An editor underlines nothing in it."""
+    assert accepted(RULES[file])
+
+
+@pytest.mark.parametrize("mistake", ["unknown-key", "wrong-value"])
+@pytest.mark.parametrize("file", RULES)
+def test_a_schema_refuses_a_misspelt_key_or_word(file: str, mistake: str) -> None:
+    """As lint does; CEL and namespaces are beyond a schema."""
+    assert not accepted(MISTAKES[mistake](RULES[file])[0])
+
+
+ENV: list[dict[str, Any]] = [{"name": "A", "value": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        (exemption("a", podSelector={"matchExpressions": [{"key": "a", "operator": "Exists"}]}), True),
+        (exemption("a", podSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}), False),
+        (exemption("a", expires="soon"), False),
+        (exemption("a", expires="2026-12-31T18:00:00+08:00"), True),
+        (exemption(), False),
+        (image_catalog({"image": "x", "cuda": "12.4"}), True),
+        (injection_rule({"env": ENV}), True),
+        (injection_rule({}), False),
+        (injection_rule({"env": [ENV[0] | {"valueFrom": {}}]}), False),
+        (injection_rule({"env": [{"name": "A"}]}), False),
+        (injection_rule({"env": ENV}, match={"resources": ["device"]}), False),
+        (resource_rule(prefix="features.alauda.io/"), True),
+        (resource_rule(name="device"), False),
+        (resource_rule().replace("'true'", "true"), False),
+        (resource_rule(defaultValue="1").replace("'1'", "1"), False),
+    ],
+)
+def test_a_schema_knows_what_one_can_say(text: str, valid: bool) -> None:
+    """Which keys go together, what names look like, that values are in quotes."""
+    assert valid is accepted(text)

@@ -1,0 +1,49 @@
+"""`gpugate schema`: the JSON Schema of rule files, for editors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rules.schema import schemas
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(list(schemas())), required=False)
+@click.option(
+    "--write",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Write each kind's to FOLDER/KIND.json.",
+)
+def command(kind: str | None, folder: Path | None) -> None:
+    """Print the JSON Schema of a kind of rule file, or write that of each.
+
+    An editor with a YAML language server checks a file by the schema that its first line names.
+
+    \b
+    Examples:
+      gpugate schema resource-rule > resource-rule.json
+      gpugate schema --write docs/schema
+      # yaml-language-server: $schema=resource-rule.json
+    """
+    if (kind is None) == (folder is None):
+        raise click.UsageError("name a kind, or a folder for all: gpugate schema --write FOLDER")
+    if kind is not None:
+        click.echo(written(schemas()[kind]), nl=False)
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, schema in schemas().items():
+                (folder / f"{name}.json").write_text(written(schema), "utf-8")
+        except OSError as error:
+            raise click.UsageError(f"{error.filename}: {error.strerror}") from None
+
+
+def written(schema: dict[str, Any]) -> str:
+    """Return a schema as it stands in its file."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
