@@ -89,6 +89,13 @@ def test_the_pod_after_an_edit_follows_it(served: Cluster) -> None:
     eventually(lambda: served.limits(DEVICE, OTHER) == "7", LIVE_S)
 
 
+def test_the_pod_after_a_rule_for_a_new_resource_follows_it(served: Cluster) -> None:
+    """As soon: the API server is told to ask about it."""
+    served.apply(rule("5", "fresh.com/a", "fresh"))
+    served.apply(rule("5", "fresh.com/b", "fresh"))
+    eventually(lambda: served.limits("fresh.com/a", "fresh.com/b") == "5", LIVE_S)
+
+
 def test_the_pod_after_a_burst_of_edits_follows_them(served: Cluster) -> None:
     """Two hundred at once are one change."""
     api = ClusterApi.of_kubeconfig(str(served.control_plane.kubeconfig))

@@ -17,8 +17,10 @@ from webhook.cli.inputs import (
     RuleSource,
     language_option,
     load_inventory,
+    load_workloads,
     namespace_option,
     nodes_option,
+    workloads_option,
 )
 from webhook.pod import in_pod
 
@@ -71,6 +73,7 @@ _log = logging.getLogger("gpugate")
 @click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True)
 @certificate_options
 @nodes_option
+@workloads_option
 @namespace_option
 @language_option
 def command(
@@ -85,6 +88,7 @@ def command(
     drain_seconds: float,
     log_format: str,
     node_paths: tuple[str, ...],
+    workload_paths: tuple[str, ...],
     rules_namespace: str,
     lang: str,
 ) -> None:
@@ -122,6 +126,7 @@ def command(
         load_inventory(node_paths),
         on_error_allow=on_error == "allow",
         rules_namespace=rules_namespace,
+        workloads=load_workloads(workload_paths),
     )
     followed: list[Followed] = [] if rule_paths else ["rules"]
     followed += [] if node_paths else ["nodes"]
