@@ -13,31 +13,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from rules.offer import LabelFamily, Version, parse_int64
-from rules.selector import EXPRESSIONS, FIELDS, MatchExpression, Term, parse_term, required_terms
+from rules.interval import Interval, version_clause
+from rules.selector import EXPRESSIONS, FIELDS, Clause, MatchExpression, Term, parse_term, required_terms
 
 if TYPE_CHECKING:
     from rules.inventory import Inventory
-
-Clause = tuple[Term, ...]
+    from rules.labels import LabelFamily
 
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The versions from `at_least`, which is one of them, to `below`, which is not; None is no upper end."""
-
-    at_least: Version = (0, 0)
-    below: Version | None = None
-
-    @classmethod
-    def same_major(cls, at_least: Version) -> Interval:
-        """Return the versions from this one on that have its major."""
-        return cls(at_least, (at_least[0] + 1, 0))
-
-    def __contains__(self, version: Version) -> bool:
-        return self.at_least <= version and (self.below is None or version < self.below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +44,10 @@ class Requirement:
         cluster, each guarded against nodes on which an earlier one speaks. Where none speaks nothing is known
         and nothing required. A node whose minor is unknown satisfies it where the major alone decides.
         """
-        # Of the cluster, not of the pod's candidates, which it narrows: a second run must write the same.
-        speakers = inventory.speakers(families, inventory.everything)
-        if not speakers or interval == Interval():
+        if interval == Interval():
             return cls()
-        clause: list[Term] = []
-        guards: list[MatchExpression] = []
-        for family, _ in speakers:
-            clause += ((*term, *guards) for term in _version_terms(interval, family, inventory))
-            guards.append(MatchExpression(EXPRESSIONS, family.key, "DoesNotExist"))
-        return cls((tuple(clause),))
+        clause = version_clause(interval, families, inventory)
+        return cls() if clause is None else cls((clause,))
 
     def __and__(self, other: Requirement) -> Requirement:
         return Requirement(self.clauses + other.clauses)
@@ -84,7 +61,11 @@ def inject(spec: Mapping[str, Any], requirement: Requirement) -> Any:
     selector = spec.get("nodeSelector")
     pairs = selector.items() if isinstance(selector, Mapping) else ()
     asked = {expression.key for clause in requirement.clauses for term in clause for expression in term}
-    context = tuple(_in(key, value) for key, value in pairs if key in asked and isinstance(value, str))
+    context = tuple(
+        MatchExpression(EXPRESSIONS, key, "In", (value,))
+        for key, value in pairs
+        if key in asked and isinstance(value, str)
+    )
     before = after = required_terms(spec)
     for clause in requirement.clauses:
         after = _joined(after, clause, context)
@@ -111,55 +92,6 @@ def prefer(spec: Mapping[str, Any], requirement: Requirement, weight: int) -> li
         standing = standing.get(name) if isinstance(standing, Mapping) else None
     wanted = ({"weight": weight, "preference": term} for term in inject({}, requirement) or () if term)
     return [term for term in wanted if not isinstance(standing, list) or term not in standing]
-
-
-def _in(key: str, *values: str) -> MatchExpression:
-    return MatchExpression(EXPRESSIONS, key, "In", values)
-
-
-def _above(key: str, number: int) -> MatchExpression:
-    return MatchExpression(EXPRESSIONS, key, "Gt", (str(number),))
-
-
-def _below(key: str, number: int) -> MatchExpression:
-    return MatchExpression(EXPRESSIONS, key, "Lt", (str(number),))
-
-
-def _version_terms(interval: Interval, family: LabelFamily, inventory: Inventory) -> list[Term]:
-    """Return terms, of which no two match the same node, for the versions of an interval in one family."""
-    labels = inventory.labels
-    low, high = interval.at_least, interval.below
-    if high is not None and low >= high:
-        return []
-    if len(family.keys) == 1:  # texts have no order, but it is known which there are
-        texts = sorted(str(text) for text, _ in labels.values(family.key))
-        told = ((text, family.version({family.key: text})) for text in texts)
-        inside = [text for text, version in told if version is not None and version in interval]
-        return [(_in(family.key, *inside),)] if inside else []
-    major, minor = family.keys[:2]
-
-    def is_major(number: int) -> MatchExpression:
-        """In compares texts: where a node writes 012, that is 12 too."""
-        written = {str(text) for text, _ in labels.values(major) if parse_int64(str(text)) == number}
-        return _in(major, *sorted({str(number)} | written))
-
-    if high is not None and low[0] == high[0]:
-        bounds = (_above(minor, low[1] - 1),) if low[1] else ()
-        return [(is_major(low[0]), *bounds, _below(minor, high[1]))]
-    terms: list[Term] = []
-    if low[1]:
-        terms.append((is_major(low[0]), _above(minor, low[1] - 1)))
-    # Majors that are inside as a whole: from first to the one before last.
-    first, last = low[0] + bool(low[1]), None if high is None else high[0]
-    if last == first + 1:
-        terms.append((is_major(first),))
-    elif last is None or first < last:
-        # A label value has no sign: above -1 cannot be written, nor need it be.
-        above = (_above(major, first - 1),) if first else ()
-        terms.append((*above, *(() if last is None else (_below(major, last),))))
-    if high is not None and high[1]:
-        terms.append((is_major(high[0]), _below(minor, high[1])))
-    return terms
 
 
 def _joined(user_terms: Any, clause: Clause, context: Term) -> Any:

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from rules.affinity import Clause, Requirement, inject, prefer
+from rules.affinity import Requirement, inject, prefer
 from rules.environment import environment
-from rules.fitness import Level, Terms, fitness, level_of, without_node
+from rules.finding import Level
+from rules.fitness import without_node
 from rules.inventory import Inventory
+from rules.landscape import Landscape, landscape_of
 from rules.match import glob
 from rules.model import Action, CompatibilityRule, Language, Violation
-from rules.needs import ContainerFacts, Needs, needs_of
+from rules.needs import ContainerFacts, needs_of
 from rules.patch import Path, field_path
 from rules.quantity import QuantityError, parse_quantity
-from rules.selector import REQUIRED, admitted, candidates
-from rules.steering import clauses_of, stable
-from rules.verdict import Demand, Judged, Opinion, Words, culprits
+from rules.selector import REQUIRED, candidates
+from rules.verdict import Demand, Judged, Words, culprits
 
 if TYPE_CHECKING:
     from rules.image_catalog import ImageCatalog
@@ -34,8 +34,6 @@ _TERMS: Final = (*_REQUIRED, "nodeSelectorTerms")
 _PREFERRED: Final = (*_NODE_AFFINITY, "preferredDuringSchedulingIgnoredDuringExecution")
 # Of 100: nodes without an unstable gap of majors before the others, behind what a user weighs heavily.
 _STABLE_WEIGHT: Final = 50
-# Different needs that a cluster's containers have at one time; about 10 KB each with 100 classes of nodes.
-_REMEMBERED: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,45 +46,6 @@ class Verdict:
     preference: Requirement | None = None
 
 
-class _Landscape:
-    """The classes of nodes of an inventory, and what they mean for a container's needs; remembered."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-        self._classes = inventory.classes(inventory.everything)
-        self._findings = lru_cache(_REMEMBERED)(self._find)
-        self.clauses = lru_cache(_REMEMBERED)(self._clauses)
-
-    def judge(self, demands: Sequence[Demand], nodes: int) -> list[Judged]:
-        """Return the classes that a set of nodes forms, with what there is to say of each demand on them."""
-        found = [self._findings(demand.rule.terms, demand.needs) for demand in demands]
-        judged = []
-        for at, each in enumerate(self._classes):
-            if members := each.members & nodes:
-                opinions = [of_demand[at] for of_demand in found]
-                level = max([opinion.level for opinion in opinions])
-                judged.append(Judged(each.offer, members, level, tuple(zip(demands, opinions, strict=True))))
-        return judged
-
-    def stable(self, needs: Iterable[Needs]) -> Requirement | None:
-        """Return what a node tells on which no container of these needs is unstable."""
-        return stable(needs, self._inventory)
-
-    def _find(self, terms: Terms, needs: Needs) -> tuple[Opinion, ...]:
-        """Return what there is to say of a container on each class."""
-        found = (fitness(terms, needs, each.offer) for each in self._classes)
-        return tuple(Opinion(level_of(findings), findings) for findings in found)
-
-    def _clauses(self, terms: Terms, needs: Needs) -> tuple[tuple[Clause, int], ...]:
-        """Return each clause of the needs with the nodes that satisfy it, as a bit set."""
-        clauses = clauses_of(terms, needs, self._inventory)
-        return tuple((clause, admitted(self._inventory, clause)) for clause in clauses)
-
-
-# One inventory is in force at a time; another takes the place of the one that is remembered.
-_landscape = lru_cache(maxsize=1)(_Landscape)
-
-
 def demand_of(container: Container, rule: CompatibilityRule, pod: Pod, catalog: ImageCatalog) -> Demand:
     """Return what a container needs under a rule that applies to it."""
     words = (*container.strings("command"), *container.strings("args"))
@@ -97,8 +56,8 @@ def demand_of(container: Container, rule: CompatibilityRule, pod: Pod, catalog: 
 def judge(demands: Iterable[Demand], pod: Pod, inventory: Inventory, language: Language) -> Verdict:
     """Return the verdict on a pod whose containers have these demands.
 
-    What follows from a rule is never weakened by another: rules that warn are judged beside those that deny,
-    and those of a dry run, which neither warn nor steer, beside all others.
+    What follows from a rule is never weakened by another: rules that warn, which do not steer, are judged
+    beside those that deny, and those of a dry run, which say nothing either, beside all others.
     """
     words = Words(language)
     violations: list[Violation] = []
@@ -147,7 +106,7 @@ def _on_nodes(
     demands: Sequence[Demand], pod: Pod, inventory: Inventory, words: Words
 ) -> tuple[Verdict, Violation | None]:
     """Return the verdict on the candidate nodes, and the violation where for some rule none of them fits."""
-    landscape = _landscape(inventory)
+    landscape = landscape_of(inventory)
     chosen = _candidates(demands, pod, inventory)
     verdict = Verdict()
     considered: list[Demand] = []
@@ -169,30 +128,45 @@ def _on_nodes(
 
 
 def _fitting(
-    demands: Sequence[Demand], judged: Sequence[Judged], landscape: _Landscape, words: Words
+    demands: Sequence[Demand], judged: Sequence[Judged], landscape: Landscape, words: Words
 ) -> Verdict:
     """Return the verdict where some class of nodes is not refused, or where there is none at all."""
     if not judged:
         return Verdict(warnings=(words.no_candidates(demands),))
-    levels = {each.level for each in judged}
-    best = min(levels)
-    warnings = words.doubts(best, judged) if best is not Level.FITS else []
+    best = min([each.level for each in judged])
+    warnings = tuple(words.doubts(best, judged)) if best is not Level.FITS else ()
+    steering = [demand for demand in demands if demand.rule.action is Action.DENY]
+    if not steering:  # a rule that only warns leaves the pod as it is
+        return Verdict(warnings=warnings)
+    some = len(steering) < len(demands)
+    levels = [each.level_for(steering) if some else each.level for each in judged]
+    both = Level.FITS in levels and Level.UNSTABLE in levels
+    return Verdict(
+        warnings=warnings,
+        requirement=_required(steering, judged, levels, landscape),
+        preference=landscape.stable(steering) if both else None,
+    )
+
+
+def _required(
+    demands: Sequence[Demand], judged: Sequence[Judged], levels: Sequence[Level], landscape: Landscape
+) -> Requirement:
+    """Return what these demands require of a node. levels: what each class of nodes is for them."""
+    doubtful = min(levels) is Level.UNKNOWN
+    if doubtful and max(levels) is Level.UNKNOWN:  # there is none to keep it from
+        return Requirement()
+    worst = Level.UNKNOWN if doubtful else Level.UNSTABLE
     left = 0
-    for each in judged:
-        left |= each.members if each.level is best else 0
+    for each, level in zip(judged, levels, strict=True):
+        left |= each.members if level <= worst else 0
     clauses = []
     # The newest version first: what it implies need not be said again.
     for demand in sorted(demands, key=_newest, reverse=True):
-        for clause, nodes in landscape.clauses(demand.rule.terms, demand.needs):
+        for clause, nodes in landscape.clauses(demand.rule.terms, demand.needs, doubtful):
             if left & nodes:  # a clause in labels that none of the best carries would leave the pod no node
                 clauses.append(clause)
                 left &= nodes
-    both = levels >= {Level.FITS, Level.UNSTABLE}
-    return Verdict(
-        warnings=tuple(warnings),
-        requirement=Requirement(tuple(clauses)),
-        preference=landscape.stable(demand.needs for demand in demands) if both else None,
-    )
+    return Requirement(tuple(clauses))
 
 
 def _violation(demand: Demand, action: Action, line: str) -> Violation:

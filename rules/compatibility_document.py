@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from rules.build import Part, build_match, read_rule
 from rules.document import MatchDocument, NonEmpty, RuleDocument, TextDocument
-from rules.fitness import Level, Terms
+from rules.finding import Level
+from rules.fitness import Terms
 from rules.image_catalog import ImageCase, ImageRow
+from rules.labels import LabelNames, is_label_key, read_driver_families, read_families
 from rules.match import glob
 from rules.model import Action, CompatibilityRule, ImageCatalogRule, Text
 from rules.version import ComputeCapability, CudaVersion
 
 _MINOR_VERSIONS: Final = {"deny": Level.REFUSED, "warn": Level.UNSTABLE, "allow": Level.FITS}
 _CUDA_GROUP: Final = "cuda"
+_PARTS: Final = 3  # of a driver's version, which has the most
 
 
 def _cuda(text: str) -> str:
@@ -42,9 +45,61 @@ def _image_regex(text: str) -> str:
     return text
 
 
+def _label(text: str) -> str:
+    if not is_label_key(text):
+        raise ValueError(f"expected the key of a label, such as example.com/gpu, got {text!r}")
+    return text
+
+
+def _label_glob(text: str) -> str:
+    if not is_label_key(text.replace("*", "x").replace("?", "x")):
+        raise ValueError(f"expected a glob of keys of labels, such as example.com/mig-*, got {text!r}")
+    return text
+
+
+def _family(text: str) -> str:
+    keys = text.split()
+    if not 1 <= len(keys) <= _PARTS or not all(map(is_label_key, keys)):
+        raise ValueError(
+            "expected the key of a label with the whole version, or those of its parts from the major on, "
+            f"such as 'example.com/cuda.major example.com/cuda.minor', got {text!r}"
+        )
+    return text
+
+
 CudaText = Annotated[str, AfterValidator(_cuda)]
 CapabilityText = Annotated[str, AfterValidator(_capability)]
 RegexText = Annotated[NonEmpty, AfterValidator(_image_regex)]
+LabelText = Annotated[str, AfterValidator(_label)]
+LabelGlobText = Annotated[str, AfterValidator(_label_glob)]
+FamilyText = Annotated[str, AfterValidator(_family)]
+
+
+class LabelsDocument(RuleDocument):
+    """Which labels of nodes tell what: of each fact the first that a node carries."""
+
+    cuda: list[FamilyText] = Field([], description="the CUDA version of the driver")
+    driver: list[FamilyText] = Field([], description="the version of the driver")
+    compute_capability: list[FamilyText] = Field([], alias="computeCapability")
+    product: list[LabelText] = Field([], description="the model of the GPU")
+    memory: list[LabelText] = Field([], description="MiB of one GPU")
+    mig_strategy: list[LabelText] = Field([], alias="migStrategy")
+    mig_devices: list[LabelGlobText] = Field(
+        [], alias="migDevices", description="globs of labels that only a node with MIG slices has"
+    )
+    sharing_strategy: list[LabelText] = Field([], alias="sharingStrategy")
+    device_mode: list[LabelText] = Field([], alias="deviceMode", description="one with pgpu, vgpu or mps")
+
+    def names(self) -> LabelNames:
+        """Return the labels by what they tell."""
+        read: dict[str, Callable[[list[str]], Any]] = {
+            "cuda": read_families,
+            "compute_capability": read_families,
+            "driver": read_driver_families,
+        }
+        return LabelNames(
+            **{name: read.get(name, tuple)(getattr(self, name)) for name in self.model_fields_set}
+        )
 
 
 class CompatibilityRuleDocument(RuleDocument):
@@ -67,6 +122,15 @@ class CompatibilityRuleDocument(RuleDocument):
     )
     min_driver_cuda: CudaText | None = Field(None, alias="minDriverCuda")
     min_compute_capability: CapabilityText | None = Field(None, alias="minComputeCapability")
+    device_mode: Literal["pgpu", "vgpu", "mps"] | None = Field(
+        None, alias="deviceMode", description="what nodes are set up for, where they say so"
+    )
+    mig_slices: Literal["allow", "deny"] = Field(
+        "allow", alias="migSlices", description="nodes whose GPUs are cut into MIG slices"
+    )
+    labels: LabelsDocument = Field(
+        LabelsDocument(), description="which labels of nodes tell what; for what is absent, those that ship"
+    )
 
     @model_validator(mode="after")
     def _settings_suit_sharing(self) -> Self:
@@ -128,6 +192,9 @@ def build_compatibility_rule(part: Part, data: Any) -> CompatibilityRule | None:
             minor_versions=_MINOR_VERSIONS[read.minor_versions],
             min_cuda=_version(CudaVersion, read.min_driver_cuda),
             min_compute=_version(ComputeCapability, read.min_compute_capability),
+            device_mode=read.device_mode,
+            mig=read.mig_slices == "allow",
+            labels=read.labels.names(),
         ),
         no_fitting_node=Action(read.no_fitting_node if action is Action.DENY else action),
         action=action,

@@ -6,12 +6,13 @@ Sources: https://docs.nvidia.com/deploy/cuda-compatibility/ and the tables in `d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
-from rules.cuda import cuda_error, forward_compatible, gpu_model, minor_version_floor
+from rules.cuda import forward_compatible, gpu_model, minor_version_floor
+from rules.finding import Finding, Level, level_of, refusal, unknown
+from rules.labels import LabelNames
 from rules.model import Text
 from rules.needs import ComputeNeed, CudaNeed, Needs
 from rules.offer import Offer
@@ -31,17 +32,9 @@ _UNSUPPORTED_PTX: Final = 222
 _UNKNOWN: Final = 999
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 _NO_TEXT: Final = Text()
+_DEFAULT_LABELS: Final = LabelNames()
 _SILENT_CUDA: Final = Text("no label tells the driver's CUDA version", "没有标签说明驱动的 CUDA 版本")
 _SILENT_COMPUTE: Final = Text("no label tells the compute capability", "没有标签说明计算能力")
-
-
-class Level(IntEnum):
-    """How well a node suits, from well to not at all."""
-
-    FITS = 0
-    UNSTABLE = 1  # runs, with a warning
-    UNKNOWN = 2  # nobody can tell: a label is missing
-    REFUSED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +43,8 @@ class Terms:
 
     virtual: driver and runtime have to have baseline's major version. baseline: the highest CUDA version that
     the virtualisation knows. minor_versions: what a driver of the runtime's major but a lower minor is.
-    min_cuda, min_compute: what the mode itself needs of driver and GPU.
+    min_cuda, min_compute: what the mode itself needs of driver and GPU. device_mode: what its nodes are for,
+    where they say so. mig: whether it goes with MIG slices. labels: which labels of nodes tell what.
     """
 
     virtual: bool = False
@@ -58,6 +52,10 @@ class Terms:
     minor_versions: Level = Level.REFUSED
     min_cuda: CudaVersion | None = None
     min_compute: ComputeCapability | None = None
+    device_mode: str | None = None
+    mig: bool = True
+    # Most rules have the same labels, and hashing them costs more than comparing them.
+    labels: LabelNames = field(default=_DEFAULT_LABELS, hash=False)
 
     def driver_major(self, need: CudaNeed) -> int | None:
         """Return the only major version that a driver may have; None where it may be a newer one."""
@@ -72,32 +70,6 @@ class Terms:
         within_major = self.minor_versions is not Level.REFUSED and major >= _MINOR_VERSIONS_SINCE
         # The floors of data/drivers.yaml are drivers of the branches that brought 11.0, 12.0 and 13.0.
         return CudaVersion(major, 0) if within_major and not self.virtual else need.version
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One reason for a level.
-
-    origin: where the need was read. remedy: what would help. Both may be empty. code: the CUDA error that it
-    would be, or 0.
-    """
-
-    level: Level
-    reason: Text
-    remedy: Text = _NO_TEXT
-    code: int = 0
-    origin: Text = _NO_TEXT
-
-    @property
-    def error(self) -> str:
-        """The error's name and number, or an empty string."""
-        known = cuda_error(self.code)
-        return f"{known.driver_name or known.name} ({known.code})" if known else ""
-
-
-def level_of(findings: tuple[Finding, ...]) -> Level:
-    """Return the worst level of the findings."""
-    return max((finding.level for finding in findings), default=Level.FITS)
 
 
 def without_node(terms: Terms, needs: Needs) -> tuple[Finding, ...]:
@@ -121,7 +93,7 @@ def without_node(terms: Terms, needs: Needs) -> tuple[Finding, ...]:
         f"use an image with CUDA {baseline.major}.x up to {baseline}, or whole GPUs",
         f"改用 CUDA {baseline.major}.x（不高于 {baseline}）的镜像，或使用整卡",
     )
-    return (Finding(_refusal(certain=need.certain), reason, remedy, _UNKNOWN, need.origin),)
+    return (Finding(refusal(certain=need.certain), reason, remedy, _UNKNOWN, need.origin),)
 
 
 def fitness(terms: Terms, needs: Needs, offer: Offer) -> tuple[Finding, ...]:
@@ -141,10 +113,6 @@ def forward_fit(needs: Needs, offer: Offer) -> Level:
     return Level.FITS if fact.value else Level.REFUSED
 
 
-def _refusal(*, certain: bool) -> Level:
-    return Level.REFUSED if certain else Level.UNSTABLE
-
-
 def _cuda(terms: Terms, needs: Needs, offer: Offer) -> Iterator[Finding]:
     host = Host(cuda=offer.cuda, driver=offer.driver, arch=offer.compute_capability)
     held = {constraint.holds(host): constraint for constraint in needs.constraints if constraint.groups}
@@ -152,26 +120,24 @@ def _cuda(terms: Terms, needs: Needs, offer: Offer) -> Iterator[Finding]:
     if False in held:
         yield _unmet(held[False], need, offer)
         return
-    satisfied = held.keys() == {True}
     found: tuple[Finding, ...] = ()
-    if need and not (satisfied and terms.driver_major(need) is None):
-        found = tuple(_driver(terms, needs, need, offer, held))
-    if None in held and not found:
-        name = held[None].variable
-        found = (Finding(Level.UNKNOWN, Text(f"nobody knows whether {name} holds", f"未知是否满足 {name}")),)
+    # Where variables ask, they hold or do not, and the version is only what they say of it.
+    if need and (not held or terms.driver_major(need) is not None):
+        found = tuple(_driver(terms, needs, need, offer, asked=bool(held)))
     yield from found
+    if None in held and level_of(found) < Level.UNKNOWN:
+        name = held[None].variable
+        yield Finding(Level.UNKNOWN, Text(f"nobody knows whether {name} holds", f"未知是否满足 {name}"))
 
 
-def _driver(
-    terms: Terms, needs: Needs, need: CudaNeed, offer: Offer, held: Mapping[bool | None, Constraint]
-) -> Iterator[Finding]:
-    """Yield what there is to say of a driver. held: variables by whether they hold."""
+def _driver(terms: Terms, needs: Needs, need: CudaNeed, offer: Offer, *, asked: bool) -> Iterator[Finding]:
+    """Yield what there is to say of a driver. asked: the container's variables decide how old it may be."""
     if offer.cuda is None:
-        yield Finding(Level.UNKNOWN, _SILENT_CUDA, origin=need.origin)
+        yield Finding(unknown(certain=need.certain), _SILENT_CUDA, origin=need.origin)
         return
     driver, major = CudaVersion(*offer.cuda), terms.driver_major(need)
-    if driver < need.version and held.keys() != {True}:
-        yield _older(terms, needs, need, offer, unsure=held.get(None))
+    if driver < need.version and not asked:
+        yield _older(terms, needs, need, offer)
     elif major is not None and driver.major != major:
         other = f"CUDA {driver.major}.x"
         reason = Text(
@@ -179,7 +145,7 @@ def _driver(
             f"虚拟 GPU 要求驱动与运行时主版本相同，驱动为 CUDA {driver}",
         )
         remedy = Text(f"use an image with {other}, or whole GPUs", f"改用 {other} 的镜像，或使用整卡")
-        yield Finding(_refusal(certain=need.certain), reason, remedy, _UNKNOWN, need.origin)
+        yield Finding(refusal(certain=need.certain), reason, remedy, _UNKNOWN, need.origin)
     elif driver.major - need.version.major > STABLE_MAJORS:
         reason = Text(
             f"the driver's CUDA {driver} is more than one major version ahead, which is unstable",
@@ -199,11 +165,8 @@ def _unmet(constraint: Constraint, need: CudaNeed | None, offer: Offer) -> Findi
     return Finding(Level.REFUSED, reason, remedy, code, origin)
 
 
-def _older(terms: Terms, needs: Needs, need: CudaNeed, offer: Offer, unsure: Constraint | None) -> Finding:
-    """Return what a driver is whose CUDA is older than the container's.
-
-    unsure: a variable that may hold on the node all the same.
-    """
+def _older(terms: Terms, needs: Needs, need: CudaNeed, offer: Offer) -> Finding:
+    """Return what a driver is whose CUDA is older than the container's."""
     driver, wanted = CudaVersion(*(offer.cuda or (0, 0))), need.version
     reason = Text(f"the driver has CUDA {driver}, below {wanted}", f"驱动为 CUDA {driver}，低于 {wanted}")
     forward = Level.REFUSED if terms.virtual else forward_fit(needs, offer)
@@ -215,14 +178,11 @@ def _older(terms: Terms, needs: Needs, need: CudaNeed, offer: Offer, unsure: Con
     if driver >= terms.oldest_driver(need) and above_floor:
         why = Text(f"{reason.en}, by minor version compatibility", f"{reason.zh}，依靠次版本兼容运行")
         return Finding(terms.minor_versions, why)
-    doubt = None
     if forward is Level.UNKNOWN:
-        doubt = Text("cuda-compat helps", "cuda-compat 是否可用")
-    elif unsure:
-        doubt = Text(f"{unsure.variable} holds", f"是否满足 {unsure.variable}")
-    if doubt:
-        why = Text(f"{reason.en}; nobody knows whether {doubt.en}", f"{reason.zh}；未知{doubt.zh}")
-        return Finding(Level.UNKNOWN, why, origin=need.origin)
+        why = Text(
+            f"{reason.en}; nobody knows whether cuda-compat helps", f"{reason.zh}；未知cuda-compat 是否可用"
+        )
+        return Finding(unknown(certain=need.certain), why, origin=need.origin)
     if needs.cuda_compat:
         reason = Text(f"{reason.en}; cuda-compat does not help there", f"{reason.zh}；cuda-compat 在此无效")
     newer = _newer_driver(wanted)
@@ -231,7 +191,7 @@ def _older(terms: Terms, needs: Needs, need: CudaNeed, offer: Offer, unsure: Con
         f"改用 CUDA {driver} 或更旧的镜像，或{newer.zh}",
     )
     code = _UNSUPPORTED_PTX if driver.major == wanted.major else _INSUFFICIENT_DRIVER
-    return Finding(_refusal(certain=need.certain), reason, remedy, code, need.origin)
+    return Finding(refusal(certain=need.certain), reason, remedy, code, need.origin)
 
 
 def _newer_driver(cuda: MajorMinor) -> Text:
@@ -254,13 +214,29 @@ def _mode(terms: Terms, offer: Offer) -> Iterator[Finding]:
         shown = f"{found[0]}.{found[1]}"
         reason = Text(f"{what.en} {shown}, below {minimum}", f"{what.zh} {shown}，低于 {minimum}")
         yield Finding(Level.REFUSED, reason, remedy(minimum), origin=origin)
+    if terms.device_mode and offer.device_mode not in (None, terms.device_mode):
+        mode, other = terms.device_mode, offer.device_mode
+        yield Finding(
+            Level.REFUSED,
+            Text(f"the node is set up for {other}, not for {mode}", f"节点启用的是 {other}，而非 {mode}"),
+            Text(f"a node that is set up for {mode}", f"使用启用 {mode} 的节点"),
+            origin=Text(f"this way of sharing is that of {mode} nodes", f"该共享方式适用于 {mode} 节点"),
+        )
+    if offer.mig_devices and not terms.mig:
+        yield Finding(
+            Level.REFUSED,
+            Text("its GPUs are cut into MIG slices", "其 GPU 已切分为 MIG 切片"),
+            Text("a node whose GPUs are whole", "使用未切分 GPU 的节点"),
+            origin=Text("this way of sharing does not go with MIG", "该共享方式不支持 MIG"),
+        )
 
 
 def _compute(needs: Needs, offer: Offer) -> Iterator[Finding]:
     if offer.compute_capability is None:
-        asked = [need for need in needs.compute if need.asked]
+        asked = sorted((need for need in needs.compute if need.asked), key=lambda need: not need.certain)
         if asked:
-            yield Finding(Level.UNKNOWN, _SILENT_COMPUTE, origin=asked[0].origin)
+            level = unknown(certain=asked[0].certain)
+            yield Finding(level, _SILENT_COMPUTE, origin=asked[0].origin)
         return
     gpu = ComputeCapability(*offer.compute_capability)
     refused = False
@@ -270,22 +246,22 @@ def _compute(needs: Needs, offer: Offer) -> Iterator[Finding]:
             below = Text(
                 f"compute capability {gpu}, below {need.minimum}", f"计算能力 {gpu}，低于 {need.minimum}"
             )
-            yield Finding(
-                _refusal(certain=need.certain), below, _way_out(need), _NO_KERNEL_IMAGE, need.origin
-            )
+            # What is asked for stops the program before CUDA does: a framework checks its own flags.
+            code = 0 if need.asked else _NO_KERNEL_IMAGE
+            yield Finding(refusal(certain=need.certain), below, _way_out(need), code, need.origin)
     built_for = needs.built_for
     runs = built_for.runs_on(gpu) if built_for else True
     if built_for is None or runs or refused:
         return
     origin = needs.cuda.origin if needs.cuda else _NO_TEXT
-    code = Text(f"code for compute capability {gpu}", f"适用于计算能力 {gpu} 的代码")
+    what = Text(f"code for compute capability {gpu}", f"适用于计算能力 {gpu} 的代码")
     if runs is None:
-        reason = Text(f"the image may hold no {code.en}", f"镜像可能不含{code.zh}")
+        reason = Text(f"the image may hold no {what.en}", f"镜像可能不含{what.zh}")
         yield Finding(Level.UNSTABLE, reason, code=_NO_KERNEL_IMAGE, origin=origin)
     else:
-        reason = Text(f"the image holds no {code.en}", f"镜像不含{code.zh}")
+        reason = Text(f"the image holds no {what.en}", f"镜像不含{what.zh}")
         remedy = Text(f"use an image built for {gpu}", f"使用为 {gpu} 构建的镜像")
-        yield Finding(_refusal(certain=built_for.certain), reason, remedy, _NO_KERNEL_IMAGE, origin)
+        yield Finding(refusal(certain=built_for.certain), reason, remedy, _NO_KERNEL_IMAGE, origin)
 
 
 def _way_out(need: ComputeNeed) -> Text:

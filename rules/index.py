@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 
-from rules.offer import parse_int64
+from rules.labels import parse_int64
 
 # A key and a value; at most one value of a key holds for a node.
 Fact = tuple[str, Hashable]
@@ -34,6 +34,10 @@ class Index:
 
     def __init__(self, keys: Mapping[str, _Key] | None = None) -> None:
         self._keys = keys or {}
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the keys, in no particular order."""
+        return iter(self._keys)
 
     def having(self, key: str) -> int:
         """Return the nodes that have the key, whatever its value."""

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from rules.index import Fact, Index, positions
-from rules.offer import LabelFamily, LabelNames, NodeReader, Offer, Problem
+from rules.labels import LabelFamily, LabelNames
+from rules.offer import NodeReader, Offer, Problem
 
-# Facts of a node beside its labels, under keys that no label can have.
-_OFFER: Final = "//offer"
+# What a node has beside its labels, under a key that no label can have.
 _RESOURCES: Final = "//resources"
+_DEFAULT: Final = LabelNames()
 
 
 class InventoryError(ValueError):
@@ -33,26 +34,26 @@ class NodeClass:
 class Inventory:
     """The nodes of a cluster, immutable: a change gives a new inventory that shares what did not change.
 
-    Made by `Inventory.of`. everything: the set of all nodes. labels: the index of their labels.
-    label_names: which labels tell what, as it was made with.
+    Made by `Inventory.of`. everything: the set of all nodes. labels: the index of their labels. Which of them
+    tell what is for the one who asks to say: rules come and go, the nodes stay.
     """
 
-    __slots__ = ("_positions", "_rows", "everything", "label_names", "labels")
+    __slots__ = ("_classes", "_positions", "_rows", "everything", "labels")
 
-    def __init__(self, label_names: LabelNames) -> None:
-        self.label_names = label_names
+    def __init__(self) -> None:
+        self._classes: dict[LabelNames, tuple[NodeClass, ...]] = {}
         self._rows: list[_Row | None] = []  # by position
         self._positions: dict[str, int] = {}  # by node name
         self.labels = Index()
         self.everything = 0
 
     @classmethod
-    def of(cls, document: object, label_names: LabelNames | None = None) -> Inventory:
+    def of(cls, document: object) -> Inventory:
         """Return the inventory of a Node, a NodeList, or a list of them, as JSON or YAML has them.
 
         Of nodes of one name the last counts. Raises InventoryError for anything else.
         """
-        return cls(label_names or LabelNames()).with_node(document)
+        return cls().with_node(document)
 
     def with_node(self, document: object) -> Inventory:
         """Return an inventory with a Node, in place of the one of its name; this one where nothing changes.
@@ -70,10 +71,14 @@ class Inventory:
     def __len__(self) -> int:
         return len(self._positions)
 
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """What could not be read of the nodes. Walks them: for reports, not for decisions."""
-        return tuple(problem for row in self._rows if row is not None for problem in row.problems)
+    def problems(self, labels: LabelNames = _DEFAULT) -> tuple[Problem, ...]:
+        """Return what could not be read of the nodes. Walks them: for reports, not for decisions."""
+        found: list[Problem] = []
+        for row in filter(None, self._rows):
+            reader = NodeReader(row.name, row.labels)
+            reader.offer(labels)
+            found += (*row.problems, *reader.problems)
+        return tuple(found)
 
     def names(self, nodes: int) -> list[str]:
         """Return the names of a set of nodes. Walks the set: for reports, not for decisions."""
@@ -92,13 +97,31 @@ class Inventory:
                 found |= nodes
         return found
 
-    def classes(self, nodes: int) -> tuple[NodeClass, ...]:
-        """Return the classes that a set of nodes forms, in no particular order."""
-        return tuple(
-            NodeClass(offer, members)
-            for offer, every in self.labels.values(_OFFER)
-            if isinstance(offer, Offer) and (members := every & nodes)
-        )
+    def classes(self, nodes: int, labels: LabelNames = _DEFAULT) -> tuple[NodeClass, ...]:
+        """Return the classes that a set of nodes forms, in no particular order.
+
+        labels: which of them tell what. They are read once, at a cost that grows with the number of classes.
+        """
+        if (classes := self._classes.get(labels)) is None:
+            classes = self._classes[labels] = self._read(labels)
+        if nodes == self.everything:
+            return classes
+        found = ((each.offer, each.members & nodes) for each in classes)
+        return tuple(NodeClass(offer, members) for offer, members in found if members)
+
+    def _read(self, names: LabelNames) -> tuple[NodeClass, ...]:
+        """Return the classes: one node of each is read, and the index tells which others say the same."""
+        keys = names.among(self.labels)
+        found: defaultdict[Offer, int] = defaultdict(int)
+        left = self.everything
+        while left:
+            row, alike = self._rows[next(positions(left))], left
+            told = row.labels if row else {}
+            for key in keys:
+                alike &= self.labels.equal(key, told[key]) if key in told else ~self.labels.having(key)
+            found[_offer(told, names)] |= alike
+            left ^= alike
+        return _classes(found)
 
     def speakers(self, families: Iterable[LabelFamily], nodes: int) -> tuple[tuple[LabelFamily, int], ...]:
         """Return the families that tell a fact of some of these nodes, each with the nodes that it speaks on.
@@ -120,11 +143,7 @@ class Inventory:
             raise InventoryError(f"{path}.metadata.name: expected the node's name, got {name!r:.60}")
         reader = NodeReader(name, _mapping(metadata, "labels", f"{path}.metadata"))
         allocatable = _mapping(_mapping(node, "status", path), "allocatable", f"{path}.status")
-        facts: list[Fact] = [
-            *reader.labels.items(),
-            (_OFFER, reader.offer(self.label_names)),
-            (_RESOURCES, reader.resources(allocatable)),
-        ]
+        facts: list[Fact] = [*reader.labels.items(), (_RESOURCES, reader.resources(allocatable))]
         shared = (self.labels.canonical(fact) for fact in facts)
         return _Row(name, tuple(pool.setdefault(fact, fact) for fact in shared), tuple(reader.problems))
 
@@ -132,14 +151,16 @@ class Inventory:
         """Return an inventory in which these names have these rows, or none."""
         if not changes:
             return self
-        after = Inventory(self.label_names)
+        after = Inventory()
         after._rows, after._positions = self._rows.copy(), self._positions.copy()
         after.everything = self.everything
         lost: defaultdict[Fact, list[int]] = defaultdict(list)
         won: defaultdict[Fact, list[int]] = defaultdict(list)
+        moves: list[tuple[int, _Row | None, _Row | None]] = []
         for name, row in changes.items():
             position = after._seat(name)
             before = after._rows[position]
+            moves.append((position, before, row))
             old, new = before.facts if before else (), row.facts if row else ()
             for fact in set(old).difference(new):
                 lost[fact].append(position)
@@ -150,6 +171,9 @@ class Inventory:
                 del after._positions[name]
                 after.everything ^= 1 << position
         after.labels = self.labels.changed(lost, won)
+        after._classes = {
+            names: _moved(classes, moves, names) for names, classes in self._classes.copy().items()
+        }
         return after
 
     def _row_of(self, name: str) -> _Row | None:
@@ -172,6 +196,30 @@ class _Row(NamedTuple):
     name: str
     facts: tuple[Fact, ...]
     problems: tuple[Problem, ...]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The node's labels."""
+        return {key: value for key, value in self.facts if isinstance(value, str)}
+
+
+def _offer(labels: Mapping[str, str], names: LabelNames) -> Offer:
+    return NodeReader("", {key: labels[key] for key in names.among(labels)}).offer(names)
+
+
+def _classes(members: Mapping[Offer, int]) -> tuple[NodeClass, ...]:
+    return tuple(NodeClass(offer, nodes) for offer, nodes in members.items() if nodes)
+
+
+def _moved(
+    classes: Iterable[NodeClass], moves: Iterable[tuple[int, _Row | None, _Row | None]], names: LabelNames
+) -> tuple[NodeClass, ...]:
+    """Return the classes after some positions, each with its row before and after, changed."""
+    found = defaultdict(int, {each.offer: each.members for each in classes})
+    for position, *rows in moves:
+        for row in filter(None, rows):
+            found[_offer(row.labels, names)] ^= 1 << position
+    return _classes(found)
 
 
 def _nodes(document: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from rules.cuda import Status, capability, cuda_error, cuda_of_branch, cuda_version, gpu_model, read_table
 from rules.environment import Environment
-from rules.fitness import Finding, Level, Terms, fitness, without_node
+from rules.finding import Finding, Level
+from rules.fitness import Terms, fitness, without_node
 from rules.image_catalog import ImageCatalog
 from rules.inventory import NodeClass
 from rules.model import Language, Text

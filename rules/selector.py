@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
-from rules.offer import SUBDOMAIN, is_label_key, is_label_value, parse_int64
+from rules.labels import SUBDOMAIN, is_label_key, is_label_value, parse_int64
 
 if TYPE_CHECKING:
     from rules.inventory import Inventory
@@ -60,7 +60,8 @@ class MatchExpression(NamedTuple):
         return number is not None and (number > self.bound if self.operator == "Gt" else number < self.bound)
 
 
-Term = tuple[MatchExpression, ...]
+Term = tuple[MatchExpression, ...]  # all of them hold
+Clause = tuple[Term, ...]  # some of them holds
 
 
 def _list(raw: Mapping[str, Any], name: str) -> list[Any] | None:

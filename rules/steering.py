@@ -1,139 +1,197 @@
 """What a node's labels have to tell so that it fits a container: its needs as clauses of node affinity.
 
-Of the nodes that labels describe, a clause admits all that fit and none that is refused, but for what
-affinity cannot say in few terms: a brand, the third part of a driver's version, gaps between alternatives.
+Of the nodes that can be read, the clauses admit those that `fitness` finds to fit and no other, but for what
+docs/compatibility.md lists under Limits. Where none fits for certain, they admit those that may.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, Final
 
-from rules.affinity import Clause, Interval, Requirement
-from rules.fitness import STABLE_MAJORS, Level, Terms, forward_fit
-from rules.selector import EXPRESSIONS, MatchExpression
+from rules.affinity import Requirement
+from rules.cuda import minor_version_floor
+from rules.finding import Level
+from rules.fitness import STABLE_MAJORS, Terms, forward_fit
+from rules.interval import Interval
+from rules.offer import DEVICE_MODES, is_slice
+from rules.region import (
+    ARCH,
+    CUDA,
+    DRIVER,
+    EVERYWHERE,
+    PRODUCT,
+    Box,
+    Region,
+    both,
+    clause,
+    not_labelled,
+    shortened,
+)
+from rules.selector import EXPRESSIONS, Clause, MatchExpression
 from rules.version import DriverVersion
 
 if TYPE_CHECKING:
     from rules.image_catalog import BuiltFor
     from rules.inventory import Inventory
-    from rules.needs import Needs
-    from rules.offer import LabelFamily, Version
-    from rules.require import Constraint, Factor, Group
+    from rules.labels import Version
+    from rules.needs import CudaNeed, Needs
+    from rules.offer import Offer
+    from rules.require import Constraint, Factor
 
-# A fact of a node and the versions of it that will do.
-_Wanted = tuple[tuple["LabelFamily", ...], list[Interval]]
-
-
-def clauses_of(terms: Terms, needs: Needs, inventory: Inventory) -> tuple[Clause, ...]:
-    """Return the clauses that a node has to satisfy, in the labels that the cluster's nodes have."""
-    clauses = []
-    if needs.cuda and needs.cuda.certain:
-        native = _told(inventory, inventory.label_names.cuda, _drivers(terms, needs))
-        clauses.append(native + _forward(terms, needs, inventory) if native else ())
-    clauses += [_told(inventory, *wanted) for wanted in _wanted(terms, needs, inventory)]
-    return tuple(clause for clause in clauses if clause)
+# Parts of a version that labels tell.
+_PARTS: Final = {CUDA: 2, DRIVER: 3, ARCH: 2}
 
 
-def stable(needs: Iterable[Needs], inventory: Inventory) -> Requirement | None:
+def clauses_of(terms: Terms, needs: Needs, inventory: Inventory, *, doubtful: bool) -> tuple[Clause, ...]:
+    """Return the clauses that a node has to satisfy, in the labels that the cluster's nodes have.
+
+    doubtful: nodes that may fit are admitted too, as far as labels tell them from those that do not.
+    """
+    offers = [each.offer for each in inventory.classes(inventory.everything, terms.labels)]
+    # Apart, as what is asked of the driver and of the GPU multiplies.
+    regions = (
+        reduce(both, _of_driver(terms, needs, offers, doubtful=doubtful), EVERYWHERE),
+        reduce(both, _of_gpu(terms, needs, offers, doubtful=doubtful), EVERYWHERE),
+    )
+    found = [*(clause(region, inventory, terms.labels) for region in regions), *_of_mode(terms, inventory)]
+    return tuple(each for each in found if each)
+
+
+def stable(terms: Terms, needs: Iterable[Needs], inventory: Inventory) -> Requirement | None:
     """Return what a node tells whose driver is not too far ahead of any container's runtime."""
     versions = [each.cuda.version for each in needs if each.cuda]
     if not versions:
         return None
     interval = Interval(max(versions), (min(versions).major + STABLE_MAJORS + 1, 0))
-    return Requirement.of_version(interval, inventory.label_names.cuda, inventory)
+    return Requirement.of_version(interval, terms.labels.cuda, inventory)
 
 
-def _wanted(terms: Terms, needs: Needs, inventory: Inventory) -> Iterator[_Wanted]:
-    """Yield what is wanted of driver and GPU, but for the container's CUDA version."""
-    names = inventory.label_names
-    for name, families in (
-        ("cuda", names.cuda),
-        ("driver", names.driver),
-        ("arch", names.compute_capability),
-    ):
-        yield families, [_all_of(_of_constraint(constraint, name) for constraint in needs.constraints)]
+def _of_driver(terms: Terms, needs: Needs, offers: list[Offer], *, doubtful: bool) -> Iterator[Region]:
+    """Yield the regions in all of which a node has to be: what the variables, the image and the mode ask."""
+    silent: Region = [{CUDA: None}] if doubtful else []
+    asked = [constraint for constraint in needs.constraints if constraint.groups]
+    for constraint in asked:
+        yield _of_constraint(constraint, doubtful=doubtful)
+    if needs.cuda and needs.cuda.certain:
+        major = terms.driver_major(needs.cuda)
+        if asked and major is not None:  # they hold or do not; the version is only what they say of it
+            yield [{CUDA: Interval((major, 0), (major + 1, 0))}, *silent]
+        elif not asked and not (doubtful and needs.cuda_compat and not terms.virtual):
+            yield [*_native(terms, needs.cuda, major, offers), *_forward(terms, needs, offers), *silent]
     if terms.min_cuda:
-        yield names.cuda, [Interval(terms.min_cuda)]
-    asked = [need.minimum for need in needs.compute if need.asked and need.certain]
-    asked += [terms.min_compute] if terms.min_compute else []
-    if asked:
-        yield names.compute_capability, [Interval(max(asked))]
-    told = [each.offer.compute_capability for each in inventory.classes(inventory.everything)]
+        yield [{CUDA: Interval(terms.min_cuda)}, *silent]
+
+
+def _of_gpu(terms: Terms, needs: Needs, offers: list[Offer], *, doubtful: bool) -> Iterator[Region]:
+    """Yield the regions in all of which a node has to be: what flags, the image and the mode ask."""
+    minima = [need.minimum for need in needs.compute if need.asked and need.certain]
+    minima += [terms.min_compute] if terms.min_compute else []
+    if minima:
+        yield [{ARCH: Interval(max(minima))}, *([{ARCH: None}] if doubtful else [])]
     for floor in _floors(needs):
         # Every image has a floor; few clusters have a GPU below it.
-        if any(each is not None and not any(each in interval for interval in floor) for each in told):
-            yield names.compute_capability, floor
+        gpus = (offer.compute_capability for offer in offers)
+        if any(gpu is not None and not any(gpu in interval for interval in floor) for gpu in gpus):
+            yield [*({ARCH: interval} for interval in floor), {ARCH: None}]
 
 
-def _of_constraint(constraint: Constraint, name: str) -> Interval:
-    """Return the versions of one property between the outermost with which a variable can hold.
-
-    One interval, however many alternatives a pod writes: they multiply with the terms of others.
-    """
-    intervals = [_of_group(group, name) for group in constraint.groups]
-    ends = [interval.below for interval in intervals]
-    least = min((interval.at_least for interval in intervals), default=(0, 0))
-    return Interval(least, max((end for end in ends if end), default=None) if None not in ends else None)
-
-
-def _of_group(group: Group, name: str) -> Interval:
-    return _all_of(
-        _of_factor(factor, factor.numbers) for factor in group if factor.name == name and factor.numbers
-    )
+def _of_mode(terms: Terms, inventory: Inventory) -> Iterator[Clause]:
+    """Yield what a node must not tell under a way of sharing: another mode, or MIG slices."""
+    names = terms.labels
+    if terms.device_mode:
+        yield not_labelled(names.device_mode, DEVICE_MODES - {terms.device_mode}, inventory)
+    if not terms.mig:
+        products = {str(text) for key in names.product for text, _ in inventory.labels.values(key)}
+        yield not_labelled(names.product, filter(is_slice, products), inventory)
+        yield from (
+            ((MatchExpression(EXPRESSIONS, key, "DoesNotExist"),),)
+            for key in sorted(filter(names.is_of_mig, inventory.labels))
+        )
 
 
-def _all_of(intervals: Iterable[Interval]) -> Interval:
-    """Return the versions that are in each of the intervals."""
-    low: Version = (0, 0)
-    below: Version | None = None
-    for interval in intervals:
-        low = max(low, interval.at_least)
-        below = min(filter(None, (below, interval.below)), default=None)
-    return Interval(low, below)
+# NVIDIA_REQUIRE_*
 
 
-def _of_factor(factor: Factor, numbers: tuple[int, ...]) -> Interval:
-    """Return the bounds that a condition sets on the first two parts of a version; != sets none."""
-    major, minor, *further = (*numbers, 0, 0)
-    here, after = (major, minor), (major, minor + 1)
-    least: Version = (0, 0)
-    if factor.operator in ("=", ">=", ">"):
-        # Of a driver 535.104.05 the third part may satisfy what 535.104 alone does not.
-        beyond = factor.operator == ">" or any(further)
-        least = after if beyond and factor.name != "driver" else here
-    if factor.operator in ("=", "<=", "<"):
-        return Interval(least, here if factor.operator == "<" and not any(further) else after)
-    return Interval(least)
+def _of_constraint(constraint: Constraint, *, doubtful: bool) -> Region:
+    """Return the nodes on which a variable holds; doubtful: on which nobody knows that it does not."""
+    boxes: list[Box] = []
+    for group in constraint.groups:
+        facts = [factor for factor in group if factor.name in _PARTS]
+        if len(facts) < len(group) and not doubtful:  # no label tells a brand
+            continue
+        held: Region = reduce(both, (_of_factor(factor, doubtful=doubtful) for factor in facts), EVERYWHERE)
+        boxes += held
+    return shortened(boxes)
 
 
-def _drivers(terms: Terms, needs: Needs) -> list[Interval]:
-    """Return the driver's CUDA versions that run the container as they are; none where any may."""
-    need = needs.cuda
-    if need is None:
-        return []
-    # Where variables ask, they hold or do not; the version is only what they say of it.
-    asked = any(constraint.groups for constraint in needs.constraints)
-    at_least: Version = (0, 0) if asked else terms.oldest_driver(need)
-    major = terms.driver_major(need)
+def _of_factor(factor: Factor, *, doubtful: bool) -> Region:
+    silent: Region = [{factor.name: None}] if doubtful else []
+    return [*({factor.name: interval} for interval in _intervals(factor)), *silent]
+
+
+def _intervals(factor: Factor) -> list[Interval]:
+    """Return the versions that satisfy a condition, in as many parts as labels tell of one."""
+    parts, numbers = _PARTS[factor.name], factor.numbers or ()
+    here = (*numbers, *(0,) * parts)[:parts]
+    after = (*here[:-1], here[-1] + 1)
+    # 12.4 is below 12.4.1, so that only 12.5 satisfies >=12.4.1.
+    least = after if any(numbers[parts:]) else here
+    match factor.operator:
+        case ">=":
+            return [Interval(_end(least))]
+        case ">":
+            return [Interval(_end(after))]
+        case "<":
+            return [Interval(below=_end(least))]
+        case "<=":
+            return [Interval(below=_end(after))]
+        case "=":
+            return [Interval(_end(least), _end(after))]
+    return [Interval(below=_end(least)), Interval(_end(after))]
+
+
+def _end(version: Version) -> Version:
+    """Return a version without zeros behind its minor."""
+    while len(version) > 2 and not version[-1]:
+        version = version[:-1]
+    return version
+
+
+# The driver
+
+
+def _native(terms: Terms, need: CudaNeed, major: int | None, offers: list[Offer]) -> Iterator[Box]:
+    """Yield the drivers that run the container as they are, or by minor version compatibility."""
     if major is not None:
-        return [Interval(max(at_least, (major, 0)), (major + 1, 0))]
-    return [] if asked else [Interval(at_least)]
+        yield {CUDA: Interval(max(need.version, (major, 0)), (major + 1, 0))}
+        return
+    oldest, fact = terms.oldest_driver(need), minor_version_floor(need.version.major)
+    minors = Interval(oldest, need.version)
+    floor = Interval(_end(fact.value.numbers)) if fact else Interval()
+    lower = [offer for offer in offers if offer.cuda is not None and offer.cuda in minors]
+    drivers = (DriverVersion.parse(offer.driver or "") for offer in lower)
+    if all(driver is None or driver.numbers in floor for driver in drivers):
+        yield {CUDA: Interval(oldest)}
+        return
+    yield {CUDA: Interval(need.version)}
+    yield {CUDA: minors, DRIVER: floor}
+    yield {CUDA: minors, DRIVER: None}
 
 
-def _forward(terms: Terms, needs: Needs, inventory: Inventory) -> Clause:
-    """Return the terms of the nodes on which cuda-compat makes up for an older driver."""
+def _forward(terms: Terms, needs: Needs, offers: list[Offer]) -> Iterator[Box]:
+    """Yield the nodes on which cuda-compat makes up for an older driver."""
     if terms.virtual or not needs.cuda_compat:
-        return ()
-    offers = [each.offer for each in inventory.classes(inventory.everything)]
-    fitting = [offer for offer in offers if forward_fit(needs, offer) is Level.FITS]
-    products = {offer.product for offer in fitting if offer.product}
-    versions = [DriverVersion.parse(offer.driver) for offer in fitting if offer.driver]
-    branches = sorted({version.branch for version in versions if version})
-    names = inventory.label_names
-    intervals = [Interval((branch, 0), (branch + 1, 0)) for branch in branches]
-    drivers = _told(inventory, names.driver, intervals)
-    return tuple((*term, *gpu) for term in drivers for gpu in _labelled(inventory, names.product, products))
+        return
+    for offer in offers:
+        driver = DriverVersion.parse(offer.driver or "")
+        if driver and offer.product and forward_fit(needs, offer) is Level.FITS:
+            branch = Interval((driver.branch, 0), (driver.branch + 1, 0))
+            yield {CUDA: Interval(), DRIVER: branch, PRODUCT: frozenset({offer.product})}
+
+
+# Compute capability
 
 
 def _floors(needs: Needs) -> Iterator[list[Interval]]:
@@ -154,40 +212,3 @@ def _of_code(built_for: BuiltFor) -> list[Interval]:
         first.setdefault(capability.major, capability)
     intervals = [Interval.same_major(each) for each in first.values()]
     return [*intervals[:-1], Interval(intervals[-1].at_least)] if built_for.ptx else intervals
-
-
-def _told(inventory: Inventory, families: tuple[LabelFamily, ...], intervals: list[Interval]) -> Clause:
-    """Return the clause that a node tells a version of one of the intervals; empty where none can be told."""
-    clause: Clause = ()
-    for interval in _merged(intervals):
-        for terms in Requirement.of_version(interval, families, inventory).clauses:
-            clause += terms
-    return clause
-
-
-def _merged(intervals: list[Interval]) -> list[Interval]:
-    """Return intervals without gaps between them as one."""
-    merged: list[Interval] = []
-    for interval in sorted(intervals, key=lambda each: each.at_least):
-        if merged and (merged[-1].below is None or merged[-1].below >= interval.at_least):
-            last = merged.pop()
-            ends = None in (last.below, interval.below)
-            below = None if ends else max(filter(None, (last.below, interval.below)))
-            merged.append(Interval(last.at_least, below))
-        else:
-            merged.append(interval)
-    return merged
-
-
-def _labelled(inventory: Inventory, keys: Iterable[str], texts: Iterable[str]) -> Clause:
-    """Return the terms that the first of the labels that a node carries has one of the texts."""
-    clause: Clause = ()
-    guards: tuple[MatchExpression, ...] = ()
-    wanted = set(texts)
-    for key in keys:
-        written = {str(text) for text, _ in inventory.labels.values(key)}
-        if found := sorted(written & wanted):
-            clause += ((MatchExpression(EXPRESSIONS, key, "In", tuple(found)), *guards),)
-        if written:
-            guards += (MatchExpression(EXPRESSIONS, key, "DoesNotExist"),)
-    return clause

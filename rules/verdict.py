@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 from unicodedata import east_asian_width
 
-from rules.fitness import Finding, Level
+from rules.finding import Finding, Level
 from rules.model import CompatibilityRule, Language, Text
 from rules.needs import Needs
 from rules.offer import Offer
@@ -72,8 +72,7 @@ class Opinion(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """Nodes that offer the same, and what there is to say of each demand on them.
 
     members: their bit set. level: the worst of all containers, which go to one node.
@@ -85,9 +84,13 @@ class Judged:
     opinions: tuple[tuple[Demand, Opinion], ...]
 
     @property
-    def count(self) -> int:
+    def nodes(self) -> int:
         """The number of nodes."""
         return self.members.bit_count()
+
+    def level_for(self, demands: Sequence[Demand]) -> Level:
+        """Return the worst level of some of the containers."""
+        return max([opinion.level for demand, opinion in self.opinions if demand in demands])
 
     def findings(self, level: Level) -> Iterator[tuple[Demand, Finding]]:
         """Yield what is found of a level, each with its demand."""
@@ -153,7 +156,7 @@ class Words:
         head = self._fill(
             _HEAD if len(names) == 1 else _HEAD_TOGETHER,
             containers=self.of(_COMMA).join(map(repr, names)),
-            count=sum(each.count for each in judged),
+            count=sum(each.nodes for each in judged),
         )
         parts = [self._joined(dict.fromkeys([head, *(self.of(finding.origin) for _, finding in found)]))]
         if table:
@@ -177,7 +180,7 @@ class Words:
             )
             offer = each.offer
             cells = (offer.product or _UNKNOWN, offer.driver or _UNKNOWN, _dotted(offer.cuda))
-            counts[*cells, _dotted(offer.compute_capability), self._joined(reasons)] += each.count
+            counts[*cells, _dotted(offer.compute_capability), self._joined(reasons)] += each.nodes
         rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
         shown = [[str(count), *cells] for cells, count in rows[:_ROWS]]
         rest = sum(count for _, count in rows[_ROWS:])
@@ -204,7 +207,7 @@ class Words:
         """Return nodes in a few words: `3 × Tesla-T4, CUDA 12.2`."""
         counts: Counter[str] = Counter()
         for each in judged:
-            counts[f"{each.offer.product or 'GPU'}, CUDA {_dotted(each.offer.cuda)}"] += each.count
+            counts[f"{each.offer.product or 'GPU'}, CUDA {_dotted(each.offer.cuda)}"] += each.nodes
         kinds = [f"{count} × {what}" for what, count in counts.most_common(_ROWS)]
         rest = counts.total() - sum(count for _, count in counts.most_common(_ROWS))
         return [*kinds, self._fill(_MORE, count=rest)] if rest else kinds

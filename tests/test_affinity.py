@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from rules.affinity import Interval, Requirement, conjoin, inject, prefer
+from rules.affinity import Requirement, conjoin, inject, prefer
+from rules.interval import Interval
 from rules.inventory import Inventory
-from rules.offer import LabelNames, Version
+from rules.labels import LabelNames, Version
 from tests.reference_selector import with_required
 
 NAMES = LabelNames()

@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.affinity import Interval, Requirement, conjoin, inject, prefer
+from rules.affinity import Requirement, conjoin, inject, prefer
+from rules.interval import Interval
 from rules.inventory import Inventory
-from rules.offer import LabelNames
+from rules.labels import LabelNames
 from tests import reference_selector as reference
 
 _NAMES = LabelNames()

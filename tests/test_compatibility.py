@@ -115,7 +115,7 @@ def test_bfloat16_of_vllm_is_refused_on_turing_and_half_is_named() -> None:
 
     assert not decision.allowed
     assert "`--dtype=bfloat16` of vLLM 0.8.4 needs compute capability 8.0 or higher" in decision.message
-    assert "compute capability 7.5, below 8.0: CUDA_ERROR_NO_BINARY_FOR_GPU (209)" in decision.message
+    assert "compute capability 7.5, below 8.0\n" in decision.message  # vLLM says so itself; CUDA does not
     assert "set --dtype=half" in decision.message
 
 
@@ -237,13 +237,25 @@ def test_labels_that_cannot_be_read_are_no_labels(labels: dict[str, str]) -> Non
     assert "nobody knows whether it runs" in decision.warnings[0]
 
 
-def test_a_node_that_may_fit_keeps_a_pod_from_refusal_but_not_from_fitting_nodes() -> None:
-    """Refused and unknown: allowed with a warning. With a node that fits, it goes there."""
-    odd = nodes(1, "odd", {"cuda-major-version": "twelve"})
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"cuda-major-version": "twelve"},
+        {"cuda-major-version": "11"},
+        plain("11.8") | {"cuda-minor-version": "x"},
+    ],
+)
+def test_a_node_that_may_fit_keeps_a_pod_from_refusal_but_not_from_fitting_nodes(
+    labels: dict[str, str],
+) -> None:
+    """Allowed with a warning, and kept from nodes that do not fit; with one that fits, it goes there."""
+    may = nodes(1, "may", labels)
     old, new = nodes(1, "old", plain("11.4")), nodes(1, "new", plain("12.4"))
 
-    assert ["old-0", "odd-0"] == admitted_to(old + odd, gpu_pod(PYTORCH_11_7))
-    assert ["new-0"] == admitted_to(old + odd + new, gpu_pod(PYTORCH_11_7))
+    assert ["may-0"] == admitted_to(old + may, gpu_pod(PYTORCH_11_7))
+    assert "nobody knows" in decided(old + may, gpu_pod(PYTORCH_11_7)).warnings[0]
+    assert ["new-0"] == admitted_to(old + may + new, gpu_pod(PYTORCH_11_7))
 
 
 def test_an_empty_cluster_says_nothing() -> None:
@@ -507,7 +519,7 @@ def test_refusals_speak_chinese() -> None:
         "    节点数  GPU       驱动       CUDA  计算能力  原因",
         (
             "    3       Tesla-T4  470.82.01  11.4  7.5       驱动为 CUDA 11.4，低于 12.4："
-            "cudaErrorInsufficientDriver (35)；计算能力 7.5，低于 8.0：CUDA_ERROR_NO_BINARY_FOR_GPU (209)"
+            "cudaErrorInsufficientDriver (35)；计算能力 7.5，低于 8.0"
         ),
         (
             "    可行的办法：改用 CUDA 11.4 或更旧的镜像，或使用支持 CUDA 12.4 及以上的驱动；"

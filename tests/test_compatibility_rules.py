@@ -6,7 +6,9 @@ from textwrap import indent
 
 import pytest
 
-from rules.fitness import Level, Terms
+from rules.finding import Level
+from rules.fitness import Terms
+from rules.labels import LabelNames, read_driver_families, read_families
 from rules.load import load
 from rules.model import Action, CompatibilityRule, ImageCatalogRule, Text
 from rules.version import ComputeCapability, CudaVersion
@@ -61,6 +63,10 @@ def catalog(text: str) -> ImageCatalogRule:
     return rule
 
 
+FAMILY = (
+    "expected the key of a label with the whole version, or those of its parts from the major on, "
+    "such as 'example.com/cuda.major example.com/cuda.minor', got "
+)
 MATCH = "match: {resources: [nvidia.com/gpu]}\n"
 
 
@@ -131,6 +137,35 @@ MATCH = "match: {resources: [nvidia.com/gpu]}\n"
             ["4:7: match.conditions[0]: CEL: "],
         ),
         (f"{MATCH}sharing: physical\nsharing: virtual\n", ["3:1: "]),
+        (
+            f"{MATCH}sharing: physical\ndeviceMode: vgpus\nmigSlices: refuse\n",
+            [
+                "3:13: deviceMode: expected one of pgpu, vgpu, mps, got 'vgpus' – did you mean 'vgpu'?",
+                "4:12: migSlices: expected one of allow, deny, got 'refuse'",
+            ],
+        ),
+        (
+            f"{MATCH}sharing: physical\nlabels:\n  cudda: [example.com/cuda]\n  product: [a b]\n",
+            [
+                "4:3: labels.cudda: unknown key 'cudda' – did you mean 'cuda'?",
+                "5:13: labels.product[0]: expected the key of a label, such as example.com/gpu, got 'a b'",
+            ],
+        ),
+        (
+            f"{MATCH}sharing: physical\nlabels: {{driver: [a b c d], cuda: [a/b/c], migDevices: ['*/*/']}}\n",
+            [
+                f"3:{column}: labels.{where}[0]: {words}"
+                for column, where, words in (
+                    (19, "driver", f"{FAMILY}'a b c d'"),
+                    (36, "cuda", f"{FAMILY}'a/b/c'"),
+                    (
+                        57,
+                        "migDevices",
+                        "expected a glob of keys of labels, such as example.com/mig-*, got '*/*/'",
+                    ),
+                )
+            ],
+        ),
         ("[]\n", ["1:1: expected an object, got a list"]),
         ("match: {\n", ["2:1: "]),
     ],
@@ -230,6 +265,9 @@ def test_a_compatibility_rule_says_what_a_way_of_sharing_asks() -> None:
             baseline="12.4",
             minDriverCuda="11.5",
             minComputeCapability="7.0",
+            deviceMode="vgpu",
+            migSlices="deny",
+            labels={"cuda": ["a/major a/minor", "a/cuda"], "driver": ["a/driver"], "product": []},
         )
     )
 
@@ -238,6 +276,13 @@ def test_a_compatibility_rule_says_what_a_way_of_sharing_asks() -> None:
         baseline=CudaVersion(12, 4),
         min_cuda=CudaVersion(11, 5),
         min_compute=ComputeCapability(7, 0),
+        device_mode="vgpu",
+        mig=False,
+        labels=LabelNames(
+            cuda=read_families(["a/major a/minor", "a/cuda"]),
+            driver=read_driver_families(["a/driver"]),
+            product=(),
+        ),
     )
     assert (Text("shares", "共享"), True, ("nvidia.com/gpu",)) == (
         rule.description,

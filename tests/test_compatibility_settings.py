@@ -135,6 +135,115 @@ def test_mps_on_nodes_without_labels_is_a_warning() -> None:
     assert 2 == sum("nobody knows whether it runs" in warning for warning in decision.warnings)
 
 
+CUT = {"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig-1g.5gb.count": "7"}
+
+
+@pytest.mark.parametrize("limits", [MPS, SHARE])
+@pytest.mark.parametrize(
+    "labels", [gfd("12.4", A100) | CUT, gfd("12.4", ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "8.0"))]
+)
+def test_shares_and_mps_do_not_go_to_slices(limits: dict[str, str], labels: dict[str, str]) -> None:
+    """Refused where labels tell of slices, and steered past them; the strategy alone tells of none."""
+    cut = nodes(1, "cut", labels, **limits)
+    whole = nodes(1, "whole", gfd("12.4", A100) | {"nvidia.com/mig.strategy": "mixed"}, **limits)
+    document = gpu_pod(cuda_image("12.4"), limits=limits)
+
+    assert "its GPUs are cut into MIG slices" in decided(cut, document).message
+    assert "this way of sharing does not go with MIG" in decided(cut, document).message
+    assert ["whole-0"] == admitted_to(cut + whole, document)
+
+
+@pytest.mark.parametrize("limits", [{GPU: "1"}, {"nvidia.com/mig-1g.5gb": "1"}])
+def test_whole_gpus_and_slices_go_to_slices(limits: dict[str, str]) -> None:
+    """Under the single strategy a slice is what nvidia.com/gpu counts."""
+    cut = nodes(1, "cut", gfd("12.4", ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "8.0")), **limits)
+
+    assert ["cut-0"] == admitted_to(cut, gpu_pod(cuda_image("12.4"), limits=limits))
+
+
+@pytest.mark.parametrize(
+    ("limits", "mode"), [({GPU: "1"}, "pgpu"), (MPS, "mps"), (SHARE, "vgpu"), ({VCUDA_CORE: "100"}, "vgpu")]
+)
+def test_a_node_that_is_set_up_for_another_mode_does_not_fit(limits: dict[str, str], mode: str) -> None:
+    """Also where resources of both are offered. What is not said, or not known, keeps nobody away."""
+    cluster = [
+        node(value or "silent", gfd("12.4") | ({"nvidia-device-enable": value} if value else {}), **limits)
+        for value in ("pgpu", "vgpu", "mps", "pgpu-dra", None)
+    ]
+    others = [each for each in cluster if each["metadata"]["name"] not in (mode, "silent", "pgpu-dra")]
+    document = gpu_pod(cuda_image("12.4"), limits=limits)
+
+    assert [mode, "pgpu-dra", "silent"] == admitted_to(cluster, document)
+    assert f"the node is set up for {others[0]['metadata']['name']}, not for {mode}" in (
+        decided(others, document).message
+    )
+    assert f"({len(others)} looked at); this way of sharing is that of {mode} nodes\n" in (
+        decided(others, document).message
+    )
+    assert f"what would fit: a node that is set up for {mode}" in decided(others, document).message
+
+
+# Which labels tell what
+
+
+def test_a_rule_says_which_labels_it_reads() -> None:
+    """In order; the affinity is written in them. A node's other labels say nothing to it."""
+    labels = {
+        "cuda": ["example.com/cuda.major example.com/cuda.minor", "example.com/cuda"],
+        "product": ["example.com/gpu"],
+    }
+    rules = policy(compatibility_rule(labels=labels))
+    cluster = [
+        node("parts", gfd("11.4") | {"example.com/cuda.major": "12", "example.com/cuda.minor": "4"}),
+        node("whole", {"example.com/cuda": "12.6"}),
+        node("old", gfd("13.0") | {"example.com/cuda": "11.8", "example.com/gpu": "X1"}),
+        node("silent", gfd("13.0")),
+    ]
+    document = gpu_pod(cuda_image("12.4"))
+    decision = judged(rules, inventory(cluster), document)
+
+    assert ["parts", "whole"] == targets(cluster, document, decision)
+    assert "X1" in judged(rules, inventory(cluster[2]), document).message
+    assert "nobody knows" in judged(rules, inventory(cluster[3]), document).warnings[0]
+
+
+def test_an_edited_rule_reads_the_same_nodes_anew() -> None:
+    """They need not be fetched again; a fact that lists no label is unknown."""
+    cluster = inventory(node("one", plain("11.4") | {"example.com/cuda": "12.4"}))
+    document = gpu_pod(cuda_image("12.4"))
+    edits: list[dict[str, Any]] = [{}, {"labels": {"cuda": ["example.com/cuda"]}}, {"labels": {"cuda": []}}]
+    decisions = [judged(policy(compatibility_rule(**edit)), cluster, document) for edit in edits]
+
+    assert [False, True, True] == [decision.allowed for decision in decisions]
+    assert [True, False] == [decision.warnings == () for decision in decisions[1:]]
+
+
+def test_rules_that_read_other_labels_are_each_judged_by_their_own() -> None:
+    """Of one pod too: its containers go to one node."""
+    rules = policy(
+        compatibility_rule(name="shipped"),
+        compatibility_rule(
+            name="own", match={"resources": ["example.com/gpu"]}, labels={"cuda": ["example.com/cuda"]}
+        ),
+    )
+    both = {GPU: "8", "example.com/gpu": "8"}
+    cluster = [
+        node("neither", plain("11.8") | {"example.com/cuda": "11.8"}, **both),
+        node("first", plain("12.4") | {"example.com/cuda": "11.8"}, **both),
+        node("second", plain("11.8") | {"example.com/cuda": "12.4"}, **both),
+        node("both", plain("12.4") | {"example.com/cuda": "12.4"}, **both),
+    ]
+    image = cuda_image("12.4")
+    document = pod(
+        gpu_container(image, name="a"), gpu_container(image, name="b", limits={"example.com/gpu": "1"})
+    )
+    decision = judged(rules, inventory(cluster), document)
+
+    assert ["both"] == targets(cluster, document, decision)
+    assert () == judged(rules, inventory(cluster), patched(document, decision)).patch
+    assert not judged(rules, inventory(cluster[:3]), document).allowed
+
+
 # What may be set
 
 
@@ -172,6 +281,24 @@ def test_there_is_no_minor_version_compatibility_before_cuda_11() -> None:
     cluster = inventory(node("old", plain("10.1")))
 
     assert not judged(rules, cluster, annotated({CUDA: "10.2"})).allowed
+
+
+def test_minor_version_compatibility_steers_by_the_driver_floor_too() -> None:
+    """450.36 to 450.80.01 have CUDA 11.0, and run no newer 11; what tells no driver may be above."""
+    low = {"nvidia.com/cuda.runtime-version.minor": "0"}
+    full = "nvidia.com/cuda.driver-version.full"
+    cluster = [
+        node("below", gfd("11.2") | low | {full: "450.51.06"}),
+        node("floor", gfd("11.2") | low | {full: "450.80.02"}),
+        node("silent", plain("11.0")),
+        node("newer", gfd("11.8") | {full: "450.51.06"}),
+    ]
+    document = gpu_pod(cuda_image("11.8"))
+    decision = judged(
+        policy(compatibility_rule(minorVersionCompatibility="allow")), inventory(cluster), document
+    )
+
+    assert ["floor", "silent", "newer"] == targets(cluster, document, decision)
 
 
 def test_minor_version_compatibility_steers_to_the_major() -> None:
@@ -262,6 +389,15 @@ def test_no_fitting_node_can_be_a_warning(setting: dict[str, Any]) -> None:
     ) == decision.warnings
 
 
+def test_where_a_node_fits_no_fitting_node_changes_nothing() -> None:
+    """The pod is steered as ever."""
+    cluster = nodes(1, "old", gfd("11.4")) + nodes(1, "new", gfd("12.4"))
+    document = gpu_pod(PYTORCH_11_7)
+    decision = judged(policy(compatibility_rule(noFittingNode="warn")), inventory(cluster), document)
+
+    assert ["new-0"] == targets(cluster, document, decision)
+
+
 def test_no_fitting_node_does_not_weaken_the_baseline() -> None:
     """No node that an autoscaler brings changes what the virtualisation supports."""
     rules = policy(compatibility_rule(sharing="virtual", baseline="12.4", noFittingNode="warn"))
@@ -269,13 +405,17 @@ def test_no_fitting_node_does_not_weaken_the_baseline() -> None:
     assert not judged(rules, inventory(), gpu_pod(cuda_image("12.6"))).allowed
 
 
-def test_a_rule_that_warns_still_steers() -> None:
-    """It fills in what the pod left out, and refuses nothing."""
-    cluster = nodes(1, "old", gfd("11.4")) + nodes(1, "new", gfd("12.4"))
-    document = gpu_pod(PYTORCH_11_7)
-    decision = judged(policy(compatibility_rule(enforcementAction="warn")), inventory(cluster), document)
+def test_a_rule_that_warns_leaves_the_pod_as_it_is() -> None:
+    """It is tried out: it refuses nothing, and keeps no pod from a node. What it would refuse, it says."""
+    old, new = nodes(1, "old", gfd("11.4")), nodes(1, "new", gfd("12.4"))
+    rules = policy(compatibility_rule(enforcementAction="warn"))
+    free, bound = gpu_pod(PYTORCH_11_7), gpu_pod(PYTORCH_11_7, nodeName="old-0")
 
-    assert ["new-0"] == targets(cluster, document, decision)
+    assert (True, (), ()) == tuple(
+        getattr(judged(rules, inventory(old + new), free), field)
+        for field in ("allowed", "patch", "warnings")
+    )
+    assert "below 11.7" in judged(rules, inventory(old + new), bound).warnings[0]
 
 
 @pytest.mark.parametrize("limits", [None, SHARE])
@@ -366,18 +506,57 @@ def test_nvidia_require_is_judged_and_steered_by(expression: str, expected: list
     assert decided(unfit, requiring(NVIDIA_REQUIRE_CUDA=expression, NVIDIA_DISABLE_REQUIRE="1")).allowed
 
 
-def test_alternatives_are_steered_by_their_outermost_bounds() -> None:
-    """A hostile pod must not grow the affinity. What is between them is judged all the same."""
-    versions = ["11.4", "12.2", "12.4", "12.6", "13.0"]
-    cluster = [node(f"c{cuda}", gfd(cuda)) for cuda in versions]
-    document = requiring(NVIDIA_REQUIRE_CUDA="cuda=12.6 cuda=12.2")
-    alternatives = requiring(NVIDIA_REQUIRE_CUDA=" ".join(f"cuda={at}.2" for at in range(2000)))
-    variables = requiring(**{f"NVIDIA_REQUIRE_{at}": f"cuda>=11.{at},cuda<14.{at}" for at in range(200)})
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("cuda=12.6 cuda=12.2", ["c12.2", "c12.6"]),
+        ("cuda!=12.4", ["c11.4", "c12.2", "c12.6", "c13.0"]),
+        ("cuda>=12.6 driver>=470,driver<471", ["c11.4", "c12.6", "c13.0"]),
+        ("driver>=535.104.06,driver<=560.35.05", ["c12.4", "c12.6"]),
+        ("driver=535.104.05 driver>550.54.14,driver<=550.54.15", ["c12.2", "c12.4"]),
+        ("driver!=550.54.15,cuda>=12.2,cuda<=12.6", ["c12.2", "c12.6"]),
+    ],
+)
+@pytest.mark.parametrize("parts", [False, True])
+def test_alternatives_and_gaps_are_steered_by_as_they_are_written(
+    expression: str, expected: list[str], parts: bool
+) -> None:
+    """Down to the third part of a driver's version, in whichever labels it is told."""
+    cluster = [node(f"c{cuda}", gfd(cuda)) for cuda in ("11.4", "12.2", "12.4", "12.6", "13.0")]
+    if parts:
+        for each in cluster:
+            driver = each["metadata"]["labels"].pop("nvidia.com/cuda.driver-version.full").split(".")
+            keys = (f"nvidia.com/cuda.driver-version.{part}" for part in ("major", "minor", "revision"))
+            each["metadata"]["labels"] |= dict(zip(keys, driver, strict=True))
 
-    assert ["c12.2", "c12.4", "c12.6"] == admitted_to(cluster, document)
-    assert not decided(cluster[2:3], document).allowed
-    for many in (alternatives, variables):
-        assert len(str(decided([*cluster, node("c13.3", plain("13.3"))], many).patch)) < 1000
+    assert expected == admitted_to(cluster, requiring(NVIDIA_REQUIRE_CUDA=expression))
+
+
+def test_a_driver_without_a_revision_is_a_version_too() -> None:
+    """570.26 is below 570.26.1, and is 570.26.0."""
+    keys = [f"nvidia.com/cuda.driver-version.{part}" for part in ("major", "minor", "revision")]
+    cluster = [
+        node("empty", dict(zip(keys, ("570", "26", ""), strict=True))),
+        node("absent", dict(zip(keys, ("570", "26"), strict=False))),
+        node("later", dict(zip(keys, ("570", "26", "02"), strict=True))),
+    ]
+
+    assert ["empty", "absent"] == admitted_to(cluster, requiring(NVIDIA_REQUIRE_CUDA="driver<570.26.01"))
+    assert ["empty", "absent"] == admitted_to(cluster, requiring(NVIDIA_REQUIRE_CUDA="driver=570.26"))
+
+
+def test_of_too_many_alternatives_the_outermost_bounds_steer() -> None:
+    """A hostile pod must not grow the affinity. What is between them is judged all the same."""
+    cluster = [node(f"c{cuda}", gfd(cuda)) for cuda in ("11.4", "12.2", "13.0")]
+    every_other = " ".join(f"cuda={major}.{minor}" for major in range(12, 40) for minor in range(0, 9, 2))
+    variables = {f"NVIDIA_REQUIRE_{at}": f"cuda>=11.{at},cuda<14.{at}" for at in range(200)}
+    three = {f"NVIDIA_REQUIRE_{at}": every_other.replace("12.", f"12.{at}") for at in range(3)}
+
+    assert ["c12.2", "c13.0"] == admitted_to(cluster, requiring(NVIDIA_REQUIRE_CUDA=every_other))
+    assert not decided(cluster[:1], requiring(NVIDIA_REQUIRE_CUDA=every_other)).allowed
+    for many in ({"NVIDIA_REQUIRE_CUDA": every_other}, variables, three):
+        patch = decided([*cluster, node("c13.3", plain("13.3"))], requiring(**many)).patch
+        assert 0 < str(patch).count("matchExpressions") <= 6
 
 
 def test_a_driver_that_is_too_new_for_nvidia_require_is_not_to_be_upgraded() -> None:
@@ -391,11 +570,14 @@ def test_a_driver_that_is_too_new_for_nvidia_require_is_not_to_be_upgraded() -> 
 def test_an_alternative_that_hangs_on_a_brand_is_unknown() -> None:
     """NVIDIA's images name the older drivers on which their cuda-compat makes do; no label tells a brand."""
     document = requiring(NVIDIA_REQUIRE_CUDA="cuda>=12.4 brand=tesla,driver>=535,driver<536")
-    old = decided(nodes(1, "old", gfd("12.2")), document)
+    may, never = nodes(1, "may", gfd("12.2")), nodes(1, "never", gfd("11.4"))
+    old = decided(may, document)
 
     assert (True, ()) == (old.allowed, old.patch)
     assert "nobody knows whether NVIDIA_REQUIRE_CUDA holds" in old.warnings[0]
-    assert not decided(nodes(1, "older", gfd("11.4")), document).allowed
+    assert not decided(never, document).allowed
+    assert ["may-0"] == admitted_to(may + never, document)
+    assert ["new-0"] == admitted_to(may + never + nodes(1, "new", gfd("12.4")), document)
 
 
 @pytest.mark.parametrize("expression", ["cuda>==", "cuda>=", "gpu>=1", "cuda>=12.x"])

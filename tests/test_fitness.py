@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rules.environment import environment
-from rules.fitness import Finding, Level, Terms, fitness, forward_fit, level_of, without_node
+from rules.finding import Finding, Level, level_of
+from rules.fitness import Terms, fitness, forward_fit, without_node
 from rules.image_catalog import ImageCase, ImageCatalog, ImageRow, built_in_catalog
 from rules.match import glob
 from rules.needs import ContainerFacts, Needs, needs_of
@@ -134,16 +135,17 @@ def test_a_driver_more_than_one_major_ahead_is_unstable(runtime: str) -> None:
 
 
 def test_what_is_unverified_is_never_more_than_unstable() -> None:
-    """On nodes, against a baseline, across majors."""
+    """On nodes, against a baseline, across majors, where no label tells."""
     needs = needing(UNVERIFIED)
     findings = (
         *fitness(PHYSICAL, needs, driver("11.8")),
         *fitness(VIRTUAL, needs, driver("13.0")),
         *without_node(Terms(virtual=True, baseline=CudaVersion(11, 8)), needs),
         *without_node(Terms(virtual=True, baseline=CudaVersion(13, 0)), needs),
+        *fitness(PHYSICAL, needs, Offer()),
     )
 
-    assert [Level.UNSTABLE] * 4 == [found.level for found in findings]
+    assert [Level.UNSTABLE] * 5 == [found.level for found in findings]
 
 
 # Virtual GPUs
@@ -319,11 +321,18 @@ def test_a_long_expression_is_cut_in_the_message() -> None:
     ("compute", "level"), [("7.5", Level.REFUSED), ("8.0", Level.FITS), ("9.0", Level.FITS)]
 )
 def test_a_gpu_below_the_capability_that_is_asked_for_is_refused(compute: str, level: Level) -> None:
-    """With the error that the kernel would give."""
+    """No CUDA error is claimed: who asks for it, a framework by its flag, stops before CUDA does."""
     found = fitness(PHYSICAL, needing(compute="8.0"), gpu(compute))
 
     assert level is level_of(found)
-    assert all(each.error == "CUDA_ERROR_NO_BINARY_FOR_GPU (209)" for each in found)
+    assert all(each.error == "" for each in found)
+
+
+def test_a_gpu_below_what_the_toolkit_compiles_for_gives_the_error_of_the_kernel() -> None:
+    """Nothing stops the program before."""
+    (found,) = fitness(PHYSICAL, needing(cuda="13.0"), gpu("7.0"))
+
+    assert "CUDA_ERROR_NO_BINARY_FOR_GPU (209)" == found.error
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules.inventory import Inventory, InventoryError
-from rules.offer import LabelNames, Problem
+from rules.labels import LabelNames
+from rules.offer import NodeReader, Offer, Problem
 from rules.selector import candidates
 from tests import reference_selector as reference
 
@@ -36,7 +37,7 @@ def shown(inventory: Inventory) -> dict[str, Any]:
     labels = inventory.labels
     keys = {key for family in reference.CUDA_KEYS for key in family} | {"zone", "kubernetes.io/hostname"}
     found: dict[str, Any] = {
-        "problems": sorted(inventory.problems),
+        "problems": sorted(inventory.problems()),
         "classes": {
             found.offer: sorted(inventory.names(found.members))
             for found in inventory.classes(inventory.everything)
@@ -80,7 +81,7 @@ def test_a_resource_is_offered_where_some_of_it_is_allocatable(quantity: Any, of
     inventory = Inventory.of(node("one", None, gpu=quantity))
 
     assert inventory.names(inventory.offering("gpu")) == (["one"] if offered else [])
-    assert inventory.problems == ((Problem("one", "gpu", "x"),) if quantity == "x" else ())
+    assert inventory.problems() == ((Problem("one", "gpu", "x"),) if quantity == "x" else ())
 
 
 def test_nodes_of_equal_offer_form_one_class() -> None:
@@ -167,6 +168,49 @@ def test_an_updated_inventory_answers_as_a_new_one_does(
     assert all(shown(before) == answers for before, answers in history)
 
 
+def test_classes_are_formed_by_reading_one_node_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are; and a node that changes costs the reading of that node."""
+    read: list[str] = []
+    offer = NodeReader.offer
+
+    def counted(reader: NodeReader, names: LabelNames) -> Offer:
+        read.append(reader.labels.get("nvidia.com/gpu.product", ""))
+        return offer(reader, names)
+
+    monkeypatch.setattr(NodeReader, "offer", counted)
+    products = ("A100", "H100")
+    inventory = Inventory.of(
+        [node(f"n{at}", {"nvidia.com/gpu.product": products[at % 2], "serial": str(at)}) for at in range(100)]
+    )
+    inventory.classes(inventory.everything)
+    first = sorted(read)
+    inventory = inventory.with_node(node("n0", {"nvidia.com/gpu.product": "H200"}))
+    inventory.classes(inventory.everything)
+
+    assert ["A100", "H100"] == first
+    assert ["A100", "H200"] == read[2:]
+
+
+def test_each_reader_has_its_own_classes() -> None:
+    """Rules that read other labels see other nodes in the same ones; a change of nodes reaches both."""
+    names = LabelNames(product=("example.com/gpu",))
+    first = Inventory.of(
+        [node("a", {"example.com/gpu": "X1"}), node("b", {"nvidia.com/gpu.product": "A100"})]
+    )
+    found = []
+    for inventory in (first, first.with_node(node("c", {"example.com/gpu": "X1"}))):
+        for labels in (LabelNames(), names):
+            classes = inventory.classes(inventory.everything, labels)
+            found.append({each.offer.product: sorted(inventory.names(each.members)) for each in classes})
+
+    assert [
+        {None: ["a"], "A100": ["b"]},
+        {"X1": ["a"], None: ["b"]},
+        {None: ["a", "c"], "A100": ["b"]},
+        {"X1": ["a", "c"], None: ["b"]},
+    ] == found
+
+
 def test_a_node_that_says_nothing_new_gives_the_same_inventory() -> None:
     """Heartbeats are most of what a watch sends."""
     inventory = Inventory.of([node("one", A100, gpu="8"), node("two", A100, gpu="8")])
@@ -228,6 +272,7 @@ def test_a_query_reads_no_node() -> None:
     }
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     spec = {"nodeSelector": {"zone": "1"}, "affinity": {"nodeAffinity": required}}
+    inventory.classes(inventory.everything)  # read once
     inventory._rows = []
     nodes = candidates(inventory, spec, ["gpu"])
 

@@ -18,12 +18,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rules.decide import decide
-from rules.fitness import Level, Terms, level_of
+from rules.finding import Level, level_of
+from rules.fitness import Terms
 from rules.inventory import Inventory
 from rules.matrix import VERDICTS, Table, class_table, driver_table, footnotes, gpu_table, letters
 from rules.model import Language, Text
 from rules.version import CudaVersion
 from tests.build import container, pod, policy, request
+from tests.nodes import compatibility_rule
 from webhook.cli import main
 from webhook.cli.matrix_svg import draw
 
@@ -312,6 +314,19 @@ def test_messages_come_in_chinese_too(nodes: Path) -> None:
 
     assert "✓ 可运行  ! 可运行，有警告  ✗ 拒绝  ? 未知" in lines
     assert 14 - len("驱动") == driver.index("12.2")
+
+
+def test_labels_are_read_as_the_rules_read_them(tmp_path: Path) -> None:
+    """A column is headed by what those labels tell."""
+    nodes, rules = tmp_path / "nodes.json", tmp_path / "rules.yaml"
+    nodes.write_text(
+        json.dumps({"metadata": {"name": "one", "labels": {"example.com/cuda": "12.4"}}}), "utf-8"
+    )
+    rules.write_text(compatibility_rule(labels={"cuda": ["example.com/cuda"]}), "utf-8")
+    table = json.loads(_run("--nodes", nodes, "--rules", rules, "-o", "json").stdout)
+
+    assert ["driver CUDA 12.4"] == [column["class"] for column in table["classes"]]
+    assert 2 == _run("--nodes", nodes).exit_code
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.nodes import compatibility_rule
 from webhook.cli import main
 
 A100 = {
@@ -71,11 +72,49 @@ def test_json_names_the_nodes_of_each_class(tmp_path: Path) -> None:
         "compute": "8.0",
         "memoryMiB": 81920,
         "mig": "mixed",
+        "slices": None,
         "sharing": "none",
         "mode": "pgpu",
         "nodes": ["a", "b"],
     } == a100
     assert dict.fromkeys(a100, None) | {"nodes": ["silent"]} == silent
+
+
+def test_nodes_whose_gpus_are_cut_into_slices_are_a_line_of_their_own(tmp_path: Path) -> None:
+    """Not every way of sharing goes with MIG."""
+    result = _run(
+        "--nodes", _nodes(tmp_path / "n.json", cut=A100 | {"nvidia.com/mig-1g.5gb.count": "7"}, a=A100)
+    )
+
+    assert ["mixed", "mixed, slices"] == sorted(
+        line[line.index("mixed") : line.index("none")].strip() for line in result.stdout.splitlines()[1:]
+    )
+
+
+def test_labels_are_read_as_the_rules_read_them(tmp_path: Path) -> None:
+    """Where rules differ, one is named."""
+    nodes = _nodes(tmp_path / "n.json", a=A100 | {"example.com/cuda": "13.0"})
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "---\n".join(
+            [
+                compatibility_rule(name="as-shipped"),
+                compatibility_rule(name="own-labels", labels={"cuda": ["example.com/cuda"]}),
+            ]
+        ),
+        "utf-8",
+    )
+    found = [
+        _document("--nodes", nodes, "--rules", rules, "--rule", name)["classes"][0]["cuda"]
+        for name in ("as-shipped", "own-labels")
+    ]
+    both = _run("--nodes", nodes, "--rules", rules)
+    neither = _run("--nodes", nodes, "--rules", rules, "--rule", "own-label")
+
+    assert ["12.2", "13.0"] == found
+    assert (2, 2) == (both.exit_code, neither.exit_code)
+    assert "name one with --rule: as-shipped, own-labels" in both.stderr
+    assert "no compatibility rule 'own-label' is in force – did you mean 'own-labels'?" in neither.stderr
 
 
 def test_labels_that_cannot_be_read_are_told_and_are_no_failure(tmp_path: Path) -> None:

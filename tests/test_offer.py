@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rules.offer import LabelFamily, LabelNames, NodeReader, Offer
+from rules.labels import LabelFamily, LabelNames
+from rules.offer import NodeReader, Offer
 
 # As GPU Feature Discovery writes them, deprecated names and all.
 A100 = {
@@ -99,6 +100,24 @@ def test_every_family_tells_the_cuda_version(family: LabelFamily) -> None:
 def test_the_driver_version_is_as_nvidia_smi_prints_it(labels: dict[str, str], expected: str | None) -> None:
     """A revision may be empty."""
     assert offer(labels).driver == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}, True),
+        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-INVALID"}, True),
+        ({"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig-3g.20gb.count": "2"}, True),
+        ({"gpugate.dev/mig.gpus": "1"}, True),
+        ({"nvidia.com/mig.strategy": "single", "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}, False),
+        ({"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig.capable": "true"}, False),
+    ],
+)
+def test_slices_are_told_by_what_is_labelled_for_them_not_by_the_strategy(
+    labels: dict[str, str], expected: bool
+) -> None:
+    """GPU Feature Discovery labels the strategy also where no GPU is cut."""
+    assert expected is offer(labels).mig_devices
 
 
 def test_label_names_are_configuration() -> None:

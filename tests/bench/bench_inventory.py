@@ -13,9 +13,10 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from rules.affinity import Interval, Requirement, inject
+from rules.affinity import Requirement, inject
+from rules.interval import Interval
 from rules.inventory import Inventory
-from rules.offer import LabelNames
+from rules.labels import LabelNames
 from rules.selector import candidates
 from tests.bench.timing import measure, show
 

@@ -7,11 +7,14 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import click
 
-from rules.fitness import Level, Terms, level_of
+from rules.finding import Level, level_of
+from rules.fitness import Terms
+from rules.inventory import Inventory
 from rules.matrix import (
     FACTS,
     VERDICTS,
@@ -27,9 +30,9 @@ from rules.matrix import (
 )
 from rules.model import Language
 from rules.version import CudaVersion
-from webhook.cli.inputs import cluster_options, language_option, nodes_option
+from webhook.cli.inputs import RuleSource, cluster_options, language_option, nodes_option
 from webhook.cli.matrix_svg import draw
-from webhook.cli.nodes import UNKNOWN, some_nodes
+from webhook.cli.nodes import UNKNOWN, labels_of, labels_options, some_nodes
 
 # What GPU-Manager's virtualisation supports.
 _BASELINE: Final = CudaVersion(12, 4)
@@ -67,6 +70,7 @@ def _version(context: click.Context, parameter: click.Parameter, value: str | No
     help=f"The highest CUDA that the virtual GPUs support.  [default: {_BASELINE}]",
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
+@labels_options
 @cluster_options
 @language_option
 def command(
@@ -74,6 +78,9 @@ def command(
     sharing: str,
     baseline: CudaVersion | None,
     output: str,
+    rule_paths: tuple[str, ...],
+    rule: str | None,
+    rules_namespace: str,
     kubeconfig: str | None,
     context: str | None,
     lang: str,
@@ -91,7 +98,9 @@ def command(
     """
     terms = _terms(sharing, baseline)
     if node_paths or kubeconfig or context:
-        tables = [_of_nodes(terms, node_paths, kubeconfig, context)]
+        inventory = some_nodes(node_paths, kubeconfig, context)
+        labels = labels_of(RuleSource(rules_namespace, kubeconfig, context), rule_paths, rule)
+        tables = [_of_nodes(replace(terms, labels=labels), inventory)]
     else:
         tables = [driver_table(terms), gpu_table()]
     notes, language = footnotes(tables), Language(lang)
@@ -113,9 +122,8 @@ def _terms(sharing: str, baseline: CudaVersion | None) -> Terms:
     return Terms()
 
 
-def _of_nodes(terms: Terms, paths: tuple[str, ...], kubeconfig: str | None, context: str | None) -> Table:
-    inventory = some_nodes(paths, kubeconfig, context)
-    table = class_table(terms, inventory.classes(inventory.everything))
+def _of_nodes(terms: Terms, inventory: Inventory) -> Table:
+    table = class_table(terms, inventory.classes(inventory.everything, terms.labels))
     if table is None:
         raise click.UsageError("no label of these nodes tells anything of a GPU")
     if silent := len(inventory) - sum(int(column.facts["nodes"] or 0) for column in table.columns):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from rules.fitness import Level, level_of
+from rules.finding import Level, level_of
 from rules.matrix import FACTS, VERDICTS, Cell, Column, Footnotes, Table, letters
 from rules.model import Language, Text
 from rules.version import CudaVersion

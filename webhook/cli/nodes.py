@@ -3,26 +3,53 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 
+from rules.error import suggestion
 from rules.inventory import Inventory
+from rules.labels import LabelNames
 from rules.matrix import dotted, sort_key
 from rules.offer import Offer, Problem
-from webhook.cli.inputs import cluster_options, load_inventory, nodes_option
+from webhook.cli.inputs import RuleSource, cluster_options, load_inventory, namespace_option, nodes_option
 from webhook.cli.table import show_table
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 UNKNOWN: Final = "-"
 # Problems on stderr. One publisher's mistake is on every node, so the first say it all.
 _MOST_PROBLEMS: Final = 10
 
 
+def labels_options(command: F) -> F:
+    """Give a command the options that say by which rules it reads the labels of nodes."""
+    paths = click.option(
+        "--rules",
+        "rule_paths",
+        multiple=True,
+        metavar="PATH",
+        help="Read labels as these rules do.  [default: those of the cluster, or those that ship]",
+    )
+    rule = click.option("--rule", metavar="NAME", help="As this rule does, where rules differ.")
+    return paths(rule(namespace_option(command)))
+
+
 @click.command()
 @nodes_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@labels_options
 @cluster_options
-def command(node_paths: tuple[str, ...], output: str, kubeconfig: str | None, context: str | None) -> None:
+def command(
+    node_paths: tuple[str, ...],
+    output: str,
+    rule_paths: tuple[str, ...],
+    rule: str | None,
+    rules_namespace: str,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
     """List what nodes offer, equal ones as one class, from files or a cluster.
 
     Labels that cannot be read are told on stderr; what they would tell is unknown, `-`.
@@ -34,17 +61,36 @@ def command(node_paths: tuple[str, ...], output: str, kubeconfig: str | None, co
       gpugate nodes --nodes nodes.yaml -o json | jq -r '.classes[] | select(.cuda == null) | .nodes[]'
     """
     inventory = some_nodes(node_paths, kubeconfig, context)
-    classes = sorted(inventory.classes(inventory.everything), key=lambda each: sort_key(each.offer))
+    labels = labels_of(RuleSource(rules_namespace, kubeconfig, context), rule_paths, rule)
+    classes = sorted(inventory.classes(inventory.everything, labels), key=lambda each: sort_key(each.offer))
+    unread = inventory.problems(labels)
     if output == "json":
         found = [_facts(each.offer) | {"nodes": sorted(inventory.names(each.members))} for each in classes]
         problems = [
-            {"node": problem.node, "label": problem.key, "value": problem.value}
-            for problem in inventory.problems
+            {"node": problem.node, "label": problem.key, "value": problem.value} for problem in unread
         ]
         click.echo(json.dumps({"classes": found, "problems": problems}, ensure_ascii=False))
         return
     show_table([_row(each.offer, each.members.bit_count()) for each in classes])
-    _report(inventory.problems)
+    _report(unread)
+
+
+def labels_of(source: RuleSource, paths: tuple[str, ...], name: str | None) -> LabelNames:
+    """Return which labels tell what, as the rules have it. Raises click.UsageError where they differ."""
+    if not (paths or name or source.kubeconfig or source.context):
+        return LabelNames()  # as the rules that ship have it
+    loaded = source.load(paths)
+    for error in loaded.errors:
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+    rules = {rule.name: rule for rule in loaded.rules.compatibility if rule.enabled}
+    if name and name not in rules:
+        raise click.UsageError(f"no compatibility rule {name!r} is in force{suggestion(name, rules)}")
+    chosen = [rules[name]] if name else rules.values()
+    found = {rule.terms.labels: rule.name for rule in chosen}
+    if len(found) > 1:
+        names = ", ".join(found.values())
+        raise click.UsageError(f"rules read labels differently; name one with --rule: {names}")
+    return next(iter(found), LabelNames())
 
 
 def some_nodes(paths: tuple[str, ...], kubeconfig: str | None, context: str | None) -> Inventory:
@@ -68,6 +114,7 @@ def _facts(offer: Offer) -> dict[str, Any]:
         "compute": dotted(offer.compute_capability),
         "memoryMiB": offer.memory_mib,
         "mig": offer.mig_strategy,
+        "slices": offer.mig_devices or None,
         "sharing": offer.sharing_strategy,
         "mode": offer.device_mode,
     }
@@ -75,8 +122,9 @@ def _facts(offer: Offer) -> dict[str, Any]:
 
 def _row(offer: Offer, nodes: int) -> dict[str, str]:
     facts = _facts(offer)
-    memory = facts.pop("memoryMiB")
+    memory, slices = facts.pop("memoryMiB"), facts.pop("slices")
     facts["memory"] = None if memory is None else f"{memory}Mi"
+    facts["mig"] = ", ".join(filter(None, [facts["mig"], "slices" if slices else None]))
     columns = ("product", "driver", "cuda", "compute", "memory", "mig", "sharing", "mode")
     return {"nodes": str(nodes)} | {name: str(facts[name] or UNKNOWN) for name in columns}
 
