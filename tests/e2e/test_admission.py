@@ -97,8 +97,7 @@ def test_preview_takes_the_rules_of_a_cluster(installed: Installed, tmp_path: Pa
     assert [] == after
 
 
-# Ten nodes of four kinds, by what their names begin with: CUDA version of the driver, GPU, compute capability,
-# count.
+# Ten nodes of four kinds, by what their names begin with: the driver's CUDA, GPU, compute capability, count.
 KINDS = {
     "t4-11": ("11.4", "Tesla-T4", "7.5", 3),
     "t4-12": ("12.2", "Tesla-T4", "7.5", 2),
