@@ -1,4 +1,4 @@
-"""Events on rule ConfigMaps, which `kubectl describe` shows: why a version of a rule is not in force.
+"""Events, which `kubectl describe` shows: on rule ConfigMaps, why a version is not in force, and on nodes.
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -26,11 +26,19 @@ _NAME_LENGTH: Final = 253
 _DIGEST_LENGTH: Final = 16
 
 
+class Creates(Protocol):
+    """Adds objects to collections, as certs.kube.Kubernetes does."""
+
+    def create(self, path: str, document: dict[str, Any]) -> None:
+        """Add an object; raises Conflict where one of its name is there, KubernetesError."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 def write_refusal(
-    api: Kubernetes,
-    config_map: dict[str, Any],
-    message: str,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    api: Kubernetes, config_map: dict[str, Any], message: str, now: Callable[[], datetime] = _now
 ) -> None:
     """Write the Event that this version of a ConfigMap is refused, once for all replicas and restarts.
 
@@ -45,6 +53,21 @@ def write_refusal(
         "uid": metadata.get("uid", ""),
         "resourceVersion": metadata["resourceVersion"],
     }
+    write_event(api, involved, REASON, message, now)
+
+
+def write_event(
+    api: Creates,
+    involved: dict[str, str],
+    reason: str,
+    message: str,
+    now: Callable[[], datetime] = _now,
+) -> None:
+    """Write a warning on an object, once for all who say the same of it; a failure is logged, no more.
+
+    involved: a reference to the object. One without a namespace has its Events where kubelets write theirs.
+    """
+    namespace, name = involved.get("namespace", "default"), involved["name"]
     # The name is what the Event says, so that the second to say it meets a conflict.
     digest = sha256(msgspec.json.encode([involved, message])).hexdigest()[:_DIGEST_LENGTH]
     time = now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -52,11 +75,11 @@ def write_refusal(
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "namespace": metadata["namespace"],
-            "name": f"{metadata['name'][: _NAME_LENGTH - _DIGEST_LENGTH - 1].rstrip('-.')}.{digest}",
+            "namespace": namespace,
+            "name": f"{name[: _NAME_LENGTH - _DIGEST_LENGTH - 1].rstrip('-.')}.{digest}",
         },
         "type": "Warning",
-        "reason": REASON,
+        "reason": reason,
         "message": _cut(message),
         "involvedObject": involved,
         "source": {"component": "gpugate"},
@@ -64,13 +87,12 @@ def write_refusal(
         "firstTimestamp": time,
         "lastTimestamp": time,
     }
-    path = f"/api/v1/namespaces/{metadata['namespace']}/events"
     try:
-        api.create(path, event)
+        api.create(f"/api/v1/namespaces/{namespace}/events", event)
     except Conflict:
         return  # another replica was faster
     except KubernetesError as error:
-        _log.warning("no Event was written on %s: %s", metadata["name"], error)
+        _log.warning("no Event was written on %s: %s", name, error)
 
 
 def _cut(message: str) -> str:

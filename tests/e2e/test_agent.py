@@ -1,0 +1,365 @@
+"""The node agent on a real API server: what it writes, what it leaves, and what it is not let do."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from certs.kube import Conflict, KubernetesError
+from rules.version import ComputeCapability, CudaVersion, DriverVersion
+from tests.e2e.gate import eventually
+from tests.e2e.manifests import MANIFESTS, ROOT, Object, commands, of_kind, render, run
+from tests.nvml import library, recorded
+from webhook.agent.labels import CUDA_LABELS, GPUS_ANNOTATION, LABELS, is_own, told_by
+from webhook.agent.probe import Gpu, Probe
+from webhook.agent.publish import MANAGER, Publisher
+from webhook.cli import main
+from webhook.cluster.client import ClusterApi
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.cluster import ControlPlane
+
+AGENT = MANIFESTS / "agent"
+NAMESPACE = "gpugate-agent"
+COMPONENTS = ("mps", "host-driver")
+T4 = Probe(
+    DriverVersion.parse("535.129.03"),
+    CudaVersion(12, 2),
+    (Gpu("Tesla T4", "GPU-1", ComputeCapability(7, 5), 15360),),
+)
+NVIDIA = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "nvidia"},
+    "handler": "nvidia",
+}
+
+Agent = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def installed(empty_control_plane: ControlPlane) -> ControlPlane:
+    """Return a cluster with the agent's manifests, and NVIDIA's runtime class."""
+    objects = [*render(AGENT), NVIDIA]
+    apply = ("apply", "--validate=strict", "-f", "-")
+    for part in (of_kind(objects, "Namespace"), objects):
+        empty_control_plane.kubectl(*apply, input=yaml.safe_dump_all(part))
+    return empty_control_plane
+
+
+@pytest.fixture
+def node(installed: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Yield the name of a node of this test's own, with a label of somebody else."""
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name)[:50].strip("-")
+    labels = {"kubernetes.io/hostname": name}
+    document = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+    installed.kubectl("create", "-f", "-", input=json.dumps(document))
+    yield name
+    installed.kubectl("delete", "node", name, "--wait=false")
+
+
+@pytest.fixture
+def agent(installed: ControlPlane, tmp_path: Path) -> Agent:
+    """Return what makes the agent's pod of a node, and gives its kubeconfig."""
+    (daemon_set,) = of_kind(render(AGENT), "DaemonSet")
+
+    def of(node: str) -> Path:
+        pod = {"apiVersion": "v1", "kind": "Pod", **daemon_set["spec"]["template"]}
+        pod["metadata"] |= {"name": node, "namespace": NAMESPACE}
+        pod["spec"] |= {"nodeName": node}
+        installed.kubectl("create", "-f", "-", input=json.dumps(pod))
+        bound = ("--bound-object-kind", "Pod", "--bound-object-name", node)
+        token = installed.kubectl("create", "token", NAMESPACE, "-n", NAMESPACE, *bound).stdout.strip()
+        return _kubeconfig(installed, token, tmp_path / node)
+
+    return of
+
+
+def _kubeconfig(cluster: ControlPlane, token: str, path: Path) -> Path:
+    """Write a kubeconfig of the cluster with a token."""
+    config = json.loads(cluster.kubeconfig.read_text("utf-8"))
+    config["users"][0]["user"] = {"token": token}
+    path.write_text(json.dumps(config))
+    return path
+
+
+def api_of(kubeconfig: Path) -> ClusterApi:
+    """Return the API server as the user of a kubeconfig sees it."""
+    return ClusterApi.of_kubeconfig(str(kubeconfig))
+
+
+def labels_of(cluster: ControlPlane, node: str) -> dict[str, str]:
+    """Return a node's labels, but for the one that it was made with."""
+    labels: dict[str, str] = json.loads(cluster.kubectl("get", "node", node, "-o", "json").stdout)[
+        "metadata"
+    ]["labels"]
+    assert node == labels.pop("kubernetes.io/hostname")
+    return labels
+
+
+def events_of(cluster: ControlPlane, node: str) -> list[str]:
+    """Return the Events that `kubectl describe` shows of a node, without their age."""
+    _, _, shown = cluster.kubectl("describe", "node", node).stdout.partition("\nEvents:")
+    return [" ".join(line.split()) for line in shown.splitlines()]
+
+
+def test_the_command_sets_all_labels_of_its_node(installed: ControlPlane, node: str, agent: Agent) -> None:
+    """With the rights of the agent's pod, as its field manager, and twice without a second write."""
+    arguments = ["node", "label", "--kubeconfig", str(agent(node)), "--node-name", node]
+    with library("a100-mig"):
+        first = CliRunner().invoke(main, arguments)
+        version = json.loads(installed.kubectl("get", "node", node, "-o", "json").stdout)["metadata"]
+        second = CliRunner().invoke(main, arguments)
+        check = CliRunner().invoke(main, ["node", "check", *arguments[2:]])
+    written = json.loads(
+        installed.kubectl("get", "node", node, "-o", "json", "--show-managed-fields").stdout
+    )["metadata"]
+
+    assert (0, 0) == (first.exit_code, second.exit_code), first.output + second.output
+    assert (0, "") == (check.exit_code, check.stderr)
+    assert recorded("a100-mig")["labels"] == labels_of(installed, node)
+    assert version["resourceVersion"] == written["resourceVersion"]
+    assert [MANAGER] == [each["manager"] for each in written["managedFields"] if each["operation"] == "Apply"]
+    assert 7 == json.loads(written["annotations"][GPUS_ANNOTATION])[0]["mig"].count("1g.5gb")
+
+
+# The agent of a node with a T4.
+WATCH = """
+import sys
+from tests.nvml import library
+from webhook.cli import main
+
+with library("t4"):
+    main(["node", "label", "--watch", "--interval", "1", *sys.argv[1:]])
+"""
+
+
+def test_a_watch_outlives_an_api_server_that_is_away(
+    installed: ControlPlane, node: str, agent: Agent
+) -> None:
+    """It puts labels right before and after, and ends by SIGTERM with status 0."""
+    argv = [sys.executable, "-c", WATCH, "--kubeconfig", str(agent(node)), "--node-name", node]
+    right: dict[str, str] = recorded("t4")["labels"]
+    with subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as watch:
+        assert watch.stderr is not None
+        try:
+            eventually(lambda: labels_of(installed, node) == right)
+            installed.kill_apiserver()
+            said = next(line for line in watch.stderr if "does not answer" in line)
+            installed.restart_apiserver()
+            installed.kubectl("label", "--overwrite", "node", node, "gpugate.dev/gpu.count=8")
+            eventually(lambda: labels_of(installed, node) == right)
+        finally:
+            watch.terminate()
+        rest = watch.stderr.read()
+
+    assert "WARNING" in said
+    assert "all is well again" in rest
+    assert 0 == watch.returncode
+
+
+def test_what_no_longer_holds_goes_and_what_others_set_stays(
+    installed: ControlPlane, node: str, agent: Agent
+) -> None:
+    """A driver is upgraded, MPS stops, and then the driver is gone."""
+    installed.kubectl("label", "node", node, "accelerator=t4", "cuda-minor-version=2")
+    publisher = Publisher(api_of(agent(node)), node)
+    publisher.publish(replace(T4, mps=("/run/nvidia/mps/nvidia.com/gpu/pipe",)))
+    with_mps = labels_of(installed, node)
+    publisher.publish(T4)
+    without = labels_of(installed, node)
+    publisher.publish(None)
+
+    assert with_mps == without | {"gpugate.dev/mps.daemon": "true"}
+    assert {**told_by(T4).labels, "accelerator": "t4"} == without
+    assert {"accelerator": "t4", "cuda-minor-version": "2"} == labels_of(installed, node)
+
+
+def test_the_page_uninstalls_labels_too(installed: ControlPlane, node: str, agent: Agent) -> None:
+    """All that the agent set, and nothing else."""
+    installed.kubectl("label", "node", node, "accelerator=t4")
+    Publisher(api_of(agent(node)), node).publish(T4)
+    _, let_go = commands("agent.md", "Uninstall")
+    done = run(installed, let_go)
+
+    assert 0 == done.returncode, done.stderr
+    assert {"accelerator": "t4"} == labels_of(installed, node)
+
+
+def test_a_changed_label_of_its_own_is_put_right_and_a_contested_one_is_left_and_said(
+    installed: ControlPlane, node: str, agent: Agent
+) -> None:
+    """`kubectl describe node` shows why; --take-over decides."""
+    publisher = Publisher(api_of(kubeconfig := agent(node)), node)
+    publisher.publish(T4)
+    installed.kubectl(
+        "label", "--overwrite", "node", node, "cuda-major-version=11", "gpugate.dev/gpu.count=8"
+    )
+    publisher.publish(T4)
+    left, said = labels_of(installed, node), events_of(installed, node)
+    Publisher(api_of(kubeconfig), node, take_over=True).publish(T4)
+
+    assert ["11", None] == [left.get(key) for key in CUDA_LABELS]
+    assert "1" == left["gpugate.dev/gpu.count"]
+    assert [True] == [
+        "somebody else set cuda-major-version=11" in line for line in said if "CudaLabelsContested" in line
+    ]
+    assert told_by(T4).labels == labels_of(installed, node)
+
+
+def test_discovery_that_contradicts_nvml_is_an_event_on_the_node(
+    installed: ControlPlane, node: str, agent: Agent
+) -> None:
+    """Once, also where the agent starts anew."""
+    installed.kubectl("label", "node", node, "nvidia.com/gpu.product=Tesla-V100-SXM2-16GB")
+    kubeconfig = agent(node)
+    for _ in range(2):
+        Publisher(api_of(kubeconfig), node).publish(T4)
+    (event,) = [line for line in events_of(installed, node) if "DiscoveryLabelsDiffer" in line]
+
+    assert event.startswith("Warning DiscoveryLabelsDiffer")
+    assert "say Tesla-V100-SXM2-16GB, NVML says Tesla-T4" in event
+
+
+def test_a_node_that_changed_meanwhile_is_a_conflict(
+    installed: ControlPlane, node: str, agent: Agent
+) -> None:
+    """Server-side apply with a resourceVersion is conditional, though it is forced."""
+    api = api_of(agent(node))
+    seen = api.get(f"/api/v1/nodes/{node}")["metadata"]["resourceVersion"]
+    installed.kubectl("label", "node", node, "cuda-major-version=11")
+    metadata = {"name": node, "resourceVersion": seen, "labels": {"cuda-major-version": "12"}}
+
+    with pytest.raises(Conflict):
+        api.apply(
+            f"/api/v1/nodes/{node}", {"apiVersion": "v1", "kind": "Node", "metadata": metadata}, MANAGER
+        )
+
+
+def _change(api: ClusterApi, node: str, operation: Object) -> str:
+    """Patch a node and return what is said against it."""
+    try:
+        api.patch(f"/api/v1/nodes/{node}", [operation])
+    except KubernetesError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture
+def refused(installed: ControlPlane, node: str, agent: Agent) -> ClusterApi:
+    """Return the agent of a node, where the policy is in force: an API server takes it after some moments."""
+    api = api_of(agent(node))
+    add: Object = {"op": "add", "path": "/metadata/labels/other", "value": "x"}
+    eventually(lambda: _change(api, node, add) != "")
+    installed.kubectl("label", "node", node, "other-", check=False)
+    return api
+
+
+def test_the_agent_may_change_nothing_of_its_node_but_what_it_sets(refused: ClusterApi, node: str) -> None:
+    """Whatever program has got hold of its token."""
+    hostname = "/metadata/labels/kubernetes.io~1hostname"
+    taint = {"key": "a", "effect": "NoExecute"}
+    operations: list[Object] = [
+        {"op": "add", "path": "/metadata/labels/zone", "value": "b"},
+        {"op": "add", "path": "/metadata/labels/gpugate.dev~1agent", "value": "true"},
+        {"op": "replace", "path": hostname, "value": "x"},
+        {"op": "remove", "path": hostname},
+        {"op": "add", "path": "/metadata/annotations", "value": {"other": "x"}},
+        {"op": "add", "path": "/spec/unschedulable", "value": True},
+        {"op": "add", "path": "/spec/taints", "value": [taint]},
+        {"op": "add", "path": "/metadata/finalizers", "value": ["example.com/f"]},
+    ]
+    said = [_change(refused, node, each).rpartition("denied request: ")[2] for each in operations]
+
+    assert [
+        *["the agent may change no labels but its own"] * 4,
+        "the agent may change no annotations but its own",
+        *["the agent may change nothing of a node but labels and annotations"] * 3,
+    ] == said
+
+
+def test_the_agent_may_not_change_another_node(
+    refused: ClusterApi, installed: ControlPlane, node: str, tmp_path: Path
+) -> None:
+    """Nor may a token that names no node change any."""
+    own: Object = {"op": "add", "path": "/metadata/labels/gpugate.dev~1gpu.count", "value": "1"}
+    other = f"{node}-other"
+    document = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": other, "labels": {"a": "b"}}}
+    installed.kubectl("create", "-f", "-", input=json.dumps(document))
+    loose = installed.kubectl("create", "token", NAMESPACE, "-n", NAMESPACE).stdout.strip()
+    of_nobody = api_of(_kubeconfig(installed, loose, tmp_path / "loose"))
+    said = [_change(refused, node, own), _change(refused, other, own), _change(of_nobody, node, own)]
+    installed.kubectl("delete", "node", other, "--wait=false")
+
+    assert "" == said[0]
+    assert said[1].endswith(f"the agent of node '{node}' may not change node '{other}'")
+    assert said[2].endswith(f"the agent of node '' may not change node '{node}'")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "list nodes",
+        "delete nodes",
+        "update nodes/status",
+        "get secrets",
+        "get pods",
+        "create pods",
+        "list events",
+    ],
+)
+def test_the_agent_may_do_nothing_else(installed: ControlPlane, command: str) -> None:
+    """Its service account has the rights that it needs."""
+    user = f"--as=system:serviceaccount:{NAMESPACE}:{NAMESPACE}"
+    verb, resource = command.split()
+
+    assert "no" == installed.kubectl("auth", "can-i", verb, resource, user, "-A", check=False).stdout.strip()
+
+
+def test_the_policy_names_the_labels_that_the_agent_sets() -> None:
+    """No label more, none less."""
+    (policy,) = of_kind(render(AGENT), "ValidatingAdmissionPolicy")
+    variables = {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
+    profile = re.compile(json.loads(variables["profile"]))
+
+    assert {key for key in LABELS if "*" not in key} == set(json.loads(variables["own"]))
+    assert all(is_own(key) and profile.fullmatch(key) for key in ("gpugate.dev/mig-1g.5gb.me.count",))
+    assert not profile.fullmatch("gpugate.dev/agent")
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_each_variant_renders_and_is_taken(installed: ControlPlane, component: str, tmp_path: Path) -> None:
+    """With every field known to the API server, and its pod admitted by the namespace's profile."""
+    overlay = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [_relative(AGENT, tmp_path)],
+        "components": [_relative(AGENT / "components" / component, tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    objects = render(tmp_path)
+    dry = ("apply", "--validate=strict", "--dry-run=server", "-f", "-")
+    taken = installed.kubectl(*dry, input=yaml.safe_dump_all(objects)).stdout.splitlines()
+    (namespace,), (daemon_set,) = of_kind(objects, "Namespace"), of_kind(objects, "DaemonSet")
+    pod: dict[str, Any] = daemon_set["spec"]["template"]["spec"]
+
+    assert len(objects) == len(taken)
+    assert "privileged" == namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+    assert (component == "mps") is ("runtimeClassName" in pod)
+
+
+def _relative(path: Path, folder: Path) -> str:
+    """Return a path as kustomize wants it: relative to the overlay."""
+    return str(Path(*[".."] * (len(folder.parts) - 1)) / path.relative_to("/"))

@@ -1,0 +1,226 @@
+"""The labels and annotations of a node, from what NVML says of it.
+
+A label is there only where it is known to be right: of what differs between GPUs the least counts, and what
+one of them does not tell is not told at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeVar
+
+from rules.finding import Level, level_of
+from rules.fitness import Terms, fitness
+from rules.labels import LabelNames, is_label_key
+from rules.load import DEFAULT_NAMESPACE, load
+from rules.model import CompatibilityRule
+from rules.needs import Needs
+from rules.offer import NodeReader, Offer, is_slice
+from webhook.agent.probe import Gpu, Probe
+
+T = TypeVar("T")
+
+PREFIX: Final = "gpugate.dev/"
+# Which others set too: by hand, or with GPU-Manager.
+CUDA_LABELS: Final = ("cuda-major-version", "cuda-minor-version")
+GPUS_ANNOTATION: Final = f"{PREFIX}gpus"
+# Every label that may be there, and what it says; * stands for a MIG profile.
+LABELS: Final[Mapping[str, str]] = {
+    CUDA_LABELS[0]: "major version of the driver's CUDA API: 12 of 12.4",
+    CUDA_LABELS[1]: "minor version of the driver's CUDA API: 4 of 12.4",
+    f"{PREFIX}cuda.driver-version.full": "version of the driver: 535.104.05",
+    f"{PREFIX}cuda.driver-version.major": "its first part, the driver branch: 535",
+    f"{PREFIX}cuda.driver-version.minor": "its second part: 104",
+    f"{PREFIX}cuda.driver-version.revision": "its third part, where it has one: 05",
+    f"{PREFIX}gpu.count": "number of GPUs",
+    f"{PREFIX}gpu.mixed": "whether they differ in product, compute capability or memory",
+    f"{PREFIX}gpu.product": "product, of the least GPU where they differ: NVIDIA-A100-SXM4-40GB",
+    f"{PREFIX}gpu.compute.major": "major part of the lowest compute capability",
+    f"{PREFIX}gpu.compute.minor": "its minor part",
+    f"{PREFIX}gpu.memory": "MiB of the GPU that has the least",
+    f"{PREFIX}gpu.compute-mode": "compute mode, where all have the same: Default, Exclusive_Process, …",
+    f"{PREFIX}mig.gpus": "number of GPUs in MIG mode, where there are any",
+    f"{PREFIX}mig-*.count": "number of MIG instances of a profile: mig-1g.5gb.count",
+    f"{PREFIX}mps.capable": "whether MPS can share these GPUs",
+    f"{PREFIX}mps.daemon": "true where an MPS control daemon was seen",
+}
+_MIG_PROFILE: Final = re.compile(rf"{re.escape(PREFIX)}mig-.+\.count")
+# Kubernetes' limit: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/
+_VALUE_LENGTH: Final = 63
+_NOT_IN_VALUES: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_PROHIBITED: Final = "Prohibited"
+# What sharing and MIG add to a product of GPU Feature Discovery.
+_ADDED: Final = re.compile(r"(?:-MIG-.+?)?(?:-SHARED)?$")
+_OF_DISCOVERY: Final = "nvidia.com/"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a node is to say: labels and annotations, each by key."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+NOTHING: Final = Told({}, {})
+
+
+class Difference(NamedTuple):
+    """What labels of GPU Feature Discovery tell otherwise than NVML."""
+
+    fact: str
+    label: str
+    nvml: str
+
+
+def is_own(key: str) -> bool:
+    """Tell whether a label is one that the agent sets."""
+    return key in LABELS or _MIG_PROFILE.fullmatch(key) is not None
+
+
+def offer_of(probe: Probe) -> Offer:
+    """Return what a node offers, as the rules know it; they read the same from its labels."""
+    product = _product(probe.gpus)
+    compute = _lowest(gpu.compute_capability for gpu in probe.gpus)
+    return Offer(
+        cuda=(probe.cuda.major, probe.cuda.minor) if probe.cuda else None,
+        driver=probe.driver.text if probe.driver else None,
+        compute_capability=(compute.major, compute.minor) if compute else None,
+        product=(label_value(product) or None) if product else None,
+        memory_mib=_lowest(gpu.memory_mib for gpu in probe.gpus),
+        mig_devices=any(gpu.mig for gpu in probe.gpus),
+    )
+
+
+def told_by(probe: Probe) -> Told:
+    """Return the labels and annotations of a node."""
+    offer, gpus = offer_of(probe), probe.gpus
+    labels: dict[str, Any] = dict(zip(CUDA_LABELS, offer.cuda or (), strict=False))
+
+    def tell(key: str, value: object) -> None:
+        if value is not None:
+            labels[f"{PREFIX}{key}"] = value
+
+    if probe.driver:
+        tell("cuda.driver-version.full", probe.driver)
+        for name, part in zip(("major", "minor", "revision"), probe.driver.text.split("."), strict=False):
+            tell(f"cuda.driver-version.{name}", part)
+    tell("gpu.count", len(gpus))
+    tell("gpu.mixed", _boolean(_mixed(gpus)))
+    tell("gpu.product", offer.product)
+    for name, number in zip(("major", "minor"), offer.compute_capability or (), strict=False):
+        tell(f"gpu.compute.{name}", number)
+    tell("gpu.memory", offer.memory_mib)
+    if len(modes := {gpu.compute_mode for gpu in gpus}) == 1:
+        tell("gpu.compute-mode", modes.pop())
+    tell("mig.gpus", sum(bool(gpu.mig) for gpu in gpus) or None)
+    profiles = [gpu.mig_profiles for gpu in gpus]
+    known = () if None in profiles else chain.from_iterable(filter(None, profiles))
+    for profile, count in Counter(known).items():
+        tell(f"mig-{profile.replace('+', '.')}.count", count)
+    tell("mps.capable", _boolean(mps_capable(probe)))
+    tell("mps.daemon", "true" if probe.mps else None)
+    valid = {key: label_value(str(value)) for key, value in labels.items() if is_label_key(key)}
+    return Told(valid, {GPUS_ANNOTATION: json.dumps([gpu_facts(gpu) for gpu in gpus], ensure_ascii=False)})
+
+
+def gpu_facts(gpu: Gpu) -> dict[str, Any]:
+    """Return what is known of a GPU, as JSON."""
+    facts = {
+        "product": gpu.name,
+        "uuid": gpu.uuid,
+        "compute": str(gpu.compute_capability) if gpu.compute_capability else None,
+        "memoryMiB": gpu.memory_mib,
+        "mig": None if not gpu.mig or gpu.mig_profiles is None else list(gpu.mig_profiles),
+        "computeMode": gpu.compute_mode,
+    }
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def label_value(text: str) -> str:
+    """Return a text as a label may have it: what Kubernetes does not accept becomes `-`, the end is cut."""
+    return _NOT_IN_VALUES.sub("-", text)[:_VALUE_LENGTH].strip("-_.")
+
+
+def mps_capable(probe: Probe) -> bool | None:
+    """Tell whether MPS can share a node's GPUs, by the rule of admission; None where nobody knows."""
+    if any(gpu.compute_mode == _PROHIBITED for gpu in probe.gpus):
+        return False
+    level = level_of(fitness(_mps(), Needs(""), offer_of(probe)))
+    return None if level is Level.UNKNOWN else level is not Level.REFUSED
+
+
+@cache
+def _mps() -> Terms:
+    """Return what MPS needs: the terms of the rule that ships."""
+    file = "catalog/mps/compatibility.yaml"
+    loaded = load([(file, files("rules").joinpath(file).read_text("utf-8"))], DEFAULT_NAMESPACE)
+    (terms,) = (rule.terms for rule in loaded.rules if isinstance(rule, CompatibilityRule))
+    return terms
+
+
+def differences(labels: Mapping[str, str], probe: Probe) -> tuple[Difference, ...]:
+    """Return in what the labels of GPU Feature Discovery contradict NVML.
+
+    In a node of mixed GPUs they are about one of them, and their memory may be that of a MIG slice: neither
+    contradicts.
+    """
+    discovered = {key: value for key, value in labels.items() if key.startswith(_OF_DISCOVERY)}
+    told, found = NodeReader("", discovered).offer(LabelNames()), offer_of(probe)
+    facts: list[tuple[str, Any, Any]] = [
+        ("driver", told.driver, found.driver),
+        ("driver CUDA", _dotted(told.cuda), _dotted(found.cuda)),
+    ]
+    if _mixed(probe.gpus) is False:
+        product = told.product or ""
+        facts += [
+            ("product", _ADDED.sub("", product) or None, found.product),
+            ("compute capability", _dotted(told.compute_capability), _dotted(found.compute_capability)),
+            ("memory in MiB", None if is_slice(product) else told.memory_mib, found.memory_mib),
+        ]
+    return tuple(
+        Difference(fact, str(label), str(nvml))
+        for fact, label, nvml in facts
+        if label is not None and nvml is not None and label != nvml
+    )
+
+
+def _dotted(version: tuple[int, int] | None) -> str | None:
+    return version and f"{version[0]}.{version[1]}"
+
+
+def _boolean(value: bool | None) -> str | None:
+    return None if value is None else str(value).lower()
+
+
+def _mixed(gpus: Sequence[Gpu]) -> bool | None:
+    """Tell whether GPUs differ; None where there are none, or what is known of them does not tell."""
+    facts = [(gpu.name, gpu.compute_capability, gpu.memory_mib) for gpu in gpus]
+    if any(len(set(each) - {None}) > 1 for each in zip(*facts, strict=True)):
+        return True
+    return False if len(facts) == 1 or (facts and None not in chain.from_iterable(facts)) else None
+
+
+def _product(gpus: Iterable[Gpu]) -> str | None:
+    """Return the product that all GPUs are, else of those of the lowest capability that with least memory."""
+    gpus = list(gpus)
+    names = {gpu.name for gpu in gpus}
+    if len(names) > 1 and (lowest := _lowest(gpu.compute_capability for gpu in gpus)):
+        gpus = [gpu for gpu in gpus if gpu.compute_capability == lowest]
+        names = {gpu.name for gpu in gpus}
+        if len(names) > 1 and (least := _lowest(gpu.memory_mib for gpu in gpus)):
+            names = {gpu.name for gpu in gpus if gpu.memory_mib == least}
+    return None if None in names or len(names) != 1 else names.pop()
+
+
+def _lowest(values: Iterable[T | None]) -> T | None:
+    """Return the lowest, or None where there is none or one is unknown."""
+    known = list(values)
+    return None if None in known else min(known, default=None)  # type: ignore[type-var]
