@@ -8,7 +8,7 @@ none is changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from rules import compatibility, injection, message, resources
@@ -26,89 +26,73 @@ from rules.model import (
     ResourceRule,
     Violation,
 )
+from rules.notes import Notes, Obstacle
 from rules.pod import Container, Pod
 from rules.policy import Policy
-from rules.workloads import Workloads
+from rules.scope import unjudged
+from rules.size import oversize
 
 R = TypeVar("R", InjectionRule, CompatibilityRule)
 
 # Short, for people who look at a pod: the injection rules that changed it.
 INJECTED_ANNOTATION: Final = "gpugate.dev/injected"
-# A static pod's stand-in: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror
-_MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
 
 def decide(
-    policy: Policy, inventory: Inventory, request: AdmissionRequest, now: float = math.inf
+    policy: Policy,
+    inventory: Inventory,
+    request: AdmissionRequest,
+    now: float = math.inf,
+    notes: Callable[[Pod], Notes] = Notes,
 ) -> Decision:
     """Return the verdict on a request, with the patch where it may have one.
 
     Pods are completed and judged at CREATE; ephemeral containers get variables only; workloads are judged by
     their pod templates, as their pods would be completed, and never changed. Whatever is no concern of the
     rules is allowed untouched. now: seconds since the epoch, for exemptions; without it all have expired.
+    notes: makes for each pod what keeps the notes on it.
     Raises ObjectError where the object is not shaped as its kind is.
     """
     document = request.object
     workloads = policy.workloads
-    if document is None or not workloads.holds_pods(request.group, request.kind):
-        return ALLOWED
-    if _unjudged(workloads, request, document):
+    if document is None or unjudged(workloads, request):
         return ALLOWED
     is_pod = request.kind == "Pod" and not request.group
-    if is_pod and request.subresource == "ephemeralcontainers" and request.operation == "UPDATE":
-        stages = _Stages(policy, inventory, request, Pod(document, document), now)
-        return stages.debug(request.old_object or {})
-    if request.subresource or request.operation not in (("CREATE",) if is_pod else ("CREATE", "UPDATE")):
-        return ALLOWED
+    if request.subresource:
+        pod = Pod(document, document)
+        stages = _Stages(policy, inventory, request, pod, now, notes(pod))
+        return oversize([pod], request.kind, policy.language) or stages.debug(request.old_object or {})
     templates = workloads.templates_of(request.group, request.kind, document)
+    pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
+    if (refused := oversize(pods.values(), request.kind, policy.language)) is not None:
+        return refused
     if request.operation == "UPDATE" and request.old_object:
         before = workloads.templates_of(request.group, request.kind, request.old_object).values()
-        templates = {path: raw for path, raw in templates.items() if raw not in before}
+        pods = {path: pod for path, pod in pods.items() if templates[path] not in before}
     decisions = [
-        _Stages(policy, inventory, request, Pod(document, raw, path), now).run(is_pod=is_pod)
-        for path, raw in templates.items()
+        _Stages(policy, inventory, request, pod, now, notes(pod)).run(is_pod=is_pod) for pod in pods.values()
     ]
     return decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
 
 
-def _unjudged(workloads: Workloads, request: AdmissionRequest, document: Mapping[str, Any]) -> bool:
-    """Tell whether an object is being deleted, mirrors a static pod, or is made by one that was judged."""
-    metadata = document.get("metadata")
-    if not isinstance(metadata, dict):
-        return False
-    if metadata.get("deletionTimestamp"):
-        return True
-    if request.kind == "Pod":
-        annotations = metadata.get("annotations")
-        return isinstance(annotations, dict) and _MIRROR_ANNOTATION in annotations
-    owners = metadata.get("ownerReferences")
-    return isinstance(owners, list) and any(
-        isinstance(owner, dict)
-        and owner.get("controller") is True
-        and workloads.holds_pods(str(owner.get("apiVersion")).rpartition("/")[0], str(owner.get("kind")))
-        for owner in owners
-    )
-
-
 class _Stages:
-    """One pod's way through the stages, and what is found on it."""
+    """One pod's way through the stages; all that happens on it is noted."""
 
-    def __init__(
-        self, policy: Policy, inventory: Inventory, request: AdmissionRequest, pod: Pod, now: float
+    def __init__(  # noqa: PLR0913, PLR0917 - what a decision depends on
+        self,
+        policy: Policy,
+        inventory: Inventory,
+        request: AdmissionRequest,
+        pod: Pod,
+        now: float,
+        notes: Notes,
     ) -> None:
         self._exemptions = PodExemptions(policy.exemptions, pod, request.namespace, now)
         self._policy = policy
         self._inventory = inventory
         self._request = request
         self._pod = pod
-        self._warnings: list[str] = []
-        self._violations: list[Violation] = []
-        self._matched: dict[str, None] = {}
-        self._defaulted: list[str] = []
-        self._injected: dict[str, list[str]] = {}
-        self._would_inject: dict[str, list[str]] = {}
-        self._steered = False
-        self._cuda_sources: list[str] = []
+        self._notes = notes
 
     def run(self, *, is_pod: bool) -> Decision:
         """Complete where the request may be answered by a patch or stands for pods to come, then judge."""
@@ -124,9 +108,7 @@ class _Stages:
 
     def debug(self, before: Mapping[str, Any]) -> Decision:
         """Give new ephemeral containers the variables of the container that they were started for."""
-        started = (
-            {container.name for container in Pod(before, before).ephemeral_containers} if before else set()
-        )
+        started = {container.name for container in Pod(before, before).ephemeral_containers}
         targets = {container.name: container for container in self._pod.containers}
         if self._request.mutating:
             for container in self._pod.ephemeral_containers:
@@ -142,32 +124,33 @@ class _Stages:
         while changed:  # a default may bring in another group, by a glob
             changed = False
             for rule in self._ruling(container):
-                self._matched[rule.name] = None
-                for what in resources.complete(rule, container):
-                    self._defaulted.append(f"{container.name}: {what}")
+                if done := resources.complete(rule, container):
+                    self._notes.put_in(rule, done)
                     changed = True
                 if rule.runtime_class and resources.asks(rule, container):
-                    self._run_with(rule.runtime_class)
+                    self._run_with(rule)
 
     def _ruling(self, container: Container) -> Iterator[ResourceRule]:
         """Yield the resource rules that hold for a container."""
         for rule in self._policy.groups_of((*container.limits, *container.requests)):
-            if not self._exemptions.hold(rule.name):
+            exemption = self._exemptions.of(rule.name)
+            self._notes.looked_at(rule, container, exemption)
+            if exemption is None:
                 yield rule
 
-    def _run_with(self, runtime_class: str) -> None:
+    def _run_with(self, rule: ResourceRule) -> None:
         if not self._pod.get("spec", "runtimeClassName"):
-            self._pod.set("spec", "runtimeClassName", value=runtime_class)
-            self._defaulted.append(f"runtimeClassName {runtime_class}")
+            self._pod.set("spec", "runtimeClassName", value=rule.runtime_class)
+            self._notes.put_in(rule, (f"runtimeClassName {rule.runtime_class}",))
 
     def _inject(self, users: list[Container]) -> None:
         done: set[tuple[str, Container]] = set()
         while applying := self._to_inject(users, done):  # a label put in may be what the next rule selects by
             for _, (rule, containers) in sorted(applying.items()):
                 self._note(rule, injection.inject(rule, self._pod, containers), containers)
-        if self._injected:
+        if injected := self._notes.injected:
             standing = self._pod.annotations.get(INJECTED_ANNOTATION, "")
-            names = sorted({*filter(None, standing.split(", ")), *self._injected})
+            names = sorted({*filter(None, standing.split(", ")), *injected})
             self._pod.set("metadata", "annotations", INJECTED_ANNOTATION, value=", ".join(names))
 
     def _to_inject(
@@ -187,17 +170,15 @@ class _Stages:
         for container in users:
             rules = self._policy.compatibility_of((*container.limits, *container.requests))
             for rule in self._applying(rules, container):
-                self._matched[rule.name] = None
                 demand = compatibility.demand_of(container, rule, self._pod, self._policy.images)
                 demands.append(demand)
-                self._cuda_sources.append(demand.needs.cuda.found if demand.needs.cuda else "unknown")
+                self._notes.needs(demand)
         if not demands:
             return
         verdict = compatibility.judge(demands, self._pod, self._inventory, self._policy.language)
-        self._violations += verdict.violations
-        self._warnings += verdict.warnings
-        if self._request.mutating and verdict.requirement is not None:
-            self._steered = compatibility.steer(verdict, self._pod)
+        self._notes.found(verdict.violations, verdict.warnings)
+        if self._request.mutating and compatibility.steer(verdict, self._pod):
+            self._notes.steered()
 
     def _rules_for(self, container: Container) -> list[InjectionRule]:
         return self._applying(self._policy.injections_of((*container.limits, *container.requests)), container)
@@ -206,59 +187,51 @@ class _Stages:
         """Return the rules that apply to a container; one that cannot be evaluated warns and does not."""
         found = []
         for rule in rules:
+            obstacle: Obstacle | None
             try:
-                applies = injection.applies(rule.match, container, self._pod, self._request.namespace)
-                if applies and not self._exemptions.hold(rule.name):
-                    found.append(rule)
+                obstacle = injection.unmet(rule.match, container, self._pod, self._request.namespace)
             except ExpressionError as error:
-                if self._exemptions.hold(rule.name):
-                    continue
-                facts = {"rule": rule.name, "container": container.name, "error": str(error)}
-                self._warnings.append(message.sentence(self._policy.language, message.UNDECIDED, facts))
+                obstacle = error
+            if obstacle is None or isinstance(obstacle, ExpressionError):
+                obstacle = self._exemptions.of(rule.name) or obstacle
+            self._notes.looked_at(rule, container, obstacle)
+            if obstacle is None:
+                found.append(rule)
+            elif isinstance(obstacle, ExpressionError):
+                facts = {"rule": rule.name, "container": container.name, "error": str(obstacle)}
+                words = message.sentence(self._policy.language, message.UNDECIDED, facts)
+                self._notes.found((), (words,), rule, container)
         return found
 
     def _note(self, rule: InjectionRule, done: list[str], containers: list[Container]) -> None:
-        self._matched[rule.name] = None
-        if not done:
+        self._notes.put_in(rule, done)
+        if rule.action is InjectionAction.DRYRUN or not done:
             return
-        if rule.action is InjectionAction.DRYRUN:
-            self._would_inject.setdefault(rule.name, []).extend(done)
-            return
-        self._injected.setdefault(rule.name, []).extend(done)
         put_in = set(done)
         for container in containers:
-            self._warnings += injection.hidden_sources(rule, container, put_in, self._policy.language)
+            if hidden := injection.hidden_sources(rule, container, put_in, self._policy.language):
+                self._notes.found((), hidden, rule, container)
 
     def _judge(self, container: Container) -> None:
         for rule in self._ruling(container):
-            self._matched[rule.name] = None
             found, warnings = resources.judge(rule, container, self._policy.language)
-            self._violations += found
-            self._warnings += warnings
+            if found or warnings:
+                self._notes.found(found, warnings, rule, container)
 
     def _decision(self, *, patch: bool) -> Decision:
-        exemptions = self._exemptions
-        expired = exemptions.expired((found.rule for found in self._violations), self._policy.language)
-        denied = any(violation.action is Action.DENY for violation in self._violations)
-        audit = {
-            "rules": ", ".join(self._matched),
-            "defaulted": "; ".join(self._defaulted),
-            "injected": _listing(self._injected),
-            "would-inject": _listing(self._would_inject),
-            "steered": "node affinity" if self._steered else "",
-            "exempted": _listing({rule: [exemption] for rule, exemption in exemptions.taken.items()}),
-            "violations": _lines(self._violations, Action.DENY, Action.WARN),
-            "dryrun": _lines(self._violations, Action.DRYRUN),
-        }
+        notes, language = self._notes, self._policy.language
+        violations = notes.violations
+        expired = self._exemptions.expired((found.rule for found in violations), language)
+        denied = any(violation.action is Action.DENY for violation in violations)
         return Decision(
             allowed=not denied,
-            message=_denial(self._policy, self._request, self._violations) if denied else "",
-            violations=tuple(self._violations),
-            warnings=tuple(dict.fromkeys([*_warnings(self._violations), *self._warnings, *expired])),
+            message=_denial(self._policy, self._request, violations) if denied else "",
+            violations=tuple(violations),
+            warnings=tuple(dict.fromkeys([*_warnings(violations), *notes.warnings, *expired])),
             patch=tuple(self._pod.recorder.operations) if patch and not denied else (),
-            audit={name: text for name, text in audit.items() if text},
-            rules=tuple(self._matched),
-            cuda_sources=tuple(self._cuda_sources),
+            audit=notes.audit(self._exemptions.taken),
+            rules=tuple(notes.rules),
+            cuda_sources=tuple(notes.cuda_sources),
         )
 
 
@@ -269,14 +242,6 @@ def _denial(policy: Policy, request: AdmissionRequest, violations: list[Violatio
 
 def _warnings(violations: list[Violation]) -> list[str]:
     return [f"{found.message} [{found.rule}]" for found in violations if found.action is Action.WARN]
-
-
-def _listing(done: Mapping[str, list[str]]) -> str:
-    return "; ".join(f"{rule} ({', '.join(what)})" for rule, what in done.items())
-
-
-def _lines(violations: list[Violation], *actions: Action) -> str:
-    return "; ".join(f"{found.rule}: {found.path}" for found in violations if found.action in actions)
 
 
 def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decision]) -> Decision:

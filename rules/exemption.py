@@ -64,13 +64,13 @@ class PodExemptions:
             account = pod.get("spec", "serviceAccountName") or pod.get("spec", "serviceAccount")
             self._account = account if isinstance(account, str) else _DEFAULT_SERVICE_ACCOUNT
 
-    def hold(self, rule: str) -> bool:
-        """Tell whether the pod is exempt from a rule, and take note of what exempts it."""
+    def of(self, rule: str) -> Exemption | None:
+        """Return what exempts the pod from a rule, and take note of it; None where nothing does."""
         for exemption in self._by_rule.get(rule, ()):
             if self._now < exemption.expires and self._covers(exemption):
                 self.taken[rule] = exemption.name
-                return True
-        return False
+                return exemption
+        return None
 
     def expired(self, rules: Iterable[str], language: Language) -> list[str]:
         """Return a line for each exemption that would spare the pod one of the rules, had it not expired."""

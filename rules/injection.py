@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from rules import message
 from rules.affinity import conjoin
 from rules.image import parse_image
+from rules.match import Part
 from rules.model import EnvFromResource, InjectionAction, InjectionRule, Language
 from rules.quantity import QuantityError, parse_quantity
 from rules.resources import variables
 
 if TYPE_CHECKING:
-    from rules.match import Match
+    from rules.match import Match, Unmet
     from rules.pod import Container, Pod
 
 PLACEHOLDER: Final = re.compile(r"\{(value|bytes|MiB|GiB)\}")
@@ -36,22 +37,22 @@ _GIBI: Final = 1024**3
 Edit = tuple[str, Callable[[], None]]
 
 
-def applies(match: Match, container: Container, pod: Pod, namespace: str) -> bool:
-    """Tell whether a rule whose resources the container asks for applies to it, by the rest of its match.
+def unmet(match: Match, container: Container, pod: Pod, namespace: str) -> Unmet | None:
+    """Return what keeps a rule whose resources a container asks for from applying to it, or None.
 
     Raises ExpressionError where a condition cannot be evaluated.
     """
-    if not match.pod(namespace, pod.labels if match.selector else {}):
-        return False
+    if (piece := match.unmet_by_pod(namespace, pod.labels if match.selector else {})) is not None:
+        return piece
     if match.images and not match.image(_spellings(container.image)):
-        return False
+        return Part.IMAGES
     if not match.conditions:
-        return True
+        return None
 
     def of_pod() -> dict[str, Any]:
         return {"labels": dict(pod.labels), "annotations": dict(pod.annotations), "namespace": namespace}
 
-    return match.holds(variables(container) | {"pod": of_pod})
+    return match.unmet_condition(variables(container) | {"pod": of_pod})
 
 
 def _spellings(image: str) -> tuple[str, ...]:

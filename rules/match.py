@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from rules.expression import Expression
 
 T = TypeVar("T")
+# The piece of a match that fails.
+Unmet: TypeAlias = "Part | SelectorTerm | Expression"
 
 # Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors
 SELECTOR_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
@@ -145,6 +148,13 @@ class SelectorTerm:
                 return self.key not in labels
 
 
+class Part(StrEnum):
+    """The parts of a match that hold or fail as a whole."""
+
+    NAMESPACES = "namespaces"
+    IMAGES = "images"
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """What an injection rule applies to; all of it has to hold, and within a list any of it.
@@ -162,16 +172,26 @@ class Match:
 
     def pod(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Tell whether it applies to pods of a namespace with these labels."""
+        return self.unmet_by_pod(namespace, labels) is None
+
+    def unmet_by_pod(self, namespace: str, labels: Mapping[str, str]) -> Unmet | None:
+        """Return the first of its parts that fails for pods of a namespace with these labels, or None."""
         if any(pattern.fullmatch(namespace) for pattern in self.exclude):
-            return False
+            return Part.NAMESPACES
         if self.include and not any(pattern.fullmatch(namespace) for pattern in self.include):
-            return False
-        return all(term.holds(labels) for term in self.selector)
+            return Part.NAMESPACES
+        for term in self.selector:
+            if not term.holds(labels):
+                return term
+        return None
 
     def image(self, names: Iterable[str]) -> bool:
         """Tell whether it applies to an image, given each spelling of its reference."""
         return not self.images or any(pattern.fullmatch(name) for name in names for pattern in self.images)
 
-    def holds(self, values: Mapping[str, Callable[[], Any]]) -> bool:
-        """Tell whether all conditions hold. Raises ExpressionError where one cannot be evaluated."""
-        return all(condition(values) for condition in self.conditions)
+    def unmet_condition(self, values: Mapping[str, Callable[[], Any]]) -> Expression | None:
+        """Return the first condition that is false, or None. Raises ExpressionError where one fails."""
+        for condition in self.conditions:
+            if not condition(values):
+                return condition
+        return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rules import message
 from rules.expression import ExpressionError
-from rules.model import Language, LimitsPolicy, RequestsPolicy, ResourceRule, Violation
+from rules.model import Action, Language, LimitsPolicy, RequestsPolicy, ResourceRule, Violation
 from rules.patch import field_path
 from rules.quantity import QuantityError, parse_quantity
 
@@ -47,7 +47,7 @@ def variables(container: Container) -> dict[str, Callable[[], Any]]:
 
 
 def complete(rule: ResourceRule, container: Container) -> list[str]:
-    """Put in what the rule says of a container that uses its group; return what, as `limits vendor.com/x`.
+    """Put in what the rule says of a container that uses its group; return what: `main: limits vendor.com/x`.
 
     The API server copies a limit into an absent request, so a request that stands is left alone unless it has
     to follow the limit.
@@ -55,7 +55,7 @@ def complete(rule: ResourceRule, container: Container) -> list[str]:
     done = []
     if rule.limits is not LimitsPolicy.DISABLED and rule.default and container.limits.get(rule.key) is None:
         container.set_resource(LIMITS, rule.key, rule.default)
-        done.append(f"{LIMITS} {rule.key}")
+        done.append(f"{container.name}: {LIMITS} {rule.key}")
     for key in _keys(rule, container):
         limit, request = container.limits.get(key), container.requests.get(key)
         wanted = None
@@ -65,7 +65,7 @@ def complete(rule: ResourceRule, container: Container) -> list[str]:
             wanted = limit if limit is not None else rule.default or None
         if wanted is not None and not _same(wanted, request):
             container.set_resource(REQUESTS, key, wanted)
-            done.append(f"{REQUESTS} {key}")
+            done.append(f"{container.name}: {REQUESTS} {key}")
     return done
 
 
@@ -139,13 +139,15 @@ class _Judgement:
         self.violations: list[Violation] = []
         self.warnings: list[str] = []
 
-    def fail(self, field: str, key: str, words: message.Words, **facts: object) -> None:
-        """Keep a violation at `limits` or `requests` of a resource."""
+    def fail(
+        self, field: str, key: str, words: message.Words, *, action: Action | None = None, **facts: object
+    ) -> None:
+        """Keep a violation at `limits` or `requests` of a resource; action: instead of the rule's."""
         rule = self._rule
         path = field_path(self._container.resource_path(field, key))
         facts |= {"container": self._container.name, "path": path, "key": key}
         line = message.violation(self._language, words, rule.description, facts)
-        self.violations.append(Violation(rule.name, rule.action, path, line))
+        self.violations.append(Violation(rule.name, action or rule.action, path, line))
 
     def value(self, field: str, key: str, quantity: object) -> None:
         """Judge the quantity that stands there."""
@@ -174,7 +176,8 @@ class _Judgement:
                 continue
             if not passed:
                 wanted = validation.message.in_language(self._language) or source
-                self.fail(field, key, message.INVALID, found=quantity, wanted=wanted)
+                follows = validation.action
+                self.fail(field, key, message.INVALID, action=follows, found=quantity, wanted=wanted)
 
 
 def _same(one: object, other: object) -> bool:

@@ -160,18 +160,18 @@ def test_any_image_glob_may_match_any_spelling() -> None:
 
 
 def test_all_conditions_have_to_hold() -> None:
-    """They are ANDed, in order; without any the rule applies."""
+    """They are ANDed, in order, and the first that fails is told; without any the rule applies."""
     conditions = tuple(
         Expression(source, CONDITION_VARIABLES)
         for source in ("container.name == 'a'", "pod.namespace == 'team'")
     )
     match = Match(("a/b",), conditions=conditions)
 
-    assert [True, False, False, True] == [
-        match.holds({"container": lambda: {"name": "a"}, "pod": lambda: {"namespace": "team"}}),
-        match.holds({"container": lambda: {"name": "a"}, "pod": lambda: {"namespace": "other"}}),
-        match.holds({"container": lambda: {"name": "b"}}),
-        Match(("a/b",)).holds({}),
+    assert [None, conditions[1], conditions[0], None] == [
+        match.unmet_condition({"container": lambda: {"name": "a"}, "pod": lambda: {"namespace": "team"}}),
+        match.unmet_condition({"container": lambda: {"name": "a"}, "pod": lambda: {"namespace": "other"}}),
+        match.unmet_condition({"container": lambda: {"name": "b"}}),
+        Match(("a/b",)).unmet_condition({}),
     ]
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter, time
+from traceback import format_tb
 from typing import Any, Final, Literal
 
 from rules.decide import decide
@@ -25,6 +26,7 @@ Endpoint = Literal["mutate", "validate"]
 _log = logging.getLogger("gpugate.admission")
 # From it the kind that stands in a metric's label is bounded: whatever else is asked is `other`.
 _KINDS: Final = frozenset({"ConfigMap", *(kind for _, kind in built_in_workloads().paths)})
+_LONGEST_NAME: Final = 253  # characters of a DNS subdomain, as Kubernetes bounds names
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
@@ -126,9 +128,12 @@ class Gate:
         except ObjectError as error:
             metrics.ERRORS.labels("bad_request").inc()
             raise ReviewError(f"`$.request.object`: {error}") from None
-        except Exception:  # noqa: BLE001 - a bug of ours must cost this one object, not the cluster
+        except Exception as error:  # noqa: BLE001 - a bug of ours must cost this one object, not the cluster
             metrics.ERRORS.labels("internal").inc()
-            _log.exception("failed on an object", extra={"uid": review.uid, "kind": review.request.kind})
+            # Where and what, without the error's own words: they may quote the object.
+            where = "".join(format_tb(error.__traceback__))
+            facts = {"uid": _shown(review.uid), "kind": _shown(review.request.kind)}
+            _log.error("failed on an object: %s\n%s", type(error).__name__, where, extra=facts)
             return encode_failure(review.uid, allowed=self._on_error_allow)
         self._observe(endpoint, review, decision, perf_counter() - start)
         return answer
@@ -150,24 +155,32 @@ class Gate:
         metrics.DURATION.labels(endpoint, kind, operation, allowed).observe(seconds)
         for source in decision.cuda_sources:
             metrics.CUDA_SOURCES.labels(source).inc()
+        for name in decision.rules:
+            metrics.matches_of(name).inc()
         for violation in decision.violations:
             metrics.RULE_RESULTS.labels(violation.rule, violation.action.value).inc()
         if not _log.isEnabledFor(logging.INFO):
             return
         facts: dict[str, Any] = {
-            "uid": review.uid,
+            "uid": _shown(review.uid),
             "endpoint": endpoint,
-            "kind": request.kind,
-            "namespace": request.namespace,
-            "object": review.name,
-            "operation": request.operation,
+            "kind": _shown(request.kind),
+            "namespace": _shown(request.namespace),
+            "object": _shown(review.name),
+            "operation": operation,
             "dryRun": review.dry_run,
             "rules": list(decision.rules),
             "verdict": "allow" if decision.allowed else "deny",
             "edits": len(decision.patch),
             "microseconds": round(seconds * 1e6),
         }
-        _log.info("%s %s %s/%s", facts["verdict"], request.kind, request.namespace, review.name, extra=facts)
+        told = (facts[name] for name in ("verdict", "kind", "namespace", "object"))
+        _log.info("%s %s %s/%s", *told, extra=facts)
+
+
+def _shown(text: str) -> str:
+    """Return a text of the request as a log may hold it: one line, no longer than a name can be."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:_LONGEST_NAME])
 
 
 def _tell_expired(loaded: Loaded) -> None:

@@ -5,6 +5,7 @@ Names follow https://prometheus.io/docs/practices/naming/.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -67,10 +68,33 @@ ERRORS: Final = Counter(
     ("reason",),
     registry=REGISTRY,
 )
+RULE_MATCHES: Final = Counter(
+    "gpugate_rule_matches_total",
+    "Reviews in which a rule held for some container; a pod is reviewed twice, to mutate and to validate it",
+    ("rule",),
+    registry=REGISTRY,
+)
+READY: Final = Gauge(
+    "gpugate_ready",
+    "1 where /readyz says so; 0 before rules, nodes and certificate are there, and while draining",
+    registry=REGISTRY,
+)
+WEBHOOKS: Final = Gauge(
+    "gpugate_webhooks",
+    "Our webhooks for pods and workloads, by their configuration; 0 where gpugate is switched off",
+    ("configuration",),
+    registry=REGISTRY,
+)
 RULES: Final = Gauge(
     "gpugate_rules",
     "Rules by state: enabled, disabled, refused for a mistake, or stale: in force as before the mistake",
     ("state",),
+    registry=REGISTRY,
+)
+RULE_STALE: Final = Gauge(
+    "gpugate_rule_stale",
+    "1 for each rule that is in force as it was before a mistake",
+    ("rule",),
     registry=REGISTRY,
 )
 NODES: Final = Gauge(
@@ -90,6 +114,11 @@ WATCH_RESTARTS: Final = Counter(
     ("resource", "reason"),
     registry=REGISTRY,
 )
+LOG_LINES_DROPPED: Final = Counter(
+    "gpugate_log_lines_dropped_total",
+    "Log lines that nobody took: a full disk, or a reader that stands still",
+    registry=REGISTRY,
+)
 CERTIFICATE_EXPIRY: Final = Gauge(
     "gpugate_certificate_expiry_timestamp_seconds",
     "When a certificate expires: `serving`, the one that is served; `ca`, the one that signs the next, or "
@@ -97,6 +126,12 @@ CERTIFICATE_EXPIRY: Final = Gauge(
     ("certificate",),
     registry=REGISTRY,
 )
+
+
+@lru_cache(maxsize=4096)
+def matches_of(rule: str) -> Counter:
+    """Return the counter of the reviews in which a rule held; looking it up costs more than counting."""
+    return RULE_MATCHES.labels(rule)
 
 
 def rules_loaded(loaded: Loaded, stale: frozenset[str] = frozenset()) -> None:
@@ -109,6 +144,9 @@ def rules_loaded(loaded: Loaded, stale: frozenset[str] = frozenset()) -> None:
     RULES.labels("disabled").set(len(fresh) - enabled)
     RULES.labels("stale").set(len(stale))
     RULES.labels("refused").set(len(refused))
+    RULE_STALE.clear()
+    for name in stale:
+        RULE_STALE.labels(name).set(1)
 
 
 def certificate_seen(which: Literal["serving", "ca"], certificate_pem: bytes) -> None:

@@ -16,9 +16,11 @@ import click
 # Each command by the module that holds it, imported when it is called: `preview` needs no Flask.
 _COMMANDS: Final = {
     "preview": "show what admission would do to objects, without a cluster",
+    "explain": "tell which rules hold for objects, why the others do not, and what each does",
     "lint": "check rule files, with the place of each mistake",
     "test": "run the unit tests of rule files",
     "rules": "list the rules in force",
+    "rules new": "write a rule and its test to start from",
     "schema": "print the JSON Schema of rule files, for editors",
     "nodes": "list what nodes offer, equal ones as one class",
     "matrix": "show which CUDA runtimes run where, and why not",
@@ -37,11 +39,18 @@ class _Commands(click.Group):
         del ctx
         return list(_COMMANDS)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if (both := " ".join(args[:2])) in _COMMANDS:  # a name of two words
+            args = [both, *args[2:]]
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"webhook.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"webhook.cli.{cmd_name.rpartition(' ')[2]}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

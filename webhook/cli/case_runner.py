@@ -25,8 +25,11 @@ from rules.patch import ObjectError
 from rules.policy import Policy, compile_policy
 from rules.source import Document, SourceError, read
 from rules.workloads import Workloads
-from webhook.cli.inputs import read_path
+from webhook.cli.inputs import catalog_path, read_path
 from webhook.yaml_edit import Edit, edited, list_edit, scalar_edit
+
+# Before the path of a rule that ships, from their folder.
+SHIPPED: Final = "shipped:"
 
 Select = Callable[[str], bool]
 
@@ -80,7 +83,7 @@ class Runner:
 
     def run(self, file: str, text: str) -> FileResult:
         """Return what comes of a test file. Documents with mistakes, or about mistaken rules, are not run."""
-        tests, mistakes = read_tests(text, file, lambda name: _documents(_beside(file, name)))
+        tests, mistakes = read_tests(text, file, lambda name: _documents(beside(file, name)))
         results: list[Result] = []
         left_out = 0
         for test in tests:
@@ -91,7 +94,7 @@ class Runner:
                 continue
             for case in chosen:
                 try:
-                    results.append(_run(case, policy))
+                    results.append(run_case(case, policy))
                 except (ObjectError, _UnjudgedError) as error:
                     where = (*case.path, "pod")
                     mistakes.append(RuleError(case.document.locate(where), where, str(error)))
@@ -113,7 +116,7 @@ class Runner:
     def _policy(self, test: RuleTest, mistakes: list[RuleError]) -> Policy | None:
         """Return the policy that a test is about, or None with what is wrong added to mistakes."""
         document = test.document
-        paths = tuple(_beside(document.file, name) for name in test.rules)
+        paths = tuple(beside(document.file, name) for name in test.rules)
         key = _Key(paths, test.enable, test.disable, test.language)
         if key not in self._known:
             self._known[key] = _load(key, self._namespace, self._workloads)
@@ -196,7 +199,8 @@ class _UnjudgedError(ValueError):
     """The object is none that rules are about. The fault of the case's author."""
 
 
-def _run(case: Case, policy: Policy) -> Result:
+def run_case(case: Case, policy: Policy) -> Result:
+    """Return what comes of a case. Raises ObjectError or _UnjudgedError where its object cannot be judged."""
     request = case.request
     if not policy.workloads.holds_pods(request.group, request.kind):
         what = f"{request.kind} of API group {request.group!r}"
@@ -215,8 +219,10 @@ def _patch_edit(result: Result) -> Edit | None:
     return list_edit(case.document, (*case.path, "expect", "patch"), result.decision.patch)
 
 
-def _beside(file: str, name: str) -> str:
-    """Return the path of what a file names."""
+def beside(file: str, name: str) -> str:
+    """Return the path of what a file names, from its own folder, or of a rule that ships."""
+    if name.startswith(SHIPPED):
+        return str(catalog_path() / name.removeprefix(SHIPPED))
     return os.path.normpath(Path(file).parent / name)
 
 

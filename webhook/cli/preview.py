@@ -136,7 +136,7 @@ def command(
     loaded = RuleSource(rules_namespace, kubeconfig, context).load(rule_paths)
     failed = bool(loaded.errors)
     for error in loaded.errors:
-        _complain(str(error))
+        complain(str(error))
     inventory = load_inventory(node_paths, kubeconfig, context)
     policy = compile_policy(loaded.rules, Language(lang), load_workloads(workload_paths))
     previews: list[Preview] = []
@@ -144,20 +144,20 @@ def command(
     for path in filenames:
         found = list(objects_in(path))
         if not found:
-            _complain(f"{path}: no objects in it")
+            complain(f"{path}: no objects in it")
             failed = True
         for source, value in found:
             try:
-                request, name = _request(source, value, namespace)
+                request, name = request_of(source, value, namespace)
                 judged = policy.workloads.holds_pods(request.group, request.kind)
                 previews.append(
                     Preview(source, request, name, judged, decide(policy, inventory, request, time()))
                 )
             except InputError as error:
-                _complain(str(error))
+                complain(str(error))
                 failed = True
             except ObjectError as error:
-                _complain(f"{source}: {error}")
+                complain(f"{source}: {error}")
                 failed = True
             else:
                 if show:
@@ -187,7 +187,7 @@ def _place(location: str) -> str:
     return location.rpartition(":")[0]
 
 
-def _request(source: str, value: Any, namespace: str) -> tuple[AdmissionRequest, str]:
+def request_of(source: str, value: Any, namespace: str) -> tuple[AdmissionRequest, str]:
     """Return the request that the API server would make to create an object, and the object's name."""
     if isinstance(value, SourceError):
         raise InputError(str(value))
@@ -245,7 +245,8 @@ def _facts(preview: Preview) -> dict[str, Any]:
     }
 
 
-def _complain(message: str) -> None:
+def complain(message: str) -> None:
+    """Print an error on stderr."""
     click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
 
 
@@ -267,7 +268,7 @@ def _show_yaml(preview: Preview) -> None:
 def _explain(preview: Preview) -> None:
     """Say on stderr why an object is refused, and what it is warned of."""
     if not preview.decision.allowed:
-        _complain(f"{preview.source}: {preview.title}: {preview.decision.message}")
+        complain(f"{preview.source}: {preview.title}: {preview.decision.message}")
     for warning in preview.decision.warnings:
         _warn(f"{preview.source}: {warning}")
 

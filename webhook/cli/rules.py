@@ -11,16 +11,23 @@ import click
 from rules.exemption import exempted
 from rules.load import Loaded
 from rules.model import CompatibilityRule, Exemption, InjectionRule, Language, ResourceRule, Rule, RuleSet
+from webhook.cli.counts import Counts, read_counts
 from webhook.cli.inputs import RuleSource, cluster_options, language_option, namespace_option
 from webhook.cli.table import show_table
 
 REFUSED = 1
-_COLOURS = {"enabled": "green", "disabled": "dim", "expired": "yellow", "refused": "red"}
+_COLOURS = {"enabled": "green", "disabled": "dim", "expired": "yellow", "stale": "yellow", "refused": "red"}
 
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--metrics",
+    multiple=True,
+    metavar="FILE",
+    help="What a gate has counted: its /metrics, - for stdin; one for each replica.",
+)
 @cluster_options
 @namespace_option
 @language_option
@@ -31,25 +38,31 @@ def command(
     context: str | None,
     rules_namespace: str,
     lang: str,
+    metrics: tuple[str, ...],
 ) -> None:
     """List the rules in files and folders, or of a cluster; with neither, the rules that ship.
 
     A rule that was refused for a mistake is listed with the mistake, and makes the exit status 1. NOTE says
     what else bears on a rule: which one rules the resource of one that is switched off, until when an
-    exemption holds.
+    exemption holds. With --metrics, MATCHED is in how many reviews it held (a pod is reviewed twice), FOUND
+    how many violations; a stale rule is in force as it was before the mistake that is listed.
 
     \b
     Examples:
       gpugate rules
       gpugate rules my-rules/ -o json
       gpugate rules --context production
+      kubectl get --raw /api/v1/namespaces/gpugate/services/https:gpugate:https/proxy/metrics |
+        gpugate rules --context production --metrics -
+      gpugate rules new --kind resource --key vendor.com/device
     """
+    counts = read_counts(metrics) if metrics else None
     loaded = RuleSource(rules_namespace, kubeconfig, context).load(paths)
-    rows = _rows(loaded, Language(lang), time())
+    rows = [_counted(row, counts) for row in _rows(loaded, Language(lang), time())]
     if output == "json":
         click.echo(json.dumps({"rules": rows}, ensure_ascii=False))
     else:
-        show_table(rows, state=_COLOURS)
+        show_table([{name: str(value) for name, value in row.items()} for row in rows], state=_COLOURS)
     sys.exit(REFUSED if loaded.errors else 0)
 
 
@@ -69,6 +82,16 @@ def _rows(loaded: Loaded, language: Language, now: float) -> list[dict[str, str]
         for error in loaded.errors
     ]
     return sorted(rows, key=lambda row: (row["source"], row["name"]))
+
+
+def _counted(row: dict[str, str], counts: Counts | None) -> dict[str, str | int]:
+    """Return a row with what gates have counted, before the place of the rule."""
+    if counts is None:
+        return {**row}
+    name, place = row["name"], {"source": row["source"]}
+    counted = {"matched": counts.matches[name], "found": counts.violations[name]}
+    state = {"state": "stale"} if name in counts.stale else {}
+    return {field: value for field, value in row.items() if field not in place} | state | counted | place
 
 
 def _row(rule: Rule, rules: RuleSet, language: Language, now: float) -> dict[str, str]:

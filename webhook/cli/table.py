@@ -1,9 +1,13 @@
-"""Tables for people: aligned, coloured on a terminal, plain and unwrapped in a pipe."""
+"""Tables and trees for people: aligned, coloured on a terminal, plain and unwrapped in a pipe."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 # What is not wrapped in a pipe; longer than any row.
 _UNBOUNDED = 10_000
@@ -11,20 +15,26 @@ _UNBOUNDED = 10_000
 
 def show_table(rows: Sequence[Mapping[str, str]], **colours: Mapping[str, str]) -> None:
     """Print rows under their keys as headings; colours: for a column, the style of each of its words."""
-    from rich.console import Console  # noqa: PLC0415 - 50 ms that only a table is worth
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415 - 50 ms that only a table is worth
     from rich.text import Text  # noqa: PLC0415
 
     if not rows:
         return
-    terminal = sys.stdout.isatty()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in rows[0]:
         table.add_column(name.upper(), overflow="fold")
     for row in rows:
         table.add_row(*(Text(text, colours.get(name, {}).get(text, "")) for name, text in row.items()))
+    show(table)
+
+
+def show(renderable: RenderableType) -> None:
+    """Print what rich renders."""
+    from rich.console import Console  # noqa: PLC0415
+
+    terminal = sys.stdout.isatty()
     console = Console(width=None if terminal else _UNBOUNDED, highlight=False)
     with console.capture() as capture:
-        console.print(table)
+        console.print(renderable)
     for line in capture.get().splitlines():
         print(line.rstrip() if not terminal else line)  # noqa: T201

@@ -1,0 +1,275 @@
+"""`gpugate explain`: why admission decides as it does, rule by rule."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from time import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from rules.explain import Explanation, explain
+from rules.model import Action, Language, Violation
+from rules.patch import ObjectError, Path, field_path, pointer
+from rules.policy import compile_policy
+from rules.story import ContainerStory, Edit, Look, Outcome, PodStory
+from webhook.cli.inputs import (
+    BAD_INPUT,
+    RuleSource,
+    cluster_options,
+    language_option,
+    load_inventory,
+    load_workloads,
+    namespace_option,
+    nodes_option,
+    workloads_option,
+)
+from webhook.cli.preview import DENIED, InputError, complain, objects_in, request_of
+from webhook.cli.table import show
+from webhook.review import encode
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from rich.tree import Tree
+
+# What there is to say of most rules is only that they are about something else.
+_ASIDE: Final = (Outcome.ELSEWHERE, Outcome.DISABLED)
+_MARKS: Final = {
+    Outcome.MATCHED: ("✓", "green"),
+    Outcome.UNMET: ("·", "dim"),
+    Outcome.UNDECIDED: ("!", "yellow"),
+    Outcome.EXEMPTED: ("~", "cyan"),
+    Outcome.ELSEWHERE: ("·", "dim"),
+    Outcome.DISABLED: ("·", "dim"),
+}
+_ACTIONS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cyan"}
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="File, folder, or - for stdin; may be repeated.",
+)
+@click.option(
+    "--rules",
+    "rule_paths",
+    multiple=True,
+    metavar="PATH",
+    help="Rule file or folder; may be repeated.  [default: the shipped rules]",
+)
+@click.option("-n", "--namespace", default="default", show_default=True, help="For objects that name none.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--all", "everything", is_flag=True, help="Name rules about other resources and disabled rules too."
+)
+@nodes_option
+@workloads_option
+@cluster_options
+@namespace_option
+@language_option
+def command(
+    filenames: tuple[str, ...],
+    rule_paths: tuple[str, ...],
+    namespace: str,
+    output: str,
+    everything: bool,
+    node_paths: tuple[str, ...],
+    workload_paths: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    rules_namespace: str,
+    lang: str,
+) -> None:
+    """Tell of each object which rules hold, why the others do not, and what each does or finds.
+
+    Under each container stand the rules that were looked at: ✓ those that hold, with what they put in (+),
+    read of the container, and found; · those of which a part does not match, and which; ~ those that the pod
+    is exempted from. Of the rules for other resources only the number is told, unless --all is given.
+
+    \b
+    Examples:
+      gpugate explain -f pod.yaml
+      gpugate explain -f pod.yaml --rules my-rules/ --all
+      gpugate explain -f pod.yaml --nodes nodes.yaml --lang zh
+      gpugate explain -f pod.yaml --context production
+      gpugate explain -f pod.yaml -o json | jq '.objects[].pods[].containers[].rules[] | select(.edits != [])'
+    """
+    loaded = RuleSource(rules_namespace, kubeconfig, context).load(rule_paths)
+    failed = bool(loaded.errors)
+    for error in loaded.errors:
+        complain(str(error))
+    inventory = load_inventory(node_paths, kubeconfig, context)
+    policy = compile_policy(loaded.rules, Language(lang), load_workloads(workload_paths))
+    facts: list[dict[str, Any]] = []
+    denied = False
+    for source, value in (found for path in filenames for found in objects_in(path)):
+        try:
+            request, name = request_of(source, value, namespace)
+            told = explain(loaded.rules, policy, inventory, request, time())
+        except InputError as error:
+            complain(str(error))
+            failed = True
+            continue
+        except ObjectError as error:
+            complain(f"{source}: {error}")
+            failed = True
+            continue
+        denied |= not told.decision.allowed
+        heading = {"source": source, "kind": request.kind, "namespace": request.namespace, "name": name}
+        if output == "json":
+            facts.append(heading | _facts(told, everything=everything))
+        else:
+            show(_tree(heading, told, everything=everything))
+    if output == "json":
+        click.echo(encode({"objects": facts}).decode())
+    sys.exit(BAD_INPUT if failed else DENIED if denied else 0)
+
+
+def _facts(told: Explanation, *, everything: bool) -> dict[str, Any]:
+    return {
+        "allowed": told.decision.allowed,
+        "unjudged": told.unjudged,
+        "pods": [
+            {
+                "path": pointer(pod.path),
+                "containers": [
+                    {
+                        "name": container.name,
+                        "kind": container.kind,
+                        "image": container.image,
+                        "resources": container.asks,
+                        "rules": [
+                            _rule(look)
+                            for look in container.looks
+                            if everything or look.outcome not in _ASIDE
+                        ],
+                    }
+                    for container in pod.containers
+                ],
+                "edits": [_edit(edit) for edit in pod.own],
+            }
+            for pod in told.pods
+        ],
+        "violations": [_violation(found) for found in told.violations],
+        "warnings": told.warnings,
+    }
+
+
+def _rule(look: Look) -> dict[str, Any]:
+    return {
+        "name": look.rule.name,
+        "source": _place(look),
+        "outcome": look.outcome,
+        "why": look.why,
+        "needs": look.needs,
+        "edits": [_edit(edit) for edit in look.edits],
+        "would": look.would,
+        "violations": [_violation(found) for found in look.violations],
+        "warnings": look.warnings,
+    }
+
+
+def _edit(edit: Edit) -> dict[str, Any]:
+    return {"path": pointer(edit.path), "value": edit.value, "rule": edit.rule, "reason": edit.reason}
+
+
+def _violation(found: Violation) -> dict[str, Any]:
+    return {"rule": found.rule, "action": found.action, "path": found.path, "message": found.message}
+
+
+def _tree(heading: dict[str, str], told: Explanation, *, everything: bool) -> Tree:
+    """Return the explanation of an object as a tree of lines."""
+    from rich.tree import Tree  # noqa: PLC0415 - 50 ms that only a tree is worth
+
+    verdict, colour = _verdict(told)
+    title = f"{heading['kind']} {heading['namespace']}/{heading['name']}"
+    tree = Tree(_line((verdict, f"bold {colour}"), (title, "bold"), (heading["source"], "dim")))
+    for pod in told.pods:
+        node = tree.add(field_path(pod.path)) if len(told.pods) > 1 else tree
+        for container in pod.containers:
+            _add_container(node, container, everything=everything)
+        _add_pod(node, pod)
+    for violation in told.violations:
+        tree.add(_line((violation.action, _ACTIONS[violation.action]), (violation.message, "")))
+    for warning in told.warnings:
+        tree.add(_line(("warn", "yellow"), (warning, "")))
+    return tree
+
+
+def _verdict(told: Explanation) -> tuple[str, str]:
+    if told.unjudged:
+        return f"not judged, {told.unjudged}:", "green"
+    if not told.decision.allowed:
+        return "✗ refused", "red"
+    return ("✎ patched", "green") if told.decision.patch else ("✓ untouched", "green")
+
+
+def _add_container(tree: Tree, container: ContainerStory, *, everything: bool) -> None:
+    asks = ", ".join(f"{name}: {quantity}" for name, quantity in container.asks.items())
+    title = f"{container.kind} {container.name}"
+    node = tree.add(_line((title, "bold"), (container.image, ""), (asks or "asks for no resources", "dim")))
+    shown = [look for look in container.looks if everything or look.outcome not in _ASIDE]
+    names = max((len(look.rule.name) for look in shown), default=0)
+    places = max((len(_place(look)) for look in shown), default=0)
+    for look in shown:
+        mark, colour = _MARKS[look.outcome]
+        name, place = look.rule.name.ljust(names), _place(look).ljust(places)
+        why = f"{look.outcome}: {look.why}" if look.outcome is Outcome.EXEMPTED else look.why
+        leaf = node.add(_line((mark, colour), (name, colour), (place, "dim"), (why, "")))
+        for line in _details(look, container.path):
+            leaf.add(line)
+    elsewhere = sum(look.outcome is Outcome.ELSEWHERE for look in container.looks)
+    if elsewhere and not everything:
+        rules = f"{elsewhere} rule{'s' * (elsewhere != 1)}"
+        node.add(_line((f"· {rules} for what it does not ask for; --all names them", "dim")))
+
+
+def _place(look: Look) -> str:
+    location = look.rule.location
+    return f"{location.file}:{location.line}"
+
+
+def _details(look: Look, root: Path) -> Iterator[Text]:
+    """Yield what a rule read, did and found."""
+    yield from (_line(("needs", "dim"), (need, "")) for need in look.needs)
+    yield from (_put_in(edit, root) for edit in look.edits)
+    yield from (_line(("dryrun", "cyan"), (f"would put in {what}", "")) for what in look.would)
+    for found in look.violations:
+        yield _line((found.action, _ACTIONS[found.action]), (found.message, ""))
+    yield from (_line(("warn", "yellow"), (warning, "")) for warning in look.warnings)
+
+
+def _add_pod(tree: Tree, pod: PodStory) -> None:
+    """Add the edits of the pod itself."""
+    if pod.own:
+        node = tree.add(_line(("pod", "bold")))
+        for edit in pod.own:
+            node.add(_put_in(edit, pod.path, edit.rule))
+
+
+def _put_in(edit: Edit, root: Path, rule: str = "") -> Text:
+    path, value = edit.path[len(root) :], edit.value
+    name = field_path(path)
+    if path[-2:-1] == ("env",) and isinstance(value, dict):
+        name, value = f"env {value.get('name')}", value.get("value", value.get("valueFrom"))
+    what = f"{name}: {msgspec.json.encode(value).decode()}"
+    reason = f"({edit.reason}, {rule})" if rule else f"({edit.reason})"
+    return _line(("+", "green"), (what, "green"), (reason, "dim"))
+
+
+def _line(*parts: tuple[str, str]) -> Text:
+    """Return parts of a line with their styles, empty ones left out."""
+    from rich.text import Text  # noqa: PLC0415
+
+    line = Text()
+    for text, style in parts:
+        line.append("  " if line and text.strip() else "").append(text, style)
+    line.rstrip()
+    return line
