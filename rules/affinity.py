@@ -59,13 +59,14 @@ def inject(spec: Mapping[str, Any], requirement: Requirement) -> Any:
     spec: as JSON has it, never changed. What its nodeSelector implies is not repeated in the terms.
     """
     selector = spec.get("nodeSelector")
-    pairs = selector.items() if isinstance(selector, Mapping) else ()
-    asked = {expression.key for clause in requirement.clauses for term in clause for expression in term}
-    context = tuple(
-        MatchExpression(EXPRESSIONS, key, "In", (value,))
-        for key, value in pairs
-        if key in asked and isinstance(value, str)
-    )
+    context: Term = ()
+    if isinstance(selector, Mapping) and selector:
+        asked = {expression.key for clause in requirement.clauses for term in clause for expression in term}
+        context = tuple(
+            MatchExpression(EXPRESSIONS, key, "In", (value,))
+            for key, value in selector.items()
+            if key in asked and isinstance(value, str)
+        )
     before = after = required_terms(spec)
     for clause in requirement.clauses:
         after = _joined(after, clause, context)
@@ -189,6 +190,8 @@ def _implies(term: Term, wanted: MatchExpression) -> bool:
 
 def _contradictory(alike: Term) -> bool:
     """Tell whether no value satisfies all these expressions about one label. False may be wrong."""
+    if len(alike) < 2:  # one alone does not contradict itself
+        return False
     if (values := _values(alike)) is not None:
         return not values
     match _strictest(alike):

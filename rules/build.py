@@ -41,6 +41,7 @@ from rules.source import Document, SourceError
 D = TypeVar("D", bound=RuleDocument)
 
 DOCUMENT_KEY: Final = "rule.yaml"
+_MILDNESS: Final = (Action.DENY, Action.WARN, Action.DRYRUN)
 
 
 @dataclass(slots=True)
@@ -126,7 +127,7 @@ def build_resource_rule(part: Part, data: Any) -> ResourceRule | None:
         limits=LimitsPolicy(read.limits),
         requests=RequestsPolicy(read.requests),
         excludes=ResourceIndex((name, name) for name in _names(read.exclude_resources)),
-        validations=tuple(_validations(part, (*path, "validations"), read.validations)),
+        validations=tuple(_validations(part, (*path, "validations"), read)),
         runtime_class=read.runtime_class_name,
         action=Action(read.enforcement_action),
         description=Text(read.description_en, read.description_zh),
@@ -140,8 +141,8 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _validations(part: Part, path: Path, text: str) -> Iterator[Validation]:
-    if not text.strip():
+def _validations(part: Part, path: Path, rule: ResourceRuleData) -> Iterator[Validation]:
+    if not rule.validations.strip():
         return
     document = part.embedded(path)
     if document is None:
@@ -167,7 +168,10 @@ def _validations(part: Part, path: Path, text: str) -> Iterator[Validation]:
             inside: Path = (*path, index, "expression")
             part.errors.append(RuleError(place, inside, message, part.name, Code.BAD_EXPRESSION))
             continue
-        yield Validation(expression, Text(read.message_en, read.message_zh))
+        actions = [Action(each.enforcement_action) for each in (rule, read)]
+        yield Validation(
+            expression, Text(read.message_en, read.message_zh), max(actions, key=_MILDNESS.index)
+        )
 
 
 def read_rule(part: Part, data: Any, schema: type[D]) -> tuple[Document, D] | None:

@@ -7,7 +7,7 @@ class, and what is found of a class is remembered, so that the cost does not gro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rules.affinity import Requirement, inject, prefer
@@ -75,11 +75,8 @@ def judge(demands: Iterable[Demand], pod: Pod, inventory: Inventory, language: L
     if possible and len(inventory):
         verdict, refusal = _on_nodes(possible, pod, inventory, words)
         violations += [refusal] if refusal else []
-    return replace(
-        verdict,
-        violations=tuple(violations),
-        warnings=tuple(dict.fromkeys([*warnings, *verdict.warnings])),
-    )
+    told = tuple(dict.fromkeys([*warnings, *verdict.warnings]))
+    return Verdict(tuple(violations), told, verdict.requirement, verdict.preference)
 
 
 def steer(verdict: Verdict, pod: Pod) -> bool:
@@ -95,8 +92,7 @@ def steer(verdict: Verdict, pod: Pod) -> bool:
         pod.set(*_TERMS, value=terms)
         changed = True
     if verdict.preference:
-        standing = {"affinity": {"nodeAffinity": {_PREFERRED[-1]: pod.entries(*_PREFERRED)}}}
-        for term in prefer(standing, verdict.preference, _STABLE_WEIGHT):
+        for term in prefer(spec, verdict.preference, _STABLE_WEIGHT):
             pod.append(*_PREFERRED, entry=term)
             changed = True
     return changed
@@ -220,15 +216,4 @@ def _candidates(demands: Iterable[Demand], pod: Pod, inventory: Inventory) -> in
 
 def _placement(pod: Pod) -> Mapping[str, Any]:
     """Return what of a pod's spec says where it may go, after the edits so far."""
-    required = pod.get(*_REQUIRED)
-    terms = pod.get(*_TERMS)
-    affinity = pod.get("spec", "affinity")
-    if terms is not None:
-        affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
-    elif required is not None:
-        affinity = {"nodeAffinity": {REQUIRED: {}}}
-    return {
-        "nodeName": pod.get("spec", "nodeName"),
-        "nodeSelector": pod.get("spec", "nodeSelector"),
-        "affinity": affinity,
-    }
+    return {name: pod.get("spec", name) for name in ("nodeName", "nodeSelector", "affinity")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -13,6 +12,7 @@ from rules.document import MatchDocument, NonEmpty, RuleDocument, TextDocument
 from rules.finding import Level
 from rules.fitness import Terms
 from rules.image_catalog import ImageCase, ImageRow
+from rules.image_regex import ImageRegex
 from rules.labels import LabelNames, is_label_key, read_driver_families, read_families
 from rules.match import glob
 from rules.model import Action, CompatibilityRule, ImageCatalogRule, Text
@@ -36,10 +36,7 @@ def _capability(text: str) -> str:
 
 
 def _image_regex(text: str) -> str:
-    try:
-        groups = re.compile(text).groupindex
-    except re.error as error:
-        raise ValueError(f"expected a regular expression, got {text!r}: {error}") from None
+    groups = ImageRegex(text).groups
     if set(groups) - {_CUDA_GROUP}:
         raise ValueError(f"the only group with a name is {_CUDA_GROUP}, got {', '.join(groups)}")
     return text
@@ -163,7 +160,7 @@ class ImageDocument(RuleDocument):
             raise ValueError("expected exactly one of image, regex")
         if self.ptx is not None and not self.compute_capabilities:
             raise ValueError("ptx goes with computeCapabilities: it is for GPUs newer than those")
-        captured = self.regex is not None and _CUDA_GROUP in re.compile(self.regex).groupindex
+        captured = self.regex is not None and _CUDA_GROUP in ImageRegex(self.regex).groups
         if not (captured or self.cuda or self.compute_capabilities or self.cuda_compat):
             raise ValueError("says nothing of the images: give cuda, computeCapabilities or cudaCompat")
         return self
@@ -221,7 +218,7 @@ def build_image_catalog(part: Part, data: Any) -> ImageCatalogRule | None:
 
 def _rows(name: str, images: list[ImageDocument]) -> Iterator[ImageRow]:
     for image in images:
-        pattern = glob(image.image) if image.image is not None else re.compile(image.regex or "", re.ASCII)
+        pattern = glob(image.image) if image.image is not None else ImageRegex(image.regex or "")
         case = ImageCase(
             cuda=_version(CudaVersion, image.cuda),
             built_for=tuple(filter(None, map(ComputeCapability.parse, image.compute_capabilities))),

@@ -6,39 +6,23 @@ rules of `model`. Unknown keys are refused, all mistakes are reported at once.
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     StringConstraints,
-    WithJsonSchema,
     model_validator,
 )
 
 from rules.match import SELECTOR_OPERATORS
+from rules.names import Annotations, Labels, ObjectName, ResourcePattern
 
-# Extended resources carry a domain:
-# https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
-_RESOURCE_NAME: Final = re.compile(r"[a-z0-9*?]([-a-z0-9.*?]*)/[A-Za-z0-9*?]([-A-Za-z0-9_.*?]*)")
 # Printable ASCII but `=`: Kubernetes since 1.32 (RelaxedEnvironmentVariableValidation).
 _ENV_NAME: Final = r"^[ -<>-~]+$"
 
-
-def _resource_pattern(name: str) -> str:
-    if not _RESOURCE_NAME.fullmatch(name):
-        raise ValueError(f"expected a resource name with its domain, such as vendor.com/device, got {name!r}")
-    return name
-
-
-ResourcePattern = Annotated[
-    str,
-    AfterValidator(_resource_pattern),
-    WithJsonSchema({"type": "string", "pattern": f"^{_RESOURCE_NAME.pattern}$"}),
-]
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
 
@@ -61,6 +45,9 @@ class ValidationDocument(RuleDocument):
     expression: NonEmpty = Field(description="CEL over value, limits, requests, container; true lets it pass")
     message_en: str = Field("", alias="messageEn", description="what is wanted, in English")
     message_zh: str = Field("", alias="messageZh", description="what is wanted, in Chinese")
+    enforcement_action: Literal["deny", "warn", "dryrun"] = Field(
+        "deny", alias="enforcementAction", description="milder than the rule's"
+    )
 
 
 class ResourceRuleData(RuleDocument):
@@ -81,7 +68,9 @@ class ResourceRuleData(RuleDocument):
     )
     validations: str = Field("", description="YAML list of {expression, messageEn, messageZh}")
     enforcement_action: Literal["deny", "warn", "dryrun"] = Field("deny", alias="enforcementAction")
-    runtime_class_name: str = Field("", alias="runtimeClassName", description="for pods that name none")
+    runtime_class_name: ObjectName = Field(
+        "", alias="runtimeClassName", description="for pods that name none"
+    )
     # Keys of user interfaces, kept without a say in admission.
     group_i18n: str = Field("", alias="groupI18n")
     label_en: str = Field("", alias="labelEn")
@@ -253,11 +242,11 @@ class InjectDocument(RuleDocument):
     volume_mounts: list[VolumeMountDocument] = Field([], alias="volumeMounts")
     tolerations: list[TolerationDocument] = []
     node_affinity: NodeAffinityDocument = Field(NodeAffinityDocument(), alias="nodeAffinity")
-    runtime_class_name: str = Field("", alias="runtimeClassName")
-    scheduler_name: str = Field("", alias="schedulerName")
+    runtime_class_name: ObjectName = Field("", alias="runtimeClassName")
+    scheduler_name: ObjectName = Field("", alias="schedulerName")
     host_ipc: bool = Field(False, alias="hostIPC")
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: Labels = {}
+    annotations: Annotations = {}
 
     @model_validator(mode="after")
     def _injects_something(self) -> Self:
@@ -268,9 +257,9 @@ class InjectDocument(RuleDocument):
             ("volume", [volume.name for volume in self.volumes]),
             ("mount path", [mount.mount_path for mount in self.volume_mounts]),
         ):
-            for name in names:
-                if names.count(name) > 1:
-                    raise ValueError(f"{what} {name!r} stands {names.count(name)} times; keep one")
+            for name, times in Counter(names).items():
+                if times > 1:
+                    raise ValueError(f"{what} {name!r} stands {times} times; keep one")
         return self
 
 

@@ -23,6 +23,7 @@ from rules.model import (
     ResourceRule,
     Rule,
 )
+from rules.names import is_resource
 from rules.resources import number
 
 if TYPE_CHECKING:
@@ -76,6 +77,10 @@ def _resource(rule: ResourceRule) -> _Found:
     if not rule.key_pattern and rule.key in rule.excludes:
         told = f"{rule.key!r} is the rule's own key, which stands beside itself; remove it"
         yield ("data", "excludeResources"), Code.NO_EFFECT, told
+    for name in rule.excludes:
+        if not is_resource(name):
+            told = f"{name!r} is the name of no resource; part names by commas"
+            yield ("data", "excludeResources"), Code.NEVER_MATCHES, told
     if not rule.default:
         return
     for validation in rule.validations:

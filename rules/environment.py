@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+# Bytes of arguments and variables with which the kernel starts a program, at most: a quarter of its stack of
+# 8 MiB, see execve(2). A few entries that double each other would grow far beyond.
+LONGEST: Final = 2 * 2**20
 _REFERENCE = re.compile(r"\$(?:(\$)|\(([^()]*)\))")
 
 
@@ -25,9 +28,10 @@ class Environment:
 def environment(entries: Iterable[Any]) -> Environment:
     """Return what the entries of `env` say; of a doubled name the last counts.
 
-    A value that refers to a variable nobody knows yet is unknown itself. Entries of another shape are
-    skipped: the API server refuses them.
+    A value that refers to a variable nobody knows yet is unknown itself, and so is one with which no program
+    could start. Entries of another shape are skipped: the API server refuses them.
     """
+    room = LONGEST
     known: dict[str, str] = {}
     unknown: set[str] = set()
     for entry in entries:
@@ -36,19 +40,38 @@ def environment(entries: Iterable[Any]) -> Environment:
         value = entry.get("value")
         if value is None and not entry.get("valueFrom"):
             value = ""
-        if isinstance(value, str) and _resolves(value, known):
-            known[name] = expand(value, known)
+        text = value if isinstance(value, str) and _resolves(value, known) else None
+        expanded = None if text is None else expand(text, known, room)
+        if expanded is not None:
+            known[name] = expanded
             unknown.discard(name)
+            room -= 0 if expanded is text else len(expanded)
         else:
             known.pop(name, None)
             unknown.add(name)
     return Environment(known, frozenset(unknown))
 
 
-def expand(text: str, known: Mapping[str, str]) -> str:
-    """Return a text with each `$(NAME)` replaced as the kubelet does; what is not known stays as it is."""
+def expand_all(texts: Iterable[str], known: Mapping[str, str]) -> list[str]:
+    """Return the arguments of a program with their references replaced, as far as a program can start."""
+    room, expanded = LONGEST, []
+    for text in texts:
+        whole = expand(text, known, room)
+        expanded.append(text if whole is None else whole)
+        room -= 0 if whole is text else len(expanded[-1])
+    return expanded
+
+
+def expand(text: str, known: Mapping[str, str], room: int = LONGEST) -> str | None:
+    """Return a text with each `$(NAME)` replaced as the kubelet does; what is not known stays as it is.
+
+    None where it would have more than `room` characters.
+    """
     if "$" not in text:
         return text
+    growth = (len(known.get(match[2], "")) for match in _REFERENCE.finditer(text) if match[2])
+    if len(text) + sum(growth) > room:
+        return None
     return _REFERENCE.sub(lambda match: match[1] or known.get(match[2], match[0]), text)
 
 

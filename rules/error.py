@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -65,6 +66,10 @@ class Code(StrEnum):
     EXEMPTS_EVERYONE = "exempts-everyone"
 
 
+# Mistakes of one document; finding the place of each takes longer, the longer the document is.
+_MOST_TOLD: Final = 100
+
+
 class RuleError(ValueError):
     """One mistake in a rule file, or one doubt. The fault of its author.
 
@@ -100,7 +105,8 @@ def schema_errors(
 ) -> list[RuleError]:
     """Return a mistake for each that pydantic found in the part of a document below prefix."""
     found = []
-    for detail in error.errors(include_url=False):
+    details = error.errors(include_url=False)
+    for detail in details[:_MOST_TOLD]:
         path: Path = (*prefix, *detail["loc"])
         value = detail["input"]
         in_key = False
@@ -127,12 +133,21 @@ def schema_errors(
             case _:
                 message = detail["msg"][:1].lower() + detail["msg"][1:]
         found.append(RuleError(document.locate(path, key=in_key), path, message, rule, code))
-    return sorted(found, key=lambda item: (item.location.line, item.location.column))
+    found.sort(key=lambda item: (item.location.line, item.location.column))
+    if untold := len(details) - len(found):
+        found.append(RuleError(document.locate(prefix), prefix, f"{untold} more mistakes", rule))
+    return found
+
+
+@cache
+def _json_schema(schema: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema of a document; making it takes milliseconds."""
+    return schema.model_json_schema(by_alias=True)
 
 
 def _known_keys(schema: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     """Return the keys that the schema has at a place."""
-    node: Any = schema.model_json_schema(by_alias=True)
+    node: Any = _json_schema(schema)
     definitions = node.get("$defs", {})
     for step in loc:
         node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})

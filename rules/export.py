@@ -67,7 +67,7 @@ def _policies(group: str, rules: Sequence[ResourceRule], language: Language) -> 
         for rule in rules
         for patch in _patches(rule, rules)
     ]
-    name = f"gpugate-{group}"
+    name = f"gpugate-{group.lower().replace('_', '-')}"  # a label's value may hold what no name may
     if patches:
         yield _object(
             "MutatingAdmissionPolicy",
@@ -77,7 +77,7 @@ def _policies(group: str, rules: Sequence[ResourceRule], language: Language) -> 
         yield _object("MutatingAdmissionPolicyBinding", name, _bound(name))
     for action, bound in _ACTIONS.items():
         validations = [
-            each for rule in rules if rule.action is action for each in _validations(rule, language)
+            each for rule in rules for follows, each in _validations(rule, language) if follows is action
         ]
         if validations:
             named = name if action is Action.DENY else f"{name}-{action.value}"
@@ -127,11 +127,12 @@ def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
-def _validations(rule: ResourceRule, language: Language) -> Iterator[dict[str, Any]]:
+def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Action, dict[str, Any]]]:
+    """Yield what a rule demands, and what follows where it does not hold."""
     what = rule.description.in_language(language)
 
-    def validation(condition: str, told: str) -> dict[str, Any]:
-        return {
+    def validation(condition: str, told: str, action: Action = rule.action) -> tuple[Action, dict[str, Any]]:
+        return action, {
             "expression": f"variables.users.all(u, {condition})",
             "message": f"{rule.key}{f' ({what})' if what else ''}: {told} [{rule.name}]",
             "reason": "Forbidden",
@@ -164,7 +165,7 @@ def _validations(rule: ResourceRule, language: Language) -> Iterator[dict[str, A
         for each in rule.validations:
             holds = _bind(each.expression, f"quantity({value}).asInteger()")
             told = each.message.in_language(language) or each.expression.source
-            yield validation(f"u.{field}.all(k, !({is_key}) || !({whole}) || {holds})", told)
+            yield validation(f"u.{field}.all(k, !({is_key}) || !({whole}) || {holds})", told, each.action)
 
 
 def _bind(expression: Expression, value: str) -> str:

@@ -180,7 +180,7 @@ def _older(terms: Terms, needs: Needs, need: CudaNeed, offer: Offer) -> Finding:
         return Finding(terms.minor_versions, why)
     if forward is Level.UNKNOWN:
         why = Text(
-            f"{reason.en}; nobody knows whether cuda-compat helps", f"{reason.zh}；未知cuda-compat 是否可用"
+            f"{reason.en}; nobody knows whether cuda-compat helps", f"{reason.zh}；未知 cuda-compat 是否可用"
         )
         return Finding(unknown(certain=need.certain), why, origin=need.origin)
     if needs.cuda_compat:
@@ -220,7 +220,7 @@ def _mode(terms: Terms, offer: Offer) -> Iterator[Finding]:
             Level.REFUSED,
             Text(f"the node is set up for {other}, not for {mode}", f"节点启用的是 {other}，而非 {mode}"),
             Text(f"a node that is set up for {mode}", f"使用启用 {mode} 的节点"),
-            origin=Text(f"this way of sharing is that of {mode} nodes", f"该共享方式适用于 {mode} 节点"),
+            origin=Text(f"what it asks for is offered on {mode} nodes", f"所申请的资源由 {mode} 节点提供"),
         )
     if offer.mig_devices and not terms.mig:
         yield Finding(

@@ -9,22 +9,32 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from rules.cuda import Status, capability, read_table
-from rules.environment import expand
+from rules.environment import LONGEST, expand_all
 from rules.image import Image, parse_image
 from rules.image_catalog import covers, parse_version
+from rules.memo import remembered
 from rules.model import Text
 from rules.version import ComputeCapability
 
 _SPACE = re.compile(r"\s")
 _COMMENT = re.compile(r"(?m)(?:^|(?<=\s))#.*$")
+# What stands in quotes or in $(…) is part of a command; a quote that is never closed is a character.
+_COMMAND = re.compile(
+    r"""(?:\\.|"(?:\\.|[^"\\])*"|'[^']*'|\$\([^()]*\)|&>|>&|[^;&|()\n])+""",
+    re.DOTALL,
+)
 _SHELL_WORD = re.compile(r"[^\s;&|()]+")
 _QUOTES = str.maketrans("", "", "\"'\\")
+_MAX_REMEMBERED: Final = 2048  # characters of a command line
+
+_Asked = Mapping[str, tuple[str, str]]  # by flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,33 +92,48 @@ class _Table:
 
     frameworks: Mapping[str, Framework]
     flags: re.Pattern[str]
-    env: frozenset[str]
+    env: tuple[str, ...]
     arguments: tuple[str, ...]
     other_platforms: re.Pattern[str]
 
 
 def flag_needs(image: str, words: Sequence[str], env: Mapping[str, str]) -> tuple[FlagNeed, ...]:
-    """Return what a container's command line and variables ask of a GPU.
+    """Return what a container's command line and variables ask of a GPU; of one too long to start, nothing.
 
     words: command and args; env: the variables whose values are known.
     """
     table = _table()
-    words = (*words, *(env[name] for name in table.arguments if name in env))
+    passed_on = (word for name in table.arguments if name in env for word in _words(env[name]))
+    words = expand_all([*words, *passed_on], env)
+    set_by_env = tuple((name, env[name]) for name in table.env if name in env)
     line = " ".join(words)
-    if not table.flags.search(line) and table.env.isdisjoint(env):
+    if len(line) > LONGEST or not (set_by_env or table.flags.search(line)):
         return ()
+    return _read(image, tuple(words), set_by_env)
+
+
+def _find(image: str, words: Sequence[str], set_by_env: Iterable[tuple[str, str]]) -> tuple[FlagNeed, ...]:
     parsed = parse_image(image)
     versions = _versions(parsed) if parsed else {}
     if versions is None:
         return ()
-    by_command = (key for key, framework in table.frameworks.items() if framework.command.search(line))
+    line = " ".join(words)
+    frameworks = _table().frameworks
+    by_command = (key for key, framework in frameworks.items() if framework.command.search(line))
     key = next(by_command, None) or next(iter(versions), None)
     if key is None:
         return ()
-    framework, version = table.frameworks[key], versions.get(key)
-    asked = {**_asked_by_env(framework, env), **_asked_by_words(framework, words, env)}
+    framework, version = frameworks[key], versions.get(key)
+    asked = {**_asked_by_env(framework, dict(set_by_env)), **_asked_by_words(framework, words)}
     needs = (_need(framework, version, flag, *asked[flag]) for flag in asked)
     return tuple(need for need in needs if need)
+
+
+def _is_short(image: str, words: Sequence[str], set_by_env: Iterable[tuple[str, str]]) -> bool:
+    return sum(map(len, (image, *words, *chain.from_iterable(set_by_env)))) <= _MAX_REMEMBERED
+
+
+_read = remembered(_find, 1024, _is_short)
 
 
 @lru_cache(maxsize=4096)
@@ -126,20 +151,37 @@ def _version(framework: Framework, image: Image) -> Version | None:
     return parse_version(match[1]) if match else None
 
 
-def _asked_by_env(framework: Framework, env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def _asked_by_env(framework: Framework, env: Mapping[str, str]) -> _Asked:
     """Return by flag the value that a variable gives it, and how that is written."""
     return {flag: (env[name], f"{name}={env[name]}") for flag, name in framework.env.items() if name in env}
 
 
-def _asked_by_words(
-    framework: Framework, words: Iterable[str], env: Mapping[str, str]
-) -> dict[str, tuple[str, str]]:
-    """Return by flag the value that the command line gives it, and how that is written; the last counts."""
-    asked = {}
-    tokens: list[str] = []
+def _asked_by_words(framework: Framework, words: Iterable[str]) -> _Asked:
+    """Return likewise what the command line gives.
+
+    Of several servers that a script may start, only what all of them are given: nobody knows which will run.
+    """
+    arguments: list[str] = []
+    commands: list[str] = []
     for word in words:
-        tokens += _tokens(expand(word, env))
-    for token, following in zip(tokens, [*tokens[1:], ""], strict=False):
+        if _SPACE.search(word):
+            commands += _COMMAND.findall(_COMMENT.sub("", word))
+        else:
+            arguments.append(word)
+    servers = list(filter(framework.command.search, commands)) or filter(_table().flags.search, commands)
+    first, *others = [_asked(framework, _words(server)) for server in servers] or [{}]
+    by_all = {
+        flag: (value, written)
+        for flag, (value, written) in first.items()
+        if all(flag in other and other[flag][0] == value for other in others)
+    }
+    return {**by_all, **_asked(framework, arguments)}
+
+
+def _asked(framework: Framework, command: Sequence[str]) -> _Asked:
+    """Return by flag the value that one command gives it, and how that is written; the last counts."""
+    asked = {}
+    for token, following in zip(command, [*command[1:], ""], strict=False):
         name, equals, value = token.partition("=")
         flag = name.replace("_", "-")
         if flag in framework.rows:
@@ -147,12 +189,10 @@ def _asked_by_words(
     return asked
 
 
-def _tokens(word: str) -> list[str]:
-    """Return an argument itself, or the words of a script for a shell, without comments and quotes."""
-    if not _SPACE.search(word):
-        return [word]
-    tokens = (token.translate(_QUOTES) for token in _SHELL_WORD.findall(_COMMENT.sub("", word)))
-    return [token for token in tokens if token]
+def _words(command: str) -> list[str]:
+    """Return the words of a shell's command, without quotes."""
+    words = (word.translate(_QUOTES) for word in _SHELL_WORD.findall(command))
+    return [word for word in words if word]
 
 
 def _need(
@@ -193,7 +233,7 @@ def _table() -> _Table:
     return _Table(
         frameworks,
         flags=re.compile(rf"(?<![\w-])(?:{names})(?![\w-])"),
-        env=frozenset(name for framework in frameworks.values() for name in framework.env.values()),
+        env=tuple(name for framework in frameworks.values() for name in framework.env.values()),
         arguments=tuple(table["argument_variables"]),
         other_platforms=re.compile(table["other_platforms"]),
     )

@@ -50,8 +50,9 @@ class Image:
 
     @property
     def familiar_name(self) -> str:
-        """The name as people write it: without `docker.io/` and `library/`."""
-        if self.registry != DEFAULT_REGISTRY:
+        """The name as people write it: without `docker.io/` and `library/`, where it still means the same."""
+        first, slash, _ = self.repository.partition("/")
+        if self.registry != DEFAULT_REGISTRY or (slash and _is_registry(first)):
             return self.name
         official = self.repository.removeprefix(_OFFICIAL)
         return official if "/" not in official else self.repository

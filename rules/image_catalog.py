@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from rules.cuda import Status, capabilities, capability, cuda_version, read_table
 from rules.image import Image, parse_image
+from rules.image_regex import ImageRegex
 from rules.model import Text
 from rules.version import ComputeCapability, CudaVersion
 
@@ -67,7 +68,7 @@ class ImageRow:
     """Images of one kind. pattern: of one of Image.spellings, in whole. cases: the first that fits counts."""
 
     name: str
-    pattern: re.Pattern[str]
+    pattern: re.Pattern[str] | ImageRegex
     cases: tuple[ImageCase, ...]
 
 

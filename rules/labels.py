@@ -154,7 +154,7 @@ class LabelNames:
     )
     product: tuple[str, ...] = ("nvidia.com/gpu.product", "gpugate.dev/gpu.product")
     memory: tuple[str, ...] = ("nvidia.com/gpu.memory", "gpugate.dev/gpu.memory")
-    mig_strategy: tuple[str, ...] = ("nvidia.com/mig.strategy", "gpugate.dev/mig.strategy")
+    mig_strategy: tuple[str, ...] = ("nvidia.com/mig.strategy",)
     mig_devices: tuple[str, ...] = ("nvidia.com/mig-*.count", "gpugate.dev/mig.gpus")
     sharing_strategy: tuple[str, ...] = ("nvidia.com/gpu.sharing-strategy",)
     device_mode: tuple[str, ...] = ("nvidia-device-enable",)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rules.finding import Level, level_of
 from rules.fitness import Terms, fitness
 from rules.inventory import Inventory, NodeClass
+from rules.memo import remembered
 from rules.needs import Needs
 from rules.offer import Offer
 from rules.selector import Clause, admitted
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _WHOLE: Final = Judged(Offer(), 0, Level.FITS, ())
 # Different needs that a cluster's containers have at one time; about 10 KB each with 100 classes of nodes.
 _REMEMBERED: Final = 512
+# Characters that a pod's author wrote in them; NVIDIA's longest requirement has some 2,000.
+_LONGEST: Final = 8192
 
 
 class Landscape:
@@ -33,8 +36,8 @@ class Landscape:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._findings = lru_cache(_REMEMBERED)(self._find)
-        self.clauses = lru_cache(_REMEMBERED)(self._clauses)
+        self._findings = remembered(self._find, _REMEMBERED, _is_short)
+        self.clauses = remembered(self._clauses, _REMEMBERED, _is_short)
 
     def judge(self, demands: Sequence[Demand], nodes: int) -> list[Judged]:
         """Return the classes that a set of nodes forms, with what there is to say of each demand on them."""
@@ -50,16 +53,15 @@ class Landscape:
 
     def _split(self, judged: Judged, demands: Sequence[Demand]) -> list[Judged]:
         """Return the classes that nodes form for demands that read the same labels."""
-        _, nodes, worst, opinions = judged
+        _, nodes, worst, before = judged
         found = [self._findings(demand.rule.terms, demand.needs) for demand in demands]
-        said = [(demand, by_class) for demand, (_, by_class) in zip(demands, found, strict=True)]
+        classes = found[0][0]
         split = []
-        for at, each in enumerate(found[0][0]):
+        for each, *opinions in zip(classes, *[by_class for _, by_class in found], strict=True):
             if members := each.members & nodes:
-                own = [(demand, by_class[at]) for demand, by_class in said]
-                level = max([worst, *[opinion.level for _, opinion in own]])
-                offer = judged.offer if opinions else each.offer
-                split.append(Judged(offer, members, level, (*opinions, *own)))
+                level = max([worst, *[opinion.level for opinion in opinions]])
+                offer = judged.offer if before else each.offer
+                split.append(Judged(offer, members, level, (*before, *zip(demands, opinions, strict=True))))
         return split
 
     def _find(self, terms: Terms, needs: Needs) -> tuple[tuple[NodeClass, ...], tuple[Opinion, ...]]:
@@ -72,6 +74,10 @@ class Landscape:
         """Return each clause of the needs with the nodes that satisfy it, as a bit set."""
         clauses = clauses_of(terms, needs, self._inventory, doubtful=doubtful)
         return tuple((clause, admitted(self._inventory, clause)) for clause in clauses)
+
+
+def _is_short(_terms: Terms, needs: Needs, *_: bool) -> bool:
+    return needs.length <= _LONGEST
 
 
 def _alike(demands: Sequence[Demand]) -> list[list[Demand]]:

@@ -15,7 +15,9 @@ from rules.build import DOCUMENT_KEY, Part, build_injection_rule, build_resource
 from rules.compatibility_document import build_compatibility_rule, build_image_catalog
 from rules.error import Code, RuleError, describe, suggestion
 from rules.exemption_document import build_exemption
+from rules.labels import is_label_value
 from rules.model import Location, ResourceRule, Rule, RuleSet
+from rules.names import is_object_name
 from rules.patch import Path
 from rules.source import Document, SourceError, read
 
@@ -124,6 +126,8 @@ class _Loader:
             part.fail(in_labels, wanted, key=True, code=Code.BAD_LABEL)
         else:
             return
+        if (version := value.get("apiVersion", "v1")) != "v1":
+            part.fail((*path, "apiVersion"), f"expected v1, got {version!r}")
         self._check_metadata(part, metadata)
         part.errors += [
             RuleError(error.location, (), error.message, name, Code.DUPLICATE_KEY)
@@ -146,6 +150,9 @@ class _Loader:
         if not isinstance(group, str) or not group:
             told = f"the label {spelling}group is missing: it names the group"
             part.fail((*path, f"{spelling}group"), told, key=True, code=Code.BAD_LABEL)
+        elif not is_label_value(group):
+            told = f"expected a label's value: at most 63 of A-Z, a-z, 0-9, -, _ and ., got {group!r}"
+            part.fail((*path, f"{spelling}group"), told, code=Code.BAD_LABEL)
         else:
             part.group = group
 
@@ -153,6 +160,9 @@ class _Loader:
         if not part.name:
             told = "required key 'name' is missing"
             part.fail((*part.path, "metadata"), told, key=True, code=Code.MISSING_KEY)
+        elif not is_object_name(part.name):
+            told = f"expected a-z, 0-9, - and ., at most 253 of them, got {part.name!r}"
+            part.fail((*part.path, "metadata", "name"), told, code=Code.BAD_NAME)
         found = metadata.get("namespace", self._namespace)  # kustomize and kubectl -n may still set it
         if found != self._namespace:
             path: Path = (*part.path, "metadata", "namespace")
@@ -163,7 +173,7 @@ class _Loader:
         if part.name and not part.name.startswith(_NAME_PREFIX):
             told = f"expected {_NAME_PREFIX}CUSTOM-KEY, got {part.name!r}"
             part.fail((*part.path, "metadata", "name"), told, code=Code.BAD_NAME)
-        elif rule is not None:
+        elif rule is not None and part.name:
             key_name = _SPECIAL.sub("-", rule.key.partition("/")[2].lower()).strip("-")
             if key_name and not _SPECIAL.sub("-", part.name).endswith(f"-{key_name}"):
                 message = f"expected to end in -{key_name}, after the key {rule.key!r}, got {part.name!r}"

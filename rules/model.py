@@ -80,10 +80,11 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """One CEL expression that a resource's value has to satisfy, and what to say where it does not."""
+    """One CEL expression that a value has to satisfy; what to say, and what follows, where it does not."""
 
     expression: Expression
     message: Text
+    action: Action
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rules.environment import Environment
 from rules.flags import flag_needs
 from rules.image_catalog import BuiltFor, ImageCatalog, ImageFacts
 from rules.model import Text
-from rules.require import DISABLE_REQUIRE, Constraint, constraints
+from rules.require import DISABLE_REQUIRE, REQUIRE_PREFIX, Constraint, constraints
 from rules.version import ComputeCapability, CudaVersion
 
 # Annotations of a pod; with `.CONTAINER` after it, one is for that container and goes before.
@@ -91,6 +91,13 @@ class Needs:
     built_for: BuiltFor | None = None
     cuda_compat: bool = False
     problems: tuple[Text, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """The number of characters in it that a pod's author wrote."""
+        written = [self.container, self.cuda.origin.en if self.cuda else ""]
+        written += [text for each in self.constraints for text in (each.variable, each.text)]
+        return sum(map(len, written))
 
 
 def needs_of(container: ContainerFacts, annotations: Mapping[str, Any], catalog: ImageCatalog) -> Needs:
@@ -185,7 +192,8 @@ def _cuda_of_constraints(asked: Iterable[Constraint]) -> CudaNeed | None:
     origin = Text(
         f"variable {name} asks for CUDA {cuda} or newer", f"环境变量 {name} 要求 CUDA {cuda} 或更新版本"
     )
-    return CudaNeed(cuda, exact=False, certain=True, found=name, origin=origin)
+    # Counted under one name: a user may call a variable NVIDIA_REQUIRE_ and anything.
+    return CudaNeed(cuda, exact=False, certain=True, found=f"{REQUIRE_PREFIX}CUDA", origin=origin)
 
 
 def _cuda_of_image(image: ImageFacts) -> CudaNeed | None:
@@ -219,22 +227,23 @@ def _compute_of_image(image: ImageFacts) -> Iterator[ComputeNeed]:
 
 def _compute_of_toolkit(toolkit: CudaNeed | None) -> Iterator[ComputeNeed]:
     """Yield what the toolkit still compiles for. A newer one compiles for no older GPU."""
-    if toolkit and (floor := _floor(toolkit.version)):
-        yield floor if toolkit.certain else replace(floor, certain=False)
+    if toolkit and (floor := _floor(toolkit)):
+        yield floor
 
 
 @lru_cache(maxsize=256)
-def _floor(cuda: CudaVersion) -> ComputeNeed | None:
-    built_for = compiles_for(cuda)
+def _floor(toolkit: CudaNeed) -> ComputeNeed | None:
+    built_for = compiles_for(toolkit.version)
     if built_for is None:
         return None
     lowest = built_for.value[0]
     origin = Text(
-        f"CUDA {cuda} compiles for compute capability {lowest} and higher",
-        f"CUDA {cuda} 只支持计算能力 {lowest} 及以上",
+        f"{toolkit.origin.en}, which compiles for compute capability {lowest} and higher",
+        f"{toolkit.origin.zh}，其只支持计算能力 {lowest} 及以上",
     )
     way_out = Text("use an image with an older CUDA", "改用较旧 CUDA 的镜像")
-    return ComputeNeed(lowest, certain=built_for.certain, origin=origin, way_out=way_out)
+    certain = built_for.certain and toolkit.certain
+    return ComputeNeed(lowest, certain=certain, origin=origin, way_out=way_out)
 
 
 def _compute_of_flags(container: ContainerFacts) -> Iterator[ComputeNeed]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, TypeVar
 
 from rules.exemption import by_rule
 from rules.image_catalog import built_in_catalog
 from rules.match import ResourceIndex
+from rules.memo import remembered
 from rules.model import CompatibilityRule, InjectionRule, Language, ResourceRule, RuleSet
 from rules.workloads import Workloads, built_in_workloads
 
+Names = tuple[str, ...]
 T = TypeVar("T")
 R = TypeVar("R", InjectionRule, CompatibilityRule)
 
-# Sets of resource names that containers ask for at once; a cluster has some dozens. About 1 KB each.
+# Sets of resource names that containers ask for at once; a cluster has some dozens. 2 KB each at most.
 _REMEMBERED: Final = 4096
+_LONGEST: Final = 1024  # characters of the names in a set
 
 
 class Policy:
@@ -50,17 +53,21 @@ class Policy:
         self.exemptions = by_rule(rules.exemptions, rules)
         self.language = language
         self.workloads = workloads
-        self.groups_of = lru_cache(_REMEMBERED)(self._find_groups)
-        self.injections_of = lru_cache(_REMEMBERED)(partial(_ranked, _by_resource(rules.injections)))
-        self.compatibility_of = lru_cache(_REMEMBERED)(partial(_ranked, _by_resource(rules.compatibility)))
+        self.groups_of = _remembered(self._find_groups)
+        self.injections_of = _remembered(partial(_ranked, _by_resource(rules.injections)))
+        self.compatibility_of = _remembered(partial(_ranked, _by_resource(rules.compatibility)))
 
-    def _find_groups(self, names: tuple[str, ...]) -> tuple[ResourceRule, ...]:
+    def _find_groups(self, names: Names) -> tuple[ResourceRule, ...]:
         """Return the rules of every group that one of the resources belongs to, each once."""
         found = {id(group): group for name in names for group in self._groups.find(name)}
         return tuple(rule for group in found.values() for rule in group)
 
 
-def _ranked(index: ResourceIndex[tuple[int, T]], names: tuple[str, ...]) -> tuple[T, ...]:
+def _remembered(find: Callable[[Names], T]) -> Callable[[Names], T]:
+    return remembered(find, _REMEMBERED, lambda names: sum(map(len, names)) <= _LONGEST)
+
+
+def _ranked(index: ResourceIndex[tuple[int, T]], names: Names) -> tuple[T, ...]:
     """Return the rules that one of the resources brings in, in the order of their rank."""
     found = {rank: rule for name in names for rank, rule in index.find(name)}
     return tuple(found[rank] for rank in sorted(found))

@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
+from rules.memo import remembered
 from rules.model import Text
 from rules.version import CudaVersion, DriverVersion
 
@@ -31,8 +31,9 @@ _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FACTOR = re.compile(r"([^<>=!]+)([<>=!]+)([^<>=!].*)", re.DOTALL)
 _VERSION = re.compile(r"\d{1,9}(?:\.+\d{1,9})*\.*", re.ASCII)
 _PROPERTIES: Final = ("cuda", "driver", "arch", "brand")
-# The longest value that NVIDIA's images have is about 2,000 characters; this bounds what is parsed and kept.
+# The longest value that NVIDIA's images have is about 2,000 characters; this bounds what is parsed.
 _MAX_LENGTH: Final = 16 * 1024
+_MAX_REMEMBERED: Final = 4096  # characters; the factors of one so long are some 170 KB
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 
 Numbers = tuple[int, ...]  # of a version, without trailing zeros: 12.0 and 12 are the same
@@ -130,10 +131,10 @@ def constraints(env: Mapping[str, str]) -> tuple[Constraint, ...]:
 
 def parse_constraint(variable: str, text: str) -> Constraint:
     """Return what a variable asks for; one that cannot be read asks for nothing and has a problem."""
-    return _parse(variable, text) if len(variable) + len(text) <= _MAX_LENGTH else _malformed(variable, text)
+    length = len(variable) + len(text)
+    return _read(variable, text) if length <= _MAX_LENGTH else _malformed(variable, text)
 
 
-@lru_cache(maxsize=256)
 def _parse(variable: str, text: str) -> Constraint:
     groups = []
     for words in text.split(" "):
@@ -147,6 +148,9 @@ def _parse(variable: str, text: str) -> Constraint:
     known = [bound for bound in bounds if bound is not None]
     minimum = min(known) if known and len(known) == len(bounds) else None
     return Constraint(variable, text, tuple(groups), minimum, native=minimum or next(iter(known), None))
+
+
+_read = remembered(_parse, 64, lambda variable, text: len(variable) + len(text) <= _MAX_REMEMBERED)
 
 
 def _factor(word: str) -> Factor | None:

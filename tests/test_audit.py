@@ -119,6 +119,36 @@ def test_pods_rules_and_nodes_of_a_cluster_are_audited(tmp_path: Path, rules: Pa
     assert (1, "1 pods: 1 would be refused today\n") == (result.exit_code, result.stderr)
 
 
+@pytest.mark.parametrize(
+    ("changes", "output"),
+    [
+        ({"status": None, "metadata": {}}, "Pod/"),
+        ({"status": "Running", "metadata": {"name": "a", "namespace": None}}, "Pod/a"),
+        ({"metadata": {"name": "a", "ownerReferences": [None, {"controller": True}]}}, "/"),
+        ({"metadata": {"name": "a", "ownerReferences": "web"}}, "Pod/a"),
+    ],
+)
+def test_a_pod_is_judged_however_little_is_written_of_it(
+    changes: dict[str, Any], output: str, rules: Path, tmp_path: Path
+) -> None:
+    """As a person wrote it, not as an API server stores it."""
+    result = _audit(tmp_path, [_pod("a", value="2") | changes], "--rules", rules)
+
+    assert (1, ["deny", "default", output, "1"]) == (
+        result.exit_code,
+        result.stdout.splitlines()[1].split()[:4],
+    )
+
+
+@pytest.mark.parametrize("missing", ["metadata", "spec"])
+def test_what_is_no_pod_is_told_and_hides_no_other(missing: str, rules: Path, tmp_path: Path) -> None:
+    """It is bad input; the rest is judged."""
+    result = _audit(tmp_path, [_pod("a") | {missing: None}, _pod("b", value="2")], "--rules", rules)
+
+    assert (2, 2) == (result.exit_code, len(result.stdout.splitlines()))
+    assert "a pod without metadata or spec is none" in result.stderr
+
+
 def test_without_pods_to_read_it_says_where_they_may_come_from() -> None:
     """A usage error, which names both."""
     result = CliRunner().invoke(main, ["audit"])

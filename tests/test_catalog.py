@@ -127,7 +127,8 @@ def test_rules_that_would_harm_where_another_system_runs_ship_switched_off() -> 
     ("limits", "wanted"),
     [
         # GPU-Manager: shares of a card, or whole cards in hundreds
-        ({CORE: "1"}, []),
+        ({CORE: "1"}, ["tencent.com/vcuda-memory beside it, without which GPU-Manager allocates no share"]),
+        ({CORE: "1", MEMORY: "1"}, []),
         ({CORE: "100"}, []),
         ({CORE: "300"}, []),
         ({CORE: "0"}, ["1 to 100, or a multiple of 100"]),
@@ -195,6 +196,29 @@ def test_hamis_own_name_for_gpus_is_for_clusters_where_nvidias_plugin_has_the_ot
     assert f"one of the two: nvidia.com/gpualloc and {GPU} exclude each other" in _wanted(
         {"nvidia.com/gpualloc": "1", GPU: "1"}
     )
+
+
+def test_two_systems_that_use_one_name_are_alternatives_of_which_lint_wants_one() -> None:
+    """NVIDIA's plugin and HAMi both serve nvidia.com/gpu; as they ship, one is on."""
+    texts = {
+        name: (CATALOG / name).read_text("utf-8").replace('enabled: "false"', 'enabled: "true"')
+        for name in ("pgpu/gpu.yaml", "hami/gpu.yaml")
+    }
+    found = [(error.code, error.location.file, error.message) for error in load(texts.items()).errors]
+
+    others = "the others"
+
+    assert [
+        (
+            "conflict",
+            one,
+            f"'{GPU}' is claimed by {name} ({other}:{line}:1) too; keep one, or switch {others} off by label",
+        )
+        for one, other, name, line in (
+            ("pgpu/gpu.yaml", "hami/gpu.yaml", "cf-crl-hami-gpu", 5),
+            ("hami/gpu.yaml", "pgpu/gpu.yaml", "cf-crl-pgpu-gpu", 4),
+        )
+    ] == found
 
 
 def test_a_request_that_differs_from_the_limit_is_refused() -> None:

@@ -148,7 +148,10 @@ def test_cuda_13_is_refused_on_volta_whatever_the_driver() -> None:
     decision = decided(nodes(2, "v100", gfd("13.0", V100)), gpu_pod(cuda_image("13.0")))
 
     assert not decision.allowed
-    assert "CUDA 13.0 compiles for compute capability 7.5 and higher" in decision.message
+    assert (
+        "(2 looked at); image tag `13.0.0-base-ubuntu22.04` says CUDA 13.0, "
+        "which compiles for compute capability 7.5 and higher\n"
+    ) in decision.message
     assert "use an image with an older CUDA" in decision.message
 
 

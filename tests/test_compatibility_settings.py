@@ -177,7 +177,7 @@ def test_a_node_that_is_set_up_for_another_mode_does_not_fit(limits: dict[str, s
     assert f"the node is set up for {others[0]['metadata']['name']}, not for {mode}" in (
         decided(others, document).message
     )
-    assert f"({len(others)} looked at); this way of sharing is that of {mode} nodes\n" in (
+    assert f"({len(others)} looked at); what it asks for is offered on {mode} nodes\n" in (
         decided(others, document).message
     )
     assert f"what would fit: a node that is set up for {mode}" in decided(others, document).message

@@ -127,11 +127,12 @@ def test_what_is_no_concern_of_the_rules_is_allowed_untouched(
         [{"apiVersion": "apps/v1", "kind": "Deployment", "controller": False}],
         [{"apiVersion": "example.com/v1", "kind": "Deployment", "controller": True}],
         [{"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "controller": True}],
+        [{"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "controller": True}],
         [{"kind": None, "controller": True}],
     ],
 )
 def test_what_nobody_has_judged_before_is_judged(owners: Any) -> None:
-    """An owner that holds no pod template, or that does not control, says nothing."""
+    """An owner that holds no pod template, or not the whole of it, or that does not control, says nothing."""
     document = _workload("apps/v1", "ReplicaSet", TEMPLATE_PATH, _template(), ownerReferences=owners)
 
     assert not decision(REFUSING, document).allowed

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.environment import Environment, environment, expand
+from rules.environment import Environment, environment, expand, expand_all
 
 SECRET = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
 
@@ -68,6 +68,24 @@ def test_entries_become_variables(given_entries: list[Any], known: dict[str, str
 def test_arguments_are_expanded_as_the_kubelet_does(text: str, expanded: str) -> None:
     """What is not known stays as it is; a shell's own variables are the shell's."""
     assert expanded == expand(text, {"DTYPE": "half", "EMPTY": ""})
+
+
+def test_variables_that_double_each_other_are_unknown_where_no_program_could_start() -> None:
+    """Forty short entries would be a terabyte; what stands before the bound is known."""
+    doubling = [{"name": f"V{at}", "value": f"$(V{at - 1})" * 2} for at in range(1, 41)]
+    result = environment([{"name": "V0", "value": "x"}, *doubling, {"name": "LAST", "value": "1"}])
+
+    assert ("x" * 2**19, "1") == (result.known["V19"], result.known["LAST"])
+    assert "V40" in result.unknown
+    assert sum(map(len, result.known.values())) < 3 * 2**20
+
+
+def test_arguments_are_expanded_as_far_as_a_program_could_start() -> None:
+    """A thousand of 100 KB would be 100 MB; the rest stays as it is written."""
+    expanded = expand_all(["$(A)"] * 1000 + ["b"], {"A": "x" * 10**5})
+
+    assert ("x" * 10**5, "$(A)", "b") == (expanded[0], expanded[-2], expanded[-1])
+    assert sum(map(len, expanded)) < 3 * 2**20
 
 
 @given(entries)

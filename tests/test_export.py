@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from rules.export import export
 from rules.load import load
-from tests.build import injection_rule, resource_rule
+from tests.build import exemption, injection_rule, resource_rule
 from webhook.cli import main
 
 KEY = "vendor.com/device"
@@ -52,6 +52,33 @@ def test_each_action_is_a_policy_of_its_own() -> None:
     }
 
 
+def test_a_validation_with_an_action_of_its_own_is_in_the_policy_of_that_action() -> None:
+    """Beside what else the rule demands."""
+    checks = [
+        {"expression": "value < 9", "messageEn": "less than 9"},
+        {"expression": "value != 3", "messageEn": "not 3", "enforcementAction": "warn"},
+    ]
+    found = _objects(resource_rule(KEY, group="g", validations=checks))
+
+    assert {"gpugate-g": [False, True, False], "gpugate-g-warn": [False, False, True]} == {
+        name: [
+            any(
+                told in each["message"]
+                for each in found[f"ValidatingAdmissionPolicy/{name}"]["spec"]["validations"]
+            )
+            for told in ("nothing", "less than 9", "not 3")
+        ]
+        for name in ("gpugate-g", "gpugate-g-warn")
+    }
+
+
+def test_a_policy_has_a_name_that_objects_may_have() -> None:
+    """Where its group, which is a label's value, has capitals and underscores."""
+    assert "ValidatingAdmissionPolicy/gpugate-my-gpus.v2" in _objects(
+        resource_rule(KEY, group="My_GPUs.v2", name="cf-crl-x-device")
+    )
+
+
 def test_a_default_is_a_mutating_policy() -> None:
     """For containers and init containers."""
     spec = _objects(resource_rule(KEY, group="g", defaultValue="20"))["MutatingAdmissionPolicy/gpugate-g"][
@@ -78,6 +105,8 @@ def test_the_command_writes_objects_and_tells_what_it_leaves_out(tmp_path: Path)
     """Objects on stdout alone; the rest on stderr."""
     (tmp_path / "a.yaml").write_text(resource_rule(KEY, group="g", runtimeClassName="nvidia"), "utf-8")
     (tmp_path / "b.yaml").write_text(injection_rule({"hostIPC": True}, name="ipc"), "utf-8")
+    spared = exemption("ipc", name="spared", namespaces={"include": ["a"]})
+    (tmp_path / "c.yaml").write_text(spared, "utf-8")
     result = CliRunner().invoke(main, ["export", str(tmp_path)])
     listed = CliRunner().invoke(main, ["export", str(tmp_path), "-o", "json"])
 
@@ -85,6 +114,7 @@ def test_the_command_writes_objects_and_tells_what_it_leaves_out(tmp_path: Path)
     assert json.loads(listed.stdout)["items"] == list(yaml.safe_load_all(result.stdout))
     assert "runtimeClassName nvidia is not set" in result.stderr
     assert "ipc: only resource rules have such a form" in result.stderr
+    assert "spared: policies know no exemptions, and judge the pods that it spares" in result.stderr
 
 
 def test_a_rule_set_with_a_mistake_is_not_exported(tmp_path: Path) -> None:

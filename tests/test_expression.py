@@ -14,6 +14,8 @@ from rules.expression import (
     ExpressionError,
 )
 
+MIXED = "types do not mix: quantities are int; to reckon with a fraction, write double(value) * 1.5"
+
 
 def _evaluate(source: str, **values: Any) -> bool:
     return Expression(source, VALIDATION_VARIABLES)(
@@ -28,6 +30,7 @@ def _evaluate(source: str, **values: Any) -> bool:
         ("value <= 100 || value % 100 == 0", 150, False),
         ("value <= 100 || value % 100 == 0", 300, True),
         ("value > 0.5", 1, True),
+        ("double(value) * 1.5 <= 3.0", 2, True),
         ("value > 0.5", 0.25, False),
         ("value in [1, 2, 4, 8]", 4, True),
         ("value >= 1 && value < 9223372036854775807", 2**63 - 1, False),
@@ -69,6 +72,9 @@ def test_an_expression_names_the_container(source: str, result: bool) -> None:
         ("'yes'", "the result is str, not true or false"),
         ("null", "the result is NoneType, not true or false"),
         ("1e400 > value", "1:1: invalid double literal"),
+        ("value * 1.5 <= 3.0", MIXED),
+        ("limits['vendor.com/device'] * 0.5 < 3.0", MIXED),
+        ("limits.all(name, 0.5 * limits[name] < 3.0)", MIXED),
     ],
 )
 def test_an_expression_that_cannot_work_is_refused_when_it_is_read(source: str, message: str) -> None:
@@ -105,8 +111,25 @@ def test_a_deep_expression_is_refused(brackets: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "loop", ["all(NAME,", "exists (NAME,", "exists_one( NAME ,", "filter//,\n(NAME,", "map\t(NAME,"]
+)
+def test_loops_that_could_be_in_one_another_are_refused_beyond_two(loop: str) -> None:
+    """Ten short lists in one another would take hours, and hold the server all the while."""
+    lists = "".join(f"[1, 2].{loop.replace('NAME', name)}" for name in "abc")
+    with pytest.raises(ExpressionError) as caught:
+        Expression(f"{lists} true)))", VALIDATION_VARIABLES)
+
+    assert "more than 2 of all, exists, map and filter: make it several expressions" == str(caught.value)
+
+
+@pytest.mark.parametrize(
     "source",
-    ["true" + " " * (MAX_EXPRESSION_LENGTH - 4), "(" * 64 + "true" + ")" * 64, "(value) + " * 99 + "1 > 0"],
+    [
+        "limits.exists(x, x == 'a') && !requests.exists(x, x == 'b')",
+        "true" + " " * (MAX_EXPRESSION_LENGTH - 4),
+        "(" * 64 + "true" + ")" * 64,
+        "(value) + " * 99 + "1 > 0",
+    ],
 )
 def test_an_expression_within_the_bounds_is_compiled(source: str) -> None:
     """Length and depth, not the number of brackets."""

@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rules.environment import environment
 from rules.finding import Finding, Level, level_of
 from rules.fitness import Terms, fitness, forward_fit, without_node
-from rules.image_catalog import ImageCase, ImageCatalog, ImageRow, built_in_catalog
+from rules.image_catalog import BuiltFor, ImageCase, ImageCatalog, ImageRow, built_in_catalog
+from rules.inventory import Inventory
 from rules.match import glob
-from rules.needs import ContainerFacts, Needs, needs_of
+from rules.model import Text
+from rules.needs import ComputeNeed, ContainerFacts, CudaNeed, Needs, needs_of
 from rules.offer import Offer
+from rules.steering import clauses_of
 from rules.version import ComputeCapability, CudaVersion
-from tests.nodes import COMPAT, COMPUTE, CUDA
+from tests.nodes import COMPAT, COMPUTE, CUDA, gfd, node
 
 PHYSICAL = Terms()
 VIRTUAL = Terms(virtual=True)
@@ -361,3 +366,48 @@ def test_the_worst_finding_is_the_level() -> None:
     """Nothing found is well."""
     assert Level.FITS is level_of(())
     assert Level.REFUSED is level_of(fitness(PHYSICAL, needing(cuda="12.4", compute="8.0"), driver("11.8")))
+
+
+# What nobody has verified
+
+versions = st.builds(CudaVersion, st.integers(10, 14), st.integers(0, 9))
+computes = st.builds(ComputeCapability, st.integers(5, 12), st.integers(0, 9))
+doubted = st.builds(
+    Needs,
+    container=st.just("main"),
+    cuda=st.none()
+    | st.builds(CudaNeed, versions, st.booleans(), st.just(False), st.just("row"), st.just(Text("an image"))),
+    compute=st.lists(
+        st.builds(ComputeNeed, computes, st.just(False), st.just(Text("a flag")), st.booleans()), max_size=2
+    ).map(tuple),
+    built_for=st.none()
+    | st.builds(
+        BuiltFor,
+        st.lists(computes, min_size=1, max_size=3).map(tuple),
+        st.sampled_from([True, False, None]),
+        st.just(False),
+    ),
+    cuda_compat=st.booleans(),
+)
+
+
+@given(
+    st.sampled_from([PHYSICAL, VIRTUAL, WITH_BASELINE, Terms(minor_versions=Level.UNSTABLE)]),
+    doubted,
+    st.builds(
+        Offer,
+        cuda=st.none() | versions,
+        driver=st.none() | st.sampled_from(["470.82.01", "535.104.05", "580.65.06"]),
+        compute_capability=st.none() | computes,
+        product=st.none() | st.sampled_from(["Tesla-T4", "NVIDIA-GeForce-RTX-4090"]),
+    ),
+    st.booleans(),
+)
+def test_what_nobody_has_verified_refuses_no_node_and_shuts_none_out(
+    terms: Terms, needs: Needs, offer: Offer, doubtful: bool
+) -> None:
+    """Whatever it would ask: it is a warning, and no reason for affinity."""
+    cluster = Inventory.of([node("old", gfd("11.4")), node("new", gfd("13.0"))])
+
+    assert level_of((*without_node(terms, needs), *fitness(terms, needs, offer))) < Level.UNKNOWN
+    assert () == clauses_of(terms, needs, cluster, doubtful=doubtful)

@@ -102,6 +102,9 @@ def test_a_flag_asks_for_a_compute_capability(image: str, words: list[str], capa
         ("vllm serve m --dtype $DTYPE", []),
         ("vllm serve m --dtype ${DTYPE:-bfloat16}", []),
         ("vllm serve 'unclosed --dtype bfloat16", ["8.0"]),
+        ("vllm serve m --tensor-parallel-size $(nvidia-smi -L | wc -l) --dtype bfloat16", ["8.0"]),
+        ("vllm serve m --chat-template 'a; b' > log 2>&1 --dtype bfloat16", ["8.0"]),
+        ("mkdir -p /models; vllm serve m --dtype bfloat16 | tee log", ["8.0"]),
         ("", []),
     ],
 )
@@ -111,10 +114,27 @@ def test_flags_inside_a_script_for_a_shell_are_found(script: str, capabilities: 
 
 
 @pytest.mark.parametrize(
+    ("script", "capabilities"),
+    [
+        ("if [ -e /t4 ]; then vllm serve m; else vllm serve m --dtype bfloat16; fi", []),
+        ("vllm serve m --dtype bfloat16 || vllm serve m --dtype half", []),
+        ("vllm serve a --dtype bfloat16 -q fp8 & vllm serve b --dtype=bfloat16", ["8.0"]),
+        ("echo 'no vllm serve here' --dtype bfloat16\nvllm serve m", []),
+    ],
+)
+def test_of_several_servers_in_a_script_only_what_all_are_given_counts(
+    script: str, capabilities: list[str]
+) -> None:
+    """Nobody knows which of them will run."""
+    assert capabilities == asked("team/app:v1", "sh", "-c", script)
+
+
+@pytest.mark.parametrize(
     ("words", "env", "capabilities"),
     [
         (["--dtype=$(DTYPE)"], {"DTYPE": "bfloat16"}, ["8.0"]),
         (["--dtype", "$(DTYPE)"], {"DTYPE": "auto"}, []),
+        (["$(FLAGS)"], {"FLAGS": "--dtype=bfloat16"}, ["8.0"]),
         (["--dtype=$(DTYPE)"], {}, []),
         (["vllm", "serve", "m"], {"VLLM_ADDITIONAL_ARGS": "--port=1 --dtype=bfloat16"}, ["8.0"]),
         ([], {"DTYPE": "bfloat16"}, []),

@@ -283,6 +283,11 @@ def test_what_is_known_of_an_image_is_remembered() -> None:
     assert again < first / 5
 
 
+def test_what_stands_behind_a_port_is_no_tag() -> None:
+    """A registry may have one."""
+    assert "CUDA in the name" == find("registry:5000/cuda12/app:v1").row
+
+
 def test_what_any_image_may_say_comes_last() -> None:
     """The rows of families know more."""
     names = [row.name for row in built_in_catalog().rows]

@@ -23,7 +23,7 @@ from rules.load import load
 from rules.model import AdmissionRequest, Decision, Language, RuleSet
 from rules.patch import ObjectError, Recorder
 from rules.policy import Policy, compile_policy
-from rules.quantity import MAX_QUANTITY, QuantityError, parse_quantity
+from rules.quantity import QuantityError, parse_quantity
 from tests.build import (
     DEVICE,
     container,
@@ -36,6 +36,7 @@ from tests.build import (
     policy,
     resource_rule,
 )
+from tests.reference_quantity import quantity
 
 RESOURCES = [DEVICE, "vendor.com/other", "vendor.com/mig-1g", "vendor.com/mig-2g"]
 GLOBS = ["vendor.com/mig-*", "vendor.com/*"]
@@ -450,18 +451,13 @@ NUMBER = st.from_regex(r"[+-]?([0-9]{1,22}(\.[0-9]{0,12})?|\.[0-9]{1,12})", full
 SUFFIX = st.sampled_from(["", *"numkMGTPE", *(f"{power}i" for power in "KMGTPE")]) | st.integers(-70, 70).map(
     "e{}".format
 )
-SCALES = {"n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 10**3), "": Fraction(1)}
-SCALES |= {suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", 1)}
-SCALES |= {f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", 1)}
 
 
 def _slowly(number: str, suffix: str) -> Fraction:
-    """Return what Kubernetes makes of a quantity, by its documentation, with exact fractions."""
-    scale = SCALES[suffix] if suffix in SCALES else Fraction(10) ** int(suffix[1:])
-    exact = Fraction(number) * scale
-    nanos = -((-abs(exact) * 10**9) // 1)  # rounded up, away from zero
-    size = min(Fraction(nanos, 10**9), Fraction(MAX_QUANTITY))
-    return size if exact >= 0 else -size
+    """Return what Kubernetes makes of a quantity, by its documentation."""
+    found = quantity(number + suffix)
+    assert found is not None
+    return found
 
 
 @settings(max_examples=300)

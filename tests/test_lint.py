@@ -136,6 +136,10 @@ def test_a_condition_that_is_false_for_everyone_is_told() -> None:
             ["never-satisfied cf-crl-group-device data.requests"],
         ),
         ({"excludeResources": f"{OTHER}, {DEVICE}"}, ["no-effect cf-crl-group-device data.excludeResources"]),
+        (
+            {"excludeResources": f"{OTHER}; vendor.com/x, cpu"},
+            ["never-matches cf-crl-group-device data.excludeResources"],
+        ),
     ],
 )
 def test_a_resource_rule_at_odds_with_itself_is_told(data: dict[str, Any], doubtful: list[str]) -> None:

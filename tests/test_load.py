@@ -369,6 +369,37 @@ def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
         ),
         (RESOURCE[RESOURCE.index("\ndata") :], "\n", ["1:1: data: expected an object, got nothing"]),
         (
+            "vendor.com/device",
+            f"vendor.com/{'d' * 64}",
+            [
+                (
+                    "11:8: data.key: expected a resource name with its domain, such as vendor.com/device, "
+                    f"got 'vendor.com/{'d' * 64}'"
+                )
+            ],
+        ),
+        (
+            "requests: disabled\n",
+            "requests: disabled\n  runtimeClassName: NVIDIA\n",
+            [
+                (
+                    "15:21: data.runtimeClassName: expected a name of a-z, 0-9, - and ., "
+                    "at most 253 of them, got 'NVIDIA'"
+                )
+            ],
+        ),
+        ("apiVersion: v1", "apiVersion: v2", ["1:13: apiVersion: expected v1, got 'v2'"]),
+        (
+            "group: team",
+            "group: the team",
+            [
+                (
+                    "8:30: metadata.labels[features.cpaas.io/group]: expected a label's value: at most 63 of "
+                    "A-Z, a-z, 0-9, -, _ and ., got 'the team'"
+                )
+            ],
+        ),
+        (
             RESOURCE[RESOURCE.index("\ndata") :],
             "\ndata: [1]\n",
             ["10:1: data: expected an object, got a list"],
@@ -408,7 +439,12 @@ def test_a_mistake_in_a_resource_rule_is_told_with_its_place(old: str, new: str,
         ),
         (
             "|\n    - {expression: value > 0, zzz: x}",
-            [("16:31: data.validations[0]: unknown key 'zzz'; known are expression, messageEn, messageZh")],
+            [
+                (
+                    "16:31: data.validations[0]: unknown key 'zzz'; known are expression, messageEn, "
+                    "messageZh, enforcementAction"
+                )
+            ],
         ),
         (
             '"expression: value > 0"',
@@ -431,6 +467,32 @@ def test_a_mistake_in_validations_is_told_with_its_place(validations: str, error
     text = f"{RESOURCE}  validations: {validations}\n"
 
     assert ([f"0.yaml:{error}" for error in errors], []) == (_errors(text), _names(text))
+
+
+@pytest.mark.parametrize(
+    ("rule", "own", "follows"),
+    [
+        ("deny", "", Action.DENY),
+        ("deny", "warn", Action.WARN),
+        ("warn", "deny", Action.WARN),
+        ("dryrun", "warn", Action.DRYRUN),
+        ("warn", "", Action.WARN),
+    ],
+)
+def test_of_a_rule_and_its_validation_the_milder_action_counts(rule: str, own: str, follows: Action) -> None:
+    """So that a rule on trial refuses nothing, and one in force may have a part that only warns."""
+    validation = {"expression": "value > 0"} | ({"enforcementAction": own} if own else {})
+    (read,) = loaded(resource_rule(enforcementAction=rule, validations=[validation])).rules.resources
+
+    assert [follows] == [each.action for each in read.validations]
+
+
+@pytest.mark.parametrize("name", ["cf-crl-Device", "cf-crl_device", f"cf-crl-{'d' * 250}-device"])
+def test_a_name_that_no_object_has_is_a_mistake(name: str) -> None:
+    """The API server would refuse the ConfigMap."""
+    text = _changed(RESOURCE, "cf-crl-team-device", name)
+
+    assert "metadata.name: expected" in _errors(text)[0]
 
 
 def test_blank_validations_are_none() -> None:
@@ -674,6 +736,21 @@ def test_blank_validations_are_none() -> None:
             INJECTION[INJECTION.index("|\n    match") :],
             '""\n',
             ["10:14: data[rule.yaml]: expected one YAML document, got none"],
+        ),
+        (
+            'env:\n        - {name: A, value: "1"}',
+            "labels: {team: the team}",
+            [
+                (
+                    "14:7: inject.labels: expected at most 63 of A-Z, a-z, 0-9, -, _ and ., "
+                    "a letter or digit first and last, got 'the team'"
+                )
+            ],
+        ),
+        (
+            'env:\n        - {name: A, value: "1"}',
+            "annotations: {a b: x}",
+            ["14:7: inject.annotations: expected keys such as example.com/team or team, got 'a b'"],
         ),
         (
             'env:\n        - {name: A, value: "1"}',

@@ -127,7 +127,7 @@ def test_an_annotation_that_cannot_be_understood_is_a_problem_and_no_need(name: 
         ([REQUIRE, variable("NVIDIA_DISABLE_REQUIRE", "true")], ("11.7", "pytorch/pytorch")),
         ([REQUIRE, {"name": "NVIDIA_DISABLE_REQUIRE", "valueFrom": SECRET}], ("11.7", "pytorch/pytorch")),
         ([{"name": "NVIDIA_REQUIRE_CUDA", "valueFrom": SECRET}], ("11.7", "pytorch/pytorch")),
-        ([REQUIRE, variable("NVIDIA_REQUIRE_X", "cuda>=12.6")], (">=12.6", "NVIDIA_REQUIRE_X")),
+        ([REQUIRE, variable("NVIDIA_REQUIRE_X", "cuda>=12.6")], (">=12.6", "NVIDIA_REQUIRE_CUDA")),
         ([variable("CUDA_VERSION", "cu121")], ("11.7", "pytorch/pytorch")),
         ([variable("CUDA_VERSION", "12")], (">=12.0", "CUDA_VERSION")),
         ([{"name": "CUDA_VERSION", "valueFrom": SECRET}], ("11.7", "pytorch/pytorch")),
@@ -277,10 +277,11 @@ def test_a_person_is_told_who_asks_for_the_compute_capability() -> None:
     """And what to do other than take a newer GPU."""
     found = needs("vllm/vllm-openai:v0.20.2", "--dtype=bfloat16", annotations={COMPUTE: "8.0"})
 
+    assert found.cuda is not None
     assert [
         "annotation gpugate.dev/min-compute-capability asks for compute capability 8.0",
         "image `vllm/vllm-openai:v0.20.2` supports compute capability 7.0 and higher",
-        "CUDA 13.0 compiles for compute capability 7.5 and higher",
+        f"{found.cuda.origin.en}, which compiles for compute capability 7.5 and higher",
         "`--dtype=bfloat16` of vLLM 0.20.2 needs compute capability 8.0 or higher",
     ] == [need.origin.en for need in found.compute]
     assert ["", "", "use an image with an older CUDA", "set --dtype=half or use an AWQ or GPTQ model"] == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +247,20 @@ def test_an_exemption_that_has_expired_is_logged_with_each_rule_set(caplog: pyte
     gate(exemption("a", name="old", expires="2020-01-01"), exemption("a", name="new", expires="2999-01-01"))
 
     assert ["exemption old expired at 2020-01-01 and has no effect"] == caplog.messages
+
+
+@pytest.mark.parametrize("line", ["key{}: 1\n", "- {}\n", "k{}: [1, 2, 3]\n"])
+def test_a_rule_of_thousands_of_mistakes_is_refused_in_the_time_of_a_hundred(line: str) -> None:
+    """The first hundred are told, with their places, and how many there are besides."""
+    text = "".join(line.format(at) for at in range(5000))
+    content = config_map("many", {"gpugate.dev/type": "InjectionRule", "gpugate.dev/enabled": "true"}, {})
+    document = yaml.safe_load(content) | {"data": {"rule.yaml": text}}
+    started = time.thread_time()
+    yaml.safe_load(text)
+    reading = time.thread_time() - started
+    started = time.thread_time()
+    response = answer(gate(), document)
+
+    assert (False, 403) == (response["allowed"], response["status"]["code"])
+    assert 110 > response["status"]["message"].count("\n")
+    assert 1 + 10 * reading > time.thread_time() - started

@@ -38,6 +38,7 @@ OWN = (
                 "messageEn": "good images",
             },
             {"expression": "limits.all(name, limits[name] <= 8)", "messageEn": "eight at most"},
+            {"expression": "double(value) * 1.5 < 4.0", "messageEn": "no 3", "enforcementAction": "warn"},
         ],
     ),
 )

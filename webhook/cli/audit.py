@@ -54,9 +54,10 @@ class Audited:
     def owner(self) -> str:
         """What is to be changed: the pod's controller, or the pod itself where it has none."""
         metadata = self.pod["metadata"]
-        for owner in metadata.get("ownerReferences") or ():
-            if owner.get("controller"):
-                return f"{owner['kind']}/{owner['name']}"
+        owners = metadata.get("ownerReferences")
+        for owner in owners if isinstance(owners, list) else ():
+            if isinstance(owner, dict) and owner.get("controller"):
+                return f"{owner.get('kind', '')}/{owner.get('name', '')}"
         return f"Pod/{metadata.get('name', '')}"
 
     def findings(self) -> list[tuple[str, str, str]]:
@@ -143,14 +144,20 @@ def command(
             _complain(str(pod))
             failed = True
             continue
-        where = str(pod["metadata"].get("namespace") or "default")
-        if pod.get("status", {}).get("phase") in _ENDED or namespace not in (None, where):
+        metadata, status, spec = (pod.get(key) for key in ("metadata", "status", "spec"))
+        if not (isinstance(metadata, dict) and isinstance(spec, dict)):
+            _complain("a pod without metadata or spec is none")
+            failed = True
+            continue
+        where = str(metadata.get("namespace") or "default")
+        ended = isinstance(status, dict) and status.get("phase") in _ENDED
+        if ended or namespace not in (None, where):
             continue
         request = AdmissionRequest("CREATE", "", "Pod", where, pod, mutating=False)
         try:
             audited.append(Audited(pod, decide(policy, inventory, request, time())))
         except ObjectError as error:
-            _complain(f"pod {where}/{pod['metadata'].get('name', '')}: {error}")
+            _complain(f"pod {where}/{metadata.get('name', '')}: {error}")
             failed = True
     _SHOW[output](audited)
     sys.exit(BAD_INPUT if failed else _status(audited, fail_on))
@@ -160,11 +167,7 @@ def _in_files(filenames: Iterable[str]) -> Iterator[dict[str, Any] | SourceError
     """Yield the pods in files; other objects are passed over."""
     for filename in filenames:
         for _, value in objects_in(filename):
-            if isinstance(value, SourceError) or (
-                isinstance(value, dict)
-                and value.get("kind") == "Pod"
-                and isinstance(value.get("metadata"), dict)
-            ):
+            if isinstance(value, SourceError) or (isinstance(value, dict) and value.get("kind") == "Pod"):
                 yield value
 
 

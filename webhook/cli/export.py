@@ -8,7 +8,7 @@ import sys
 import click
 
 from rules.export import export
-from rules.model import Language
+from rules.model import Exemption, Language, Rule
 from webhook.cli.inputs import BAD_INPUT, RuleSource, language_option, namespace_option
 from webhook.dump import dump_yaml
 
@@ -38,7 +38,7 @@ def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str
         sys.exit(BAD_INPUT)  # half a rule set as policy would refuse or let pass what nobody meant
     exported = export(loaded.rules.resources, Language(lang))
     others = [rule for rule in loaded.rules if rule.enabled and rule not in loaded.rules.resources]
-    left = [*exported.left, *((rule.name, "only resource rules have such a form") for rule in others)]
+    left = [*exported.left, *((rule.name, _why_left(rule)) for rule in others)]
     for rule, reason in left:
         click.echo(f"{click.style('left out:', fg='yellow')} {rule}: {reason}", err=True)
     if output == "json":
@@ -47,3 +47,9 @@ def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str
         return
     for each in exported.objects:
         click.echo(f"---\n{dump_yaml(each)}", nl=False)
+
+
+def _why_left(rule: Rule) -> str:
+    if isinstance(rule, Exemption):
+        return "policies know no exemptions, and judge the pods that it spares"
+    return "only resource rules have such a form"
