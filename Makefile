@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONUTF8 := 1
+# Ten are enough to see in CI that every target runs; ten minutes are for finding something.
+FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check bench bench-servers e2e e2e-assets test-lowest lock image clean
+.PHONY: help run serve test check bench bench-quick bench-servers fuzz e2e e2e-assets test-lowest lock image clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -47,14 +49,21 @@ check: $(VENV)/.dev ## types, lint, imports, shipped rules and their tests
 	$(BIN)/gpugate lint rules/catalog --fail-on warn
 	$(BIN)/gpugate test rules/catalog
 
-bench: $(VENV)/.dev ## measure decisions and the server, as ratios in one run
-	$(BIN)/python -m tests.bench.decisions
-	$(BIN)/python -m tests.bench.compatibility
-	$(BIN)/python -m tests.bench.bench_inventory
-	$(BIN)/python -m tests.bench.roundtrips
+bench: $(VENV)/.dev ## measure everything, as ratios in one run, into docs/performance.md
+	$(BIN)/python -m tests.bench --write docs/performance.md
+
+bench-quick: $(VENV)/.dev ## the same in a minute, to the terminal alone
+	$(BIN)/python -m tests.bench --quick
 
 bench-servers: $(VENV)/.dev ## the trial of servers that docs/adr/0001-server.md is about
 	$(BIN)/python tests/bench/servers.py
+
+fuzz: $(VENV)/.dev ## look for inputs that break a promise, FUZZ_SECONDS for each target; finds lie in .fuzz
+	$(BIN)/pip install --quiet --disable-pip-version-check --group fuzz
+	@for target in $$($(BIN)/python -c 'from tests.fuzz.targets import TARGETS; print(*TARGETS)'); do \
+		echo "$$target"; \
+		$(BIN)/python -m tests.fuzz $$target -max_total_time=$(FUZZ_SECONDS) -verbosity=0 || exit 1; \
+	done
 
 e2e: $(VENV)/.dev ## end-to-end tests against a real API server; see e2e-assets
 	$(BIN)/pytest tests/e2e
@@ -77,4 +86,4 @@ image: ## build the container image
 	docker build --tag gpugate .
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-lowest .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-lowest .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

@@ -64,7 +64,9 @@ def decide(
         return oversize([pod], request.kind, policy.language) or stages.debug(request.old_object or {})
     templates = workloads.templates_of(request.group, request.kind, document)
     pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
-    if (refused := oversize(pods.values(), request.kind, policy.language)) is not None:
+    # Rules come in by extended resources: whatever asks for none costs this look and no more.
+    users = [pod for pod in pods.values() if any(each.asks_for_devices for each in pod.containers)]
+    if users and (refused := oversize(users, request.kind, policy.language)) is not None:
         return refused
     if request.operation == "UPDATE" and request.old_object:
         before = workloads.templates_of(request.group, request.kind, request.old_object).values()
@@ -96,7 +98,9 @@ class _Stages:
 
     def run(self, *, is_pod: bool) -> Decision:
         """Complete where the request may be answered by a patch or stands for pods to come, then judge."""
-        users = [container for container in self._pod.containers if container.limits or container.requests]
+        users = [container for container in self._pod.containers if container.asks_for_devices]
+        if not users:
+            return ALLOWED
         if self._request.mutating or not is_pod:
             for container in users:
                 self._complete(container)

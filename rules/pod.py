@@ -46,6 +46,11 @@ class Container:
         if kind is ContainerKind.INIT and self._raw.get("restartPolicy") == "Always":
             self.kind = ContainerKind.SIDECAR
 
+    @property
+    def asks_for_devices(self) -> bool:
+        """Whether it asks for an extended resource: names of those have a domain, `cpu` has none."""
+        return any("/" in name for name in self.limits) or any("/" in name for name in self.requests)
+
     def request(self, key: str) -> Any:
         """Return the request for a resource as the API server will have it: absent, it is the limit."""
         value = self.requests.get(key)

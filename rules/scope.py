@@ -10,7 +10,7 @@ from rules.workloads import Workloads
 
 # A static pod's stand-in: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-# Only what in it is a pod spec is judged: a ServingRuntime makes pods of the rest, `model`, and those are too.
+# Only what in it is a pod spec is judged: a ServingRuntime makes pods of the rest, `model`, judged as pods.
 _PARTLY_JUDGED: Final = ("serving.kserve.io", "InferenceService")
 
 

@@ -140,7 +140,10 @@ def test_a_review_without_a_verified_client_is_refused_where_one_is_required() -
 
 
 class _Broken(dict[str, Any]):
-    """A policy that nothing can be looked up in."""
+    """A policy that nothing can be looked up in, and that complains of it in an object's words."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"cannot find {name} for {self['object']}")
 
 
 @pytest.mark.parametrize("allow", [True, False])
@@ -149,7 +152,7 @@ def test_a_bug_costs_one_object_and_is_counted_and_logged_under_its_uid(
 ) -> None:
     """The verdict is the operator's; the answer keeps the uid and has no traceback."""
     gate = Gate(Loaded(RuleSet()), on_error_allow=allow)
-    gate.snapshot = replace(gate.snapshot, policy=_Broken())  # type: ignore[arg-type]  # the bug
+    gate.snapshot = replace(gate.snapshot, policy=_Broken(object="S3CRET"))  # type: ignore[arg-type]  # the bug
     with caplog.at_level(logging.ERROR), serving(create_app(gate)) as server:
         status, answer = ask(
             server.port, "/mutate", body(pod({"nvidia.com/gpu": "1"}, env=[{"name": "K", "value": "S3CRET"}]))
@@ -163,6 +166,8 @@ def test_a_bug_costs_one_object_and_is_counted_and_logged_under_its_uid(
         response["uid"],
     )
     assert b"Traceback" not in answer
+    assert "failed on an object: AttributeError" in caplog.text
+    assert "rules/decide.py" in caplog.text
     assert 'gpugate_errors_total{reason="internal"}' in text
     assert "S3CRET" not in caplog.text
 
@@ -186,3 +191,35 @@ def test_a_decision_is_one_log_record_without_the_object(
         facts["rules"],
     )
     assert "S3CRET" not in repr(facts)
+
+
+def test_what_a_pod_says_is_in_no_log_and_no_metric(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Variables and their names, arguments, annotations and quantities of a pod that is refused."""
+    secret = "S3CRET"  # noqa: S105
+    document = pod(
+        {"nvidia.com/gpu": f"1{secret}", "tencent.com/vcuda-core": "150"},
+        env=[{"name": "TOKEN", "value": secret}, {"name": f"NVIDIA_REQUIRE_{secret}", "value": "cuda>=99.1"}],
+        args=["vllm", "serve", "--dtype=bfloat16", f"--api-key={secret}"],
+        image=f"registry.example.com/{secret.lower()}:1",
+    )
+    document["metadata"]["annotations"] = {"gpugate.dev/cuda-version": secret}
+    with caplog.at_level(logging.DEBUG):
+        answers = [ask(server.port, path, body(document)) for path in ("/mutate", "/validate")]
+        text = ask(server.port, "/metrics")[1].decode()
+
+    assert [False, False] == [json.loads(answer)["response"]["allowed"] for _, answer in answers]
+    assert secret.lower() not in text.lower()
+    assert secret.lower() not in repr([vars(record) for record in caplog.records]).lower()
+
+
+def test_a_log_line_stays_a_line_whatever_a_request_is_called(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can write a second one, colour a terminal, or fill a disk with one request."""
+    name = 'a\n{"verdict": "allow"}\x1b[2J' + "x" * 2**20
+    with caplog.at_level(logging.INFO, "gpugate.admission"):
+        ask(server.port, "/mutate", body(pod(), name=name, namespace=name, uid=name, operation=name))
+    (record,) = caplog.records
+
+    assert record.message.isprintable()
+    assert 3000 > len(repr(vars(record)))

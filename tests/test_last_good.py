@@ -42,6 +42,17 @@ def test_what_is_kept_already_is_not_written_again() -> None:
     assert 1 == sum(call.startswith("PUT") for call in memory.calls)
 
 
+def test_what_somebody_emptied_is_filled_by_the_next_change() -> None:
+    """Also where what is in force is what it was, as when an edit reads wrong."""
+    memory = kept()
+    last_good = LastGood(memory, "gpugate")
+    last_good.save({"a": "{}"})
+    memory.put(PATH, {"metadata": {}})
+    last_good.save({"a": "{}"})
+
+    assert {"a": "{}"} == LastGood(memory, "gpugate").load()
+
+
 def test_who_is_overtaken_by_another_writes_over_it() -> None:
     """Both are at what is in force; the later one knows better."""
     memory = kept()

@@ -208,6 +208,17 @@ def test_an_expression_tells_which_resources_it_names(resources: frozenset[str])
     assert resources == resources_in(expression(resources, built_in_workloads()))
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("key in ['a.com/b']", set()), ('key in ["a.com/b", variables.c]', {"a.com/b"}), ("false", set())],
+)
+def test_an_expression_that_somebody_wrote_by_hand_is_read_as_far_as_it_goes(
+    text: str, named: set[str]
+) -> None:
+    """It is about to be replaced, and must not keep us from that."""
+    assert named == resources_in(text)
+
+
 @given(NAMES, st.from_regex(r"[a-z.-]{1,4}/[A-Z.-]{1,4}", fullmatch=True))
 def test_a_glob_is_read_as_rules_read_it(pattern: str, key: str) -> None:
     """In whatever part of the name."""

@@ -72,6 +72,10 @@ def _envelope(request: dict[str, Any], version: str = "v1") -> bytes:
             V1BETA1,
         ),
         (b'{"a":' * 100_000, "no AdmissionReview: nested too deep"),
+        (
+            b'{"kind": "\xff"}',
+            "no AdmissionReview: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        ),
     ],
 )
 def test_a_body_that_is_no_review_is_refused_with_a_reason(text: bytes, message: str) -> None:

@@ -20,6 +20,7 @@ from wsgiref.validate import validator
 
 import pytest
 
+import webhook.bridge
 import webhook.server
 from tests.serving import (
     HOST,
@@ -219,8 +220,11 @@ def test_a_client_that_still_sends_reads_why_it_was_refused(server: Server) -> N
     assert [ask(server.port, body=body)[0] for _ in range(5)] == [413] * 5
 
 
-def test_bodies_that_together_pass_the_limit_get_503_until_there_is_room() -> None:
+def test_bodies_that_together_pass_the_limit_get_503_until_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Memory is bounded by shedding; what was held is given back."""
+    monkeypatch.setattr(webhook.bridge, "_STALLED", 2 * PATIENCE)
     with serving(application, config(bodies_limit=2500)) as server:
         with stalled(half_body, server.port, 2):
             refused = ask_until(server.port, 503, b"x" * 1000)

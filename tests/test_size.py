@@ -33,7 +33,8 @@ def spec(**fields: Any) -> dict[str, Any]:
 
 def deployment_like(count: int) -> dict[str, Any]:
     """Return an object of so many pod templates."""
-    groups: list[dict[str, Any]] = [{"template": {"spec": {"containers": []}}} for _ in range(count)]
+    containers = [{"name": "main", "resources": GPU}]
+    groups: list[dict[str, Any]] = [{"template": {"spec": {"containers": containers}}} for _ in range(count)]
     return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": {"workerGroupSpecs": groups}}
 
 

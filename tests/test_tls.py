@@ -7,14 +7,21 @@ import ssl
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 import trustme
 
 import webhook.server
-from certs.authority import CertificateError, KeyPair, is_valid_at, make_authority
+from certs.authority import (
+    CertificateError,
+    KeyPair,
+    is_valid_at,
+    make_authority,
+    make_leaf,
+    validity_of,
+)
 from tests.serving import (
     HOST,
     NAMES,
@@ -27,6 +34,7 @@ from tests.serving import (
     new_pair,
     serving,
 )
+from webhook.metrics import REGISTRY
 from webhook.tls import TlsCertificate
 
 if TYPE_CHECKING:
@@ -224,6 +232,22 @@ def test_files_are_followed_through_the_kubelets_symlink(
 
     assert set(seen[:-1]) == {first.certificate_pem}
     assert seen[-1] == second.certificate_pem
+
+
+def test_metrics_tell_when_the_ca_beside_the_chain_expires(tmp_path: Path) -> None:
+    """As cert-manager puts it there: its chain does not hold the root."""
+    now = datetime.now(UTC)
+    authority = make_authority("beside", now, timedelta(days=77))
+    leaf = make_leaf(authority, ["localhost"], now, timedelta(days=7))
+    for name, content in (("tls.crt", leaf.certificate_pem), ("ca.crt", authority.certificate_pem)):
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "tls.key").write_bytes(leaf.key_pem)
+    TlsCertificate.from_files(tmp_path / "tls.crt", tmp_path / "tls.key")
+    expiry = "gpugate_certificate_expiry_timestamp_seconds"
+
+    assert [validity_of(each.certificate_pem).not_after.timestamp() for each in (leaf, authority)] == [
+        REGISTRY.get_sample_value(expiry, {"certificate": which}) for which in ("serving", "ca")
+    ]
 
 
 def test_what_keeps_a_certificate_from_being_replaced_is_logged(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
 from io import BytesIO
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
+# Seconds in which an honest client has sent its body by far; it takes milliseconds.
+_STALLED = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class _Response:
     """A whole answer."""
@@ -32,6 +36,15 @@ class _Response:
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes
+
+
+@dataclass(eq=False, slots=True)
+class _Body:
+    """A body on its way. begun: in the event loop's seconds. refusal: why it is thrown away, if it is."""
+
+    begun: float
+    data: bytearray = field(default_factory=bytearray)
+    refusal: _Response | None = None
 
 
 def _refusal(status: HTTPStatus, detail: str = "") -> _Response:
@@ -44,7 +57,8 @@ class Bridge:
     """An ASGI application that reads a request whole, then calls a WSGI application once, in the pool.
 
     body_limit: bytes; longer bodies get 413, declared or chunked. body_timeout: seconds for the whole body,
-    then 408. bodies_limit: bytes of all bodies together, in reading and in work; what would pass it gets 503.
+    then 408. bodies_limit: bytes of all bodies together, in reading and in work; where one would pass it,
+    those that stall get 503, the longest first, and if that is not enough it does.
     An exception of the application is logged by uvicorn and answered 500, without a word of it.
     """
 
@@ -62,32 +76,36 @@ class Bridge:
         self._body_limit = body_limit
         self._body_timeout = body_timeout
         self._bodies_limit = bodies_limit
-        self._held = 0  # bytes of all bodies; only the event loop's thread touches it
+        # Only the event loop's thread touches these: bytes of all bodies; those on their way, oldest first.
+        self._held = 0
+        self._coming: dict[_Body, None] = {}
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
-        body = bytearray()
+        loop = asyncio.get_running_loop()
+        body = _Body(loop.time())
+        self._coming[body] = None
         try:
             response = await self._read(receive, body)
+            del self._coming[body]
             if response is None:
-                loop = asyncio.get_running_loop()
-                response = await loop.run_in_executor(self._pool, self._call, _environ(scope, body))
+                response = await loop.run_in_executor(self._pool, self._call, _environ(scope, body.data))
         finally:
-            self._held -= len(body)
+            self._coming.pop(body, None)
+            self._held -= len(body.data)
         headers = [*response.headers, (b"date", formatdate(usegmt=True).encode())]
         if not any(name == b"content-length" for name, _ in headers):
             headers.append((b"content-length", str(len(response.body)).encode()))
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})
 
-    async def _read(self, receive: Receive, body: bytearray) -> _Response | None:
+    async def _read(self, receive: Receive, body: _Body) -> _Response | None:
         """Put the request's body into `body`; return the refusal where it is not to be answered.
 
         What is refused is read on and thrown away up to another body_limit, because a client that still sends
         when the connection closes does not read why.
         """
         received = 0
-        refusal: _Response | None = None
         try:
             async with asyncio.timeout(self._body_timeout):
                 while True:
@@ -98,19 +116,31 @@ class Bridge:
                     received += len(chunk)
                     if received > self._body_limit:
                         limit = f": at most {self._body_limit} bytes"
-                        refusal = _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, limit)
-                    elif self._held + len(chunk) > self._bodies_limit:
-                        refusal = _refusal(HTTPStatus.SERVICE_UNAVAILABLE)
-                    if refusal is None:
-                        body += chunk
+                        self._refuse(body, _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, limit))
+                    elif body.refusal is None and not self._make_room(len(chunk)):
+                        self._refuse(body, _refusal(HTTPStatus.SERVICE_UNAVAILABLE))
+                    if body.refusal is None:
+                        body.data += chunk
                         self._held += len(chunk)
-                    else:
-                        self._held -= len(body)
-                        body.clear()
                     if not message["more_body"] or received > 2 * self._body_limit:
-                        return refusal
+                        return body.refusal
         except TimeoutError:
-            return refusal or _refusal(HTTPStatus.REQUEST_TIMEOUT)
+            return body.refusal or _refusal(HTTPStatus.REQUEST_TIMEOUT)
+
+    def _make_room(self, size: int) -> bool:
+        """Tell whether there is room for more bytes; where there is none, bodies that stall are given up."""
+        stalled_since = asyncio.get_running_loop().time() - _STALLED
+        for other in list(self._coming):
+            if self._held + size <= self._bodies_limit or other.begun > stalled_since:
+                break
+            self._refuse(other, _refusal(HTTPStatus.SERVICE_UNAVAILABLE))
+        return self._held + size <= self._bodies_limit
+
+    def _refuse(self, body: _Body, refusal: _Response) -> None:
+        """Throw away what there is of a body; what is still to come is not kept."""
+        self._held -= len(body.data)
+        body.data.clear()
+        body.refusal = body.refusal or refusal
 
     def _call(self, environ: WSGIEnvironment) -> _Response:
         """Call the application and gather what it says; runs in a thread of the pool."""

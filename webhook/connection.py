@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     import uvicorn
 
 
+# Seconds in which an honest client has sent its request by far; it takes milliseconds.
+_STALLED = 1.0
+
+
 class Connections(ServerState):
     """The open connections of a server, and which of them wait for a request, the longest waiting first.
 
     client_timeout: seconds for a head, from its first byte on, and for reading an answer. limit: connections;
-    beyond it the one that has waited longest is closed, so that silent clients do not keep others out.
+    beyond it one is closed, so that clients who stall or are silent do not keep others out.
     """
 
     def __init__(self, client_timeout: float, limit: int) -> None:
@@ -29,6 +33,22 @@ class Connections(ServerState):
         self.client_timeout = client_timeout
         self.limit = limit
         self.waiting: dict[Connection, None] = {}
+        # Those in the middle of a request, by when they began it; the longest first.
+        self.sending: dict[Connection, float] = {}
+
+    def make_room(self, now: float) -> None:
+        """Close the connection that stalls longest within a request, or if none does, that waits longest.
+
+        now: in the event loop's seconds.
+        """
+        stalled = next(iter(self.sending), None)
+        if stalled is not None and now - self.sending[stalled] > _STALLED:
+            del self.sending[stalled]
+            stalled.transport.abort()
+        else:
+            longest = next(iter(self.waiting))
+            del self.waiting[longest]
+            longest.timeout_keep_alive_handler()
 
     def drain(self) -> None:
         """Make each answer from now on the last of its connection, so that clients go elsewhere."""
@@ -50,7 +70,7 @@ class Connection(H11Protocol):
         self._answer_clock = _Clock(self, connections.client_timeout)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """Wait for the first request; close the longest waiting connection where there are too many."""
+        """Wait for the first request; close another connection where there are too many."""
         super().connection_made(transport)
         self.app_state["verified"] = bool(transport.get_extra_info("peercert"))
         self.timeout_keep_alive_task = self.loop.call_later(
@@ -58,9 +78,7 @@ class Connection(H11Protocol):
         )
         self._all.waiting[self] = None
         if len(self.connections) > self._all.limit:
-            longest = next(iter(self._all.waiting))
-            del self._all.waiting[longest]
-            longest.timeout_keep_alive_handler()
+            self._all.make_room(self.loop.time())
 
     def data_received(self, data: bytes) -> None:
         """Let uvicorn parse; start the clock of a head that has begun, stop it at the head's end."""
@@ -70,12 +88,22 @@ class Connection(H11Protocol):
             self._head_clock.stop()
         else:
             self._head_clock.start()
+        self._note_sending(begun=self.conn.their_state is h11.IDLE)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, unless it is here already or the client has gone."""
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE and self in self.connections:
             self._all.waiting[self] = None
+        self._note_sending(begun=False)
+
+    def _note_sending(self, *, begun: bool) -> None:
+        """Note whether the client is in the middle of a request; begun: of its head."""
+        middle = begun or self.conn.their_state is h11.SEND_BODY
+        if middle and self in self.connections:
+            self._all.sending.setdefault(self, self.loop.time())
+        else:
+            self._all.sending.pop(self, None)
 
     def pause_writing(self) -> None:
         """Start the clock of an answer that the client does not read."""
@@ -91,6 +119,7 @@ class Connection(H11Protocol):
         """Forget the connection, and with it every clock that would keep it in memory."""
         super().connection_lost(exc)
         self._all.waiting.pop(self, None)
+        self._all.sending.pop(self, None)
         self._unset_keepalive_if_required()
         self._head_clock.stop()
         self._answer_clock.stop()

@@ -74,9 +74,10 @@ def decode_review(body: bytes, *, mutating: bool) -> Review:
     """
     try:
         review = _decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        reason = str(error) if isinstance(error, msgspec.DecodeError) else "nested too deep"
-        raise ReviewError(f"no AdmissionReview: {reason}") from None
+    except RecursionError:
+        raise ReviewError("no AdmissionReview: nested too deep") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ReviewError(f"no AdmissionReview: {error}") from None
     if review.api_version != API_VERSION or review.kind != _KIND:
         found = f"{review.api_version} {review.kind}"
         raise ReviewError(f"expected {API_VERSION} {_KIND}, got {found}: list v1 in admissionReviewVersions")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
@@ -39,6 +40,8 @@ BODIES_LIMIT = 64 * 2**20
 _HEAD_LIMIT = 16 * 2**10
 # Seconds between two looks at the certificate: two small files, or what the keeper holds in memory.
 _RELOAD_INTERVAL = 1.0
+# Files beside the connections: listener, event loop, certificate, watches.
+_OWN_FILES = 128
 # Seconds in which a client answers our TLS close before the connection is cut. A silent one never answers.
 _CLOSE_TIMEOUT = 1.0
 # Seconds after the listener is closed in which what it accepted last may still send its request.
@@ -127,6 +130,7 @@ class Server:
 
     async def _serve(self) -> None:
         config = self._config
+        _allow_files(2 * config.connections + _OWN_FILES)  # as many may be in their handshakes
         self._loop = loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread():
             for signum in (signal.SIGTERM, signal.SIGINT):
@@ -194,3 +198,11 @@ class Server:
                     _log.info("the serving certificate was replaced")
             except (CertificateError, OSError) as error:
                 _log.warning("the serving certificate was not replaced: %s", error)
+
+
+def _allow_files(count: int) -> None:
+    """Raise this process's own limit of open files where it is lower; some runtimes start it with 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -1,101 +1,240 @@
-"""What a decision costs: microseconds in one thread, and ratios within this run.
-
-The pods are recorded reviews grown to 4 KB of spec; the baseline is decoding the same review.
-"""
+"""What a decision costs: CPU of one thread, beside decoding the same review."""
 
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
-from typing import Any
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import count, cycle
+from typing import Any, Final
+
+import msgspec
+from pythonjsonlogger.json import JsonFormatter
 
 from rules.decide import decide
 from rules.inventory import Inventory
-from rules.load import DEFAULT_NAMESPACE, load
-from rules.model import AdmissionRequest, RuleSet
+from rules.model import AdmissionRequest
 from rules.policy import Policy, compile_policy
-from tests.bench.timing import measure, show
-from webhook.cli.inputs import RuleSource
+from tests.bench.cases import (
+    BY_NODES,
+    BY_RULES,
+    SHARE_OVER_CARD,
+    asked,
+    cluster,
+    gpu_review,
+    node_of,
+    shipped,
+    with_exemptions,
+    with_further,
+)
+from tests.bench.figures import Effort, Samples, Section, Table, Target, measure
+from tests.build import NO_NODES
+from tests.nodes import GPU
+from webhook.gate import Gate
 from webhook.review import decode_review, encode_decision
 
-REVIEWS = Path(__file__).parents[1] / "reviews"
-NO_NODES = Inventory.of([])
-POD_BYTES = 4096
-# How much the cost may grow from the shipped rules to a thousand more.
-GROWTH = 1.2
-CASES = {
-    "no accelerator": "003-create-pod-no-accelerator",
-    "resource rules": "000-create-pod-vcuda-limits-only",
-    "a default put in": "002-create-pod-vcuda-memory-alone",
-    "variables injected": "005-create-pod-mps",
-}
+TITLE: Final = "Decisions"
+_COLUMNS: Final = ("µs", "÷ json.loads of the review", "÷ msgspec.json.decode of it")
+# How much the dearest may cost more than the cheapest, over a thousand rules, and over ten thousand nodes.
+_GROWTH: Final = {"rules": 1.2, "nodes": 1.5}
 
 
-def _body(case: str) -> bytes:
-    """Return a recorded review whose pod is at least POD_BYTES of JSON."""
-    review: dict[str, Any] = json.loads((REVIEWS / case / "request.json").read_text("utf-8"))
-    container = review["request"]["object"]["spec"]["containers"][0]
-    environment = container.setdefault("env", [])
-    while len(json.dumps(review["request"]["object"])) < POD_BYTES:
-        environment.append({"name": f"VARIABLE_{len(environment)}", "value": "x" * 40})
-    return json.dumps(review).encode()
+def run(effort: Effort) -> Section:
+    """Return the cost of decisions: by kind, nodes, further rules, containers; and from bytes to bytes."""
+    shipped_policy = compile_policy(shipped().rules)
+    few, _, many = effort.nodes
 
+    kinds = {name: (body, _deciding(shipped_policy, NO_NODES, body)) for name, body in BY_RULES.items()}
+    share = gpu_review(SHARE_OVER_CARD)
+    exempting = compile_policy(with_exemptions())
+    assert decide(exempting, NO_NODES, asked(share), 0.0).allowed
+    kinds["exempted"] = (share, _deciding(exempting, NO_NODES, share))
+    by_kind, kind_table = _measured("With the shipped rules and no nodes", kinds, effort)
 
-def _thousand_more(rules: RuleSet) -> RuleSet:
-    """Return the rules and a thousand resource rules of other vendors, in groups of two."""
-    text = "\n---\n".join(
-        f"""apiVersion: v1
-kind: ConfigMap
-metadata:
-  name: cf-crl-vendor{number // 2}-device{number}
-  labels:
-    features.cpaas.io/type: CustomResourceLimitation
-    features.cpaas.io/group: vendor{number // 2}
-    features.cpaas.io/enabled: "true"
-data:
-  key: vendor{number // 2}.example.com/device{number}
-  dataType: integer
-  limits: optional
-  requests: disabled
-  validations: "[{{expression: value <= 100 || value % 100 == 0}}]"
-"""
-        for number in range(1000)
-    )
-    loaded = load([("generated", text)])
-    assert not loaded.errors, loaded.errors[0]
-    return RuleSet(rules.resources + loaded.rules.resources, rules.injections)
-
-
-def main() -> int:
-    """Print the tables; return 1 where a thousand rules make a decision dearer than GROWTH."""
-    shipped = RuleSource(DEFAULT_NAMESPACE).load([]).rules
-    policies = {
-        "shipped rules": compile_policy(shipped),
-        "and 1,000 more": compile_policy(_thousand_more(shipped)),
-    }
-    bodies = {name: _body(case) for name, case in CASES.items()}
-    requests = {name: decode_review(body, mutating=True).request for name, body in bodies.items()}
-
-    def deciding(policy: Policy, request: AdmissionRequest) -> Any:
-        return lambda: decide(policy, NO_NODES, request)
-
-    grown = False
-    for name, request in requests.items():
-        body = bodies[name]
-        cases = {label: deciding(policy, request) for label, policy in policies.items()}
-        decision = decide(policies["shipped rules"], NO_NODES, request)
-        cases |= {
-            "decode the review": lambda body=body: decode_review(body, mutating=True),
-            "json.loads of it": lambda body=body: json.loads(body),
-            "encode the answer": lambda decision=decision: encode_decision("uid", decision),
+    by_node, node_table = _measured(
+        "With compatibility and node affinity, by the number of nodes",
+        {
+            f"{name}, {size:,} nodes": (body, _deciding(shipped_policy, cluster(size), body))
+            for name, body in BY_NODES.items()
+            for size in effort.nodes
         }
-        figures = measure(cases)
-        grown |= figures["and 1,000 more"] > GROWTH * figures["shipped rules"]
-        show(f"{name}: pod of {len(json.dumps(request.object))} bytes", "µs", figures, "shipped rules")
-    print("\na thousand rules more:", f"MORE than {GROWTH} times" if grown else f"within {GROWTH} times")
-    return int(grown)
+        | {
+            f"steered, an image not seen before, {size:,} nodes": (
+                BY_NODES["steered"],
+                _unseen(shipped_policy, cluster(size)),
+            )
+            for size in effort.nodes
+        }
+        | {
+            f"steered, the first after a change of nodes, {size:,} nodes": (
+                BY_NODES["steered"],
+                _changing(shipped_policy, cluster(size), many),
+            )
+            for size in effort.nodes
+        },
+        effort,
+    )
+
+    policies = {number: compile_policy(with_further(number)) for number in (0, 1, 100, 1_000)}
+    by_rule, rule_table = _measured(
+        "By further resource rules, no nodes",
+        {
+            f"{name}, further rules: {number:,}": (
+                BY_RULES[name],
+                _deciding(policy, NO_NODES, BY_RULES[name]),
+            )
+            for name in ("no accelerator", "resource rules", "variables injected")
+            for number, policy in policies.items()
+        },
+        effort,
+    )
+
+    _, container_table = _measured(
+        f"By containers, {many:,} nodes",
+        {
+            f"{name}, containers: {number}": (body, _deciding(shipped_policy, cluster(many), body))
+            for name, limits in (("no accelerator", {"cpu": "1"}), ("steered", {GPU: "1"}))
+            for number in (1, 10, 100)
+            for body in [gpu_review(limits, containers=number)]
+        },
+        effort,
+    )
+
+    rules_only = ("resource rules", "a default put in", "variables injected", "refused")
+    dearest = max(rules_only, key=by_kind.median)
+    steered = "steered, with affinity of its own"
+    rules_growth = max(
+        by_rule.ratio(f"{name}, further rules: 1,000", f"{name}, further rules: 0").median
+        for name in ("no accelerator", "resource rules", "variables injected")
+    )
+    nodes_growth = max(
+        by_node.ratio(f"{name}, {many:,} nodes", f"{name}, {few:,} nodes").median for name in BY_NODES
+    )
+    targets = (
+        _at_most("a pod without accelerator is decided in 10 µs", by_kind, "no accelerator", 10),
+        _at_most(
+            f"any decision by the shipped rules in 60 µs (the dearest: {dearest})", by_kind, dearest, 60
+        ),
+        _at_most(
+            "with compatibility and affinity at 10,000 nodes in 150 µs",
+            by_node,
+            f"{steered}, {many:,} nodes",
+            150,
+        ),
+        Target(
+            f"a thousand further rules make none dearer than {_GROWTH['rules']} times",
+            f"{rules_growth:.2f}",
+            rules_growth <= _GROWTH["rules"],
+        ),
+        Target(
+            f"{many:,} nodes make none dearer than {_GROWTH['nodes']} times that at {few:,}",
+            f"{nodes_growth:.2f}",
+            nodes_growth <= _GROWTH["nodes"],
+        ),
+    )
+    tables = (kind_table, node_table, rule_table, container_table, _bytes_to_bytes(many, effort))
+    return Section(tables, targets)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _deciding(policy: Policy, inventory: Inventory, body: bytes) -> Callable[[], object]:
+    return partial(decide, policy, inventory, asked(body), 0.0)
+
+
+def _unseen(policy: Policy, inventory: Inventory) -> Callable[[], object]:
+    """Return the decision on a pod that differs from each before by its image's repository."""
+    request = asked(BY_NODES["steered"])
+    container: dict[str, Any] = request.object["spec"]["containers"][0]  # type: ignore[index]
+    numbers = count()
+
+    def call() -> object:
+        container["image"] = f"registry.example.com/team-{next(numbers)}/train:cuda12.2-v1"
+        return decide(policy, inventory, request, 0.0)
+
+    return call
+
+
+def _changing(policy: Policy, inventory: Inventory, fresh: int) -> Callable[[], object]:
+    """Return a decision by nodes with and without one more by turns: nothing is remembered of them."""
+    request = asked(BY_NODES["steered"])
+    turns = cycle([inventory, inventory.with_node(node_of(fresh))])
+    return lambda: decide(policy, next(turns), request, 0.0)
+
+
+def _measured(
+    title: str, cases: Mapping[str, tuple[bytes, Callable[[], object]]], effort: Effort
+) -> tuple[Samples, Table]:
+    """Return the figures of cases and their table, each beside decoding its own review."""
+    calls = {name: call for name, (_, call) in cases.items()}
+    reviews = {body: f"review {number}" for number, (body, _) in enumerate(cases.values())}
+    for body, review in reviews.items():
+        calls[f"{review} json"] = partial(json.loads, body)
+        calls[f"{review} msgspec"] = partial(msgspec.json.decode, body)
+    samples = measure(calls, effort)
+    rows = tuple(
+        (
+            name,
+            str(samples.of(name)),
+            *(str(samples.ratio(name, f"{reviews[body]} {decoder}")) for decoder in ("json", "msgspec")),
+        )
+        for name, (body, _) in cases.items()
+    )
+    return samples, Table(title, ("", *_COLUMNS), rows)
+
+
+def _at_most(promise: str, samples: Samples, case: str, most: float) -> Target:
+    return Target(promise, f"{samples.of(case)} µs", samples.median(case) <= most)
+
+
+def _bytes_to_bytes(nodes: int, effort: Effort) -> Table:
+    """Return what a review costs in the gate, and its parts."""
+    gate = Gate(shipped(), inventory=cluster(nodes))
+    bodies = BY_RULES | BY_NODES
+    policy = gate.snapshot.policy
+    calls: dict[str, Callable[[], object]] = {}
+    parts = ("decode", "decide", "encode", "the gate", "json.loads")
+    for name, body in bodies.items():
+        request: AdmissionRequest = asked(body)
+        decision = decide(policy, cluster(nodes), request, 0.0)
+        ways: tuple[Callable[[], object], ...] = (
+            partial(decode_review, body, mutating=True),
+            partial(decide, policy, cluster(nodes), request, 0.0),
+            partial(encode_decision, "uid", decision),
+            partial(gate.answer, "mutate", body),
+            partial(json.loads, body),
+        )
+        calls |= {f"{name}: {part}": way for part, way in zip(parts, ways, strict=True)}
+    with _logging():
+        samples = measure(calls, effort)
+    rows = tuple(
+        (
+            name,
+            *(str(samples.of(f"{name}: {part}")) for part in parts[:-1]),
+            str(samples.ratio(f"{name}: the gate", f"{name}: json.loads")),
+        )
+        for name in bodies
+    )
+    columns = ("", "decode, µs", "decide, µs", "encode, µs", "the gate, bytes to bytes, µs", "÷ json.loads")
+    note = "The gate also counts its metrics and writes a log line in JSON, which goes nowhere."
+    return Table(f"From bytes to bytes, {nodes:,} nodes", columns, rows, note)
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """Log decisions as a served gate does, to nowhere."""
+    logger = logging.getLogger("gpugate.admission")
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - os.devnull is a name, not a path
+        handler = logging.StreamHandler(nowhere)
+        handler.setFormatter(JsonFormatter("{asctime}{levelname}{name}{message}", style="{"))
+        level, propagate = logger.level, logger.propagate
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate

@@ -1,0 +1,181 @@
+"""What the benchmarks ask: reviews as a real API server sends them, clusters of nodes, and sets of rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from rules.inventory import Inventory
+from rules.load import DEFAULT_NAMESPACE, Loaded, load
+from rules.model import AdmissionRequest, RuleSet
+from tests.build import exemption, resource_rule
+from tests.nodes import A100, GPU, H100, T4, V100, VGPU, gfd, node
+from webhook.cli.inputs import RuleSource, read_path
+from webhook.review import decode_review
+
+ROOT: Final = Path(__file__).parents[2]
+# A review as recorded, in whose envelope the other pods are put.
+_RECORDED: Final = "003-create-pod-no-accelerator"
+# Bytes. Pods of frameworks have some dozens of variables; the recorded ones have two.
+_POD_BYTES: Final = 4096
+_LABELS: Final = 60
+_KINDS: Final = (("11.4", T4), ("12.2", T4), ("12.2", V100), ("12.4", A100), ("12.8", A100), ("12.8", H100))
+CUDA_12_2: Final = "nvidia/cuda:12.2.0-runtime-ubuntu22.04"
+SHARE_OVER_CARD: Final = {"tencent.com/vcuda-core": "150", "tencent.com/vcuda-memory": "8"}
+OWN_AFFINITY: Final[dict[str, Any]] = {
+    "nodeSelector": {"kubernetes.io/arch": "amd64"},
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {
+                        "matchExpressions": [
+                            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
+                            {"key": "pool", "operator": "NotIn", "values": ["batch"]},
+                        ]
+                    }
+                    for zone in ("z0", "z1")
+                ]
+            }
+        }
+    },
+}
+
+
+def recorded(case: str) -> bytes:
+    """Return a recorded review, its pod grown to a usual size."""
+    return _grown(json.loads((ROOT / "tests/reviews" / case / "request.json").read_text("utf-8")))
+
+
+def gpu_review(
+    limits: dict[str, str],
+    image: str = CUDA_12_2,
+    *args: str,
+    containers: int = 1,
+    **spec: Any,
+) -> bytes:
+    """Return the review of a pod of so many containers that ask for this; spec: its further fields."""
+    review = json.loads((ROOT / "tests/reviews" / _RECORDED / "request.json").read_text("utf-8"))
+    pod = review["request"]["object"]
+    (first,) = pod["spec"]["containers"]
+    first |= {"image": image, "args": [*args], "resources": {"limits": limits, "requests": limits}}
+    pod["spec"] |= spec
+    whole = _grown(review)
+    if containers == 1:
+        return whole
+    review = json.loads(whole)
+    (first,) = review["request"]["object"]["spec"]["containers"]
+    review["request"]["object"]["spec"]["containers"] = [
+        first | {"name": f"container-{number}"} for number in range(containers)
+    ]
+    return msgspec.json.encode(review)
+
+
+def _grown(review: dict[str, Any]) -> bytes:
+    pod = review["request"]["object"]
+    environment = pod["spec"]["containers"][0].setdefault("env", [])
+    while len(msgspec.json.encode(pod)) < _POD_BYTES:
+        environment.append({"name": f"VARIABLE_{len(environment)}", "value": "x" * 40})
+    return msgspec.json.encode(review)
+
+
+# By what a decision has to do, with the rules alone: there are no nodes.
+BY_RULES: Final = {
+    "no accelerator": recorded(_RECORDED),
+    "resource rules": recorded("000-create-pod-vcuda-limits-only"),
+    "a default put in": recorded("002-create-pod-vcuda-memory-alone"),
+    "variables injected": recorded("005-create-pod-mps"),
+    "refused": gpu_review(SHARE_OVER_CARD),
+}
+# The same with nodes to choose from.
+BY_NODES: Final = {
+    "steered": gpu_review({GPU: "1"}),
+    "steered, with affinity of its own": gpu_review({GPU: "1"}, **OWN_AFFINITY),
+    "steered, for a flag": gpu_review({GPU: "1"}, "vllm/vllm-openai:v0.8.4", "--dtype=bfloat16"),
+    "refused: no node fits": gpu_review({GPU: "1"}, "nvidia/cuda:13.0.0-runtime-ubuntu24.04"),
+}
+
+
+def asked(body: bytes) -> AdmissionRequest:
+    """Return what a review asks."""
+    return decode_review(body, mutating=True).request
+
+
+@cache
+def shipped() -> Loaded:
+    """Return the rules that ship."""
+    return RuleSource(DEFAULT_NAMESPACE).load([])
+
+
+def catalog() -> list[dict[str, Any]]:
+    """Return the ConfigMaps of the rules that ship."""
+    texts = [text for _, text in read_path(str(ROOT / "rules/catalog"))]
+    documents = [each for text in texts for each in yaml.load_all(text, Loader=yaml.CSafeLoader)]
+    return [each for each in documents if each["kind"] == "ConfigMap"]
+
+
+def _loaded(texts: Iterable[tuple[str, str]]) -> RuleSet:
+    read = load(texts)
+    assert not read.errors, read.errors[0]
+    return read.rules
+
+
+def further_rule(number: int, default: str = "") -> str:
+    """Return a resource rule of another vendor; two of them are a group. default: what is put in."""
+    vendor = f"vendor{number // 2}"
+    checks = [{"expression": "value <= 100 || value % 100 == 0", "messageEn": "whole cards"}]
+    return resource_rule(
+        f"{vendor}.example.com/device{number}", group=vendor, validations=checks, defaultValue=default
+    )
+
+
+@cache
+def with_further(count: int) -> RuleSet:
+    """Return the rules that ship, and so many of other vendors."""
+    texts = [(f"{number}.yaml", further_rule(number)) for number in range(count)]
+    return RuleSet.of([*shipped().rules, *_loaded(texts)])
+
+
+def with_exemptions() -> RuleSet:
+    """Return the rules that ship, and an exemption from the first that refuses a share over a card."""
+    text = exemption("cf-crl-gpu-manager-*", expires="2999-12-31")
+    return RuleSet.of([*shipped().rules, *_loaded([("exemption.yaml", text)])])
+
+
+def node_of(number: int) -> dict[str, Any]:
+    """Return a node as a cluster with node and GPU feature discovery has it; of ten, one has no GPU.
+
+    Two of ten are shared by GPU-Manager. Each has labels that no other has, and is read from its own JSON.
+    """
+    name = f"ip-10-{number >> 16}-{number >> 8 & 255}-{number & 255}.eu-central-1.compute.internal"
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/arch": "amd64",
+        "topology.kubernetes.io/zone": f"z{number % 3}",
+        "topology.example.com/rack": f"rack-{number // 32}",
+        "node.example.com/instance-id": f"i-{number * 2654435761 % 2**64:017x}",
+        "nvidia.com/gfd.timestamp": str(1_750_000_000 + number * 7),
+    }
+    labels |= {
+        f"feature.node.kubernetes.io/cpu-cpuid.feature-{at}": "true" if (number + at) % 11 else f"v{at % 4}"
+        for at in range(_LABELS - len(labels))
+    }
+    if number % 10 == 9:
+        made = node(name, labels, cpu="96")
+    else:
+        offered: dict[str, str | int] = {**(VGPU if number % 10 in (3, 6) else {GPU: "8"})}
+        made = node(name, labels | gfd(*_KINDS[number % len(_KINDS)]), **offered)
+    read: dict[str, Any] = json.loads(json.dumps(made))
+    return read
+
+
+@cache
+def cluster(size: int) -> Inventory:
+    """Return the inventory of so many nodes."""
+    return Inventory.of([node_of(number) for number in range(size)])

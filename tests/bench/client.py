@@ -1,0 +1,144 @@
+"""Clients of a webhook over TLS, as the API server is one: HTTP/1.1, connections that stay."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import cycle
+from statistics import quantiles
+from time import perf_counter, sleep
+from typing import Final
+from urllib.parse import urlsplit
+
+# Seconds for an answer; the API server itself gives up after 30 at most.
+_PATIENCE: Final = 30.0
+# Requests of each connection that are not measured: handshake, and memory that is taken once.
+_WARMING: Final = 3
+
+
+def unverified() -> ssl.SSLContext:
+    """Return the context of a client that takes any certificate: a benchmark's own lasts for its run."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Where reviews are sent to: `https://HOST:PORT/PATH`, and by which certificates it is known."""
+
+    url: str
+    context: ssl.SSLContext
+
+    def connect(self) -> ssl.SSLSocket:
+        """Return a connection to it."""
+        at = urlsplit(self.url)
+        plain = socket.create_connection((at.hostname or "", at.port or 443), timeout=_PATIENCE)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self.context.wrap_socket(plain, server_hostname=at.hostname)
+
+    def request(self, body: bytes) -> bytes:
+        """Return the bytes that send it a review."""
+        at = urlsplit(self.url)
+        path = f"{at.path or '/'}{'?' if at.query else ''}{at.query}"
+        head = f"POST {path} HTTP/1.1\r\nHost: {at.netloc}\r\nContent-Type: application/json\r\n"
+        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def exchange(connection: socket.socket, request: bytes) -> bytes:
+    """Send a request and return the body of its answer, which has to be 200 with a Content-Length."""
+    connection.sendall(request)
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += _chunk(connection)
+    head, _, body = received.partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise ConnectionError(f"answered {head.splitlines()[0].decode()}: {body[:200]!r}")
+    length = int(head.lower().partition(b"content-length:")[2].partition(b"\r")[0])
+    while len(body) < length:
+        body += _chunk(connection)
+    return body
+
+
+def _chunk(connection: socket.socket) -> bytes:
+    chunk = connection.recv(65536)
+    if not chunk:
+        raise ConnectionError("closed in an answer")
+    return chunk
+
+
+class Load:
+    """Kept connections to a webhook, and the requests that they send by turns."""
+
+    def __init__(self, connections: Sequence[socket.socket], requests: Sequence[bytes]) -> None:
+        """Take connections and requests."""
+        self._connections = connections
+        self._requests = requests
+        self._pool = ThreadPoolExecutor(len(connections))
+        self.flood(_WARMING * len(connections))
+
+    def flood(self, count: int) -> float:
+        """Send so many requests in all, each connection one after the other; return requests a second."""
+        share = max(1, count // len(self._connections))
+
+        def send(connection: socket.socket) -> None:
+            requests = cycle(self._requests)
+            for _ in range(share):
+                exchange(connection, next(requests))
+
+        start = perf_counter()
+        list(self._pool.map(send, self._connections))
+        return share * len(self._connections) / (perf_counter() - start)
+
+    def paced(self, count: int, rate: float) -> list[float]:
+        """Send so many requests at a fixed rate a second; return the milliseconds of each answer.
+
+        They count from when a request was due, so that a server that stops is charged for all that wait.
+        """
+        start = perf_counter()
+        number = len(self._connections)
+
+        def send(place: int) -> list[float]:
+            times = []
+            requests = cycle(self._requests)
+            for turn in range(place, count, number):
+                due = start + turn / rate
+                sleep(max(0.0, due - perf_counter()))
+                exchange(self._connections[place], next(requests))
+                times.append((perf_counter() - due) * 1e3)
+            return times
+
+        return [each for times in self._pool.map(send, range(number)) for each in times]
+
+    def close(self) -> None:
+        """End its threads; the connections are whose they were."""
+        self._pool.shutdown()
+
+
+@contextmanager
+def load(webhook: Webhook, bodies: Sequence[bytes], connections: int) -> Iterator[Load]:
+    """Yield a load of so many connections."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(webhook.connect()) for _ in range(connections)]
+        made = Load(sockets, [webhook.request(body) for body in bodies])
+        stack.callback(made.close)
+        yield made
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Return the value below which so many of a hundred values are."""
+    return quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def retrying(call: Callable[[], bool], within: float, pause: float = 0.005) -> None:
+    """Call until it is so; TimeoutError after so many seconds."""
+    deadline = perf_counter() + within
+    while not call():
+        if perf_counter() > deadline:
+            raise TimeoutError(f"not within {within} s")
+        sleep(pause)

@@ -1,0 +1,172 @@
+"""Servers in processes of their own: `gpugate serve`, and the same server with what says yes to all."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any, Final
+
+from rules.load import DEFAULT_NAMESPACE
+from tests.bench.cases import ROOT, catalog, node_of
+from tests.bench.client import Webhook, retrying, unverified
+from tests.e2e.daemon import reserve_port
+from tests.fake_api import FakeApi, running
+from webhook.cluster.client import NODES, config_maps
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+HOST: Final = "127.0.0.1"
+# Seconds in which a server has started, on a machine that has other things to do.
+_PATIENCE: Final = 60.0
+_UID: Final = re.compile(rb'"uid":\s*"([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that answers. start_s: seconds of wall time from its start to that; start_cpu_s: of CPU."""
+
+    process: int
+    port: int
+    start_s: float
+    start_cpu_s: float
+
+    def webhook(self) -> Webhook:
+        """Return where it takes reviews."""
+        return Webhook(f"https://{HOST}:{self.port}/mutate", unverified())
+
+    def cpu_s(self) -> float:
+        """Return the seconds of CPU that it has used."""
+        return cpu_s(self.process)
+
+    def resident_mb(self) -> float:
+        """Return the megabytes of memory that it has."""
+        (line,) = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process}/status").read_text("ascii"))
+        return int(line) * 1024 / 1e6
+
+
+def cpu_s(process: int) -> float:
+    """Return the seconds of CPU that a process has used; Linux.
+
+    The number of its clock is that of clock_getcpuclockid(3): the inverted process and CPUCLOCK_SCHED.
+    """
+    return time.clock_gettime(~process << 3 | 2)
+
+
+@contextmanager
+def gpugate(*options: str) -> Iterator[Served]:
+    """Run `gpugate serve` with the rules that ship until the block ends; its log goes nowhere."""
+    with _running([sys.executable, "-m", "webhook", "serve", "--log-format", "json", *options]) as served:
+        yield served
+
+
+@contextmanager
+def following(nodes: int) -> Iterator[tuple[str, str]]:
+    """Yield the option of `gpugate serve` that makes it follow a cluster of so many nodes and its rules.
+
+    The cluster is an API server in memory, in this process; it holds the rules that ship.
+    """
+    fake = FakeApi()
+    for document in catalog():
+        fake.put(config_maps(DEFAULT_NAMESPACE), document)
+    for number in range(nodes):
+        fake.put(NODES, node_of(number))
+    with running(fake), NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(fake.kubeconfig(), file)
+        file.flush()
+        yield "--kubeconfig", file.name
+
+
+@contextmanager
+def constant(kind: str = "yes", *options: str) -> Iterator[Served]:
+    """Run the same server with one of the applications of `application` until the block ends."""
+    with _running([sys.executable, "-m", "tests.bench.served", kind, *options]) as served:
+        yield served
+
+
+@contextmanager
+def _running(command: list[str]) -> Iterator[Served]:
+    held = reserve_port()
+    port = held.getsockname()[1]
+    command += ["--host", HOST, "--port", str(port), "--drain-seconds", "0"]
+    quiet = subprocess.DEVNULL
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=quiet, stderr=quiet, cwd=ROOT)
+    try:
+        retrying(lambda: process.poll() is not None or _is_ready(port), _PATIENCE)
+        if process.poll() is not None:
+            raise RuntimeError(f"ended at once: {' '.join(command)}")
+        yield Served(process.pid, port, time.perf_counter() - start, cpu_s(process.pid))
+    finally:
+        process.kill()
+        process.wait()
+        held.close()
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"https://{HOST}:{port}/readyz", timeout=5, context=unverified()):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def application(kind: str) -> WSGIApplication:
+    """Return what says yes to each review: `yes` as bare as can be, `flask` by Flask's routing."""
+
+    def answer(body: bytes) -> bytes:
+        found = _UID.search(body)
+        return (
+            b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",'
+            b'"response":{"uid":"%s","allowed":true}}' % (found[1] if found else b"")
+        )
+
+    def yes(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        content = answer(environ["wsgi.input"].read())
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content)))]
+        start_response("200 OK", headers)
+        return [content]
+
+    if kind == "yes":
+        return yes
+
+    from flask import Flask, request  # noqa: PLC0415 - the other has none of it
+
+    flask = Flask("yes", static_folder=None)
+    flask.get("/readyz")(lambda: "ok")
+
+    @flask.post("/mutate")
+    def mutate() -> bytes:
+        return answer(request.get_data(cache=False))
+
+    return flask.wsgi_app
+
+
+def main(kind: str, *options: str) -> int:
+    """Serve an application as `gpugate serve` would."""
+    from webhook.server import Server, ServerConfig  # noqa: PLC0415 - needed in the child alone
+    from webhook.tls import TlsCertificate  # noqa: PLC0415
+
+    given: dict[str, Any] = dict(zip(options[::2], options[1::2], strict=True))
+    config = ServerConfig(given["--host"], int(given["--port"]), drain_seconds=0)
+    names = [HOST]
+    certificate = (
+        TlsCertificate.from_files(Path(given["--tls-cert"]), Path(given["--tls-key"]))
+        if "--tls-cert" in given
+        else TlsCertificate.self_signed(names)
+    )
+    return Server(application(kind), config, certificate).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,56 @@
+"""Text to a CEL expression: refused, or evaluated to true, false or an error, in bounded time."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rules.expression import CONDITION_VARIABLES, VALIDATION_VARIABLES, Expression, ExpressionError
+from tests.fuzz.targets import TESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_VARIABLES = tuple(dict.fromkeys((*VALIDATION_VARIABLES, *CONDITION_VARIABLES)))
+_VALUES = {
+    "value": 2**63 - 1,
+    "limits": {"a.com/x": 0, "b": -0.5},
+    "requests": {},
+    "container": {"name": "", "image": "\x00" * 100},
+    "pod": {"labels": {"app": "x" * 63}, "annotations": {"": "1"}, "namespace": ""},
+}
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield the expressions of the rules that ship."""
+    for path in sorted((TESTS.parent / "rules" / "catalog").glob("*/*.yaml")):
+        for found in re.findall(r'expression: "?(.*?)"?$', path.read_text("utf-8"), re.MULTILINE):
+            yield str(found).encode()
+    yield b"limits.exists(name, name.startsWith('a')) ? value in [1, 2.5] : pod.labels['a'].matches('b+')"
+
+
+def words() -> Iterator[str]:
+    """Yield the words of the language."""
+    yield from ("value", "limits", "requests", "container", "pod", "true", "null", "1u", "0.5", "'a'", "b'a'")
+    yield from ("[]", "{}", "&&", "||", "?", ":", "!", "-", "==", " in ", "%")
+    yield from (
+        "all(x, ",
+        "exists(x, ",
+        "map(x, ",
+        "size(",
+        "int(",
+        "matches('",
+        "duration('1s')",
+        ".",
+        "[",
+        "//\n",
+    )
+
+
+def check(data: bytes) -> None:
+    """Nothing but ExpressionError is raised."""
+    try:
+        expression = Expression(data.decode("utf-8", "replace"), _VARIABLES)
+        expression({name: lambda name=name: _VALUES[name] for name in _VARIABLES})  # type: ignore[misc]
+    except ExpressionError:
+        return

@@ -1,0 +1,89 @@
+"""Image, command line and variables of a container to what it needs of a GPU."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from rules.environment import environment
+from rules.flags import flag_needs
+from rules.image_catalog import built_in_catalog
+from rules.needs import ContainerFacts, needs_of
+from tests.fuzz.mutator import texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# A word that a shell takes as it is.
+_PLAIN = re.compile(r"[\w./:=,-]+", re.ASCII)
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield containers of each server, as lists of words and as scripts."""
+    containers: list[dict[str, Any]] = [
+        {
+            "image": "vllm/vllm-openai:v0.8.4",
+            "words": ["vllm", "serve", "m", "--dtype=bfloat16", "--quantization", "fp8"],
+        },
+        {
+            "image": "vllm/vllm-openai:v0.8.4",
+            "words": ["sh", "-c", "exec vllm serve m --kv-cache-dtype 'fp8' # x"],
+        },
+        {
+            "image": "lmsysorg/sglang:v0.4.6",
+            "words": ["python", "-m", "sglang.launch_server", "--dtype", "bfloat16"],
+        },
+        {
+            "image": "x/tgi:1",
+            "words": ["text-generation-launcher", "--quantize=$(Q)"],
+            "env": [{"name": "Q", "value": "fp8"}, {"name": "DTYPE", "value": "bfloat16"}],
+        },
+        {
+            "image": "nvcr.io/nvidia/tritonserver:24.05-py3",
+            "words": ["bash", "-ec", "trtllm-build --use_fp8\ntrue"],
+        },
+        {
+            "image": "a",
+            "env": [
+                {"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=12.4"},
+                {"name": "CUDA_VERSION", "value": "$(V).1"},
+                {"name": "V", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            ],
+            "annotations": {
+                "gpugate.dev/cuda-version.main": "12.4",
+                "gpugate.dev/min-compute-capability": "8",
+            },
+        },
+    ]
+    yield from (json.dumps(container).encode() for container in containers)
+
+
+def words() -> Iterator[str]:
+    """Yield the texts of containers, and the words of their scripts."""
+    for seed in seeds():
+        for text in texts(json.loads(seed)):
+            yield text
+            yield from text.split()
+
+
+def check(data: bytes) -> None:
+    """Nothing is raised; plain words ask for the same in a script."""
+    try:
+        container = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(container, dict):
+        return
+    image, words, entries, annotations = (
+        container.get(name) for name in ("image", "words", "env", "annotations")
+    )
+    image = image if isinstance(image, str) else ""
+    words = [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
+    env = environment(entries if isinstance(entries, list) else [])
+    texts_of = annotations if isinstance(annotations, dict) else {}
+    needs_of(ContainerFacts("main", image, env, words), texts_of, built_in_catalog())
+    if all(_PLAIN.fullmatch(word) for word in words):
+        script = " ".join(words) + "\n"
+        in_words, in_script = (flag_needs(image, given, env.known) for given in (words, ["sh", "-c", script]))
+        assert {need.compute for need in in_words} == {need.compute for need in in_script}

@@ -1,0 +1,82 @@
+"""Text to an image reference, and what a catalogue says of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rules.image import parse_image
+from rules.image_catalog import built_in_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield one reference of each form."""
+    digest = "sha256:" + "0123456789abcdef" * 4
+    yield from (
+        text.encode()
+        for text in (
+            "nginx",
+            "nvidia/cuda:12.1.0-cudnn8-runtime-ubuntu22.04",
+            "nvcr.io/nvidia/pytorch:24.05-py3",
+            f"localhost:5000/team__x/a-b.c:v1@{digest}",
+            f"[::1]:443/x@{digest}",
+            "index.docker.io/library/paddle:2.6.1-gpu-cuda11.7-cudnn8.4-trt8.4",
+            "vllm/vllm-openai:v0.8.4",
+            digest[7:],
+        )
+    )
+
+
+def words() -> Iterator[str]:
+    """Yield what references and tags are made of."""
+    yield from (
+        "a",
+        "A",
+        "0",
+        ".",
+        "_",
+        "__",
+        "-",
+        "/",
+        ":",
+        "@",
+        ":5000",
+        "localhost",
+        "docker.io",
+        "index.",
+    )
+    yield from (
+        "library/",
+        "cuda12.4",
+        "cu121",
+        "sha256:",
+        "[",
+        "]",
+        "::1",
+        "py3",
+        "24.05",
+        "v",
+        "0" * 64,
+        "f" * 96,
+    )
+
+
+def check(data: bytes) -> None:
+    """Hold every way of writing a reference to the same name, and a catalogue to an answer."""
+    text = data.decode("utf-8", "replace")
+    built_in_catalog().find(text)
+    image = parse_image(text)
+    if image is None:
+        return
+    for written in (image.canonical, image.familiar):
+        again = parse_image(written)
+        assert again is not None, written
+        assert (again.name, again.effective_tag, again.digest) == (
+            image.name,
+            image.effective_tag,
+            image.digest,
+        ), written
+    assert image.short in image.canonical
+    assert all(image.spellings)

@@ -1,0 +1,39 @@
+"""Text to a quantity: the number that exact fractions say, or none."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from rules.quantity import QuantityError, parse_quantity
+from tests import reference_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Characters. Longer ones are refused, whatever they say: a bound on the work.
+_LONGEST = 64
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield one quantity of each form."""
+    yield from b"0 20 -1.5Gi +.5 5. 500m 1e3 1E-3 9Ei 3n 1k 9223372036854775807 0.0000000001 ++1 1Kib".split()
+
+
+def words() -> Iterator[str]:
+    """Yield what quantities are made of."""
+    yield from ("0", "1", "9", "00", "9223372036854775807", ".", "+", "-", "e", "E", "_", "\u0661", "i")
+    yield from ("n", "u", "m", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def check(data: bytes) -> None:
+    """Hold both to one opinion on whether it is one, and on its number; an int where that is whole."""
+    text = data.decode("utf-8", "replace")
+    expected = reference_quantity.quantity(text) if len(text) <= _LONGEST else None
+    try:
+        found = parse_quantity(text)
+    except QuantityError:
+        assert expected is None, expected
+        return
+    assert expected == Fraction(found)
+    assert isinstance(found, int) == (Fraction(found).denominator == 1)

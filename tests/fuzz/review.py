@@ -1,0 +1,92 @@
+"""Bytes to the answer of both endpoints: refused as no review, or an answer that the API server can take."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonpatch
+import yaml
+
+from rules.inventory import Inventory
+from rules.load import DEFAULT_NAMESPACE
+from tests.fuzz.mutator import texts
+from tests.fuzz.targets import TESTS
+from webhook.cli.inputs import RuleSource
+from webhook.gate import Gate
+from webhook.review import ReviewError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.gate import Endpoint
+
+ENDPOINTS: Final[tuple[Endpoint, Endpoint]] = ("mutate", "validate")
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield what a real API server sent, without what is large and says nothing."""
+    for path in sorted((TESTS / "reviews").glob("*/request.json")):
+        review = json.loads(path.read_bytes())
+        for name in ("object", "oldObject"):
+            ((review["request"].get(name) or {}).get("metadata") or {}).pop("managedFields", None)
+        yield json.dumps(review).encode()
+
+
+def words() -> Iterator[str]:
+    """Yield the texts of all of them."""
+    for seed in seeds():
+        yield from texts(json.loads(seed))
+
+
+def check(data: bytes) -> None:
+    """Hold an answer to its review: the uid is kept, and a patched object gets no patch again and passes."""
+    answers = [_answer(endpoint, data) for endpoint in ENDPOINTS]
+    if None in answers:
+        assert answers == [None, None]
+        return
+    review = _read(data)
+    if review is None:
+        return
+    mutation, validation = (answer or {} for answer in answers)
+    assert mutation["uid"] == validation["uid"] == review["request"]["uid"]
+    if "patch" not in mutation:
+        return
+    assert mutation["allowed"]
+    patch = json.loads(b64decode(mutation["patch"]))
+    review["request"]["object"] = jsonpatch.apply_patch(review["request"]["object"], patch)
+    again, final = (_answer(endpoint, json.dumps(review).encode()) for endpoint in ENDPOINTS)
+    assert again is not None
+    assert again["allowed"]
+    assert "patch" not in again, again["patch"]
+    assert final is not None
+    assert final["allowed"], final
+
+
+def _read(data: bytes) -> dict[str, Any] | None:
+    """Return a review, None where what the gate never looks at is no JSON."""
+    try:
+        return dict(json.loads(data.decode("utf-8", "replace"), strict=False))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _answer(endpoint: Endpoint, data: bytes) -> dict[str, Any] | None:
+    """Return the response to a review, None for what is none."""
+    try:
+        answer = json.loads(_gate().answer(endpoint, data))
+    except ReviewError:
+        return None
+    response: dict[str, Any] = answer.pop("response")
+    assert answer == {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    assert response["allowed"] or response["status"]["code"] == 403, response
+    return response
+
+
+@cache
+def _gate() -> Gate:
+    """Return a gate with the rules that ship and the nodes of the documentation."""
+    nodes = yaml.safe_load((TESTS.parent / "docs/compatibility/nodes.yaml").read_text("utf-8"))
+    return Gate(RuleSource(DEFAULT_NAMESPACE).load([]), inventory=Inventory.of(nodes["items"]))

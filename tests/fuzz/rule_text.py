@@ -1,0 +1,124 @@
+"""Text to rules: mistakes with their places, or rules by which pods can be decided; nothing else.
+
+JSON whose `data` holds objects is a ConfigMap with its documents unfolded, so that mutations reach into them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from rules.decide import decide
+from rules.inventory import Inventory
+from rules.lint import lint
+from rules.load import Loaded, load
+from rules.model import AdmissionRequest
+from rules.policy import compile_policy
+from rules.schema import schemas
+from tests.fuzz.mutator import texts
+from tests.fuzz.targets import TESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CATALOG = TESTS.parent / "rules" / "catalog"
+_POD = {
+    "kind": "Pod",
+    "spec": {
+        "containers": [
+            {
+                "name": "main",
+                "image": "registry.example.com/paddle:1",
+                "resources": {
+                    "limits": {
+                        "nvidia.com/gpu": "1",
+                        "tencent.com/vcuda-core": "150",
+                        "nvidia.com/mps-core": "50",
+                    }
+                },
+            }
+        ]
+    },
+}
+_NO_NODES = Inventory.of([])
+_NOW = 1_800_000_000.0
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield the rules that ship: as they are written, and unfolded."""
+    for path in sorted(_CATALOG.glob("*/*.yaml")):
+        text = path.read_bytes()
+        if path.name.endswith(".test.yaml"):
+            continue
+        yield text
+        for document in yaml.safe_load_all(text):
+            if document and "data" in document:
+                for key in document["data"].keys() & {"rule.yaml", "validations"}:
+                    document["data"][key] = yaml.safe_load(document["data"][key])
+                yield json.dumps(document, default=str).encode()
+
+
+def words() -> Iterator[str]:
+    """Yield the texts of the rules, the keys of the schema, and what is odd in YAML."""
+    for seed in seeds():
+        if seed.startswith(b"{"):
+            yield from texts(json.loads(seed))
+    yield from (text for text in texts(schemas()) if text.isidentifier())
+    yield from (
+        "&a ",
+        "*a",
+        "<<: ",
+        "\n---\n",
+        "!!binary ",
+        "? ",
+        "|2-\n",
+        "\t",
+        "\x85",
+        "\ufeff",
+        "[[",
+        "{",
+        "'",
+    )
+
+
+def check(data: bytes) -> None:
+    """Place each mistake in the text; decide a pod by what is sound."""
+    text = _folded(data.decode("utf-8", "surrogateescape"))
+    loaded = lint([("f", text)], _NOW)
+    lines = len(text.splitlines()) + 1
+    for error in (*loaded.errors, *loaded.warnings):
+        assert error.location.file == "f"
+        assert 1 <= error.location.line <= lines, error
+        str(error)
+    assert [rule.name for rule in load([("f", text)]).rules] == [rule.name for rule in loaded.rules]
+    _decide(loaded)
+
+
+def _folded(text: str) -> str:
+    try:
+        value = json.loads(text)
+        value["data"] = {
+            key: entry if isinstance(entry, str) else json.dumps(entry)
+            for key, entry in value["data"].items()
+        }
+        return json.dumps(value)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return text
+
+
+def _decide(loaded: Loaded) -> None:
+    policy = compile_policy(loaded.rules)
+    document: dict[str, Any] = _POD
+    request = AdmissionRequest(
+        operation="CREATE",
+        group="",
+        kind="Pod",
+        namespace="ml",
+        object=document,
+        old_object=None,
+        subresource="",
+        mutating=True,
+    )
+    decide(policy, _NO_NODES, request, _NOW)

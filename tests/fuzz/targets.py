@@ -1,0 +1,22 @@
+"""The targets by name: modules of `seeds()`, `words()` and `check(data)`.
+
+`words()` are the texts of the trade, which mutations put in; `check` raises where a promise is broken.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TARGETS: Final = ("review", "rule_text", "expression", "quantity", "image", "require", "selector", "flags")
+TESTS: Final = Path(__file__).parent.parent
+_CORPUS: Final = Path(__file__).parent / "corpus"
+
+
+def kept(name: str) -> Iterator[bytes]:
+    """Yield the inputs that broke a target once."""
+    for path in sorted((_CORPUS / name).glob("*")):
+        yield path.read_bytes()
