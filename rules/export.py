@@ -72,7 +72,7 @@ def _policies(group: str, rules: Sequence[ResourceRule], language: Language) -> 
         yield _object(
             "MutatingAdmissionPolicy",
             name,
-            _spec() | {"reinvocationPolicy": "IfNeeded", "mutations": patches},
+            _spec(rules) | {"reinvocationPolicy": "IfNeeded", "mutations": patches},
         )
         yield _object("MutatingAdmissionPolicyBinding", name, _bound(name))
     for action, bound in _ACTIONS.items():
@@ -81,7 +81,7 @@ def _policies(group: str, rules: Sequence[ResourceRule], language: Language) -> 
         ]
         if validations:
             named = name if action is Action.DENY else f"{name}-{action.value}"
-            spec = _spec() | {"variables": [_users(rules)], "validations": validations}
+            spec = _spec(rules) | {"variables": [_users(rules)], "validations": validations}
             yield _object("ValidatingAdmissionPolicy", named, spec)
             yield _object(
                 "ValidatingAdmissionPolicyBinding", named, _bound(named) | {"validationActions": [bound]}
@@ -97,9 +97,15 @@ def _bound(name: str) -> dict[str, Any]:
     return {"policyName": name, "matchResources": {"namespaceSelector": {"matchExpressions": [elsewhere]}}}
 
 
-def _spec() -> dict[str, Any]:
+def _spec(rules: Sequence[ResourceRule]) -> dict[str, Any]:
+    """Return what the policies of a group have in common: pods that use it, at creation."""
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    return {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [pods]}}
+    uses = f"({' + '.join(_LISTS.values())}).exists(c, {_uses(rules)})"
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [pods]},
+        "matchConditions": [{"name": "uses-the-group", "expression": uses}],
+    }
 
 
 def _users(rules: Sequence[ResourceRule]) -> dict[str, str]:

@@ -84,7 +84,7 @@ def configure_logs(*, plain: bool | None = None, level: int = logging.INFO) -> N
     formatter = _PlainFormatter() if plain else JsonFormatter(_FIELDS, style="{", rename_fields=_RENAMED)
     handler.setFormatter(formatter)
     # Nobody asks where a line was logged: https://docs.python.org/3/howto/logging.html#optimization
-    logging._srcfile = None
+    logging._srcfile = None  # noqa: SLF001 - the documented way
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers[:] = [handler]
