@@ -37,6 +37,7 @@ MAX_PATTERN_LENGTH: Final = 3_000
 
 _GLOB: Final = {".": "[.]", "*": ".*", "?": "."}
 _TEXT: Final = {text: character for character, text in _GLOB.items()}
+_NAME: Final = re.compile(r'"([^"]*)"')
 _IN: Final = re.compile(r"key in (\[[^]]*\])")
 _MATCHES: Final = re.compile(r'key\.matches\("\(\?s\)\^\(([^"]*)\)\$"\)')
 
@@ -86,7 +87,7 @@ def expression(resources: Collection[str], workloads: Workloads) -> str:
 def resources_in(text: str) -> frozenset[str]:
     """Return the resources that an expression of ours names; of another, what looks like it."""
     names, globs = _IN.search(text), _MATCHES.search(text)
-    found = set(json.loads(names[1])) if names else set()
+    found = set(_NAME.findall(names[1])) if names else set()
     if globs:
         found |= {
             re.sub(r"\[\.\]|\.\*|\.", lambda part: _TEXT[part[0]], each) for each in globs[1].split("|")

@@ -98,6 +98,7 @@ def make_server(
         gate.ready = False
         _log.info("draining for %s s", config.drain_seconds)
 
+    metrics.READY.set_function(lambda: gate.ready and not awaited())
     app = create_app(gate, awaited, require_client_certificate=require_client_certificate)
     return Server(app, config, tls, drain)
 

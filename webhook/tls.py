@@ -32,8 +32,13 @@ class TlsCertificate:
     names no server, as one that calls an IP address does.
     """
 
-    def __init__(self, source: Callable[[], KeyPair], client_ca_pem: bytes | None = None) -> None:
-        """Serve the pair that source gives.
+    def __init__(
+        self,
+        source: Callable[[], KeyPair],
+        client_ca_pem: bytes | None = None,
+        observe: Callable[[KeyPair], None] = lambda _: None,
+    ) -> None:
+        """Serve the pair that source gives; observe: told each that is served from now on.
 
         client_ca_pem: CAs of client certificates, which are then asked for; each request tells by
         `SSL_CLIENT_VERIFY`, SUCCESS or NONE, whether there was one. Raises CertificateError.
@@ -42,13 +47,24 @@ class TlsCertificate:
         self._client_ca_pem = client_ca_pem
         self._seen = self.pair = source()
         self._context = self.listener_context = _make_context(self.pair, client_ca_pem)
-        _observe(self.pair)
+        self._observe = observe
+        self._tell()
         self.listener_context.sni_callback = self._choose_context
 
     @classmethod
     def from_files(cls, certificate: Path, key: Path, client_ca_pem: bytes | None = None) -> Self:
-        """Serve a certificate chain and its key from PEM files; raises CertificateError, OSError."""
-        return cls(lambda: KeyPair(certificate.read_bytes(), key.read_bytes()), client_ca_pem)
+        """Serve a certificate chain and its key from PEM files; raises CertificateError, OSError.
+
+        Of the CA, metrics tell by what lies beside the chain, as cert-manager puts it, or ends it.
+        """
+
+        def observe(pair: KeyPair) -> None:
+            beside = certificate.with_name("ca.crt")
+            authority = beside.read_bytes() if beside.is_file() else b""
+            for found in (certificates_in(authority)[:1] or certificates_in(pair.certificate_pem)[1:])[-1:]:
+                metrics.certificate_seen("ca", found)
+
+        return cls(lambda: KeyPair(certificate.read_bytes(), key.read_bytes()), client_ca_pem, observe)
 
     @classmethod
     def self_signed(cls, names: Iterable[str], client_ca_pem: bytes | None = None) -> Self:
@@ -67,20 +83,16 @@ class TlsCertificate:
         self._seen = pair
         self._context = _make_context(pair, self._client_ca_pem)
         self.pair = pair
-        _observe(pair)
+        self._tell()
         return True
+
+    def _tell(self) -> None:
+        for leaf in certificates_in(self.pair.certificate_pem)[:1]:
+            metrics.certificate_seen("serving", leaf)
+        self._observe(self.pair)
 
     def _choose_context(self, connection: ssl.SSLObject | ssl.SSLSocket, *_: object) -> None:
         connection.context = self._context
-
-
-def _observe(pair: KeyPair) -> None:
-    """Set the metrics of a certificate that is served from now on, and of the CA where the chain has it."""
-    chain = certificates_in(pair.certificate_pem)
-    for leaf in chain[:1]:
-        metrics.certificate_seen("serving", leaf)
-    for authority in chain[1:][-1:]:
-        metrics.certificate_seen("ca", authority)
 
 
 def _make_context(pair: KeyPair, client_ca_pem: bytes | None) -> ssl.SSLContext:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.cluster import ControlPlane, assets, missing
-from tests.e2e.installed import Installed, installation
+from tests.e2e.daemon import reserve_port
+from tests.e2e.installed import Installation, Installed, install, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,15 +32,23 @@ def empty_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
 
 
 @pytest.fixture(scope="module")
+def installation(empty_control_plane: ControlPlane) -> Iterator[Installation]:
+    """Yield gpugate, installed by the overlay dev in a cluster of its own, and no gate that runs."""
+    with reserve_port() as held:
+        yield install(empty_control_plane, held.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """Yield gpugate, installed by the overlay dev in a cluster of its own, which schedules where it can."""
-    binaries = _binaries()
+    """Yield one with a gate that runs, in a cluster that schedules where it can."""
+    binaries, folder = _binaries(), tmp_path_factory.mktemp("installed")
     scheduler = (binaries / "kube-scheduler").is_file()
     with (
-        ControlPlane(binaries, tmp_path_factory.mktemp("cluster"), scheduler=scheduler) as cluster,
-        installation(cluster, tmp_path_factory.mktemp("installed")) as running,
+        reserve_port() as held,
+        ControlPlane(binaries, folder / "cluster", scheduler=scheduler) as cluster,
+        running(install(cluster, held.getsockname()[1]), folder / "serve.log") as gate,
     ):
-        yield running
+        yield gate
 
 
 def _binaries() -> Path:

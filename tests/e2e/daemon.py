@@ -64,6 +64,18 @@ class Daemon:
             tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
             raise RuntimeError(f"{self._argv[0]} did not get ready, its log ends:\n{tail}")
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def terminate(self) -> int:
+        """Send SIGTERM and return the exit status; it has STOP_S for that."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(STOP_S)
+
     def send(self, number: signal.Signals) -> None:
         """Send the process a signal, if it runs."""
         if self._process is not None:

@@ -2,53 +2,25 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import ssl
-import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from http import HTTPStatus
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final, Self
 
-from certs.authority import make_authority, make_leaf
+from tests.e2e.daemon import HOST, Daemon
 
-ROOT = Path(__file__).parents[2]
 # Seconds in which something must have happened at all, on a machine that has other things to do.
-PATIENCE_S = 60.0
-
-
-@dataclass(frozen=True)
-class Served:
-    """A gate that runs on this host. ca_pem: what its certificate is to be verified by."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-    ca_pem: bytes
-
-    def get(self, path: str) -> tuple[int, str]:
-        """Return status and body of one of its pages."""
-        trust = ssl.create_default_context(cadata=self.ca_pem.decode())
-        url = f"https://127.0.0.1:{self.port}{path}"
-        try:
-            with urllib.request.urlopen(url, timeout=10, context=trust) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
-    def ready(self) -> bool:
-        """Tell whether it is ready."""
-        return self.get("/readyz")[0] == HTTPStatus.OK
-
-    def sample(self, name: str) -> float:
-        """Return a metric's value, by its name with labels; 0 where there is none yet."""
-        found = re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics")[1], re.MULTILINE)
-        return float(found[1]) if found else 0.0
+PATIENCE_S: Final = 60.0
+SERVE: Final = ("-m", "webhook", "serve")
+# With the terms of its certificates in seconds.
+QUICK_SERVE: Final = (str(Path(__file__).with_name("quick_serve.py")), "serve")
+# A client that takes any certificate, as the kubelet's probes do; the API server looks.
+_BLIND: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+_BLIND.check_hostname, _BLIND.verify_mode = False, ssl.CERT_NONE
 
 
 def eventually(happened: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
@@ -59,35 +31,53 @@ def eventually(happened: Callable[[], bool], within_s: float = PATIENCE_S) -> No
     assert not late, f"not within {within_s} s"
 
 
-@contextmanager
-def serving(folder: Path, kubeconfig: Path, *options: str) -> Iterator[Served]:
-    """Run a gate that follows a cluster, from the moment it listens until the block ends.
-
-    folder: for its certificate and log, `serve.log`.
-    """
-    now = datetime.now(UTC)
-    authority = make_authority("gpugate e2e", now)
-    leaf = make_leaf(authority, ["127.0.0.1"], now)
-    certificate, key, log = (folder / name for name in ("tls.crt", "tls.key", "serve.log"))
-    certificate.write_bytes(leaf.certificate_pem)
-    key.write_bytes(leaf.key_pem)
-    argv = [
-        *(sys.executable, "-m", "webhook", "serve", "--kubeconfig", str(kubeconfig)),
-        *("--host", "127.0.0.1", "--port", "0", "--drain-seconds", "0"),
-        *("--tls-cert", str(certificate), "--tls-key", str(key), *options),
-    ]
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(argv, stderr=stderr, cwd=ROOT)
+def ask(port: int, path: str, body: bytes | None = None) -> tuple[int, str]:
+    """Return status and body of an answer, whoever gives it; (0, "") where nobody does."""
+    connection = http.client.HTTPSConnection(HOST, port, timeout=10, context=_BLIND)
     try:
-        eventually(lambda: _port(log) is not None or process.poll() is not None)
-        port = _port(log)
-        assert port, log.read_text("utf-8")
-        yield Served(process, port, authority.certificate_pem)
+        connection.request("GET" if body is None else "POST", path, body)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    except (OSError, http.client.HTTPException):
+        return 0, ""
     finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
+        connection.close()
 
 
-def _port(log: Path) -> int | None:
-    found = re.search(r"https://127\.0\.0\.1:(\d+)", log.read_text("utf-8"))
-    return int(found[1]) if found else None
+class Gate(Daemon):
+    """A process of `gpugate serve`; a context manager. It counts as started once it is alive.
+
+    port: where it listens. program: what Python runs.
+    """
+
+    def __init__(self, port: int, options: Sequence[str], log: Path, program: Sequence[str] = SERVE) -> None:
+        argv = [sys.executable, "-P", *program, *options, f"--port={port}"]
+        super().__init__(argv, port, "/healthz", _BLIND, log)
+        self.port = port
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def ready(self) -> bool:
+        """Tell whether it says that it is ready."""
+        return ask(self.port, "/readyz")[0] == http.HTTPStatus.OK
+
+    def sample(self, name: str) -> float:
+        """Return a metric's value, by its name with labels; 0 where there is none yet."""
+        return sum(self._samples(re.escape(name)))
+
+    def reviews(self) -> float:
+        """Return how many reviews it has answered."""
+        return sum(self._samples(r"gpugate_admission_requests_total\{.*\}"))
+
+    def shown(self) -> bytes:
+        """Return the certificate that a new connection is shown, as PEM."""
+        return ssl.get_server_certificate((HOST, self.port), timeout=10).encode()
+
+    def _samples(self, pattern: str) -> list[float]:
+        text = ask(self.port, "/metrics")[1]
+        return [float(found) for found in re.findall(rf"^{pattern} (\S+)$", text, re.MULTILINE)]

@@ -1,25 +1,19 @@
-"""gpugate, installed as the page says and run with a token of its account, in a cluster of its own."""
+"""gpugate in a cluster of its own: installed as the page says, run with a token of its account."""
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
-import ssl
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import yaml
 
 from tests.e2e.cluster import ControlPlane
-from tests.e2e.daemon import Daemon, reserve_port
-from tests.e2e.gate import eventually
+from tests.e2e.gate import SERVE, Gate, eventually
 from tests.e2e.manifests import MANIFESTS, Object, commands, render
 from tests.e2e.test_control_plane import node, pod
 
@@ -27,37 +21,26 @@ TEAM = "ml"
 VCUDA_CORE, VCUDA_MEMORY, GPU = "tencent.com/vcuda-core", "tencent.com/vcuda-memory", "nvidia.com/gpu"
 CUDA = {"cuda-major-version": "12", "cuda-minor-version": "2"}
 OFFERED = {GPU: "8", VCUDA_CORE: "800", VCUDA_MEMORY: "1000", "pods": "110"}
-# What the gate shows of itself is read without a look at who shows it; the API server looks.
-_UNVERIFIED = ssl.create_default_context()
-_UNVERIFIED.check_hostname, _UNVERIFIED.verify_mode = False, ssl.CERT_NONE
 
 
 @dataclass(frozen=True)
-class Installed:
-    """A cluster with the overlay dev, at a free port, and the gate that it calls."""
+class Installation:
+    """A cluster with the overlay dev, which calls the gate at a port of this machine.
+
+    objects: those of the overlay. options: of `gpugate serve`, as the page has them.
+    """
 
     cluster: ControlPlane
-    gate: Daemon
     port: int
     objects: list[Object]
+    options: list[str]
 
-    def page(self, path: str) -> str:
-        """Return one of the gate's pages; raises HTTPError for those that are not there, or not yet."""
-        with urlopen(f"https://127.0.0.1:{self.port}{path}", timeout=10, context=_UNVERIFIED) as answer:
-            text: str = answer.read().decode()
-        return text
-
-    def sample(self, name: str) -> float:
-        """Return a metric's value, by its name with labels; 0 where there is none yet."""
-        found = re.search(rf"^{re.escape(name)} (\S+)$", self.page("/metrics"), re.MULTILINE)
-        return float(found[1]) if found else 0.0
-
-    def ready(self) -> bool:
-        """Tell whether the gate says that it is ready."""
-        try:
-            return bool(self.page("/readyz"))
-        except HTTPError:
-            return False
+    def serve(
+        self, log: Path, *options: str, port: int | None = None, program: Sequence[str] = SERVE
+    ) -> Gate:
+        """Return a gate of this cluster, to be started: at the port that is called, or another."""
+        options = ("--drain-seconds=0", *options)  # whatever is given last holds
+        return Gate(self.port if port is None else port, [*self.options, *options], log, program)
 
     def apply(self) -> None:
         """Apply the overlay again, but for its rules, which are many."""
@@ -65,13 +48,13 @@ class Installed:
         self.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(again))
 
     def create(self, document: str, *flags: str, namespace: str = TEAM) -> Object | str:
-        """Create a pod; return it as the API server stored it, or would, or why it is refused."""
+        """Create an object; return it as the API server stored it, or would, or why it is refused."""
         created = ("create", "-n", namespace, "-o", "json", "-f", "-", *flags)
         done = self.cluster.kubectl(*created, input=document, check=False)
         return done.stderr if done.returncode else json.loads(done.stdout)
 
     def refusal(self, document: str, namespace: str = TEAM) -> str:
-        """Return why a pod would not be created; nothing where it would."""
+        """Return why an object would not be created; nothing where it would."""
         found = self.create(document, "--dry-run=server", namespace=namespace)
         return found if isinstance(found, str) else ""
 
@@ -90,6 +73,13 @@ class Installed:
         shown = self.cluster.kubectl("get", kinds, "gpugate", "-o", "json").stdout
         return [webhook for each in json.loads(shown)["items"] for webhook in each["webhooks"]]
 
+
+@dataclass(frozen=True)
+class Installed(Installation):
+    """One with a gate that runs."""
+
+    gate: Gate
+
     @contextmanager
     def away(self) -> Iterator[None]:
         """Kill the gate for the length of a block; after it everything is as before."""
@@ -102,24 +92,24 @@ class Installed:
             eventually(self.in_force)
 
 
+def install(cluster: ControlPlane, port: int) -> Installation:
+    """Install it as the page says, but for the port, with a namespace of its users and a node."""
+    text = yaml.safe_dump_all(render(MANIFESTS / "overlays/dev")).replace(":8443/", f":{port}/")
+    cluster.kubectl("apply", "-f", "-", input=text)
+    cluster.kubectl("create", "namespace", TEAM)
+    cluster.kubectl("create", "-f", "-", input=node("fits", CUDA, OFFERED))
+    _, command = commands("install.md", "On a developer's machine")
+    kubeconfig = cluster.service_account("gpugate", "gpugate")
+    _, _, *options = shlex.split(command.replace("$KUBECONFIG", str(kubeconfig)))
+    return Installation(cluster, port, list(yaml.safe_load_all(text)), options)
+
+
 @contextmanager
-def installation(cluster: ControlPlane, folder: Path) -> Iterator[Installed]:
-    """Install and run it as the page says, but for the port, until the block ends. folder: for its log."""
-    with reserve_port() as held:
-        port = held.getsockname()[1]
-        text = yaml.safe_dump_all(render(MANIFESTS / "overlays/dev")).replace(":8443/", f":{port}/")
-        cluster.kubectl("apply", "-f", "-", input=text)
-        cluster.kubectl("create", "namespace", TEAM)
-        cluster.kubectl("create", "-f", "-", input=node("fits", CUDA, OFFERED))
-        _, serve = commands("install.md", "On a developer's machine")
-        kubeconfig = cluster.service_account("gpugate", "gpugate")
-        words = shlex.split(serve.replace("$KUBECONFIG", str(kubeconfig)))[1:]
-        argv = [sys.executable, "-m", "webhook", *words, f"--port={port}", "--drain-seconds=0"]
-        gate = Daemon(argv, port, "/readyz", _UNVERIFIED, folder / "serve.log")
-        gate.start()
-        try:
-            installed = Installed(cluster, gate, port, list(yaml.safe_load_all(text)))
-            eventually(installed.in_force)
-            yield installed
-        finally:
-            gate.stop()
+def running(installation: Installation, log: Path, *options: str) -> Iterator[Installed]:
+    """Run the gate of an installation, from when it is in force until the block ends."""
+    with installation.serve(log, *options) as gate:
+        installed = Installed(
+            installation.cluster, installation.port, installation.objects, installation.options, gate
+        )
+        eventually(installed.in_force)
+        yield installed

@@ -1,6 +1,6 @@
 """`gpugate serve` with the terms of its certificates in seconds, and a handshake for each request.
 
-Run as `python -m tests.e2e.quick_serve serve …`. A rotation takes a minute and a day otherwise, and an API
+Run as `python tests/e2e/quick_serve.py serve …`. A rotation takes a minute and a day otherwise, and an API
 server that keeps its connections would not see the new certificate for as long as they last.
 """
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
+import http
 import itertools
-import ssl
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
 from tests.e2e.daemon import HOST
-from tests.e2e.gate import PATIENCE_S, eventually
+from tests.e2e.gate import PATIENCE_S, ask, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,35 +20,14 @@ _LOOK_S: Final = 0.2
 _HEARD_S: Final = 1.0
 
 
-def _blind() -> ssl.SSLContext:
-    """Return the context of a client that takes any certificate, as the kubelet's probes do."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def ask(port: int, path: str, body: bytes | None = None) -> tuple[int, str]:
-    """Return status and body of an answer, whoever gives it; (0, "") where nobody does."""
-    connection = http.client.HTTPSConnection(HOST, port, timeout=10, context=_blind())
-    try:
-        connection.request("GET" if body is None else "POST", path, body)
-        response = connection.getresponse()
-        return response.status, response.read().decode()
-    except (OSError, http.client.HTTPException):
-        return 0, ""
-    finally:
-        connection.close()
-
-
 class Service:
     """One address for several servers, as kube-proxy gives them: each TCP connection to a ready one, in turn.
 
     That one is no longer ready is heard of a second late. port: where it listens. A context manager.
     """
 
-    def __init__(self, ports: Sequence[int]) -> None:
-        self.port = 0
+    def __init__(self, port: int, ports: Sequence[int]) -> None:
+        self._port = port
         self._ports = ports
         self._ready: list[int] = []
         self._turns = itertools.count()
@@ -69,8 +47,7 @@ class Service:
         self._loop.close()
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._connected, HOST, 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._connected, HOST, self._port)
         self._looking = [asyncio.create_task(self._look(port)) for port in self._ports]
 
     async def _end(self) -> None:

@@ -121,10 +121,10 @@ def ten_nodes(installed: Installed) -> Iterator[None]:
         for number in range(count):
             names.append(f"{kind}-{number}")
             installed.cluster.kubectl("create", "-f", "-", input=node(names[-1], labels, OFFERED))
-    eventually(lambda: installed.sample("gpugate_inventory_nodes") == len(names) + 1, 30)
+    eventually(lambda: installed.gate.sample("gpugate_inventory_nodes") == len(names) + 1, 30)
     yield
     installed.cluster.kubectl("delete", "nodes", *names)
-    eventually(lambda: installed.sample("gpugate_inventory_nodes") == 1)
+    eventually(lambda: installed.gate.sample("gpugate_inventory_nodes") == 1)
 
 
 @pytest.mark.usefixtures("ten_nodes")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +18,8 @@ from certs.keeper import Keeper
 from certs.kube import Conflict
 from certs.rotation import Plan
 from certs.store import SecretStore
-from tests.serving import HOST
+from tests.e2e.daemon import HOST
+from tests.e2e.manifests import MANIFESTS
 from webhook.cli import main
 from webhook.cluster.client import ClusterApi
 
@@ -30,19 +28,15 @@ if TYPE_CHECKING:
 
     from tests.e2e.cluster import ControlPlane
 
-ROOT = Path(__file__).parents[2]
 SECRET = "gpugate-certs"  # noqa: S105 - the name of one
-VCUDA = "tencent.com/vcuda-core"
 # Seconds in place of a minute and a day. Certificates know whole ones, so an overlap of 4 may be one of 3.
 PLAN = Plan((HOST,), settling=timedelta(seconds=1), overlap=timedelta(seconds=4))
-# Seconds. A rotation of these terms takes some six.
-PATIENCE = 60.0
 
 
 @pytest.fixture
 def configurations(control_plane: ControlPlane) -> Iterator[Callable[[list[int]], None]]:
     """Yield what applies the shipped webhook configurations, by ports of this machine; they go afterwards."""
-    documents = list(yaml.safe_load_all((ROOT / "manifests/base/webhooks.yaml").read_text("utf-8")))
+    documents = list(yaml.safe_load_all((MANIFESTS / "base/webhooks.yaml").read_text("utf-8")))
 
     def apply(ports: list[int]) -> None:
         for document, port in zip(documents, ports, strict=True):
@@ -55,9 +49,9 @@ def configurations(control_plane: ControlPlane) -> Iterator[Callable[[list[int]]
     control_plane.kubectl("delete", "--ignore-not-found", "-f", "-", input=yaml.safe_dump_all(documents))
 
 
-def keeper(control_plane: ControlPlane, namespace: str, kubeconfig: Path | None = None) -> Keeper:
+def keeper(control_plane: ControlPlane, namespace: str) -> Keeper:
     """Return a replica's keeper, with connections of its own."""
-    api = ClusterApi.of_kubeconfig(str(kubeconfig or control_plane.kubeconfig))
+    api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
     return Keeper(SecretStore(api, namespace, SECRET), PLAN, api)
 
 
@@ -99,68 +93,6 @@ def test_a_patch_of_what_has_changed_is_a_conflict(
 
     with pytest.raises(Conflict, match="409"):
         write_ca_bundles(api, configuration, lambda _: (b"",))
-
-
-def _wait_until_allowed(control_plane: ControlPlane, namespace: str) -> None:
-    """Wait for the API server to see new bindings, which it watches like everybody else."""
-    user = f"--as=system:serviceaccount:{namespace}:gpugate"
-    asked = [(f"secrets/{SECRET}", "-n", namespace), *((f"{kind.lower()}s/gpugate",) for kind in KINDS)]
-    deadline = time.monotonic() + 20
-    for resource in asked:
-        while control_plane.kubectl("auth", "can-i", "get", *resource, user, check=False).returncode:
-            assert time.monotonic() < deadline, f"not allowed: {resource[0]}"
-            time.sleep(0.1)
-
-
-def test_the_least_rights_are_enough(
-    control_plane: ControlPlane,
-    namespace: str,
-    configurations: Callable[[list[int]], None],
-    tmp_path: Path,
-) -> None:
-    """To read and update one empty Secret that was applied, and to read and patch two configurations."""
-    configurations([1, 1])
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}}
-    control_plane.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(secret))
-    control_plane.kubectl("create", "serviceaccount", "gpugate", "-n", namespace)
-    allow = partial(control_plane.kubectl, "create")
-    allow(
-        "role",
-        "certs",
-        "-n",
-        namespace,
-        "--verb=get,update",
-        "--resource=secrets",
-        f"--resource-name={SECRET}",
-    )
-    account = f"--serviceaccount={namespace}:gpugate"
-    allow("rolebinding", "certs", "-n", namespace, "--role=certs", account)
-    resources = ",".join(f"{kind.lower()}s" for kind in KINDS)
-    allow("clusterrole", namespace, "--verb=get,patch", f"--resource={resources}", "--resource-name=gpugate")
-    allow("clusterrolebinding", namespace, f"--clusterrole={namespace}", account)
-    asked = ["auth", "can-i", "--as", f"system:serviceaccount:{namespace}:gpugate", "-n", namespace]
-    for right in [("update", f"secret/{SECRET}"), *(("patch", f"{kind}/gpugate") for kind in KINDS)]:
-        # The API server itself hears of a new role a moment later.
-        wait_for(lambda right=right: "yes" in control_plane.kubectl(*asked, *right, check=False).stdout)  # type: ignore[misc]
-    token = control_plane.kubectl("create", "token", "gpugate", "-n", namespace).stdout.strip()
-    document = json.loads(control_plane.kubeconfig.read_text())
-    document["users"][0]["user"] = {"token": token}
-    (tmp_path / "kubeconfig").write_text(json.dumps(document))
-    _wait_until_allowed(control_plane, namespace)
-
-    bundle = keeper(control_plane, namespace, tmp_path / "kubeconfig").look()
-    control_plane.kubectl("delete", f"clusterrole/{namespace}", f"clusterrolebinding/{namespace}")
-
-    assert bundle.leaf
-    assert {bundle.trusted} == ca_bundles(control_plane)
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    """Return when it is so."""
-    deadline = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_an_erased_ca_bundle_is_filled_again(

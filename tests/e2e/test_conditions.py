@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,27 +14,19 @@ from rules.load import Loaded
 from rules.workloads import built_in_workloads
 from tests.build import loaded, resource_rule
 from tests.e2e.cluster import ControlPlane
+from tests.e2e.gate import eventually
+from tests.e2e.manifests import MANIFESTS
 from tests.e2e.test_control_plane import pod
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.conditions import SETTLING, Conditions
 from webhook.gate import Gate
 from webhook.match_conditions import CONDITION, MAX_NAMES_LENGTH, MAX_PATTERN_LENGTH, expression
 
-ROOT = Path(__file__).parents[2]
 # Of this module's own: the other modules share the control plane.
 TEAM = "conditions-team"
 DEVICE, OTHER, GPU = "vendor.com/device", "vendor.com/other", "nvidia.com/gpu"
-# Seconds in which an edit of a rule is in force, and in which something must have happened at all.
+# Seconds in which an edit of a rule is in force.
 LIVE_S = 2.0
-PATIENCE_S = 60.0
-
-
-def eventually(happened: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
-    """Look until something is so; the last look begins within so many seconds."""
-    deadline = time.monotonic() + within_s
-    while not (late := time.monotonic() > deadline) and not happened():
-        time.sleep(0.02)
-    assert not late, f"not within {within_s} s"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,7 +38,7 @@ def _namespace(control_plane: ControlPlane) -> None:
 @pytest.fixture
 def away(control_plane: ControlPlane) -> Iterator[Callable[[str], None]]:
     """Apply the shipped configurations, with a gate that is away; yields what writes an expression."""
-    documents = list(yaml.safe_load_all((ROOT / "manifests/base/webhooks.yaml").read_text("utf-8")))
+    documents = list(yaml.safe_load_all((MANIFESTS / "base/webhooks.yaml").read_text("utf-8")))
     for document in documents:
         for webhook in document["webhooks"]:
             webhook["clientConfig"] = {"url": "https://127.0.0.1:1/"}

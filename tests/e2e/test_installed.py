@@ -17,6 +17,7 @@ from tests.e2e.gate import eventually
 from tests.e2e.installed import GPU, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.manifests import Object, commands, of_kind, run
 from tests.e2e.test_control_plane import pod
+from webhook.match_conditions import CONDITION
 
 ACCOUNT = "system:serviceaccount:gpugate:gpugate"
 SWITCH_OFF = "Switch it off"
@@ -68,23 +69,60 @@ def _described(stored: Object | str) -> Object | str:
 def test_a_gate_that_is_away_holds_up_pods_with_accelerators_and_nothing_else(installed: Installed) -> None:
     """Not pods without, not what is in kube-system or beside the gate, not the repair of a rule."""
     gpu = pod("gpu", {VCUDA_CORE: "20"})
-    beside = json.loads(gpu)
-    beside["spec"]["securityContext"] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    beside["spec"]["containers"][0]["securityContext"] = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-    }
     rule = resource_rule("vendor.com/device")
     with installed.away():
         refused = installed.refusal(gpu)
         plain = installed.refusal(pod("plain", {"cpu": "1"}))
         system = installed.refusal(gpu, namespace="kube-system")
-        own = installed.refusal(json.dumps(beside), namespace="gpugate")
+        own = installed.refusal(_restricted(gpu), namespace="gpugate")
         installed.cluster.kubectl("apply", "-f", "-", input=rule)
     installed.cluster.kubectl("delete", "-f", "-", input=rule)
 
     assert AWAY in refused
     assert ["", "", ""] == [plain, system, own]
+
+
+def _restricted(document: str) -> str:
+    """Return a pod as the gate's own namespace takes it."""
+    found = json.loads(document)
+    found["spec"]["securityContext"] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    found["spec"]["containers"][0]["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    return json.dumps(found)
+
+
+def test_what_is_none_of_its_business_never_reaches_the_gate(installed: Installed) -> None:
+    """By its own count of reviews; who asks for an accelerator in a namespace of users is counted twice."""
+    gpu = pod("gpu", {VCUDA_CORE: "20"})
+    mirror = json.loads(gpu)
+    mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    mirror["spec"]["nodeName"] = "fits"
+    held = json.loads(pod("held", {VCUDA_CORE: "20"}))
+    held["metadata"]["finalizers"] = ["example.com/held"]
+
+    def patch(change: dict[str, Any], *flags: str) -> None:
+        merge = ("patch", "pod/held", "-n", TEAM, "--type=merge", "-p", json.dumps(change), *flags)
+        installed.cluster.kubectl(*merge)
+
+    start = installed.gate.reviews()
+    installed.create(json.dumps(held))
+    asked = installed.gate.reviews()
+    refusals = [
+        installed.refusal(gpu, namespace="kube-system"),
+        installed.refusal(_restricted(gpu), namespace="gpugate"),
+        installed.refusal(json.dumps(mirror)),
+        installed.refusal(pod("plain", {"cpu": "1"})),
+    ]
+    patch({"status": {"message": "x"}}, "--subresource=status")
+    patch({"metadata": {"labels": {"a": "b"}}})
+    installed.cluster.kubectl("delete", "pod/held", "-n", TEAM, "--wait=false", "--force")
+    patch({"metadata": {"labels": {"a": "c"}}})  # it carries a deletionTimestamp now
+    patch({"metadata": {"finalizers": None}})
+
+    assert [""] * 4 == refusals
+    assert (2, 0) == (asked - start, installed.gate.reviews() - asked)
 
 
 def test_the_emergency_page_lets_gpu_pods_pass_as_they_were_sent(installed: Installed) -> None:
@@ -115,7 +153,7 @@ def test_one_command_switches_one_rule_off(installed: Installed) -> None:
     ("page", "heading"),
     [("install.md", "Install"), ("emergency.md", "No replica answers"), ("emergency.md", "Certificates")],
 )
-def test_the_commands_that_look_find_nothing_wrong(installed: Installed, page: str, heading: str) -> None:
+def test_the_commands_of_a_page_find_nothing_wrong(installed: Installed, page: str, heading: str) -> None:
     """Each line runs as it stands there."""
     done = [run(installed.cluster, command) for command in commands(page, heading)]
 
@@ -131,8 +169,11 @@ def test_a_second_apply_leaves_the_ca_bundle_alone(installed: Installed) -> None
     assert 3 == sum(map(bool, before))
 
 
-def test_after_an_apply_the_gate_puts_its_match_conditions_back(installed: Installed) -> None:
-    """For a resource that no shipped rule knows; rules' own webhook keeps the condition of the manifest."""
+def test_what_others_do_to_the_webhook_configurations_is_put_right(installed: Installed) -> None:
+    """Deleted, which a metric tells, applied and edited by hand; rules' own webhook stays as in the manifest.
+
+    The rule is for a resource that no shipped rule knows.
+    """
     rule = resource_rule("vendor.com/device")
 
     def asked_about() -> bool:
@@ -141,9 +182,20 @@ def test_after_an_apply_the_gate_puts_its_match_conditions_back(installed: Insta
 
     installed.cluster.kubectl("apply", "-f", "-", input=rule)
     eventually(asked_about)
+    present = 'gpugate_webhooks{configuration="MutatingWebhookConfiguration"}'
+    before = installed.gate.sample(present)
+    run(installed.cluster, commands("emergency.md", SWITCH_OFF)[0])
+    eventually(lambda: installed.gate.sample(present) == 0)
     installed.apply()
-    eventually(asked_about)
+    # As valid as ours, and spelled otherwise.
+    spelled = [{"name": CONDITION, "expression": "['a'].exists(key, key in ['nvidia.com/gpu'])"}]
+    edit = [{"op": "replace", "path": "/webhooks/0/matchConditions", "value": spelled}]
+    mutating = ("mutatingwebhookconfiguration", "gpugate")
+    installed.cluster.kubectl("patch", *mutating, "--type=json", "-p", json.dumps(edit))
+    eventually(lambda: asked_about() and installed.in_force())
     installed.cluster.kubectl("delete", "-f", "-", input=rule)
+
+    assert 1 == before == installed.gate.sample(present)
 
 
 # A verb, the API group and resource, the namespace and, where one is named, the object.

@@ -165,20 +165,29 @@ def test_prometheus_finds_the_pods_and_their_authority() -> None:
 
 
 def test_the_overlay_that_the_page_shows_renders(tmp_path: Path) -> None:
-    """With the image of one's own registry."""
+    """With the image of one's own registry, and a further kind of workload in all places that need it."""
     page = (ROOT / "docs/install.md").read_text("utf-8")
-    _, _, shown = page.partition("```yaml\n")
-    overlay = yaml.safe_load(shown.partition("```")[0])
+    first, second = (yaml.safe_load(each.partition("```")[0]) for each in page.split("```yaml\n")[1:3])
+    overlay = first | second
     overlay["resources"] = [
         os.path.relpath(MANIFESTS / each.partition("manifests/")[2], tmp_path)
         for each in overlay["resources"]
     ]
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    (deployment,) = of_kind(render(tmp_path), "Deployment")
+    (tmp_path / "workloads.yaml").write_text("example.com: {Train: [spec.steps.*.pod]}")
+    objects = render(tmp_path)
+    (deployment,) = of_kind(objects, "Deployment")
+    (configuration,) = of_kind(objects, "ValidatingWebhookConfiguration")
+    pod_spec = deployment["spec"]["template"]["spec"]
+    (container,) = pod_spec["containers"]
+    (volume,) = pod_spec["volumes"]
+    options = command.make_context("serve", container["args"][1:]).params
+    asked = {each for rule in configuration["webhooks"][0]["rules"] for each in rule["resources"]}
 
-    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"].startswith(
-        "registry.example.com/"
-    )
+    assert container["image"].startswith("registry.example.com/")
+    assert (f"{container['volumeMounts'][0]['mountPath']}/workloads.yaml",) == options["workload_paths"]
+    assert ("gpugate", volume["configMap"]["name"]) in named(objects, "ConfigMap")
+    assert {"deployments", "trains"} <= asked
 
 
 def test_an_empty_cluster_takes_it_and_a_second_time_nothing_changes(

@@ -1,46 +1,137 @@
-"""Two replicas behind one address: one is told to end, and nobody notices."""
+"""Replicas share one certificate, which the API server verifies at each call: renewed, expired, one less."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.e2e.gate import eventually
-from tests.e2e.replicas import (
-    CLIENTS,
-    Load,
-    Replica,
-    apply_rules,
-    called_at,
-    is_completed,
-)
-from tests.e2e.service import Service, ask
+from click.testing import CliRunner
+
+from certs.authority import make_leaf
+from certs.bundle import Bundle, is_issued_by
+from certs.inject import read_configurations
+from certs.keeper import Keeper
+from certs.rotation import Plan, service_names
+from certs.store import SecretStore
+from tests.e2e.daemon import HOST, reserve_port
+from tests.e2e.gate import QUICK_SERVE, SERVE, Gate, ask, eventually
+from tests.e2e.load import CLIENTS, Load
+from tests.e2e.service import Service
+from webhook.cli import main
+from webhook.cluster.client import ClusterApi
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.e2e.cluster import ControlPlane
+    from tests.e2e.installed import Installation
 
 # Seconds. The Service sends the last new connection a second and a half after the signal.
 DRAIN_S = 4.0
 
 
+class Trust:
+    """What the cluster holds of the certificates."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self.api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
+        self.store = SecretStore(self.api, "gpugate", "gpugate-certs")
+
+    @property
+    def bundle(self) -> Bundle:
+        """What is in the Secret."""
+        bundle = self.store.load().bundle
+        assert bundle
+        return bundle
+
+    @property
+    def leaf(self) -> bytes:
+        """The serving certificate in it, PEM."""
+        leaf = self.bundle.leaf
+        assert leaf
+        return leaf.certificate_pem
+
+    def ca_bundles(self) -> set[tuple[bytes, ...]]:
+        """Return what the webhooks of both configurations trust: one element where they agree."""
+        return {held for each in read_configurations(self.api) for held in each.ca_bundles.values()}
+
+    def at_rest(self) -> bool:
+        """Tell whether no CA is about to take over, and each webhook trusts the one that there is."""
+        bundle = self.store.load().bundle
+        if bundle is None:
+            return False
+        is_over = bundle.issuer() == bundle.authority.certificate_pem and not bundle.previous
+        return is_over and self.ca_bundles() == {bundle.trusted}
+
+
+@contextmanager
+def two_replicas(
+    installation: Installation, folder: Path, *options: str, program: Sequence[str] = SERVE
+) -> Iterator[list[Gate]]:
+    """Run two gates behind the address that the API server calls, until the block ends."""
+    with ExitStack() as stack:
+        replicas = []
+        for number in range(2):
+            port = stack.enter_context(reserve_port()).getsockname()[1]
+            log = folder / f"{number}.log"
+            gate = installation.serve(log, *options, port=port, program=program)
+            replicas.append(stack.enter_context(gate))
+        stack.enter_context(Service(installation.port, [replica.port for replica in replicas]))
+        eventually(installation.in_force)
+        yield replicas
+
+
+def rotate(installation: Installation, options: Sequence[str] = ()) -> None:
+    """Run `gpugate certs rotate`."""
+    kubeconfig = str(installation.cluster.kubeconfig)
+    done = CliRunner().invoke(main, ["certs", "rotate", "--kubeconfig", kubeconfig, *options])
+    assert 0 == done.exit_code, done.output
+
+
+def lose(installation: Installation) -> None:
+    """Delete the Secret, and apply the overlay, which brings it back empty."""
+    installation.cluster.kubectl("delete", "secret", "-n", "gpugate", "gpugate-certs")
+    installation.apply()
+
+
+def test_no_call_fails_while_leaf_and_authority_are_replaced_under_load(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """And the Secret is lost. Two replicas share it; each call is a new handshake with one of them."""
+    cluster = installation.cluster
+    trust = Trust(cluster)
+    with two_replicas(installation, tmp_path, program=QUICK_SERVE) as replicas:
+        eventually(trust.at_rest)
+        first = trust.bundle.authority.certificate_pem
+        leaves = [trust.leaf]
+        with Load(cluster) as load:
+            for replace_them in (rotate, partial(rotate, options=["--ca"]), lose):
+                load.go_on()
+                replace_them(installation)
+                eventually(trust.at_rest)
+                leaves.append(trust.leaf)
+                eventually(lambda: {trust.leaf} == {replica.shown() for replica in replicas})
+            load.go_on()
+        reviews = [replica.reviews() for replica in replicas]
+
+    assert [] == load.failures
+    assert [True, True, False, False] == [is_issued_by(leaf, first) for leaf in leaves]
+    assert 4 == len(set(leaves))
+    assert sum(reviews) >= 2 * load.calls
+    assert min(reviews) > load.calls / 2
+
+
 def test_no_call_fails_when_one_of_two_replicas_is_told_to_end(
-    control_plane: ControlPlane, namespace: str, tmp_path: Path
+    installation: Installation, tmp_path: Path
 ) -> None:
     """Under load, by SIGTERM; the other answers alone afterwards."""
-    apply_rules(control_plane, namespace)
-    with ExitStack() as stack:
-        replicas = [
-            stack.enter_context(
-                Replica(control_plane, namespace, tmp_path / f"{number}.log", drain_s=DRAIN_S)
-            )
-            for number in range(2)
-        ]
-        service = stack.enter_context(Service([replica.port for replica in replicas]))
-        stack.enter_context(called_at(control_plane, service.port))
-        eventually(lambda: is_completed(control_plane, namespace))
-        with Load(control_plane, namespace) as load:
+    with two_replicas(installation, tmp_path, f"--drain-seconds={DRAIN_S}") as replicas:
+        with Load(installation.cluster) as load:
             load.go_on()
             eventually(lambda: min(replica.reviews() for replica in replicas) > 1)
             status = replicas[0].terminate()
@@ -54,3 +145,38 @@ def test_no_call_fails_when_one_of_two_replicas_is_told_to_end(
     # Each call is one review to mutate, one to validate; those that were under way may count already.
     assert answered >= 2 * (load.calls - calls - CLIENTS)
     assert answered > 0
+
+
+def test_a_leaf_that_expired_while_the_server_was_down_is_renewed_at_its_start(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """By the CA that there is, so that the API server calls it at once."""
+    trust = Trust(installation.cluster)
+    names = (*service_names("gpugate"), HOST)
+    Keeper(trust.store, Plan(names), trust.api).look()
+    before = trust.store.load()
+    assert before.bundle
+    long_ago = datetime.now(UTC) - timedelta(days=100)
+    expired = make_leaf(before.bundle.authority, names, long_ago)
+    trust.store.save(replace(before.bundle, leaf=expired), before)
+    with installation.serve(tmp_path / "log") as gate:
+        eventually(gate.ready)
+        eventually(installation.in_force)
+
+    assert before.bundle.authority == trust.bundle.authority
+    assert expired.certificate_pem != trust.leaf
+
+
+def test_a_server_that_starts_before_its_api_server_waits_for_it(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """Alive and not ready, with what it waits for; the rest comes by itself."""
+    installation.cluster.kill_apiserver()
+    with installation.serve(tmp_path / "log") as gate:
+        waiting = ask(gate.port, "/readyz"), gate.sample("gpugate_ready")
+        installation.cluster.restart_apiserver()
+        eventually(gate.ready)
+        eventually(installation.in_force)
+        assert 1 == gate.sample("gpugate_ready")
+
+    assert ((503, "not ready: waiting for nodes, rules, certificate\n"), 0) == waiting

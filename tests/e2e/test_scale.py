@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import ControlPlane
-from tests.e2e.gate import Served, eventually, serving
+from tests.e2e.gate import Gate, eventually
+from tests.e2e.installed import Installation
 from webhook.cluster.client import NODES, ClusterApi
 
 NODE_COUNT = 5_000
@@ -61,24 +61,21 @@ def _node(number: int) -> dict[str, Any]:
 class Big:
     """A gate that has been ready for a moment; start_s: the seconds from its start to that."""
 
-    gate: Served
+    gate: Gate
     start_s: float
 
 
 @pytest.fixture(scope="module")
-def big(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Big]:
+def big(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Big]:
     """Yield a gate of a big cluster."""
-    api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
+    api = ClusterApi.of_kubeconfig(str(installation.cluster.kubeconfig))
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: api.create(NODES, _node(number)), range(NODE_COUNT)))
+    api.close()
     start = time.monotonic()
-    try:
-        with serving(tmp_path_factory.mktemp("scale"), control_plane.kubeconfig) as gate:
-            eventually(gate.ready)
-            yield Big(gate, time.monotonic() - start)
-    finally:
-        control_plane.kubectl("delete", "--raw", NODES)  # all at once
-        api.close()
+    with installation.serve(tmp_path_factory.mktemp("scale") / "log") as gate:
+        eventually(gate.ready)
+        yield Big(gate, time.monotonic() - start)
 
 
 def _resident(process: int) -> int:
@@ -95,18 +92,18 @@ def _cpu_s(process: int) -> float:
 
 def test_a_gate_is_ready_soon_with_5000_nodes(big: Big) -> None:
     """All of them are known then."""
-    assert NODE_COUNT == big.gate.sample("gpugate_inventory_nodes")
+    assert NODE_COUNT + 1 == big.gate.sample("gpugate_inventory_nodes")  # and the one of each installation
     assert big.start_s < LONGEST_START_S
 
 
 def test_5000_nodes_take_little_memory(big: Big) -> None:
     """What is kept of a node is what is needed of it."""
-    assert _resident(big.gate.process.pid) < MOST_RESIDENT
+    assert _resident(big.gate.pid) < MOST_RESIDENT
 
 
 def test_an_idle_gate_takes_no_processor(big: Big) -> None:
     """Its watches wait."""
-    before = _cpu_s(big.gate.process.pid)
+    before = _cpu_s(big.gate.pid)
     time.sleep(IDLE_S)
 
-    assert _cpu_s(big.gate.process.pid) - before < MOST_CPU * IDLE_S
+    assert _cpu_s(big.gate.pid) - before < MOST_CPU * IDLE_S

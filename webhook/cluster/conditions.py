@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from certs.inject import KINDS, NAME
 from certs.kube import Conflict, Kubernetes, KubernetesError, NotFound
+from webhook import metrics
 from webhook.match_conditions import CONDITION, PODS, expression, resources_in, resources_of
 
 if TYPE_CHECKING:
@@ -60,13 +61,12 @@ class Conditions:
         self._complaint = ""
         self._stopping = False
         self._due = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="conditions", daemon=True)
 
     def start(self) -> None:
         """Write what is in force, and again whenever that changes; returns at once."""
         self._gate.on_rules = self._due.set
         self._due.set()
-        self._thread.start()
+        self._run_aside()
 
     def stop(self) -> None:
         """Write no more; returns at once."""
@@ -87,7 +87,9 @@ class Conditions:
             try:
                 document = self._api.get(path)
             except NotFound:
+                metrics.WEBHOOKS.labels(kind).set(0)
                 return
+            metrics.WEBHOOKS.labels(kind).set(sum(1 for _ in _ours(document)))
             named = resources_of(loaded.rules)
             stays = self._staying(kind, _named_in(document) - named, narrowing=not loaded.errors)
             edits = list(_edits(document, expression(named | stays, workloads)))
@@ -110,17 +112,27 @@ class Conditions:
         since = self._unnamed[kind] = {name: before.get(name, now) for name in unnamed}
         return {name for name, start in since.items() if not narrowing or now - start < SETTLING}
 
+    def _run_aside(self) -> None:
+        threading.Thread(target=self._run, name="conditions", daemon=True).start()
+
     def _run(self) -> None:
-        while True:
-            self._due.wait(LOOK_INTERVAL)
-            self._due.clear()  # before the rules are read: what changes meanwhile is another look
-            if self._stopping:
-                return
-            try:
-                self.look()
-                self._complaint = ""
-            except KubernetesError as error:
-                self._complain(error)
+        try:
+            while not self._stopping:
+                self._due.wait(LOOK_INTERVAL)
+                self._due.clear()  # before the rules are read: what changes meanwhile is another look
+                if not self._stopping:
+                    self._look_or_complain()
+        finally:
+            # A bug of ours: Python reports it and ends the thread, which must not end the looks.
+            if not self._stopping:
+                self._run_aside()
+
+    def _look_or_complain(self) -> None:
+        try:
+            self.look()
+            self._complaint = ""
+        except KubernetesError as error:
+            self._complain(error)
 
     def _complain(self, error: Exception) -> None:
         """Log what is wrong, once and not at every look."""

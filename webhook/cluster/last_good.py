@@ -37,21 +37,20 @@ class LastGood:
     def __init__(self, api: Kubernetes, namespace: str) -> None:
         self._api = api
         self._path = f"/api/v1/namespaces/{namespace}/configmaps/{NAME}"
-        self._kept: Mapping[str, str] | None = None
 
     def load(self) -> Mapping[str, str]:
         """Return each rule ConfigMap as JSON by its name; none, and a log line, where they cannot be read."""
         try:
-            self._kept = self._texts(self._api.get(self._path))
+            return self._texts(self._api.get(self._path))
         except KubernetesError as error:
             _log.warning("the last good versions of rules are not known: %s", error)
             return {}
-        return self._kept
 
     def save(self, texts: Mapping[str, str]) -> None:
-        """Keep these versions instead. A failure is logged, and made good with the next change of a rule."""
-        if texts == self._kept:
-            return
+        """Keep these versions, where others are kept. A failure is logged, and made good with the next call.
+
+        It is looked at each time, at the cost of a small read: somebody may have emptied it meanwhile.
+        """
         packed = b64encode(gzip.compress(msgspec.json.encode(texts, order="sorted"), mtime=0)).decode()
         try:
             for _ in range(_TRIES):
@@ -65,8 +64,6 @@ class LastGood:
                     continue
         except KubernetesError as error:
             _log.warning("a restart would lose the last good versions of rules: %s", error)
-            return
-        self._kept = dict(texts)
 
     @staticmethod
     def _texts(config_map: Mapping[str, Any]) -> Mapping[str, str]:

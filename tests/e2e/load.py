@@ -1,0 +1,73 @@
+"""Pods that are created through the API server, at a rate."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from certs.kube import KubernetesError
+from tests.e2e.gate import eventually
+from tests.e2e.installed import TEAM, VCUDA_MEMORY
+from tests.e2e.test_control_plane import pod
+from webhook.cluster.client import ClusterApi
+
+if TYPE_CHECKING:
+    from tests.e2e.cluster import ControlPlane
+
+# Creations a second, and by how many clients: each waits for its answer before it asks again.
+RATE: Final = 50.0
+CLIENTS: Final = 8
+# One creation of so many is no dry run.
+REAL: Final = 25
+_PODS: Final = f"/api/v1/namespaces/{TEAM}/pods"
+
+
+class Load:
+    """Creates pods, until its block ends: dry runs, and some that stay.
+
+    failures: what the API server said instead of yes.
+    """
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self._calls = [0] * CLIENTS
+        self.failures: list[str] = []
+        self._kubeconfig = str(control_plane.kubeconfig)
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=self._create, args=(each,)) for each in range(CLIENTS)]
+
+    def __enter__(self) -> Self:
+        self._start = time.monotonic()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def calls(self) -> int:
+        """How many creations were answered."""
+        return sum(self._calls)
+
+    def go_on(self) -> None:
+        """Return when as many pods were created as there are clients, all begun from now on."""
+        before = self.calls
+        eventually(lambda: self.calls >= before + 2 * CLIENTS)
+
+    def _create(self, client: int) -> None:
+        api = ClusterApi.of_kubeconfig(self._kubeconfig)
+        for number in itertools.count(client, CLIENTS):
+            if self._stopping.wait(max(0.0, self._start + number / RATE - time.monotonic())):
+                break
+            document: dict[str, Any] = json.loads(pod(f"load-{id(self)}-{number}", {VCUDA_MEMORY: "8"}))
+            try:
+                api.create(_PODS if number % REAL == 0 else f"{_PODS}?dryRun=All", document)
+            except KubernetesError as error:
+                self.failures.append(str(error))
+            self._calls[client] += 1
+        api.close()
