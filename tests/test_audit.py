@@ -116,7 +116,7 @@ def test_pods_rules_and_nodes_of_a_cluster_are_audited(tmp_path: Path, rules: Pa
         kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
         result = CliRunner().invoke(main, ["audit", "--kubeconfig", str(kubeconfig)])
 
-    assert (1, "1 pods: 1 would be refused today\n") == (result.exit_code, result.stderr)
+    assert (1, "1 pod: 1 would be refused today\n") == (result.exit_code, result.stderr)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_text_has_place_level_message_and_code(folder: Path) -> None:
         f"my rules/a.yaml:13:11: error: {MISTAKE} [wrong-value]",
         f"my rules/b.yaml:4:9: warning: {DOUBT} [odd-name]",
     ] == result.stdout.splitlines()
-    assert (1, "2 sound rules, 1 errors, 1 warnings\n") == (result.exit_code, result.stderr)
+    assert (1, "2 sound rules, 1 error, 1 warning\n") == (result.exit_code, result.stderr)
 
 
 def test_json_has_each_finding_as_an_object(folder: Path) -> None:

@@ -19,7 +19,7 @@ from tests.serving import client, serving
 from tests.webhooks import body, pod, review, shipped_gate
 from webhook.app import create_app
 from webhook.cli import main
-from webhook.cli.preview import objects_in
+from webhook.cli.objects import objects_in
 from webhook.server import Server
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"

@@ -27,8 +27,8 @@ from webhook.cli.inputs import (
     nodes_option,
     of_cluster,
 )
-from webhook.cli.preview import objects_in
-from webhook.cli.table import show_table
+from webhook.cli.objects import complain, objects_in
+from webhook.cli.table import counted, show_table
 from webhook.dump import dump_yaml
 
 FOUND: Final = 1
@@ -133,7 +133,7 @@ def command(
         raise click.UsageError("no pods; name a cluster with --context or a file with --filename")
     loaded = RuleSource(rules_namespace, kubeconfig, context).load(rule_paths)
     for error in loaded.errors:
-        _complain(str(error))
+        complain(str(error))
     inventory = load_inventory(node_paths, kubeconfig, context)
     policy = compile_policy(loaded.rules, Language(lang))
     failed = bool(loaded.errors)
@@ -141,12 +141,12 @@ def command(
     found = _in_files(filenames) if filenames else of_cluster(kubeconfig, context, lambda asked: asked.pods())
     for pod in found:
         if isinstance(pod, SourceError):
-            _complain(str(pod))
+            complain(str(pod))
             failed = True
             continue
         metadata, status, spec = (pod.get(key) for key in ("metadata", "status", "spec"))
         if not (isinstance(metadata, dict) and isinstance(spec, dict)):
-            _complain("a pod without metadata or spec is none")
+            complain("a pod without metadata or spec is none")
             failed = True
             continue
         where = str(metadata.get("namespace") or "default")
@@ -157,7 +157,7 @@ def command(
         try:
             audited.append(Audited(pod, decide(policy, inventory, request, time())))
         except ObjectError as error:
-            _complain(f"pod {where}/{metadata.get('name', '')}: {error}")
+            complain(f"pod {where}/{metadata.get('name', '')}: {error}")
             failed = True
     _SHOW[output](audited)
     sys.exit(BAD_INPUT if failed else _status(audited, fail_on))
@@ -169,10 +169,6 @@ def _in_files(filenames: Iterable[str]) -> Iterator[dict[str, Any] | SourceError
         for _, value in objects_in(filename):
             if isinstance(value, SourceError) or (isinstance(value, dict) and value.get("kind") == "Pod"):
                 yield value
-
-
-def _complain(message: str) -> None:
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
 
 
 def _status(audited: Sequence[Audited], fail_on: str) -> int:
@@ -202,7 +198,7 @@ def _show_table(audited: Sequence[Audited]) -> None:
     ]
     show_table(rows, action=_COLOURS)
     refused = sum(not each.decision.allowed for each in audited)
-    click.echo(f"{len(audited)} pods: {refused} would be refused today", err=True)
+    click.echo(f"{counted(len(audited), 'pod')}: {refused} would be refused today", err=True)
 
 
 def _rank(finding: tuple[str, ...]) -> tuple[object, ...]:

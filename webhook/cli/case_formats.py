@@ -12,6 +12,7 @@ import click
 from rules.error import RuleError
 from rules.outcome import BOTH, EXPECTED, FOUND
 from webhook.cli.case_runner import FileResult, Result
+from webhook.cli.table import counted
 
 _COLOURS: Final = {EXPECTED: "red", FOUND: "green", BOTH: None}
 
@@ -22,7 +23,7 @@ def text_of(tested: FileResult) -> str:
         (len(tested.results) - tested.failed, "passed"),
         (tested.failed, "failed"),
         (tested.left_out, "not chosen"),
-        (tested.written, "patches written"),
+        (tested.written, f"patch{'es' * (tested.written != 1)} written"),
     ]
     told = ", ".join(f"{count} {what}" for count, what in counts if count) or "nothing run"
     bad = bool(tested.failed or tested.mistakes)
@@ -38,18 +39,14 @@ def summary_of(files: Sequence[FileResult]) -> str:
     cases, failed = sum(len(each.results) for each in files), sum(each.failed for each in files)
     mistaken = sum(bool(each.mistakes) for each in files)
     parts = [f"{cases - failed} passed", f"{failed} failed"]
-    parts += [f"{mistaken} file{_s(mistaken)} with mistakes"] if mistaken else []
+    parts += [f"{counted(mistaken, 'file')} with mistakes"] if mistaken else []
     legend = "; - expected, + found" if failed else ""
-    return f"{cases} case{_s(cases)} in {len(files)} file{_s(len(files))}: {', '.join(parts)}{legend}"
+    return f"{counted(cases, 'case')} in {counted(len(files), 'file')}: {', '.join(parts)}{legend}"
 
 
 def mistakes_of(files: Sequence[FileResult]) -> list[RuleError]:
     """Return all mistakes, those of rules that several files are about once."""
     return list({str(error): error for each in files for error in each.mistakes}.values())
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
 
 
 def _failure(result: Result, *, styled: bool) -> Iterator[str]:

@@ -26,7 +26,8 @@ from webhook.cli.inputs import (
     nodes_option,
     workloads_option,
 )
-from webhook.cli.preview import DENIED, InputError, complain, objects_in, request_of
+from webhook.cli.objects import InputError, complain, objects_in, request_of
+from webhook.cli.preview import DENIED
 from webhook.cli.table import show
 from webhook.review import encode
 

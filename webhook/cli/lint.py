@@ -10,6 +10,7 @@ import click
 from rules.lint import lint
 from webhook.cli.findings import FORMATS, report
 from webhook.cli.inputs import RuleSource, namespace_option
+from webhook.cli.table import counted
 
 FOUND = 1
 WARNED = 3
@@ -47,7 +48,8 @@ def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: 
     if output == "text":
         count = sum(1 for _ in loaded.rules)
         errors, warnings = len(loaded.errors), len(loaded.warnings)
-        click.echo(f"{count} sound rules, {errors} errors, {warnings} warnings", err=True)
+        counts = ((count, "sound rule"), (errors, "error"), (warnings, "warning"))
+        click.echo(", ".join(counted(number, noun) for number, noun in counts), err=True)
     if loaded.errors:
         sys.exit(FOUND)
     sys.exit(WARNED if loaded.warnings and fail_on == "warn" else 0)

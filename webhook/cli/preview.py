@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from difflib import unified_diff
@@ -18,7 +17,6 @@ from rules.decide import decide
 from rules.model import Action, AdmissionRequest, Decision, Language
 from rules.patch import ObjectError
 from rules.policy import compile_policy
-from rules.source import SourceError, read
 from webhook.cli.inputs import (
     BAD_INPUT,
     RuleSource,
@@ -28,19 +26,16 @@ from webhook.cli.inputs import (
     load_workloads,
     namespace_option,
     nodes_option,
-    read_path,
     workloads_option,
 )
+from webhook.cli.objects import InputError, complain, objects_in, request_of, warn
+from webhook.cli.table import counted
 from webhook.dump import dump_yaml
-from webhook.review import ReviewError, decode_review, encode
+from webhook.review import encode
 
 DENIED: Final = 1
 WARNED: Final = 3
 _DIFF_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
-
-
-class InputError(ValueError):
-    """One object cannot be judged; says where and why. The fault of its author."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,58 +164,6 @@ def command(
     sys.exit(BAD_INPUT if failed else _status(previews, fail_on))
 
 
-def objects_in(path: str) -> Iterator[tuple[str, Any]]:
-    """Yield (place, object or SourceError) for each object in a file or folder; lists are taken apart."""
-    for name, text in read_path(path):
-        for document in read(text, name):
-            if isinstance(document, SourceError):
-                yield str(document.location), document
-            elif document.value is not None:
-                for duplicate in document.duplicates:
-                    _warn(f"{duplicate}; the last one counts")
-                for place, value in document.objects():
-                    yield _place(str(document.locate(place))), value
-
-
-def _place(location: str) -> str:
-    """Return file and line of a place, without the column."""
-    return location.rpartition(":")[0]
-
-
-def request_of(source: str, value: Any, namespace: str) -> tuple[AdmissionRequest, str]:
-    """Return the request that the API server would make to create an object, and the object's name."""
-    if isinstance(value, SourceError):
-        raise InputError(str(value))
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        raise InputError(f"{source}: expected a Kubernetes object with apiVersion and kind")
-    if value["kind"] == "AdmissionReview":
-        try:
-            review = decode_review(encode(value), mutating=True)
-        except ReviewError as error:
-            raise InputError(f"{source}: {error}") from None
-        return review.request, review.name or _name(review.request.object or review.request.old_object or {})
-    metadata = value.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    api_version = value.get("apiVersion")
-    group = api_version.rpartition("/")[0] if isinstance(api_version, str) else ""
-    where = metadata.get("namespace")
-    request = AdmissionRequest(
-        operation="CREATE",
-        group=group,
-        kind=value["kind"],
-        namespace=where if isinstance(where, str) and where else namespace,
-        object=value,
-    )
-    return request, _name(value)
-
-
-def _name(value: Any) -> str:
-    metadata = value.get("metadata")
-    if not isinstance(metadata, dict):
-        return "(no name)"
-    return str(metadata.get("name") or f"{metadata.get('generateName', '')}*")
-
-
 def _status(previews: list[Preview], fail_on: str) -> int:
     if any(not preview.decision.allowed for preview in previews):
         return DENIED
@@ -245,15 +188,6 @@ def _facts(preview: Preview) -> dict[str, Any]:
     }
 
 
-def complain(message: str) -> None:
-    """Print an error on stderr."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
-
-
-def _warn(message: str) -> None:
-    click.echo(f"{click.style('warning:', fg='yellow')} {message}", err=True)
-
-
 def _show_patch(preview: Preview) -> None:
     click.echo(msgspec.json.encode(preview.decision.patch).decode())
     _explain(preview)
@@ -270,7 +204,7 @@ def _explain(preview: Preview) -> None:
     if not preview.decision.allowed:
         complain(f"{preview.source}: {preview.title}: {preview.decision.message}")
     for warning in preview.decision.warnings:
-        _warn(f"{preview.source}: {warning}")
+        warn(f"{preview.source}: {warning}")
 
 
 def _show_diff(preview: Preview) -> None:
@@ -305,4 +239,4 @@ def _show_summary(previews: list[Preview]) -> None:
     warned = sum(bool(preview.decision.warnings) for preview in previews)
     untouched = len(previews) - refused - patched
     counts = f"{patched} patched, {refused} refused, {untouched} untouched, {warned} with warnings"
-    click.echo(f"\n{len(previews)} object{'s' * (len(previews) != 1)}: {counts}")
+    click.echo(f"\n{counted(len(previews), 'object')}: {counts}")

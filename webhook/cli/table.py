@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 _UNBOUNDED = 10_000
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with what it counts: `1 rule`, `2 rules`."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def show_table(rows: Sequence[Mapping[str, str]], **colours: Mapping[str, str]) -> None:
     """Print rows under their keys as headings; colours: for a column, the style of each of its words."""
     from rich.table import Table  # noqa: PLC0415 - 50 ms that only a table is worth

@@ -1,0 +1,79 @@
+"""The objects that commands judge: read from files, and put as the API server would ask about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from rules.model import AdmissionRequest
+from rules.source import SourceError, read
+from webhook.cli.inputs import read_path
+from webhook.review import ReviewError, decode_review, encode
+
+
+class InputError(ValueError):
+    """One object cannot be judged; says where and why. The fault of its author."""
+
+
+def objects_in(path: str) -> Iterator[tuple[str, Any]]:
+    """Yield (place, object or SourceError) for each object in a file or folder; lists are taken apart."""
+    for name, text in read_path(path):
+        for document in read(text, name):
+            if isinstance(document, SourceError):
+                yield str(document.location), document
+            elif document.value is not None:
+                for duplicate in document.duplicates:
+                    warn(f"{duplicate}; the last one counts")
+                for place, value in document.objects():
+                    yield _place(str(document.locate(place))), value
+
+
+def _place(location: str) -> str:
+    """Return file and line of a place, without the column."""
+    return location.rpartition(":")[0]
+
+
+def request_of(source: str, value: Any, namespace: str) -> tuple[AdmissionRequest, str]:
+    """Return the request that the API server would make to create an object, and the object's name."""
+    if isinstance(value, SourceError):
+        raise InputError(str(value))
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        raise InputError(f"{source}: expected a Kubernetes object with apiVersion and kind")
+    if value["kind"] == "AdmissionReview":
+        try:
+            review = decode_review(encode(value), mutating=True)
+        except ReviewError as error:
+            raise InputError(f"{source}: {error}") from None
+        return review.request, review.name or _name(review.request.object or review.request.old_object or {})
+    metadata = value.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    api_version = value.get("apiVersion")
+    group = api_version.rpartition("/")[0] if isinstance(api_version, str) else ""
+    where = metadata.get("namespace")
+    request = AdmissionRequest(
+        operation="CREATE",
+        group=group,
+        kind=value["kind"],
+        namespace=where if isinstance(where, str) and where else namespace,
+        object=value,
+    )
+    return request, _name(value)
+
+
+def _name(value: Any) -> str:
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict):
+        return "(no name)"
+    return str(metadata.get("name") or f"{metadata.get('generateName', '')}*")
+
+
+def complain(message: str) -> None:
+    """Print an error on stderr."""
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+
+
+def warn(message: str) -> None:
+    """Say on stderr what may not be meant."""
+    click.echo(f"{click.style('warning:', fg='yellow')} {message}", err=True)
