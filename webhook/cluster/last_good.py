@@ -71,6 +71,6 @@ class LastGood:
         packed = (config_map.get("binaryData") or {}).get(_KEY, "")
         try:
             return _decode(gzip.decompress(b64decode(packed))) if packed else {}
-        except (ValueError, OSError, EOFError, zlib.error) as error:  # msgspec's and base64's are ValueErrors
+        except (ValueError, OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
             _log.warning("the last good versions of rules cannot be read: %s", error)
             return {}
