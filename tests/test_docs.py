@@ -4,7 +4,8 @@ A reader types the fences of `sh` down the page, from the top of the tree; a fen
 is what the terminal then shows, `…` standing for what is left out. A fence of `yaml` below a line that ends
 in `FILE.yaml`: is what the reader writes there. Comments above a fence, or above the title for a whole page,
 tell what no reader needs to see: with `<!-- needs: kubectl -->` commands are run where there is one and
-parsed elsewhere, so those that need a `cluster` never run; `<!-- exits: 1 -->` is how they end.
+parsed elsewhere. Those that need a `cluster` are run by e2e/test_pages.py, those that need `pods` in one are
+not; `<!-- exits: 1 -->` is how they end.
 """
 
 from __future__ import annotations
