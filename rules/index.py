@@ -21,7 +21,11 @@ _FEW = 8
 # For a key with many numbers, "this number and above" is kept once in so many: no Gt ORs more sets than that.
 _STRIDE = 32
 
+# Changes of a key's values that a copy carries along; one more, and all are copied.
+_LATE = 128
+
 _Set = int | tuple[int, ...]
+_Entry = tuple[Fact, _Set]
 
 
 class Index:
@@ -77,22 +81,66 @@ class Index:
             name, value = fact
             if (key := changed.get(name)) is None:
                 before = self._keys.get(name)
-                key = changed[name] = _Key(before.values.copy(), before.present) if before else _Key({}, 0)
-            entry, mask = key.values.get(value, (fact, 0)), _mask(members)
+                key = changed[name] = (
+                    _Key(before.values.copy(), before.present) if before else _Key(_Values(), 0)
+                )
+            entry, mask = key.values.get(value) or (fact, 0), _mask(members)
             key.present ^= mask
             # A set either holds all that lost the fact, or none that won it.
-            if nodes := _bits(entry[1]) ^ mask:
-                key.values[value] = (entry[0], _packed(nodes))
-            else:
-                del key.values[value]
+            nodes = _bits(entry[1]) ^ mask
+            key.values.put(value, (entry[0], _packed(nodes)) if nodes else None)
+        for key in changed.values():
+            key.values.settle()
         return Index({name: key for name, key in {**self._keys, **changed}.items() if key.present})
 
     def _ladder(self, key: str) -> _Ladder:
         if (kept := self._keys.get(key)) is None:
-            return _Ladder({})
+            return _Ladder(_Values())
         if kept.ladder is None:  # made at the first question; two threads would make the same one
             kept.ladder = _Ladder(kept.values)
         return kept.ladder
+
+
+class _Values:
+    """The values under one key, each with its fact and nodes, copied at the cost of what has changed lately.
+
+    A host name is the value of one node: to copy ten thousand of them for each node that joins takes longer
+    than all else.
+    """
+
+    __slots__ = ("_late", "_old")
+
+    def __init__(self) -> None:
+        self._old: dict[Hashable, _Entry] = {}  # shared by copies, and never changed
+        self._late: dict[Hashable, _Entry | None] = {}  # None: gone
+
+    def copy(self) -> _Values:
+        """Return a copy that may be changed."""
+        copy = _Values()
+        copy._old, copy._late = self._old, self._late.copy()
+        return copy
+
+    def settle(self) -> None:
+        """Be ready to be copied: call it after changes."""
+        if len(self._late) > _LATE:
+            self._old, self._late = dict(self.items()), {}
+
+    def get(self, value: Hashable) -> _Entry | None:
+        """Return the fact and the nodes of a value, None where no node says it."""
+        return self._late[value] if value in self._late else self._old.get(value)
+
+    def put(self, value: Hashable, entry: _Entry | None) -> None:
+        """Change what is said of a value."""
+        self._late[value] = entry
+
+    def items(self) -> Iterator[tuple[Hashable, _Entry]]:
+        """Yield each value with its fact and nodes."""
+        for value, entry in self._old.items():
+            if value not in self._late:
+                yield value, entry
+        for value, late in self._late.items():
+            if late is not None:
+                yield value, late
 
 
 class _Key:
@@ -100,7 +148,7 @@ class _Key:
 
     __slots__ = ("ladder", "present", "values")
 
-    def __init__(self, values: dict[Hashable, tuple[Fact, _Set]], present: int) -> None:
+    def __init__(self, values: _Values, present: int) -> None:
         self.values = values
         self.present = present
         self.ladder: _Ladder | None = None
@@ -111,7 +159,7 @@ class _Ladder:
 
     __slots__ = ("_nodes", "_steps", "numbers")
 
-    def __init__(self, values: Mapping[Hashable, tuple[Fact, _Set]]) -> None:
+    def __init__(self, values: _Values) -> None:
         read = ((parse_int64(value), nodes) for value, (_, nodes) in values.items() if isinstance(value, str))
         rungs = [(number, nodes) for number, nodes in read if number is not None]
         rungs.sort(key=itemgetter(0))

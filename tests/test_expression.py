@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -91,6 +93,17 @@ def test_a_function_that_is_not_there_is_refused_when_the_expression_is_read() -
         Expression("value.isGood()", VALIDATION_VARIABLES)
 
     assert "Undefined variable or function: 'isGood'" in str(caught.value)
+
+
+def test_what_an_expression_came_to_counts_for_equal_values_alone() -> None:
+    """1 is not 1.0 in CEL; and it forgets in time."""
+    expression = Expression("type(value) == type(1) && value < 100", ["value"])
+
+    def found(*numbers: float) -> list[bool]:
+        return [expression({"value": partial(copy, number)}) for number in numbers]
+
+    assert [True, False, True] == found(1, 1.0, 1)
+    assert [number < 100 for number in range(200)] == found(*range(200))
 
 
 def test_a_long_expression_is_refused() -> None:

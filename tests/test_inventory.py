@@ -220,6 +220,25 @@ def test_a_node_that_says_nothing_new_gives_the_same_inventory() -> None:
     assert inventory.without_node("three") is inventory
 
 
+def test_nodes_that_come_and_go_one_by_one_are_as_if_they_had_come_together() -> None:
+    """Host names too, of which each is the value of one node; those that go leave nothing."""
+    nodes = [node(f"n{number}", {"kubernetes.io/hostname": f"n{number}"}) for number in range(400)]
+    grown = Inventory.of([])
+    for each in nodes:
+        grown = grown.with_node(each)
+    before = grown
+    for number in range(0, 400, 2):
+        grown = grown.without_node(f"n{number}")
+
+    assert (
+        [f"n{number}" for number in range(400)]
+        == [*before.names(before.everything)]
+        == list(Inventory.of(nodes).names(before.everything))
+    )
+    assert [1, 0] == [grown.labels.equal("kubernetes.io/hostname", name).bit_count() for name in ("n1", "n2")]
+    assert 200 == sum(1 for _ in grown.labels.values("kubernetes.io/hostname"))
+
+
 def test_nodes_share_what_they_say_alike_however_they_came() -> None:
     """Or else the memory of 10,000 nodes would be that of 10,000 texts for every label."""
     inventory = Inventory.of(json.loads(json.dumps([node("one", A100, gpu="8"), node("two", A100, gpu="8")])))
