@@ -47,7 +47,7 @@ class Library:
     """
 
     def __init__(self, machine: Mapping[str, Any], answer: Answer = well) -> None:
-        self._machine, self._answer = machine, answer
+        self._machine, self.answer = machine, answer
         self.calls: list[str] = []
         self.open = 0
 
@@ -59,7 +59,7 @@ class Library:
 
         def call(*arguments: Any) -> int:
             self.calls.append(name)
-            status = self._answer(name, len(self.calls) - 1)
+            status = self.answer(name, len(self.calls) - 1)
             if status == _SUCCESS and not self.open and name != "nvmlInitWithFlags":
                 return ERRORS["NVML_ERROR_UNINITIALIZED"]
             return status or function(self, *arguments)
@@ -114,8 +114,10 @@ class Library:
         return _fill(major, value=numbers[0]) or _fill(minor, value=numbers[1])
 
     def memory(self, handle: Any, info: Any) -> int:
-        """nvmlDeviceGetMemoryInfo."""
+        """nvmlDeviceGetMemoryInfo; of a recorded error that."""
         total = self.gpu(handle)["memory"]
+        if isinstance(total, str):
+            return ERRORS[total]
         return _fill(info, total=total, free=total) if total else ERRORS["NVML_ERROR_NOT_SUPPORTED"]
 
     def mig_mode(self, handle: Any, current: Any, pending: Any) -> int:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from tests.nvml import ERRORS, failing, library, recorded
+from tests.nvml import ERRORS, Answer, failing, library, recorded, well
 from webhook.agent.labels import LABELS, is_own
 from webhook.cli import main
 from webhook.cli.node import command
@@ -121,6 +121,44 @@ def test_check_of_a_broken_node_exits_1_and_says_why(call: str, error: str) -> N
     assert problem["at"].startswith(call)
     assert text.stderr.startswith("error: ")
     assert "" == document.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer", "said"),
+    [
+        (
+            {},
+            failing("nvmlInit", "NVML_ERROR_LIB_RM_VERSION_MISMATCH"),
+            "cudaErrorSystemDriverMismatch (803)",
+        ),
+        ({"fabric": {"state": 1, "status": 0}}, well, "cudaErrorSystemNotReady (802)"),
+        ({"computeMode": 2}, well, "cudaErrorDevicesUnavailable (46)"),
+        ({}, failing("nvmlInit", "NVML_ERROR_DRIVER_NOT_LOADED"), "cudaErrorNoDevice (100)"),
+    ],
+)
+def test_check_names_the_error_that_programs_end_in(
+    changes: dict[str, object], answer: Answer, said: str
+) -> None:
+    """A driver of two versions, no Fabric Manager, a GPU that is closed to programs, and no device."""
+    machine = recorded("h200")
+    machine["gpus"][0] |= changes
+    with library(machine, answer):
+        result = node("check")
+
+    assert 1 == result.exit_code
+    assert said in result.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("a100-mig", "1g.5gb 1g.5gb"), ("a100-mig-unprivileged", "  on  "), ("t4", "  -  ")],
+)
+def test_check_shows_mig_as_far_as_it_is_told(name: str, shown: str) -> None:
+    """Instances, else that there is MIG mode."""
+    with library(name):
+        result = node("check")
+
+    assert shown in result.stdout.splitlines()[2]
 
 
 def test_what_is_only_worth_a_look_is_a_warning() -> None:

@@ -12,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.version import ComputeCapability, CudaVersion, DriverVersion
-from tests.nvml import ERRORS, failing, library, recorded
+from tests.nvml import ERRORS, RECORDED, failing, library, recorded
 from webhook.agent.labels import told_by
 from webhook.agent.probe import Failure, Gpu, Probe, kernel_module, probe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-UNKNOWN = (
+UNKNOWN = {
     "NVML_ERROR_NOT_SUPPORTED",
     "NVML_ERROR_FUNCTION_NOT_FOUND",
     "NVML_ERROR_ARGUMENT_VERSION_MISMATCH",
     "NVML_ERROR_DEPRECATED",
-)
+}
 # Errors that are answers: this GPU has no MIG mode, this slot no instance.
 ANSWERS = {
     *(("nvmlDeviceGetMigMode", error) for error in UNKNOWN),
@@ -129,7 +129,10 @@ def test_any_error_of_any_call_gives_no_wrong_label_and_shuts_nvml_down(name: st
 
 
 def test_what_a_driver_lacks_is_unknown_and_what_fails_is_a_failure() -> None:
-    """Of all errors four mean that there is no such thing; at the first calls these are failures too."""
+    """Of all errors four mean that there is no such thing; at the first calls these are failures too.
+
+    And memory may be refused: a GPU in MIG mode tells its own to who may monitor MIG.
+    """
     unknown = {
         (call, error)
         for _, call, error, outcome, _ in _outcomes("gb10")
@@ -139,7 +142,68 @@ def test_what_a_driver_lacks_is_unknown_and_what_fails_is_a_failure() -> None:
     with library("gb10") as nvml:
         probe(())
 
-    assert {(c, e) for c in nvml.calls if c not in {*needed, "nvmlShutdown"} for e in UNKNOWN} == unknown
+    absent = {
+        (call, error) for call in nvml.calls if call not in {*needed, "nvmlShutdown"} for error in UNKNOWN
+    }
+    assert absent | {("nvmlDeviceGetMemoryInfo", "NVML_ERROR_NO_PERMISSION")} == unknown
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "UNINITIALIZED",
+        "DRIVER_NOT_LOADED",
+        "LIB_RM_VERSION_MISMATCH",
+        "GPU_IS_LOST",
+        "RESET_REQUIRED",
+        "TIMEOUT",
+        "UNKNOWN",
+    ],
+)
+def test_a_driver_that_goes_between_two_calls_is_a_failure(reason: str) -> None:
+    """From some call on none is answered, not even the last; all that was answered before is left unsaid."""
+    error = f"NVML_ERROR_{reason}"
+    with library("a100-mig") as well:
+        probe(())
+    for since in range(len(well.calls) - 1):
+        with library("a100-mig", partial(_gone, since, ERRORS[error])):
+            outcome = probe(())
+
+        assert isinstance(outcome, Failure), (since, well.calls[since])
+        assert error == outcome.error, (since, well.calls[since])
+
+
+def _gone(since: int, error: int, name: str, number: int) -> int:
+    del name
+    return error if number >= since else 0
+
+
+@given(st.lists(st.sampled_from([0, 0, 0, *ERRORS.values(), 12345]), max_size=60), st.sampled_from(RECORDED))
+def test_no_answers_of_nvml_are_an_exception(statuses: list[int], name: str) -> None:
+    """Whatever each call is answered, of whichever machine; also by a number that has no name."""
+    with library(name, lambda _, number: statuses[number] if number < len(statuses) else 0):
+        outcome = probe(())
+
+    assert isinstance(outcome, Probe | Failure)
+    if isinstance(outcome, Probe):
+        told_by(outcome)
+
+
+@pytest.mark.parametrize("name", ["t4", "h200"])
+def test_a_driver_that_lacks_a_function_gives_a_failure_or_no_wrong_label(name: str) -> None:
+    """Each of those that are called, as with a library of another age."""
+    right = recorded(name)["labels"]
+    with library(name) as well:
+        probe(())
+    for function in set(well.calls):
+        machine = recorded(name)
+        with library(machine | {"lacks": [*machine["lacks"], function]}):
+            outcome = probe(())
+
+        if isinstance(outcome, Probe):
+            assert told_by(outcome).labels.items() <= right.items(), function
+        else:
+            assert "NVML_ERROR_FUNCTION_NOT_FOUND" == outcome.error, function
 
 
 def test_a_failure_names_call_and_gpu() -> None:
@@ -153,13 +217,27 @@ def test_a_failure_names_call_and_gpu() -> None:
     assert Failure("NVML_ERROR_GPU_IS_LOST", "nvmlDeviceGetMemoryInfo", 1) == found
 
 
-def test_instances_that_only_root_may_see_are_unknown() -> None:
-    """MIG mode is known without rights, its instances are not."""
-    with library("a100-mig", failing("nvmlDeviceGetMigDeviceHandle", "NVML_ERROR_NO_PERMISSION")):
+@pytest.mark.parametrize("call", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMigDeviceHandle"])
+def test_instances_that_this_user_may_not_monitor_are_unknown(call: str) -> None:
+    """MIG mode is known without rights; a count of those that happen to be seen would be wrong."""
+    with library("a100-mig", failing(call, "NVML_ERROR_NO_PERMISSION")):
         found = probe(())
 
     assert isinstance(found, Probe)
     assert [(True, None), (True, None)] == [(gpu.mig, gpu.mig_profiles) for gpu in found.gpus]
+
+
+def test_a_compute_mode_that_is_not_asked_of_an_instance_is_unknown() -> None:
+    """As nvml.h has it of MIG mode; without it the same answer is a failure."""
+    answer = failing("nvmlDeviceGetComputeMode", "NVML_ERROR_INVALID_ARGUMENT")
+    with library("a100-mig", answer):
+        found = probe(())
+    with library("t4", answer):
+        other = probe(())
+
+    assert isinstance(found, Probe)
+    assert [None, None] == [gpu.compute_mode for gpu in found.gpus]
+    assert Failure("NVML_ERROR_INVALID_ARGUMENT", "nvmlDeviceGetComputeMode", 0) == other
 
 
 @given(st.binary(max_size=90).filter(lambda name: b"\0" not in name))

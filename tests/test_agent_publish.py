@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from certs.kube import Conflict, KubernetesError
 from rules.version import ComputeCapability, CudaVersion, DriverVersion
 from tests.memory import Memory
-from webhook.agent.labels import CUDA_LABELS, told_by
+from webhook.agent.labels import CUDA_LABELS, FACTS, told_by
+from webhook.agent.metrics import REGISTRY
 from webhook.agent.probe import Gpu, Probe
 from webhook.agent.publish import MANAGER, Publisher
 
@@ -89,6 +91,21 @@ def events(cluster: Cluster) -> list[tuple[str, str]]:
     """Return (reason, message) of each Event."""
     found = [each for path, each in cluster.objects.items() if path.startswith(EVENTS)]
     return [(each["reason"], each["message"]) for each in found]
+
+
+def contradictions() -> set[tuple[str, str]]:
+    """Return (reason, fact) of each that the metric has at 1; the others that there may be are at 0."""
+    (metric,) = [each for each in REGISTRY.collect() if each.name == "gpugate_agent_contradictions"]
+    assert 1 + len(FACTS) == len(metric.samples)
+    assert {each.value for each in metric.samples} <= {0, 1}
+    return {(each.labels["reason"], each.labels["fact"]) for each in metric.samples if each.value}
+
+
+def published() -> float:
+    """Return when labels were last right, in seconds since the epoch."""
+    value = REGISTRY.get_sample_value("gpugate_agent_publish_timestamp_seconds")
+    assert value is not None
+    return value
 
 
 def test_labels_are_written_once_and_again_when_somebody_changes_them() -> None:
@@ -197,6 +214,52 @@ def test_a_contradiction_of_discovery_is_said_once_while_it_lasts(caplog: pytest
 
     assert [("DiscoveryLabelsDiffer", message)] == events(cluster)
     assert [f"node gpu-1: {message}"] * 2 == caplog.messages
+
+
+def test_a_contradiction_is_in_the_metric_as_long_as_it_lasts() -> None:
+    """Each by the reason of its Event and by what it is about; without a driver there is none."""
+    cluster = Cluster()
+    agent = publisher(cluster)
+    seen = []
+    for others in (
+        {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB", "nvidia.com/gpu.memory": "16384"},
+        {"nvidia.com/gpu.product": "Tesla-T4", "cuda_major_version": "11"},
+        {"nvidia.com/gpu.memory": "15360", "cuda_major_version": "12"},
+    ):
+        cluster.label("another", **others)
+        agent.publish(T4)
+        seen.append(contradictions())
+    cluster.label("another", **{"nvidia.com/gpu.memory": "1"})
+    agent.publish(T4)
+    seen.append(contradictions())
+    agent.publish(None)
+
+    assert [
+        {("DiscoveryLabelsDiffer", "product"), ("DiscoveryLabelsDiffer", "memory in MiB")},
+        {("DiscoveryLabelsDiffer", "memory in MiB"), ("CudaLabelsContested", "driver CUDA")},
+        set(),
+        {("DiscoveryLabelsDiffer", "memory in MiB")},
+    ] == seen
+    assert set() == contradictions()
+
+
+def test_the_time_of_labels_that_are_right_is_told_and_that_of_a_failure_is_not() -> None:
+    """Also where there is nothing to write."""
+    cluster = Cluster()
+    agent = publisher(cluster)
+    agent.publish(T4)
+    first = published()
+    agent.publish(T4)
+    second = published()
+
+    def away(*_: str) -> None:
+        raise KubernetesError("the API server does not answer")
+
+    cluster.before = away
+    with pytest.raises(KubernetesError):
+        agent.publish(T4)
+
+    assert time.time() - 60 < first < second == published()
 
 
 def test_a_node_that_changes_between_look_and_write_is_a_conflict() -> None:

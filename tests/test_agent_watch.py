@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from itertools import chain, product, repeat
+from typing import TypeVar
+
+import pytest
 
 from certs.kube import KubernetesError
 from rules.version import CudaVersion, DriverVersion
-from webhook.agent.probe import Failure, Probe
+from tests.nvml import ERRORS, Answer, Library, failing, library, well
+from webhook.agent.metrics import REGISTRY
+from webhook.agent.probe import Failure, Gpu, Probe, probe
 from webhook.agent.watch import End, Watch
-
-if TYPE_CHECKING:
-    import pytest
 
 DRIVER, NEWER = "535.129.03", "580.95.05"
 WELL = Probe(DriverVersion.parse(DRIVER), CudaVersion(12, 2), ())
+TWO = Probe(WELL.driver, WELL.cuda, (Gpu("Tesla T4", None, None, None),) * 2)
 LOST = Failure("NVML_ERROR_GPU_IS_LOST", "nvmlDeviceGetMemoryInfo", 3)
 NONE = Failure("NVML_ERROR_LIBRARY_NOT_FOUND", "nvmlInit")
 MISMATCH = Failure("NVML_ERROR_LIB_RM_VERSION_MISMATCH", "nvmlInit")
@@ -128,6 +132,25 @@ def test_an_api_server_that_is_away_is_tried_again_later_and_later(caplog: pytes
     assert ["the API server does not answer", "all is well again"] == caplog.messages
 
 
+def test_what_looks_come_to_is_counted() -> None:
+    """Failures by NVML's error, without the number of one that has no name; the API server's as its own."""
+    odd = Failure("NVML_ERROR 12345", "nvmlInit")
+    names = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR", "kubernetes")
+    before = [counted(name) for name in names]
+    node = Node([(0, TWO), (60, LOST), (63, odd), (67, TWO)], until_s=75, away=[False, True])
+    node.watch()
+
+    assert [0, 60, 61, 63, 67, 75][:5] == node.looks
+    assert [2, 1, 1] == [counted(name) - earlier for name, earlier in zip(names, before, strict=True)]
+    assert 2 == REGISTRY.get_sample_value("gpugate_agent_gpus")
+    assert time.time() - 60 < (REGISTRY.get_sample_value("gpugate_agent_probe_timestamp_seconds") or 0)
+
+
+def counted(reason: str) -> float:
+    """Return how many looks failed for a reason."""
+    return REGISTRY.get_sample_value("gpugate_agent_failures_total", {"reason": reason}) or 0
+
+
 def test_a_driver_that_was_replaced_ends_the_process_that_has_the_old_library() -> None:
     """It cannot load another; the next process does."""
     node = Node([(0, WELL), (72, MISMATCH)], until_s=1000, modules=[(0, DRIVER), (72, NEWER)])
@@ -142,3 +165,26 @@ def test_a_mismatch_that_a_new_process_meets_too_is_waited_out() -> None:
 
     assert End.STOPPED is node.watch()
     assert [] == node.published
+
+
+@pytest.mark.parametrize("name", ["a100-mig", "h200"])
+def test_no_error_of_any_function_ends_a_watch_or_makes_it_look_more_often(name: str) -> None:
+    """With pynvml's own code: each function is answered by each error, from the second look on."""
+    with library(name) as nvml:
+        right = probe(())
+        for function, error in product(sorted(set(nvml.calls)), ERRORS):
+            nvml.answer = well
+            node = Node([], until_s=180)
+            node.look = partial(_look, node, nvml, failing(function, error))  # type: ignore[method-assign]
+
+            assert End.STOPPED is node.watch(), (function, error)
+            assert (0, right) == node.published[0], (function, error)
+            assert len(node.looks) <= 9, (function, error)  # a failure is tried after 1, 2, 4, … 60 seconds
+
+
+def _look(node: Node, nvml: Library, later: Answer) -> Probe | Failure:
+    """Ask NVML, which from the next time on answers otherwise."""
+    node.looks.append(node.now)
+    found = probe(())
+    nvml.answer = later
+    return found

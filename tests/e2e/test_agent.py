@@ -6,21 +6,24 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
 from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
 
 from certs.kube import Conflict, KubernetesError
 from rules.version import ComputeCapability, CudaVersion, DriverVersion
 from tests.e2e.gate import eventually
 from tests.e2e.manifests import MANIFESTS, ROOT, Object, commands, of_kind, render, run
 from tests.nvml import library, recorded
-from webhook.agent.labels import CUDA_LABELS, GPUS_ANNOTATION, LABELS, is_own, told_by
+from webhook.agent.labels import CUDA_LABELS, FACTS, GPUS_ANNOTATION, LABELS, is_own, told_by
 from webhook.agent.probe import Gpu, Probe
 from webhook.agent.publish import MANAGER, Publisher
 from webhook.cli import main
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 AGENT = MANIFESTS / "agent"
 NAMESPACE = "gpugate-agent"
-COMPONENTS = ("mps", "host-driver")
+COMPONENTS = ("mps", "mig", "nri", "host-driver")
 T4 = Probe(
     DriverVersion.parse("535.129.03"),
     CudaVersion(12, 2),
@@ -170,6 +173,48 @@ def test_a_watch_outlives_an_api_server_that_is_away(
     assert 0 == watch.returncode
 
 
+# The agent of a node whose driver is gone.
+WITHOUT = """
+import sys
+from tests.nvml import failing, library
+from webhook.cli import main, node
+
+node.kernel_module = lambda: None
+with library("t4", failing("nvmlInit", "NVML_ERROR_LIBRARY_NOT_FOUND")):
+    main(["node", "label", *sys.argv[1:]])
+"""
+
+
+def test_without_a_driver_labels_go_and_once_ends_while_a_watch_waits(
+    installed: ControlPlane, node: str, agent: Agent
+) -> None:
+    """One line says so; once ends with status 2, and a watch serves its metrics until SIGTERM."""
+    options = ["--kubeconfig", str(agent(node)), "--node-name", node]
+    Publisher(api_of(Path(options[1])), node).publish(T4)
+    argv = [sys.executable, "-c", WITHOUT, *options]
+    once = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    left = labels_of(installed, node)
+    with subprocess.Popen(
+        [*argv, "--watch", "--metrics-port", "0"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    ) as watch:
+        assert watch.stderr is not None
+        try:
+            (port,) = re.findall(r"metrics are served at port (\d+)", watch.stderr.readline())
+            said = watch.stderr.readline()
+            reason = {"reason": "NVML_ERROR_LIBRARY_NOT_FOUND"}
+            eventually(lambda: (sample(port, "gpugate_agent_failures_total", reason) or 0) > 2)
+            published = sample(port, "gpugate_agent_publish_timestamp_seconds", {})
+        finally:
+            watch.terminate()
+        rest = watch.stderr.read()
+
+    assert (2, "", {}) == (once.returncode, once.stdout, left)
+    assert [True] == ["no NVIDIA driver" in line for line in once.stderr.splitlines()]
+    assert "no NVIDIA driver" in said
+    assert (0, "") == (watch.returncode, rest)
+    assert time.time() - 60 < (published or 0)
+
+
 def test_what_no_longer_holds_goes_and_what_others_set_stays(
     installed: ControlPlane, node: str, agent: Agent
 ) -> None:
@@ -231,6 +276,48 @@ def test_discovery_that_contradicts_nvml_is_an_event_on_the_node(
 
     assert event.startswith("Warning DiscoveryLabelsDiffer")
     assert "say Tesla-V100-SXM2-16GB, NVML says Tesla-T4" in event
+
+
+def test_a_contradiction_is_scraped_as_long_as_it_lasts(
+    installed: ControlPlane, node: str, agent: Agent
+) -> None:
+    """By its fact, beside those on which all agree; when GPU Feature Discovery is right again it is 0."""
+    discovered = "nvidia.com/gpu.product"
+    installed.kubectl(
+        "label", "node", node, f"{discovered}=Tesla-V100-SXM2-16GB", "nvidia.com/gpu.memory=15360"
+    )
+    options = ["--kubeconfig", str(agent(node)), "--node-name", node, "--metrics-port", "0"]
+    watching = [sys.executable, "-c", WATCH, *options]
+    with subprocess.Popen(watching, cwd=ROOT, stderr=subprocess.PIPE, text=True) as watch:
+        assert watch.stderr is not None
+        try:
+            (port,) = re.findall(r"metrics are served at port (\d+)", watch.stderr.readline())
+            eventually(lambda: scraped(port, "product") == 1)
+            others = {fact: scraped(port, fact) for fact in FACTS if fact != "product"}
+            right: dict[str, str] = recorded("t4")["labels"]
+            mended = f"{discovered}={right['gpugate.dev/gpu.product']}"
+            installed.kubectl("label", "--overwrite", "node", node, mended)
+            eventually(lambda: scraped(port, "product") == 0)
+        finally:
+            watch.terminate()
+        said = watch.stderr.read()
+
+    assert {0} == set(others.values())
+    assert 1 == said.count("say Tesla-V100-SXM2-16GB, NVML says Tesla-T4")
+    assert 0 == watch.returncode
+
+
+def scraped(port: str, fact: str) -> float | None:
+    """Return whether labels of GPU Feature Discovery contradict NVML in a fact; None where nothing tells."""
+    return sample(port, "gpugate_agent_contradictions", {"reason": "DiscoveryLabelsDiffer", "fact": fact})
+
+
+def sample(port: str, name: str, labels: dict[str, str]) -> float | None:
+    """Return a value that an agent's metrics have, or None."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    of_family = [each for family in families for each in family.samples if each.name == name]
+    return next((each.value for each in of_family if each.labels == labels), None)
 
 
 def test_a_node_that_changed_meanwhile_is_a_conflict(
@@ -356,8 +443,11 @@ def test_each_variant_renders_and_is_taken(installed: ControlPlane, component: s
     pod: dict[str, Any] = daemon_set["spec"]["template"]["spec"]
 
     assert len(objects) == len(taken)
-    assert "privileged" == namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
-    assert (component == "mps") is ("runtimeClassName" in pod)
+    (container,) = pod["containers"]
+    profile = namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+    assert ("restricted" if component == "nri" else "privileged") == profile
+    assert (component in {"mps", "mig"}) is ("runtimeClassName" in pod)
+    assert (component in {"mig", "host-driver"}) is ("privileged" in container["securityContext"])
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -59,6 +59,8 @@ _PROHIBITED: Final = "Prohibited"
 # What sharing and MIG add to a product of GPU Feature Discovery.
 _ADDED: Final = re.compile(r"(?:-MIG-.+?)?(?:-SHARED)?$")
 _OF_DISCOVERY: Final = "nvidia.com/"
+# What its labels tell that NVML tells too; the last three are about one GPU.
+FACTS: Final = ("driver", "driver CUDA", "product", "compute capability", "memory in MiB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,20 +176,20 @@ def differences(labels: Mapping[str, str], probe: Probe) -> tuple[Difference, ..
     """
     discovered = {key: value for key, value in labels.items() if key.startswith(_OF_DISCOVERY)}
     told, found = NodeReader("", discovered).offer(LabelNames()), offer_of(probe)
-    facts: list[tuple[str, Any, Any]] = [
-        ("driver", told.driver, found.driver),
-        ("driver CUDA", _dotted(told.cuda), _dotted(found.cuda)),
+    said: list[tuple[Any, Any]] = [
+        (told.driver, found.driver),
+        (_dotted(told.cuda), _dotted(found.cuda)),
     ]
     if _mixed(probe.gpus) is False:
         product = told.product or ""
-        facts += [
-            ("product", _ADDED.sub("", product) or None, found.product),
-            ("compute capability", _dotted(told.compute_capability), _dotted(found.compute_capability)),
-            ("memory in MiB", None if is_slice(product) else told.memory_mib, found.memory_mib),
+        said += [
+            (_ADDED.sub("", product) or None, found.product),
+            (_dotted(told.compute_capability), _dotted(found.compute_capability)),
+            (None if is_slice(product) else told.memory_mib, found.memory_mib),
         ]
     return tuple(
         Difference(fact, str(label), str(nvml))
-        for fact, label, nvml in facts
+        for fact, (label, nvml) in zip(FACTS, said, strict=False)
         if label is not None and nvml is not None and label != nvml
     )
 

@@ -50,9 +50,9 @@ _UNKNOWN: Final = frozenset(
         pynvml.NVML_ERROR_DEPRECATED,
     }
 )
-# Instances are for root and for who holds their capability:
+# Of a GPU in MIG mode, NVML tells memory and all instances to who may monitor MIG:
 # https://docs.nvidia.com/datacenter/tesla/mig-user-guide/device-nodes-and-capabilities.html
-_UNREADABLE: Final = _UNKNOWN | {pynvml.NVML_ERROR_NO_PERMISSION}
+_REFUSED: Final[int] = pynvml.NVML_ERROR_NO_PERMISSION
 _NAMES: Final[dict[int, str]] = {
     code: name for name, code in vars(pynvml).items() if name.startswith("NVML_ERROR_")
 }
@@ -64,8 +64,9 @@ class Gpu:
 
     name: as nvidia-smi prints it. memory_mib: MiB of the whole GPU; GPUs that share the CPU's memory tell
     none. mig: whether MIG mode is on; None where there is no such mode. mig_profiles: one for each instance,
-    such as `1g.5gb`. compute_mode, fabric: as nvidia-smi prints them; fabric is None without NVSwitch.
-    fabric_error: of an attempt to join the fabric that has ended, or empty.
+    such as `1g.5gb`; None where this user is not told all of them. compute_mode, fabric: as nvidia-smi prints
+    them; fabric is None without NVSwitch. fabric_error: of an attempt to join the fabric that has ended, or
+    empty.
     """
 
     name: str | None
@@ -159,14 +160,17 @@ class _Asked:
         self.name = function.__name__
         return function(*arguments)
 
-    def know(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function answers; None where the driver or the GPU has no such thing."""
+    def know(self, function: Callable[..., Any], *arguments: Any, also: int | None = None) -> Any:
+        """Return what a function answers; None where the driver or the GPU tells no such thing.
+
+        also: one more error that says so.
+        """
         try:
             return self.call(function, *arguments)
         except UnicodeDecodeError:  # of a name that is none
             return None
         except pynvml.NVMLError as error:
-            if error.value in _UNKNOWN:
+            if error.value in _UNKNOWN or error.value == also:
                 return None
             raise
 
@@ -190,9 +194,13 @@ def _cuda(number: int | None) -> CudaVersion | None:
 
 def _gpu(asked: _Asked, device: Any) -> Gpu:
     capability = asked.know(pynvml.nvmlDeviceGetCudaComputeCapability, device)
-    memory = asked.know(pynvml.nvmlDeviceGetMemoryInfo, device)
+    memory = asked.know(pynvml.nvmlDeviceGetMemoryInfo, device, also=_REFUSED)
     mig = asked.know(pynvml.nvmlDeviceGetMigMode, device)
     enabled = None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    # In MIG mode nvml.h wants the handle of an instance, though drivers answer for the GPU too.
+    mode = asked.know(
+        pynvml.nvmlDeviceGetComputeMode, device, also=pynvml.NVML_ERROR_INVALID_ARGUMENT if enabled else None
+    )
     fabric, fabric_error = _fabric(asked, device)
     return Gpu(
         name=asked.know(pynvml.nvmlDeviceGetName, device) or None,
@@ -200,8 +208,9 @@ def _gpu(asked: _Asked, device: Any) -> Gpu:
         compute_capability=ComputeCapability(*capability) if capability and capability[0] > 0 else None,
         memory_mib=(memory.total // _MIB or None) if memory else None,
         mig=enabled,
-        mig_profiles=_mig_profiles(asked, device) if enabled else (),
-        compute_mode=_COMPUTE_MODES.get(asked.know(pynvml.nvmlDeviceGetComputeMode, device)),
+        # Who is not told the memory sees those instances alone that were there when its container started.
+        mig_profiles=() if not enabled else _mig_profiles(asked, device) if memory else None,
+        compute_mode=_COMPUTE_MODES.get(mode),
         fabric=fabric,
         fabric_error=fabric_error,
     )
@@ -217,7 +226,7 @@ def _mig_profiles(asked: _Asked, device: Any) -> tuple[str, ...] | None:
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_NOT_FOUND:  # an empty slot
                 continue
-            if error.value in _UNREADABLE:
+            if error.value in _UNKNOWN or error.value == _REFUSED:
                 return None
             raise
         # Of a name such as `NVIDIA A100-SXM4-40GB MIG 1g.5gb`.

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from webhook.agent.labels import CUDA_LABELS, NOTHING, Told, differences, told_by
+from webhook.agent.labels import CUDA_LABELS, FACTS, NOTHING, Told, differences, told_by
+from webhook.agent.metrics import CONTRADICTIONS, PUBLISHED
 from webhook.agent.probe import Probe
 from webhook.cluster.client import NODES
 from webhook.cluster.events import Creates, write_event
@@ -20,6 +21,10 @@ from webhook.cluster.events import Creates, write_event
 _log = logging.getLogger("gpugate.agent")
 
 MANAGER: Final = "gpugate-agent"
+_CONTESTED: Final = "CudaLabelsContested"
+_DIFFER: Final = "DiscoveryLabelsDiffer"
+# (reason, fact) of every contradiction that there may be.
+_KNOWN: Final = ((_CONTESTED, FACTS[1]), *((_DIFFER, fact) for fact in FACTS))
 
 
 class Api(Creates, Protocol):
@@ -64,11 +69,16 @@ class Publisher:
             self._api.apply(self._path, {"apiVersion": "v1", "kind": "Node", "metadata": metadata}, MANAGER)
             _log.info("node %s: %d labels applied", self._node, len(labels))
         self._report(node, probe, held)
+        PUBLISHED.set_to_current_time()
 
     def _report(self, node: Mapping[str, Any], probe: Probe | None, held: Mapping[str, str]) -> None:
-        """Say what contradicts NVML, each contradiction once while it lasts."""
+        """Say what contradicts NVML, each contradiction once while it lasts, and keep the metric at it."""
+        found = list(_contradictions(node, probe, held))
+        now = {(reason, fact) for reason, fact, _ in found}
+        for known in _KNOWN:
+            CONTRADICTIONS.labels(*known).set(known in now)
         said = set()
-        for reason, message in _contradictions(node, probe, held):
+        for reason, _, message in found:
             said.add(message)
             if message not in self._said:
                 _log.warning("node %s: %s", self._node, message, extra={"reason": reason})
@@ -94,17 +104,18 @@ def contested(node: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, s
 
 def _contradictions(
     node: Mapping[str, Any], probe: Probe | None, held: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Yield (reason, message) of each."""
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (reason, fact, message) of each."""
     if probe is None:
         return
     if held:
         others = " and ".join(f"{key}={value}" for key, value in held.items())
         message = f"the driver has CUDA {probe.cuda}, and somebody else set {others}"
-        yield "CudaLabelsContested", f"{message}; remove that, or run the agent with --take-over"
+        yield _CONTESTED, FACTS[1], f"{message}; remove that, or run the agent with --take-over"
     for each in differences(node["metadata"].get("labels") or {}, probe):
         yield (
-            "DiscoveryLabelsDiffer",
+            _DIFFER,
+            each.fact,
             f"{each.fact}: the labels of GPU Feature Discovery say {each.label}, NVML says {each.nvml}",
         )
 

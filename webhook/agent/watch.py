@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from certs.kube import KubernetesError
 from webhook.agent.diagnosis import MISMATCH, explain
+from webhook.agent.metrics import FAILURES, GPUS, PROBED
 from webhook.agent.probe import Failure, Probe
 
 _log = logging.getLogger("gpugate.agent")
@@ -76,13 +77,20 @@ class Watch:
         Without a driver nothing is left to say. Where there is one and NVML fails, the labels stay: they are
         about the driver and the GPUs, which are still there.
         """
-        problem = str(explain(found, module)) if isinstance(found, Failure) else ""
+        problem = ""
+        if isinstance(found, Failure):
+            problem = str(explain(found, module))
+            FAILURES.labels(found.error.partition(" ")[0]).inc()  # without the number of an unknown error
+        else:
+            PROBED.set_to_current_time()
+            GPUS.set(len(found.gpus))
         try:
             if isinstance(found, Probe):
                 self._publisher.publish(found)
             elif module is None:
                 self._publisher.publish(None)
         except KubernetesError as error:
+            FAILURES.labels("kubernetes").inc()
             problem = f"{problem}; {error}" if problem else str(error)
         if problem and problem != self._said:
             _log.warning("%s", problem)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from webhook.agent.publish import Publisher
     from webhook.cluster.client import ClusterApi
 
+_log = logging.getLogger("gpugate.agent")
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _BROKEN: Final = 1
@@ -85,6 +87,12 @@ def command() -> None:
 @click.option(
     "--take-over", is_flag=True, help="Also where others have the CUDA labels with other values, set them."
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="With --watch, serve metrics here, over plain HTTP; 0 takes any free port.",
+)
 @_output_option
 @_node_options
 def label(
@@ -92,6 +100,7 @@ def label(
     interval: float,
     dry_run: bool,
     take_over: bool,
+    metrics_port: int | None,
     output: str,
     node_name: str | None,
     kubeconfig: str | None,
@@ -107,9 +116,11 @@ def label(
     Examples:
       gpugate node label --dry-run -o json | jq .labels
       gpugate node label --node-name gpu-1 --context production
-      gpugate node label --watch
+      gpugate node label --watch --metrics-port 8080
     """
     look = partial(probe, mps_directories)
+    if once and metrics_port is not None:
+        raise click.UsageError("--metrics-port serves while the agent watches; add --watch")
     if dry_run:
         if not once:
             raise click.UsageError("--dry-run looks once; leave out --watch")
@@ -121,7 +132,7 @@ def label(
 
     publisher = Publisher(_cluster(kubeconfig, context), _named(node_name), take_over=take_over)
     if not once:
-        sys.exit(_watch(publisher, look, interval))
+        sys.exit(_watch(publisher, look, interval, metrics_port))
     found = look()
     try:
         if isinstance(found, Probe):
@@ -203,15 +214,23 @@ def _labels(kubeconfig: str | None, context: str | None, node_name: str | None) 
     return labels
 
 
-def _watch(publisher: Publisher, look: Callable[[], Probe | Failure], interval: float) -> int:
+def _watch(
+    publisher: Publisher, look: Callable[[], Probe | Failure], interval: float, metrics_port: int | None
+) -> int:
     """Watch until a signal comes or the driver was replaced, and return the exit status.
 
     A thread of its own does the work and is left behind: NVML may hang on a broken GPU, and a signal has to
     end the process all the same.
     """
+    from webhook.agent.metrics import serve  # noqa: PLC0415 - as in `label`
     from webhook.agent.watch import Watch  # noqa: PLC0415 - as in `label`
 
     configure_logs()
+    if metrics_port is not None:
+        try:
+            _log.info("metrics are served at port %d", serve(metrics_port))
+        except OSError as error:
+            raise click.UsageError(f"cannot listen at port {metrics_port}: {error.strerror}") from None
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # of a call that fails, the agent tells itself
     ended = threading.Event()
     status = [1]  # of a bug, whose traceback is in the log

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from itertools import groupby
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ import click
 from webhook.agent.ability import Runtime, Way, data_types, runtimes
 from webhook.agent.diagnosis import Diagnosis
 from webhook.agent.labels import NOTHING, gpu_facts, mps_capable, offer_of, told_by
-from webhook.agent.probe import Failure, Probe
+from webhook.agent.probe import Failure, Gpu, Probe
 from webhook.cli.nodes import UNKNOWN
 from webhook.cli.table import show_table
 
@@ -59,7 +58,7 @@ def show_probe(found: Probe) -> None:
     """Print what a node can run, for people."""
     offer = offer_of(found)
     click.echo(f"driver {offer.driver or UNKNOWN}, CUDA {found.cuda or UNKNOWN}")
-    show_table([_row(index, gpu_facts(gpu)) for index, gpu in enumerate(found.gpus)])
+    show_table([_row(index, gpu) for index, gpu in enumerate(found.gpus)])
     click.echo()
     show_table([_span(list(group)) for _, group in groupby(runtimes(offer), _verdict)])
     types = data_types(offer)
@@ -68,14 +67,16 @@ def show_probe(found: Probe) -> None:
     click.echo(f"MPS          {fit}{f'; its daemon runs at {chr(32).join(found.mps)}' if found.mps else ''}")
 
 
-def _row(index: int, facts: Mapping[str, Any]) -> dict[str, str]:
+def _row(index: int, gpu: Gpu) -> dict[str, str]:
+    facts = gpu_facts(gpu)
     memory = f"{facts['memoryMiB']}Mi" if "memoryMiB" in facts else UNKNOWN
+    instances = "on" if gpu.mig_profiles is None else " ".join(gpu.mig_profiles) or "no instances"
     return {
         "gpu": str(index),
         "product": facts.get("product", UNKNOWN),
         "compute": facts.get("compute", UNKNOWN),
         "memory": memory,
-        "mig": (" ".join(facts["mig"]) or "no instances") if "mig" in facts else UNKNOWN,
+        "mig": instances if gpu.mig else UNKNOWN,
         "mode": facts.get("computeMode", UNKNOWN),
     }
 
