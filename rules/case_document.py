@@ -14,6 +14,7 @@ from rules.exemption_document import instant
 KIND: Final = "RuleTest"
 # What may stand beside `containers` where a pod is written short, with `metadata`; all else is its spec.
 BESIDE: Final = ("labels", "annotations")
+_WHOLE: Final = "of a whole Node, as in the Kubernetes API"
 _NAMES: Final = ("name", "labels", "allocatable", "count")
 
 
@@ -23,7 +24,7 @@ class ViolationDocument(RuleDocument):
     rule: str = Field("", description="the ConfigMap's name")
     path: str = Field("", description="the place as the message has it, or one above it")
     message: str = Field("", description="a part of the message")
-    action: Literal["", "deny", "warn", "dryrun"] = ""
+    action: Literal["", "deny", "warn", "dryrun"] = Field("", description="what follows from it")
 
 
 def _pointer(text: str) -> str:
@@ -38,15 +39,15 @@ Pointer = Annotated[str, AfterValidator(_pointer)]
 class OperationDocument(RuleDocument):
     """One operation of an expected patch."""
 
-    op: Literal["add", "replace"]
-    path: Pointer
-    value: Any
+    op: Literal["add", "replace"] = Field(description="as in RFC 6902")
+    path: Pointer = Field(description="the place, a JSON Pointer")
+    value: Any = Field(description="what is to stand there")
 
 
 class ExpectDocument(RuleDocument):
     """What is expected of a case. Lists that are not given are not looked at, but for `violations`."""
 
-    allowed: bool
+    allowed: bool = Field(description="the verdict")
     violations: list[ViolationDocument] = Field([], description="all of them; none where not given")
     warnings: list[NonEmpty] = Field([], description="a part of each")
     patch: list[OperationDocument] = Field([], description="exactly these operations")
@@ -69,15 +70,15 @@ class NodeDocument(RuleDocument):
     """A node: in short, whole as in the Kubernetes API, or a file of them."""
 
     file: str = Field("", description="nodes as `kubectl get nodes -o yaml` has them")
-    name: str = ""
-    labels: dict[str, str] = Field({})
+    name: str = Field("", description="of a node in short")
+    labels: dict[str, str] = Field({}, description="of a node in short")
     allocatable: dict[str, Any] = Field({}, description="resources and their quantities")
     count: int = Field(1, ge=1, le=10_000, description="so many alike: NAME-1, NAME-2, …")
-    api_version: str = Field("", alias="apiVersion")
-    kind: Literal["", "Node"] = ""
-    metadata: dict[str, Any] = Field({}, description="of a whole Node, as the two below")
-    spec: dict[str, Any] = Field({})
-    status: dict[str, Any] = Field({})
+    api_version: str = Field("", alias="apiVersion", description=_WHOLE)
+    kind: Literal["", "Node"] = Field("", description=_WHOLE)
+    metadata: dict[str, Any] = Field({}, description=_WHOLE)
+    spec: dict[str, Any] = Field({}, description=_WHOLE)
+    status: dict[str, Any] = Field({}, description=_WHOLE)
 
     @model_validator(mode="after")
     def _in_one_way(self) -> Self:
@@ -124,14 +125,16 @@ def _pod(value: dict[str, Any]) -> dict[str, Any]:
 class CaseDocument(RuleDocument):
     """One case: an object, the nodes of its cluster, and what is expected."""
 
-    name: NonEmpty
+    name: NonEmpty = Field(description="a sentence, for people and for `--run`")
     namespace: str = Field("", description="for an object that names none; `default`")
     nodes: Nodes = Field([], description="instead of those of the document")
     now: Annotated[str, AfterValidator(_time)] = Field(
         "", description="RFC 3339; without it all exemptions have expired"
     )
-    pod: Annotated[dict[str, Any], AfterValidator(_pod)]
-    expect: ExpectDocument
+    pod: Annotated[dict[str, Any], AfterValidator(_pod)] = Field(
+        description="a pod's spec with its metadata, a whole object with its kind, or a file"
+    )
+    expect: ExpectDocument = Field(description="what the decision is to be")
 
 
 def _time(text: str) -> str:
@@ -150,11 +153,11 @@ def _some(cases: list[CaseDocument]) -> list[CaseDocument]:
 class RuleTestDocument(RuleDocument):
     """A document of rule tests."""
 
-    api_version: Literal["gpugate.dev/v1"] = Field(alias="apiVersion")
-    kind: Literal["RuleTest"]
+    api_version: Literal["gpugate.dev/v1"] = Field(alias="apiVersion", description="of the format")
+    kind: Literal["RuleTest"] = Field(description="of the document")
     rules: list[NonEmpty] = Field(["."], min_length=1, description="files and folders, from the file's own")
     enable: list[NonEmpty] = Field([], description="names or globs of rules to switch on")
     disable: list[NonEmpty] = Field([], description="names or globs of rules to switch off")
     lang: Literal["en", "zh"] = Field("en", description="the language of messages")
     nodes: Nodes = Field([], description="for all cases")
-    cases: Annotated[list[CaseDocument], AfterValidator(_some)]
+    cases: Annotated[list[CaseDocument], AfterValidator(_some)] = Field(description="one at least")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from rules.build import Part, build_match, read_rule
-from rules.document import MatchDocument, NonEmpty, RuleDocument, TextDocument
+from rules.document import ACTIONS, MatchDocument, NonEmpty, RuleDocument, TextDocument
 from rules.finding import Level
 from rules.fitness import Terms
 from rules.image_catalog import ImageCase, ImageRow
@@ -20,6 +20,7 @@ from rules.version import ComputeCapability, CudaVersion
 
 _MINOR_VERSIONS: Final = {"deny": Level.REFUSED, "warn": Level.UNSTABLE, "allow": Level.FITS}
 _CUDA_GROUP: Final = "cuda"
+_IN_LABELS: Final = "whole in one label or its parts in several, with a blank between their keys"
 _PARTS: Final = 3  # of a driver's version, which has the most
 
 
@@ -75,17 +76,25 @@ FamilyText = Annotated[str, AfterValidator(_family)]
 class LabelsDocument(RuleDocument):
     """Which labels of nodes tell what: of each fact the first that a node carries."""
 
-    cuda: list[FamilyText] = Field([], description="the CUDA version of the driver")
-    driver: list[FamilyText] = Field([], description="the version of the driver")
-    compute_capability: list[FamilyText] = Field([], alias="computeCapability")
+    cuda: list[FamilyText] = Field([], description=f"the CUDA version of the driver, {_IN_LABELS}")
+    driver: list[FamilyText] = Field([], description=f"the version of the driver, {_IN_LABELS}")
+    compute_capability: list[FamilyText] = Field(
+        [], alias="computeCapability", description=f"that of the GPU, {_IN_LABELS}"
+    )
     product: list[LabelText] = Field([], description="the model of the GPU")
-    memory: list[LabelText] = Field([], description="MiB of one GPU")
-    mig_strategy: list[LabelText] = Field([], alias="migStrategy")
+    memory: list[LabelText] = Field([], description="MiB of one GPU, for listings")
+    mig_strategy: list[LabelText] = Field(
+        [], alias="migStrategy", description="how MIG slices are offered, for listings"
+    )
     mig_devices: list[LabelGlobText] = Field(
         [], alias="migDevices", description="globs of labels that only a node with MIG slices has"
     )
-    sharing_strategy: list[LabelText] = Field([], alias="sharingStrategy")
-    device_mode: list[LabelText] = Field([], alias="deviceMode", description="one with pgpu, vgpu or mps")
+    sharing_strategy: list[LabelText] = Field(
+        [], alias="sharingStrategy", description="how pods share a GPU, for listings"
+    )
+    device_mode: list[LabelText] = Field(
+        [], alias="deviceMode", description="what the node is set up for: pgpu, vgpu or mps"
+    )
 
     def names(self) -> LabelNames:
         """Return the labels by what they tell."""
@@ -100,33 +109,45 @@ class LabelsDocument(RuleDocument):
 
 
 class CompatibilityRuleDocument(RuleDocument):
-    """The `rule.yaml` of a CompatibilityRule."""
+    """How containers share GPUs, and what that asks of image, driver and GPU."""
 
-    description: TextDocument = TextDocument()
-    enforcement_action: Literal["deny", "warn", "dryrun"] = Field("deny", alias="enforcementAction")
-    match: MatchDocument
-    sharing: Literal["physical", "virtual"] = Field(
-        description="virtual: driver, runtime and baseline of one major"
+    description: TextDocument = Field(TextDocument(), description="what it is for, in listings")
+    enforcement_action: Literal["deny", "warn", "dryrun"] = Field(
+        "deny", alias="enforcementAction", description=f"what a violation does: {ACTIONS}; deny alone steers"
     )
-    baseline: CudaText | None = Field(None, description="the highest CUDA version of the virtualisation")
+    match: MatchDocument = Field(description="what it applies to; all that is given has to hold")
+    sharing: Literal["physical", "virtual"] = Field(
+        description="virtual: driver, runtime and baseline have one major version"
+    )
+    baseline: CudaText | None = Field(
+        None, description="virtual: the highest CUDA version that the virtualisation knows, such as 12.4"
+    )
     minor_versions: Literal["deny", "warn", "allow"] = Field(
         "deny",
         alias="minorVersionCompatibility",
-        description="a driver of the runtime's major, but a lower minor",
+        description="physical: what becomes of a driver of the runtime's major, but a lower minor version",
     )
     no_fitting_node: Literal["deny", "warn"] = Field(
-        "deny", alias="noFittingNode", description="warn: where nodes come and go, as with an autoscaler"
+        "deny",
+        alias="noFittingNode",
+        description="warn: instead of a refusal where no node fits and an autoscaler may bring one",
     )
-    min_driver_cuda: CudaText | None = Field(None, alias="minDriverCuda")
-    min_compute_capability: CapabilityText | None = Field(None, alias="minComputeCapability")
+    min_driver_cuda: CudaText | None = Field(
+        None, alias="minDriverCuda", description="the lowest CUDA version of drivers that can do it: 11.5"
+    )
+    min_compute_capability: CapabilityText | None = Field(
+        None, alias="minComputeCapability", description="the lowest of GPUs that can do it, such as 7.0"
+    )
     device_mode: Literal["pgpu", "vgpu", "mps"] | None = Field(
-        None, alias="deviceMode", description="what nodes are set up for, where they say so"
+        None, alias="deviceMode", description="not on nodes that say that they are set up for another"
     )
     mig_slices: Literal["allow", "deny"] = Field(
-        "allow", alias="migSlices", description="nodes whose GPUs are cut into MIG slices"
+        "allow", alias="migSlices", description="deny: not on nodes whose GPUs are cut into MIG slices"
     )
     labels: LabelsDocument = Field(
-        LabelsDocument(), description="which labels of nodes tell what; for what is absent, those that ship"
+        LabelsDocument(),
+        description="which labels of nodes tell what; a fact that is not listed is read as shipped, one with "
+        "an empty list not at all",
     )
 
     @model_validator(mode="after")
@@ -143,13 +164,13 @@ class ImageDocument(RuleDocument):
 
     image: NonEmpty | None = Field(None, description="glob of the reference as written, or in full")
     regex: RegexText | None = Field(
-        None, description="of the whole reference; a group `cuda` gives the version"
+        None, description="instead: of the whole reference; a group `cuda` gives the version"
     )
-    cuda: CudaText | None = Field(None, description="the toolkit inside")
+    cuda: CudaText | None = Field(None, description="the version of the CUDA toolkit inside, such as 12.4")
     compute_capabilities: list[CapabilityText] = Field(
-        [], alias="computeCapabilities", description="built for"
+        [], alias="computeCapabilities", description="what it has code for, such as 8.0"
     )
-    ptx: bool | None = Field(None, description="whether newer GPUs can compile the rest")
+    ptx: bool | None = Field(None, description="whether GPUs newer than those can compile the rest")
     cuda_compat: bool = Field(
         False, alias="cudaCompat", description="forward compatibility libraries are in use"
     )
@@ -167,10 +188,12 @@ class ImageDocument(RuleDocument):
 
 
 class ImageCatalogDocument(RuleDocument):
-    """The `rule.yaml` of an ImageCatalog."""
+    """What images carry whose names do not tell."""
 
-    description: TextDocument = TextDocument()
-    images: list[ImageDocument] = Field(min_length=1)
+    description: TextDocument = Field(TextDocument(), description="what it is for, in listings")
+    images: list[ImageDocument] = Field(
+        min_length=1, description="each with `image` or `regex`; the first that matches counts"
+    )
 
 
 def build_compatibility_rule(part: Part, data: Any) -> CompatibilityRule | None:

@@ -17,11 +17,19 @@ from pydantic import (
     model_validator,
 )
 
+from rules.api_document import (
+    NodeAffinityDocument,
+    TolerationDocument,
+    VolumeDocument,
+    VolumeMountDocument,
+)
 from rules.match import SELECTOR_OPERATORS
 from rules.names import Annotations, Labels, ObjectName, ResourcePattern
 
 # Printable ASCII but `=`: Kubernetes since 1.32 (RelaxedEnvironmentVariableValidation).
 _ENV_NAME: Final = r"^[ -<>-~]+$"
+_KEPT: Final = "for user interfaces, without a say in admission"
+ACTIONS: Final = "deny refuses, warn has kubectl print it, dryrun tells metric, log and audit log alone"
 
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
@@ -35,8 +43,8 @@ class RuleDocument(BaseModel):
 class TextDocument(RuleDocument):
     """Words in English, Chinese, or both."""
 
-    en: str = Field("", description="English")
-    zh: str = Field("", description="Chinese")
+    en: str = Field("", description="in English; empty: as in Chinese")
+    zh: str = Field("", description="in Chinese; empty: as in English")
 
 
 class ValidationDocument(RuleDocument):
@@ -46,45 +54,56 @@ class ValidationDocument(RuleDocument):
     message_en: str = Field("", alias="messageEn", description="what is wanted, in English")
     message_zh: str = Field("", alias="messageZh", description="what is wanted, in Chinese")
     enforcement_action: Literal["deny", "warn", "dryrun"] = Field(
-        "deny", alias="enforcementAction", description="milder than the rule's"
+        "deny", alias="enforcementAction", description="as the rule's; the milder of the two counts"
     )
 
 
 class ResourceRuleData(RuleDocument):
-    """The `data` of a `cf-crl-*` ConfigMap."""
+    """How containers ask for one extended resource."""
 
-    key: ResourcePattern = Field(description="the resource; its name may end in *")
+    key: ResourcePattern = Field(
+        description="the resource; a glob where names carry a profile, and then without a default"
+    )
     data_type: Literal["integer", "float", "string"] = Field(
-        alias="dataType", description="integer: whole only"
+        alias="dataType", description="integer: whole numbers alone; float, string: any quantity"
     )
-    default_value: str = Field("", alias="defaultValue", description="quantity put in where it is absent")
-    description_zh: str = Field("", alias="descriptionZh")
-    description_en: str = Field("", alias="descriptionEn")
-    group: str = Field("", description="as the label `group` says")
-    limits: Literal["disabled", "required", "optional"]
-    requests: Literal["disabled", "required", "fromLimits"]
+    default_value: str = Field("", alias="defaultValue", description="the quantity to put in; empty: none")
+    description_zh: str = Field("", alias="descriptionZh", description="what it is, for messages, in Chinese")
+    description_en: str = Field("", alias="descriptionEn", description="what it is, for messages, in English")
+    group: str = Field("", description=f"{_KEPT}; the label counts")
+    limits: Literal["disabled", "required", "optional"] = Field(
+        description="disabled: may not be there; required, optional: where it is absent, `defaultValue` is "
+        "put in, and without one required is violated"
+    )
+    requests: Literal["disabled", "required", "fromLimits"] = Field(
+        description="disabled: none but one equal to the limit; required: where it is absent, the limit is "
+        "put in, else `defaultValue`, and without either it is violated; fromLimits: is set to the limit"
+    )
     exclude_resources: str = Field(
-        "", alias="excludeResources", description="names that may not stand beside key"
+        "",
+        alias="excludeResources",
+        description="names or globs, parted by commas, that exclude `key`",
     )
-    validations: str = Field("", description="YAML list of {expression, messageEn, messageZh}")
-    enforcement_action: Literal["deny", "warn", "dryrun"] = Field("deny", alias="enforcementAction")
+    validations: str = Field("", description="a YAML list in a string: what a value has to satisfy")
+    enforcement_action: Literal["deny", "warn", "dryrun"] = Field(
+        "deny", alias="enforcementAction", description=f"what a violation does: {ACTIONS}"
+    )
     runtime_class_name: ObjectName = Field(
-        "", alias="runtimeClassName", description="for pods that name none"
+        "", alias="runtimeClassName", description="for pods that name none and have a limit of `key`"
     )
-    # Keys of user interfaces, kept without a say in admission.
-    group_i18n: str = Field("", alias="groupI18n")
-    label_en: str = Field("", alias="labelEn")
-    label_zh: str = Field("", alias="labelZh")
-    resource_unit: str = Field("", alias="resourceUnit")
-    related_resources: str = Field("", alias="relatedResources")
-    ignore_node_check: str = Field("", alias="ignoreNodeCheck")
+    group_i18n: str = Field("", alias="groupI18n", description=_KEPT)
+    label_en: str = Field("", alias="labelEn", description=_KEPT)
+    label_zh: str = Field("", alias="labelZh", description=_KEPT)
+    resource_unit: str = Field("", alias="resourceUnit", description=_KEPT)
+    related_resources: str = Field("", alias="relatedResources", description=_KEPT)
+    ignore_node_check: str = Field("", alias="ignoreNodeCheck", description=_KEPT)
 
 
 class NamespacesDocument(RuleDocument):
     """Namespaces by name or glob."""
 
-    include: list[NonEmpty] = Field([], description="empty: all")
-    exclude: list[NonEmpty] = []
+    include: list[NonEmpty] = Field([], description="names or globs; empty: all")
+    exclude: list[NonEmpty] = Field([], description="names or globs; goes before `include`")
 
 
 class SelectorTermDocument(RuleDocument):
@@ -98,9 +117,11 @@ class SelectorTermDocument(RuleDocument):
         }
     )
 
-    key: NonEmpty
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: list[str] = []
+    key: NonEmpty = Field(description="of the label")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="NotIn holds without the label, too"
+    )
+    values: list[str] = Field([], description="for In and NotIn, one at least; for the others none")
 
     @model_validator(mode="after")
     def _values_suit_operator(self) -> Self:
@@ -113,26 +134,36 @@ class SelectorTermDocument(RuleDocument):
 class PodSelectorDocument(RuleDocument):
     """A label selector, as in the Kubernetes API."""
 
-    match_labels: dict[str, str] = Field({}, alias="matchLabels")
-    match_expressions: list[SelectorTermDocument] = Field([], alias="matchExpressions")
+    match_labels: dict[str, str] = Field({}, alias="matchLabels", description="labels with their values")
+    match_expressions: list[SelectorTermDocument] = Field(
+        [], alias="matchExpressions", description="requirements of labels, which all have to hold"
+    )
 
 
 class MatchDocument(RuleDocument):
     """What a rule applies to; all that is given has to hold."""
 
-    resources: list[ResourcePattern] = Field(min_length=1, description="the container asks for any of these")
-    images: list[NonEmpty] = Field([], description="globs; the container's image matches any of these")
-    namespaces: NamespacesDocument = NamespacesDocument()
-    pod_selector: PodSelectorDocument = Field(PodSelectorDocument(), alias="podSelector")
+    resources: list[ResourcePattern] = Field(
+        min_length=1, description="names or globs; the container asks for any of these"
+    )
+    images: list[NonEmpty] = Field(
+        [], description="globs; any matches the container's image, as written or in full"
+    )
+    namespaces: NamespacesDocument = Field(NamespacesDocument(), description="where the pod is")
+    pod_selector: PodSelectorDocument = Field(
+        PodSelectorDocument(), alias="podSelector", description="labels of the pod"
+    )
     conditions: list[NonEmpty] = Field([], description="CEL over limits, requests, container, pod; all true")
 
 
 class FromResourceDocument(RuleDocument):
     """A value computed from the container's quantity of a resource."""
 
-    name: ResourcePattern
-    unit: str = Field("1", description="what one of the resource is, such as 256Mi")
-    format: str = Field("{value}", description="{value}: the quantity; {bytes}, {MiB}, {GiB}: times unit")
+    name: ResourcePattern = Field(description="the resource, no glob; without it there is no variable")
+    unit: str = Field("1", description="what one of the resource is: a whole quantity, such as 256Mi")
+    format: str = Field(
+        "{value}", description="{value}: the quantity; {bytes}, {MiB}, {GiB}: times `unit`, rounded down"
+    )
 
 
 class EnvDocument(RuleDocument):
@@ -144,10 +175,12 @@ class EnvDocument(RuleDocument):
         }
     )
 
-    name: str = Field(pattern=_ENV_NAME)
-    value: str | None = None
+    name: str = Field(pattern=_ENV_NAME, description="of the variable: printable ASCII but `=`")
+    value: str | None = Field(None, description="the text, as in the Kubernetes API")
     value_from: dict[str, Any] | None = Field(None, alias="valueFrom", description="as in the Kubernetes API")
-    from_resource: FromResourceDocument | None = Field(None, alias="fromResource")
+    from_resource: FromResourceDocument | None = Field(
+        None, alias="fromResource", description="computed from the container's quantity of a resource"
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -156,97 +189,31 @@ class EnvDocument(RuleDocument):
         return self
 
 
-class _ApiObject(BaseModel):
-    """An entry as in the Kubernetes API; fields not named here pass as they are."""
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
-
-    def entry(self) -> dict[str, Any]:
-        """Return the entry as it was written."""
-        return self.model_dump(by_alias=True, exclude_unset=True)
-
-
-class VolumeDocument(_ApiObject):
-    """A volume, as in the Kubernetes API."""
-
-    name: NonEmpty
-
-
-class VolumeMountDocument(_ApiObject):
-    """A volume mount, as in the Kubernetes API."""
-
-    name: NonEmpty
-    mount_path: NonEmpty = Field(alias="mountPath")
-
-
-class TolerationDocument(RuleDocument):
-    """A toleration, as in the Kubernetes API."""
-
-    key: str = ""
-    operator: Literal["Equal", "Exists", "Lt", "Gt"] = "Equal"
-    value: str = ""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
-    toleration_seconds: int | None = Field(None, alias="tolerationSeconds")
-
-    def entry(self) -> dict[str, Any]:
-        """Return the toleration as it was written."""
-        return self.model_dump(by_alias=True, exclude_unset=True)
-
-
-class NodeSelectorTermDocument(_ApiObject):
-    """A node selector term, as in the Kubernetes API."""
-
-    match_expressions: list[dict[str, Any]] = Field([], alias="matchExpressions")
-    match_fields: list[dict[str, Any]] = Field([], alias="matchFields")
-
-    @model_validator(mode="after")
-    def _matches_something(self) -> Self:
-        if not self.match_expressions and not self.match_fields:
-            raise ValueError(
-                "a term without expressions matches no node; give matchExpressions or matchFields"
-            )
-        return self
-
-
-class NodeSelectorDocument(RuleDocument):
-    """Node selector terms; any of them has to match."""
-
-    terms: list[NodeSelectorTermDocument] = Field(alias="nodeSelectorTerms", min_length=1)
-
-
-class PreferredTermDocument(RuleDocument):
-    """A preference of some weight."""
-
-    weight: int = Field(ge=1, le=100)
-    preference: NodeSelectorTermDocument
-
-
-class NodeAffinityDocument(RuleDocument):
-    """Node affinity, as in the Kubernetes API."""
-
-    required: NodeSelectorDocument | None = Field(
-        None, alias="requiredDuringSchedulingIgnoredDuringExecution"
-    )
-    preferred: list[PreferredTermDocument] = Field(
-        [], alias="preferredDuringSchedulingIgnoredDuringExecution"
-    )
-
-
 class InjectDocument(RuleDocument):
     """What a rule puts in: env and volumeMounts into the container, the rest into its pod."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    env: list[EnvDocument] = []
-    volumes: list[VolumeDocument] = []
-    volume_mounts: list[VolumeMountDocument] = Field([], alias="volumeMounts")
-    tolerations: list[TolerationDocument] = []
-    node_affinity: NodeAffinityDocument = Field(NodeAffinityDocument(), alias="nodeAffinity")
-    runtime_class_name: ObjectName = Field("", alias="runtimeClassName")
-    scheduler_name: ObjectName = Field("", alias="schedulerName")
-    host_ipc: bool = Field(False, alias="hostIPC")
-    labels: Labels = {}
-    annotations: Annotations = {}
+    env: list[EnvDocument] = Field(
+        [], description="variables that the container has not, each from one of the three sources"
+    )
+    volumes: list[VolumeDocument] = Field([], description="volumes whose names the pod has not")
+    volume_mounts: list[VolumeMountDocument] = Field(
+        [], alias="volumeMounts", description="mounts at paths that the container has not"
+    )
+    tolerations: list[TolerationDocument] = Field([], description="those that none of the pod's covers")
+    node_affinity: NodeAffinityDocument = Field(
+        NodeAffinityDocument(), alias="nodeAffinity", description="as in the Kubernetes API"
+    )
+    runtime_class_name: ObjectName = Field(
+        "", alias="runtimeClassName", description="for pods that name none"
+    )
+    scheduler_name: ObjectName = Field(
+        "", alias="schedulerName", description="for pods that name none but default-scheduler"
+    )
+    host_ipc: bool = Field(False, alias="hostIPC", description="true: for pods that do not say")
+    labels: Labels = Field({}, description="those that the pod has not")
+    annotations: Annotations = Field({}, description="those that the pod has not")
 
     @model_validator(mode="after")
     def _injects_something(self) -> Self:
@@ -264,10 +231,15 @@ class InjectDocument(RuleDocument):
 
 
 class InjectionRuleDocument(RuleDocument):
-    """The `rule.yaml` of an InjectionRule."""
+    """What is put into containers that match, and into their pods."""
 
-    description: TextDocument = TextDocument()
-    enforcement_action: Literal["inject", "dryrun"] = Field("inject", alias="enforcementAction")
-    override: bool = Field(False, description="true: also where the user has set it")
-    match: MatchDocument
-    inject: InjectDocument
+    description: TextDocument = Field(TextDocument(), description="what it is for, in listings")
+    enforcement_action: Literal["inject", "dryrun"] = Field(
+        "inject", alias="enforcementAction", description="dryrun: tells the audit log what it would put in"
+    )
+    override: bool = Field(
+        False,
+        description="true: over what the user has set, but for volumes, mounts and tolerations",
+    )
+    match: MatchDocument = Field(description="what it applies to; all that is given has to hold")
+    inject: InjectDocument = Field(description="what it puts in; one key at least")

@@ -53,15 +53,17 @@ Expires = Annotated[
 
 
 class ExemptionDocument(RuleDocument):
-    """The `rule.yaml` of an Exemption."""
+    """Rules that have no effect on some pods for some time."""
 
-    reason: NonEmpty = Field(description="why; stands in listings and logs")
-    expires: Expires = Field(description="the last day (UTC), or a time with its zone")
-    rules: list[NonEmpty] = Field(min_length=1, description="names of rules; globs allowed")
-    namespaces: NamespacesDocument = NamespacesDocument()
-    pod_selector: PodSelectorDocument = Field(PodSelectorDocument(), alias="podSelector")
+    reason: NonEmpty = Field(description="why, for listings and logs")
+    expires: Expires = Field(description="the last day (UTC), or a time with its zone (RFC 3339)")
+    rules: list[NonEmpty] = Field(min_length=1, description="names of rules, or globs")
+    namespaces: NamespacesDocument = Field(NamespacesDocument(), description="where the pod is")
+    pod_selector: PodSelectorDocument = Field(
+        PodSelectorDocument(), alias="podSelector", description="labels of the pod as it came"
+    )
     service_accounts: list[NonEmpty] = Field(
-        [], alias="serviceAccounts", description="that the pod runs as; globs allowed; empty: any"
+        [], alias="serviceAccounts", description="names or globs of what the pod runs as; empty: any"
     )
 
 

@@ -10,9 +10,16 @@ from typing import Any, Final
 
 from rules.build import DOCUMENT_KEY
 from rules.compatibility_document import CompatibilityRuleDocument, ImageCatalogDocument
-from rules.document import InjectionRuleDocument, ResourceRuleData, RuleDocument
+from rules.document import InjectionRuleDocument, ResourceRuleData, RuleDocument, ValidationDocument
 from rules.exemption_document import ExemptionDocument
-from rules.load import ENABLED_LABEL, LABEL_PREFIXES, RESOURCE_RULE_TYPE, RULE_TYPES, TYPE_LABEL
+from rules.load import (
+    DEFAULT_NAMESPACE,
+    ENABLED_LABEL,
+    LABEL_PREFIXES,
+    RESOURCE_RULE_TYPE,
+    RULE_TYPES,
+    TYPE_LABEL,
+)
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 # Kinds by the names of their files: the documents in `rule.yaml`.
@@ -23,7 +30,10 @@ _DOCUMENTS: Final[dict[str, type[RuleDocument]]] = {
     "exemption": ExemptionDocument,
 }
 _TEXT: Final = {"type": "string", "minLength": 1}
-_SWITCH: Final = {"enum": ["true", "false"]}
+_YAML: Final = {"contentMediaType": "application/yaml"}
+_SWITCH: Final = {"enum": ["true", "false"], "description": "in quotes; false: as if the rule were not there"}
+_GROUP: Final = "a container that uses one resource of the group is held to all rules of the group"
+_NAMESPACE: Final = f"where rules are: {DEFAULT_NAMESPACE}, unless --rules-namespace says otherwise"
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -55,28 +65,45 @@ def _resource_rule() -> dict[str, Any]:
     labels = [
         _object(
             {
-                f"{prefix}type": {"const": RESOURCE_RULE_TYPE},
-                f"{prefix}group": _TEXT,
+                f"{prefix}type": {"const": RESOURCE_RULE_TYPE, "description": "says what it is"},
+                f"{prefix}group": _TEXT | {"description": _GROUP},
                 f"{prefix}enabled": _SWITCH,
             }
         )
         for prefix in LABEL_PREFIXES
     ]
-    name = {"type": "string", "pattern": "^cf-crl-"}
-    about = "A resource rule: a ConfigMap named cf-crl-*."
-    return _whole(about, {"name": name, "labels": {"anyOf": labels}}, _schema(ResourceRuleData))
+    name = {
+        "type": "string",
+        "pattern": "^cf-crl-",
+        "description": "cf-crl-WORD-KEY; KEY is what follows the / of `key`, with - for special characters",
+    }
+    older, newer = LABEL_PREFIXES
+    told = f"all spelled {newer} or, as in older clusters, {older}"
+    data = _schema(ResourceRuleData) | {"description": "the rule"}
+    validations = {"type": "array", "items": _schema(ValidationDocument)}
+    data["properties"]["validations"] |= _YAML | {"contentSchema": validations}
+    about = "How containers ask for one extended resource: a ConfigMap named cf-crl-*."
+    return _whole(about, {"name": name, "labels": {"anyOf": labels, "description": told}}, data)
 
 
 def _config_map() -> dict[str, Any]:
-    labels = _object({TYPE_LABEL: {"enum": list(RULE_TYPES)}, ENABLED_LABEL: _SWITCH})
-    data = _object({DOCUMENT_KEY: _TEXT}) | {"additionalProperties": False}
-    return _whole("The ConfigMap of a rule in `rule.yaml`.", {"name": _TEXT, "labels": labels}, data)
+    kind = {"enum": list(RULE_TYPES), "description": "says which kind of rule it is"}
+    labels = _object({TYPE_LABEL: kind, ENABLED_LABEL: _SWITCH}) | {"description": "others are yours"}
+    name = _TEXT | {"description": "of the rule; injection rules apply in the order of their names"}
+    rule = _TEXT | _YAML | {"description": "the rule, a YAML document in a string"}
+    data = _object({DOCUMENT_KEY: rule}) | {"additionalProperties": False, "description": "that key alone"}
+    about = "The ConfigMap around the rule of every other kind, which is a YAML document in a string."
+    return _whole(about, {"name": name, "labels": labels}, data)
 
 
 def _whole(about: str, metadata: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
-    fixed = {"apiVersion": {"const": "v1"}, "kind": {"const": "ConfigMap"}}
-    members = fixed | {"metadata": _object(metadata), "data": data}
-    return {"$schema": DIALECT, "description": about, **_object(members)}
+    fixed = {
+        "apiVersion": {"const": "v1", "description": "of every ConfigMap"},
+        "kind": {"const": "ConfigMap", "description": "of every rule"},
+    }
+    found = _object(metadata) | {"description": "other keys as in the Kubernetes API"}
+    found["properties"] = {"namespace": {"type": "string", "description": _NAMESPACE}} | found["properties"]
+    return {"$schema": DIALECT, "description": about, **_object(fixed | {"metadata": found, "data": data})}
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

@@ -4,34 +4,44 @@ A reader types the fences of `sh` down the page, from the top of the tree; a fen
 is what the terminal then shows, `…` standing for what is left out. A fence of `yaml` below a line that ends
 in `FILE.yaml`: is what the reader writes there. Comments above a fence, or above the title for a whole page,
 tell what no reader needs to see: with `<!-- needs: kubectl -->` commands are run where there is one and
-parsed elsewhere. Those that need a `cluster` are run by e2e/test_pages.py, those that need `pods` in one are
-not; `<!-- exits: 1 -->` is how they end.
+parsed elsewhere. Those that need a `cluster` are run by e2e/test_pages.py. With `<!-- exits: 1 -->` they
+end so. Above what no test can run stands why: `<!-- unrun: there is no registry here -->`. A command inside a
+line is parsed.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import ndiff
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 import click
 import pytest
 import yaml
+from prometheus_client import generate_latest
 
 from rules.load import DEFAULT_NAMESPACE, load
+from tests.pages import (
+    IN_CLUSTER,
+    REFUSED,
+    ROOT,
+    Fence,
+    fences,
+    line_of,
+    prose,
+    same,
+    terminal,
+    text_of,
+    write,
+)
+from webhook.agent.metrics import REGISTRY
 from webhook.cli import main
 from webhook.metrics import exposition
 
-ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = sorted(
     str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))
 )
@@ -40,13 +50,7 @@ _TREE: Final = ("certs", "docs", "manifests", "rules", "webhook")
 # Seconds for the commands of a fence; most take half of one.
 _FENCE_S: Final = 60.0
 
-_FENCE: Final = re.compile(
-    r"(?P<notes>(?:^<!-- [^\n]* -->\n+)*)^```(?P<language>\w*)\n(?P<text>.*?)^```\n"
-    r"(?:\n*^```text\n(?P<shown>.*?)^```\n)?",
-    re.MULTILINE | re.DOTALL,
-)
-_NOTE: Final = re.compile(r"^<!-- (\w+): (.+) -->$", re.MULTILINE)
-_FILE_ABOVE: Final = re.compile(r"`(\S+\.ya?ml)`[:：]\n+\Z")
+_INDENTED: Final = re.compile(r"^ {4}(.+)$", re.MULTILINE)
 _INDENTED_OR_INLINE: Final = re.compile(r"^ {4}(.+)$|`([^`\n]+)`", re.MULTILINE)
 _COMMAND: Final = re.compile(r"(?:^|[|(&] ?)(?:gpugate|kubectl|make) ")
 _JOB: Final = re.compile(r"\b(?:run|script): (gpugate .+)")
@@ -55,63 +59,7 @@ _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # What begins another command, or a file that one is redirected to.
 _OPERATORS: Final = frozenset({"|", "||", "&&", ";", "(", ")", "<(", "$("})
 _REDIRECTIONS: Final = frozenset({">", ">>", "<"})
-# From a refusal that a page shows kubectl print.
-_REFUSED: Final = "denied the request: gpugate refuses"
 _TREE_PATH: Final = re.compile(rf"(?:{'|'.join(_TREE)})/\S*")
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """A fenced block of a page. where: page and line. file: what it is written to. shown: what is printed."""
-
-    where: str
-    language: str
-    text: str
-    file: str
-    needs: str
-    exits: int
-    shown: str | None
-
-    @property
-    def runs(self) -> bool:
-        """Whether its commands can be run here."""
-        return self.language == "sh" and (not self.needs or shutil.which(self.needs) is not None)
-
-
-@cache
-def text_of(page: str) -> str:
-    """Return a page."""
-    return (ROOT / page).read_text("utf-8")
-
-
-def fences(text: str, page: str) -> list[Fence]:
-    """Return the fenced blocks of a page, from its top to its bottom."""
-    above = text.partition("# ")[0]
-    found = []
-    for match in _FENCE.finditer(text):
-        notes = dict(_NOTE.findall(above + match["notes"]))
-        named = _FILE_ABOVE.search(text, 0, match.start()) if match["language"] == "yaml" else None
-        found.append(
-            Fence(
-                where=f"{page}:{_line(text, match.start('text')) - 1}",
-                language=match["language"],
-                text=match["text"],
-                file=named[1] if named else "",
-                needs=notes.get("needs", ""),
-                exits=int(notes.get("exits", "0")),
-                shown=match["shown"],
-            )
-        )
-    return found
-
-
-def prose(text: str) -> str:
-    """Return a page with its fences as empty lines."""
-    return _FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
-
-
-def _line(text: str, offset: int) -> int:
-    return text.count("\n", 0, offset) + 1
 
 
 def typed(text: str, page: str) -> Iterator[tuple[str, list[str]]]:
@@ -124,7 +72,7 @@ def typed(text: str, page: str) -> Iterator[tuple[str, list[str]]]:
         code = match[1] or match[2]
         if _COMMAND.search(code):
             for words in commands(code):
-                yield f"{page}:{_line(text, match.start())}", words
+                yield f"{page}:{line_of(text, match.start())}", words
 
 
 def commands(script: str) -> Iterator[list[str]]:
@@ -186,10 +134,8 @@ def differences(text: str, page: str, folder: Path) -> Iterator[str]:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.pyc.*"))
     for fence in fences(text, page):
         if fence.file:
-            file = folder / fence.file
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(fence.text, "utf-8")
-        elif _REFUSED in (fence.shown or ""):
+            write(fence, folder)
+        elif REFUSED in (fence.shown or ""):
             yield from _refusal(fence, folder)
         elif fence.runs:
             status, printed = _run(fence.text, folder)
@@ -201,26 +147,11 @@ def differences(text: str, page: str, folder: Path) -> Iterator[str]:
 
 
 def _run(script: str, folder: Path) -> tuple[int, str]:
-    """Return exit status and what the terminal shows."""
-    environment = {
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": str(folder),
-        "PYTHONUNBUFFERED": "1",  # both streams in the order in which a terminal shows them
-        "HOME": str(folder),
-        "LC_ALL": "C.UTF-8",
-        "HTTPS_PROXY": "http://127.0.0.1:9",  # nobody answers there
-    }
-    done = subprocess.run(
-        ["bash", "-e", "-c", "".join(line for line in script.splitlines(True) if line[:5] != "make ")],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=_FENCE_S,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    """Return exit status and what a terminal without a cluster shows."""
+    # At the proxy nobody answers.
+    environment = {"PYTHONPATH": str(folder), "HTTPS_PROXY": "http://127.0.0.1:9"}
+    typed = "".join(line for line in script.splitlines(True) if line[:5] != "make ")
+    return terminal(typed, folder, environment, _FENCE_S)
 
 
 def _refusal(fence: Fence, folder: Path) -> Iterator[str]:
@@ -233,16 +164,6 @@ def _refusal(fence: Fence, folder: Path) -> Iterator[str]:
     for reason in reasons:
         if reason not in printed:
             yield f"{fence.where}: {reason}: not in\n{printed}"
-
-
-def same(shown: str, printed: str) -> bool:
-    """Tell whether a terminal's text is what a page shows, but for what `…` stands for and spaces at ends."""
-    wanted = "".join(
-        r"(?:.*\n)*" if line.strip() == "…" else re.escape(line.rstrip()).replace("…", ".*") + "\n"
-        for line in shown.strip("\n").splitlines()
-    )
-    found = "".join(f"{line.rstrip()}\n" for line in printed.strip("\n").splitlines())
-    return re.fullmatch(wanted, found) is not None
 
 
 def anchors(text: str) -> set[str]:
@@ -287,6 +208,37 @@ def test_every_command_of_a_page_is_one_that_there_is(page: str) -> None:
     assert {} == {command: mistake for command, mistake in found.items() if mistake}
 
 
+def unrun(text: str, page: str) -> Iterator[str]:
+    """Yield each place with commands that no test runs and that do not say why."""
+    for fence in fences(text, page):
+        walked = {"": True, "kubectl": True, "cluster": page in IN_CLUSTER}
+        if fence.language == "sh" and not fence.unrun and not walked.get(fence.needs):
+            yield fence.where
+    for match in _INDENTED.finditer(prose(text)):
+        if _COMMAND.search(match[1]) and not match[1].startswith("make "):
+            yield f"{page}:{line_of(text, match.start())}"
+
+
+# Its commands want a node with GPUs, or are in tests/e2e/test_agent.py.
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/agent.md"])
+def test_every_command_of_a_page_is_run_or_says_why_not(page: str) -> None:
+    """Here, or by e2e/test_pages.py. `make` is what everybody runs all day."""
+    assert [] == list(unrun(text_of(page), page))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "\n    kubectl get pods\n",
+        "\n<!-- needs: pods -->\n```sh\nkubectl get pods\n```\n",
+        "\n<!-- needs: cluster -->\n```sh\nkubectl get pods\n```\n",
+    ],
+)
+def test_a_command_that_nobody_runs_is_told(page: str) -> None:
+    """On a page that is not among those that are run in a cluster."""
+    assert [] != list(unrun(f"# Page\n{page}", "page.md"))
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: str) -> None:
     """Of this tree; other sites are their own."""
@@ -297,9 +249,23 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: str) -> None:
         target = (ROOT / page).parent / path if path else ROOT / page
         leads = target.exists() and (not anchor or anchor in anchors(target.read_text("utf-8")))
         if "://" not in match[1] and not leads:
-            broken.append(f"{page}:{_line(text, match.start())}: {match[1]}")
+            broken.append(f"{page}:{line_of(text, match.start())}: {match[1]}")
 
     assert [] == broken
+
+
+def test_a_reader_of_the_readme_comes_to_every_page() -> None:
+    """By links from page to page, or to the folder that a page is in."""
+    reached, todo = {ROOT / "README.md"}, [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        paths = [match[1].partition("#")[0] for match in _LINK.finditer(text_of(str(page)))]
+        links = {(page.parent / path).resolve() for path in paths if path}
+        found = {each for each in map(ROOT.joinpath, PAGES) if {each, each.parent} & links}
+        todo += found - reached
+        reached |= found
+
+    assert [] == sorted({*PAGES} - {str(page.relative_to(ROOT)) for page in reached})
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -316,7 +282,8 @@ def test_every_rule_that_a_page_shows_whole_is_sound(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_metric_that_a_page_names_is_served(page: str) -> None:
     """By the name that Prometheus knows."""
-    served = set(re.findall(r"^# TYPE (gpugate_\w+)", exposition().decode(), re.MULTILINE))
+    texts = exposition() + generate_latest(REGISTRY)  # the gate's, and the node agent's
+    served = set(re.findall(r"^# TYPE (gpugate_\w+)", texts.decode(), re.MULTILINE))
     named = {name.removesuffix("_bucket") for name in re.findall(r"\bgpugate_\w+", text_of(page))}
 
     assert set() == named - served
@@ -347,6 +314,8 @@ def test_both_readmes_say_the_same() -> None:
     [
         ("```sh\necho one\n```\n\n```text\none\n```\n", []),
         ("```sh\necho one\n```\n\n```text\ntwo\n```\n", ["page.md:3: it prints otherwise"]),
+        ("\n```sh\nfalse | true\n```\n", ["page.md:4: exit status 1, not 0"]),
+        ("<!-- unrun: it never ends -->\n```sh\nfalse\n```\n", []),
         ("\n```sh\nfalse\necho two\n```\n", ["page.md:4: exit status 1, not 0"]),
         ("<!-- exits: 1 -->\n```sh\ntrue\n```\n", ["page.md:4: exit status 0, not 1"]),
         ("<!-- needs: cluster -->\n```sh\nfalse\n```\n", []),
@@ -355,7 +324,9 @@ def test_both_readmes_say_the_same() -> None:
         ("```sh\nseq 5\n```\n```text\n1\n…\n4\n```\n", ["page.md:3: it prints otherwise"]),
     ],
 )
-def test_what_is_not_as_a_page_says_is_told_with_its_line(page: str, told: list[str], tmp_path: Path) -> None:
+def test_what_is_not_as_a_page_says_is_told_with_itsline_of(
+    page: str, told: list[str], tmp_path: Path
+) -> None:
     """The tests above can fail."""
     found = differences(f"# Page\n\n{page}", "page.md", tmp_path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
 from rules.build import DOCUMENT_KEY
+from rules.case_document import RuleTestDocument
+from rules.lint import lint
 from rules.load import TYPE_LABEL
+from rules.reference import examples
 from rules.schema import DIALECT, schemas
 from tests.build import exemption, injection_rule, resource_rule
 from tests.nodes import image_catalog
@@ -69,8 +73,53 @@ def test_a_schema_is_one_by_its_own_metaschema(kind: str) -> None:
     assert DIALECT == found["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
 
 
-@pytest.mark.parametrize("arguments", [[], ["exemption", "--write", "x"], ["exemptions"]])
-def test_one_kind_is_printed_or_all_are_written(arguments: list[str]) -> None:
+def test_the_reference_that_ships_is_that_of_the_models() -> None:
+    """Where it is not: gpugate schema --markdown > docs/reference.md."""
+    assert (FOLDER.parent / "reference.md").read_text("utf-8") == schema("--markdown").stdout
+
+
+def silent(node: Any, place: str) -> Iterator[str]:
+    """Yield the keys below a schema of which nobody says what they are."""
+    if isinstance(node, dict):
+        for key, value in node.get("properties", {}).items():
+            if not value.get("description"):
+                yield f"{place}.{key}"
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(value, dict | list) and key not in {"if", "then", "else"}:  # which only narrow
+            yield from silent(value, f"{place}.{key}")
+
+
+@pytest.mark.parametrize("kind", [*schemas(), "rule-test"])
+def test_every_key_says_what_it_is(kind: str) -> None:
+    """In editors, and on the page; keys of tests of rules too."""
+    schema = schemas().get(kind, RuleTestDocument.model_json_schema())
+
+    assert [] == list(silent(schema, kind))
+    assert ["x.a"] == list(silent({"properties": {"a": {}}}, "x"))
+
+
+def test_every_kind_has_an_example_that_is_right_and_leaves_no_doubt() -> None:
+    """To the schema, and all together to lint; the sum of the examples is what is sound."""
+    shown = examples()
+    found = lint(shown.items(), now=0.0)
+
+    assert [kind for kind in schemas() if kind != "config-map"] == list(shown)
+    assert [] == [str(each) for each in (*found.errors, *found.warnings)]
+    assert len(shown) == len(list(found.rules))
+    assert [] == [kind for kind, text in shown.items() if not accepted(text)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["exemption", "--write", "x"],
+        ["exemption", "--markdown"],
+        ["--write", "x", "--markdown"],
+        ["exemptions"],
+    ],
+)
+def test_one_kind_is_printed_or_all_are_written_or_the_page_is(arguments: list[str]) -> None:
     """Anything else is wrong usage."""
     assert 2 == schema(*arguments).exit_code
 

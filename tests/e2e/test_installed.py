@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.build import resource_rule
@@ -147,17 +146,6 @@ def test_one_command_switches_one_rule_off(installed: Installed) -> None:
     eventually(lambda: installed.limits() == {VCUDA_MEMORY: "8"})
     run(installed.cluster, command.replace("=false", "=true"))
     eventually(installed.in_force)
-
-
-@pytest.mark.parametrize(
-    ("page", "heading"),
-    [("install.md", "Install"), ("emergency.md", "No replica answers"), ("emergency.md", "Certificates")],
-)
-def test_the_commands_of_a_page_find_nothing_wrong(installed: Installed, page: str, heading: str) -> None:
-    """Each line runs as it stands there."""
-    done = [run(installed.cluster, command) for command in commands(page, heading)]
-
-    assert [0] * len(done) == [each.returncode for each in done], done
 
 
 def test_a_second_apply_leaves_the_ca_bundle_alone(installed: Installed) -> None:

@@ -1,84 +1,170 @@
 """What our pages tell a reader to type in a cluster works there, and prints what they show.
 
-Fences that need more than an API server, such as a Service with pods behind it, are marked `needs: pods` and
-are only parsed, by tests/test_docs.py; installation, emergencies and the agent have tests of their own.
+The API server, the scheduler and the gate are real. What controllers and a kubelet would do for the gate's
+pods, `replica` does: it says that the Deployment is rolled out, and hands out the log of the gate.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
+import yaml
 
-from tests.e2e.cluster import KUBECTL_S, assets
-from tests.e2e.installed import TEAM, Installed
-from tests.test_docs import ROOT, Fence, fences, same, text_of
+from tests.e2e.cluster import assets, missing
+from tests.e2e.daemon import reserve_port
+from tests.e2e.gate import eventually
+from tests.e2e.installed import CUDA, OFFERED, TEAM, Installed, install, running
+from tests.e2e.manifests import MANIFESTS, render
+from tests.e2e.replica import Replica, RoutingControlPlane
+from tests.e2e.test_control_plane import node
+from tests.pages import IN_CLUSTER, REFUSED, ROOT, fences, same, terminal, text_of, wanted, write
 
-# Each with what is there already when the reader comes to it.
-PAGES = {
-    "docs/app-developers.md": "true",
-    "docs/platform-teams.md": "kubectl apply -k docs/tutorial/npu",
-    "docs/tutorial-new-vendor.md": "true",
-    "docs/export.md": "true",
-}
-_REFUSED = "denied the request: gpugate refuses"
+# Seconds for the commands of a fence: the slowest apply some 150 objects twice.
+_FENCE_S: Final = 180.0
+_LOG: Final = "serve.log"
+# The API group of the Prometheus operator.
+_MONITORING: Final = "monitoring.coreos.com"
 
 
-def _terminal(installed: Installed, folder: Path, script: str) -> tuple[int, str]:
-    """Return exit status and what the terminal shows."""
-    path = os.pathsep.join([str(assets()), str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {
-        "PATH": path,
-        "KUBECONFIG": str(folder / "kubeconfig"),
-        "HOME": str(folder),
-        "LC_ALL": "C.UTF-8",
-        "PYTHONUNBUFFERED": "1",
-    }
-    shutil.copy(installed.cluster.kubeconfig, folder / "kubeconfig")
-    text = (folder / "kubeconfig").read_text("utf-8")
-    (folder / "kubeconfig").write_text(
-        text.replace('"name": "e2e", "context"', '"name": "production", "context"').replace(
-            '"current-context": "e2e"', '"current-context": "production"'
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where the cluster of these tests lives, with the log of its gate."""
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def installed(folder: Path) -> Iterator[Installed]:
+    """Yield a gate that is reached by URL and, where there is one, by its Service."""
+    if absent := [
+        *missing(assets()),
+        *([] if (assets() / "kube-scheduler").is_file() else ["kube-scheduler"]),
+    ]:
+        pytest.skip(f"no {', '.join(absent)} in {assets()}: run `make e2e-assets`")
+    reached = ("--host=0.0.0.0", "--name=gpugate.gpugate.svc")
+    with (
+        reserve_port() as held,
+        RoutingControlPlane(assets(), folder / "cluster", scheduler=True) as cluster,
+        running(install(cluster, held.getsockname()[1]), folder / _LOG, *reached) as gate,
+    ):
+        yield gate
+
+
+@pytest.fixture(scope="module")
+def replica(installed: Installed, folder: Path) -> Iterator[Replica]:
+    """Yield what the cluster knows of the gate as a pod."""
+    with Replica(installed.cluster, installed.port, folder / _LOG) as pod:
+        yield pod
+
+
+def _waits_for_a_node(installed: Installed) -> None:
+    """Make the three nodes of the examples all that there are, the newest full, and create the page's pod."""
+    cluster = installed.cluster
+    cluster.kubectl("delete", "node", "--all")
+    for each in yaml.safe_load((ROOT / "docs/compatibility/nodes.yaml").read_text("utf-8"))["items"]:
+        offered = each["status"]["allocatable"] | {"pods": "110"}
+        cluster.kubectl(
+            "create", "-f", "-", input=node(each["metadata"]["name"], each["metadata"]["labels"], offered)
         )
-    )
-    done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", script],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=KUBECTL_S,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    page = "docs/app-developers.md"
+    (written,) = [fence.text for fence in fences(text_of(page), page) if fence.file == "my-pod.yaml"]
+    waiting = yaml.safe_load(written)
+    full: dict[str, Any] = yaml.safe_load(written)
+    full["metadata"]["name"] = "full"
+    full["spec"] |= {"nodeName": "a100-a"}
+    full["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 8}
+    create = ("create", "-f", "-")
+    # Once the gate knows the nodes, it steers.
+    dry_run = (*create, "--dry-run=server", "-o", "yaml")
+    eventually(lambda: "nodeAffinity" in cluster.kubectl(*dry_run, input=written).stdout)
+    for each in (full, waiting):
+        cluster.kubectl(*create, input=yaml.safe_dump(each))
+    events = ("get", "events", "-o", "name", "--field-selector", "reason=FailedScheduling")
+    eventually(lambda: cluster.kubectl(*events).stdout != "")
 
 
-def _wanted(fence: Fence) -> int:
-    """Return how the commands of a fence end: kubectl fails where it is refused."""
-    return 1 if _REFUSED in (fence.shown or "") else fence.exits
+def _has_the_operator(installed: Installed) -> None:
+    """Define the kinds of the Prometheus operator that we ship objects of, with whatever is in them."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    objects = render(MANIFESTS / "monitoring")
+    for kind in {each["kind"] for each in objects if each["apiVersion"] == f"{_MONITORING}/v1"}:
+        names = {"kind": kind, "plural": f"{kind}s".lower(), "singular": kind.lower()}
+        name = f"{names['plural']}.{_MONITORING}"
+        definition = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": name},
+            "spec": {"group": _MONITORING, "scope": "Namespaced", "names": names, "versions": [version]},
+        }
+        installed.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump(definition))
+        installed.cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}")
 
 
-@pytest.mark.parametrize("page", PAGES)
+def _has_the_rules(installed: Installed) -> None:
+    installed.cluster.kubectl("apply", "-k", str(ROOT / "docs/tutorial/npu"))
+
+
+# What is there when the reader comes to a page, but for the gate.
+_BEFORE: Final[dict[str, Callable[[Installed], None]]] = {
+    "docs/app-developers.md": _waits_for_a_node,
+    "docs/platform-teams.md": _has_the_rules,
+    "docs/install.md": _has_the_operator,
+}
+# The pages whose reader has read another, and written its files.
+_AFTER: Final = {"README.md": "docs/install.md", "README.zh-CN.md": "docs/install.md"}
+
+
+def _kubeconfig(installed: Installed, folder: Path) -> dict[str, str]:
+    """Write the reader's kubeconfig, with the context that pages name, and return the environment."""
+    text = installed.cluster.kubeconfig.read_text("utf-8")
+    named = text.replace('"name": "e2e", "context"', '"name": "production", "context"')
+    path = folder / "kubeconfig"
+    path.write_text(named.replace('"current-context": "e2e"', '"current-context": "production"'), "utf-8")
+    return {"KUBECONFIG": str(path), "PATH": str(assets())}
+
+
+def _read(page: str, folder: Path, environment: dict[str, str], installed: Installed) -> None:
+    """Do what a page says, from its top to its bottom, in a folder."""
+    for fence in fences(text_of(page), page):
+        if fence.file:
+            write(fence, folder)
+        elif fence.language == "sh" and not fence.unrun:
+            typed = "".join(line for line in fence.text.splitlines(keepends=True) if line[:5] != "make ")
+            status, printed = terminal(typed, folder, environment, _FENCE_S)
+            told = f"{fence.where}: {printed}"
+            if fence.needs == "cluster":
+                assert wanted(fence) == status, told
+                assert not status or REFUSED in printed, told  # and did not end before
+                assert fence.shown is None or same(fence.shown, printed), told
+                assert "failed calling webhook" not in printed, told
+                assert "No resources found in gpugate" not in printed, told  # kubectl ends with 0 then
+            if "apply -k" in fence.text:
+                eventually(installed.in_force)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", IN_CLUSTER)
 def test_a_reader_with_a_cluster_sees_what_the_page_shows(
-    installed: Installed, page: str, tmp_path: Path
+    installed: Installed, page: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """From its top to its bottom; files that the page has its reader write are written."""
     for name in ("docs", "manifests", "rules"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    status, printed = _terminal(installed, tmp_path, PAGES[page])
-    assert 0 == status, printed
-    for fence in fences(text_of(page), page):
+    environment = _kubeconfig(installed, tmp_path)
+    counts_nodes = page == "docs/app-developers.md"
+    if not counts_nodes:
+        request.getfixturevalue("replica")
+    if page in _BEFORE:
+        _BEFORE[page](installed)
+    for fence in fences(text_of(_AFTER[page]), page) if page in _AFTER else ():
         if fence.file:
-            (tmp_path / fence.file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / fence.file).write_text(fence.text, "utf-8")
-        elif fence.language == "sh" and fence.needs in {"", "cluster", "kubectl"}:
-            status, printed = _terminal(installed, tmp_path, fence.text)
-            if fence.needs == "cluster":
-                assert _wanted(fence) == status, f"{fence.where}: {printed}"
-                assert fence.shown is None or same(fence.shown, printed), f"{fence.where}: {printed}"
-    installed.cluster.kubectl("delete", "pods", "-n", TEAM, "--all", "--force")
+            write(fence, tmp_path)
+    _read(page, tmp_path, environment, installed)
+    for namespace in (TEAM, "default"):
+        installed.cluster.kubectl("delete", "pods", "-n", namespace, "--all", "--force")
+    if counts_nodes:
+        installed.cluster.kubectl("create", "-f", "-", input=node("fits", CUDA, OFFERED))

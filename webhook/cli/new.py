@@ -62,7 +62,7 @@ _NINETY_DAYS: Final = timedelta(days=90)  # a quarter, then somebody looks again
 @click.option("--name", help="The ConfigMap's name.  [default: made of the rest]")
 @click.option("--key", metavar="RESOURCE", help="The resource that containers ask for; may be a glob.")
 @click.option("--group", help="resource: the group that it belongs to.  [default: its vendor]")
-@click.option("--limits", type=click.Choice(["optional", "required"]), help="resource: see docs/rules.md.")
+@click.option("--limits", type=click.Choice(["optional", "required"]), help="resource: docs/reference.md.")
 @click.option("--requests", type=click.Choice(["disabled", "required", "fromLimits"]), help="resource.")
 @click.option("--default", metavar="QUANTITY", help="resource: what is put in where there is none.")
 @click.option("--data-type", type=click.Choice(["integer", "float"]), help="resource: whole numbers or any.")

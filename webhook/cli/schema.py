@@ -1,4 +1,4 @@
-"""`gpugate schema`: the JSON Schema of rule files, for editors."""
+"""`gpugate schema`: the JSON Schema of rule files for editors, and their reference for people."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from rules.reference import reference
 from rules.schema import schemas
 
 
@@ -20,7 +21,8 @@ from rules.schema import schemas
     metavar="FOLDER",
     help="Write each kind's to FOLDER/KIND.json.",
 )
-def command(kind: str | None, folder: Path | None) -> None:
+@click.option("--markdown", is_flag=True, help="Print every key of all kinds as a page for people.")
+def command(kind: str | None, folder: Path | None, markdown: bool) -> None:
     """Print the JSON Schema of a kind of rule file, or write that of each.
 
     An editor with a YAML language server checks a file by the schema that its first line names.
@@ -29,10 +31,13 @@ def command(kind: str | None, folder: Path | None) -> None:
     Examples:
       gpugate schema resource-rule > resource-rule.json
       gpugate schema --write docs/schema
+      gpugate schema --markdown > docs/reference.md
       # yaml-language-server: $schema=resource-rule.json
     """
-    if (kind is None) == (folder is None):
-        raise click.UsageError("name a kind, or a folder for all: gpugate schema --write FOLDER")
+    if [kind is not None, folder is not None, markdown].count(True) != 1:
+        raise click.UsageError("name a kind, or say --write FOLDER or --markdown for all")
+    if markdown:
+        click.echo(reference(), nl=False)
     if kind is not None:
         click.echo(written(schemas()[kind]), nl=False)
     if folder is not None:
