@@ -63,9 +63,8 @@ def make_authority(common_name: str, now: datetime, lifetime: timedelta = CA_LIF
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
-        _builder(name, key, name, identifier, Validity(now - CLOCK_SKEW, now + lifetime))
+        _builder(name, key, name, _identifier(key.public_key()), Validity(now - CLOCK_SKEW, now + lifetime))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .sign(key, SHA256())
@@ -91,7 +90,10 @@ def make_leaf(
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in common_names[:1]])
     key = ec.generate_private_key(ec.SECP256R1())
     validity = Validity(now - CLOCK_SKEW, min(now + lifetime, issuer.not_valid_after_utc))
-    identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    try:
+        identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:  # a CA made elsewhere, and not by RFC 5280
+        identifier = _identifier(issuer_key.public_key())
     certificate = (
         _builder(subject, key, issuer.subject, identifier, validity)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -132,11 +134,15 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(validity.not_before)
         .not_valid_after(validity.not_after)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+        .add_extension(_identifier(public_key), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_identifier), critical=False
         )
     )
+
+
+def _identifier(key: ec.EllipticCurvePublicKey) -> x509.SubjectKeyIdentifier:
+    return x509.SubjectKeyIdentifier.from_public_key(key)
 
 
 def _general_name(name: str) -> x509.DNSName | x509.IPAddress:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from certs.authority import CertificateError, KeyPair
 from certs.inject import Configuration, read_configurations, write_ca_bundles
 from certs.kube import Conflict, Kubernetes, KubernetesError
+from certs.looks import Looks
 from certs.rotation import Plan, Step
 
 if TYPE_CHECKING:
@@ -56,23 +56,28 @@ class Keeper:
         self._clock = clock
         self._observe = observe
         self._pair: KeyPair | None = None
-        self._complaint = ""
-        self._stopping = threading.Event()
+        self._looks = Looks(
+            "certificates",
+            self.look,
+            lambda: LOOK_INTERVAL if self._pair else START_INTERVAL,
+            lambda fault: _log.warning("certificates are not kept up: %s", fault),
+            (KubernetesError, CertificateError, OSError),
+        )
 
     def pair(self) -> KeyPair | None:
         """Return the serving certificate as last seen, without waiting for anything; None before."""
         return self._pair
 
-    def start(self, after_s: float = 0) -> None:
+    def start(self) -> None:
         """Look again and again, in a thread of its own that does not keep the process alive.
 
         Whatever is wrong is logged, once, and tried again: also an API server that is away from the start.
         """
-        threading.Thread(target=self._run, args=(after_s,), name="certificates", daemon=True).start()
+        self._looks.start()
 
     def stop(self) -> None:
         """End the thread, after a step that is under way; returns at once."""
-        self._stopping.set()
+        self._looks.stop()
 
     def look(self) -> Bundle:
         """Take all steps that are due now, and return the bundle at rest.
@@ -145,23 +150,3 @@ class Keeper:
             if self._api is not None:
                 write_ca_bundles(self._api, configuration, partial(self._plan.trust, bundle, now=now))
         _log.info("%s: %s", self._store, Step.TRUST.value)
-
-    def _run(self, after_s: float) -> None:
-        try:
-            while not self._stopping.wait(after_s):
-                try:
-                    self.look()
-                    self._complaint = ""
-                except (KubernetesError, CertificateError, OSError) as error:
-                    self._complain(error)
-                after_s = LOOK_INTERVAL if self._pair else START_INTERVAL
-        finally:
-            # A bug of ours: Python reports it and ends the thread, which must not end the renewals.
-            if not self._stopping.is_set():
-                self.start(LOOK_INTERVAL)
-
-    def _complain(self, error: Exception) -> None:
-        """Log what is wrong, once and not at every look."""
-        if str(error) != self._complaint:
-            self._complaint = str(error)
-            _log.warning("certificates are not kept up: %s", error)

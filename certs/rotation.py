@@ -33,6 +33,8 @@ from certs.bundle import Bundle, is_issued_by, names_in
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from certs.authority import KeyPair
+
 # Of every CA made here. Two of them differ in key and key identifier, by which verifiers tell them apart.
 AUTHORITY_NAME = "gpugate CA"
 
@@ -113,7 +115,9 @@ class Plan:
             return replace(bundle, trusted_since=now)
         if step is Step.DROP_PREVIOUS:
             return replace(bundle, previous=())
-        leaf = make_leaf(bundle.authority, self._names_for(bundle), now, self.leaf_lifetime)
+        leaf = make_leaf(
+            bundle.authority, self._names_for(bundle), now, self._lifetime_after(bundle.leaf, now)
+        )
         return replace(bundle, leaf=leaf)
 
     def trust(self, bundle: Bundle, held: tuple[bytes, ...], now: datetime) -> tuple[bytes, ...]:
@@ -164,6 +168,16 @@ class Plan:
         """
         held = names_in(bundle.leaf.certificate_pem) if bundle.leaf else ()
         return self.names if set(self.names) <= set(held) else (*self.names, *held)
+
+    def _lifetime_after(self, leaf: KeyPair | None, now: datetime) -> timedelta:
+        """Return how long a new leaf holds: after one of the future, as long as that one.
+
+        Somebody's clock is ahead. A leaf that is due by it would be replaced by another of the future
+        and so on, by turns.
+        """
+        if leaf is None or (held := validity_of(leaf.certificate_pem)).not_before <= now:
+            return self.leaf_lifetime
+        return max(self.leaf_lifetime, held.not_after - now)
 
     @staticmethod
     def _holds(certificate_pem: bytes, now: datetime, lookahead: timedelta) -> bool:

@@ -42,13 +42,28 @@ class Exported:
     left: tuple[tuple[str, str], ...]
 
 
+class ExportError(ValueError):
+    """Two groups would be one policy. The fault of whoever named them."""
+
+
 def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> Exported:
-    """Return the policies of the rules that are switched on, a group at a time; messages in one language."""
+    """Return the policies of the rules that are switched on, a group at a time; messages in one language.
+
+    Raises ExportError.
+    """
     groups: defaultdict[str, list[ResourceRule]] = defaultdict(list)
     for rule in rules:
         if rule.enabled:
             groups[rule.group].append(rule)
-    objects = [each for group, found in sorted(groups.items()) for each in _policies(group, found, language)]
+    objects: list[dict[str, Any]] = []
+    owners: dict[tuple[str, str], str] = {}
+    for group, found in sorted(groups.items()):
+        for each in _policies(group, found, language):
+            name = each["metadata"]["name"]
+            if (other := owners.setdefault((each["kind"], name), group)) != group:
+                told = f"groups {other!r} and {group!r} would both be policy {name}; rename one of them"
+                raise ExportError(told)
+            objects.append(each)
     left = [(rule.name, what) for found in groups.values() for rule in found for what in _left(rule)]
     return Exported(tuple(objects), tuple(left))
 

@@ -1,22 +1,22 @@
 """Which labels of nodes tell what, and what Kubernetes accepts as one.
 
-Sources: https://github.com/NVIDIA/k8s-device-plugin/tree/main/docs/gpu-feature-discovery (label names),
-https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from rules.cuda import read_table
 from rules.match import glob
 from rules.version import DriverVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 # The parts of a version, from the major on; compared as numbers.
 Version = tuple[int, ...]
@@ -31,8 +31,6 @@ _LABEL_VALUE = re.compile(rf"(?:{_NAME})?")
 # A label value cannot hold a sign, and has 63 characters at most.
 _DIGITS = re.compile(r"[0-9]{1,63}")
 _INT64_MAX = 2**63 - 1
-_DRIVER_PARTS = ("major", "minor", "revision")  # as GPU Feature Discovery and the node agent name them
-
 
 # Keys repeat in every node. Longer ones, which a hostile pod may have, must not fill the cache.
 _match_key = lru_cache(maxsize=4096)(_LABEL_KEY.fullmatch)
@@ -119,45 +117,31 @@ def read_driver_families(lines: Iterable[str]) -> tuple[DriverFamily, ...]:
     return tuple(DriverFamily(tuple(line.split())) for line in lines)
 
 
+_shipped = cache(partial(read_table, "labels"))
+
+
+def _names(fact: str, read: Callable[[Iterable[str]], Any] = tuple) -> Any:
+    """Return a field whose default stands in the table."""
+    return field(default_factory=lambda: read(_shipped()[fact]))
+
+
 @dataclass(frozen=True, slots=True)
 class LabelNames:
     """Which labels tell what of a node: of each fact the first that the node carries, readable or not.
 
-    The labels of GPU Feature Discovery go before those of the node agent (`gpugate.dev/`). mig_devices: globs
-    of labels that only a node with MIG slices has.
+    Those of `data/labels.yaml`, but for what is given. mig_devices: globs of labels that only a node with MIG
+    slices has.
     """
 
-    # GPU Feature Discovery's "runtime" is the CUDA version of the driver's API, not a toolkit's.
-    cuda: tuple[LabelFamily, ...] = read_families(
-        [
-            "cuda-major-version cuda-minor-version",
-            "nvidia.com/cuda.runtime-version.major nvidia.com/cuda.runtime-version.minor",
-            "nvidia.com/cuda.runtime-version.full",
-            "nvidia.com/cuda.runtime.major nvidia.com/cuda.runtime.minor",
-        ]
-    )
-    # Parts go before the whole: of numbers affinity can say "535 or newer", of texts which are known today.
-    driver: tuple[DriverFamily, ...] = read_driver_families(
-        [
-            " ".join(f"nvidia.com/cuda.driver-version.{part}" for part in _DRIVER_PARTS),
-            "nvidia.com/cuda.driver-version.full",
-            "nvidia.com/cuda.driver.major nvidia.com/cuda.driver.minor nvidia.com/cuda.driver.rev",
-            " ".join(f"gpugate.dev/cuda.driver-version.{part}" for part in _DRIVER_PARTS),
-            "gpugate.dev/cuda.driver-version.full",
-        ]
-    )
-    compute_capability: tuple[LabelFamily, ...] = read_families(
-        [
-            "nvidia.com/gpu.compute.major nvidia.com/gpu.compute.minor",
-            "gpugate.dev/gpu.compute.major gpugate.dev/gpu.compute.minor",
-        ]
-    )
-    product: tuple[str, ...] = ("nvidia.com/gpu.product", "gpugate.dev/gpu.product")
-    memory: tuple[str, ...] = ("nvidia.com/gpu.memory", "gpugate.dev/gpu.memory")
-    mig_strategy: tuple[str, ...] = ("nvidia.com/mig.strategy",)
-    mig_devices: tuple[str, ...] = ("nvidia.com/mig-*.count", "gpugate.dev/mig.gpus")
-    sharing_strategy: tuple[str, ...] = ("nvidia.com/gpu.sharing-strategy",)
-    device_mode: tuple[str, ...] = ("nvidia-device-enable",)
+    cuda: tuple[LabelFamily, ...] = _names("cuda", read_families)
+    driver: tuple[DriverFamily, ...] = _names("driver", read_driver_families)
+    compute_capability: tuple[LabelFamily, ...] = _names("computeCapability", read_families)
+    product: tuple[str, ...] = _names("product")
+    memory: tuple[str, ...] = _names("memory")
+    mig_strategy: tuple[str, ...] = _names("migStrategy")
+    mig_devices: tuple[str, ...] = _names("migDevices")
+    sharing_strategy: tuple[str, ...] = _names("sharingStrategy")
+    device_mode: tuple[str, ...] = _names("deviceMode")
 
     def among(self, keys: Iterable[str]) -> list[str]:
         """Return those of the keys of labels that tell anything."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import yaml
 
+from rules.json_text import MAX_DEPTH, read_json
 from rules.model import Location
 from rules.patch import Path
 
@@ -22,12 +23,8 @@ try:
 except ImportError:  # PyYAML without libyaml: the same, slower
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
-# A ConfigMap holds at most 1 MiB (etcd's limit on a value is 1.5 MiB), so a file of many is a few MiB.
-# Aliases that expand to more values than this are an attack or a mistake.
+# Aliases that expand to more values are an attack or a mistake: a ConfigMap holds at most 1 MiB.
 MAX_VALUES: Final = 1_000_000
-# Every reader of the values recurses; Kubernetes' own JSON decoder stops at 10,000, and no
-# object that an API server accepts is deeper than some forty levels.
-MAX_DEPTH: Final = 200
 
 _NOT_UTF8: Final = "not UTF-8; save the file as UTF-8"  # of bytes that Python decoded by `surrogateescape`
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
@@ -49,7 +46,7 @@ class SourceError(ValueError):
 class Document:
     """One document of a text: its value, and the way back from a path to a place in the text.
 
-    lines: the text's. duplicates: keys that stand twice in an object; the last one counts.
+    lines: the text's, none of JSON. duplicates: keys that stand twice in an object; the last one counts.
     root: the node tree. line, column: where the document begins in the file, counted from 0.
     """
 
@@ -136,7 +133,10 @@ def read(text: str, file: str) -> Iterator[Document | SourceError]:
     An empty document has the value None. Documents are parted at lines of `---` first, as kubectl does, so
     that a mistake in one hides no other.
     """
-    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
+    if found := read_json(text := text.removeprefix("\ufeff")):
+        yield Document(found.value, file, (), (), found.root)
+        return
+    lines = text.splitlines(keepends=True)
     starts = [0, *(number for number, line in enumerate(lines) if _SEPARATOR.match(line))]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,6 +35,14 @@ AUTHORITY = make_authority("test CA", datetime.now(UTC))
 PATIENCE = 5.0
 
 QUICK = ServerConfig(host=HOST, port=0, client_timeout=PATIENCE, drain_seconds=0)
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    """Return when it is so; several times the patience, for what takes several steps."""
+    deadline = time.monotonic() + 4 * PATIENCE
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def new_pair() -> KeyPair:

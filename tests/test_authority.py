@@ -10,6 +10,8 @@ from tempfile import NamedTemporaryFile
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,14 +25,16 @@ SERVICE = "gpugate.gpugate-system.svc"
 LEAF = make_leaf(AUTHORITY, [SERVICE], NOW)
 
 
-def handshake(leaf: KeyPair, trusted_pem: bytes, name: str) -> str:
-    """Shake hands in memory as a strict client does; return the TLS version, raise what the client says."""
+def handshake(
+    leaf: KeyPair, trusted_pem: bytes, name: str, flags: ssl.VerifyFlags = ssl.VERIFY_X509_STRICT
+) -> str:
+    """Shake hands in memory, with a strict client; return the TLS version, raise what the client says."""
     server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with NamedTemporaryFile() as file:
         Path(file.name).write_bytes(leaf.certificate_pem + leaf.key_pem)
         server_context.load_cert_chain(file.name)
     client_context = ssl.create_default_context(cadata=trusted_pem.decode())
-    client_context.verify_flags |= ssl.VERIFY_X509_STRICT
+    client_context.verify_flags |= flags
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = client_context.wrap_bio(to_client, to_server, server_hostname=name)
     server = server_context.wrap_bio(to_server, to_client, server_side=True)
@@ -48,6 +52,28 @@ def test_a_client_that_trusts_the_authority_accepts_every_name_of_the_leaf(name:
     leaf = make_leaf(AUTHORITY, [SERVICE, "localhost", "127.0.0.1", "::1"], NOW)
 
     assert handshake(leaf, AUTHORITY.certificate_pem, name) == "TLSv1.3"
+
+
+def test_an_authority_without_a_key_identifier_signs_leaves_all_the_same() -> None:
+    """As `openssl req -x509` made them long ago; clients go by its name and key."""
+    issuer = x509.load_pem_x509_certificate(AUTHORITY.certificate_pem)
+    key = load_pem_private_key(AUTHORITY.key_pem, password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    bare = (
+        x509.CertificateBuilder()
+        .subject_name(issuer.subject)
+        .issuer_name(issuer.subject)
+        .public_key(issuer.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(issuer.not_valid_before_utc)
+        .not_valid_after(issuer.not_valid_after_utc)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, SHA256())
+        .public_bytes(Encoding.PEM)
+    )
+    leaf = make_leaf(KeyPair(bare, AUTHORITY.key_pem), [SERVICE], NOW)
+
+    assert handshake(leaf, bare, SERVICE, ssl.VerifyFlags.VERIFY_DEFAULT) == "TLSv1.3"
 
 
 def test_a_client_that_trusts_another_authority_of_the_same_name_refuses() -> None:

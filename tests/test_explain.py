@@ -395,3 +395,11 @@ def test_a_mistake_in_one_object_does_not_hide_the_others(tmp_path: Path) -> Non
 
     assert (2, True) == (result.exit_code, "Pod team/train" in result.stdout)
     assert "pod.json:1: spec.containers: expected a list" in result.stderr
+
+
+def test_a_file_without_objects_is_a_mistake(tmp_path: Path) -> None:
+    """As it is for a preview."""
+    result = _explain(tmp_path, resource_rule(), document={"kind": "List", "items": []})
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert result.stderr.endswith("pod.json: no objects in it\n")

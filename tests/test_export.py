@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -15,6 +16,7 @@ from tests.build import exemption, injection_rule, resource_rule
 from webhook.cli import main
 
 KEY = "vendor.com/device"
+DEVICES = ("vendor.com/one", "vendor.com/two")
 
 
 def _objects(*texts: str) -> dict[str, dict[str, Any]]:
@@ -125,3 +127,26 @@ def test_a_rule_set_with_a_mistake_is_not_exported(tmp_path: Path) -> None:
 
     assert (2, "") == (result.exit_code, result.stdout)
     assert "did you mean 'optional'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name"),
+    [
+        (("x", "warn"), ("x-warn", "deny"), "gpugate-x-warn"),
+        (("a_b", "deny"), ("a-b", "deny"), "gpugate-a-b"),
+        (("A", "deny"), ("a", "deny"), "gpugate-a"),
+    ],
+)
+def test_groups_whose_policies_would_have_one_name_are_refused(
+    tmp_path: Path, first: tuple[str, str], second: tuple[str, str], name: str
+) -> None:
+    """The second would take the first's place in the cluster."""
+    for number, (group, action) in enumerate((first, second)):
+        name_of_rule = f"cf-crl-{number}"  # a name may hold less than a label's value
+        rule = resource_rule(DEVICES[number], name=name_of_rule, group=group, enforcementAction=action)
+        (tmp_path / f"{number}.yaml").write_text(rule, "utf-8")
+    result = CliRunner().invoke(main, ["export", str(tmp_path)])
+    groups = " and ".join(sorted(map(repr, (first[0], second[0]))))
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert result.stderr.endswith(f"groups {groups} would both be policy {name}; rename one of them\n")

@@ -20,7 +20,7 @@ from certs.kube import Conflict, KubernetesError
 from certs.rotation import Plan, Step
 from certs.store import DirectoryStore, SecretStore
 from tests.memory import CONFIGURATIONS, SECRET, Memory, ca_bundle, ca_bundles, with_configurations
-from tests.serving import PATIENCE, answers, client_context, connect, serving
+from tests.serving import PATIENCE, answers, client_context, connect, serving, wait_for
 from webhook.tls import TlsCertificate
 
 if TYPE_CHECKING:
@@ -340,30 +340,6 @@ def test_who_has_nothing_to_serve_by_waits_for_it(
     assert 1 == caplog.text.count("certificates are not kept up")
 
 
-def test_a_bug_does_not_end_the_renewals(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Python reports it; the next look comes all the same."""
-    monkeypatch.setattr(certs.keeper, "LOOK_INTERVAL", 0.001)
-    reported = list[str]()
-    monkeypatch.setattr(threading, "excepthook", lambda thrown: reported.append(str(thrown.exc_value)))
-    memory = with_configurations()
-
-    def fail(method: str, path: str) -> None:
-        del method, path
-        memory.before = lambda *_: None
-        raise RuntimeError("a bug")
-
-    memory.before = fail
-    one = keeper(memory)
-    one.start()
-    wait_for(lambda: one.pair() is not None)
-    one.stop()
-
-    assert ["a bug"] == reported
-    assert "not kept up" not in caplog.text
-
-
 def test_a_broken_secret_is_not_overwritten_and_what_is_served_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -396,16 +372,6 @@ def looks(memory: Memory, count: int) -> None:
     """Return after so many more looks at the Secret."""
     seen = len(memory.calls)
     wait_for(lambda: memory.calls[seen:].count("GET gpugate-certs") >= count)
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    """Return when it is so."""
-    ticking = threading.Event()
-    for _ in range(int(PATIENCE * 1000)):
-        if what():
-            return
-        ticking.wait(0.001)
-    pytest.fail("it does not come to that")
 
 
 def test_a_thread_keeps_looking_and_hands_the_new_pair_to_the_server(

@@ -243,9 +243,13 @@ TestTrust = Trust.TestCase
 TestTrust.settings = settings(max_examples=60, stateful_step_count=30, phases=set(Phase) - {Phase.explain})
 
 
-def rest(bundle: Bundle | None, held: tuple[bytes, ...], now: datetime) -> tuple[Bundle, tuple[bytes, ...]]:
-    """Take steps until there is none; return the bundle and the caBundle."""
+def rest(
+    bundle: Bundle | None, held: tuple[bytes, ...], now: datetime, taken: list[Step] | None = None
+) -> tuple[Bundle, tuple[bytes, ...]]:
+    """Take steps until there is none; return the bundle and the caBundle. taken: gets the steps."""
     while (step := PLAN.next_step(bundle, [held], now)) is not Step.REST:
+        if taken is not None:
+            taken.append(step)
         if step is Step.TRUST:
             assert bundle
             held = PLAN.trust(bundle, held, now)
@@ -262,13 +266,7 @@ def steps(bundle: Bundle | None, held: tuple[bytes, ...], *moments: datetime) ->
     """Return which steps are taken, rests left out, with a look at each moment."""
     taken: list[Step] = []
     for now in moments:
-        while (step := PLAN.next_step(bundle, [held], now)) is not Step.REST:
-            taken.append(step)
-            if step is Step.TRUST:
-                assert bundle
-                held = PLAN.trust(bundle, held, now)
-            else:
-                bundle = PLAN.take(step, bundle, now)
+        bundle, held = rest(bundle, held, now, taken)
     return taken
 
 
@@ -358,6 +356,33 @@ def test_a_certificate_of_the_future_is_replaced() -> None:
     bundle, held = rest(None, (), NOW + 80 * HOUR)
 
     assert [Step.MAKE_AUTHORITY, Step.TRUST, Step.CONFIRM, Step.ISSUE_LEAF] == steps(bundle, held, NOW)
+
+
+@pytest.mark.parametrize("hours", [1, 2, 59, 61, 89, 91, 150, 250])
+@pytest.mark.parametrize("first", [0, 1])
+def test_replicas_whose_clocks_differ_agree_on_what_holds_by_both(hours: int, first: int) -> None:
+    """Though to one the leaf has seen its days, or has none yet: otherwise they would take turns."""
+    clocks = (NOW, NOW + hours * HOUR)
+    bundle, held = rest(None, (), clocks[first])
+    for now in (*clocks, *clocks):
+        bundle, held = rest(bundle, held, now)
+
+    assert bundle.leaf
+    for now in clocks:
+        assert Step.REST is PLAN.next_step(bundle, [held], now)
+        assert is_valid_at(bundle.leaf.certificate_pem, now)
+
+
+def test_a_leaf_that_ends_late_for_the_sake_of_a_clock_ends_with_its_authority() -> None:
+    """At the latest."""
+    of_future = PLAN.take(Step.ISSUE_LEAF, FIRST, NOW + 390 * HOUR)
+    bundle = PLAN.take(Step.ISSUE_LEAF, of_future, NOW)
+
+    assert bundle.leaf
+    assert (
+        validity_of(FIRST.authority.certificate_pem).not_after
+        == validity_of(bundle.leaf.certificate_pem).not_after
+    )
 
 
 def test_replicas_that_want_different_names_agree_on_a_leaf_with_both() -> None:

@@ -8,7 +8,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,14 +25,13 @@ from certs.store import SecretStore
 from rules.load import Loaded
 from tests.memory import CONFIGURATIONS, Memory, api_server, ca_bundle, with_configurations
 from tests.nodes import node
-from tests.serving import HOST, PATIENCE, QUICK, client_context, connect
+from tests.serving import HOST, QUICK, client_context, connect, wait_for
 from webhook.cli import main
 from webhook.gate import Gate
 from webhook.metrics import REGISTRY
 from webhook.serving import SecretCertificate, make_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 NAMES = ("localhost", HOST)
@@ -56,14 +54,6 @@ def probe(port: int) -> bytes:
         while chunk := connection.recv(65536):
             received += chunk
     return received.partition(b"\r\n\r\n")[2]
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    """Return when it is so."""
-    deadline = time.monotonic() + 4 * PATIENCE
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def refuse(method: str, path: str, *, methods: tuple[str, ...]) -> None:

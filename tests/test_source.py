@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from rules.json_text import MAX_DEPTH
 from rules.model import Location
 from rules.patch import Path
-from rules.source import MAX_DEPTH, Document, SourceError, read
+from rules.source import Document, SourceError, read
 
 BILLION_LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 10)}]\n" for number in range(1, 10)

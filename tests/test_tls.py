@@ -33,6 +33,7 @@ from tests.serving import (
     encrypted,
     new_pair,
     serving,
+    wait_for,
 )
 from webhook.metrics import REGISTRY
 from webhook.tls import TlsCertificate
@@ -258,19 +259,11 @@ def test_what_keeps_a_certificate_from_being_replaced_is_logged(
     monkeypatch.setattr(webhook.server, "_RELOAD_INTERVAL", 0.01)
     with serving(application, tls=TlsCertificate(source)) as watched:
         source.pair = KeyPair(source.pair.certificate_pem, OTHER_KEY)
-        wait_for(caplog, complaints[0])
+        wait_for(lambda: complaints[0] in caplog.text)
         source.error = OSError(complaints[1])
-        wait_for(caplog, complaints[1])
+        wait_for(lambda: complaints[1] in caplog.text)
 
         assert ask(watched.port)[0] == 200
-
-
-def wait_for(caplog: pytest.LogCaptureFixture, text: str) -> None:
-    """Return when the text was logged."""
-    deadline = time.monotonic() + PATIENCE
-    while text not in caplog.text:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_without_a_certificate_one_is_made_that_clients_can_verify() -> None:

@@ -14,20 +14,9 @@ import pytest
 from tests.e2e.cluster import assets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.e2e.cluster import ControlPlane
 
 VCUDA = "tencent.com/vcuda-core"
-
-
-@pytest.fixture
-def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Yield a namespace of this test's own, named after it."""
-    name = request.node.name.replace("_", "-")[:63].strip("-")
-    control_plane.kubectl("create", "namespace", name)
-    yield name
-    control_plane.kubectl("delete", "namespace", name, "--wait=false")
 
 
 def pod(name: str, limits: dict[str, str], selector: dict[str, str] | None = None) -> str:

@@ -13,26 +13,15 @@ from typing import Any, Final
 import click
 
 from rules.decide import decide
-from rules.model import Action, AdmissionRequest, Decision, Language
+from rules.model import Action, AdmissionRequest, Decision
 from rules.patch import ObjectError
-from rules.policy import compile_policy
 from rules.source import SourceError
-from webhook.cli.inputs import (
-    BAD_INPUT,
-    RuleSource,
-    cluster_options,
-    language_option,
-    load_inventory,
-    namespace_option,
-    nodes_option,
-    of_cluster,
-)
-from webhook.cli.objects import complain, objects_in
+from webhook.cli.judge import Judge, Sources, judge_options
+from webhook.cli.objects import objects_in
+from webhook.cli.options import fail_on_option
 from webhook.cli.table import counted, show_table
 from webhook.dump import dump_yaml
 
-FOUND: Final = 1
-WARNED: Final = 3
 # A pod in one of these phases runs no more: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 _ENDED: Final = ("Succeeded", "Failed")
 _COLOURS: Final = {"deny": "red", "warn": "yellow", "dryrun": "cyan"}
@@ -78,13 +67,6 @@ class Audited:
     metavar="FILE",
     help="Pods, as `kubectl get pods -A -o yaml` has them; - for stdin.  [default: those of the cluster]",
 )
-@click.option(
-    "--rules",
-    "rule_paths",
-    multiple=True,
-    metavar="PATH",
-    help="Rule file or folder; may be repeated.  [default: those of the cluster, or the shipped rules]",
-)
 @click.option("-n", "--namespace", metavar="NS", help="Only pods of this namespace.")
 @click.option(
     "-o",
@@ -94,28 +76,10 @@ class Audited:
     show_default=True,
     help="policyreport: PolicyReports of wgpolicyk8s.io/v1alpha2, for kubectl apply.",
 )
-@click.option(
-    "--fail-on",
-    type=click.Choice(["deny", "warn"]),
-    default="deny",
-    show_default=True,
-    help="warn: exit 3 where there are only warnings.",
-)
-@nodes_option
-@cluster_options
-@namespace_option
-@language_option
+@fail_on_option
+@judge_options
 def command(
-    filenames: tuple[str, ...],
-    rule_paths: tuple[str, ...],
-    namespace: str | None,
-    output: str,
-    fail_on: str,
-    node_paths: tuple[str, ...],
-    kubeconfig: str | None,
-    context: str | None,
-    rules_namespace: str,
-    lang: str,
+    filenames: tuple[str, ...], namespace: str | None, output: str, fail_on: str, sources: Sources
 ) -> None:
     """Judge the pods that are in a cluster now, as they stand.
 
@@ -129,25 +93,24 @@ def command(
       kubectl get pods -A -o yaml | gpugate audit -f - --nodes nodes.yaml
       gpugate audit --context production -o policyreport | kubectl apply -f -
     """
-    if not (filenames or kubeconfig or context):
+    if not (filenames or sources.rules.of_cluster):
         raise click.UsageError("no pods; name a cluster with --context or a file with --filename")
-    loaded = RuleSource(rules_namespace, kubeconfig, context).load(rule_paths)
-    for error in loaded.errors:
-        complain(str(error))
-    inventory = load_inventory(node_paths, kubeconfig, context)
-    policy = compile_policy(loaded.rules, Language(lang))
-    failed = bool(loaded.errors)
-    audited: list[Audited] = []
-    found = _in_files(filenames) if filenames else of_cluster(kubeconfig, context, lambda asked: asked.pods())
-    for pod in found:
+    judge = sources.judge()
+    pods: Iterable[Any] = _in_files(filenames) if filenames else sources.rules.ask(lambda asked: asked.pods())
+    audited = list(_audited(judge, pods, namespace))
+    _SHOW[output](audited)
+    sys.exit(judge.exit_status((each.decision for each in audited), fail_on))
+
+
+def _audited(judge: Judge, pods: Iterable[Any], namespace: str | None) -> Iterator[Audited]:
+    """Yield the pods that have not ended, of one namespace or all, and what is decided of them."""
+    for pod in pods:
         if isinstance(pod, SourceError):
-            complain(str(pod))
-            failed = True
+            judge.complain(str(pod))
             continue
         metadata, status, spec = (pod.get(key) for key in ("metadata", "status", "spec"))
         if not (isinstance(metadata, dict) and isinstance(spec, dict)):
-            complain("a pod without metadata or spec is none")
-            failed = True
+            judge.complain("a pod without metadata or spec is none")
             continue
         where = str(metadata.get("namespace") or "default")
         ended = isinstance(status, dict) and status.get("phase") in _ENDED
@@ -155,12 +118,9 @@ def command(
             continue
         request = AdmissionRequest("CREATE", "", "Pod", where, pod, mutating=False)
         try:
-            audited.append(Audited(pod, decide(policy, inventory, request, time())))
+            yield Audited(pod, decide(judge.policy, judge.inventory, request, time()))
         except ObjectError as error:
-            complain(f"pod {where}/{metadata.get('name', '')}: {error}")
-            failed = True
-    _SHOW[output](audited)
-    sys.exit(BAD_INPUT if failed else _status(audited, fail_on))
+            judge.complain(f"pod {where}/{metadata.get('name', '')}: {error}")
 
 
 def _in_files(filenames: Iterable[str]) -> Iterator[dict[str, Any] | SourceError]:
@@ -169,12 +129,6 @@ def _in_files(filenames: Iterable[str]) -> Iterator[dict[str, Any] | SourceError
         for _, value in objects_in(filename):
             if isinstance(value, SourceError) or (isinstance(value, dict) and value.get("kind") == "Pod"):
                 yield value
-
-
-def _status(audited: Sequence[Audited], fail_on: str) -> int:
-    if any(not each.decision.allowed for each in audited):
-        return FOUND
-    return WARNED if fail_on == "warn" and any(each.decision.warnings for each in audited) else 0
 
 
 def _show_table(audited: Sequence[Audited]) -> None:

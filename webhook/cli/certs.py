@@ -24,7 +24,7 @@ from certs.keeper import Keeper
 from certs.kube import Kubernetes, KubernetesError
 from certs.rotation import Plan, Step, service_names
 from certs.store import DirectoryStore, SecretStore
-from webhook.cli.table import show_table
+from webhook.cli.table import complain, show_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -165,7 +165,7 @@ def show(place: _Place, output: str) -> None:
     else:
         show_table([_row(each, in_cluster=place.api is not None) for each in found])
     for problem in problems:
-        click.echo(f"{click.style('error:', fg='red')} {problem}", err=True)
+        complain(problem)
     sys.exit(_FOUND if problems else 0)
 
 

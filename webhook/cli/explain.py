@@ -11,23 +11,11 @@ import click
 import msgspec
 
 from rules.explain import Explanation, explain
-from rules.model import Action, Language, Violation
-from rules.patch import ObjectError, Path, field_path, pointer
-from rules.policy import compile_policy
+from rules.model import Action, AdmissionRequest, Decision, Violation
+from rules.patch import Path, field_path, pointer
 from rules.story import ContainerStory, Edit, Look, Outcome, PodStory
-from webhook.cli.inputs import (
-    BAD_INPUT,
-    RuleSource,
-    cluster_options,
-    language_option,
-    load_inventory,
-    load_workloads,
-    namespace_option,
-    nodes_option,
-    workloads_option,
-)
-from webhook.cli.objects import InputError, complain, objects_in, request_of
-from webhook.cli.preview import DENIED
+from webhook.cli.judge import Sources, judge_options
+from webhook.cli.options import filenames_option, object_namespace_option, workloads_option
 from webhook.cli.table import show
 from webhook.review import encode
 
@@ -49,44 +37,16 @@ _ACTIONS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cy
 
 
 @click.command()
-@click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="File, folder, or - for stdin; may be repeated.",
-)
-@click.option(
-    "--rules",
-    "rule_paths",
-    multiple=True,
-    metavar="PATH",
-    help="Rule file or folder; may be repeated.  [default: the shipped rules]",
-)
-@click.option("-n", "--namespace", default="default", show_default=True, help="For objects that name none.")
+@filenames_option
+@object_namespace_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--all", "everything", is_flag=True, help="Name rules about other resources and disabled rules too."
 )
-@nodes_option
+@judge_options
 @workloads_option
-@cluster_options
-@namespace_option
-@language_option
 def command(
-    filenames: tuple[str, ...],
-    rule_paths: tuple[str, ...],
-    namespace: str,
-    output: str,
-    everything: bool,
-    node_paths: tuple[str, ...],
-    workload_paths: tuple[str, ...],
-    kubeconfig: str | None,
-    context: str | None,
-    rules_namespace: str,
-    lang: str,
+    filenames: tuple[str, ...], namespace: str, output: str, everything: bool, sources: Sources
 ) -> None:
     """Tell of each object which rules hold, why the others do not, and what each does or finds.
 
@@ -102,27 +62,15 @@ def command(
       gpugate explain -f pod.yaml --context production
       gpugate explain -f pod.yaml -o json | jq '.objects[].pods[].containers[].rules[] | select(.edits != [])'
     """
-    loaded = RuleSource(rules_namespace, kubeconfig, context).load(rule_paths)
-    failed = bool(loaded.errors)
-    for error in loaded.errors:
-        complain(str(error))
-    inventory = load_inventory(node_paths, kubeconfig, context)
-    policy = compile_policy(loaded.rules, Language(lang), load_workloads(workload_paths))
+    judge = sources.judge()
     facts: list[dict[str, Any]] = []
-    denied = False
-    for source, value in (found for path in filenames for found in objects_in(path)):
-        try:
-            request, name = request_of(source, value, namespace)
-            told = explain(loaded.rules, policy, inventory, request, time())
-        except InputError as error:
-            complain(str(error))
-            failed = True
-            continue
-        except ObjectError as error:
-            complain(f"{source}: {error}")
-            failed = True
-            continue
-        denied |= not told.decision.allowed
+    decisions: list[Decision] = []
+
+    def explained(request: AdmissionRequest) -> Explanation:
+        return explain(judge.rules, judge.policy, judge.inventory, request, time())
+
+    for (source, request, name), told in judge.judged(filenames, namespace, explained):
+        decisions.append(told.decision)
         heading = {"source": source, "kind": request.kind, "namespace": request.namespace, "name": name}
         if output == "json":
             facts.append(heading | _facts(told, everything=everything))
@@ -130,7 +78,7 @@ def command(
             show(_tree(heading, told, everything=everything))
     if output == "json":
         click.echo(encode({"objects": facts}).decode())
-    sys.exit(BAD_INPUT if failed else DENIED if denied else 0)
+    sys.exit(judge.exit_status(decisions))
 
 
 def _facts(told: Explanation, *, everything: bool) -> dict[str, Any]:

@@ -7,9 +7,11 @@ import sys
 
 import click
 
-from rules.export import export
+from rules.export import ExportError, export
 from rules.model import Exemption, Language, Rule
-from webhook.cli.inputs import BAD_INPUT, RuleSource, language_option, namespace_option
+from webhook.cli.inputs import BAD_INPUT, RuleSource
+from webhook.cli.options import language_option, namespace_option
+from webhook.cli.table import complain
 from webhook.dump import dump_yaml
 
 
@@ -33,10 +35,14 @@ def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str
     """
     loaded = RuleSource(rules_namespace).load(paths)
     for error in loaded.errors:
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+        complain(str(error))
     if loaded.errors:
         sys.exit(BAD_INPUT)  # half a rule set as policy would refuse or let pass what nobody meant
-    exported = export(loaded.rules.resources, Language(lang))
+    try:
+        exported = export(loaded.rules.resources, Language(lang))
+    except ExportError as error:
+        complain(str(error))
+        sys.exit(BAD_INPUT)
     others = [rule for rule in loaded.rules if rule.enabled and rule not in loaded.rules.resources]
     left = [*exported.left, *((rule.name, _why_left(rule)) for rule in others)]
     for rule, reason in left:

@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
 from rules.inventory import Inventory, InventoryError
-from rules.load import DEFAULT_NAMESPACE, Loaded, load
-from rules.model import Language
+from rules.load import Loaded, load
 from rules.source import Document, SourceError, read
 from rules.workloads import Workloads, built_in_workloads, read_workloads
 
 if TYPE_CHECKING:
     from webhook.cluster.client import Cluster
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 BAD_INPUT: Final = 2
@@ -44,6 +42,15 @@ class RuleSource:
     kubeconfig: str | None = None
     context: str | None = None
 
+    @property
+    def of_cluster(self) -> bool:
+        """Whether the options name a cluster."""
+        return bool(self.kubeconfig or self.context)
+
+    def ask(self, question: Callable[[Cluster], T]) -> T:
+        """Return what the cluster answers. Raises click.UsageError."""
+        return of_cluster(self.kubeconfig, self.context, question)
+
     def load(self, paths: Iterable[str]) -> Loaded:
         """Return the rules in files and folders; without any, those of the cluster, or those that ship.
 
@@ -54,21 +61,10 @@ class RuleSource:
     def texts(self, paths: Iterable[str]) -> Iterable[tuple[str, str]]:
         """Return the (name, text) pairs that `load` reads. Raises click.UsageError while they are read."""
         chosen = list(paths)
-        if not chosen and (self.kubeconfig or self.context):
-            return of_cluster(self.kubeconfig, self.context, lambda cluster: cluster.rules(self.namespace))
+        if not chosen and self.of_cluster:
+            return self.ask(lambda cluster: cluster.rules(self.namespace))
         chosen = chosen or [str(catalog_path())]
         return (found for path in chosen for found in read_path(path, lenient=True))
-
-
-def nodes_option(command: F) -> F:
-    """Give a command the option that says which nodes it judges against."""
-    return click.option(
-        "--nodes",
-        "node_paths",
-        multiple=True,
-        metavar="FILE",
-        help="Nodes, as `kubectl get nodes -o yaml` has them.",
-    )(command)
 
 
 def load_inventory(
@@ -78,30 +74,38 @@ def load_inventory(
 
     Raises click.UsageError for what cannot be read or is no node.
     """
-    nodes: list[Any] = []
     chosen = list(paths)
     if not chosen and (kubeconfig or context):
-        nodes = of_cluster(kubeconfig, context, lambda cluster: cluster.nodes())
-    for path in chosen:
-        for name, text in read_path(path):
-            found = list(read(text, name))
-            if not any(isinstance(document, SourceError) or document.value is not None for document in found):
-                raise click.UsageError(f"{name}: no nodes in this file")
-            for document in found:
-                if isinstance(document, SourceError):
-                    raise click.UsageError(str(document))
-                if document.value is not None:
-                    nodes.append(_checked_nodes(document))
-    return Inventory.of(nodes)
+        return Inventory.of(of_cluster(kubeconfig, context, lambda cluster: cluster.nodes()))
+    documents = [document for path in chosen for document in _documents(path)]
+    try:
+        return Inventory.of([document.value for document in documents])
+    except InventoryError:
+        for document in documents:
+            _check_nodes(document)
+        raise
 
 
-def _checked_nodes(document: Document) -> Any:
-    """Return a document that holds nodes. Raises click.UsageError, with the place in the file."""
+def _documents(path: str) -> Iterator[Document]:
+    """Yield the documents of files that hold one each at least. Raises click.UsageError."""
+    for name, text in read_path(path):
+        empty = True
+        for document in read(text, name):
+            if isinstance(document, SourceError):
+                raise click.UsageError(str(document))
+            if document.value is not None:
+                empty = False
+                yield document
+        if empty:
+            raise click.UsageError(f"{name}: no nodes in this file")
+
+
+def _check_nodes(document: Document) -> None:
+    """Raise click.UsageError where a document holds no nodes, with its place in the file."""
     try:
         Inventory.of(document.value)
     except InventoryError as error:
         raise click.UsageError(f"{document.locate()}: {error}") from None
-    return document.value
 
 
 def of_cluster(kubeconfig: str | None, context: str | None, ask: Callable[[Cluster], T]) -> T:
@@ -115,49 +119,12 @@ def of_cluster(kubeconfig: str | None, context: str | None, ask: Callable[[Clust
         raise click.UsageError(str(error)) from None
 
 
-def workloads_option(command: F) -> F:
-    """Give a command the option that says which further kinds hold pods."""
-    return click.option(
-        "--workloads",
-        "workload_paths",
-        multiple=True,
-        metavar="FILE",
-        help="Kinds that hold pods, as `{example.com: {Kind: [spec.template]}}`, beside those that ship.",
-    )(command)
-
-
 def load_workloads(paths: Iterable[str]) -> Workloads:
     """Return the kinds that ship and those in files. Raises click.UsageError, with every mistake in them."""
     found, errors = read_workloads(pair for path in paths for pair in read_path(path))
     if errors:
         raise click.UsageError("\n".join(map(str, errors)))
     return built_in_workloads() | found
-
-
-def language_option(command: F) -> F:
-    """Give a command the option that says in which language it speaks."""
-    return click.option(
-        "--lang",
-        type=click.Choice([language.value for language in Language]),
-        default=Language.EN.value,
-        show_default=True,
-        help="Language of messages.",
-    )(command)
-
-
-def namespace_option(command: F) -> F:
-    """Give a command the option that says where rules have to be."""
-    return click.option(
-        "--rules-namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Where all rules have to be."
-    )(command)
-
-
-def cluster_options(command: F) -> F:
-    """Give a command the options that say which cluster it asks."""
-    context = click.option("--context", metavar="NAME", help="Ask the cluster of this context.")
-    return click.option("--kubeconfig", metavar="FILE", help="Ask the cluster of this kubeconfig.")(
-        context(command)
-    )
 
 
 def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Iterator[tuple[str, str]]:
@@ -186,11 +153,14 @@ def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Itera
     else:
         names = [root]
     for file in names:
-        try:
-            content = file.read_bytes()
-        except OSError as error:
-            raise click.UsageError(f"{file}: {error.strerror or error}") from None
-        yield str(file), _decode(content, str(file), lenient=lenient)
+        yield str(file), _decode(_read(file), str(file), lenient=lenient)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"{file}: {error.strerror or error}") from None
 
 
 def _hidden(file: Path, root: Path) -> bool:

@@ -9,7 +9,8 @@ import click
 
 from rules.lint import lint
 from webhook.cli.findings import FORMATS, report
-from webhook.cli.inputs import RuleSource, namespace_option
+from webhook.cli.inputs import RuleSource
+from webhook.cli.options import namespace_option
 from webhook.cli.table import counted
 
 FOUND = 1

@@ -30,9 +30,9 @@ from rules.matrix import (
 )
 from rules.model import Language
 from rules.version import CudaVersion
-from webhook.cli.inputs import RuleSource, cluster_options, language_option, nodes_option
 from webhook.cli.matrix_svg import draw
-from webhook.cli.nodes import UNKNOWN, labels_of, labels_options, some_nodes
+from webhook.cli.nodes import UNKNOWN, NodeSource, node_options
+from webhook.cli.options import language_option
 
 # What GPU-Manager's virtualisation supports.
 _BASELINE: Final = CudaVersion(12, 4)
@@ -55,7 +55,6 @@ def _version(context: click.Context, parameter: click.Parameter, value: str | No
 
 
 @click.command()
-@nodes_option
 @click.option(
     "--sharing",
     type=click.Choice(["physical", "virtual"]),
@@ -70,21 +69,9 @@ def _version(context: click.Context, parameter: click.Parameter, value: str | No
     help=f"The highest CUDA that the virtual GPUs support.  [default: {_BASELINE}]",
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
-@labels_options
-@cluster_options
+@node_options
 @language_option
-def command(
-    node_paths: tuple[str, ...],
-    sharing: str,
-    baseline: CudaVersion | None,
-    output: str,
-    rule_paths: tuple[str, ...],
-    rule: str | None,
-    rules_namespace: str,
-    kubeconfig: str | None,
-    context: str | None,
-    lang: str,
-) -> None:
+def command(sharing: str, baseline: CudaVersion | None, output: str, nodes: NodeSource, lang: str) -> None:
     """Show which CUDA runtimes run on which nodes, and why not; it is the judgement of admission.
 
     With no nodes: on which driver branches and compute capabilities, of all that are known.
@@ -97,10 +84,9 @@ def command(
       kubectl get nodes -o yaml | gpugate matrix --nodes - -o json
     """
     terms = _terms(sharing, baseline)
-    if node_paths or kubeconfig or context:
-        inventory = some_nodes(node_paths, kubeconfig, context)
-        labels = labels_of(RuleSource(rules_namespace, kubeconfig, context), rule_paths, rule)
-        tables = [_of_nodes(replace(terms, labels=labels), inventory)]
+    if nodes.named:
+        inventory = nodes.inventory()
+        tables = [_of_nodes(replace(terms, labels=nodes.labels()), inventory)]
     else:
         tables = [driver_table(terms), gpu_table()]
     notes, language = footnotes(tables), Language(lang)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Final, TypeVar
 
 import click
@@ -13,8 +15,9 @@ from rules.inventory import Inventory
 from rules.labels import LabelNames
 from rules.matrix import dotted, sort_key
 from rules.offer import Offer, Problem
-from webhook.cli.inputs import RuleSource, cluster_options, load_inventory, namespace_option, nodes_option
-from webhook.cli.table import show_table
+from webhook.cli.inputs import RuleSource, load_inventory
+from webhook.cli.options import cluster_options, namespace_option, nodes_option
+from webhook.cli.table import complain, show_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,33 +26,88 @@ UNKNOWN: Final = "-"
 _MOST_PROBLEMS: Final = 10
 
 
-def labels_options(command: F) -> F:
-    """Give a command the options that say by which rules it reads the labels of nodes."""
-    paths = click.option(
-        "--rules",
-        "rule_paths",
-        multiple=True,
-        metavar="PATH",
-        help="Read labels as these rules do.  [default: those of the cluster, or those that ship]",
-    )
-    rule = click.option("--rule", metavar="NAME", help="As this rule does, where rules differ.")
-    return paths(rule(namespace_option(command)))
+@dataclass(frozen=True, slots=True)
+class NodeSource:
+    """What the options say of nodes, and by which rules their labels are read; see their help."""
+
+    paths: tuple[str, ...]
+    rules: RuleSource
+    rule_paths: tuple[str, ...]
+    rule: str | None
+
+    @property
+    def named(self) -> bool:
+        """Whether they name any nodes."""
+        return bool(self.paths or self.rules.of_cluster)
+
+    def inventory(self) -> Inventory:
+        """Return the nodes in files or of a cluster, one at least. Raises click.UsageError."""
+        inventory = load_inventory(self.paths, self.rules.kubeconfig, self.rules.context)
+        if not len(inventory):
+            where = ", ".join(self.paths) or ("this cluster" if self.rules.of_cluster else "")
+            raise click.UsageError(
+                f"{where}: no nodes"
+                if where
+                else "no nodes; name a file with --nodes or a cluster with --context"
+            )
+        return inventory
+
+    def labels(self) -> LabelNames:
+        """Return which labels tell what, as the rules have it. Raises click.UsageError where they differ."""
+        if not (self.rule_paths or self.rule or self.rules.of_cluster):
+            return LabelNames()  # as the rules that ship have it
+        loaded = self.rules.load(self.rule_paths)
+        for error in loaded.errors:
+            complain(str(error))
+        rules = {rule.name: rule for rule in loaded.rules.compatibility if rule.enabled}
+        if self.rule and self.rule not in rules:
+            hint = suggestion(self.rule, rules)
+            raise click.UsageError(f"no compatibility rule {self.rule!r} is in force{hint}")
+        chosen = [rules[self.rule]] if self.rule else rules.values()
+        found = {rule.terms.labels: rule.name for rule in chosen}
+        if len(found) > 1:
+            names = ", ".join(found.values())
+            raise click.UsageError(f"rules read labels differently; name one with --rule: {names}")
+        return next(iter(found), LabelNames())
+
+
+def node_options(command: F) -> F:
+    """Give a command the options for nodes and their labels; it gets them as `nodes`."""
+
+    @wraps(command)
+    def chosen(
+        node_paths: tuple[str, ...],
+        rule_paths: tuple[str, ...],
+        rule: str | None,
+        rules_namespace: str,
+        kubeconfig: str | None,
+        context: str | None,
+        **others: Any,
+    ) -> Any:
+        rules = RuleSource(rules_namespace, kubeconfig, context)
+        return command(nodes=NodeSource(node_paths, rules, rule_paths, rule), **others)
+
+    for option in (
+        cluster_options,
+        namespace_option,
+        click.option("--rule", metavar="NAME", help="As this rule does, where rules differ."),
+        click.option(
+            "--rules",
+            "rule_paths",
+            multiple=True,
+            metavar="PATH",
+            help="Read labels as these rules do.  [default: those of the cluster, or those that ship]",
+        ),
+        nodes_option,
+    ):
+        chosen = option(chosen)
+    return chosen  # type: ignore[return-value]  # the command, with other arguments
 
 
 @click.command()
-@nodes_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@labels_options
-@cluster_options
-def command(
-    node_paths: tuple[str, ...],
-    output: str,
-    rule_paths: tuple[str, ...],
-    rule: str | None,
-    rules_namespace: str,
-    kubeconfig: str | None,
-    context: str | None,
-) -> None:
+@node_options
+def command(output: str, nodes: NodeSource) -> None:
     """List what nodes offer, equal ones as one class, from files or a cluster.
 
     Labels that cannot be read are told on stderr; what they would tell is unknown, `-`.
@@ -60,8 +118,7 @@ def command(
       kubectl get nodes -o yaml | gpugate nodes --nodes -
       gpugate nodes --nodes nodes.yaml -o json | jq -r '.classes[] | select(.cuda == null) | .nodes[]'
     """
-    inventory = some_nodes(node_paths, kubeconfig, context)
-    labels = labels_of(RuleSource(rules_namespace, kubeconfig, context), rule_paths, rule)
+    inventory, labels = nodes.inventory(), nodes.labels()
     classes = sorted(inventory.classes(inventory.everything, labels), key=lambda each: sort_key(each.offer))
     unread = inventory.problems(labels)
     if output == "json":
@@ -73,37 +130,6 @@ def command(
         return
     show_table([_row(each.offer, each.members.bit_count()) for each in classes])
     _report(unread)
-
-
-def labels_of(source: RuleSource, paths: tuple[str, ...], name: str | None) -> LabelNames:
-    """Return which labels tell what, as the rules have it. Raises click.UsageError where they differ."""
-    if not (paths or name or source.kubeconfig or source.context):
-        return LabelNames()  # as the rules that ship have it
-    loaded = source.load(paths)
-    for error in loaded.errors:
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
-    rules = {rule.name: rule for rule in loaded.rules.compatibility if rule.enabled}
-    if name and name not in rules:
-        raise click.UsageError(f"no compatibility rule {name!r} is in force{suggestion(name, rules)}")
-    chosen = [rules[name]] if name else rules.values()
-    found = {rule.terms.labels: rule.name for rule in chosen}
-    if len(found) > 1:
-        names = ", ".join(found.values())
-        raise click.UsageError(f"rules read labels differently; name one with --rule: {names}")
-    return next(iter(found), LabelNames())
-
-
-def some_nodes(paths: tuple[str, ...], kubeconfig: str | None, context: str | None) -> Inventory:
-    """Return the nodes in files or of a cluster, one at least. Raises click.UsageError."""
-    inventory = load_inventory(paths, kubeconfig, context)
-    if not len(inventory):
-        where = ", ".join(paths) or ("this cluster" if kubeconfig or context else "")
-        raise click.UsageError(
-            f"{where}: no nodes"
-            if where
-            else "no nodes; name a file with --nodes or a cluster with --context"
-        )
-    return inventory
 
 
 def _facts(offer: Offer) -> dict[str, Any]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import click
-
 from rules.model import AdmissionRequest
 from rules.source import SourceError, read
 from webhook.cli.inputs import read_path
+from webhook.cli.table import warn
 from webhook.review import ReviewError, decode_review, encode
 
 
@@ -67,13 +66,3 @@ def _name(value: Any) -> str:
     if not isinstance(metadata, dict):
         return "(no name)"
     return str(metadata.get("name") or f"{metadata.get('generateName', '')}*")
-
-
-def complain(message: str) -> None:
-    """Print an error on stderr."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
-
-
-def warn(message: str) -> None:
-    """Say on stderr what may not be meant."""
-    click.echo(f"{click.style('warning:', fg='yellow')} {message}", err=True)

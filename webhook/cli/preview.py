@@ -14,27 +14,18 @@ import jsonpatch
 import msgspec
 
 from rules.decide import decide
-from rules.model import Action, AdmissionRequest, Decision, Language
-from rules.patch import ObjectError
-from rules.policy import compile_policy
-from webhook.cli.inputs import (
-    BAD_INPUT,
-    RuleSource,
-    cluster_options,
-    language_option,
-    load_inventory,
-    load_workloads,
-    namespace_option,
-    nodes_option,
+from rules.model import Action, AdmissionRequest, Decision
+from webhook.cli.judge import Sources, judge_options
+from webhook.cli.options import (
+    fail_on_option,
+    filenames_option,
+    object_namespace_option,
     workloads_option,
 )
-from webhook.cli.objects import InputError, complain, objects_in, request_of, warn
-from webhook.cli.table import counted
+from webhook.cli.table import complain, counted, warn
 from webhook.dump import dump_yaml
 from webhook.review import encode
 
-DENIED: Final = 1
-WARNED: Final = 3
 _DIFF_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -64,23 +55,8 @@ class Preview:
 
 
 @click.command()
-@click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="File, folder, or - for stdin; may be repeated.",
-)
-@click.option(
-    "--rules",
-    "rule_paths",
-    multiple=True,
-    metavar="PATH",
-    help="Rule file or folder; may be repeated.  [default: the shipped rules]",
-)
-@click.option("-n", "--namespace", default="default", show_default=True, help="For objects that name none.")
+@filenames_option
+@object_namespace_option
 @click.option(
     "-o",
     "--output",
@@ -89,31 +65,10 @@ class Preview:
     show_default=True,
     help="diff: for people; yaml: the objects as admitted; patch: RFC 6902, one line an object.",
 )
-@click.option(
-    "--fail-on",
-    type=click.Choice(["deny", "warn"]),
-    default="deny",
-    show_default=True,
-    help="warn: exit 3 where there are only warnings.",
-)
-@nodes_option
+@fail_on_option
+@judge_options
 @workloads_option
-@cluster_options
-@namespace_option
-@language_option
-def command(
-    filenames: tuple[str, ...],
-    rule_paths: tuple[str, ...],
-    namespace: str,
-    output: str,
-    fail_on: str,
-    node_paths: tuple[str, ...],
-    workload_paths: tuple[str, ...],
-    kubeconfig: str | None,
-    context: str | None,
-    rules_namespace: str,
-    lang: str,
-) -> None:
+def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: str, sources: Sources) -> None:
     """Show what admission would do to each object: the verdict, the reasons, the patch.
 
     Manifests of any kind and recorded AdmissionReviews are read, YAML or JSON. It is the decision of the
@@ -128,46 +83,23 @@ def command(
       gpugate preview -f pod.yaml --context production
       gpugate preview -f pod.yaml -o yaml | kubectl create -f -
     """
-    loaded = RuleSource(rules_namespace, kubeconfig, context).load(rule_paths)
-    failed = bool(loaded.errors)
-    for error in loaded.errors:
-        complain(str(error))
-    inventory = load_inventory(node_paths, kubeconfig, context)
-    policy = compile_policy(loaded.rules, Language(lang), load_workloads(workload_paths))
+    judge = sources.judge()
     previews: list[Preview] = []
     show = {"diff": _show_diff, "yaml": _show_yaml, "patch": _show_patch}.get(output)
-    for path in filenames:
-        found = list(objects_in(path))
-        if not found:
-            complain(f"{path}: no objects in it")
-            failed = True
-        for source, value in found:
-            try:
-                request, name = request_of(source, value, namespace)
-                judged = policy.workloads.holds_pods(request.group, request.kind)
-                previews.append(
-                    Preview(source, request, name, judged, decide(policy, inventory, request, time()))
-                )
-            except InputError as error:
-                complain(str(error))
-                failed = True
-            except ObjectError as error:
-                complain(f"{source}: {error}")
-                failed = True
-            else:
-                if show:
-                    show(previews[-1])
+
+    def decided(request: AdmissionRequest) -> Decision:
+        return decide(judge.policy, judge.inventory, request, time())
+
+    for (source, request, name), decision in judge.judged(filenames, namespace, decided):
+        judged = judge.policy.workloads.holds_pods(request.group, request.kind)
+        previews.append(Preview(source, request, name, judged, decision))
+        if show:
+            show(previews[-1])
     if output == "json":
         click.echo(encode({"objects": [_facts(preview) for preview in previews]}).decode())
-    elif output == "diff" and (previews or not failed):
+    elif output == "diff" and (previews or not judge.failed):
         _show_summary(previews)
-    sys.exit(BAD_INPUT if failed else _status(previews, fail_on))
-
-
-def _status(previews: list[Preview], fail_on: str) -> int:
-    if any(not preview.decision.allowed for preview in previews):
-        return DENIED
-    return WARNED if fail_on == "warn" and any(preview.decision.warnings for preview in previews) else 0
+    sys.exit(judge.exit_status((preview.decision for preview in previews), fail_on))
 
 
 def _facts(preview: Preview) -> dict[str, Any]:

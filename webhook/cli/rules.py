@@ -12,7 +12,8 @@ from rules.exemption import exempted
 from rules.load import Loaded
 from rules.model import CompatibilityRule, Exemption, InjectionRule, Language, ResourceRule, Rule, RuleSet
 from webhook.cli.counts import Counts, read_counts
-from webhook.cli.inputs import RuleSource, cluster_options, language_option, namespace_option
+from webhook.cli.inputs import RuleSource
+from webhook.cli.options import cluster_options, language_option, namespace_option
 from webhook.cli.table import show_table
 
 REFUSED = 1

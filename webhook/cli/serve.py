@@ -13,13 +13,12 @@ import click
 from rules.load import Loaded
 from rules.model import Language
 from webhook.cli.certificate import CertificateSource, certificate_options
-from webhook.cli.inputs import (
-    RuleSource,
+from webhook.cli.inputs import RuleSource, load_inventory, load_workloads
+from webhook.cli.options import (
     language_option,
-    load_inventory,
-    load_workloads,
     namespace_option,
     nodes_option,
+    rules_option,
     workloads_option,
 )
 from webhook.pod import in_pod
@@ -36,13 +35,7 @@ _log = logging.getLogger("gpugate")
 
 
 @click.command()
-@click.option(
-    "--rules",
-    "rule_paths",
-    multiple=True,
-    metavar="PATH",
-    help="Rule file or folder; may be repeated.  [default: those of the cluster, or the shipped rules]",
-)
+@rules_option
 @click.option("--kubeconfig", metavar="FILE", help="Follow the rules and nodes of this file's cluster.")
 @click.option(
     "--context",

@@ -1,10 +1,12 @@
-"""Tables and trees for people: aligned, coloured on a terminal, plain and unwrapped in a pipe."""
+"""Tables, trees and complaints for people: coloured on a terminal, plain and unwrapped in a pipe."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import click
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,6 +18,16 @@ _UNBOUNDED = 10_000
 def counted(number: int, noun: str) -> str:
     """Return a number with what it counts: `1 rule`, `2 rules`."""
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def complain(message: str) -> None:
+    """Print an error on stderr."""
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+
+
+def warn(message: str) -> None:
+    """Say on stderr what may not be meant."""
+    click.echo(f"{click.style('warning:', fg='yellow')} {message}", err=True)
 
 
 def show_table(rows: Sequence[Mapping[str, str]], **colours: Mapping[str, str]) -> None:

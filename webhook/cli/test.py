@@ -9,14 +9,9 @@ import click
 from rules.match import glob, is_glob
 from webhook.cli.case_formats import MACHINE_FORMATS, mistakes_of, summary_of, text_of
 from webhook.cli.case_runner import Runner
-from webhook.cli.inputs import (
-    BAD_INPUT,
-    catalog_path,
-    load_workloads,
-    namespace_option,
-    read_path,
-    workloads_option,
-)
+from webhook.cli.inputs import BAD_INPUT, catalog_path, load_workloads, read_path
+from webhook.cli.options import namespace_option, workloads_option
+from webhook.cli.table import complain
 
 FAILED = 1
 
@@ -78,7 +73,7 @@ def command(
     mistakes = mistakes_of(files)
     if output == "text":
         for error in mistakes:
-            click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+            complain(str(error))
         click.echo(f"\n{summary_of(files)}")
     else:
         click.echo(MACHINE_FORMATS[output](files))

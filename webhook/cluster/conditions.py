@@ -14,12 +14,12 @@ All replicas do this. They write the same text, so whoever comes second finds it
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from certs.inject import KINDS, NAME
 from certs.kube import Conflict, Kubernetes, KubernetesError, NotFound
+from certs.looks import Looks
 from webhook import metrics
 from webhook.match_conditions import CONDITION, PODS, expression, resources_in, resources_of
 
@@ -58,20 +58,16 @@ class Conditions:
         self._clock = clock
         # By configuration: what a condition names and no rule here, and since when.
         self._unnamed: dict[str, dict[str, float]] = {}
-        self._complaint = ""
-        self._stopping = False
-        self._due = threading.Event()
+        self._looks = Looks("conditions", self.look, lambda: LOOK_INTERVAL, _complain)
 
     def start(self) -> None:
         """Write what is in force, and again whenever that changes; returns at once."""
-        self._gate.on_rules = self._due.set
-        self._due.set()
-        self._run_aside()
+        self._gate.on_rules = self._looks.hasten
+        self._looks.start()
 
     def stop(self) -> None:
         """Write no more; returns at once."""
-        self._stopping = True
-        self._due.set()
+        self._looks.stop()
 
     def look(self) -> None:
         """Write both configurations where they are not as they should be. Raises KubernetesError."""
@@ -112,33 +108,9 @@ class Conditions:
         since = self._unnamed[kind] = {name: before.get(name, now) for name in unnamed}
         return {name for name, start in since.items() if not narrowing or now - start < SETTLING}
 
-    def _run_aside(self) -> None:
-        threading.Thread(target=self._run, name="conditions", daemon=True).start()
 
-    def _run(self) -> None:
-        try:
-            while not self._stopping:
-                self._due.wait(LOOK_INTERVAL)
-                self._due.clear()  # before the rules are read: what changes meanwhile is another look
-                if not self._stopping:
-                    self._look_or_complain()
-        finally:
-            # A bug of ours: Python reports it and ends the thread, which must not end the looks.
-            if not self._stopping:
-                self._run_aside()
-
-    def _look_or_complain(self) -> None:
-        try:
-            self.look()
-            self._complaint = ""
-        except KubernetesError as error:
-            self._complain(error)
-
-    def _complain(self, error: Exception) -> None:
-        """Log what is wrong, once and not at every look."""
-        if str(error) != self._complaint:
-            self._complaint = str(error)
-            _log.warning("matchConditions are not kept up: %s", error)
+def _complain(fault: Exception) -> None:
+    _log.warning("matchConditions are not kept up: %s", fault)
 
 
 def _named_in(document: Mapping[str, Any]) -> frozenset[str]:
