@@ -247,3 +247,11 @@ def test_a_text_that_is_hard_to_read_is_read_rightly_or_refused_with_its_place(
     assert [*findings, "13:11 wrong-value"] == [
         f"{item['line']}:{item['column']} {item['code']}" for item in found
     ]
+
+
+def test_a_file_without_a_rule_is_told_and_fails_where_warnings_do(tmp_path: Path) -> None:
+    """A path with a slip of the pen in CI would pass for ever."""
+    path = tmp_path / "rules.yaml"
+    path.write_text("{apiVersion: v1, kind: Service}", "utf-8")
+    assert f"{path}: no rules in it; a rule is a ConfigMap" in lint(path).stderr
+    assert (0, 3) == (lint(path).exit_code, lint(path, "--fail-on", "warn").exit_code)

@@ -161,14 +161,15 @@ def test_stdin_is_read_for_a_dash() -> None:
 def test_a_mistake_in_one_object_does_not_hide_the_results_of_the_others(tmp_path: Path) -> None:
     """Each mistake with its place, exit status 2."""
     path = tmp_path / "objects.yaml"
-    path.write_text("kind: [\n---\nkind: Pod\nspec: {containers: 5}\n---\n- 1\n---\nkind: Pod\n", "utf-8")
+    wrong = "kind: [\n---\n{apiVersion: v1, kind: Pod, spec: {containers: 5}}\n---\n- 1\n"
+    path.write_text(f"{wrong}---\n{{apiVersion: v1, kind: Pod}}\n", "utf-8")
     result = _preview("-f", path, "-o", "json")
 
     assert (2, 1) == (result.exit_code, len(_objects(result)))
     assert [
         f"error: {path}:2:1: not YAML: while parsing a flow node did not find expected node content",
         f"error: {path}:3: spec.containers: expected a list, got a number",
-        f"error: {path}:6: expected a Kubernetes object with apiVersion and kind",
+        f"error: {path}:5: expected a Kubernetes object with apiVersion and kind",
     ] == result.stderr.splitlines()
 
 
@@ -194,6 +195,37 @@ def test_a_file_without_objects_is_told(tmp_path: Path) -> None:
     result = _preview("-f", path)
 
     assert (2, f"error: {path}: no objects in it\n") == (result.exit_code, result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{apiVersion: v1, kind: pod}", "there is no kind 'pod' – did you mean 'Pod'?"),
+        (
+            "{apiVersion: apps/v1, kind: deployment}",
+            "there is no kind 'deployment' – did you mean 'Deployment'?",
+        ),
+        ("{kind: Pod}", "expected a Kubernetes object with apiVersion and kind"),
+    ],
+)
+def test_an_object_that_no_api_server_would_take_is_not_passed_over(
+    text: str, told: str, tmp_path: Path
+) -> None:
+    """A pod that is not judged for a slip of the pen would look admitted."""
+    path = tmp_path / "object.yaml"
+    path.write_text(text, "utf-8")
+    result = _preview("-f", path)
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert f"{path}:1: " in result.stderr
+    assert told in result.stderr
+
+
+def test_files_without_a_rule_are_no_rules_to_judge_by(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("{apiVersion: v1, kind: Pod}", "utf-8")
+    result = _preview("-f", path, "--rules", path)
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert f"{path}: no rules in it; a rule is a ConfigMap" in result.stderr
 
 
 def test_a_file_that_is_not_utf_8_is_named_with_the_line(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BAD_INPUT: Final = 2
+NO_RULES: Final = "no rules in it; a rule is a ConfigMap named cf-crl-*, or labelled gpugate.dev/type"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 # Unit tests of the rules beside them: no rules and no manifests.
 _TESTS: Final = (".test.yaml", ".test.yml")
@@ -54,9 +55,13 @@ class RuleSource:
     def load(self, paths: Iterable[str]) -> Loaded:
         """Return the rules in files and folders; without any, those of the cluster, or those that ship.
 
-        Raises click.UsageError for what cannot be read.
+        Raises click.UsageError for what cannot be read, and for paths in which there is no rule.
         """
-        return load(self.texts(paths), self.namespace)
+        chosen = list(paths)
+        loaded = load(self.texts(chosen), self.namespace)
+        if chosen and not loaded.errors and not any(loaded.rules):
+            raise click.UsageError(f"{', '.join(chosen)}: {NO_RULES}")
+        return loaded
 
     def texts(self, paths: Iterable[str]) -> Iterable[tuple[str, str]]:
         """Return the (name, text) pairs that `load` reads. Raises click.UsageError while they are read."""

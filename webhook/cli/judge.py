@@ -64,6 +64,7 @@ class Judge:
                 empty = False
                 try:
                     request, name = request_of(source, value, namespace)
+                    self._check_kind(source, request)
                     decided = decide(request)
                 except InputError as error:
                     self.complain(str(error))
@@ -73,6 +74,13 @@ class Judge:
                     yield Subject(source, request, name), decided
             if empty:
                 self.complain(f"{path}: no objects in it")
+
+    def _check_kind(self, source: str, request: AdmissionRequest) -> None:
+        """Raise InputError for a kind that is one that holds pods but for its capitals."""
+        known = {kind.lower(): kind for group, kind in self.policy.workloads.paths if group == request.group}
+        meant = known.get(request.kind.lower(), request.kind)
+        if meant != request.kind:
+            raise InputError(f"{source}: kind: there is no kind {request.kind!r} – did you mean {meant!r}?")
 
     def exit_status(self, decisions: Iterable[Decision], fail_on: str = "deny") -> int:
         """Return the exit status of a command that came to these decisions; see webhook.cli."""

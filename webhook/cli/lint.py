@@ -9,9 +9,9 @@ import click
 
 from rules.lint import lint
 from webhook.cli.findings import FORMATS, report
-from webhook.cli.inputs import RuleSource
+from webhook.cli.inputs import NO_RULES, RuleSource
 from webhook.cli.options import namespace_option
-from webhook.cli.table import counted
+from webhook.cli.table import counted, warn
 
 FOUND = 1
 WARNED = 3
@@ -53,4 +53,7 @@ def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: 
         click.echo(", ".join(counted(number, noun) for number, noun in counts), err=True)
     if loaded.errors:
         sys.exit(FOUND)
-    sys.exit(WARNED if loaded.warnings and fail_on == "warn" else 0)
+    empty = not any(loaded.rules)
+    if empty:
+        warn(f"{', '.join(paths)}: {NO_RULES}")
+    sys.exit(WARNED if (empty or loaded.warnings) and fail_on == "warn" else 0)

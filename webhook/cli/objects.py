@@ -38,7 +38,9 @@ def request_of(source: str, value: Any, namespace: str) -> tuple[AdmissionReques
     """Return the request that the API server would make to create an object, and the object's name."""
     if isinstance(value, SourceError):
         raise InputError(str(value))
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+    if not isinstance(value, dict) or not all(
+        isinstance(value.get(key), str) for key in ("apiVersion", "kind")
+    ):
         raise InputError(f"{source}: expected a Kubernetes object with apiVersion and kind")
     if value["kind"] == "AdmissionReview":
         try:
@@ -48,12 +50,10 @@ def request_of(source: str, value: Any, namespace: str) -> tuple[AdmissionReques
         return review.request, review.name or _name(review.request.object or review.request.old_object or {})
     metadata = value.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
-    api_version = value.get("apiVersion")
-    group = api_version.rpartition("/")[0] if isinstance(api_version, str) else ""
     where = metadata.get("namespace")
     request = AdmissionRequest(
         operation="CREATE",
-        group=group,
+        group=value["apiVersion"].rpartition("/")[0],
         kind=value["kind"],
         namespace=where if isinstance(where, str) and where else namespace,
         object=value,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rules.load import Loaded
+from rules.load import Loaded, load
 from rules.model import Language
 from webhook.cli.certificate import CertificateSource, certificate_options
 from webhook.cli.inputs import RuleSource, load_inventory, load_workloads
@@ -110,7 +110,9 @@ def command(
     configure_logs(plain={"json": False, "text": True}.get(log_format))
     api = _cluster(kubeconfig, context, of_pod=not rule_paths)
     from_cluster = api is not None and not rule_paths
-    loaded = Loaded() if from_cluster else RuleSource(rules_namespace).load(rule_paths)
+    loaded = (
+        Loaded() if from_cluster else load(RuleSource(rules_namespace).texts(rule_paths), rules_namespace)
+    )
     for error in loaded.errors:
         _log.error("rule left out: %s", error)
     gate = Gate(
