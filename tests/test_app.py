@@ -12,6 +12,7 @@ import pytest
 
 from rules.load import Loaded
 from rules.model import RuleSet
+from tests.build import loaded, resource_rule
 from tests.serving import ask, serving
 from tests.webhooks import body, pod, shipped_gate
 from webhook.app import create_app
@@ -172,6 +173,11 @@ def test_a_bug_costs_one_object_and_is_counted_and_logged_under_its_uid(
     assert "S3CRET" not in caplog.text
 
 
+def decisions(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """Return what was logged of decisions, without what a server says of itself."""
+    return [record for record in caplog.records if record.name == "gpugate.admission"]
+
+
 def test_a_decision_is_one_log_record_without_the_object(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -182,7 +188,7 @@ def test_a_decision_is_one_log_record_without_the_object(
             "/mutate",
             body(pod({"nvidia.com/gpu": "1"}, env=[{"name": "TOKEN", "value": "S3CRET"}]), name="train"),
         )
-    (record,) = caplog.records
+    (record,) = decisions(caplog)
     facts = vars(record)
 
     assert ("allow Pod ml/train", "allow", ["cf-crl-pgpu-gpu", "compatibility-pgpu"]) == (
@@ -191,6 +197,28 @@ def test_a_decision_is_one_log_record_without_the_object(
         facts["rules"],
     )
     assert "S3CRET" not in repr(facts)
+    assert {} == facts["violations"]
+
+
+def test_a_decision_is_logged_with_the_rules_that_were_violated_by_what_followed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each once, though two containers violate it; a dry run is seen in the log."""
+    always = [{"expression": "value < 1", "messageEn": "never"}]
+    rules = {"deny": "a.com/a", "warn": "b.com/b", "dryrun": "c.com/c"}
+    gate = Gate(
+        loaded(*(resource_rule(key, validations=always, enforcementAction=how) for how, key in rules.items()))
+    )
+    document = pod(dict.fromkeys(rules.values(), "1"))
+    document["spec"]["containers"] *= 2
+    with caplog.at_level(logging.INFO, "gpugate.admission"):
+        gate.answer("validate", body(document))
+
+    assert {
+        "deny": ["cf-crl-group-a"],
+        "warn": ["cf-crl-group-b"],
+        "dryrun": ["cf-crl-group-c"],
+    } == vars(*decisions(caplog))["violations"]
 
 
 def test_what_a_pod_says_is_in_no_log_and_no_metric(server: Server, caplog: pytest.LogCaptureFixture) -> None:
@@ -219,7 +247,7 @@ def test_a_log_line_stays_a_line_whatever_a_request_is_called(
     name = 'a\n{"verdict": "allow"}\x1b[2J' + "x" * 2**20
     with caplog.at_level(logging.INFO, "gpugate.admission"):
         ask(server.port, "/mutate", body(pod(), name=name, namespace=name, uid=name, operation=name))
-    (record,) = caplog.records
+    (record,) = decisions(caplog)
 
     assert record.message.isprintable()
     assert 3000 > len(repr(vars(record)))

@@ -1,12 +1,22 @@
-"""Logs never hold up what is logged."""
+"""Logs never hold up what is logged, and no client fills a disk with them."""
 
 from __future__ import annotations
 
+import gc
 import io
+import json
+import logging
 import os
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from webhook import metrics
-from webhook.logs import Aside
+from webhook.logs import Aside, JsonFormatter, Seldom
 
 # Lines; more than a pipe and all that waits take, and what a busy gate says in ten seconds.
 MANY = 20_000
@@ -18,15 +28,120 @@ def dropped() -> float:
     return metrics.REGISTRY.get_sample_value("gpugate_log_lines_dropped_total") or 0.0
 
 
+def record(message: str, *args: object, level: int = logging.INFO, **extra: Any) -> logging.LogRecord:
+    """Return a record; extra: what `extra` gives it."""
+    made = logging.LogRecord("gpugate", level, "", 0, message, args, None)
+    vars(made).update(extra)
+    return made
+
+
 def test_what_is_written_is_there_when_the_program_ends() -> None:
-    """In its order."""
+    """In its order, formatted at once or later."""
     stream = io.StringIO()
     aside = Aside(stream)
-    for line in ("one\n", "two\n"):
-        aside.write(line)
+    for number, level in enumerate((logging.INFO, logging.WARNING, logging.INFO)):
+        aside.handle(record("line %s", number, level=level))
     aside.close()
 
-    assert "one\ntwo\n" == stream.getvalue()
+    assert "line 0\nline 1\nline 2\n" == stream.getvalue()
+
+
+def test_a_program_that_ends_writes_its_last_line() -> None:
+    """Though lines gather for a while."""
+    program = "import logging, webhook.logs as w; w.configure_logs(plain=False); logging.info('the last')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=60)
+
+    assert "the last" == json.loads(done.stderr)["message"]
+
+
+def test_a_line_that_cannot_be_formatted_costs_itself_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """The program hears of it as from any handler, and later lines are written."""
+    stream = io.StringIO()
+    aside = Aside(stream)
+    aside.handle(record("%d", "no number"))
+    aside.handle(record("next"))
+    aside.close()
+
+    assert "next\n" == stream.getvalue()
+    assert "Logging error" in capsys.readouterr().err
+
+
+class _Error(Exception):
+    """Weakly referable, which those built in are not."""
+
+
+def test_an_error_that_is_logged_is_not_kept_until_it_is_read() -> None:
+    """It holds on to the frames that it passed, and they to a request's body."""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream, os.fdopen(reader) as read:
+        aside = Aside(stream)
+        aside.handle(record("x" * 2**20))  # more than a pipe takes
+        error = _Error("of a request")
+        seen = weakref.ref(error)
+        aside.handle(record("failed: %s", error, level=logging.WARNING))
+        del error
+        gc.collect()
+        kept = seen() is not None
+        taken = [read.readline() for _ in range(2)]
+        aside.close()
+
+    assert not kept
+    assert "failed: of a request\n" == taken[1]
+
+
+def test_a_record_is_an_object_in_one_line_with_what_it_was_given() -> None:
+    """Time, level, logger and message, then the fields of `extra` in their order."""
+    made = record("%s\nPod", "allow", rules=["a"], violations={"warn": ["b"]}, dryRun=False, odd=Path("a"))
+    line = JsonFormatter().format(made)
+    fields = json.loads(line)
+
+    assert "\n" not in line
+    assert ["time", "level", "logger", "message", "rules", "violations", "dryRun", "odd"] == list(fields)
+    assert ("INFO", "gpugate", "allow\nPod", ["a"], "a") == tuple(
+        fields[name] for name in ("level", "logger", "message", "rules", "odd")
+    )
+
+
+def test_a_record_of_an_exception_has_its_traceback() -> None:
+    """As one field."""
+    made = record("failed", level=logging.ERROR)
+    made.exc_info = (ValueError, ValueError("of a bug"), None)
+
+    assert json.loads(JsonFormatter().format(made))["exc_info"].endswith("ValueError: of a bug")
+
+
+def test_a_name_that_is_no_text_is_logged_all_the_same() -> None:
+    """A file's name need not be UTF-8; Python reads it as half surrogates."""
+    assert "rules/\udcff" == json.loads(JsonFormatter().format(record("rules/\udcff")))["message"]
+
+
+def test_a_warning_that_is_said_again_and_again_passes_once_a_minute() -> None:
+    """The next says how many were held back; other words and errors pass."""
+    seldom = Seldom()
+    told = []
+    for second, message, level in (
+        (0, "no HTTP", logging.WARNING),
+        (1, "no HTTP", logging.WARNING),
+        (2, "no upgrade", logging.WARNING),
+        (3, "a bug", logging.ERROR),
+        (4, "a bug", logging.ERROR),
+        (59, "no HTTP", logging.WARNING),
+        (60, "no HTTP", logging.WARNING),
+        (120, "no HTTP", logging.WARNING),
+    ):
+        made = record(message, level=level)
+        made.created = 1e9 + second
+        if seldom.filter(made):
+            told.append((second, made.getMessage()))
+
+    assert [
+        (0, "no HTTP"),
+        (2, "no upgrade"),
+        (3, "a bug"),
+        (4, "a bug"),
+        (60, "no HTTP (2 more since the last)"),
+        (120, "no HTTP"),
+    ] == told
 
 
 def test_nobody_waits_for_a_reader_that_stands_still() -> None:
@@ -36,7 +151,7 @@ def test_nobody_waits_for_a_reader_that_stands_still() -> None:
     with os.fdopen(writer, "w") as stream:
         aside = Aside(stream)
         for _ in range(MANY):
-            aside.write(LINE)
+            aside.handle(record(LINE.rstrip()))
         lost = dropped() - before
         with os.fdopen(reader) as read:
             taken = [read.readline() for _ in range(MANY - int(lost))]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rules.model import Action, Decision, Violation
 from tests.webhooks import body, pod, review, shipped_gate
-from webhook.review import ReviewError, decode_review, encode_decision, encode_failure
+from webhook.review import ReviewError, decode_review, encode_decision, encode_failure, is_quick
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -202,3 +202,18 @@ def test_a_violation_that_only_warns_is_a_warning_of_the_answer() -> None:
     answer = _response(encode_decision(UID, Decision(violations=(found,), warnings=("line [rule]",))))
 
     assert (True, ["line [rule]"]) == (answer["allowed"], answer["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("content", "quick"),
+    [
+        (body(pod({"nvidia.com/gpu": "1"})), True),
+        (body(pod()).ljust(16 * 2**10), True),
+        (body(pod()).ljust(16 * 2**10 + 1), False),
+        (body({"apiVersion": "v1", "kind": "ConfigMap"}), False),
+        (b"", True),
+    ],
+)
+def test_a_usual_review_is_quick_and_what_may_take_long_is_not(content: bytes, *, quick: bool) -> None:
+    """A long body, and a rule, whose YAML may unfold; none at all is a probe's."""
+    assert quick == is_quick(content)

@@ -118,6 +118,25 @@ def test_a_path_reaches_the_application_as_its_bytes(server: Server) -> None:
     assert told(server, "/Gr%C3%B6%C3%9Fe")["PATH_INFO"].encode("latin-1").decode() == "/Größe"
 
 
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("https://gate.example:8443/mutate?timeout=5s", ("/mutate", "timeout=5s", "gate.example:8443")),
+        ("HTTP://gate.example/mutate", ("/mutate", "", "gate.example")),
+        ("https://gate.example?timeout=5s", ("/", "timeout=5s", "gate.example")),
+        ("/https://gate.example/mutate", ("/https://gate.example/mutate", "", "of-the-header")),
+    ],
+)
+def test_a_target_may_be_absolute_and_its_host_counts(
+    server: Server, target: str, expected: tuple[str, str, str]
+) -> None:
+    """RFC 9112, 3.2.2; the Host header is ignored then."""
+    head = f"GET {target} HTTP/1.1\r\nHost: of-the-header\r\nConnection: close\r\n\r\n".encode()
+    environ = json.loads(answers(connect(server.port), head).partition(b"\r\n\r\n")[2])
+
+    assert expected == tuple(environ[name] for name in ("PATH_INFO", "QUERY_STRING", "HTTP_HOST"))
+
+
 def test_a_header_with_an_underscore_cannot_pass_for_one_with_a_hyphen(server: Server) -> None:
     """Both would be HTTP_X_USER; only the honest spelling counts. Repeated headers are joined."""
     head = b"GET / HTTP/1.1\r\nHost: a\r\nX_User: evil\r\nX-User: a\r\nX-User: b\r\nConnection: close\r\n\r\n"
@@ -149,12 +168,21 @@ def test_a_head_request_gets_the_head_alone(server: Server) -> None:
     assert b"\r\ndate: " in head
 
 
-def test_an_answer_does_not_wait_for_the_client_to_acknowledge_its_head(server: Server) -> None:
-    """Head and body go out as two segments; held back, each second one would come 40 ms late."""
+def test_an_answer_is_one_piece(server: Server) -> None:
+    """Head and body are one TLS record; of two, the second could wait 40 ms for an acknowledgement."""
+    with connect(server.port) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        head, _, body = connection.recv(2**16).partition(b"\r\n\r\n")
+
+    assert b"content-length: %d" % len(body) in head.lower()
+
+
+def test_a_long_answer_does_not_wait_for_the_client_to_acknowledge_its_beginning(server: Server) -> None:
+    """Held back, each last segment would come 40 ms late."""
     started = time.monotonic()
     with client(server.port) as connection:
         for _ in range(50):
-            connection.request("GET", "/")
+            connection.request("POST", "/", b"x" * 20_000)
             connection.getresponse().read()
 
     assert time.monotonic() - started < 50 * 0.040 / 2
@@ -184,6 +212,16 @@ def test_what_is_not_http_is_refused(server: Server, nonsense: bytes) -> None:
     assert ask(server.port)[0] == 200
 
 
+def test_what_is_not_http_is_not_logged_each_time(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody can fill a disk with it."""
+    upgrade = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close, upgrade\r\nUpgrade: websocket\r\n\r\n"
+    for request in [b"nonsense\r\n\r\n", upgrade] * 5:
+        answers(connect(server.port), request)
+    told = [record.getMessage() for record in caplog.records]
+
+    assert len(told) == len(set(told)) <= 3
+
+
 def test_an_exception_is_answered_500_and_logged_without_the_client_learning_of_it(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -194,6 +232,49 @@ def test_an_exception_is_answered_500_and_logged_without_the_client_learning_of_
     assert "secret-of-the-application" in caplog.text
     assert "body-of-an-object" not in caplog.text
     assert ask(server.port)[0] == 200
+
+
+def test_what_is_quick_does_not_wait_for_what_takes_long() -> None:
+    """Long bodies and rules hold the pool; a usual review and a probe are answered beside them."""
+    begun, finish = threading.Semaphore(0), threading.Event()
+
+    def slow(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if threading.current_thread().name.startswith("wsgi"):
+            begun.release()
+            finish.wait(PATIENCE)
+        return application(environ, start_response)
+
+    with serving(slow, config(threads=2)) as server, ThreadPoolExecutor() as clients:
+        long = [clients.submit(ask, server.port, body=body) for body in (b"x" * 2**15, b'{"ConfigMap"}')]
+        all_begun = [begun.acquire(timeout=PATIENCE) for _ in long]
+        quick = [ask(server.port, body=body)[0] for body in (b"{}", None)]
+        finish.set()
+
+    assert all(all_begun)
+    assert [200] * 4 == [*quick, *(each.result()[0] for each in long)]
+
+
+def test_what_was_not_quick_after_all_holds_up_the_event_loop_once_in_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next ones run in a thread, until the while is over."""
+    monkeypatch.setattr(webhook.bridge, "_CAREFUL", 0.3)
+    loops: list[bool] = []
+
+    def working(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        loops.append(threading.current_thread().name == "server")
+        until = time.thread_time() + (0.01 if environ["PATH_INFO"] == "/long" else 0)
+        while time.thread_time() < until:
+            pass
+        return application(environ, start_response)
+
+    with serving(working) as server:
+        answered = [ask(server.port, path, b"{}")[0] for path in ("/", "/long", "/long", "/")]
+        time.sleep(0.4)
+        answered.append(ask(server.port, "/", b"{}")[0])
+
+    assert [200] * 5 == answered
+    assert [True, True, False, False, True] == loops
 
 
 # --- limits

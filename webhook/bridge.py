@@ -1,18 +1,21 @@
 """From a request as ASGI brings it, piece by piece, to one call of a WSGI application.
 
-No thread ever waits for a socket: asyncio reads the body, within limits of time and size, and a thread of the
-pool gets the request whole. So a client that stalls costs some memory and nobody's turn.
+No thread ever waits for a socket: asyncio reads the body, within limits of time and size, and the application
+gets the request whole. So a client that stalls costs some memory and nobody's turn.
 Source: PEP 3333 (WSGI 1.0.1); the ASGI HTTP specification, version 2.3.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from io import BytesIO
+from time import thread_time, time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
@@ -27,6 +30,12 @@ if TYPE_CHECKING:
 
 # Seconds in which an honest client has sent its body by far; it takes milliseconds.
 _STALLED = 1.0
+# Seconds of CPU beyond which a request was not quick, and seconds in which the event loop's thread answers
+# none then: so it is held up for longer once a second at most.
+_QUICK = 0.005
+_CAREFUL = 1.0
+# The start of a request target in absolute form, as for a proxy: RFC 9112, 3.2.2.
+_ABSOLUTE = re.compile(rb"https?://([^/]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +63,18 @@ def _refusal(status: HTTPStatus, detail: str = "") -> _Response:
 
 
 class Bridge:
-    """An ASGI application that reads a request whole, then calls a WSGI application once, in the pool.
+    """An ASGI application that reads a request whole, then calls a WSGI application once.
 
+    pool: where the application is called. is_quick: tells by its body which request is answered before those
+    that wait for the pool: in the event loop's thread, since handing it to another may cost more than the
+    answer, or where it has no body or one was not quick after all, in the loop's own pool. By default, none.
     body_limit: bytes; longer bodies get 413, declared or chunked. body_timeout: seconds for the whole body,
     then 408. bodies_limit: bytes of all bodies together, in reading and in work; where one would pass it,
     those that stall get 503, the longest first, and if that is not enough it does.
     An exception of the application is logged by uvicorn and answered 500, without a word of it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, by name
         self,
         app: WSGIApplication,
         pool: Executor,
@@ -70,9 +82,12 @@ class Bridge:
         body_limit: int,
         body_timeout: float,
         bodies_limit: int,
+        is_quick: Callable[[bytearray], bool] = lambda _: False,
     ) -> None:
         self._app = app
         self._pool = pool
+        self._is_quick = is_quick
+        self._careful_until = 0.0
         self._body_limit = body_limit
         self._body_timeout = body_timeout
         self._bodies_limit = bodies_limit
@@ -89,11 +104,11 @@ class Bridge:
             response = await self._read(receive, body)
             del self._coming[body]
             if response is None:
-                response = await loop.run_in_executor(self._pool, self._call, _environ(scope, body.data))
+                response = await self._answer(_environ(scope, body.data), body.data)
         finally:
             self._coming.pop(body, None)
             self._held -= len(body.data)
-        headers = [*response.headers, (b"date", formatdate(usegmt=True).encode())]
+        headers = [*response.headers, (b"date", _date(int(time())))]
         if not any(name == b"content-length" for name, _ in headers):
             headers.append((b"content-length", str(len(response.body)).encode()))
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
@@ -142,8 +157,22 @@ class Bridge:
         body.data.clear()
         body.refusal = body.refusal or refusal
 
+    async def _answer(self, environ: WSGIEnvironment, body: bytearray) -> _Response:
+        """Call the application where it keeps the fewest others waiting."""
+        loop = asyncio.get_running_loop()
+        if not self._is_quick(body):
+            return await loop.run_in_executor(self._pool, self._call, environ)
+        if not body or loop.time() < self._careful_until:
+            return await loop.run_in_executor(None, self._call, environ)
+        start = thread_time()
+        try:
+            return self._call(environ)
+        finally:
+            if thread_time() - start > _QUICK:
+                self._careful_until = loop.time() + _CAREFUL
+
     def _call(self, environ: WSGIEnvironment) -> _Response:
-        """Call the application and gather what it says; runs in a thread of the pool."""
+        """Call the application and gather what it says."""
         started: list[tuple[str, list[tuple[str, str]]]] = []
         written: list[bytes] = []
 
@@ -164,13 +193,22 @@ class Bridge:
         return _Response(int(status[:3]), encoded, b"".join(written))
 
 
+@lru_cache(maxsize=1)
+def _date(seconds: int) -> bytes:
+    return formatdate(seconds, usegmt=True).encode()
+
+
 def _environ(scope: Mapping[str, Any], body: bytearray) -> WSGIEnvironment:
     """Return the WSGI environment of a request; texts are bytes as Latin-1, as PEP 3333 wants them."""
     host, port = scope["server"]
+    path: bytes = scope["raw_path"]
+    absolute = _ABSOLUTE.match(path)
+    if absolute:
+        path = path[absolute.end() :] or b"/"
     environ: WSGIEnvironment = {
         "REQUEST_METHOD": scope["method"],
         "SCRIPT_NAME": "",
-        "PATH_INFO": unquote_to_bytes(scope["raw_path"]).decode("latin-1"),
+        "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
         "QUERY_STRING": scope["query_string"].decode("latin-1"),
         "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
         "SERVER_NAME": host,
@@ -195,4 +233,6 @@ def _environ(scope: Mapping[str, Any], body: bytearray) -> WSGIEnvironment:
             earlier = environ.get(f"HTTP_{key}")
             text = value.decode("latin-1")
             environ[f"HTTP_{key}"] = text if earlier is None else f"{earlier},{text}"
+    if absolute:  # it counts, not the header: RFC 9112, 3.2.2
+        environ["HTTP_HOST"] = absolute[1].decode("latin-1")
     return environ

@@ -1,11 +1,11 @@
-"""One HTTP/1.1 connection over TLS: how long its client may take, and when it makes room for another.
+"""One HTTP/1.1 connection: how long its client may take, and when it makes room for another.
 
 Source: RFC 9112 (HTTP/1.1); the webhook client of the API server, k8s.io/apiserver/pkg/util/webhook.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -71,7 +71,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """Wait for the first request; close another connection where there are too many."""
-        super().connection_made(transport)
+        self._gathering = _Gathering(transport, self.loop)
+        super().connection_made(self._gathering)  # type: ignore[arg-type]  # it has all that is called
         self.app_state["verified"] = bool(transport.get_extra_info("peercert"))
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -91,7 +92,8 @@ class Connection(H11Protocol):
         self._note_sending(begun=self.conn.their_state is h11.IDLE)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, unless it is here already or the client has gone."""
+        """Send the answer; wait for the next request, unless it is here already or the client has gone."""
+        self._gathering.send()
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE and self in self.connections:
             self._all.waiting[self] = None
@@ -128,6 +130,38 @@ class Connection(H11Protocol):
         """Close the connection, after the request that it is at; may be called again and again."""
         if not self.transport.is_closing():
             super().shutdown()
+
+
+class _Gathering:
+    """A transport that keeps what is written until `send`: the head of an answer, until its body is there.
+
+    What nobody sends goes out at the end of this turn of the event loop.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._written: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Have the bytes sent soon."""
+        if not self._written:
+            self._loop.call_soon(self.send)
+        self._written.append(data)
+
+    def send(self) -> None:
+        """Send what was written, at once."""
+        if self._written:
+            self._transport.write(b"".join(self._written))
+            self._written.clear()
+
+    def close(self) -> None:
+        """Close, after what was written."""
+        self.send()
+        self._transport.close()
 
 
 class _Clock:

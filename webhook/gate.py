@@ -151,16 +151,20 @@ class Gate:
         kind = request.kind if request.kind in _KINDS else "other"
         operation = request.operation if request.operation in _OPERATIONS else "other"
         allowed = "true" if decision.allowed else "false"
-        metrics.REQUESTS.labels(endpoint, kind, operation, allowed).inc()
-        metrics.DURATION.labels(endpoint, kind, operation, allowed).observe(seconds)
+        requests, durations = metrics.admissions_of(endpoint, kind, operation, allowed)
+        requests.inc()
+        durations.observe(seconds)
         for source in decision.cuda_sources:
-            metrics.CUDA_SOURCES.labels(source).inc()
+            metrics.counter_of(metrics.CUDA_SOURCES, source).inc()
         for name in decision.rules:
-            metrics.matches_of(name).inc()
+            metrics.counter_of(metrics.RULE_MATCHES, name).inc()
         for violation in decision.violations:
-            metrics.RULE_RESULTS.labels(violation.rule, violation.action.value).inc()
+            metrics.counter_of(metrics.RULE_RESULTS, violation.rule, violation.action.value).inc()
         if not _log.isEnabledFor(logging.INFO):
             return
+        violated: dict[str, dict[str, None]] = {}
+        for violation in decision.violations:
+            violated.setdefault(violation.action.value, {})[violation.rule] = None
         facts: dict[str, Any] = {
             "uid": _shown(review.uid),
             "endpoint": endpoint,
@@ -170,17 +174,21 @@ class Gate:
             "operation": operation,
             "dryRun": review.dry_run,
             "rules": list(decision.rules),
+            "violations": {action: list(names) for action, names in violated.items()},
             "verdict": "allow" if decision.allowed else "deny",
             "edits": len(decision.patch),
             "microseconds": round(seconds * 1e6),
         }
-        told = (facts[name] for name in ("verdict", "kind", "namespace", "object"))
+        told = (facts["verdict"], facts["kind"], facts["namespace"], facts["object"])
         _log.info("%s %s %s/%s", *told, extra=facts)
 
 
 def _shown(text: str) -> str:
     """Return a text of the request as a log may hold it: one line, no longer than a name can be."""
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:_LONGEST_NAME])
+    short = text[:_LONGEST_NAME]
+    if short.isprintable():
+        return short
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in short)
 
 
 def _tell_expired(loaded: Loaded) -> None:

@@ -5,7 +5,7 @@ Names follow https://prometheus.io/docs/practices/naming/.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rules.load import Loaded
 
 REGISTRY: Final = CollectorRegistry()
+_counter = partial(Counter, registry=REGISTRY)
+_gauge = partial(Gauge, registry=REGISTRY)
 
 # Up to the webhook configurations' timeoutSeconds of 5; a decision takes some hundred microseconds.
 _BUCKETS: Final = (
@@ -36,11 +38,10 @@ _BUCKETS: Final = (
     5.0,
 )
 
-REQUESTS: Final = Counter(
+REQUESTS: Final = _counter(
     "gpugate_admission_requests_total",
     "Admission requests answered",
     ("endpoint", "kind", "operation", "allowed"),
-    registry=REGISTRY,
 )
 DURATION: Final = Histogram(
     "gpugate_admission_duration_seconds",
@@ -49,89 +50,80 @@ DURATION: Final = Histogram(
     buckets=_BUCKETS,
     registry=REGISTRY,
 )
-RULE_RESULTS: Final = Counter(
+RULE_RESULTS: Final = _counter(
     "gpugate_rule_violations_total",
     "Violations found, by rule and by what followed (deny, warn, dryrun)",
     ("rule", "action"),
-    registry=REGISTRY,
 )
-CUDA_SOURCES: Final = Counter(
+CUDA_SOURCES: Final = _counter(
     "gpugate_cuda_versions_total",
     "Containers judged, by what told their CUDA version; `unknown` where nothing did",
     ("source",),
-    registry=REGISTRY,
 )
-ERRORS: Final = Counter(
+ERRORS: Final = _counter(
     "gpugate_errors_total",
     "Requests that could not be decided: bad_request is the sender's fault, internal is a bug, not_synced "
     "came before rules and nodes were known",
     ("reason",),
-    registry=REGISTRY,
 )
-RULE_MATCHES: Final = Counter(
+RULE_MATCHES: Final = _counter(
     "gpugate_rule_matches_total",
     "Reviews in which a rule held for some container; a pod is reviewed twice, to mutate and to validate it",
     ("rule",),
-    registry=REGISTRY,
 )
-READY: Final = Gauge(
+READY: Final = _gauge(
     "gpugate_ready",
     "1 where /readyz says so; 0 before rules, nodes and certificate are there, and while draining",
-    registry=REGISTRY,
 )
-WEBHOOKS: Final = Gauge(
+WEBHOOKS: Final = _gauge(
     "gpugate_webhooks",
     "Our webhooks for pods and workloads, by their configuration; 0 where gpugate is switched off",
     ("configuration",),
-    registry=REGISTRY,
 )
-RULES: Final = Gauge(
+RULES: Final = _gauge(
     "gpugate_rules",
     "Rules by state: enabled, disabled, refused for a mistake, or stale: in force as before the mistake",
     ("state",),
-    registry=REGISTRY,
 )
-RULE_STALE: Final = Gauge(
+RULE_STALE: Final = _gauge(
     "gpugate_rule_stale",
     "1 for each rule that is in force as it was before a mistake",
     ("rule",),
-    registry=REGISTRY,
 )
-NODES: Final = Gauge(
-    "gpugate_inventory_nodes",
-    "Nodes that pods are judged against",
-    registry=REGISTRY,
-)
-WATCH_HEARD: Final = Gauge(
+NODES: Final = _gauge("gpugate_inventory_nodes", "Nodes that pods are judged against")
+WATCH_HEARD: Final = _gauge(
     "gpugate_watch_heard_timestamp_seconds",
     "When the API server last told anything of a resource; `nodes` is the age of the inventory",
     ("resource",),
-    registry=REGISTRY,
 )
-WATCH_RESTARTS: Final = Counter(
+WATCH_RESTARTS: Final = _counter(
     "gpugate_watch_restarts_total",
     "Requests of a watch that ended, by resource and reason; `ended` is as it should be, every five minutes",
     ("resource", "reason"),
-    registry=REGISTRY,
 )
-LOG_LINES_DROPPED: Final = Counter(
+LOG_LINES_DROPPED: Final = _counter(
     "gpugate_log_lines_dropped_total",
     "Log lines that nobody took: a full disk, or a reader that stands still",
-    registry=REGISTRY,
 )
-CERTIFICATE_EXPIRY: Final = Gauge(
+CERTIFICATE_EXPIRY: Final = _gauge(
     "gpugate_certificate_expiry_timestamp_seconds",
     "When a certificate expires: `serving`, the one that is served; `ca`, the one that signs the next, or "
     "the last in the served chain",
     ("certificate",),
-    registry=REGISTRY,
 )
 
 
+@cache
+def admissions_of(endpoint: str, kind: str, operation: str, allowed: str) -> tuple[Counter, Histogram]:
+    """Return the counter and the durations of such requests; looking them up costs more than counting."""
+    labels = (endpoint, kind, operation, allowed)
+    return REQUESTS.labels(*labels), DURATION.labels(*labels)
+
+
 @lru_cache(maxsize=4096)
-def matches_of(rule: str) -> Counter:
-    """Return the counter of the reviews in which a rule held; looking it up costs more than counting."""
-    return RULE_MATCHES.labels(rule)
+def counter_of(metric: Counter, *labels: str) -> Counter:
+    """Return a metric's counter for some labels, likewise."""
+    return metric.labels(*labels)
 
 
 def rules_loaded(loaded: Loaded, stale: frozenset[str] = frozenset()) -> None:

@@ -24,6 +24,11 @@ _WARNINGS_LENGTH: Final = 4096
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
+# Bytes: two usual reviews. The dearest pod that fits is judged in 80 ms, a rule in more than a second.
+_SHORT: Final = 16 * 2**10
+_A_RULE: Final = b'"ConfigMap"'
+
+
 class ReviewError(ValueError):
     """The body is no AdmissionReview v1 that can be answered. The fault of whoever sent it."""
 
@@ -65,6 +70,14 @@ class Review:
 _decoder = msgspec.json.Decoder(_Review)
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
+
+
+def is_quick(body: bytes | bytearray) -> bool:
+    """Tell whether a body, if it is a review, is answered within a tenth of a second.
+
+    Looks at it without decoding; some that are quick are told not to be.
+    """
+    return len(body) <= _SHORT and _A_RULE not in body
 
 
 def decode_review(body: bytes, *, mutating: bool) -> Review:

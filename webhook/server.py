@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import threading
 from asyncio.sslproto import SSLProtocol
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,8 @@ import uvicorn
 from certs.authority import CertificateError
 from webhook.bridge import Bridge
 from webhook.connection import Connection, Connections
+from webhook.logs import Seldom
+from webhook.review import is_quick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from webhook.tls import TlsCertificate
 
 _log = logging.getLogger(__name__)
+# What uvicorn says of each request that is no HTTP or wants a WebSocket.
+_seldom = Seldom()
 
 # Bytes. etcd takes 1.5 MiB in a request by default and kube-apiserver 3 MiB in a resource; an AdmissionReview
 # carries object and oldObject, so 2 x 3 MiB, and 1 MiB for its envelope (user, options, escapes).
@@ -40,6 +45,9 @@ BODIES_LIMIT = 64 * 2**20
 _HEAD_LIMIT = 16 * 2**10
 # Seconds between two looks at the certificate: two small files, or what the keeper holds in memory.
 _RELOAD_INTERVAL = 1.0
+# Seconds for which a thread that decides on a long review keeps the event loop waiting, again and again; 5 ms
+# by default.
+_SWITCH_INTERVAL = 0.001
 # Files beside the connections: listener, event loop, certificate, watches.
 _OWN_FILES = 128
 # Seconds in which a client answers our TLS close before the connection is cut. A silent one never answers.
@@ -68,8 +76,9 @@ class ServerConfig:
     # The API server drops a connection idle for 90 s. Who closes first must not be the server: a review that
     # meets a closing connection fails, and is not sent again.
     keep_alive: int = 120
-    # Deciding is CPU-bound: 1, 4 and 16 are equally fast. More than one is for the call that blocks.
-    threads: int = 4
+    # For reviews that may take long; the others do not wait for them. Deciding is CPU-bound: more make it no
+    # faster, and keep the event loop waiting. The second is for the call that never returns.
+    threads: int = 2
     # Each API server keeps 25 idle connections and has at most 200 mutating requests in flight by default.
     connections: int = 1000
     backlog: int = 1024
@@ -91,6 +100,7 @@ class Server:
         tls: TlsCertificate,
         on_drain: Callable[[], None] | None = None,
     ) -> None:
+        logging.getLogger("uvicorn.error").addFilter(_seldom)
         self._app = app
         self._config = config
         self._tls = tls
@@ -115,6 +125,7 @@ class Server:
 
         Signals are heard in the main thread only.
         """
+        sys.setswitchinterval(_SWITCH_INTERVAL)
         asyncio.run(self._serve())
         return 0
 
@@ -166,6 +177,7 @@ class Server:
         bridge = Bridge(
             self._app,
             pool,
+            is_quick=is_quick,
             body_limit=config.body_limit,
             body_timeout=config.client_timeout,
             bodies_limit=config.bodies_limit,

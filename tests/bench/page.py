@@ -28,8 +28,9 @@ makes them dearer all the same, by its caches.
 _PEERS: Final = """
 ## Peers
 
-`python -m tests.bench.peer URL…` sends these reviews to any admission webhooks that run, and to the gate
-beside them, by turns, and prints the ratios. The API server's own policies are measured above.
+[Beside other webhooks](peers.md): HAMi, Gatekeeper and Kyverno by the same pods, in one run.
+`python -m tests.bench.peer NAME=URL…` sends them through any admission webhooks and through the gate, by
+turns, and prints the ratios. The API server's own policies are measured above.
 """
 
 
@@ -61,14 +62,15 @@ def text(found: Found) -> str:
 
 def markdown(found: Mapping[str, Found], command: Sequence[str], seconds: float, load: float) -> str:
     """Return the page. command: what was run; seconds: how long it took; load: the average before it."""
-    parts = [_HEAD, _facts(command, seconds, load), "\n## Targets\n", _targets(found)]
+    parts = [_HEAD, render_facts(command, seconds, load), "\n## Targets\n", render_targets(found)]
     for name, each in found.items():
         parts += [f"\n## {each.title}\n\n`python -m tests.bench {name}`\n"]
-        parts += [_table(table) for table in each.section.tables]
+        parts += [render_table(table) for table in each.section.tables]
     return "\n".join(part.rstrip("\n") for part in [*parts, _PEERS]) + "\n"
 
 
-def _facts(command: Sequence[str], seconds: float, load: float) -> str:
+def render_facts(command: Sequence[str], seconds: float, load: float) -> str:
+    """Return where figures are from."""
     model = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text("utf-8"))
     rows = {
         "command": f"`{' '.join(command)}`, {seconds:.0f} s",
@@ -81,7 +83,8 @@ def _facts(command: Sequence[str], seconds: float, load: float) -> str:
     return "\n" + _rows(("", ""), [*rows.items()])
 
 
-def _targets(found: Mapping[str, Found]) -> str:
+def render_targets(found: Mapping[str, Found]) -> str:
+    """Return what was promised, and whether it holds."""
     rows = [
         (target.promise, target.measured, f"**{target.verdict}**")
         for each in found.values()
@@ -90,7 +93,8 @@ def _targets(found: Mapping[str, Found]) -> str:
     return "\n" + _rows(("target", "measured", "met"), rows)
 
 
-def _table(table: Table) -> str:
+def render_table(table: Table) -> str:
+    """Return a table under its title."""
     note = f"\n{table.note}\n" if table.note else ""
     return f"\n### {table.title}\n\n{_rows(table.columns, table.rows)}{note}"
 

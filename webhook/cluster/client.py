@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Generic, Self, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import msgspec
 import urllib3
@@ -98,10 +99,7 @@ class ClusterApi:
 
     @classmethod
     def of_kubeconfig(
-        cls,
-        kubeconfig: str | None = None,
-        context: str | None = None,
-        retries: urllib3.Retry | bool = False,
+        cls, kubeconfig: str | None = None, context: str | None = None, retries: urllib3.Retry | bool = False
     ) -> Self:
         """Take the given or the usual kubeconfig, and the given or its current context.
 
@@ -135,11 +133,18 @@ class ClusterApi:
             loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
         except (ConfigException, OSError) as error:
             raise ClusterError(f"no cluster: {error}; look at the service account of this pod") from error
+
+        # The loader's own looks at the clock: one that was set back would keep it at a token that expires.
+        configuration.refresh_api_key_hook = partial(_show_token, token)  # type: ignore[assignment]
         return cls(configuration)
 
     def get(self, path: str) -> dict[str, Any]:
-        """Return the object; raises NotFound, KubernetesError."""
-        return self._ask("GET", path)
+        """Return the object; raises NotFound, KubernetesError, also where it is answered with another."""
+        found, name = self._ask("GET", path), unquote(path.rpartition("/")[2])
+        match found.get("metadata"):
+            case {"name": str(of), "resourceVersion": str()} if of == name:
+                return found
+        raise KubernetesError(f"GET {path}: answered with another object")
 
     def create(self, path: str, document: dict[str, Any]) -> None:
         """Add an object to a collection; raises Conflict, KubernetesError."""
@@ -171,10 +176,7 @@ class ClusterApi:
         return self._send("GET", path, query, timeout=timeout, preload_content=False)
 
     def list(
-        self,
-        path: str,
-        selector: str = "",
-        shape: Any = dict[str, Any],
+        self, path: str, selector: str = "", shape: Any = dict[str, Any]
     ) -> tuple[list[dict[str, Any]], str]:
         """Return all objects at a path, page by page, and the resourceVersion of the list.
 
@@ -231,6 +233,12 @@ class ClusterApi:
         if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
             raise _refusal(response)
         return response
+
+
+def _show_token(token: Path, configuration: Configuration) -> None:
+    if not (shown := token.read_text("utf-8")):
+        raise ConfigException("the token file is empty")
+    configuration.api_key["BearerToken"] = f"bearer {shown}"
 
 
 def _refusal(response: urllib3.BaseHTTPResponse) -> ApiError:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from certs.kube import Conflict, Kubernetes, KubernetesError
+from certs.kube import Conflict, Kubernetes, KubernetesError, NotFound
 
 _log = logging.getLogger("gpugate.cluster")
 
@@ -28,6 +28,13 @@ _TRIES: Final = 3
 _decode: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
+def content_of(config_map: Mapping[str, Any]) -> str:
+    """Return what makes a rule of a ConfigMap, as JSON: its annotations repeat all of it."""
+    metadata = {key: config_map["metadata"].get(key) for key in ("name", "namespace", "labels")}
+    content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": config_map.get("data")}
+    return msgspec.json.encode(content, order="sorted").decode()
+
+
 class LastGood:
     """One ConfigMap of the manifests, read at start and replaced when other versions come into force.
 
@@ -36,18 +43,22 @@ class LastGood:
 
     def __init__(self, api: Kubernetes, namespace: str) -> None:
         self._api = api
+        self._complaint = ""
         self._path = f"/api/v1/namespaces/{namespace}/configmaps/{NAME}"
 
-    def load(self) -> Mapping[str, str]:
-        """Return each rule ConfigMap as JSON by its name; none, and a log line, where they cannot be read."""
+    def load(self) -> Mapping[str, str] | None:
+        """Return each rule ConfigMap as JSON by its name; None, and a log line, where that is not told.
+
+        Where nothing is kept, or nothing of ours, there are none.
+        """
         try:
             return self._texts(self._api.get(self._path))
         except KubernetesError as error:
-            _log.warning("the last good versions of rules are not known: %s", error)
-            return {}
+            self._complain("the last good versions of rules are not known", error)
+            return {} if isinstance(error, NotFound) else None
 
-    def save(self, texts: Mapping[str, str]) -> None:
-        """Keep these versions, where others are kept. A failure is logged, and made good with the next call.
+    def save(self, texts: Mapping[str, str]) -> bool:
+        """Keep these versions, where others are kept; tell whether they are. A failure is logged.
 
         It is looked at each time, at the cost of a small read: somebody may have emptied it meanwhile.
         """
@@ -63,7 +74,17 @@ class LastGood:
                 except Conflict:
                     continue
         except KubernetesError as error:
-            _log.warning("a restart would lose the last good versions of rules: %s", error)
+            self._complain("a restart would lose the last good versions of rules", error)
+            return False
+        self._complaint = ""
+        return True
+
+    def _complain(self, what: str, error: KubernetesError) -> None:
+        """Log what is wrong, once and not at every try."""
+        complaint = f"{what}: {error}"
+        if complaint != self._complaint:
+            self._complaint = complaint
+            _log.warning("%s", complaint)
 
     @staticmethod
     def _texts(config_map: Mapping[str, Any]) -> Mapping[str, str]:

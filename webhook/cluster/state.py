@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, NotRequired, TypedDict
-
-import msgspec
 
 from rules.error import RuleError
 from rules.inventory import Inventory
@@ -22,8 +21,8 @@ from rules.load import Loaded, load
 from rules.model import Rule, RuleSet
 from webhook.cluster.client import NODES, RULE_SELECTORS, ClusterApi, config_maps
 from webhook.cluster.events import write_refusal
-from webhook.cluster.last_good import LastGood
-from webhook.cluster.watch import Applied, Change, Deleted, Listed, Object, Resource, Watch
+from webhook.cluster.last_good import LastGood, content_of
+from webhook.cluster.watch import LONGEST_PAUSE_S, Applied, Change, Deleted, Listed, Object, Resource, Watch
 from webhook.gate import Gate
 from webhook.rule_review import contested, rule_text
 
@@ -33,6 +32,9 @@ Followed = Literal["rules", "nodes"]
 
 # Seconds from a change to the rule set with it: `kubectl apply` of many files is one change.
 _COALESCE_S: Final = 0.05
+# Seconds between two tries to read the last good versions, and for how many readiness waits; then no longer.
+_AGAIN_S: Final = 2.0
+_PATIENCE: Final = 10
 
 
 class _NodeMetadata(TypedDict):
@@ -101,14 +103,8 @@ def _conflicts(
     }
 
 
-def _union(sets: Iterable[RuleSet]) -> RuleSet:
-    kept = list(sets)
-    kinds = (field.name for field in fields(RuleSet))
-    return RuleSet(*(tuple(rule for rules in kept for rule in getattr(rules, kind)) for kind in kinds))
-
-
-def _later(action: Callable[[], None]) -> None:
-    timer = threading.Timer(_COALESCE_S, action)
+def _later(action: Callable[[], None], after_s: float = _COALESCE_S) -> None:
+    timer = threading.Timer(after_s, action)
     timer.daemon = True
     timer.start()
 
@@ -117,9 +113,8 @@ class Live:
     """Keeps a gate at what a cluster holds: shuts it, and opens it when all that is followed is known.
 
     namespace: where the rules live. followed: of the rules and nodes, which are taken from the cluster.
-    last_good: where the versions in force outlive a restart, if anywhere. later: runs something after a
-    moment in a thread of its own; a bug that a rule brings to light there costs that one change, and Python
-    reports it.
+    last_good: where the versions in force outlive a restart, if anywhere. later: runs something in a moment,
+    or in so many seconds, in a thread of its own; a bug there costs that one change, and Python reports it.
     """
 
     def __init__(  # noqa: PLR0913 - what is kept, and at what
@@ -130,16 +125,20 @@ class Live:
         followed: Collection[Followed] = ("rules", "nodes"),
         *,
         last_good: LastGood | None = None,
-        later: Callable[[Callable[[], None]], None] = _later,
+        later: Callable[..., None] = _later,
     ) -> None:
         self._api, self._gate, self._namespace, self._later = api, gate, namespace, later
         self._last_good = last_good
+        self._unread = last_good is not None  # what was in force before this process may be told yet
+        self._patience = _PATIENCE
+        self._trying = False  # whether to read or keep them is to be tried again
+        self._stopped = False
         self._lock = threading.Lock()  # for what the watches of rules share
         self._settling = threading.Lock()  # one rule set after the other
         self._seen: dict[str, dict[str, Object]] = {}  # by selector, then by name
         self._due = False
         self._read: dict[str, tuple[str, Loaded]] = {}  # by name: a version, and how it reads
-        self._standing: Standing | None = None
+        self._standing = Standing({}, {}, frozenset())
         self._texts: Mapping[str, str] = {}  # of what is in force, by name
         self._inventory = gate.snapshot.inventory
         self._awaited = set(followed)
@@ -165,6 +164,7 @@ class Live:
 
     def stop(self) -> None:
         """Follow it no longer; the gate keeps what it has, and stays shut where it is."""
+        self._stopped = True
         with self._lock:
             self._awaited.clear()
         for watch, _ in self._watches:
@@ -199,23 +199,40 @@ class Live:
             if self._due or len(self._seen) < len(RULE_SELECTORS):
                 return
             self._due = True
-        self._later(self._settle)
+        try:
+            self._later(self._settle)
+        except RuntimeError:  # no thread to be had: in this one
+            self._settle()
 
     def _settle(self) -> None:
+        try:
+            self._put_into_force()
+        except BaseException:
+            self._try_again(LONGEST_PAUSE_S)
+            raise
+
+    def _put_into_force(self) -> None:
         with self._settling:
             with self._lock:
                 self._due = False
                 # One that carries several labels is seen several times; soon they are the same again.
                 config_maps = {name: found for seen in self._seen.values() for name, found in seen.items()}
             newest = {name: self._reading(name, config_maps[name]) for name in sorted(config_maps)}
-            before = self._standing or self._restored()
-            now = self._standing = settle(newest, before.in_force)
+            self._restore()
+            before = self._standing
+            now = settle(newest, before.in_force)
+            if now.mistakes and self._unread:
+                self._try_again(_AGAIN_S)
+                if self._patience:
+                    self._patience -= 1
+                    return
+            self._patience, self._standing = 0, now
             self._read = {
                 name: (config_maps[name]["metadata"]["resourceVersion"], newest[name]) for name in newest
             }
             self._gate.put_rules(
                 Loaded(
-                    _union(now.in_force.values()),
+                    RuleSet.of(rule for rules in now.in_force.values() for rule in rules),
                     tuple(error for name in newest for error in now.mistakes.get(name, ())),
                     tuple(warning for loaded in newest.values() for warning in loaded.warnings),
                 ),
@@ -227,20 +244,33 @@ class Live:
             if _words(mistakes) != _words(before.mistakes.get(name, ())):
                 self._tell(config_maps[name], mistakes, stays=name in now.stale)
 
-    def _restored(self) -> Standing:
-        """Return what was in force before this process; nothing of what no longer reads."""
-        self._texts = self._last_good.load() if self._last_good else {}
-        read = {name: load([(name, text)], self._namespace) for name, text in self._texts.items()}
-        return Standing({name: loaded.rules for name, loaded in read.items()}, {}, frozenset())
+    def _restore(self) -> None:
+        """Take up what was in force before this process, once; nothing of what no longer reads."""
+        texts = self._last_good.load() if self._last_good and self._unread else None
+        if texts is not None:
+            read = {name: load([(name, text)], self._namespace).rules for name, text in texts.items()}
+            self._texts = {**texts, **self._texts}
+            self._standing = replace(self._standing, in_force={**read, **self._standing.in_force})
+            self._unread = False
 
     def _keep(self, now: Standing, config_maps: Mapping[str, Object]) -> None:
-        """Let what is in force outlive this process."""
+        """Let what is in force outlive this process; not over what may be needed yet."""
         self._texts = {
-            name: self._texts[name] if name in now.mistakes else _content(config_maps[name])
+            name: self._texts[name] if name in now.mistakes else content_of(config_maps[name])
             for name in now.in_force
         }
-        if self._last_good:
-            self._last_good.save(self._texts)
+        if self._last_good and not (now.mistakes and self._unread) and not self._last_good.save(self._texts):
+            self._try_again(LONGEST_PAUSE_S)
+
+    def _try_again(self, after_s: float) -> None:
+        if not (self._trying or self._stopped):
+            with suppress(RuntimeError):  # no thread to be had: with the next change
+                self._later(self._settle_again, after_s)
+                self._trying = True
+
+    def _settle_again(self) -> None:
+        self._trying = False
+        self._settle()
 
     def _reading(self, name: str, config_map: Object) -> Loaded:
         version, loaded = self._read.get(name, ("", Loaded()))
@@ -264,13 +294,6 @@ class Live:
             rules, nodes = sum(1 for _ in snapshot.loaded.rules), len(snapshot.inventory)
             _log.info("ready with %s rules and %s nodes", rules, nodes)
             self._gate.open()
-
-
-def _content(config_map: Object) -> str:
-    """Return what makes a rule of a ConfigMap, as JSON: its annotations repeat all of it."""
-    metadata = {key: config_map["metadata"].get(key) for key in ("name", "namespace", "labels")}
-    content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": config_map.get("data")}
-    return msgspec.json.encode(content, order="sorted").decode()
 
 
 def _words(mistakes: tuple[RuleError, ...]) -> str:

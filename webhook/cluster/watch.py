@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
@@ -59,7 +60,7 @@ Object = dict[str, Any]
 class Resource:
     """What is followed. name: in logs and metrics. shape: what is read of each object, a type for msgspec.
 
-    The shape must hold `metadata.name` and `metadata.resourceVersion`.
+    The shape must hold `metadata.name` and `metadata.resourceVersion`; an object without them is a failure.
     """
 
     name: str
@@ -147,10 +148,13 @@ class Watch:
         self._decode = msgspec.json.Decoder(resource.shape).decode
         self._stream: urllib3.BaseHTTPResponse | None = None
 
-    def start(self, consume: Callable[[Change], None], after_s: float = 0) -> None:
-        """Hand each change to a consumer, in a thread of its own that does not keep the process alive."""
+    def start(self, consume: Callable[[Change], None]) -> None:
+        """Hand each change to a consumer, in a thread of its own that does not keep the process alive.
+
+        What the consumer fails with is reported as what a thread dies of, and all is listed anew.
+        """
         name = f"watch {self.resource.name}"
-        threading.Thread(target=self._run, args=(consume, after_s), name=name, daemon=True).start()
+        threading.Thread(target=self._run, args=(consume,), name=name, daemon=True).start()
 
     def stop(self) -> None:
         """End the changes: at once while the next one is waited for, else with the request under way."""
@@ -197,13 +201,16 @@ class Watch:
             if event.type == "BOOKMARK":
                 place.version = _decode_bookmark(event.object).metadata.version
                 continue
-            found: Object = self._decode(event.object)
+            found = _named(self._decode(event.object))
             yield Deleted(found) if event.type == "DELETED" else Applied(found)
             place.version = found["metadata"]["resourceVersion"]
 
     def _list(self, place: _Place) -> Listed:
         resource = self.resource
-        objects, place.version = self._api.list(resource.path, resource.selector, resource.shape)
+        objects, version = self._api.list(resource.path, resource.selector, resource.shape)
+        if not version:
+            raise msgspec.ValidationError("a list without a version")
+        objects, place.version = [_named(found) for found in objects], version
         metrics.WATCH_HEARD.labels(resource.name).set_to_current_time()
         _log.info("listed %s %s, at version %s", len(objects), resource.name, place.version)
         return Listed(objects)
@@ -234,17 +241,31 @@ class Watch:
         longest = min(LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** (min(place.quiet, 10) - 1))
         return longest * (0.5 + 0.5 * self._chance())
 
-    def _run(self, consume: Callable[[Change], None], after_s: float) -> None:
-        try:
-            self._pause(after_s)
-            for change in self.changes():
-                consume(change)
-                del change  # or all nodes of the first list are kept until something changes
-        finally:
-            # A bug of ours: Python reports it and ends the thread, which must not end the watch.
-            if not self._stopped.is_set():
+    def _run(self, consume: Callable[[Change], None]) -> None:
+        after_s = 0.0
+        while not self._stopped.is_set():
+            try:
+                self._pause(after_s)
+                for change in self.changes():
+                    consume(change)
+                    del change  # or all nodes of the first list are kept until something changes
+            except Exception:  # noqa: BLE001 - a bug of ours, or no memory: neither must end the watch
                 metrics.WATCH_RESTARTS.labels(self.resource.name, "bug").inc()
-                self.start(consume, LONGEST_PAUSE_S)
+                with suppress(Exception):
+                    told = (*sys.exc_info(), threading.current_thread())
+                    threading.excepthook(threading.ExceptHookArgs(told))
+                after_s = LONGEST_PAUSE_S
+
+
+def _named(found: Object) -> Object:
+    """Return an object; raises msgspec.ValidationError where it has no name or version."""
+    metadata = found.get("metadata")
+    known = isinstance(metadata, dict) and all(
+        isinstance(metadata.get(key), str) for key in ("name", "resourceVersion")
+    )
+    if not known:
+        raise msgspec.ValidationError("an object without a name or a version")
+    return found
 
 
 def _reason(error: Exception) -> str:
