@@ -14,12 +14,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from rules.interval import Interval, version_clause
-from rules.selector import EXPRESSIONS, FIELDS, Clause, MatchExpression, Term, parse_term, required_terms
+from rules.memo import length, remembered
+from rules.selector import EXPRESSIONS, Clause, MatchExpression, Term, parse_term, required_terms
 
 if TYPE_CHECKING:
     from rules.inventory import Inventory
     from rules.labels import LabelFamily
 
+# Terms that pods have, each with a clause that is added, and the characters of both.
+_REMEMBERED: Final = 512
+_LONGEST: Final = 4096
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -60,7 +64,7 @@ def inject(spec: Mapping[str, Any], requirement: Requirement) -> Any:
     """
     selector = spec.get("nodeSelector")
     context: Term = ()
-    if isinstance(selector, Mapping) and selector:
+    if isinstance(selector, dict) and selector:
         asked = {expression.key for clause in requirement.clauses for term in clause for expression in term}
         context = tuple(
             MatchExpression(EXPRESSIONS, key, "In", (value,))
@@ -111,33 +115,41 @@ def _joined(user_terms: Any, clause: Clause, context: Term) -> Any:
 
 
 def _cross(raw: Mapping[str, Any], known: Term, clause: Clause) -> list[Mapping[str, Any]]:
-    """Return one user term with each term of a clause: as it is where it implies one of them.
+    """Return one user term with each term of a clause, as far as that is new. known: all that holds."""
+    return [_with(raw, added) for added in _additions((known, clause))]
 
-    What contradicts itself is left out, but for the first where nothing else remains. known: all that holds.
+
+def _find_additions(told: tuple[Term, Clause]) -> tuple[Term, ...]:
+    """Return what of each term of a clause a term does not imply; nothing once where it implies one of them.
+
+    What contradicts itself is left out, but for the first where nothing else remains.
     """
-    possible: list[Mapping[str, Any]] = []
-    impossible: list[Mapping[str, Any]] = []
+    known, clause = told
+    possible: list[Term] = []
+    impossible: list[Term] = []
     for term in clause:
         added: Term = ()
         for expression in term:
             if not _implies(known + added, expression):
                 added += (expression,)
         if not added:
-            return [raw]
-        joined = _with(raw, added)
+            return ((),)
         consistent = not any(_contradictory(_alike(known + added, expression)) for expression in added)
         into = possible if consistent else impossible
-        if joined not in into:
-            into.append(joined)
-    return possible or impossible[:1]
+        if added not in into:
+            into.append(added)
+    return tuple(possible or impossible[:1])
+
+
+_additions = remembered(_find_additions, _REMEMBERED, lambda told: length(told) <= _LONGEST)
 
 
 def _with(raw: Mapping[str, Any], added: Term) -> Mapping[str, Any]:
     joined = dict(raw)
-    for section in (EXPRESSIONS, FIELDS):
-        entries = [expression.entry() for expression in added if expression.section == section]
-        if entries:
-            joined[section] = [*(raw.get(section) or ()), *entries]
+    for expression in added:
+        if joined.get(expression.section) is raw.get(expression.section):
+            joined[expression.section] = [*(raw.get(expression.section) or ())]
+        joined[expression.section].append(expression.entry())
     return joined
 
 

@@ -8,12 +8,13 @@ none is changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from rules import compatibility, injection, message, resources
 from rules.exemption import PodExemptions
 from rules.expression import ExpressionError
+from rules.facts import facts_of
 from rules.inventory import Inventory
 from rules.model import (
     ALLOWED,
@@ -31,6 +32,7 @@ from rules.pod import Container, Pod
 from rules.policy import Policy
 from rules.scope import unjudged
 from rules.size import oversize
+from rules.verdict import Demand
 
 R = TypeVar("R", InjectionRule, CompatibilityRule)
 
@@ -65,7 +67,7 @@ def decide(
     templates = workloads.templates_of(request.group, request.kind, document)
     pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
     # Rules come in by extended resources: whatever asks for none costs this look and no more.
-    users = [pod for pod in pods.values() if any(each.asks_for_devices for each in pod.containers)]
+    users = [pod for pod in pods.values() if pod.users]
     if users and (refused := oversize(users, request.kind, policy.language)) is not None:
         return refused
     if request.operation == "UPDATE" and request.old_object:
@@ -98,16 +100,16 @@ class _Stages:
 
     def run(self, *, is_pod: bool) -> Decision:
         """Complete where the request may be answered by a patch or stands for pods to come, then judge."""
-        users = [container for container in self._pod.containers if container.asks_for_devices]
+        users = self._pod.users
         if not users:
             return ALLOWED
+        ruling: dict[Container, list[ResourceRule]] = {}
         if self._request.mutating or not is_pod:
-            for container in users:
-                self._complete(container)
+            ruling = {container: self._complete(container) for container in users}
             self._inject(users)
         self._fit(users)
         for container in users:
-            self._judge(container)
+            self._judge(container, ruling[container] if ruling else self._ruling(container))
         return self._decision(patch=is_pod and self._request.mutating)
 
     def debug(self, before: Mapping[str, Any]) -> Decision:
@@ -123,24 +125,29 @@ class _Stages:
                     self._note(rule, injection.inject_environment(rule, container, target), [container])
         return self._decision(patch=self._request.mutating)
 
-    def _complete(self, container: Container) -> None:
-        changed = True
-        while changed:  # a default may bring in another group, by a glob
+    def _complete(self, container: Container) -> list[ResourceRule]:
+        """Put in what resource rules say; return those that hold for the container in the end."""
+        while True:
             changed = False
-            for rule in self._ruling(container):
+            rules = self._ruling(container)
+            for rule in rules:
                 if done := resources.complete(rule, container):
                     self._notes.put_in(rule, done)
                     changed = True
                 if rule.runtime_class and resources.asks(rule, container):
                     self._run_with(rule)
+            if not changed:  # a default may bring in another group, by a glob
+                return rules
 
-    def _ruling(self, container: Container) -> Iterator[ResourceRule]:
-        """Yield the resource rules that hold for a container."""
-        for rule in self._policy.groups_of((*container.limits, *container.requests)):
+    def _ruling(self, container: Container) -> list[ResourceRule]:
+        """Return the resource rules that hold for a container."""
+        found = []
+        for rule in self._policy.groups_of(container.names):
             exemption = self._exemptions.of(rule.name)
             self._notes.looked_at(rule, container, exemption)
             if exemption is None:
-                yield rule
+                found.append(rule)
+        return found
 
     def _run_with(self, rule: ResourceRule) -> None:
         if not self._pod.get("spec", "runtimeClassName"):
@@ -149,12 +156,17 @@ class _Stages:
 
     def _inject(self, users: list[Container]) -> None:
         done: set[tuple[str, Container]] = set()
-        while applying := self._to_inject(users, done):  # a label put in may be what the next rule selects by
+        again = True
+        while again and (applying := self._to_inject(users, done)):
+            again = False
             for _, (rule, containers) in sorted(applying.items()):
                 self._note(rule, injection.inject(rule, self._pod, containers), containers)
+                # What is put in there may be what the next rule selects by.
+                again |= bool(rule.inject.labels or rule.inject.annotations)
         if injected := self._notes.injected:
-            standing = self._pod.annotations.get(INJECTED_ANNOTATION, "")
-            names = sorted({*filter(None, standing.split(", ")), *injected})
+            standing = self._pod.get("metadata", "annotations", INJECTED_ANNOTATION)
+            before = standing.split(", ") if isinstance(standing, str) and standing else ()
+            names = sorted({*filter(None, before), *injected})
             self._pod.set("metadata", "annotations", INJECTED_ANNOTATION, value=", ".join(names))
 
     def _to_inject(
@@ -170,13 +182,14 @@ class _Stages:
         return applying
 
     def _fit(self, users: list[Container]) -> None:
-        demands = []
+        demands: list[tuple[Container, Demand]] = []
         for container in users:
-            rules = self._policy.compatibility_of((*container.limits, *container.requests))
-            for rule in self._applying(rules, container):
-                demand = compatibility.demand_of(container, rule, self._pod, self._policy.images)
-                demands.append(demand)
-                self._notes.needs(demand)
+            if rules := self._applying(self._policy.compatibility_of(container.names), container):
+                needs = self._policy.needs_of(facts_of(container, self._pod.annotations))
+                for rule in rules:
+                    demand = Demand(rule, needs)
+                    demands.append((container, demand))
+                    self._notes.needs(container, demand)
         if not demands:
             return
         verdict = compatibility.judge(demands, self._pod, self._inventory, self._policy.language)
@@ -185,7 +198,7 @@ class _Stages:
             self._notes.steered()
 
     def _rules_for(self, container: Container) -> list[InjectionRule]:
-        return self._applying(self._policy.injections_of((*container.limits, *container.requests)), container)
+        return self._applying(self._policy.injections_of(container.names), container)
 
     def _applying(self, rules: Iterable[R], container: Container) -> list[R]:
         """Return the rules that apply to a container; one that cannot be evaluated warns and does not."""
@@ -216,17 +229,15 @@ class _Stages:
             if hidden := injection.hidden_sources(rule, container, put_in, self._policy.language):
                 self._notes.found((), hidden, rule, container)
 
-    def _judge(self, container: Container) -> None:
-        for rule in self._ruling(container):
-            found, warnings = resources.judge(rule, container, self._policy.language)
-            if found or warnings:
-                self._notes.found(found, warnings, rule, container)
+    def _judge(self, container: Container, rules: list[ResourceRule]) -> None:
+        for rule, found, warnings in self._policy.judge(rules, container):
+            self._notes.found(found, warnings, rule, container)
 
     def _decision(self, *, patch: bool) -> Decision:
         notes, language = self._notes, self._policy.language
         violations = notes.violations
-        expired = self._exemptions.expired((found.rule for found in violations), language)
-        denied = any(violation.action is Action.DENY for violation in violations)
+        expired = self._exemptions.expired([found.rule for found in violations], language)
+        denied = Action.DENY in [violation.action for violation in violations]
         return Decision(
             allowed=not denied,
             message=_denial(self._policy, self._request, violations) if denied else "",

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules.error import Code
-from rules.expression import Expression, ExpressionError
+from rules.expression import Expression, ExpressionError, number
 from rules.labels import is_label_key, is_label_value
 from rules.match import Match, SelectorTerm, covers, glob_text
 from rules.model import (
@@ -24,7 +24,6 @@ from rules.model import (
     Rule,
 )
 from rules.names import is_resource
-from rules.resources import number
 
 if TYPE_CHECKING:
     from rules.patch import Path
@@ -86,15 +85,15 @@ def _resource(rule: ResourceRule) -> _Found:
     for validation in rule.validations:
         if validation.expression.variables != ("value",):
             continue
-        if why := _fails(validation.expression, {"value": lambda: number(rule.default)}):
+        if why := _fails(validation.expression, {"value": number(rule.default)}):
             told = f"{rule.default!r} is put in, for which the rule's own validation {why}: "
             yield ("data", "defaultValue"), Code.NEVER_SATISFIED, told + validation.expression.source
 
 
-def _fails(expression: Expression, values: Mapping[str, Callable[[], Any]]) -> str:
+def _fails(expression: Expression, values: Mapping[str, Any]) -> str:
     """Return how an expression does not hold, or nothing."""
     try:
-        return "" if expression(values) else "is false"
+        return "" if expression(values.__getitem__) else "is false"
     except ExpressionError as error:
         return f"fails ({error})"
 

@@ -40,12 +40,12 @@ def environment(entries: Iterable[Any]) -> Environment:
         value = entry.get("value")
         if value is None and not entry.get("valueFrom"):
             value = ""
-        text = value if isinstance(value, str) and _resolves(value, known) else None
-        expanded = None if text is None else expand(text, known, room)
-        if expanded is not None:
-            known[name] = expanded
+        if isinstance(value, str) and "$" in value:
+            written, value = value, expand(value, known, room) if _resolves(value, known) else None
+            room -= 0 if value is None or value is written else len(value)
+        if isinstance(value, str):
+            known[name] = value
             unknown.discard(name)
-            room -= 0 if expanded is text else len(expanded)
         else:
             known.pop(name, None)
             unknown.add(name)
@@ -75,6 +75,11 @@ def expand(text: str, known: Mapping[str, str], room: int = LONGEST) -> str | No
     return _REFERENCE.sub(lambda match: match[1] or known.get(match[2], match[0]), text)
 
 
+def references(texts: Iterable[str]) -> set[str]:
+    """Return the names of all variables that texts refer to."""
+    return {match[2] for text in texts if "$" in text for match in _REFERENCE.finditer(text) if match[2]}
+
+
 def _resolves(text: str, known: Mapping[str, str]) -> bool:
     """Tell whether all variables that a text refers to are known."""
-    return "$" not in text or all(match[1] or match[2] in known for match in _REFERENCE.finditer(text))
+    return all(match[1] or match[2] in known for match in _REFERENCE.finditer(text))

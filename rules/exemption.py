@@ -66,6 +66,8 @@ class PodExemptions:
 
     def of(self, rule: str) -> Exemption | None:
         """Return what exempts the pod from a rule, and take note of it; None where nothing does."""
+        if not self._by_rule:
+            return None
         for exemption in self._by_rule.get(rule, ()):
             if self._now < exemption.expires and self._covers(exemption):
                 self.taken[rule] = exemption.name

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Final
 
 import cel
 
+from rules.memo import length, remembered
+from rules.quantity import QuantityError, parse_quantity
+
 # A rule author's expression fits in a line; a bound keeps the parser's recursion bounded.
 MAX_EXPRESSION_LENGTH: Final = 2048
 _MAX_DEPTH: Final = 64
-# Results that an expression remembers, and characters of the values of each: 30 KB at most.
+# Results that an expression remembers, and characters of what each is about: 30 KB at most.
 _REMEMBERED: Final = 64
 _LONGEST: Final = 512
 # Macros that bind a name of their own: limits.exists(name, …).
@@ -50,16 +54,16 @@ class ExpressionError(ValueError):
 class Expression:
     """One compiled expression whose value is true or false. Any thread may use it.
 
-    It remembers what it came to: the containers of a cluster are much alike, and a look costs a quarter.
+    It remembers what it came to: the containers of a cluster are much alike, and a look costs a tenth.
     """
 
-    __slots__ = ("_program", "_remembered", "source", "variables")
+    __slots__ = ("_found", "_program", "source", "variables")
 
     def __init__(self, source: str, variables: Iterable[str]) -> None:
         """Compile source, which may name the given variables. Raises ExpressionError."""
         self.source = source
         self._program = _compile(source)
-        self._remembered: dict[str, bool] = {}
+        self._found = remembered(self._evaluate, _REMEMBERED, lambda told: length(told) <= _LONGEST)
         known = list(variables)
         named = self._program.variables()
         bound = set(_MACRO.findall(source))
@@ -72,26 +76,26 @@ class Expression:
         resources = dict.fromkeys(["example.com/device", *_RESOURCE.findall(source)], 1)
         samples = {**_SAMPLES, "limits": resources, "requests": resources}
         try:
-            self({name: lambda name=name: samples[name] for name in self.variables})  # type: ignore[misc]
+            self(samples.__getitem__)
         except ExpressionError as error:
             if any(told in str(error) for told in _OTHER_TYPES):
                 raise ExpressionError(_MIXED) from None
             if "Undefined" in str(error) or "true or false" in str(error):
                 raise
 
-    def __call__(self, values: Mapping[str, Callable[[], Any]]) -> bool:
-        """Evaluate; values gives for each variable what to call for it. Raises ExpressionError."""
-        given = {name: values[name]() for name in self.variables}
-        told = repr(given)  # in which 1 and 1.0 are two
-        if (result := self._remembered.get(told)) is None:
-            result = self._evaluate(given)
-            if len(told) <= _LONGEST:
-                if len(self._remembered) >= _REMEMBERED:
-                    self._remembered.clear()
-                self._remembered[told] = result
-        return result
+    def __call__(self, value_of: Callable[[str], Any]) -> bool:
+        """Evaluate; value_of gives the value of a variable that is named. Raises ExpressionError.
 
-    def _evaluate(self, given: dict[str, Any]) -> bool:
+        A value is text where it is a quantity, else an object or, to be remembered, the tuple of its items.
+        """
+        told = tuple([value_of(name) for name in self.variables])
+        try:
+            return self._found(told)
+        except TypeError:  # an object has no hash
+            return self._evaluate(told)
+
+    def _evaluate(self, told: tuple[Any, ...]) -> bool:
+        given = {name: _VALUES[name](value) for name, value in zip(self.variables, told, strict=True)}
         try:
             result = self._program.execute(given)
         except KeyError as error:
@@ -123,6 +127,42 @@ def _compile(source: str) -> Any:
         return cel.compile(source)
     except ValueError as error:
         raise ExpressionError(_first_line(str(error))) from error
+
+
+def number(quantity: object) -> int | float:
+    """Return a quantity as CEL takes it: an int where it is whole, else a double. Raises QuantityError."""
+    value = parse_quantity(quantity)
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def _value(quantity: object) -> Any:
+    return number(quantity) if isinstance(quantity, str) else quantity
+
+
+def _quantities(items: Any) -> dict[str, int | float]:
+    """Return the quantities of a container as CEL takes them; what is no quantity is left out."""
+    result: dict[str, int | float] = {}
+    for key, quantity in dict(items).items():
+        try:
+            result[key] = number(quantity)
+        except QuantityError:
+            continue
+    return result
+
+
+def _facts(items: Any) -> dict[str, Any]:
+    """Return an object of texts and objects; an object may be the tuple of its items."""
+    return {name: dict(value) if isinstance(value, tuple) else value for name, value in dict(items).items()}
+
+
+# How CEL takes what a variable stands for.
+_VALUES: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "value": _value,
+    "limits": _quantities,
+    "requests": _quantities,
+    "container": _facts,
+    "pod": _facts,
+}
 
 
 def _first_line(message: str) -> str:

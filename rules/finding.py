@@ -44,7 +44,7 @@ class Finding:
 
 def level_of(findings: tuple[Finding, ...]) -> Level:
     """Return the worst level of the findings."""
-    return max((finding.level for finding in findings), default=Level.FITS)
+    return max([finding.level for finding in findings], default=Level.FITS)
 
 
 def refusal(*, certain: bool) -> Level:

@@ -7,7 +7,7 @@ Sources: https://docs.nvidia.com/deploy/cuda-compatibility/ and the tables in `d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from rules.cuda import forward_compatible, gpu_model, minor_version_floor
@@ -54,8 +54,10 @@ class Terms:
     min_compute: ComputeCapability | None = None
     device_mode: str | None = None
     mig: bool = True
-    # Most rules have the same labels, and hashing them costs more than comparing them.
-    labels: LabelNames = field(default=_DEFAULT_LABELS, hash=False)
+    labels: LabelNames = _DEFAULT_LABELS
+
+    def __hash__(self) -> int:
+        return hash((self.virtual, self.device_mode, self.mig))  # few rules are alike, and they are compared
 
     def driver_major(self, need: CudaNeed) -> int | None:
         """Return the only major version that a driver may have; None where it may be a newer one."""

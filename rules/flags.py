@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -19,7 +18,6 @@ from rules.cuda import Status, capability, read_table
 from rules.environment import LONGEST, expand_all
 from rules.image import Image, parse_image
 from rules.image_catalog import covers, parse_version
-from rules.memo import remembered
 from rules.model import Text
 from rules.version import ComputeCapability
 
@@ -32,7 +30,6 @@ _COMMAND = re.compile(
 )
 _SHELL_WORD = re.compile(r"[^\s;&|()]+")
 _QUOTES = str.maketrans("", "", "\"'\\")
-_MAX_REMEMBERED: Final = 2048  # characters of a command line
 
 _Asked = Mapping[str, tuple[str, str]]  # by flag
 
@@ -97,6 +94,12 @@ class _Table:
     other_platforms: re.Pattern[str]
 
 
+def variables() -> frozenset[str]:
+    """Return the names of the variables that may ask something of a GPU."""
+    table = _table()
+    return frozenset({*table.env, *table.arguments})
+
+
 def flag_needs(image: str, words: Sequence[str], env: Mapping[str, str]) -> tuple[FlagNeed, ...]:
     """Return what a container's command line and variables ask of a GPU; of one too long to start, nothing.
 
@@ -109,7 +112,7 @@ def flag_needs(image: str, words: Sequence[str], env: Mapping[str, str]) -> tupl
     line = " ".join(words)
     if len(line) > LONGEST or not (set_by_env or table.flags.search(line)):
         return ()
-    return _read(image, tuple(words), set_by_env)
+    return _find(image, words, set_by_env)
 
 
 def _find(image: str, words: Sequence[str], set_by_env: Iterable[tuple[str, str]]) -> tuple[FlagNeed, ...]:
@@ -127,13 +130,6 @@ def _find(image: str, words: Sequence[str], set_by_env: Iterable[tuple[str, str]
     asked = {**_asked_by_env(framework, dict(set_by_env)), **_asked_by_words(framework, words)}
     needs = (_need(framework, version, flag, *asked[flag]) for flag in asked)
     return tuple(need for need in needs if need)
-
-
-def _is_short(image: str, words: Sequence[str], set_by_env: Iterable[tuple[str, str]]) -> bool:
-    return sum(map(len, (image, *words, *chain.from_iterable(set_by_env)))) <= _MAX_REMEMBERED
-
-
-_read = remembered(_find, 1024, _is_short)
 
 
 @lru_cache(maxsize=4096)

@@ -18,7 +18,7 @@ from rules.image import parse_image
 from rules.match import Part
 from rules.model import EnvFromResource, InjectionAction, InjectionRule, Language
 from rules.quantity import QuantityError, parse_quantity
-from rules.resources import variables
+from rules.resources import told
 
 if TYPE_CHECKING:
     from rules.match import Match, Unmet
@@ -42,17 +42,22 @@ def unmet(match: Match, container: Container, pod: Pod, namespace: str) -> Unmet
 
     Raises ExpressionError where a condition cannot be evaluated.
     """
-    if (piece := match.unmet_by_pod(namespace, pod.labels if match.selector else {})) is not None:
-        return piece
+    if match.include or match.exclude or match.selector:
+        piece = match.unmet_by_pod(namespace, pod.labels if match.selector else {})
+        if piece is not None:
+            return piece
     if match.images and not match.image(_spellings(container.image)):
         return Part.IMAGES
     if not match.conditions:
         return None
 
-    def of_pod() -> dict[str, Any]:
-        return {"labels": dict(pod.labels), "annotations": dict(pod.annotations), "namespace": namespace}
+    def value_of(variable: str) -> Any:
+        if variable != "pod":
+            return told(variable, container)
+        labels, annotations = tuple(pod.labels.items()), tuple(pod.annotations.items())
+        return ("labels", labels), ("annotations", annotations), ("namespace", namespace)
 
-    return match.unmet_condition(variables(container) | {"pod": of_pod})
+    return match.unmet_condition(value_of)
 
 
 def _spellings(image: str) -> tuple[str, ...]:
@@ -90,10 +95,11 @@ def hidden_sources(
 
     done: what `inject` returned.
     """
-    warnings = []
-    names = [name for name, _ in rule.inject.env if _variable(container, name) in done]
-    sources = [source for source in container.env_from if isinstance(source, dict)] if names else []
-    for name in names:
+    warnings: list[str] = []
+    sources = [source for source in container.env_from if isinstance(source, dict)] if rule.inject.env else []
+    if not sources:
+        return []
+    for name in [name for name, _ in rule.inject.env if _variable(container, name) in done]:
         for source in sources:
             if name.startswith(str(source.get("prefix") or "")):
                 reference = ", ".join(
@@ -118,6 +124,8 @@ def environment_value(source: EnvFromResource, quantity: int | Decimal) -> str:
 
 def _container_edits(rule: InjectionRule, container: Container) -> Iterator[Edit]:
     yield from _environment(rule, container, container)
+    if not rule.inject.volume_mounts:
+        return
     mounted = [mount.get("mountPath") for mount in container.volume_mounts if isinstance(mount, dict)]
     for mount in rule.inject.volume_mounts:
         if mount["mountPath"] not in mounted:
@@ -128,20 +136,20 @@ def _container_edits(rule: InjectionRule, container: Container) -> Iterator[Edit
 def _environment(rule: InjectionRule, container: Container, resources: Container) -> Iterator[Edit]:
     if not rule.inject.env:
         return
-    standing = {
-        entry["name"]: (index, entry)  # of doubled names the last one counts, as in Kubernetes
-        for index, entry in enumerate(container.env)
-        if isinstance(entry, dict) and isinstance(entry.get("name"), str)
-    }
+    standing = container.variables
     for name, source in rule.inject.env:
+        stands = name in standing
+        if stands and not rule.override:
+            continue
         entry = _entry(name, source, resources)
         if entry is None:
             continue
-        what = _variable(container, name)
-        if name not in standing:
-            yield what, partial(container.append, "env", entry)
-        elif rule.override and not _stands(standing[name][1], entry):
-            yield what, partial(container.replace_env, standing[name][0], entry)
+        if not stands:
+            yield _variable(container, name), partial(container.append, "env", entry)
+            continue
+        last = len(standing) - 1 - standing[::-1].index(name)  # the one that counts, as in Kubernetes
+        if not _stands(container.env[last], entry):
+            yield _variable(container, name), partial(container.replace_env, last, entry)
 
 
 def _stands(stored: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
@@ -177,10 +185,12 @@ def _entry(
 
 def _pod_edits(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
     inject = rule.inject
-    names = [volume.get("name") for volume in pod.entries("spec", "volumes") if isinstance(volume, dict)]
-    for volume in inject.volumes:
-        if volume["name"] not in names:
-            yield f"volume {volume['name']}", partial(pod.append, "spec", "volumes", entry=deepcopy(volume))
+    if inject.volumes:
+        names = [volume.get("name") for volume in pod.entries("spec", "volumes") if isinstance(volume, dict)]
+        for volume in inject.volumes:
+            if volume["name"] not in names:
+                what = f"volume {volume['name']}"
+                yield what, partial(pod.append, "spec", "volumes", entry=deepcopy(volume))
     if inject.tolerations:
         standing = pod.entries("spec", "tolerations")
         for toleration in inject.tolerations:
@@ -188,6 +198,15 @@ def _pod_edits(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
                 what = f"toleration {toleration.get('key', '*')}"
                 yield what, partial(pod.append, "spec", "tolerations", entry=deepcopy(toleration))
     yield from _affinity(rule, pod)
+    yield from _fields(rule, pod)
+
+
+def _fields(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
+    inject = rule.inject
+    if not (
+        inject.runtime_class or inject.scheduler or inject.host_ipc or inject.labels or inject.annotations
+    ):
+        return
     for field, value, unset in (
         ("runtimeClassName", inject.runtime_class, (None, "")),
         ("schedulerName", inject.scheduler, (None, "", _DEFAULT_SCHEDULER)),

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
+from rules.memo import remembered
+
 if TYPE_CHECKING:
     from rules.expression import Expression
 
@@ -20,6 +22,9 @@ SELECTOR_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 _TOKEN: Final = re.compile(r"\\.|\(\?>\.\*\?|\.\*|.", re.DOTALL)
 # Longer than any name: an image reference has 255 characters, a tag 128 more.
 _LONGEST: Final = 512
+# Names that an index remembers, and characters of one.
+_REMEMBERED: Final = 256
+_LONGEST_REMEMBERED: Final = 256
 _STAR: Final = ".*"
 _ANY: Final = "."
 _UP_TO: Final = "(?>.*?"  # the shortest text up to what follows; never tried again for a longer one
@@ -91,11 +96,12 @@ def is_glob(pattern: str) -> bool:
 class ResourceIndex(Generic[T]):
     """Finds what is kept for a resource's name; the cost does not grow with the number of names.
 
-    Exact names are one look-up. Globs are kept by the domain before the `/`, so that a name meets the few of
-    its own vendor; a glob in the domain itself is tried for every name.
+    find: returns what is kept for a name, exact first, then by glob, and remembers it. Exact names are one
+    look-up. Globs are kept by the domain before the `/`, so that a name meets the few of its own vendor; a
+    glob in the domain itself is tried for every name.
     """
 
-    __slots__ = ("_by_domain", "_everywhere", "_exact")
+    __slots__ = ("_by_domain", "_everywhere", "_exact", "find")
 
     def __init__(self, entries: Iterable[tuple[str, T]]) -> None:
         """Index entries of (name or glob, what to keep), in order."""
@@ -110,6 +116,7 @@ class ResourceIndex(Generic[T]):
                 self._by_domain[domain] = (*self._by_domain.get(domain, ()), (glob(name), kept))
             else:
                 self._everywhere = (*self._everywhere, (glob(name), kept))
+        self.find = remembered(self._find, _REMEMBERED, lambda name: len(name) <= _LONGEST_REMEMBERED)
 
     def __iter__(self) -> Iterator[T]:
         """Yield all that is kept: exact names first."""
@@ -118,7 +125,7 @@ class ResourceIndex(Generic[T]):
         for globs in (*self._by_domain.values(), self._everywhere):
             yield from (found for _, found in globs)
 
-    def find(self, name: str) -> tuple[T, ...]:
+    def _find(self, name: str) -> tuple[T, ...]:
         """Return what is kept for the name: exact first, then by glob."""
         found = self._exact.get(name, ())
         domain, slash, _ = name.partition("/")
@@ -176,7 +183,7 @@ class Match:
 
     def unmet_by_pod(self, namespace: str, labels: Mapping[str, str]) -> Unmet | None:
         """Return the first of its parts that fails for pods of a namespace with these labels, or None."""
-        if any(pattern.fullmatch(namespace) for pattern in self.exclude):
+        if self.exclude and any(pattern.fullmatch(namespace) for pattern in self.exclude):
             return Part.NAMESPACES
         if self.include and not any(pattern.fullmatch(namespace) for pattern in self.include):
             return Part.NAMESPACES
@@ -189,9 +196,9 @@ class Match:
         """Tell whether it applies to an image, given each spelling of its reference."""
         return not self.images or any(pattern.fullmatch(name) for name in names for pattern in self.images)
 
-    def unmet_condition(self, values: Mapping[str, Callable[[], Any]]) -> Expression | None:
+    def unmet_condition(self, value_of: Callable[[str], Any]) -> Expression | None:
         """Return the first condition that is false, or None. Raises ExpressionError where one fails."""
         for condition in self.conditions:
-            if not condition(values):
+            if not condition(value_of):
                 return condition
         return None

@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
-Arguments = TypeVarTuple("Arguments")
+K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
 
+_ENDLESS: Final = 2**62
 
-def remembered(
-    find: Callable[[*Arguments], T], entries: int, fits: Callable[[*Arguments], bool]
-) -> Callable[[*Arguments], T]:
-    """Return a function that finds the same, and remembers the last so many arguments that fit.
 
-    What an honest cluster asks again and again is small; what a hostile pod makes up may be megabytes.
+def remembered(find: Callable[[K], T], entries: int, fits: Callable[[K], bool]) -> Callable[[K], T]:
+    """Return a function that finds the same, and remembers so many arguments that fit; then it begins anew.
+
+    What an honest cluster asks again and again is small; what a hostile pod makes up may be megabytes. To
+    look up what is remembered costs no more than a dict does. Any thread may call it.
     """
-    memo = lru_cache(entries)(find)
+    return _Memo(find, entries, fits).__getitem__
 
-    def look_up(*arguments: *Arguments) -> T:
-        return memo(*arguments) if fits(*arguments) else find(*arguments)
 
-    return look_up
+def length(told: object) -> int:
+    """Return the number of characters in a text, or in a tuple of texts; of all else it is endless."""
+    if isinstance(told, str):
+        return len(told)
+    return sum(map(length, told)) if isinstance(told, tuple) else _ENDLESS
+
+
+class _Memo(dict[K, T], Generic[K, T]):
+    __slots__ = ("_entries", "_find", "_fits")
+
+    def __init__(self, find: Callable[[K], T], entries: int, fits: Callable[[K], bool]) -> None:
+        super().__init__()
+        self._find = find
+        self._entries = entries
+        self._fits = fits
+
+    def __missing__(self, key: K) -> T:
+        found = self._find(key)
+        if self._fits(key):
+            if len(self) >= self._entries:
+                self.clear()
+            self[key] = found
+        return found

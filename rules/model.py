@@ -112,6 +112,9 @@ class ResourceRule:
     enabled: bool
     location: Location
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # no two in force have the same
+
 
 @dataclass(frozen=True, slots=True)
 class EnvFromResource:
@@ -175,6 +178,9 @@ class CompatibilityRule:
     description: Text
     enabled: bool
     location: Location
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # no two in force have the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,10 +282,9 @@ class Violation:
 class Decision:
     """The answer: a verdict, and the edits where it is to allow.
 
-    message: the whole refusal, for people; empty where allowed. patch: RFC 6902 operations on the object;
-    empty for whatever is denied or not to be changed. warnings: one line each, for people. audit: annotations
-    of the audit event, names without prefix. rules: the names of those that matched. cuda_sources: for each
-    container that is judged, what told its CUDA version, or `unknown`.
+    message: the whole refusal, empty where allowed. patch: RFC 6902 operations, none for what is denied or
+    not to be changed. warnings: a line each. audit: annotations of the audit event, names without prefix.
+    rules: names of those that matched. cuda_sources: what told each judged container's CUDA, or `unknown`.
     """
 
     allowed: bool = True

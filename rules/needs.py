@@ -7,8 +7,7 @@ counts: annotation, NVIDIA_REQUIRE_CUDA, CUDA_VERSION, the cluster's image catal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from rules.cuda import compiles_for
@@ -23,6 +22,7 @@ from rules.version import ComputeCapability, CudaVersion
 CUDA_VERSION_ANNOTATION: Final = "gpugate.dev/cuda-version"
 MIN_COMPUTE_ANNOTATION: Final = "gpugate.dev/min-compute-capability"
 CUDA_COMPAT_ANNOTATION: Final = "gpugate.dev/cuda-compat"
+ANNOTATIONS: Final = (CUDA_VERSION_ANNOTATION, MIN_COMPUTE_ANNOTATION, CUDA_COMPAT_ANNOTATION)
 # The variable of NVIDIA's images, which users repeat in pods.
 CUDA_VERSION_VARIABLE: Final = "CUDA_VERSION"
 
@@ -91,6 +91,15 @@ class Needs:
     built_for: BuiltFor | None = None
     cuda_compat: bool = False
     problems: tuple[Text, ...] = ()
+    # Needs are looked up more often than they are found, and all of this is long to hash.
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        told = self.container, self.cuda, self.constraints, self.compute, self.built_for, self.cuda_compat
+        object.__setattr__(self, "_hash", hash(told))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def length(self) -> int:
@@ -231,7 +240,6 @@ def _compute_of_toolkit(toolkit: CudaNeed | None) -> Iterator[ComputeNeed]:
         yield floor
 
 
-@lru_cache(maxsize=256)
 def _floor(toolkit: CudaNeed) -> ComputeNeed | None:
     built_for = compiles_for(toolkit.version)
     if built_for is None:
@@ -268,7 +276,6 @@ def _built_for(image: ImageFacts, toolkit: CudaNeed | None) -> BuiltFor | None:
     return code if code is None or toolkit.certain else replace(code, certain=False)
 
 
-@lru_cache(maxsize=256)
 def _code(cuda: CudaVersion) -> BuiltFor | None:
     fact = compiles_for(cuda)
     return BuiltFor(fact.value, ptx=None, certain=fact.certain) if fact else None

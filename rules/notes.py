@@ -72,8 +72,9 @@ class Notes:
             done = self.would_inject if rule.action is InjectionAction.DRYRUN else self.injected
             done.setdefault(rule.name, []).extend(what)
 
-    def needs(self, demand: Demand) -> None:
+    def needs(self, container: Container, demand: Demand) -> None:
         """Note what a container needs of a node."""
+        del container
         self.cuda_sources.append(demand.needs.cuda.found if demand.needs.cuda else "unknown")
 
     def steered(self) -> None:
@@ -94,17 +95,22 @@ class Notes:
 
     def audit(self, exempted: Mapping[str, str]) -> dict[str, str]:
         """Return the annotations of the audit event. exempted: exemption by rule."""
-        audit = {
-            "rules": ", ".join(self.rules),
-            "defaulted": "; ".join(self._defaulted),
-            "injected": _listing(self.injected),
-            "would-inject": _listing(self.would_inject),
-            "steered": "node affinity" if self._steered else "",
-            "exempted": _listing({rule: [exemption] for rule, exemption in exempted.items()}),
-            "violations": _lines(self.violations, Action.DENY, Action.WARN),
-            "dryrun": _lines(self.violations, Action.DRYRUN),
-        }
-        return {name: text for name, text in audit.items() if text}
+        audit = {"rules": ", ".join(self.rules)} if self.rules else {}
+        if self._defaulted:
+            audit["defaulted"] = "; ".join(self._defaulted)
+        if self.injected:
+            audit["injected"] = _listing(self.injected)
+        if self.would_inject:
+            audit["would-inject"] = _listing(self.would_inject)
+        if self._steered:
+            audit["steered"] = "node affinity"
+        if exempted:
+            audit["exempted"] = _listing({rule: [exemption] for rule, exemption in exempted.items()})
+        if told := _lines(self.violations, Action.DENY, Action.WARN):
+            audit["violations"] = told
+        if told := _lines(self.violations, Action.DRYRUN):
+            audit["dryrun"] = told
+        return audit
 
 
 def _listing(done: Mapping[str, list[str]]) -> str:

@@ -8,7 +8,6 @@ Source: RFC 6902 (JSON Patch), RFC 6901 (JSON Pointer).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from typing import Any, Final, TypedDict
 
 # A place in a JSON document: member names and list indexes, from the root.
@@ -42,7 +41,10 @@ class Operation(TypedDict):
 
 def pointer(path: Path) -> str:
     """Return the JSON Pointer of a path: `("limits", "a/b")` is `/limits/a~1b`."""
-    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
+    text = "".join([f"/{step}" for step in path])
+    if "~" not in text and text.count("/") == len(path):
+        return text
+    return "".join([f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path])
 
 
 def field_path(path: Path) -> str:
@@ -118,10 +120,12 @@ class Recorder:
 
     def append(self, path: Path, item: Any) -> None:
         """Append item to the list at the path; an absent list is made. Raises ObjectError."""
-        items = self.items(path)
-        if self.get(path) is None:
+        items = self.get(path)
+        if items is None:
             self.set(path, [item])
             return
+        if not isinstance(items, list):
+            raise ObjectError(path, "a list", items)
         if not self._is_made(path):
             operation: Operation = {"op": "add", "path": pointer((*path, "-")), "value": item}
             self._made[*path, len(items)] = operation
@@ -129,7 +133,8 @@ class Recorder:
 
     def _is_made(self, path: Path) -> bool:
         """Tell whether the path is in what an edit put in."""
-        return any(path[:depth] in self._made for depth in range(1, len(path) + 1))
+        made = self._made
+        return bool(made) and any(path[:depth] in made for depth in range(1, len(path) + 1))
 
     def _forget_below(self, path: Path) -> None:
         """Drop the edits of what is about to be replaced as a whole."""
@@ -142,11 +147,12 @@ class Recorder:
         """Return the object or list at the path of the view, ours to change."""
         node = self._view
         for depth, step in enumerate(path, start=1):
-            if path[:depth] in self._made:
+            place = path[:depth]
+            if place in self._made:
                 return _find(node, path[depth - 1 :])
-            if path[:depth] not in self._copied:
-                self._copied.add(path[:depth])
-                node[step] = copy(node[step])
+            if place not in self._copied:
+                self._copied.add(place)
+                node[step] = node[step].copy()
             node = node[step]
         return node
 

@@ -27,9 +27,21 @@ class Container:
     """One container of a pod, with the edits made to it so far.
 
     path: where it stands in the object. limits, requests: resource name to quantity as written; read only.
+    names: of its limits, then of its requests.
     """
 
-    __slots__ = ("_raw", "_recorder", "image", "kind", "limits", "name", "path", "requests")
+    __slots__ = (
+        "_raw",
+        "_recorder",
+        "_variables",
+        "image",
+        "kind",
+        "limits",
+        "name",
+        "names",
+        "path",
+        "requests",
+    )
 
     def __init__(self, raw: Any, path: Path, kind: ContainerKind, recorder: Recorder) -> None:
         self._raw = _object(raw, path)
@@ -39,17 +51,16 @@ class Container:
         name, image = self._raw.get("name"), self._raw.get("image")
         self.name: str = name if isinstance(name, str) else field_path(path)
         self.image: str = image if isinstance(image, str) else ""
-        resources = _member(self._raw, path, "resources", dict)
-        resources_path = (*path, "resources")
-        self.limits: Mapping[str, Any] = _member(resources, resources_path, "limits", dict)
-        self.requests: Mapping[str, Any] = _member(resources, resources_path, "requests", dict)
+        self.limits: Mapping[str, Any] = _NOTHING
+        self.requests: Mapping[str, Any] = _NOTHING
+        if resources := _member(self._raw, path, "resources", dict):
+            resources_path = (*path, "resources")
+            self.limits = _member(resources, resources_path, "limits", dict)
+            self.requests = _member(resources, resources_path, "requests", dict)
+        self.names: tuple[str, ...] = (*self.limits, *self.requests)
+        self._variables: list[str] | None = None
         if kind is ContainerKind.INIT and self._raw.get("restartPolicy") == "Always":
             self.kind = ContainerKind.SIDECAR
-
-    @property
-    def asks_for_devices(self) -> bool:
-        """Whether it asks for an extended resource: names of those have a domain, `cpu` has none."""
-        return any("/" in name for name in self.limits) or any("/" in name for name in self.requests)
 
     def request(self, key: str) -> Any:
         """Return the request for a resource as the API server will have it: absent, it is the limit."""
@@ -63,12 +74,25 @@ class Container:
     def set_resource(self, field: str, key: str, value: Any) -> None:
         """Put a quantity into `limits` or `requests`."""
         setattr(self, field, {**getattr(self, field), key: value})
+        self.names = (*self.limits, *self.requests)
         self._recorder.set(self.resource_path(field, key), value)
 
     @property
     def env(self) -> list[Any]:
         """The entries of `env` after the edits so far, in order; doubled names stand twice."""
         return self._recorder.items((*self.path, "env"))
+
+    @property
+    def variables(self) -> list[str]:
+        """The names of the entries of `env`, each in its place; empty for what is no entry."""
+        if self._variables is None:
+            entries = self.env
+            try:
+                self._variables = [entry["name"] for entry in entries]
+                "".join(self._variables)  # which takes texts alone
+            except (KeyError, TypeError):
+                self._variables = [_name(entry) for entry in entries]
+        return self._variables
 
     def strings(self, field: str) -> list[str]:
         """Return a list of texts of the container, such as `args`; entries of another type are left out."""
@@ -94,21 +118,25 @@ class Container:
 
     def append(self, field: str, entry: dict[str, Any]) -> None:
         """Append an entry to a list of the container, such as `env`."""
+        if field == "env":
+            self._variables = [*self.variables, _name(entry)]
         self._recorder.append((*self.path, field), entry)
 
     def replace_env(self, index: int, entry: dict[str, Any]) -> None:
         """Put another entry in the place of an existing one."""
+        self._variables = None
         self._recorder.set((*self.path, "env", index), entry)
 
 
 class Pod:
     """A pod, a pod template or a pod spec: its containers, its metadata, and the edits made to it so far.
 
-    path: where it stands in the object; empty for a Pod. A spec that stands without a template has its labels
-    and annotations in it. Raises ObjectError for what is shaped otherwise.
+    path: where it stands in the object; empty for a Pod. users: the containers that ask for an extended
+    resource as they came: names of those have a domain, `cpu` has none. A spec that stands without a template
+    has its labels and annotations in it. Raises ObjectError for what is shaped otherwise.
     """
 
-    __slots__ = ("_is_spec", "_spec", "containers", "path", "recorder")
+    __slots__ = ("_is_spec", "_spec", "_spec_path", "containers", "path", "recorder", "users")
 
     def __init__(self, document: Mapping[str, Any], raw: Any, path: Path = ()) -> None:
         pod = _object(raw, path)
@@ -117,16 +145,18 @@ class Pod:
         _member(pod, path, "metadata", dict)  # refused at once, not by the first rule that looks there
         self._is_spec = "spec" not in pod
         self._spec: dict[str, Any] = pod if self._is_spec else _member(pod, path, "spec", dict)
+        self._spec_path = path if self._is_spec else (*path, "spec")
         self.containers = (
             *self._read("containers", ContainerKind.REGULAR),
             *self._read("initContainers", ContainerKind.INIT),
         )
+        self.users = [container for container in self.containers if "/" in "".join(container.names)]
 
     def _read(self, field: str, kind: ContainerKind) -> Iterator[Container]:
         if field in self._spec:
-            path = self._place("spec", field)
-            for index, raw in enumerate(_member(self._spec, path[:-1], field, list)):
-                yield Container(raw, (*path, index), kind, self.recorder)
+            entries = _member(self._spec, self._spec_path, field, list)
+            for index, raw in enumerate(entries):
+                yield Container(raw, (*self._spec_path, field, index), kind, self.recorder)
 
     def _place(self, *field: str | int) -> Path:
         """Return where a field of the pod stands in the object."""
@@ -136,6 +166,12 @@ class Pod:
     def ephemeral_containers(self) -> tuple[Container, ...]:
         """The debugging containers, which have no resources of their own."""
         return tuple(self._read("ephemeralContainers", ContainerKind.EPHEMERAL))
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The pod's spec after the edits so far; a later edit may give another."""
+        spec: Mapping[str, Any] = self.recorder.get(self._spec_path) or _NOTHING
+        return spec
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -168,6 +204,11 @@ def _object(value: Any, path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ObjectError(path, "an object", value)
     return value
+
+
+def _name(entry: object) -> str:
+    name = entry.get("name") if isinstance(entry, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def _member(parent: Mapping[str, Any], path: Path, name: str, kind: type) -> Any:

@@ -7,10 +7,12 @@ from functools import partial
 from typing import Final, TypeVar
 
 from rules.exemption import by_rule
+from rules.facts import reader
 from rules.image_catalog import built_in_catalog
 from rules.match import ResourceIndex
 from rules.memo import remembered
 from rules.model import CompatibilityRule, InjectionRule, Language, ResourceRule, RuleSet
+from rules.resources import Judge
 from rules.workloads import Workloads, built_in_workloads
 
 Names = tuple[str, ...]
@@ -26,9 +28,9 @@ class Policy:
     """The enabled rules by the resources that bring them in.
 
     groups_of: for a container's resources, the rules of their groups. injections_of, compatibility_of: the
-    rules that they bring in, in the order of application. These three remember what they found. images: what
-    images carry. exemptions: by the names of the rules that they exempt some pods from. workloads: the
-    kinds that hold pods.
+    rules that they bring in, in the order of application. needs_of: what follows from the facts of a
+    container. judge: what resource rules find in one. These five remember what they found. exemptions: by the
+    names of the rules that they exempt some pods from. workloads: the kinds that hold pods.
     """
 
     __slots__ = (
@@ -36,9 +38,10 @@ class Policy:
         "compatibility_of",
         "exemptions",
         "groups_of",
-        "images",
         "injections_of",
+        "judge",
         "language",
+        "needs_of",
         "workloads",
     )
 
@@ -49,8 +52,9 @@ class Policy:
                 groups[rule.group] = (*groups.get(rule.group, ()), rule)
         self._groups = ResourceIndex((rule.key, group) for group in groups.values() for rule in group)
         own_images = (row for catalog in rules.images if catalog.enabled for row in catalog.rows)
-        self.images = built_in_catalog().preceded_by(own_images)
+        self.needs_of = reader(built_in_catalog().preceded_by(own_images))
         self.exemptions = by_rule(rules.exemptions, rules)
+        self.judge = Judge(language)
         self.language = language
         self.workloads = workloads
         self.groups_of = _remembered(self._find_groups)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rules.memo import remembered
+from rules.memo import length, remembered
 from rules.model import Text
 from rules.version import CudaVersion, DriverVersion
 
@@ -131,11 +131,12 @@ def constraints(env: Mapping[str, str]) -> tuple[Constraint, ...]:
 
 def parse_constraint(variable: str, text: str) -> Constraint:
     """Return what a variable asks for; one that cannot be read asks for nothing and has a problem."""
-    length = len(variable) + len(text)
-    return _read(variable, text) if length <= _MAX_LENGTH else _malformed(variable, text)
+    written = len(variable) + len(text)
+    return _read((variable, text)) if written <= _MAX_LENGTH else _malformed(variable, text)
 
 
-def _parse(variable: str, text: str) -> Constraint:
+def _parse(told: tuple[str, str]) -> Constraint:
+    variable, text = told
     groups = []
     for words in text.split(" "):
         factors = [_factor(word) for word in words.split(",") if word]
@@ -150,7 +151,7 @@ def _parse(variable: str, text: str) -> Constraint:
     return Constraint(variable, text, tuple(groups), minimum, native=minimum or next(iter(known), None))
 
 
-_read = remembered(_parse, 64, lambda variable, text: len(variable) + len(text) <= _MAX_REMEMBERED)
+_read = remembered(_parse, 64, lambda told: length(told) <= _MAX_REMEMBERED)
 
 
 def _factor(word: str) -> Factor | None:

@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 from rules import message
-from rules.expression import ExpressionError
+from rules.expression import ExpressionError, number
+from rules.memo import length, remembered
 from rules.model import Action, Language, LimitsPolicy, RequestsPolicy, ResourceRule, Violation
-from rules.patch import field_path
+from rules.patch import Path, Recorder, field_path
+from rules.pod import Container, ContainerKind
 from rules.quantity import QuantityError, parse_quantity
-
-if TYPE_CHECKING:
-    from rules.pod import Container
 
 # Fields of `resources` in the order in which they are looked at.
 LIMITS = "limits"
 REQUESTS = "requests"
+# Containers that a judge remembers, and the characters of what each asks for; what is said is some 2 KB each.
+_REMEMBERED: Final = 512
+_LONGEST: Final = 1024
+
+_Quantities = tuple[tuple[str, Any], ...]
+_Told = tuple[tuple[ResourceRule, ...], Path, str, str, _Quantities, _Quantities]
 
 
-def number(quantity: object) -> int | float:
-    """Return a quantity as CEL takes it: an int where it is whole, a double where not."""
-    value = parse_quantity(quantity)
-    return float(value) if isinstance(value, Decimal) else value
+class Judgement(NamedTuple):
+    """What a rule finds in a container, and warnings about the rule itself."""
+
+    rule: ResourceRule
+    violations: tuple[Violation, ...]
+    warnings: tuple[str, ...]
 
 
-def numbers(quantities: dict[str, Any]) -> dict[str, int | float]:
-    """Return the quantities of a container as CEL takes them; what is no quantity is left out."""
-    result: dict[str, int | float] = {}
-    for key, quantity in quantities.items():
-        try:
-            result[key] = number(quantity)
-        except QuantityError:
-            continue
-    return result
-
-
-def variables(container: Container) -> dict[str, Callable[[], Any]]:
-    """Return what expressions may name of a container, computed when it is named."""
-    return {
-        "limits": lambda: numbers(dict(container.limits)),
-        "requests": lambda: numbers({**container.limits, **container.requests}),
-        "container": lambda: {"name": container.name, "image": container.image},
-    }
+def told(variable: str, container: Container) -> tuple[Any, ...]:
+    """Return what a variable of an expression stands for in a container, as expressions take it."""
+    if variable == "limits":
+        return tuple(container.limits.items())
+    if variable == "requests":
+        return tuple({**container.limits, **container.requests}.items())
+    return ("name", container.name), ("image", container.image)
 
 
 def complete(rule: ResourceRule, container: Container) -> list[str]:
@@ -74,18 +69,48 @@ def asks(rule: ResourceRule, container: Container) -> bool:
     return any(container.limits.get(key) is not None for key in _keys(rule, container))
 
 
-def judge(rule: ResourceRule, container: Container, language: Language) -> tuple[list[Violation], list[str]]:
-    """Return what a container that uses the rule's group violates, and warnings about the rule itself."""
-    judgement = _Judgement(rule, container, language)
+class Judge:
+    """Judges containers by resource rules, and remembers what it found: most pods ask for what others do."""
+
+    __slots__ = ("_found", "_language")
+
+    def __init__(self, language: Language) -> None:
+        self._language = language
+        self._found = remembered(self._find, _REMEMBERED, _is_short)
+
+    def __call__(self, rules: Iterable[ResourceRule], container: Container) -> tuple[Judgement, ...]:
+        """Return for each rule that finds something in a container that uses its group what it finds."""
+        limits, requests = tuple(container.limits.items()), tuple(container.requests.items())
+        told = (tuple(rules), container.path, container.name, container.image, limits, requests)
+        try:
+            return self._found(told)
+        except TypeError:  # what is no quantity may have no hash
+            return self._find(told)
+
+    def _find(self, told: _Told) -> tuple[Judgement, ...]:
+        rules, path, name, image, limits, requests = told
+        resources = {LIMITS: dict(limits), REQUESTS: dict(requests)}
+        raw = {"name": name, "image": image, "resources": resources}
+        container = Container(raw, path, ContainerKind.REGULAR, Recorder(raw))
+        judged = [_judged(rule, container, self._language) for rule in rules]
+        return tuple(each for each in judged if each.violations or each.warnings)
+
+
+def _is_short(told: _Told) -> bool:
+    _, path, *texts = told
+    return length((*map(str, path), *texts)) <= _LONGEST
+
+
+def _judged(rule: ResourceRule, container: Container, language: Language) -> Judgement:
+    judging = _Judging(rule, container, language)
     for key in _keys(rule, container):
-        for field, words, facts in _presence(rule, container, key):
-            judgement.fail(field, key, words, **facts)
         limit, request = container.limits.get(key), container.requests.get(key)
+        judging.presence(key, limit, request)
         if limit is not None:
-            judgement.value(LIMITS, key, limit)
+            judging.value(LIMITS, key, limit)
         if request is not None and not _same(limit, request):
-            judgement.value(REQUESTS, key, request)
-    return judgement.violations, judgement.warnings
+            judging.value(REQUESTS, key, request)
+    return Judgement(rule, tuple(judging.violations), tuple(judging.warnings))
 
 
 def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
@@ -96,40 +121,7 @@ def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
     return tuple(name for name in names if rule.key_pattern.fullmatch(name))
 
 
-def _presence(
-    rule: ResourceRule, container: Container, key: str
-) -> Iterator[tuple[str, message.Words, dict[str, Any]]]:
-    """Yield (field, words, facts) for what stands where it may not, or does not where it must."""
-    limit, request = container.limits.get(key), container.request(key)
-    own = container.requests.get(key)
-    if limit is None and rule.limits is LimitsPolicy.REQUIRED:
-        yield LIMITS, message.LIMIT_MISSING, {}
-    if limit is not None and rule.limits is LimitsPolicy.DISABLED:
-        yield LIMITS, message.LIMIT_FORBIDDEN, {"found": limit}
-    match rule.requests:
-        case RequestsPolicy.REQUIRED if request is None:
-            yield REQUESTS, message.REQUEST_MISSING, {}
-        case RequestsPolicy.DISABLED if own is not None and limit is None:
-            yield REQUESTS, message.REQUEST_FORBIDDEN, {"found": own}
-        case RequestsPolicy.FROM_LIMITS if own is not None and limit is None:
-            limit_path = field_path(container.resource_path(LIMITS, key))
-            yield REQUESTS, message.REQUEST_WITHOUT_LIMIT, {"found": own, "limit_path": limit_path}
-        case RequestsPolicy.DISABLED | RequestsPolicy.FROM_LIMITS if own is not None and not _same(
-            limit, own
-        ):
-            yield REQUESTS, message.REQUEST_DIFFERS, {"found": own, "limit": limit}
-    present = limit if limit is not None else own
-    if present is not None:
-        names = {**container.limits, **container.requests}
-        for other in (name for name in names if name != key and rule.excludes.find(name)):
-            yield (
-                (LIMITS if limit is not None else REQUESTS),
-                message.EXCLUDED,
-                {"found": present, "other": other},
-            )
-
-
-class _Judgement:
+class _Judging:
     """What is found of one rule in one container."""
 
     def __init__(self, rule: ResourceRule, container: Container, language: Language) -> None:
@@ -138,6 +130,35 @@ class _Judgement:
         self._language = language
         self.violations: list[Violation] = []
         self.warnings: list[str] = []
+
+    def presence(self, key: str, limit: object, request: object) -> None:
+        """Judge what stands where it may not, or does not where it must."""
+        rule = self._rule
+        if limit is None:
+            if rule.limits is LimitsPolicy.REQUIRED:
+                self.fail(LIMITS, key, message.LIMIT_MISSING)
+        elif rule.limits is LimitsPolicy.DISABLED:
+            self.fail(LIMITS, key, message.LIMIT_FORBIDDEN, found=limit)
+        if rule.requests is RequestsPolicy.REQUIRED:
+            if request is None and limit is None:
+                self.fail(REQUESTS, key, message.REQUEST_MISSING)
+        elif request is not None and not _same(limit, request):
+            self._own_request(key, limit, request)
+        others = [name for name in self._container.names if name != key and rule.excludes.find(name)]
+        if others and not limit is request is None:
+            field, found = (LIMITS, limit) if limit is not None else (REQUESTS, request)
+            for other in dict.fromkeys(others):
+                self.fail(field, key, message.EXCLUDED, found=found, other=other)
+
+    def _own_request(self, key: str, limit: object, request: object) -> None:
+        """Judge a request that is not the limit."""
+        if limit is not None:
+            self.fail(REQUESTS, key, message.REQUEST_DIFFERS, found=request, limit=limit)
+        elif self._rule.requests is RequestsPolicy.DISABLED:
+            self.fail(REQUESTS, key, message.REQUEST_FORBIDDEN, found=request)
+        else:
+            limit_path = field_path(self._container.resource_path(LIMITS, key))
+            self.fail(REQUESTS, key, message.REQUEST_WITHOUT_LIMIT, found=request, limit_path=limit_path)
 
     def fail(
         self, field: str, key: str, words: message.Words, *, action: Action | None = None, **facts: object
@@ -160,15 +181,19 @@ class _Judgement:
             self.fail(field, key, message.NOT_POSITIVE, found=quantity)
         elif self._rule.integer and not isinstance(value, int):
             self.fail(field, key, message.NOT_WHOLE, found=quantity)
-        else:
+        elif self._rule.validations:
             self._expressions(field, key, quantity)
 
     def _expressions(self, field: str, key: str, quantity: object) -> None:
-        values = variables(self._container) | {"value": lambda: number(quantity)}
+        value = quantity if isinstance(quantity, str) else number(quantity)
+
+        def value_of(variable: str) -> Any:
+            return value if variable == "value" else told(variable, self._container)
+
         for validation in self._rule.validations:
             source = validation.expression.source
             try:
-                passed = validation.expression(values)
+                passed = validation.expression(value_of)
             except ExpressionError as error:
                 facts = {"rule": self._rule.name, "container": self._container.name, "key": key}
                 facts |= {"expression": source, "error": str(error)}
@@ -182,7 +207,9 @@ class _Judgement:
 
 def _same(one: object, other: object) -> bool:
     """Tell whether two quantities are the same number; what is no quantity is only the same as itself."""
+    if one == other:
+        return True
     try:
-        return one == other or parse_quantity(one) == parse_quantity(other)
+        return parse_quantity(one) == parse_quantity(other)
     except QuantityError:
         return False

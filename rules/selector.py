@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from rules.labels import SUBDOMAIN, is_label_key, is_label_value, parse_int64
+from rules.memo import length, remembered
 
 if TYPE_CHECKING:
     from rules.inventory import Inventory
@@ -23,6 +24,10 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME_FIELD = "metadata.name"  # the only field that Kubernetes can match
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+
+# Expressions that the pods of a cluster have, and the characters of one.
+_REMEMBERED: Final = 1024
+_LONGEST: Final = 1024
 
 _NODE_NAME = re.compile(rf"(?=.{{1,253}}\Z){SUBDOMAIN}")
 
@@ -71,25 +76,37 @@ def _list(raw: Mapping[str, Any], name: str) -> list[Any] | None:
 
 
 def _parse(section: str, raw: object) -> MatchExpression | None:
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         return None
-    key, operator, values = raw.get("key"), raw.get("operator"), _list(raw, "values")
-    if not (isinstance(key, str) and isinstance(operator, str) and values is not None):
+    values = _list(raw, "values")
+    if values is None:
         return None
-    if not all(isinstance(value, str) for value in values):
+    try:
+        return _read((section, raw.get("key"), raw.get("operator"), tuple(values)))
+    except TypeError:  # an object or a list has no hash, and is no text
+        return None
+
+
+def _find(told: tuple[str, object, object, tuple[object, ...]]) -> MatchExpression | None:
+    section, key, operator, values = told
+    texts = tuple([value for value in values if isinstance(value, str)])
+    if not isinstance(key, str) or not isinstance(operator, str) or len(texts) < len(values):
         return None
     if section == FIELDS:
-        usable = key == _NAME_FIELD and operator in ("In", "NotIn") and len(values) == 1
-        usable = usable and _NODE_NAME.fullmatch(values[0]) is not None
-    elif not (is_label_key(key) and all(is_label_value(value) for value in values)):
+        usable = key == _NAME_FIELD and operator in ("In", "NotIn") and len(texts) == 1
+        usable = usable and _NODE_NAME.fullmatch(texts[0]) is not None
+    elif not (is_label_key(key) and all(is_label_value(value) for value in texts)):
         usable = False
     elif operator in ("In", "NotIn"):
-        usable = bool(values)
+        usable = bool(texts)
     elif operator in ("Gt", "Lt"):
-        usable = len(values) == 1 and parse_int64(values[0]) is not None
+        usable = len(texts) == 1 and parse_int64(texts[0]) is not None
     else:
-        usable = operator in ("Exists", "DoesNotExist") and not values
-    return MatchExpression(section, key, cast("Operator", operator), tuple(values)) if usable else None
+        usable = operator in ("Exists", "DoesNotExist") and not texts
+    return MatchExpression(section, key, cast("Operator", operator), texts) if usable else None
+
+
+_read = remembered(_find, _REMEMBERED, lambda told: length(told) <= _LONGEST)
 
 
 def parse_term(raw: object) -> Term | None:
@@ -97,7 +114,7 @@ def parse_term(raw: object) -> Term | None:
 
     That is so for an empty term, and for one with a piece that Kubernetes would refuse.
     """
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         return None
     term: list[MatchExpression] = []
     for section in (EXPRESSIONS, FIELDS):
@@ -115,11 +132,11 @@ def required_terms(pod_spec: Mapping[str, Any]) -> object:
     """Return the required nodeSelectorTerms of a pod's spec as they stand; None where it requires none."""
     value: object = pod_spec
     for name in ("affinity", "nodeAffinity", REQUIRED):
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             return ()
         if (value := value.get(name)) is None:
             return None
-    terms = value.get("nodeSelectorTerms") if isinstance(value, Mapping) else None
+    terms = value.get("nodeSelectorTerms") if isinstance(value, dict) else None
     return () if terms is None else terms
 
 
@@ -134,10 +151,11 @@ def candidates(inventory: Inventory, pod_spec: Mapping[str, Any], resources: Ite
     name, selector, terms = pod_spec.get("nodeName"), pod_spec.get("nodeSelector"), required_terms(pod_spec)
     if name not in (None, ""):
         nodes &= inventory.named(name) if isinstance(name, str) else 0
-    if not isinstance(selector, Mapping | None):
-        return 0
-    for key, value in (selector or {}).items():
-        nodes &= inventory.labels.equal(key, value) if isinstance(value, str) else 0
+    if selector is not None:
+        if not isinstance(selector, dict):
+            return 0
+        for key, value in selector.items():
+            nodes &= inventory.labels.equal(key, value) if isinstance(value, str) else 0
     return nodes if terms is None else nodes & matching(inventory, terms)
 
 

@@ -6,7 +6,7 @@ of thousands of containers would take longer than a webhook may.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rules.message import denial
@@ -14,7 +14,7 @@ from rules.model import Action, Decision, Language, Text, Violation
 from rules.patch import field_path
 from rules.pod import Container, Pod
 from rules.require import REQUIRE_PREFIX
-from rules.selector import REQUIRED
+from rules.selector import required_terms
 
 # The name under which an oversized object is counted.
 RULE: Final = "size-limit"
@@ -24,10 +24,6 @@ MOST: Final = 4096
 # Names of resources of one container; rules that exclude each other compare every pair.
 MOST_NAMES: Final = 128
 
-_COUNTED: Final = (
-    ("spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms"),
-    ("spec", "ephemeralContainers"),
-)
 _TOO_MANY_NAMES: Final = Text(
     "{place} names more than {most} resources; gpugate judges no more of one container",
     "{place} 的资源超过 {most} 种，gpugate 不再判断",
@@ -40,32 +36,44 @@ _TOO_MANY: Final = Text(
 )
 
 
-def oversize(pods: Iterable[Pod], kind: str, language: Language) -> Decision | None:
+def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | None:
     """Return the refusal of an object whose pods are too much to judge, None for all others."""
-    total = 0
-    for pod in pods:
-        lists = [found for field in _COUNTED if isinstance(found := pod.get(*field), list)]
-        total += 1 + sum(map(len, lists))
-        for container in pod.containers:
-            names = len(container.limits) + len(container.requests)
-            if names > 2 * MOST_NAMES:
-                return _refusal(_TOO_MANY_NAMES, field_path(container.path), MOST_NAMES, kind, language)
-            if names:
-                total += names + _requirements(container)
-        if total > MOST:
-            return _refusal(_TOO_MANY, kind, MOST, kind, language)
-    return None
-
-
-def _requirements(container: Container) -> int:
-    names = (entry.get("name") for entry in container.env if isinstance(entry, dict))
-    return sum(isinstance(name, str) and name.startswith(REQUIRE_PREFIX) for name in names)
-
-
-def _refusal(text: Text, place: str, most: int, kind: str, language: Language) -> Decision:
+    # To count all variables is cheaper than to look for those that count, and nearly always enough.
+    if _excess(pods, kind, _variables) is None or (found := _excess(pods, kind, _requirements)) is None:
+        return None
+    text, place, most = found
     told = text.in_language(language).format(place=place, most=most)
     return Decision(
         allowed=False,
         message=denial(language, kind, [(RULE, told)]),
         violations=(Violation(RULE, Action.DENY, place, told),),
     )
+
+
+def _excess(
+    pods: Sequence[Pod], kind: str, variables: Callable[[Container], int]
+) -> tuple[Text, str, int] | None:
+    """Return of what there is more than there may be, where, and the most. variables: how many count."""
+    total = 0
+    for pod in pods:
+        total += 1
+        spec = pod.spec
+        for counted in (required_terms(spec), spec.get("ephemeralContainers")):
+            total += len(counted) if isinstance(counted, list) else 0
+        for container in pod.containers:
+            names = len(container.names)
+            if names > 2 * MOST_NAMES:
+                return _TOO_MANY_NAMES, field_path(container.path), MOST_NAMES
+            if names:
+                total += names + variables(container)
+        if total > MOST:
+            return _TOO_MANY, kind, MOST
+    return None
+
+
+def _variables(container: Container) -> int:
+    return len(container.env)
+
+
+def _requirements(container: Container) -> int:
+    return sum(name.startswith(REQUIRE_PREFIX) for name in container.variables)

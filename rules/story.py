@@ -119,16 +119,16 @@ class Story(Notes):
         for path, value in self._changes():
             self._edit(path, value, self._reason(rule, path, value), rule.name)
 
-    def needs(self, demand: Demand) -> None:
+    def needs(self, container: Container, demand: Demand) -> None:
         """Note what was read of a container."""
-        super().needs(demand)
+        super().needs(container, demand)
         cuda, language = demand.needs.cuda, self._language
         lines = [f"CUDA {cuda.version}: {cuda.origin.in_language(language)}" if cuda else _NO_CUDA]
         lines += [
             f"compute capability {need.minimum}: {need.origin.in_language(language)}"
             for need in demand.needs.compute
         ]
-        self._needs[demand.container, demand.rule.name] = lines
+        self._needs[container, demand.rule.name] = lines
 
     def steered(self) -> None:
         """Note the affinity, and for whose needs it was put in."""

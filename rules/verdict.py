@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from unicodedata import east_asian_width
 
 from rules.finding import Finding, Level
 from rules.model import CompatibilityRule, Language, Text
 from rules.needs import Needs
 from rules.offer import Offer
-
-if TYPE_CHECKING:
-    from rules.pod import Container
 
 # Rows of a table in a message, and kinds of nodes in a line; the rest is counted.
 _ROWS: Final = 8
@@ -56,11 +52,9 @@ _AND: Final = Text("; ", "；")
 _COMMA: Final = Text(", ", "、")
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """A container, the rule that it comes under, and what it needs."""
+class Demand(NamedTuple):
+    """The rule that a container comes under, and what the container needs."""
 
-    container: Container
     rule: CompatibilityRule
     needs: Needs
 
@@ -122,7 +116,7 @@ class Words:
         """Return what holds of a container on any node."""
         return self._fill(
             _ANYWHERE,
-            container=demand.container.name,
+            container=demand.needs.container,
             reason=self._reason(finding),
             origin=self.of(finding.origin),
             remedy=self.of(finding.remedy),
@@ -130,14 +124,14 @@ class Words:
 
     def no_candidates(self, demands: Sequence[Demand]) -> str:
         """Return the warning that no node could be judged."""
-        return self._fill(_NO_CANDIDATES, container=demands[0].container.name)
+        return self._fill(_NO_CANDIDATES, container=demands[0].needs.container)
 
     def doubts(self, level: Level, judged: Iterable[Judged]) -> list[str]:
         """Return a warning for each thing in doubt on nodes of a level, which is UNSTABLE or UNKNOWN."""
         doubts: defaultdict[tuple[str, str], list[Judged]] = defaultdict(list)
         for each in judged:
             for demand, finding in each.findings(level) if each.level is level else ():
-                doubts[demand.container.name, self._reason(finding)].append(each)
+                doubts[demand.needs.container, self._reason(finding)].append(each)
         words = _UNSTABLE if level is Level.UNSTABLE else _UNJUDGED
         return [
             self._fill(words, container=container, reason=reason, nodes=self._joined(self._kinds(nodes)))
@@ -151,7 +145,7 @@ class Words:
         in one, without the nodes, as API servers drop a warning with line breaks.
         """
         demands = culprits(judged)
-        names = dict.fromkeys(demand.container.name for demand in demands)
+        names = dict.fromkeys(demand.needs.container for demand in demands)
         found = [pair for each in judged for pair in each.findings(Level.REFUSED) if pair[0] in demands]
         head = self._fill(
             _HEAD if len(names) == 1 else _HEAD_TOGETHER,
@@ -172,7 +166,7 @@ class Words:
         counts: Counter[tuple[str, ...]] = Counter()
         for each in judged:
             reasons = dict.fromkeys(
-                self._fill(_COLON, about=demand.container.name, what=self._reason(finding))
+                self._fill(_COLON, about=demand.needs.container, what=self._reason(finding))
                 if len(demands) > 1
                 else self._reason(finding)
                 for demand, finding in each.findings(Level.REFUSED)
@@ -195,7 +189,7 @@ class Words:
         for each in sorted(judged, key=lambda each: each.offer.cuda or (0, 0)):
             for demand, finding in each.findings(Level.REFUSED):
                 if demand in demands and finding.remedy.en:
-                    need = demand.container.name, finding.origin, finding.code
+                    need = demand.needs.container, finding.origin, finding.code
                     remedies[need] = self.of(finding.remedy)
         return list(dict.fromkeys(remedies.values()))
 

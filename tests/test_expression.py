@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,9 +18,7 @@ MIXED = "types do not mix: quantities are int; to reckon with a fraction, write 
 
 
 def _evaluate(source: str, **values: Any) -> bool:
-    return Expression(source, VALIDATION_VARIABLES)(
-        {name: lambda name=name: values[name] for name in values}  # type: ignore[misc]
-    )
+    return Expression(source, VALIDATION_VARIABLES)(values.__getitem__)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +92,44 @@ def test_a_function_that_is_not_there_is_refused_when_the_expression_is_read() -
 
 
 def test_what_an_expression_came_to_counts_for_equal_values_alone() -> None:
-    """1 is not 1.0 in CEL; and it forgets in time."""
+    """1 is not 1.0 in CEL, nor is "1" a number that stands as one; and it forgets in time."""
     expression = Expression("type(value) == type(1) && value < 100", ["value"])
 
-    def found(*numbers: float) -> list[bool]:
-        return [expression({"value": partial(copy, number)}) for number in numbers]
+    def found(*values: object) -> list[bool]:
+        return [expression({"value": value}.__getitem__) for value in values]
 
-    assert [True, False, True] == found(1, 1.0, 1)
-    assert [number < 100 for number in range(200)] == found(*range(200))
+    assert [True, False, True, True, False, True] == found(1, 1.0, 1, "1", "1.5", "1")
+    assert [number < 100 for number in range(200)] == found(*map(str, range(200)))
+
+
+def test_quantities_are_numbers_and_the_rest_is_as_it_is() -> None:
+    """As text, as an object, and as the items of one; what is no quantity is left out."""
+    expression = Expression("limits == {'a.com/x': 1024, 'b.com/y': 0.5}", VALIDATION_VARIABLES)
+    limits = {"a.com/x": "1Ki", "b.com/y": "500m", "c.com/z": ["1"]}
+    texts = {name: quantity for name, quantity in limits.items() if isinstance(quantity, str)}
+
+    assert [True, True, True, False] == [
+        expression({"limits": given}.__getitem__)
+        for given in (limits, tuple(limits.items()), tuple(texts.items()), (("a.com/x", "1Ki"),))
+    ]
+
+
+def test_an_expression_is_evaluated_once_for_texts_that_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each time for what may be mistaken for another, as true for 1."""
+    asked: list[object] = []
+    evaluate = Expression._evaluate
+
+    def noted(expression: Expression, told: tuple[Any, ...]) -> bool:
+        asked.append(told)
+        return evaluate(expression, told)
+
+    monkeypatch.setattr(Expression, "_evaluate", noted)
+    expression = Expression("limits.all(name, limits[name] < 9)", VALIDATION_VARIABLES)
+    asked.clear()
+    for quantity in ("1", "1", 1, True, "1"):
+        expression({"limits": (("a.com/x", quantity),)}.__getitem__)
+
+    assert [((("a.com/x", each),),) for each in ("1", 1, True)] == asked
 
 
 def test_a_long_expression_is_refused() -> None:
@@ -195,7 +221,7 @@ def test_only_what_an_expression_names_is_computed() -> None:
         return 1
 
     expression = Expression("value > 0", VALIDATION_VARIABLES)
-    expression({name: lambda name=name: value(name) for name in VALIDATION_VARIABLES})  # type: ignore[misc]
+    expression(value)
 
     assert (("value",), ["value"]) == (expression.variables, asked)
 
@@ -206,7 +232,7 @@ def test_a_condition_knows_the_pod_and_no_value() -> None:
     with pytest.raises(ExpressionError) as caught:
         Expression("value > 0", CONDITION_VARIABLES)
 
-    assert condition({"pod": lambda: {"labels": {"app": "x"}}})
+    assert condition({"pod": {"labels": {"app": "x"}}}.__getitem__)
     assert "unknown variable 'value': there are limits, requests, container, pod" == str(caught.value)
 
 

@@ -755,3 +755,13 @@ def test_entries_of_another_shape_are_passed_over(
     found = decision(policy(injection_rule(inject)), pod(container({DEVICE: "1"}, **fields), **spec))
 
     assert (True, 2) == (found.allowed, len(found.patch))
+
+
+def test_a_condition_sees_the_annotations_that_an_earlier_rule_has_put_in() -> None:
+    """As a selector sees its labels, in the same decision."""
+    rules = (
+        injection_rule({"annotations": {"step": "x"}}, name="b"),
+        injection_rule({"hostIPC": True}, name="a", match={"conditions": ["'step' in pod.annotations"]}),
+    )
+
+    assert admitted(policy(*rules), pod())["spec"]["hostIPC"]

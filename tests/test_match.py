@@ -168,10 +168,10 @@ def test_all_conditions_have_to_hold() -> None:
     match = Match(("a/b",), conditions=conditions)
 
     assert [None, conditions[1], conditions[0], None] == [
-        match.unmet_condition({"container": lambda: {"name": "a"}, "pod": lambda: {"namespace": "team"}}),
-        match.unmet_condition({"container": lambda: {"name": "a"}, "pod": lambda: {"namespace": "other"}}),
-        match.unmet_condition({"container": lambda: {"name": "b"}}),
-        Match(("a/b",)).unmet_condition({}),
+        match.unmet_condition({"container": {"name": "a"}, "pod": {"namespace": "team"}}.__getitem__),
+        match.unmet_condition({"container": {"name": "a"}, "pod": {"namespace": "other"}}.__getitem__),
+        match.unmet_condition({"container": {"name": "b"}}.__getitem__),
+        Match(("a/b",)).unmet_condition(str),
     ]
 
 

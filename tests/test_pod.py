@@ -213,6 +213,44 @@ def test_env_is_read_after_the_edits() -> None:
     assert [{"name": "A", "value": "2"}, {"name": "B"}] == main.env
 
 
+def test_names_of_variables_are_read_after_the_edits() -> None:
+    """They were read before too."""
+    _, main = _edited()
+    before = main.variables
+    main.append("volumeMounts", {"name": "v", "mountPath": "/v"})
+    main.append("env", {"name": "B"})
+    appended = main.variables
+    main.replace_env(0, {"name": "C"})
+
+    assert [["A"], ["A", "B"], ["C", "B"]] == [before, appended, main.variables]
+
+
+@pytest.mark.parametrize("odd", [None, 1, "A", ["name"], {}, {"name": None}, {"name": 1}, {"name": ["A"]}])
+def test_an_entry_of_env_without_a_name_has_its_place_among_the_names(odd: Any) -> None:
+    """The API server refuses it; what stands behind keeps its number."""
+    document = pod(container({DEVICE: "1"}, env=[{"name": "A"}, odd, {"name": "B"}]))
+
+    assert ["A", "", "B"] == Pod(document, document).containers[0].variables
+
+
+def test_the_spec_is_read_after_the_edits() -> None:
+    """Also where it stands alone."""
+    found, _ = _edited()
+    found.set("spec", "hostIPC", value=True)
+    alone = {"containers": [], "hostIPC": False}
+
+    assert (True, False) == (found.spec["hostIPC"], Pod(alone, alone).spec["hostIPC"])
+
+
+def test_the_users_of_a_pod_ask_for_extended_resources() -> None:
+    """By limit or request, init containers too."""
+    asking = [{"limits": {DEVICE: "1"}}, {"requests": {DEVICE: "1"}}, {"limits": {"cpu": "1"}}, {}]
+    document = pod(*(container(name=f"c{at}", **asked) for at, asked in enumerate(asking)))
+    document["spec"]["initContainers"] = [container({DEVICE: "1"}, name="init")]
+
+    assert ["c0", "c1", "init"] == [each.name for each in Pod(document, document).users]
+
+
 def test_fields_of_the_pod_are_read_after_the_edits() -> None:
     """Set and appended, labels and annotations too."""
     found, _ = _edited()

@@ -14,6 +14,7 @@ from tests.build import (
     container,
     decision,
     defaulted,
+    exemption,
     patched,
     pod,
     policy,
@@ -639,3 +640,66 @@ def test_all_violations_of_all_containers_are_told_together() -> None:
         f"spec.containers[1].resources.limits[{DEVICE}]",
         f"spec.initContainers[0].resources.limits[{DEVICE}]",
     ] == refused_at(decision(policy(resource_rule()), document))
+
+
+def test_what_a_rule_finds_is_told_of_each_container_by_its_name_and_place() -> None:
+    """What was found of one that asks for the same is not said of this one."""
+    rules = policy(resource_rule(validations=[{"expression": "value <= 2", "messageEn": "two"}]))
+    containers = [container({DEVICE: "3"}, name=name) for name in ("a", "b", "a")]
+    found = [decision(rules, pod(containers[0], *containers[1:at])).violations[-1] for at in (1, 2, 3, 1)]
+
+    assert [f"spec.containers[{at}].resources.limits[{DEVICE}]" for at in (0, 1, 2, 0)] == [
+        each.path for each in found
+    ]
+    assert ["'a'", "'b'", "'a'", "'a'"] == [each.message.split()[1].rstrip(",") for each in found]
+
+
+def test_a_rule_that_names_the_image_judges_each_image() -> None:
+    """All else may be the same."""
+    rules = policy(resource_rule(validations=[{"expression": "container.image != 'bad'"}]))
+    images = ("good", "bad", "good")
+
+    assert [True, False, True] == [
+        decision(rules, pod(container({DEVICE: "1"}, image=image))).allowed for image in images
+    ]
+
+
+@pytest.mark.parametrize(
+    ("quantities", "allowed"),
+    [
+        (("1", True, "1"), [True, False, True]),
+        ((1, True, 1.0), [True, False, True]),
+        (("1", ["1"], {}, "1"), [True, False, False, True]),
+    ],
+)
+def test_a_quantity_is_not_mistaken_for_another_that_is_equal(
+    quantities: tuple[Any, ...], allowed: list[bool]
+) -> None:
+    """In Python true is 1; the API server refuses it, and what is no text at all."""
+    rules = policy(resource_rule())
+
+    assert allowed == [decision(rules, pod(container({DEVICE: each}))).allowed for each in quantities]
+
+
+def test_a_rule_that_changes_or_is_exempted_judges_the_same_container_anew() -> None:
+    """Each policy remembers for itself, each pod for the rules that hold for it."""
+    rule = resource_rule(validations=[{"expression": "value <= 2"}])
+    wider = resource_rule(validations=[{"expression": "value <= 3"}])
+    exempting = policy(rule, exemption("cf-crl-group-device", namespaces={"include": ["spared"]}))
+    asked = [(policy(rule), "team"), (policy(wider), "team")]
+    asked += [(exempting, namespace) for namespace in ("team", "spared", "team")]
+
+    assert [False, True, False, True, False] == [
+        decision(rules, pod(container({DEVICE: "3"})), 0.0, namespace=namespace).allowed
+        for rules, namespace in asked
+    ]
+
+
+def test_a_judge_keeps_nothing_long() -> None:
+    """A container's image may be a megabyte."""
+    rules = policy(resource_rule(validations=[{"expression": "value <= 2"}]))
+    for image in ("short", "long" * 2**18):
+        decision(rules, pod(container({DEVICE: "3"}, image=image)))
+    kept = rules.judge._found.__self__  # type: ignore[attr-defined]
+
+    assert ["short"] == [image for _, _, _, image, _, _ in kept]

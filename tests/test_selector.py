@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from rules.inventory import Inventory
-from rules.selector import candidates, matching
+from rules.selector import candidates, matching, parse_term
 from tests import reference_selector as reference
 
 LABELS = {
@@ -174,3 +174,24 @@ def test_candidates_offer_every_resource_asked_for() -> None:
     """A resource of which a node has none is not offered."""
     assert set(INVENTORY.names(candidates(INVENTORY, {}, ["nvidia.com/gpu"]))) == {"east", "west"}
     assert candidates(INVENTORY, {}, ["nvidia.com/gpu", "tencent.com/vcuda-core"]) == 0
+
+
+def test_an_expression_is_not_mistaken_for_another_that_is_equal() -> None:
+    """In Python 1 and true are equal; no label has a value that is no text."""
+    terms = [{"matchExpressions": [expression("n", "In", value)]} for value in ("1", 1, True, ["1"], "1")]
+    inventory = Inventory.of([{"metadata": {"name": "one", "labels": {"n": "1"}}}])
+
+    assert [1, 0, 0, 0, 1] == [matching(inventory, [term]).bit_count() for term in terms]
+
+
+def test_a_long_expression_is_read_each_time() -> None:
+    """A pod may bring one of a megabyte; the index is asked with what it says."""
+    values = [f"v{at}" for at in range(1000)]
+    term = {"matchExpressions": [expression("n", "In", *values)]}
+    inventory = Inventory.of([{"metadata": {"name": "one", "labels": {"n": "v999"}}}])
+
+    assert [1, 1] == [matching(inventory, [term]).bit_count() for _ in range(2)]
+    (first,), (second,) = parse_term(term) or (), parse_term(term) or ()
+
+    assert first == second
+    assert first is not second

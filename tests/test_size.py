@@ -99,3 +99,11 @@ def test_a_huge_object_takes_a_time_that_its_length_bounds(what: str) -> None:
     shipped_gate().answer("mutate", content)
 
     assert 0.25 + 1000 * reading > time.thread_time() - started
+
+
+def test_variables_that_ask_for_nothing_do_not_count() -> None:
+    """However many more they are than what counts."""
+    env = [{"name": f"V{at}", "value": "v"} for at in range(2 * MOST)]
+    content = body(pod({"nvidia.com/gpu": "1"}, env=env))
+
+    assert json.loads(shipped_gate().answer("validate", content))["response"]["allowed"]

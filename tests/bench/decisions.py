@@ -40,8 +40,9 @@ TITLE: Final = "Decisions"
 _COLUMNS: Final = ("µs", "÷ json.loads of the review", "÷ msgspec.json.decode of it")
 # How much the dearest may cost more than the cheapest, over a thousand rules, and over ten thousand nodes.
 _GROWTH: Final = {"rules": 1.2, "nodes": 1.5}
-# Of images that no case has seen before; all cases of a policy remember together.
+# Of what no case has seen before; all cases of a policy remember together.
 _NUMBERS: Final = count()
+_IMAGE: Final = "registry.example.com/team-{}/train:cuda12.2-v1"
 
 
 def run(effort: Effort) -> Section:
@@ -54,6 +55,9 @@ def run(effort: Effort) -> Section:
     exempting = compile_policy(with_exemptions())
     assert decide(exempting, NO_NODES, asked(share), 0.0).allowed
     kinds["exempted"] = (share, _deciding(exempting, NO_NODES, share))
+    named = BY_RULES["resource rules"]
+    renaming = _unseen(shipped_policy, NO_NODES, named, "name", "container-{}")
+    kinds["resource rules, a name not seen before"] = (named, renaming)
     by_kind, kind_table = _measured("With the shipped rules and no nodes", kinds, effort)
 
     by_node, node_table = _measured(
@@ -66,7 +70,7 @@ def run(effort: Effort) -> Section:
         | {
             f"steered, an image not seen before, {size:,} nodes": (
                 BY_NODES["steered"],
-                _unseen(shipped_policy, cluster(size)),
+                _unseen(shipped_policy, cluster(size), BY_NODES["steered"], "image", _IMAGE),
             )
             for size in effort.nodes
         }
@@ -145,13 +149,13 @@ def _deciding(policy: Policy, inventory: Inventory, body: bytes) -> Callable[[],
     return partial(decide, policy, inventory, asked(body), 0.0)
 
 
-def _unseen(policy: Policy, inventory: Inventory) -> Callable[[], object]:
-    """Return the decision on a pod that differs from each before by its image's repository."""
-    request = asked(BY_NODES["steered"])
+def _unseen(policy: Policy, inventory: Inventory, body: bytes, field: str, text: str) -> Callable[[], object]:
+    """Return the decision on a pod that differs from each before by the number in a text of its container."""
+    request = asked(body)
     container: dict[str, Any] = request.object["spec"]["containers"][0]  # type: ignore[index]
 
     def call() -> object:
-        container["image"] = f"registry.example.com/team-{next(_NUMBERS)}/train:cuda12.2-v1"
+        container[field] = text.format(next(_NUMBERS))
         return decide(policy, inventory, request, 0.0)
 
     return call

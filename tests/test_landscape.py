@@ -1,0 +1,101 @@
+"""What is remembered of nodes holds for these nodes, these rules and these needs alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.landscape import landscape_of
+from tests.build import pod as pod_of
+from tests.build import policy
+from tests.nodes import (
+    GPU,
+    T4,
+    VCUDA_CORE,
+    compatibility_rule,
+    cuda_image,
+    gfd,
+    gpu_container,
+    gpu_pod,
+    inventory,
+    judged,
+    node,
+    nodes,
+    shipped,
+)
+
+OLD = node("old", gfd("11.4", T4))
+NEW = node("new", gfd("12.4", T4))
+
+
+def test_a_node_that_joins_or_leaves_is_seen_by_the_next_decision() -> None:
+    """By turns, with the same pod."""
+    document = gpu_pod(cuda_image("12.4"))
+    clusters = [inventory(OLD), inventory(OLD, NEW), inventory(OLD)]
+    clusters.append(clusters[0].with_node(NEW))
+    clusters.append(clusters[-1].without_node("new"))
+
+    assert [False, True, False, True, False] == [
+        judged(shipped(), cluster, document).allowed for cluster in clusters
+    ]
+
+
+def test_an_edited_rule_judges_the_same_nodes_anew() -> None:
+    """A rule that keeps its name is another one all the same."""
+    document, cluster = gpu_pod(cuda_image("12.4")), inventory(OLD)
+    policies = [policy(compatibility_rule(noFittingNode=action)) for action in ("deny", "warn")]
+    found = [judged(policies[at], cluster, document) for at in (0, 1, 0)]
+
+    assert [(False, 0), (True, 1), (False, 0)] == [(each.allowed, len(each.warnings)) for each in found]
+
+
+def test_what_is_said_of_a_container_is_said_of_that_one() -> None:
+    """By its name and its place, whichever came before."""
+    cluster = inventory(OLD)
+    image, fine = cuda_image("12.4"), cuda_image("11.4")
+    pods = [
+        pod_of(gpu_container(image, name="a")),
+        pod_of(gpu_container(fine, name="x"), gpu_container(image, name="a")),
+        pod_of(gpu_container(image, name="b")),
+    ]
+    found = [judged(shipped(), cluster, document) for document in pods]
+
+    assert [0, 1, 0] == [int(each.violations[0].path[len("spec.containers[")]) for each in found]
+    assert ["'a'", "'a'", "'b'"] == [each.message.partition("fits container ")[2][:3] for each in found]
+
+
+@pytest.mark.parametrize(
+    ("names", "count"),
+    [
+        ((), 5),
+        ((GPU,), 2),
+        ((GPU, VCUDA_CORE), 0),
+        (("absent.example.com/device",), 0),
+        ((GPU, "absent.example.com/device"), 2),
+    ],
+)
+def test_a_resource_that_no_node_offers_sorts_out_none_beside_one_that_some_do(
+    names: tuple[str, ...], count: int
+) -> None:
+    """Asked for alone it sorts out all."""
+    cluster = inventory(nodes(2, "whole", {}, **{GPU: "8"}), nodes(3, "shared", {}, **{VCUDA_CORE: "8"}))
+
+    assert count == landscape_of(cluster).offering(names).bit_count()
+
+
+def test_of_other_nodes_other_resources_are_remembered() -> None:
+    """The offers of one inventory are not those of the next."""
+    clusters = [inventory(node("a", {}, **{GPU: "8"})), inventory(node("a", {}, **{VCUDA_CORE: "8"}))]
+
+    assert [1, 0, 1] == [landscape_of(clusters[at]).offering((GPU,)) for at in (0, 1, 0)]
+
+
+def test_a_pod_of_many_containers_is_judged_and_not_remembered() -> None:
+    """Seventeen are more than one keeps."""
+    cluster = inventory(NEW)
+    image = cuda_image("12.4")
+    many = [gpu_container(image, name=f"c{at}") for at in range(17)]
+    landscape = landscape_of(cluster)
+    kept = landscape.judge.__self__  # type: ignore[attr-defined]
+    allowed = [judged(shipped(), cluster, pod_of(*many[:count])).allowed for count in (17, 16)]
+
+    assert ([True, True], [16]) == (allowed, [len(asked.demands) for asked in kept])
