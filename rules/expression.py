@@ -12,8 +12,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Final
 
-import cel
-
+from rules.cel_library import cel
 from rules.memo import length, remembered
 from rules.quantity import QuantityError, parse_quantity
 

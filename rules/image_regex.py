@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-import cel
+from rules.cel_library import cel
 
 # A part of the syntax: brackets that are escaped, or stand in a class, open no group.
 _PART: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\(\?[:!=<>P\w-]*|.", re.DOTALL)
