@@ -5,9 +5,18 @@ BIN := $(VENV)/bin
 export PYTHONUTF8 := 1
 # Ten are enough to see in CI that every target runs; ten minutes are for finding something.
 FUZZ_SECONDS ?= 60
+RELEASE := .venv-release
+# Where advisories come from, by pip-audit's options; what is known to be in them; how to end where it is not.
+ADVISORIES ?= --vulnerability-service pypi
+KNOWN := jinja2==2.4.1
+UNAUDITED ?= 0
+AUDIT = $(RELEASE)/bin/pip-audit --disable-pip --progress-spinner off $(ADVISORIES)
+LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+# The image's base by its digest, as a release gives it; the Dockerfile's own without.
+BASE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check bench bench-quick bench-servers fuzz e2e e2e-assets test-lowest lock image clean
+.PHONY: help run serve test check bench bench-quick bench-servers fuzz faults e2e e2e-assets test-lowest lock audit sbom image clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -68,7 +77,10 @@ fuzz: $(VENV)/.dev ## look for inputs that break a promise, FUZZ_SECONDS for eac
 e2e: $(VENV)/.dev ## end-to-end tests against a real API server; see e2e-assets
 	$(BIN)/pytest tests/e2e
 
-e2e-assets: $(VENV)/.dev ## build etcd, kube-apiserver, kube-scheduler and kubectl (minutes the first time; needs Go)
+faults: $(VENV)/.dev ## break everything under load, into docs/reliability.md; see e2e-assets
+	$(BIN)/python -m tests.faults --write docs/reliability.md
+
+e2e-assets: $(VENV)/.dev ## build etcd, Kubernetes and an oracle that the tests ask (minutes the first time; needs Go)
 	$(BIN)/python tests/e2e/assets/build.py
 
 test-lowest: ## run the tests on the oldest dependencies that pyproject.toml allows
@@ -77,13 +89,35 @@ test-lowest: ## run the tests on the oldest dependencies that pyproject.toml all
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable . --group dev
 	.venv-lowest/bin/pytest -q
 
-lock: $(VENV)/.dev ## pin the image's dependencies with hashes
+lock: $(VENV)/.dev ## pin with hashes what the image holds, and what builds it
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		pyproject.toml --output-file requirements.lock
+	$(BIN)/uv pip compile $(LOCK) pyproject.toml --output-file requirements.lock
+	$(BIN)/uv pip compile $(LOCK) --group build --output-file requirements-build.lock
 
-image: ## build the container image
-	docker build --tag gpugate .
+$(RELEASE)/.tools: pyproject.toml
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(RELEASE)/bin/pip install --quiet --disable-pip-version-check --group release
+	@touch $@
+
+# Who is not told of what is known cannot have the advisories, and hears nothing of the rest either.
+audit: $(RELEASE)/.tools ## look up known vulnerabilities of what the lock files pin; UNAUDITED=1 fails without advisories
+	@if echo '$(KNOWN)' | $(AUDIT) --no-deps --requirement /dev/stdin 2>&1 | grep -Eq 'PYSEC-|GHSA-|CVE-'; then \
+		$(AUDIT) --require-hashes --strict --requirement requirements.lock --requirement requirements-build.lock; \
+	else \
+		echo 'NOT AUDITED: no advisories can be had here; those of $(KNOWN) were not told.'; \
+		exit $(UNAUDITED); \
+	fi
+
+sbom: $(RELEASE)/.tools ## write what requirements.lock installs to dist/gpugate.cdx.json, as CycloneDX
+	@rm -rf .venv-image && $(PYTHON) -m venv --without-pip .venv-image
+	@$(RELEASE)/bin/pip --python .venv-image/bin/python install --quiet --require-hashes --only-binary :all: -r requirements.lock
+	@mkdir -p dist
+	$(RELEASE)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
+		--output-file dist/gpugate.cdx.json .venv-image
+
+image: ## build the container image; BASE=python:…@sha256:… names its base by digest
+	docker build $(if $(BASE),--build-arg BASE=$(BASE)) --tag gpugate .
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-lowest .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf .venv .venv-* dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

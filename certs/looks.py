@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from certs.kube import KubernetesError
@@ -11,12 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def report_bug() -> None:
+    """Report the exception that is being handled as what a thread dies of, which then goes on."""
+    with suppress(Exception):  # there may be no memory even for that
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+
 class Looks:
     """Takes a look again and again, in a thread of its own that does not keep the process alive.
 
     name: the thread's. look: raises one of `faults` where somebody else is at fault: `complain` is told, once
-    and not at every look. interval: tells the seconds until the next look. A look that fails otherwise ends
-    the thread, which Python reports, and the next look comes all the same.
+    and not at every look. interval: tells the seconds until the next look. A look that fails otherwise is
+    reported as what a thread dies of, and the next look comes all the same.
     """
 
     def __init__(
@@ -50,17 +58,15 @@ class Looks:
         self._due.set()
 
     def _run(self, after_s: float) -> None:
-        try:
-            while not self._is_over(after_s):
-                try:
-                    self._look()
-                    self._complained = ""
-                except self._faults as fault:
-                    self._complain_once(fault)
-                after_s = self._interval()
-        finally:
-            if not self._stopping:
-                self.start(self._interval())
+        while not self._is_over(after_s):
+            try:
+                self._look()
+                self._complained = ""
+            except self._faults as fault:
+                self._complain_once(fault)
+            except Exception:  # noqa: BLE001 - a bug of ours, or no memory: neither must end the looks
+                report_bug()
+            after_s = self._interval()
 
     def _is_over(self, after_s: float) -> bool:
         self._due.wait(after_s)

@@ -41,7 +41,8 @@ class Memory:
         """Store an object as a new version, whatever was there."""
         with self._lock:
             self._version += 1
-            metadata = document.get("metadata", {}) | {"resourceVersion": str(self._version)}
+            name = {"name": path.rpartition("/")[2]}
+            metadata = name | document.get("metadata", {}) | {"resourceVersion": str(self._version)}
             self.objects[path] = copy.deepcopy(document) | {"metadata": metadata}
 
     def get(self, path: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from rules.load import Loaded
 from rules.model import RuleSet
 from tests.build import loaded, resource_rule
-from tests.serving import ask, serving
+from tests.serving import ask, client, serving
 from tests.webhooks import body, pod, shipped_gate
 from webhook.app import create_app
 from webhook.gate import Gate
@@ -122,16 +122,16 @@ def test_readiness_says_what_it_waits_for_while_health_stays_200() -> None:
 
 
 def test_a_review_before_rules_and_nodes_are_known_is_nobodys_fault() -> None:
-    """503, which failurePolicy decides."""
+    """503, after which the API server asks again; in the end failurePolicy decides."""
     gate = Gate(Loaded())
     gate.shut()
-    with serving(create_app(gate)) as server:
-        status, answer = ask(server.port, "/mutate", body(pod()))
+    with serving(create_app(gate)) as server, client(server.port) as connection:
+        connection.request("POST", "/mutate", body(pod()))
+        response = connection.getresponse()
+        answer = response.read()
 
-    assert (503, b'{"message":"gpugate does not know the rules and nodes of its cluster yet"}') == (
-        status,
-        answer,
-    )
+    assert (503, "1") == (response.status, response.headers["Retry-After"])
+    assert b'{"message":"gpugate does not know the rules and nodes of its cluster yet"}' == answer
 
 
 def test_a_review_without_a_verified_client_is_refused_where_one_is_required() -> None:

@@ -5,12 +5,13 @@ The server here keeps objects in memory; the same is asked of a real one in e2e/
 
 from __future__ import annotations
 
+import json
 import ssl
 import threading
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import kubernetes.config
 import pytest
@@ -165,6 +166,27 @@ def test_who_is_no_api_server_is_told(
         document["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{port}"
         kubeconfig.write_text(yaml.safe_dump(document))
         with pytest.raises(KubernetesError, match=f"GET {SECRET}: {message}"):
+            connect(str(kubeconfig), None).get(SECRET)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"metadata": None},
+        {"metadata": {"name": "another", "resourceVersion": "1"}},
+        {"metadata": {"name": "gpugate-certs"}},
+    ],
+)
+def test_an_answer_that_is_not_the_object_is_told(
+    document: dict[str, Any], memory: Memory, tmp_path: Path
+) -> None:
+    """A Secret without data would be one to fill: certificates that are in use would be made anew."""
+    with api_server(memory, tmp_path) as kubeconfig, babbling(200, json.dumps(document).encode()) as port:
+        config = yaml.safe_load(kubeconfig.read_text())
+        config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{port}"
+        kubeconfig.write_text(yaml.safe_dump(config))
+        with pytest.raises(KubernetesError, match=f"GET {SECRET}: answered with another object"):
             connect(str(kubeconfig), None).get(SECRET)
 
 

@@ -25,8 +25,9 @@ def kept(**config_map: object) -> Memory:
 def test_what_was_saved_is_loaded_by_the_next() -> None:
     """Other fields of the ConfigMap stay."""
     memory = kept()
-    LastGood(memory, "gpugate").save({"a": "{}"})
+    saved = LastGood(memory, "gpugate").save({"a": "{}"})
 
+    assert saved
     assert {"a": "{}"} == LastGood(memory, "gpugate").load()
     assert {"team": "a"} == memory.objects[PATH]["metadata"]["labels"]
 
@@ -106,7 +107,7 @@ def test_an_api_server_that_refuses_is_logged_and_asked_again(caplog: pytest.Log
 
 
 def test_a_failing_api_server_does_not_stop_the_gate() -> None:
-    """Whatever it answers."""
+    """Whatever it answers; what it does not tell is not the same as nothing."""
     memory = kept()
 
     def fail(method: str, path: str) -> None:
@@ -114,6 +115,15 @@ def test_a_failing_api_server_does_not_stop_the_gate() -> None:
 
     memory.before = fail
     last_good = LastGood(memory, "gpugate")
-    last_good.save({"a": "{}"})
 
-    assert {} == last_good.load()
+    assert (False, None) == (last_good.save({"a": "{}"}), last_good.load())
+
+
+def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It is tried again and again."""
+    last_good = LastGood(Memory(), "gpugate")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            last_good.save({"a": "{}"})
+
+    assert 1 == len(caplog.records)

@@ -309,6 +309,9 @@ def test_bodies_that_together_pass_the_limit_get_503_until_there_is_room(
     with serving(application, config(bodies_limit=2500)) as server:
         with stalled(half_body, server.port, 2):
             refused = ask_until(server.port, 503, b"x" * 1000)
+            with client(server.port) as connection:
+                connection.request("POST", "/", b"x" * 1000)
+                assert "1" == connection.getresponse().headers["Retry-After"]
         taken = ask_until(server.port, 200, b"x" * 1000)
 
     assert (refused, taken) == (503, 200)

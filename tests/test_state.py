@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import Configuration
 
+from certs.kube import KubernetesError
 from rules.load import Loaded, load
 from tests.build import config_map, injection_rule, resource_rule
 from tests.fake_api import FakeApi, running
@@ -211,14 +213,25 @@ class Still:
     def __init__(self, last_good: LastGood | None = None) -> None:
         self.gate = Gate(Loaded())
         self.put_off: list[Callable[[], None]] = []
+        self.again: list[Callable[[], None]] = []
         self.version = 0
         api = ClusterApi(Configuration(host="http://127.0.0.1:1"))
-        self.live = Live(api, self.gate, NAMESPACE, last_good=last_good, later=self.put_off.append)
+        self.live = Live(api, self.gate, NAMESPACE, last_good=last_good, later=self._put_off)
+
+    def _put_off(self, action: Callable[[], None], after_s: float = 0) -> None:
+        (self.again if after_s else self.put_off).append(action)
 
     def settle(self) -> None:
         """Do what was put off."""
         while self.put_off:
             self.put_off.pop()()
+
+    def try_again(self) -> None:
+        """Do what failed once more."""
+        failed, self.again = self.again, []
+        for action in failed:
+            action()
+        self.settle()
 
     def list_rules(self, *texts: str) -> None:
         """Tell all ConfigMaps, each in a new version, under one of the selectors."""
@@ -227,6 +240,19 @@ class Still:
             objects = [parsed(text, self.version) for text in texts] if selector == SELECTOR else []
             self.live.rule_changed(selector, Listed(objects))
         self.settle()
+
+
+class Short:
+    """A call that fails for want of memory, until that is over."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call, self.over = call, False
+
+    def __call__(self, *given: Any) -> None:
+        """Fail, or call it."""
+        if not self.over:
+            raise MemoryError
+        self._call(*given)
 
 
 def limits(gate: Gate) -> list[str]:
@@ -290,6 +316,31 @@ def test_a_burst_of_edits_is_one_new_rule_set() -> None:
     assert (1, 200) == (due, len(still.gate.snapshot.loaded.rules.resources))
 
 
+def test_a_change_is_in_force_where_no_thread_can_be_started() -> None:
+    """Short of memory or of processes it is put into force by whoever heard of it."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    still = Still()
+    still.live._later = fail
+    still.list_rules(GOOD)
+
+    assert ["required"] == limits(still.gate)
+
+
+def test_a_change_on_which_the_gate_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when memory was short: nobody else would ever tell of it again."""
+    still = Still()
+    monkeypatch.setattr(still.gate, "put_rules", raising := Short(still.gate.put_rules))
+    with pytest.raises(MemoryError):
+        still.list_rules(GOOD)
+    raising.over = True
+    still.try_again()
+
+    assert ["required"] == limits(still.gate)
+
+
 def test_a_rule_that_carries_both_labels_counts_until_the_last_is_gone() -> None:
     """Two watches tell of it."""
     still = Still()
@@ -348,6 +399,99 @@ def test_the_last_good_version_outlives_a_restart() -> None:
 
     assert ["required"] == limits(before.gate) == limits(after.gate)
     assert {"cf-crl-a"} == after.gate.snapshot.stale
+
+
+LAST_GOOD = "/api/v1/namespaces/gpugate/configmaps/gpugate-last-good"
+
+
+def failing(memory: Memory, times: int) -> None:
+    """Have an API server fail so often."""
+    failures = iter(range(times))
+
+    def fail(method: str, path: str) -> None:
+        if next(failures, None) is not None:
+            raise KubernetesError(f"{method} {path}: 500")
+
+    memory.before = fail
+
+
+def broken_before_a_restart() -> tuple[Memory, Still]:
+    """Return an API server that keeps the last good version of what is broken, and a gate that starts."""
+    memory = Memory()
+    memory.put(LAST_GOOD, {"metadata": {}})
+    before = Still(LastGood(memory, "gpugate"))
+    before.list_rules(GOOD)
+    before.list_rules(BROKEN)
+    after = Still(LastGood(memory, "gpugate"))
+    after.live.node_changed(Listed([]))
+    return memory, after
+
+
+def test_a_gate_that_cannot_read_the_last_good_version_waits_for_it_where_a_rule_is_broken() -> None:
+    """It would else be ready without that rule, and forget the version for good."""
+    memory, after = broken_before_a_restart()
+    failing(memory, 2)
+    after.list_rules(BROKEN)
+    waited = after.gate.ready
+    after.try_again()
+    waited = waited or after.gate.ready
+    after.try_again()
+
+    assert (False, True, ["required"]) == (waited, after.gate.ready, limits(after.gate))
+    assert {"cf-crl-a"} == LastGood(memory, "gpugate").load().keys()  # type: ignore[union-attr]
+
+
+def test_a_gate_waits_for_the_last_good_versions_only_so_long_and_never_forgets_them() -> None:
+    """Rather without one rule than not at all; when they can be read again, they come into force."""
+    memory, after = broken_before_a_restart()
+    failing(memory, 1000)
+    after.list_rules(BROKEN, version("b", "vendor.com/other"))
+    tries = 0
+    while not after.gate.ready:
+        tries += 1
+        assert tries < 30
+        after.try_again()
+    without = limits(after.gate)
+    failing(memory, 0)
+    after.try_again()
+
+    assert (["optional"], ["required", "optional"]) == (without, limits(after.gate))
+    assert {"cf-crl-a", "cf-crl-b"} == LastGood(memory, "gpugate").load().keys()  # type: ignore[union-attr]
+
+
+def test_the_last_good_version_is_not_lost_to_a_gate_that_fails_on_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where memory was short when it started."""
+    _, after = broken_before_a_restart()
+    monkeypatch.setattr(after.gate, "put_rules", short := Short(after.gate.put_rules))
+    with pytest.raises(MemoryError):
+        after.list_rules(BROKEN)
+    short.over = True
+    after.try_again()
+
+    assert ["required"] == limits(after.gate)
+
+
+def test_a_gate_does_not_wait_for_the_last_good_versions_where_no_rule_is_broken() -> None:
+    """They are of no use to it."""
+    memory, after = broken_before_a_restart()
+    failing(memory, 1)
+    after.list_rules(GOOD)
+
+    assert after.gate.ready
+
+
+def test_versions_that_could_not_be_kept_are_kept_a_moment_later() -> None:
+    """Not only with the next edit, which may come in a year."""
+    memory = Memory()
+    still = Still(LastGood(memory, "gpugate"))
+    still.list_rules(GOOD)
+    memory.put(LAST_GOOD, {"metadata": {}})
+    still.try_again()
+
+    assert {"cf-crl-a"} == LastGood(memory, "gpugate").load().keys()  # type: ignore[union-attr]
+    assert [] == still.again
 
 
 def test_what_was_deleted_while_no_gate_ran_is_gone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from kubernetes.client import Configuration
+from kubernetes.config import ConfigException
 from prometheus_client import CollectorRegistry
 
 from tests.fake_api import FakeApi, running
@@ -389,6 +391,30 @@ def test_a_bug_in_who_is_told_does_not_end_the_watch(monkeypatch: pytest.MonkeyP
     assert ["a bug"] == reported
 
 
+def test_a_watch_goes_on_where_no_further_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short of memory or of processes, what broke it is what a new thread would break of too."""
+    fake = FakeApi()
+    fake.put(NODES, thing("first"))
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    threads: list[threading.Thread] = []
+    with running(fake) as api:
+
+        def consume(_: Change) -> None:
+            threads.append(threading.current_thread())
+            if len(threads) == 1:
+                raise MemoryError
+
+        watch = Watch(api, ALL, pause=lambda _: None)
+        watch.start(consume)
+        fake.until(lambda: fake.opened == 1)
+        watch.stop()
+        for thread in _threads():
+            thread.join(1)
+
+    assert 2 == len(threads)
+    assert 1 == len(set(threads))
+
+
 def test_the_service_account_of_a_pod_is_who_asks(tmp_path: Path) -> None:
     """Its token, its CA, the address in its environment."""
     (tmp_path / "token").write_text("secret")
@@ -426,3 +452,67 @@ def test_a_deleted_object_is_told_as_it_was() -> None:
 
     assert isinstance(deleted, Deleted)
     assert {"zone": "a"} == deleted.object["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [{}, {"metadata": None}, {"metadata": {"name": "a"}}, {"metadata": {"name": 1, "resourceVersion": "1"}}],
+)
+def test_a_list_of_what_is_no_object_is_asked_for_again(
+    found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is told of it: a proxy's JSON would else be all that there is."""
+    fake = FakeApi()
+    fake.put(NODES, thing("first"))
+    honest, answers = fake.listed, [{"metadata": {"resourceVersion": "1"}, "items": [found]}]
+    monkeypatch.setattr(fake, "listed", lambda request: (200, answers.pop()) if answers else honest(request))
+    before = restarts("garbled")
+    with running(fake) as api:
+        followed = Followed(api, ALL, 60)
+        told = followed.next()
+        followed.close()
+
+    assert (("Listed", ["first"]), 1.0) == (told, restarts("garbled") - before)
+
+
+def test_a_list_that_does_not_say_of_which_version_it_is_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An API server says it, also of an empty one."""
+    fake = FakeApi()
+    fake.put(NODES, thing("first"))
+    honest = fake.listed
+    answers: list[dict[str, Any]] = [{"metadata": {}, "items": []}]
+    monkeypatch.setattr(fake, "listed", lambda request: (200, answers.pop()) if answers else honest(request))
+    with running(fake) as api:
+        followed = Followed(api, ALL, 60)
+        told = followed.next()
+        followed.close()
+
+    assert ("Listed", ["first"]) == told
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "DELETED"])
+def test_an_event_about_what_is_no_object_is_listed_anew(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that does not read at all."""
+    fake = FakeApi()
+    with running(fake) as api, following(fake, api) as followed:
+        line = json.dumps({"type": kind, "object": {"metadata": {"labels": {}}}}).encode() + b"\n"
+        monkeypatch.setattr(fake, "lines", lambda _: iter([line]))
+        fake.watches("end")
+
+        assert ("Listed", ["first", "second"]) == followed.next()
+
+
+def test_a_token_that_was_replaced_is_shown_by_the_next_request(tmp_path: Path) -> None:
+    """By no clock: one that jumps would keep a gate at a token that has expired."""
+    for name in ("token", "ca.crt"):
+        (tmp_path / name).write_text("old")
+    api = ClusterApi.in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"})
+    assert api is not None
+    (tmp_path / "token").write_text("new")
+
+    assert "bearer new" == api.client.configuration.auth_settings()["BearerToken"]["value"]
+    (tmp_path / "token").write_text("")
+    with pytest.raises(ConfigException, match="empty"):
+        api.client.configuration.auth_settings()

@@ -14,6 +14,7 @@ from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
 from webhook import metrics
+from webhook.bridge import RETRY_AFTER
 from webhook.gate import NotSyncedError
 from webhook.review import ReviewError, encode
 
@@ -92,9 +93,10 @@ def _reviews_first(gate: Gate, others: WSGIApplication, require_client_certifica
             except ReviewError as error:
                 status = HTTPStatus.BAD_REQUEST
                 answer = _problem(str(error))
-        start_response(
-            f"{status.value} {status.phrase}", [("Content-Type", _JSON), ("Content-Length", str(len(answer)))]
-        )
+        headers = [("Content-Type", _JSON), ("Content-Length", str(len(answer)))]
+        if status is HTTPStatus.SERVICE_UNAVAILABLE:
+            headers.append(("Retry-After", RETRY_AFTER))
+        start_response(f"{status.value} {status.phrase}", headers)
         return [answer]
 
     return application

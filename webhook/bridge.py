@@ -56,9 +56,16 @@ class _Body:
     refusal: _Response | None = None
 
 
+# Seconds after which the API server asks again where there was no room, or rules are not known yet; it does so
+# only where it is told when, within the webhook's time-out. Source: k8s.io/client-go/rest/with_retry.go.
+RETRY_AFTER = "1"
+
+
 def _refusal(status: HTTPStatus, detail: str = "") -> _Response:
     # Closed, because the rest of the body may still be on its way.
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.append((b"retry-after", RETRY_AFTER.encode()))
     return _Response(status, headers, f"{status.phrase}{detail}\n".encode())
 
 

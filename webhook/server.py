@@ -141,12 +141,14 @@ class Server:
 
     async def _serve(self) -> None:
         config = self._config
-        _allow_files(2 * config.connections + _OWN_FILES)  # as many may be in their handshakes
+        # As many may be in their handshakes. Where fewer files may be open, fewer connections are kept.
+        files = _allow_files(2 * config.connections + _OWN_FILES)
+        limit = max(1, min(config.connections, (files - _OWN_FILES) // 2))
         self._loop = loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread():
             for signum in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(signum, self._signalled, signum)
-        connections = Connections(config.client_timeout, config.connections)
+        connections = Connections(config.client_timeout, limit)
         with ThreadPoolExecutor(config.threads, "wsgi") as pool:
             protocol_config = self._protocol_config(pool)
             listener = await loop.create_server(
@@ -212,9 +214,14 @@ class Server:
                 _log.warning("the serving certificate was not replaced: %s", error)
 
 
-def _allow_files(count: int) -> None:
-    """Raise this process's own limit of open files where it is lower; some runtimes start it with 1,024."""
+def _allow_files(count: int) -> int:
+    """Raise this process's own limit of open files where it is lower, as far as it may; return the limit.
+
+    Some runtimes start it with 1,024.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < count:
-        most = count if hard == resource.RLIM_INFINITY else min(count, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return count
+    most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most

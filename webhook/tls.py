@@ -75,14 +75,18 @@ class TlsCertificate:
     def reload(self) -> bool:
         """Ask the source again and serve what is new from the next handshake on; tell whether it was.
 
-        Raises CertificateError for what is no pair, once for each, and OSError; then the old one stays.
+        Raises CertificateError for what is no pair, once for each, and OSError, each time; then the old one
+        stays.
         """
         pair = self._source()
         if pair == self._seen:
             return False
-        self._seen = pair
-        self._context = _make_context(pair, self._client_ca_pem)
-        self.pair = pair
+        try:
+            self._context = _make_context(pair, self._client_ca_pem)
+        except CertificateError:
+            self._seen = pair
+            raise
+        self._seen = self.pair = pair
         self._tell()
         return True
 

@@ -23,6 +23,7 @@ from tests.e2e.assets import build
 from tests.e2e.daemon import HOST, Daemon, reserve_port
 
 if TYPE_CHECKING:
+    import signal
     import socket
     from types import TracebackType
 
@@ -123,6 +124,10 @@ class ControlPlane:
     def kill_apiserver(self) -> None:
         """Kill the API server with SIGKILL; its port refuses connections until restart_apiserver()."""
         self._apiserver.kill()
+
+    def stop_apiserver(self, number: signal.Signals) -> None:
+        """Send the API server SIGSTOP, so that it keeps its connections and answers nobody, or SIGCONT."""
+        self._apiserver.send(number)
 
     def restart_apiserver(self) -> None:
         """Kill the API server if it runs, and start it again on the same port and data.

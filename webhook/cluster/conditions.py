@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("gpugate.cluster")
 
 # Seconds between two looks, two small reads each: so long may a condition be wrong that somebody overwrote.
-LOOK_INTERVAL: Final = 10.0
+LOOK_INTERVAL: Final = 2.0
 # Seconds. A replica hears of a rule in a fraction of one; a slower one has lost its watch, and cannot write.
 SETTLING: Final = 60.0
 # Conflicts of one look; each is a step of somebody else's, and those end.

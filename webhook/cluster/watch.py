@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import random
-import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
@@ -20,6 +19,7 @@ from typing import Any, Final
 import msgspec
 import urllib3
 
+from certs.looks import report_bug
 from webhook import metrics
 from webhook.cluster.client import UNANSWERED, ApiError, ClusterApi, decode_status
 
@@ -251,9 +251,7 @@ class Watch:
                     del change  # or all nodes of the first list are kept until something changes
             except Exception:  # noqa: BLE001 - a bug of ours, or no memory: neither must end the watch
                 metrics.WATCH_RESTARTS.labels(self.resource.name, "bug").inc()
-                with suppress(Exception):
-                    told = (*sys.exc_info(), threading.current_thread())
-                    threading.excepthook(threading.ExceptHookArgs(told))
+                report_bug()
                 after_s = LONGEST_PAUSE_S
 
 

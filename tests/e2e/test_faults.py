@@ -1,0 +1,86 @@
+"""Each fault of the suite, briefly: nothing is lost that the page docs/reliability.md does not say."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rules.load import Loaded
+from tests.e2e.cluster import assets, missing
+from tests.e2e.manifests import ROOT
+from tests.faults.faults import FAULTS, IN_TURN
+from tests.faults.load import RIGHT, UNANSWERED, WRONG, Tally
+from tests.faults.measure import Fault, Outcome, measure
+from tests.faults.page import COLUMNS
+from tests.faults.probes import STEADY
+from tests.faults.world import World
+from webhook.gate import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Seconds that each fault lasts.
+BRIEF_S = 0.6
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Yield a cluster that can be broken."""
+    if absent := missing(assets()):
+        pytest.skip(f"no {', '.join(absent)}: run `make e2e-assets` or set KUBEBUILDER_ASSETS")
+    with World(assets(), tmp_path_factory.mktemp("faults")) as world:
+        yield world
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("fault", IN_TURN, ids=lambda fault: fault.name)
+def test_nothing_is_lost_that_the_page_does_not_say(fault: Fault, world: World) -> None:
+    """And rules, nodes and certificate are as they should be afterwards."""
+    outcome = measure(world, fault, BRIEF_S)
+
+    assert [] == outcome.undeclared(fault), outcome.lost
+
+
+def test_a_loss_that_a_fault_does_not_declare_is_told() -> None:
+    """By what it was, and how long it lasted."""
+    reviews = Tally(gaps=[0.25])
+    for became, about in ((RIGHT, "node"), (UNANSWERED, "node"), (WRONG, "resource rule")):
+        reviews.note(became, about)
+    outcome = Outcome(reviews, Tally(), None, None)
+
+    assert [
+        "1 not answered",
+        "1 answered wrong: resource rule",
+        "sent again, answered after 0.2 s at most",
+        "a change made meanwhile is not in force",
+    ] == outcome.lost
+    assert [UNANSWERED, WRONG, "not back"] == outcome.undeclared(FAULTS[0])
+
+
+def test_a_gate_that_lost_its_rules_answers_wrong() -> None:
+    """To each question but those that nothing is to be said about."""
+    gate = Gate(Loaded())
+    right = {probe.about for probe in STEADY if probe.right(gate.answer(probe.path[1:], probe.body))}  # type: ignore[arg-type]
+
+    assert {"exemption", "no rule"} == right
+
+
+def test_the_page_is_of_the_faults_that_there_are() -> None:
+    """`make faults` writes it."""
+    page = (ROOT / "docs/reliability.md").read_text("utf-8")
+    lines = [
+        re.split(r" \| ", line.strip("| \n"))
+        for line in page.splitlines()
+        if line.startswith("| ") and "---" not in line
+    ]
+    table = [line for line in lines if len(line) == len(COLUMNS)]
+
+    assert list(COLUMNS) == table[0]
+    assert [(fault.name, fault.what, fault.then) for fault in FAULTS] == [
+        (name, what, then) for name, what, _, _, then, _, _ in table[1:]
+    ]
+    for fault, (_, _, _, lost, *_) in zip(FAULTS, table[1:], strict=True):
+        assert fault.loses or lost == "nothing"
+        assert bool(fault.loses) == (f"- **{fault.name}**: " in page)

@@ -1,0 +1,51 @@
+"""`python -m tests.faults`: each fault, or those named, under load, as text; with --write, as a page too."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Final
+
+import click
+
+from tests.e2e.cluster import assets, missing
+from tests.faults.faults import FAULTS, IN_TURN
+from tests.faults.measure import Outcome, measure
+from tests.faults.page import markdown, text
+from tests.faults.world import World
+
+_NAMES: Final = [fault.name for fault in FAULTS]
+
+
+@click.command()
+@click.option(
+    "--only", multiple=True, type=click.Choice(_NAMES), help="A fault, by its name; may be repeated."
+)
+@click.option("--seconds", default=4.0, show_default=True, help="How long each fault lasts.")
+@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="The page to write.")
+def main(only: tuple[str, ...], seconds: float, write: Path | None) -> None:
+    """Break one thing after the other, and say what was lost."""
+    if absent := missing(assets()):
+        raise click.UsageError(f"no {', '.join(absent)}: run `make e2e-assets`")
+    faults = [fault for fault in IN_TURN if not only or fault.name in only]
+    start, load = perf_counter(), os.getloadavg()[0]
+    outcomes: dict[str, Outcome] = {}
+    bad = False
+    with TemporaryDirectory() as folder, World(assets(), Path(folder) / "world") as world:
+        for fault in faults:
+            begun = perf_counter()
+            outcomes[fault.name] = outcome = measure(world, fault, seconds)
+            click.echo(text(fault, outcome, perf_counter() - begun))
+            bad = bad or bool(outcome.undeclared(fault))
+    click.echo(f"{perf_counter() - start:.0f} s", err=True)
+    if write:
+        command = ["python -m tests.faults", *sys.argv[1:]]
+        write.write_text(markdown(outcomes, command, perf_counter() - start, load), "utf-8")
+    sys.exit(bad)
+
+
+if __name__ == "__main__":
+    main()

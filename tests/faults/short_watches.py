@@ -1,0 +1,20 @@
+"""`gpugate serve` with watches of seconds, where they last for minutes.
+
+Run as `python tests/faults/short_watches.py serve …`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import webhook.cluster.state
+from webhook.cli import main
+from webhook.cluster.watch import Watch
+
+# Seconds of one watch request.
+WATCH_S: Final = 4.0
+
+if __name__ == "__main__":
+    vars(webhook.cluster.state).update(Watch=partial(Watch, watch_s=WATCH_S))
+    main()
