@@ -56,8 +56,8 @@ class _Body:
     refusal: _Response | None = None
 
 
-# Seconds after which the API server asks again where there was no room, or rules are not known yet; it does so
-# only where it is told when, within the webhook's time-out. Source: k8s.io/client-go/rest/with_retry.go.
+# Seconds after which the API server asks again for which there was no room, or no rules yet. It does so
+# only where it is told when, and within the webhook's time-out. Source: k8s.io/client-go/rest/with_retry.go.
 RETRY_AFTER = "1"
 
 
