@@ -1,17 +1,25 @@
-# Two stages: dependencies are installed from the lock file with their hashes, and no build tool is left behind.
-FROM python:3.12-slim AS build
+# Two stages: all is installed from lock files with hashes, and no build tool is left behind.
+# A tag moves; a release gives the digest as well: docs/security.md, "What a release is made of".
+ARG BASE=python:3.12.12-slim-bookworm
+
+FROM ${BASE} AS build
 WORKDIR /build
-RUN python -m venv /opt/gpugate
-COPY requirements.lock ./
-RUN /opt/gpugate/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock
+RUN python -m venv --without-pip /opt/gpugate
+COPY requirements.lock requirements-build.lock ./
+ENV PIP_NO_CACHE_DIR=1
+RUN pip --python /opt/gpugate/bin/python install --require-hashes --only-binary :all: -r requirements.lock \
+ && pip install --require-hashes --only-binary :all: -r requirements-build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY rules rules
 COPY certs certs
 COPY webhook webhook
-RUN /opt/gpugate/bin/pip install --no-cache-dir --no-deps . \
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
+ && pip --python /opt/gpugate/bin/python install --no-deps --no-index dist/*.whl \
  && /opt/gpugate/bin/python -m compileall -q /opt/gpugate/lib
 
-FROM python:3.12-slim
+FROM ${BASE}
+ARG BASE
+LABEL org.opencontainers.image.base.name=${BASE}
 COPY --from=build /opt/gpugate /opt/gpugate
 ENV PATH=/opt/gpugate/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1
 # nobody; the manifests ask for a user that is not root and a root file system that is read only.

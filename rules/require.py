@@ -145,6 +145,8 @@ def _parse(told: tuple[str, str]) -> Constraint:
             return _malformed(variable, text)
         if group:
             groups.append(group)
+        elif words:  # commas alone: libnvidia-container's dsl.c ends there, with the verdict so far
+            break
     bounds = [_lower_bound(group) for group in groups]
     known = [bound for bound in bounds if bound is not None]
     minimum = min(known) if known and len(known) == len(bounds) else None

@@ -10,10 +10,12 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import webhook.server
 from tests.serving import (
     HOST,
     PATIENCE,
@@ -26,11 +28,13 @@ from tests.serving import (
     connect,
     half_body,
     half_head,
+    new_pair,
     serving,
     stalled,
 )
 from tests.webhooks import body, pod, shipped_gate
 from webhook.app import create_app
+from webhook.tls import TlsCertificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,7 +121,8 @@ def test_a_body_over_the_limit_is_refused_without_reading_it_all(server: Server)
     ("request_", "status"),
     [
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"404"),
-        (b"GET https://localhost/healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET https://localhost HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET ftp://localhost/healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
         (b"GET /../healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
         (b"OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
         (b"GET /%ff%00 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
@@ -167,6 +172,16 @@ def test_the_limit_of_open_files_is_raised_to_what_connections_take() -> None:
     assert raised == (2128 if hard == resource.RLIM_INFINITY else min(2128, hard))
 
 
+def test_where_fewer_files_may_be_open_fewer_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle ones would keep new ones from coming."""
+    monkeypatch.setattr(webhook.server, "_allow_files", lambda _: 130)
+    with serving(create_app(shipped_gate()), config(connections=1000)) as server:
+        idle = connect(server.port)
+        honest(server.port)
+        with idle:
+            assert b"" == idle.recv(1)
+
+
 def test_weak_ciphers_are_refused(server: Server) -> None:
     """Those of TLS 1.2 without forward secrecy, without authenticated encryption, or without any."""
 
@@ -183,6 +198,19 @@ def test_weak_ciphers_are_refused(server: Server) -> None:
     ciphers = ["ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA", "AES128-SHA", "NULL", "ADH"]
 
     assert [welcome(cipher) for cipher in ciphers] == [True, False, False, False, False]
+
+
+def test_no_file_of_the_key_is_left_when_it_is_served() -> None:
+    """Python reads keys from files alone, so there is one for a moment, in memory."""
+    pair, before = new_pair(), set(files_in_memory())
+    TlsCertificate(lambda: pair)
+
+    assert not [path for path in set(files_in_memory()) - before if pair.key_pem in path.read_bytes()]
+
+
+def files_in_memory() -> Iterator[Path]:
+    """Yield the files where the key was."""
+    return (path for path in Path("/dev/shm").iterdir() if path.is_file())  # noqa: S108 - only looked at
 
 
 def test_a_flood_of_connections_that_close_at_once_leaves_nothing_behind(server: Server) -> None:

@@ -73,6 +73,8 @@ def parse(text: str) -> Constraint:
         ("cuda>=13.0 arch>=8.0", True),
         ("cuda>=13.0  driver>=999", False),
         (",cuda>=12.4,", True),
+        (", cuda>=13.0", True),
+        ("cuda>=13.0 , cuda>=12.0", False),
         (NVIDIA, True),
         ("", True),
         ("  ", True),

@@ -44,10 +44,13 @@ def words() -> Iterator[str]:
 def check(data: bytes) -> None:
     """Hold an answer to its review: the uid is kept, and a patched object gets no patch again and passes."""
     answers = [_answer(endpoint, data) for endpoint in ENDPOINTS]
-    if None in answers:
-        assert answers == [None, None]
+    if answers == [None, None]:
         return
     review = _read(data)
+    if None in answers:  # a rule without metadata: /mutate lets rules pass without a look
+        assert answers[1] is None
+        assert review is None or review["request"]["kind"]["kind"] == "ConfigMap"
+        return
     if review is None:
         return
     mutation, validation = (answer or {} for answer in answers)
@@ -66,11 +69,13 @@ def check(data: bytes) -> None:
 
 
 def _read(data: bytes) -> dict[str, Any] | None:
-    """Return a review, None where what the gate never looks at is no JSON."""
+    """Return a review, None where what the gate never looks at is no JSON, or a number such as 2e308."""
     try:
-        return dict(json.loads(data.decode("utf-8", "replace"), strict=False))
+        review = dict(json.loads(data.decode("utf-8", "replace"), strict=False))
+        json.dumps(review, allow_nan=False)
     except (ValueError, RecursionError):
         return None
+    return review
 
 
 def _answer(endpoint: Endpoint, data: bytes) -> dict[str, Any] | None:
