@@ -98,7 +98,7 @@ class Inventory:
         return found
 
     def classes(self, nodes: int, labels: LabelNames = _DEFAULT) -> tuple[NodeClass, ...]:
-        """Return the classes that a set of nodes forms, in no particular order.
+        """Return the classes that a set of nodes forms, in the order of their first nodes.
 
         labels: which of them tell what. They are read once, at a cost that grows with the number of classes.
         """
@@ -208,7 +208,9 @@ def _offer(labels: Mapping[str, str], names: LabelNames) -> Offer:
 
 
 def _classes(members: Mapping[Offer, int]) -> tuple[NodeClass, ...]:
-    return tuple(NodeClass(offer, nodes) for offer, nodes in members.items() if nodes)
+    """Return the classes by their first nodes: what is told must not depend on when they were read."""
+    found = (NodeClass(offer, nodes) for offer, nodes in members.items() if nodes)
+    return tuple(sorted(found, key=lambda each: each.members & -each.members))
 
 
 def _moved(

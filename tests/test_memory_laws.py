@@ -1,0 +1,167 @@
+"""Memories are not seen: a decision does not depend on what was decided before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rules import affinity, require, selector
+from rules.decide import decide
+from rules.inventory import Inventory
+from rules.landscape import landscape_of
+from rules.patch import ObjectError
+from rules.policy import Policy
+from tests.build import DEVICE, container, injection_rule, pod, policy, request, resource_rule
+from tests.nodes import (
+    CUDA,
+    GPU,
+    H100,
+    T4,
+    VLLM,
+    compatibility_rule,
+    cuda_image,
+    gfd,
+    gpu_pod,
+    node,
+    required,
+)
+
+RULES: Final = [
+    resource_rule(
+        validations=[{"expression": "value == 1"}, {"expression": "container.image != 'team/app:v1'"}],
+        enforcementAction="warn",
+    ),
+    resource_rule(
+        "vendor.com/*",
+        group="all",
+        dataType="float",
+        requests="fromLimits",
+        validations=[{"expression": "limits.all(name, limits[name] < 2)"}],
+        enforcementAction="warn",
+    ),
+    resource_rule(GPU, group="gpu", excludeResources=DEVICE, defaultValue="1"),
+    injection_rule(
+        {"env": [{"name": "A", "value": "12.4"}], "labels": {"put": "in"}},
+        name="first",
+        match={"resources": ["vendor.com/*"], "conditions": ["limits['vendor.com/device'] == 1"]},
+        override=True,
+    ),
+    injection_rule(
+        {"env": [{"name": "COUNT", "fromResource": {"name": DEVICE}}], "annotations": {CUDA: "11.4"}},
+        name="second",
+        match={"podSelector": {"matchLabels": {"put": "in"}}},
+    ),
+    compatibility_rule(match={"resources": [GPU, DEVICE]}),
+    compatibility_rule(name="trial", sharing="virtual", enforcementAction="warn"),
+]
+DEVICES: Final[dict[str, str | int]] = {GPU: "1", DEVICE: 1}
+NODES: Final = [
+    node("a", gfd("11.4", T4, zone="a"), **DEVICES),
+    node("b", gfd("12.2", T4, zone="b")),
+    node("c", gfd("12.4", H100, zone="1"), **DEVICES),
+    node("b", gfd("13.0", T4, zone="b")),
+]
+
+KINDS: Final = [(cuda, gpu) for cuda in ("11.4", "12.2", "12.4", "13.0") for gpu in (T4, H100)]
+
+# What tells one pod from another: first what is one for Python or as a quantity, and is not the same in JSON.
+ONES: Final = ["1", 1, True, 1.0, "1.0", "1000m"]
+FIELDS: Final[dict[str, list[Any]]] = {
+    "limit": [*ONES, "2", "0", None, "", [], {}],
+    "request": [None, *ONES, "2", {}],
+    "gpu": [*ONES, None, "0"],
+    "order": [(DEVICE, GPU), (GPU, DEVICE)],
+    "name": ["main", "a, b", "a: env A", 1, True],
+    "image": [VLLM, cuda_image("12.2"), cuda_image("13.0"), "team/app:v1", 1, True],
+    "variable": ["A", "CUDA_VERSION", "NVIDIA_REQUIRE_CUDA", "VLLM_ADDITIONAL_ARGS", 1, True],
+    "value": ["12.4", "cuda>=12.4", "--dtype=bfloat16", "$(A)", 1, True, None],
+    "word": ["--dtype=bfloat16", "--dtype=$(A)", "$(A)", 1, True],
+    "label": ["in", "1", 1, True],
+    "annotation": ["12.2", "12.4", "1", 1, True],
+    "operator": ["In", "NotIn", "Gt", "Exists", 1, True],
+    "zone": ["a", "1", 1, True, 1.0],
+    "place": [0, 1],
+    "mutating": [True, False],
+    "nodes": [(), (0,), (1,), (0, 1), (0, 1, 2), (0, 1, 2, 3)],
+}
+
+
+def _pod(asked: dict[str, Any]) -> Any:
+    limits = {DEVICE: asked["limit"], GPU: asked["gpu"]}
+    main = container(
+        {name: limits[name] for name in asked["order"]},
+        {DEVICE: asked["request"]},
+        name=asked["name"],
+        image=asked["image"],
+        env=[{"name": "A", "value": "bfloat16"}, {"name": asked["variable"], "value": asked["value"]}],
+        args=[asked["word"]],
+    )
+    zone = {"key": "zone", "operator": asked["operator"], "values": [asked["zone"]]}
+    return pod(
+        *[container(name="before")] * asked["place"],
+        main,
+        metadata={"labels": {"put": asked["label"]}, "annotations": {CUDA: asked["annotation"]}},
+        affinity=required({"matchExpressions": [zone]}, {"matchExpressions": [{**zone, "key": "pool"}]}),
+    )
+
+
+def _told(rules: Policy, cluster: Inventory, document: Any, *, mutating: bool = True) -> str:
+    """Return all of the decision on a pod, in which 1 is not true; or what is wrong with the pod."""
+    try:
+        return repr(decide(rules, cluster, request(document, mutating=mutating)))
+    except ObjectError as error:
+        return str(error)
+
+
+def _afresh(texts: Iterable[str], asked: dict[str, Any]) -> str:
+    """Return the same of rules and nodes that were never asked before."""
+    landscape_of.cache_clear()
+    for memory in (selector._read, affinity._additions, require._read):
+        memory.__self__.clear()  # type: ignore[union-attr]
+    return _told(policy(*texts), _cluster(asked["nodes"]), _pod(asked), mutating=asked["mutating"])
+
+
+def _cluster(numbers: Iterable[int]) -> Inventory:
+    return Inventory.of([NODES[each] for each in numbers])
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@settings(max_examples=12)
+@given(
+    st.lists(st.sampled_from(RULES), min_size=4, unique=True),
+    st.fixed_dictionaries({name: st.sampled_from(values) for name, values in FIELDS.items()}),
+)
+def test_a_decision_does_not_depend_on_what_was_decided_before(
+    field: str, texts: list[str], first: dict[str, Any]
+) -> None:
+    """On pods that differ in one thing, with nodes that come and go."""
+    warm = policy(*texts)
+    kept = {numbers: _cluster(numbers) for numbers in FIELDS["nodes"]}
+    asked = [first | {field: value} for value in FIELDS[field]]
+    found = [
+        _told(warm, kept[each["nodes"]], _pod(each), mutating=each["mutating"]) for each in [*asked, *asked]
+    ]
+
+    assert [_afresh(texts, each) for each in asked] * 2 == found
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from([None, *KINDS])), min_size=2))
+def test_a_decision_does_not_depend_on_when_the_nodes_were_looked_at(
+    changes: list[tuple[str, tuple[str, tuple[str, str]] | None]],
+) -> None:
+    """Before each node that joins, changes or leaves, or at the end alone."""
+    rules, document = policy(*RULES), gpu_pod(cuda_image("12.0"), nodeSelector={"zone": "a"})
+    looked_at = left_alone = Inventory.of(node("old", gfd("11.4", T4, zone="a")))
+    for name, kind in changes:
+        joining = node(name, gfd(*kind, zone="b")) if kind else None
+        looked_at, left_alone = (
+            each.with_node(joining) if joining else each.without_node(name)
+            for each in (looked_at, left_alone)
+        )
+        _told(rules, looked_at, document)
+
+    assert _told(rules, left_alone, document) == _told(rules, looked_at, document)
