@@ -46,10 +46,11 @@ def test_a_dry_run_prints_the_labels_and_asks_no_cluster() -> None:
     assert (0, 0) == (as_json.exit_code, as_text.exit_code)
 
 
-def test_without_a_driver_it_says_so_in_one_line_and_exits_2() -> None:
-    """On stderr, so that a pipe gets nothing."""
+@pytest.mark.parametrize("option", ["--dry-run", "--once"])
+def test_without_a_driver_it_says_so_in_one_line_and_exits_2(option: str) -> None:
+    """On stderr, so that a pipe gets nothing; also where there is no cluster either."""
     with library("t4", failing("nvmlInit", "NVML_ERROR_DRIVER_NOT_LOADED")):
-        result = node("label", "--dry-run")
+        result = node("label", option)
 
     assert (2, "") == (result.exit_code, result.stdout)
     (line,) = result.stderr.splitlines()

@@ -8,17 +8,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 if TYPE_CHECKING:
     import asyncio
 
-    import uvicorn
-
 
 # Seconds in which an honest client has sent its request by far; it takes milliseconds.
 _STALLED = 1.0
+
+
+def protocol_config(app: Any, *, keep_alive: int, head_limit: int, log_level: int) -> uvicorn.Config:
+    """Return what connections of an ASGI application are made with.
+
+    keep_alive: seconds between two requests. head_limit: bytes of a request's head. log_level: from which on
+    uvicorn's own words are told; by `logging`, without its handlers, formats and access log.
+    """
+    config = uvicorn.Config(
+        app,
+        interface="asgi3",
+        ws="none",
+        proxy_headers=False,
+        log_config=None,
+        log_level=log_level,
+        access_log=False,
+        timeout_keep_alive=keep_alive,
+        h11_max_incomplete_event_size=head_limit,
+    )
+    config.load()
+    return config
 
 
 class Connections(ServerState):

@@ -22,7 +22,7 @@ import uvicorn
 
 from certs.authority import CertificateError
 from webhook.bridge import Bridge
-from webhook.connection import Connection, Connections
+from webhook.connection import Connection, Connections, protocol_config
 from webhook.logs import Seldom
 from webhook.review import is_quick
 
@@ -184,20 +184,9 @@ class Server:
             body_timeout=config.client_timeout,
             bodies_limit=config.bodies_limit,
         )
-        protocol_config = uvicorn.Config(
-            bridge,
-            interface="asgi3",
-            ws="none",
-            proxy_headers=False,
-            # No handlers, no formats, no access log of uvicorn's: what it has to say is said by `logging`.
-            log_config=None,
-            log_level=logging.WARNING,
-            access_log=False,
-            timeout_keep_alive=config.keep_alive,
-            h11_max_incomplete_event_size=_HEAD_LIMIT,
+        return protocol_config(
+            bridge, keep_alive=config.keep_alive, head_limit=_HEAD_LIMIT, log_level=logging.WARNING
         )
-        protocol_config.load()
-        return protocol_config
 
     def _signalled(self, signum: int) -> None:
         if self._draining.is_set():

@@ -211,7 +211,7 @@ def _bytes_to_bytes(nodes: int, effort: Effort) -> Table:
             partial(json.loads, body),
         )
         calls |= {f"{name}: {part}": way for part, way in zip(parts, ways, strict=True)}
-    with _logging():
+    with logging_to_nowhere():
         samples = measure(calls, effort)
     rows = tuple(
         (
@@ -227,7 +227,7 @@ def _bytes_to_bytes(nodes: int, effort: Effort) -> Table:
 
 
 @contextmanager
-def _logging() -> Iterator[None]:
+def logging_to_nowhere() -> Iterator[None]:
     """Log decisions as a served gate does, to nowhere."""
     logger = logging.getLogger("gpugate.admission")
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - os.devnull is a name, not a path

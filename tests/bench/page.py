@@ -62,25 +62,30 @@ def text(found: Found) -> str:
 
 def markdown(found: Mapping[str, Found], command: Sequence[str], seconds: float, load: float) -> str:
     """Return the page. command: what was run; seconds: how long it took; load: the average before it."""
-    parts = [_HEAD, render_facts(command, seconds, load), "\n## Targets\n", render_targets(found)]
+    parts = [_HEAD, render_facts(command, seconds, load, packages()), "\n## Targets\n", render_targets(found)]
     for name, each in found.items():
         parts += [f"\n## {each.title}\n\n`python -m tests.bench {name}`\n"]
         parts += [render_table(table) for table in each.section.tables]
     return "\n".join(part.rstrip("\n") for part in [*parts, _PEERS]) + "\n"
 
 
-def render_facts(command: Sequence[str], seconds: float, load: float) -> str:
-    """Return where figures are from."""
+def render_facts(command: Sequence[str], seconds: float, load: float, versions: Mapping[str, str]) -> str:
+    """Return where figures are from. versions: of what was measured, beside Python's."""
     model = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text("utf-8"))
     rows = {
         "command": f"`{' '.join(command)}`, {seconds:.0f} s",
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "machine": f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores",
-        "load average": f"{load:.1f} before, {os.getloadavg()[0]:.1f} after; the benchmarks make some two",
+        "load average": f"{load:.1f} before, {os.getloadavg()[0]:.1f} after; the run itself makes some two",
         "Python": f"{platform.python_version()}, {ssl.OPENSSL_VERSION}",
-        "packages": ", ".join(f"{name} {version(name)}" for name in _PACKAGES),
+        **versions,
     }
-    return "\n" + _rows(("", ""), [*rows.items()])
+    return "\n" + render_rows(("", ""), [*rows.items()], "---:")
+
+
+def packages() -> dict[str, str]:
+    """Return the versions of the packages that figures depend on."""
+    return {"packages": ", ".join(f"{name} {version(name)}" for name in _PACKAGES)}
 
 
 def render_targets(found: Mapping[str, Found]) -> str:
@@ -90,15 +95,16 @@ def render_targets(found: Mapping[str, Found]) -> str:
         for each in found.values()
         for target in each.section.targets
     ]
-    return "\n" + _rows(("target", "measured", "met"), rows)
+    return "\n" + render_rows(("target", "measured", "met"), rows, "---:")
 
 
 def render_table(table: Table) -> str:
     """Return a table under its title."""
     note = f"\n{table.note}\n" if table.note else ""
-    return f"\n### {table.title}\n\n{_rows(table.columns, table.rows)}{note}"
+    return f"\n### {table.title}\n\n{render_rows(table.columns, table.rows, '---:')}{note}"
 
 
-def _rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+def render_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], others: str = "---") -> str:
+    """Return a table. others: how columns but the first are aligned."""
+    lines = [columns, ["---", *[others] * (len(columns) - 1)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.bench.cases import BY_NODES, BY_RULES
 from tests.bench.client import Load, Webhook, exchange, percentile, unverified
 from tests.bench.figures import FULL, QUICK, Effort, Samples, Section, Table, Target
-from tests.bench.page import Found, render_facts, render_table, render_targets, text
+from tests.bench.page import Found, packages, render_facts, render_table, render_targets, text
 from tests.bench.served import Served, constant, cpu_s, following, gpugate
 from tests.bench.whole import profile
 
@@ -160,7 +160,8 @@ def main(
     if write:
         command = [f"python -m tests.bench.peer --write {write} …"]
         head = write.read_text("utf-8").partition(_HEADING)[0]
-        parts = [render_facts(command, perf_counter() - start, before), render_targets({"peer": found})]
+        facts = render_facts(command, perf_counter() - start, before, packages())
+        parts = [facts, render_targets({"peer": found})]
         parts += [render_table(table) for table in found.section.tables]
         write.write_text(f"{head}{_HEADING}{''.join(parts)}", "utf-8")
 

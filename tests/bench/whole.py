@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tests.bench.cases import ROOT, cluster, shipped
 from tests.bench.client import Webhook, exchange, unverified
-from tests.bench.decisions import _logging
+from tests.bench.decisions import logging_to_nowhere
 from tests.bench.figures import Table
 from tests.serving import HOST, serving
 from webhook.app import create_app
@@ -33,7 +33,7 @@ def profile(bodies: Sequence[bytes], nodes: int, turns: int = 40) -> Table:
     gate = Gate(shipped(), inventory=cluster(nodes))
     for body in bodies:
         gate.answer("mutate", body)  # what is read or remembered once
-    with _logging(), _new_threads_profiled() as profiles, serving(create_app(gate)) as server:
+    with logging_to_nowhere(), _new_threads_profiled() as profiles, serving(create_app(gate)) as server:
         webhook = Webhook(f"https://{HOST}:{server.port}/mutate", unverified())
         requests = [webhook.request(body) for body in bodies]
         with webhook.connect() as connection:

@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from certs.kube import KubernetesError
@@ -15,6 +16,8 @@ from tests.e2e.test_control_plane import pod
 from webhook.cluster.client import ClusterApi
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tests.e2e.cluster import ControlPlane
 
 # Creations a second, and by how many clients: each waits for its answer before it asks again.
@@ -25,18 +28,19 @@ REAL: Final = 25
 _PODS: Final = f"/api/v1/namespaces/{TEAM}/pods"
 
 
-class Load:
-    """Creates pods, until its block ends: dry runs, and some that stay.
+class Clients:
+    """Threads that ask until the block ends, each at its turns."""
 
-    failures: what the API server said instead of yes.
-    """
+    def __init__(self, *asking: Callable[[], None]) -> None:
+        self.stopping = threading.Event()
+        self._threads = [threading.Thread(target=each) for each in asking]
 
-    def __init__(self, control_plane: ControlPlane) -> None:
-        self._calls = [0] * CLIENTS
-        self.failures: list[str] = []
-        self._kubeconfig = str(control_plane.kubeconfig)
-        self._stopping = threading.Event()
-        self._threads = [threading.Thread(target=self._create, args=(each,)) for each in range(CLIENTS)]
+    def turns(self, rate: float, first: int = 0, step: int = 1) -> Iterator[int]:
+        """Yield each so many-th turn of so many a second, when it is due."""
+        for turn in itertools.count(first, step):
+            if self.stopping.wait(max(0.0, self._start + turn / rate - time.monotonic())):
+                return
+            yield turn
 
     def __enter__(self) -> Self:
         self._start = time.monotonic()
@@ -45,9 +49,22 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopping.set()
+        self.stopping.set()
         for thread in self._threads:
             thread.join()
+
+
+class Load(Clients):
+    """Creates pods, until its block ends: dry runs, and some that stay.
+
+    failures: what the API server said instead of yes.
+    """
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        super().__init__(*(partial(self._create, each) for each in range(CLIENTS)))
+        self._calls = [0] * CLIENTS
+        self.failures: list[str] = []
+        self._kubeconfig = str(control_plane.kubeconfig)
 
     @property
     def calls(self) -> int:
@@ -61,9 +78,7 @@ class Load:
 
     def _create(self, client: int) -> None:
         api = ClusterApi.of_kubeconfig(self._kubeconfig)
-        for number in itertools.count(client, CLIENTS):
-            if self._stopping.wait(max(0.0, self._start + number / RATE - time.monotonic())):
-                break
+        for number in self.turns(RATE, client, CLIENTS):
             document: dict[str, Any] = json.loads(pod(f"load-{id(self)}-{number}", {VCUDA_MEMORY: "8"}))
             try:
                 api.create(_PODS if number % REAL == 0 else f"{_PODS}?dryRun=All", document)

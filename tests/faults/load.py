@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import itertools
 import select
 import socket
 import ssl
@@ -14,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from certs.kube import KubernetesError
 from tests.bench.client import unverified
 from tests.e2e.daemon import HOST
 from tests.e2e.installed import TEAM
+from tests.e2e.load import Clients
 from tests.faults.probes import CREATIONS, Creation, Probe
 from webhook.cluster.client import ClusterApi
 
@@ -114,7 +114,7 @@ def _has_ended(connection: socket.socket | None) -> bool:
     return True
 
 
-class Load:
+class Load(Clients):
     """Asks until its block ends, of which the last question is answered, if one can be.
 
     reviews, creations: what became of them. kubeconfig: of the API server to create pods by; None for none.
@@ -130,23 +130,10 @@ class Load:
         """Take where the gate is, and what it is asked; for context, see Client."""
         self._port, self._probes, self._context = port, probes, context
         self.reviews, self.creations = Tally(), Tally()
-        self._stopping = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(each,)) for each in range(CONNECTIONS)]
+        asking = [partial(self._ask, each) for each in range(CONNECTIONS)]
         if kubeconfig is not None:
-            self._threads.append(
-                threading.Thread(target=self._create, args=(ClusterApi.of_kubeconfig(str(kubeconfig)),))
-            )
-
-    def __enter__(self) -> Self:
-        self._start = time.monotonic()
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
+            asking.append(partial(self._create, ClusterApi.of_kubeconfig(str(kubeconfig))))
+        super().__init__(*asking)
 
     @property
     def settled(self) -> bool:
@@ -155,18 +142,14 @@ class Load:
 
     def _ask(self, place: int) -> None:
         client = Client(self._port, self._context)
-        for turn in itertools.count(place, CONNECTIONS):
-            if self._stopping.wait(max(0.0, self._start + turn / RATE - time.monotonic())):
-                break
+        for turn in self.turns(RATE, place, CONNECTIONS):
             # Each connection begins elsewhere, or it would only ever ask some of them.
             probe = self._probes[(turn // CONNECTIONS + place) % len(self._probes)]
             self._until_answered(self.reviews, probe.about, partial(client.ask, probe))
         client.close()
 
     def _create(self, api: ClusterApi) -> None:
-        for turn in itertools.count():
-            if self._stopping.wait(max(0.0, self._start + turn / CREATIONS_RATE - time.monotonic())):
-                break
+        for turn in self.turns(CREATIONS_RATE):
             creation, name = CREATIONS[turn % len(CREATIONS)], f"load-{turn}"
             self._until_answered(self.creations, creation.about, partial(_created, api, creation, name))
         api.close()
@@ -183,7 +166,7 @@ class Load:
             if not failed:
                 failed = True
                 tally.begin()
-            if self._stopping.wait(_AGAIN_S):
+            if self.stopping.wait(_AGAIN_S):
                 return
         if failed:
             tally.end(time.monotonic() - first)

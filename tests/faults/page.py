@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
+from tests.bench.page import render_facts, render_rows
 from tests.e2e.assets import build
 from tests.faults.faults import FAULTS
 from tests.faults.load import CONNECTIONS, CREATIONS_RATE, RATE
@@ -80,9 +76,9 @@ def markdown(outcomes: Mapping[str, Outcome], command: Sequence[str], seconds: f
         for fault, outcome in found
     ]
     remedies = [f"- **{fault.name}**: {fault.remedy}\n" for fault, _ in found if fault.loses]
-    return "".join(
-        (_HEAD, _facts(command, seconds, load), "\n## Faults\n\n", _rows(COLUMNS, rows), _LOSSES, *remedies)
-    )
+    versions = f"{build.pinned(build.KUBERNETES)}, {build.pinned(build.ETCD)}"
+    facts = render_facts(command, seconds, load, {"Kubernetes, etcd": versions})
+    return "".join((_HEAD, facts, "\n## Faults\n\n", render_rows(COLUMNS, rows), _LOSSES, *remedies))
 
 
 def _sent(outcome: Outcome) -> str:
@@ -102,21 +98,3 @@ def _grown(outcome: Outcome) -> str:
     if outcome.grown is None:
         return "a new process"
     return f"{outcome.grown[0]:+.1f} MB, {outcome.grown[1]:+} files"
-
-
-def _facts(command: Sequence[str], seconds: float, load: float) -> str:
-    model = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text("utf-8"))
-    rows = {
-        "command": f"`{' '.join(command)}`, {seconds:.0f} s",
-        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "machine": f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores",
-        "load average": f"{load:.1f} before, {os.getloadavg()[0]:.1f} after",
-        "Python": platform.python_version(),
-        "Kubernetes, etcd": f"{build.pinned(build.KUBERNETES)}, {build.pinned(build.ETCD)}",
-    }
-    return "\n" + _rows(("", ""), [*rows.items()])
-
-
-def _rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -13,11 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 from typing import Final
 
-import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app
 
 from webhook.bridge import Bridge
-from webhook.connection import Connection, Connections
+from webhook.connection import Connection, Connections, protocol_config
 
 REGISTRY: Final = CollectorRegistry()
 
@@ -72,18 +71,12 @@ async def _serve(listener: socket.socket) -> None:
     connections = Connections(_CLIENT_S, _CONNECTIONS)
     with ThreadPoolExecutor(1, "metrics") as pool:
         app = Bridge(make_wsgi_app(REGISTRY), pool, body_limit=0, body_timeout=_CLIENT_S, bodies_limit=0)
-        config = uvicorn.Config(
+        config = protocol_config(
             app,
-            interface="asgi3",
-            ws="none",
-            proxy_headers=False,
-            log_config=None,
+            keep_alive=_KEEP_ALIVE_S,
+            head_limit=_HEAD_LIMIT,
             log_level=logging.ERROR,  # no line for each stranger who speaks no HTTP
-            access_log=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            h11_max_incomplete_event_size=_HEAD_LIMIT,
         )
-        config.load()
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Connection(config, connections), sock=listener)
         await server.serve_forever()

@@ -10,6 +10,7 @@ from typing import Any, Final
 from rules.build import DOCUMENT_KEY
 from rules.case import read_tests
 from rules.case_document import KIND
+from rules.labels import LabelNames
 from rules.load import DEFAULT_NAMESPACE, ENABLED_LABEL, TYPE_LABEL, load
 from rules.model import RuleSet
 from rules.policy import compile_policy
@@ -122,10 +123,10 @@ def pod_of(limits: Mapping[str, Any], **fields: Any) -> Json:
 
 
 def node_of(cuda: CudaVersion, device: str) -> Json:
-    """Return a node of a driver's CUDA version, labelled as GPU Feature Discovery does."""
-    family = "nvidia.com/cuda.runtime-version"
-    labels = {f"{family}.major": str(cuda.major), f"{family}.minor": str(cuda.minor)}
-    labels |= {"nvidia.com/gpu.compute.major": "8", "nvidia.com/gpu.compute.minor": "0"}
+    """Return a node of a driver's CUDA version, with the labels that rules look at first."""
+    names = LabelNames()
+    labels = dict(zip(names.cuda[0].keys, (str(cuda.major), str(cuda.minor)), strict=True))
+    labels |= dict(zip(names.compute_capability[0].keys, ("8", "0"), strict=True))
     return {"name": f"driver-{cuda.major}-{cuda.minor}", "labels": labels, "allocatable": {device: 8}}
 
 

@@ -130,7 +130,13 @@ def label(
     from certs.kube import KubernetesError  # noqa: PLC0415
     from webhook.agent.publish import Publisher  # noqa: PLC0415
 
-    publisher = Publisher(_cluster(kubeconfig, context), _named(node_name), take_over=take_over)
+    try:
+        api = _cluster(kubeconfig, context)
+    except click.UsageError:
+        if once and isinstance(found := look(), Failure):  # which is to be mended first
+            _show_labels(found, output)
+        raise
+    publisher = Publisher(api, _named(node_name), take_over=take_over)
     if not once:
         sys.exit(_watch(publisher, look, interval, metrics_port))
     found = look()
