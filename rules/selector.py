@@ -140,14 +140,12 @@ def required_terms(pod_spec: Mapping[str, Any]) -> object:
     return () if terms is None else terms
 
 
-def candidates(inventory: Inventory, pod_spec: Mapping[str, Any], resources: Iterable[str] = ()) -> int:
-    """Return the nodes that offer all the resources and that the pod's spec lets it go to, as a bit set.
+def candidates(inventory: Inventory, pod_spec: Mapping[str, Any]) -> int:
+    """Return the nodes that the pod's spec lets it go to, as a bit set.
 
     The spec's nodeName, nodeSelector and required node affinity count.
     """
     nodes = inventory.everything
-    for resource in resources:
-        nodes &= inventory.offering(resource)
     name, selector, terms = pod_spec.get("nodeName"), pod_spec.get("nodeSelector"), required_terms(pod_spec)
     if name not in (None, ""):
         nodes &= inventory.named(name) if isinstance(name, str) else 0

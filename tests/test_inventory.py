@@ -293,7 +293,7 @@ def test_a_query_reads_no_node() -> None:
     spec = {"nodeSelector": {"zone": "1"}, "affinity": {"nodeAffinity": required}}
     inventory.classes(inventory.everything)  # read once
     inventory._rows = []
-    nodes = candidates(inventory, spec, ["gpu"])
+    nodes = candidates(inventory, spec) & inventory.offering("gpu")
 
     assert nodes.bit_count() == 10
     assert [each.members for each in inventory.classes(nodes)] == [nodes]

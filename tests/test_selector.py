@@ -170,12 +170,6 @@ def test_name_selector_and_affinity_of_a_pod_are_all_held_to(
     assert set(INVENTORY.names(candidates(INVENTORY, spec))) == expected
 
 
-def test_candidates_offer_every_resource_asked_for() -> None:
-    """A resource of which a node has none is not offered."""
-    assert set(INVENTORY.names(candidates(INVENTORY, {}, ["nvidia.com/gpu"]))) == {"east", "west"}
-    assert candidates(INVENTORY, {}, ["nvidia.com/gpu", "tencent.com/vcuda-core"]) == 0
-
-
 def test_an_expression_is_not_mistaken_for_another_that_is_equal() -> None:
     """In Python 1 and true are equal; no label has a value that is no text."""
     terms = [{"matchExpressions": [expression("n", "In", value)]} for value in ("1", 1, True, ["1"], "1")]

@@ -224,7 +224,7 @@ def _environ(scope: Mapping[str, Any], body: bytearray) -> WSGIEnvironment:
         "CONTENT_LENGTH": str(len(body)),
         "SSL_CLIENT_VERIFY": "SUCCESS" if scope["state"]["verified"] else "NONE",  # mod_ssl's words
         "wsgi.version": (1, 0),
-        "wsgi.url_scheme": "https",
+        "wsgi.url_scheme": scope["scheme"],
         "wsgi.input": BytesIO(body),
         "wsgi.errors": sys.stderr,
         "wsgi.multithread": True,

@@ -75,8 +75,12 @@ def _into_force(gate: Gate, change: Callable[[], Inventory]) -> None:
 
 def _questions(effort: Effort) -> Table:
     """Return what it costs to ask for the candidates of a pod, by the number of nodes."""
+
+    def found(inventory: Inventory) -> int:
+        return candidates(inventory, OWN_AFFINITY) & inventory.offering(GPU)
+
     cases: dict[str, Callable[[], object]] = {
-        f"{size:,} nodes": partial(candidates, cluster(size), OWN_AFFINITY, (GPU,)) for size in effort.nodes
+        f"{size:,} nodes": partial(found, cluster(size)) for size in effort.nodes
     }
     samples = measure(cases, effort)
     smallest = next(iter(cases))
