@@ -73,6 +73,10 @@ class Installation:
         shown = self.cluster.kubectl("get", kinds, "gpugate", "-o", "json").stdout
         return [webhook for each in json.loads(shown)["items"] for webhook in each["webhooks"]]
 
+    def trusted(self) -> bool:
+        """Tell whether the gate has put its CA into every webhook: seconds after they were applied anew."""
+        return all(webhook["clientConfig"].get("caBundle") for webhook in self.webhooks())
+
 
 @dataclass(frozen=True)
 class Installed(Installation):

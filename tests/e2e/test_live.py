@@ -144,7 +144,8 @@ def test_a_broken_rule_put_in_past_the_webhook_leaves_the_last_good_one_in_force
     served.apply(rule("5", limits="optinal"))
     served.installed.apply()
     eventually(lambda: served.gate.sample('gpugate_rules{state="stale"}') == 1)
-    eventually(lambda: served.limits(DEVICE, OTHER) == "4")  # when the API server trusts the gate again
+    eventually(served.installed.trusted)
+    eventually(lambda: served.limits(DEVICE, OTHER) == "4")
     served.apply(rule("6", OTHER))
     eventually(lambda: served.limits(OTHER, DEVICE) == "6", LIVE_S)
     eventually(lambda: "data.limits: expected one of" in _events(served))
