@@ -1,6 +1,6 @@
 # Two stages: all is installed from lock files with hashes, and no build tool is left behind.
 # A tag moves; a release gives the digest as well: docs/security.md, "What a release is made of".
-ARG BASE=python:3.12.12-slim-bookworm
+ARG BASE=python:3.12.14-slim-trixie
 
 FROM ${BASE} AS build
 WORKDIR /build
@@ -14,8 +14,7 @@ COPY rules rules
 COPY certs certs
 COPY webhook webhook
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
- && pip --python /opt/gpugate/bin/python install --no-deps --no-index dist/*.whl \
- && /opt/gpugate/bin/python -m compileall -q /opt/gpugate/lib
+ && pip --python /opt/gpugate/bin/python install --no-deps --no-index dist/*.whl
 
 FROM ${BASE}
 ARG BASE

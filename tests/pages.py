@@ -27,6 +27,9 @@ IN_CLUSTER: Final = (
     "docs/install.md",
     "docs/export.md",
 )
+# What commands need that build and push an image, and the pages of which e2e/test_image.py runs them.
+ENGINE: Final = "engine"
+WITH_ENGINE: Final = ("docs/install.md",)
 # From a refusal that a page shows kubectl print.
 REFUSED: Final = "denied the request: gpugate refuses"
 
@@ -43,7 +46,7 @@ _FILE_ABOVE: Final = re.compile(r"`(\S+\.ya?ml)`[:：]\n+\Z")
 class Fence:
     """A fenced block of a page. where: page and line. file: what it is written to. shown: what is printed.
 
-    needs: `kubectl`, `cluster` or nothing. unrun: why no test runs it; mostly empty.
+    needs: `kubectl`, `cluster`, `engine` or nothing. unrun: why no test runs it; mostly empty.
     """
 
     where: str
@@ -59,7 +62,7 @@ class Fence:
     def runs(self) -> bool:
         """Whether its commands can be run here."""
         known = self.language == "sh" and not self.unrun
-        return known and (not self.needs or shutil.which(self.needs) is not None)
+        return known and (not self.needs or (self.needs == "kubectl" and shutil.which("kubectl") is not None))
 
 
 @cache

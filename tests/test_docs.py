@@ -4,9 +4,9 @@ A reader types the fences of `sh` down the page, from the top of the tree; a fen
 is what the terminal then shows, `…` standing for what is left out. A fence of `yaml` below a line that ends
 in `FILE.yaml`: is what the reader writes there. Comments above a fence, or above the title for a whole page,
 tell what no reader needs to see: with `<!-- needs: kubectl -->` commands are run where there is one and
-parsed elsewhere. Those that need a `cluster` are run by e2e/test_pages.py. With `<!-- exits: 1 -->` they
-end so. Above what no test can run stands why: `<!-- unrun: there is no registry here -->`. A command inside a
-line is parsed.
+parsed elsewhere. Those that need a `cluster` are run by e2e/test_pages.py, those that need an `engine` for
+containers by e2e/test_image.py. With `<!-- exits: 1 -->` they end so. Above what no test can run stands why:
+`<!-- unrun: it never ends -->`. A command inside a line is parsed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from prometheus_client import generate_latest
 
 from rules.load import DEFAULT_NAMESPACE, load
 from tests.pages import (
+    ENGINE,
     IN_CLUSTER,
     REFUSED,
     ROOT,
+    WITH_ENGINE,
     Fence,
     fences,
     line_of,
@@ -211,7 +213,7 @@ def test_every_command_of_a_page_is_one_that_there_is(page: str) -> None:
 def unrun(text: str, page: str) -> Iterator[str]:
     """Yield each place with commands that no test runs and that do not say why."""
     for fence in fences(text, page):
-        walked = {"": True, "kubectl": True, "cluster": page in IN_CLUSTER}
+        walked = {"": True, "kubectl": True, "cluster": page in IN_CLUSTER, ENGINE: page in WITH_ENGINE}
         if fence.language == "sh" and not fence.unrun and not walked.get(fence.needs):
             yield fence.where
     for match in _INDENTED.finditer(prose(text)):
@@ -222,7 +224,7 @@ def unrun(text: str, page: str) -> Iterator[str]:
 # Its commands want a node with GPUs, or are in tests/e2e/test_agent.py.
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/agent.md"])
 def test_every_command_of_a_page_is_run_or_says_why_not(page: str) -> None:
-    """Here, or by e2e/test_pages.py. `make` is what everybody runs all day."""
+    """Here, or by e2e/test_pages.py and e2e/test_image.py. `make` is what everybody runs all day."""
     assert [] == list(unrun(text_of(page), page))
 
 

@@ -1,0 +1,251 @@
+"""The image is built and pushed as docs/install.md says, holds what is locked, and runs as the base asks.
+
+Its base is a Debian with a Python of its own, in place of Python's image, which no test can fetch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.e2e.assets import base
+from tests.e2e.engine import COMMAND_S, Engine, missing
+from tests.e2e.gate import Gate, eventually
+from tests.e2e.installed import VCUDA_CORE, VCUDA_MEMORY, Installation
+from tests.e2e.manifests import ROOT
+from tests.e2e.test_control_plane import pod
+from tests.pages import ENGINE, WITH_ENGINE, fences, terminal, text_of
+from tests.test_security import PROJECT, WORKLOADS, workload
+
+pytestmark = pytest.mark.timeout(600)
+
+# Where the page pushes to, and under what name.
+_REGISTRY: Final = "registry.example.com"
+_PUSHED: Final = f"{_REGISTRY}/gpugate:0.1.0"
+_HOME: Final = Path("opt/gpugate")
+_DEPLOYMENT: Final = WORKLOADS[0]
+_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+# Tells of the packages that Python finds, the markers that hold for it, how it compiles, and where they are.
+_ASK: Final = """
+import importlib.metadata, json, sys, sysconfig
+from packaging.markers import default_environment
+found = {each.name: each.version for each in importlib.metadata.distributions()}
+tag, library = sys.implementation.cache_tag, sysconfig.get_path("purelib")
+print(json.dumps({"found": found, "markers": default_environment(), "tag": tag, "library": library}))
+"""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Yield an engine that has the base and nothing else."""
+    if absent := missing():
+        pytest.skip(f"no {', '.join(absent)}: docs/contributing.md says what the image takes")
+    with Engine(tmp_path_factory.mktemp("engine")) as running:
+        yield running
+
+
+def typed(engine: Engine, script: str) -> str:
+    """Type commands at the top of the tree, with the engine's registry; return what the terminal shows."""
+    environment = {"PATH": str(engine.docker.parent), "HOME": str(engine.docker.parent)}
+    status, shown = terminal(script.replace(_REGISTRY, engine.registry), ROOT, environment, COMMAND_S)
+    assert not status, shown
+    return shown
+
+
+@pytest.fixture(scope="module")
+def image(engine: Engine) -> str:
+    """Return the image's name, built and pushed as the page says, and pulled from where it was pushed."""
+    for page in WITH_ENGINE:
+        for fence in fences(text_of(page), page):
+            if fence.needs == ENGINE and not fence.unrun:
+                typed(engine, fence.text)
+    name = _PUSHED.replace(_REGISTRY, engine.registry)
+    engine("rmi", name)  # the steps too that podman would repeat for another base: it does not look at an ARG
+    engine("pull", "--quiet", name)
+    return name
+
+
+@pytest.fixture(scope="module")
+def root(engine: Engine, image: str) -> Path:
+    """Return the root file system of the image, to look at."""
+    return Path(engine("image", "mount", image).strip())
+
+
+def confined() -> list[str]:
+    """Return options for all that the Deployment holds its container to; seccomp is the engine's default."""
+    spec, container = workload(_DEPLOYMENT)
+    user, held = spec["securityContext"], container["securityContext"]
+    return [
+        f"--user={user['runAsUser']}:{user['runAsGroup']}",
+        f"--read-only={str(held['readOnlyRootFilesystem']).lower()}",
+        "--read-only-tmpfs=false",
+        *(f"--cap-drop={each}" for each in held["capabilities"]["drop"]),
+        *([] if held["allowPrivilegeEscalation"] else ["--security-opt=no-new-privileges"]),
+        f"--memory={container['resources']['limits']['memory'].removesuffix('i')}",
+    ]
+
+
+def run(engine: Engine, image: str, *arguments: str, options: Sequence[str] = ()) -> str:
+    """Return what a container of the image prints, held as the Deployment's is."""
+    return engine("run", "--rm", *confined(), *options, image, *arguments)
+
+
+@pytest.fixture(scope="module")
+def python(engine: Engine, image: str) -> dict[str, Any]:
+    """Return what the image's Python says of itself."""
+    told: dict[str, Any] = json.loads(run(engine, image, "-c", _ASK, options=["--entrypoint=python"]))
+    return told
+
+
+def test_the_image_starts_the_gate_as_nobody_and_no_more_than_that(engine: Engine, image: str) -> None:
+    """Of its base it keeps the path; the label tells which base it was."""
+    (found,) = json.loads(engine("image", "inspect", image))
+    config = found["Config"]
+    variables = dict(each.split("=", 1) for each in config["Env"])
+
+    assert "65534:65534" == config["User"]
+    assert ["gpugate"] == config["Entrypoint"]
+    assert ["serve"] == config["Cmd"]
+    assert {"8443/tcp": {}} == config["ExposedPorts"]
+    assert variables.pop("PATH").startswith(f"/{_HOME}/bin:")
+    assert {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"} == variables
+    assert f"python:{base.tag()}" == config["Labels"]["org.opencontainers.image.base.name"]
+    assert not config.get("Volumes")
+
+
+def test_the_image_adds_one_folder_to_its_base(engine: Engine, image: str) -> None:
+    """What builds it stays behind, with caches and sources. It is as large as the page says."""
+    before = f"localhost/python:{base.tag()}"
+    changed = [line.split(" ", 1)[1] for line in engine("diff", image, before).splitlines()]
+    outside = [path for path in changed if not path.startswith(f"/{_HOME}")]
+
+    assert len(changed) > 1000
+    assert ["/opt"] == outside
+    sizes = [json.loads(engine("image", "inspect", each))[0]["Size"] / 1e6 for each in (image, before)]
+    told = re.search(r"It adds (\d+) MB", text_of("docs/install.md"))
+    assert told
+    assert sizes[0] - sizes[1] == pytest.approx(float(told[1]), rel=0.1)
+
+
+def test_the_image_holds_the_locked_packages_in_their_versions_and_no_other(python: dict[str, Any]) -> None:
+    """No pip, and nothing of what builds the wheel."""
+    text = (ROOT / "requirements.lock").read_text("utf-8")
+    pins = map(Requirement, re.findall(r"^(\S+==[^\\\n]+)", text, re.MULTILINE))
+    locked = {
+        canonicalize_name(pin.name): next(iter(pin.specifier)).version
+        for pin in pins
+        if pin.marker is None or pin.marker.evaluate(python["markers"])
+    }
+    found = {canonicalize_name(name): version for name, version in python["found"].items()}
+
+    assert locked | {"gpugate": PROJECT["project"]["version"]} == found
+
+
+def test_nobody_but_root_may_change_what_the_image_holds(root: Path) -> None:
+    """Nor become root by any of it."""
+    files = [(path, path.lstat()) for path in (root / _HOME).rglob("*")]
+
+    assert len(files) > 1000
+    assert not [path for path, status in files if status.st_uid or status.st_gid]
+    assert not [path for path, status in files if not path.is_symlink() and status.st_mode & 0o6022]
+
+
+def test_every_module_of_the_image_is_compiled_for_its_python(python: dict[str, Any], root: Path) -> None:
+    """What is not is compiled at each start, for nothing can be written to a read-only root."""
+    modules = list((root / python["library"].lstrip("/")).rglob("*.py"))
+
+    def stale(module: Path) -> bool:
+        compiled = module.parent / "__pycache__" / f"{module.stem}.{python['tag']}.pyc"
+        if not compiled.is_file():
+            return True
+        with compiled.open("rb") as file:  # https://peps.python.org/pep-0552/
+            flags, changed = struct.unpack("<4xII4x", file.read(16))
+        return bool(flags or changed != int(module.stat().st_mtime))
+
+    assert len(modules) > 1000
+    assert not [module for module in modules if stale(module)]
+
+
+def test_the_command_line_works_in_the_image(engine: Engine, image: str) -> None:
+    """By the rules that ship, on the examples."""
+    examples = [f"--volume={ROOT}/docs/examples:/examples:ro"]
+    told = run(engine, image, "preview", "-f", "/examples/patched.yaml", options=examples)
+
+    assert f"gpugate {PROJECT['project']['version']}\n" == run(engine, image, "--version")
+    assert "1 object: 1 patched" in told
+    assert f"{VCUDA_CORE}: '20'" in told
+
+
+class _Container(Gate):
+    """The gate as a container; it ends as a process does."""
+
+    def __init__(self, argv: Sequence[str], port: int, log: Path) -> None:
+        super().__init__(port, (), log)
+        self._argv = argv
+
+
+def _account(installation: Installation, folder: Path) -> Path:
+    """Write what a kubelet mounts into the gate's pod."""
+    folder.mkdir()
+    files = {
+        "token": installation.cluster.kubectl("create", "token", "gpugate", "-n", "gpugate").stdout.strip(),
+        "ca.crt": installation.cluster.ca_pem.decode(),
+        "namespace": "gpugate",
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text, "utf-8")
+    return folder
+
+
+def test_the_image_is_the_gate_of_a_cluster(
+    engine: Engine, image: str, installation: Installation, tmp_path: Path
+) -> None:
+    """With the arguments and within the limits of the Deployment, which mounts nothing to write to."""
+    _, container = workload(_DEPLOYMENT)
+    assert not {"volumeMounts", "env"} & container.keys()
+    host, _, api = installation.cluster.url.removeprefix("https://").partition(":")
+    argv = [
+        *(str(engine.docker), "run", "--rm", *confined()),
+        f"--volume={_account(installation, tmp_path / 'account')}:{_ACCOUNT}:ro",
+        *(f"--env=KUBERNETES_SERVICE_HOST={host}", f"--env=KUBERNETES_SERVICE_PORT={api}"),
+        *(image, *container["args"]),
+        # By URL, for there is no Service; and at its port.
+        *("--name=127.0.0.1", f"--port={installation.port}"),
+    ]
+    log = tmp_path / "serve.log"
+    gate = _Container(argv, installation.port, log)
+
+    gate.start()
+    try:
+        eventually(gate.ready)
+        eventually(installation.in_force)
+        told = installation.refusal(pod("wrong", {VCUDA_MEMORY: "8", VCUDA_CORE: "150"}))
+    finally:
+        status = gate.terminate()
+
+    assert "gpugate refuses" in told
+    assert 0 == status, log.read_text("utf-8")
+    assert "Read-only" not in log.read_text("utf-8")
+    assert "Traceback" not in log.read_text("utf-8")
+
+
+@pytest.mark.usefixtures("image")  # whose steps need not be done again
+def test_a_base_by_its_digest_is_what_the_label_tells(engine: Engine) -> None:
+    """As docs/security.md has a release made; the base is at the registry then."""
+    name = f"{engine.registry}/python:{base.tag()}"
+    engine("push", "--quiet", f"localhost/python:{base.tag()}", name)
+    engine("pull", "--quiet", name)
+    digest = json.loads(engine("image", "inspect", name))[0]["Digest"]
+
+    typed(engine, f"make --directory={ROOT} image BASE={name}@{digest}")
+
+    (made,) = json.loads(engine("image", "inspect", "gpugate"))
+    assert f"{name}@{digest}" == made["Config"]["Labels"]["org.opencontainers.image.base.name"]
