@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from rules.cuda import forward_compatible, gpu_model, minor_version_floor
+from rules.cuda import forward_compatible, gpu_model
 from rules.finding import Finding, Level, level_of, refusal, unknown
 from rules.labels import LabelNames
 from rules.model import Text
 from rules.needs import ComputeNeed, CudaNeed, Needs
-from rules.offer import Offer
+from rules.offer import Offer, above_floor, driver_of
 from rules.require import Constraint, Host
-from rules.version import ComputeCapability, CudaVersion, DriverVersion, MajorMinor
+from rules.version import ComputeCapability, CudaVersion, MajorMinor
 
 STABLE_MAJORS: Final = 1  # a driver runs programs of the major before its own; further back is not supported
 # Segments of data/gpus.yaml for which NVIDIA supports forward compatibility, and does not; else some models.
@@ -30,6 +31,7 @@ _INSUFFICIENT_DRIVER: Final = 35
 _NO_KERNEL_IMAGE: Final = 209
 _UNSUPPORTED_PTX: Final = 222
 _UNKNOWN: Final = 999
+_NEWEST: Final = 10**9 - 1  # of a driver's branch
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 _NO_TEXT: Final = Text()
 _DEFAULT_LABELS: Final = LabelNames()
@@ -103,12 +105,33 @@ def fitness(terms: Terms, needs: Needs, offer: Offer) -> tuple[Finding, ...]:
     return (*_cuda(terms, needs, offer), *_mode(terms, offer), *_compute(needs, offer))
 
 
+@lru_cache(maxsize=1024)
+def outline(offer: Offer, *, variables: bool, compat: bool) -> Offer:
+    """Return an offer without what `fitness` does not look at, so that more of them are alike.
+
+    variables: whether the needs have constraints, which compare all of a driver's version. compat: whether
+    they have cuda-compat, which goes by the GPU's model.
+    """
+    driver = driver_of(offer)
+    told = offer.driver
+    if driver and not variables:
+        told = f"{driver.branch}.{_NEWEST}" if above_floor(offer) else str(driver.branch)
+    return Offer(
+        cuda=offer.cuda,
+        driver=told,
+        compute_capability=offer.compute_capability,
+        product=offer.product if compat else None,
+        mig_devices=offer.mig_devices,
+        device_mode=offer.device_mode,
+    )
+
+
 def forward_fit(needs: Needs, offer: Offer) -> Level:
     """Return whether cuda-compat in the container makes up for an older driver: REFUSED where it does not."""
     model = gpu_model(offer.product) if offer.product else None
     if needs.cuda is None or not needs.cuda_compat or (model and model.segment == _NO_FORWARD_SEGMENT):
         return Level.REFUSED
-    driver = DriverVersion.parse(offer.driver) if offer.driver else None
+    driver = driver_of(offer)
     fact = forward_compatible(needs.cuda.version, driver.branch) if driver else None
     if fact is None or not fact.certain or model is None or model.segment != _FORWARD_SEGMENT:
         return Level.UNKNOWN
@@ -116,8 +139,10 @@ def forward_fit(needs: Needs, offer: Offer) -> Level:
 
 
 def _cuda(terms: Terms, needs: Needs, offer: Offer) -> Iterator[Finding]:
-    host = Host(cuda=offer.cuda, driver=offer.driver, arch=offer.compute_capability)
-    held = {constraint.holds(host): constraint for constraint in needs.constraints if constraint.groups}
+    held: dict[bool | None, Constraint] = {}
+    if needs.constraints:
+        host = Host(cuda=offer.cuda, driver=offer.driver, arch=offer.compute_capability)
+        held = {constraint.holds(host): constraint for constraint in needs.constraints if constraint.groups}
     need = needs.cuda
     if False in held:
         yield _unmet(held[False], need, offer)
@@ -174,10 +199,7 @@ def _older(terms: Terms, needs: Needs, need: CudaNeed, offer: Offer) -> Finding:
     forward = Level.REFUSED if terms.virtual else forward_fit(needs, offer)
     if forward is Level.FITS:
         return Finding(forward, Text("by forward compatibility (cuda-compat)", "通过前向兼容（cuda-compat）"))
-    version = DriverVersion.parse(offer.driver) if offer.driver else None
-    floor = minor_version_floor(driver.major)
-    above_floor = version is None or floor is None or version >= floor.value
-    if driver >= terms.oldest_driver(need) and above_floor:
+    if driver >= terms.oldest_driver(need) and above_floor(offer):
         why = Text(f"{reason.en}, by minor version compatibility", f"{reason.zh}，依靠次版本兼容运行")
         return Finding(terms.minor_versions, why)
     if forward is Level.UNKNOWN:

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
+from typing import Generic, TypeVar
 
 from rules.labels import parse_int64
 
@@ -21,8 +22,12 @@ _FEW = 8
 # For a key with many numbers, "this number and above" is kept once in so many: no Gt ORs more sets than that.
 _STRIDE = 32
 
-# Changes of a key's values that a copy carries along; one more, and all are copied.
-_LATE = 128
+# Entries in a part of a scattered dict; one more, and there are so many times as many parts.
+_PART = 128
+_SPREAD = 16
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 _Set = int | tuple[int, ...]
 _Entry = tuple[Fact, _Set]
@@ -49,7 +54,8 @@ class Index:
 
     def equal(self, key: str, value: Hashable) -> int:
         """Return the nodes that have this value of the key."""
-        entry = self._keys[key].values.get(value) if key in self._keys else None
+        kept = self._keys.get(key)
+        entry = kept.values.get(value) if kept else None
         return 0 if entry is None else _bits(entry[1])
 
     def above(self, key: str, number: int) -> int:
@@ -71,7 +77,8 @@ class Index:
     def canonical(self, fact: Fact) -> Fact:
         """Return the equal fact that is indexed already, so that nodes can share it, or else this one."""
         key, value = fact
-        entry = self._keys[key].values.get(value) if key in self._keys else None
+        kept = self._keys.get(key)
+        entry = kept.values.get(value) if kept else None
         return fact if entry is None else entry[0]
 
     def changed(self, lost: Mapping[Fact, Sequence[int]], won: Mapping[Fact, Sequence[int]]) -> Index:
@@ -82,65 +89,68 @@ class Index:
             if (key := changed.get(name)) is None:
                 before = self._keys.get(name)
                 key = changed[name] = (
-                    _Key(before.values.copy(), before.present) if before else _Key(_Values(), 0)
+                    _Key(before.values.copy(), before.present) if before else _Key(Scattered(), 0)
                 )
             entry, mask = key.values.get(value) or (fact, 0), _mask(members)
             key.present ^= mask
             # A set either holds all that lost the fact, or none that won it.
             nodes = _bits(entry[1]) ^ mask
             key.values.put(value, (entry[0], _packed(nodes)) if nodes else None)
-        for key in changed.values():
-            key.values.settle()
         return Index({name: key for name, key in {**self._keys, **changed}.items() if key.present})
 
     def _ladder(self, key: str) -> _Ladder:
         if (kept := self._keys.get(key)) is None:
-            return _Ladder(_Values())
+            return _Ladder(Scattered())
         if kept.ladder is None:  # made at the first question; two threads would make the same one
             kept.ladder = _Ladder(kept.values)
         return kept.ladder
 
 
-class _Values:
-    """The values under one key, each with its fact and nodes, copied at the cost of what has changed lately.
+class Scattered(Generic[K, V]):
+    """A dict whose copies share what does not change, so that a change costs little however large it is.
 
     A host name is the value of one node: to copy ten thousand of them for each node that joins takes longer
-    than all else.
+    than all else. Keys lie in parts by their hashes, and of what changes one part is copied.
     """
 
-    __slots__ = ("_late", "_old")
+    __slots__ = ("_parts",)
 
     def __init__(self) -> None:
-        self._old: dict[Hashable, _Entry] = {}  # shared by copies, and never changed
-        self._late: dict[Hashable, _Entry | None] = {}  # None: gone
+        self._parts: list[dict[K, V]] = [{}]  # a power of 2; none of them ever changes
 
-    def copy(self) -> _Values:
+    def copy(self) -> Scattered[K, V]:
         """Return a copy that may be changed."""
-        copy = _Values()
-        copy._old, copy._late = self._old, self._late.copy()
+        copy: Scattered[K, V] = Scattered()
+        copy._parts = self._parts.copy()
         return copy
 
-    def settle(self) -> None:
-        """Be ready to be copied: call it after changes."""
-        if len(self._late) > _LATE:
-            self._old, self._late = dict(self.items()), {}
+    def get(self, key: K) -> V | None:
+        """Return the value of a key, None where it has none."""
+        parts = self._parts
+        # Most have one part, and are asked for every label of a node.
+        return (parts[0] if len(parts) == 1 else parts[hash(key) & len(parts) - 1]).get(key)
 
-    def get(self, value: Hashable) -> _Entry | None:
-        """Return the fact and the nodes of a value, None where no node says it."""
-        return self._late[value] if value in self._late else self._old.get(value)
+    def put(self, key: K, value: V | None) -> None:
+        """Give a key another value, or none."""
+        at = hash(key) & len(self._parts) - 1
+        part = self._parts[at] = self._parts[at].copy()
+        if value is None:
+            part.pop(key, None)
+            return
+        part[key] = value
+        if len(part) > _PART:
+            parts: list[dict[K, V]] = [{} for _ in range(_SPREAD * len(self._parts))]
+            for each, its in self.items():
+                parts[hash(each) & len(parts) - 1][each] = its
+            self._parts = parts
 
-    def put(self, value: Hashable, entry: _Entry | None) -> None:
-        """Change what is said of a value."""
-        self._late[value] = entry
+    def items(self) -> Iterator[tuple[K, V]]:
+        """Yield each key with its value, in no particular order."""
+        return chain.from_iterable(part.items() for part in self._parts)
 
-    def items(self) -> Iterator[tuple[Hashable, _Entry]]:
-        """Yield each value with its fact and nodes."""
-        for value, entry in self._old.items():
-            if value not in self._late:
-                yield value, entry
-        for value, late in self._late.items():
-            if late is not None:
-                yield value, late
+
+# The values under one key, each with the fact and the nodes that say it.
+_Values = Scattered[Hashable, _Entry]
 
 
 class _Key:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from rules.index import Fact, Index, positions
+from rules.index import Fact, Index, Scattered, positions
 from rules.labels import LabelFamily, LabelNames
 from rules.offer import NodeReader, Offer, Problem
 
@@ -42,8 +42,8 @@ class Inventory:
 
     def __init__(self) -> None:
         self._classes: dict[LabelNames, tuple[NodeClass, ...]] = {}
-        self._rows: list[_Row | None] = []  # by position
-        self._positions: dict[str, int] = {}  # by node name
+        self._rows: Scattered[int, _Row] = Scattered()  # by position
+        self._positions: Scattered[str, int] = Scattered()  # by node name
         self.labels = Index()
         self.everything = 0
 
@@ -66,15 +66,15 @@ class Inventory:
 
     def without_node(self, name: str) -> Inventory:
         """Return an inventory without the node of this name."""
-        return self._replace({name: None} if name in self._positions else {})
+        return self._replace({name: None} if self._row_of(name) else {})
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return self.everything.bit_count()
 
     def problems(self, labels: LabelNames = _DEFAULT) -> tuple[Problem, ...]:
         """Return what could not be read of the nodes. Walks them: for reports, not for decisions."""
         found: list[Problem] = []
-        for row in filter(None, self._rows):
+        for _, row in sorted(self._rows.items()):
             reader = NodeReader(row.name, row.labels)
             reader.offer(labels)
             found += (*row.problems, *reader.problems)
@@ -82,7 +82,7 @@ class Inventory:
 
     def names(self, nodes: int) -> list[str]:
         """Return the names of a set of nodes. Walks the set: for reports, not for decisions."""
-        return [row.name for position in positions(nodes) if (row := self._rows[position])]
+        return [row.name for position in positions(nodes) if (row := self._rows.get(position))]
 
     def named(self, name: str) -> int:
         """Return the set of the one node of this name; empty where there is none."""
@@ -115,7 +115,7 @@ class Inventory:
         found: defaultdict[Offer, int] = defaultdict(int)
         left = self.everything
         while left:
-            row, alike = self._rows[next(positions(left))], left
+            row, alike = self._rows.get(next(positions(left))), left
             told = row.labels if row else {}
             for key in keys:
                 alike &= self.labels.equal(key, told[key]) if key in told else ~self.labels.having(key)
@@ -145,7 +145,9 @@ class Inventory:
         allocatable = _mapping(_mapping(node, "status", path), "allocatable", f"{path}.status")
         facts: list[Fact] = [*reader.labels.items(), (_RESOURCES, reader.resources(allocatable))]
         shared = (self.labels.canonical(fact) for fact in facts)
-        return _Row(name, tuple(pool.setdefault(fact, fact) for fact in shared), tuple(reader.problems))
+        said = tuple(pool.setdefault(fact, fact) for fact in shared)
+        name = next((value for _, value in said if value == name), name)  # its host name, mostly
+        return _Row(name, said, tuple(reader.problems))
 
     def _replace(self, changes: Mapping[str, _Row | None]) -> Inventory:
         """Return an inventory in which these names have these rows, or none."""
@@ -159,16 +161,16 @@ class Inventory:
         moves: list[tuple[int, _Row | None, _Row | None]] = []
         for name, row in changes.items():
             position = after._seat(name)
-            before = after._rows[position]
+            before = after._rows.get(position)
             moves.append((position, before, row))
             old, new = before.facts if before else (), row.facts if row else ()
             for fact in set(old).difference(new):
                 lost[fact].append(position)
             for fact in set(new).difference(old):
                 won[fact].append(position)
-            after._rows[position] = row
+            after._rows.put(position, row)
             if row is None:
-                del after._positions[name]
+                after._positions.put(name, None)
                 after.everything ^= 1 << position
         after.labels = self.labels.changed(lost, won)
         after._classes = {
@@ -178,7 +180,7 @@ class Inventory:
 
     def _row_of(self, name: str) -> _Row | None:
         position = self._positions.get(name)
-        return None if position is None else self._rows[position]
+        return None if position is None else self._rows.get(position)
 
     def _seat(self, name: str) -> int:
         """Return a node's position; a new one takes the lowest that is free."""
@@ -186,9 +188,7 @@ class Inventory:
         if position is None:
             position = (~self.everything & (self.everything + 1)).bit_length() - 1
             self.everything |= 1 << position
-            self._positions[name] = position
-            if position == len(self._rows):
-                self._rows.append(None)
+            self._positions.put(name, position)
         return position
 
 

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from rules.affinity import Requirement
 from rules.finding import Level, level_of
-from rules.fitness import Terms, fitness
+from rules.fitness import Terms, fitness, outline
 from rules.inventory import Inventory, NodeClass
+from rules.labels import LabelNames
 from rules.memo import length, remembered
 from rules.model import Action, Language
 from rules.needs import Needs
@@ -71,6 +72,7 @@ class Landscape:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
+        self._kinds = remembered(self._find_kinds, _REMEMBERED, lambda _: True)
         self._findings = remembered(self._find, _REMEMBERED, _is_short)
         self._clauses = remembered(self._find_clauses, _REMEMBERED, _is_short)
         self.judge = remembered(self._judge, _REMEMBERED, _are_few)
@@ -105,7 +107,7 @@ class Landscape:
                 others = self._judged(considered, self._inventory.everything & ~asked.nodes)
                 elsewhere = (each for each in others if each.level <= Level.UNSTABLE)
                 line = words.refusal(judged, elsewhere, table=action is not Action.WARN)
-                culprit = next(demand for demand in culprits(judged) if demand in added)
+                culprit = next(demand for demand in culprits(judged) if demand.rule.no_fitting_node is action)
                 return replace(verdict, refusal=Refusal(culprit, action, line))
             if action is not Action.DRYRUN:
                 verdict = self._fitting(considered, judged, words)
@@ -121,7 +123,7 @@ class Landscape:
         if not steering:  # a rule that only warns leaves the pod as it is
             return NodeVerdict(warnings=warnings)
         some = len(steering) < len(demands)
-        levels = [each.level_for(steering) if some else each.level for each in judged]
+        levels = [each.level_under(Action.DENY) if some else each.level for each in judged]
         preference = None
         if Level.FITS in levels and Level.UNSTABLE in levels:
             needs = (demand.needs for demand in steering)
@@ -151,6 +153,8 @@ class Landscape:
 
     def _judged(self, demands: Sequence[Demand], nodes: int) -> list[Judged]:
         """Return the classes that a set of nodes forms, with what there is to say of each demand on them."""
+        if not nodes:
+            return []
         groups = _alike(demands)
         judged = self._split(_WHOLE._replace(members=nodes), groups[0])
         for group in groups[1:]:
@@ -173,9 +177,21 @@ class Landscape:
     def _find(self, asked: tuple[Terms, Needs]) -> tuple[tuple[NodeClass, ...], tuple[Opinion, ...]]:
         """Return the classes, and what there is to say of a container on each."""
         terms, needs = asked
-        classes = self._inventory.classes(self._inventory.everything, terms.labels)
-        found = (fitness(terms, needs, each.offer) for each in classes)
-        return classes, tuple(Opinion(level_of(findings), findings) for findings in found)
+        classes, offers, which = self._kinds((terms.labels, bool(needs.constraints), needs.cuda_compat))
+        found = [fitness(terms, needs, offer) for offer in offers]
+        opinions = [Opinion(level_of(findings), findings) for findings in found]
+        return classes, tuple([opinions[at] for at in which])
+
+    def _find_kinds(
+        self, asked: tuple[LabelNames, bool, bool]
+    ) -> tuple[tuple[NodeClass, ...], tuple[Offer, ...], tuple[int, ...]]:
+        """Return the classes, the offers that needs tell apart, and which of these each class has."""
+        labels, variables, compat = asked
+        classes = self._inventory.classes(self._inventory.everything, labels)
+        kinds: dict[Offer, int] = {}
+        offers = (outline(each.offer, variables=variables, compat=compat) for each in classes)
+        which = [kinds.setdefault(offer, len(kinds)) for offer in offers]
+        return classes, tuple(kinds), tuple(which)
 
     def _find_clauses(self, asked: tuple[Terms, Needs, bool]) -> tuple[tuple[Clause, int], ...]:
         """Return each clause of the needs with the nodes that satisfy it, as a bit set."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from rules.cuda import minor_version_floor
 from rules.labels import LabelFamily, is_label_key, is_label_value, parse_int64
 from rules.quantity import QuantityError, parse_quantity
+from rules.version import DriverVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,6 +42,20 @@ class Offer:
     mig_devices: bool = False
     sharing_strategy: str | None = None
     device_mode: str | None = None
+
+
+def driver_of(offer: Offer) -> DriverVersion | None:
+    """Return the version of an offer's driver, None where it tells none."""
+    return _parsed(offer.driver) if offer.driver else None
+
+
+_parsed = lru_cache(maxsize=1024)(DriverVersion.parse)
+
+
+def above_floor(offer: Offer) -> bool:
+    """Tell whether its driver runs newer minor versions of its CUDA's major; nothing is known against it."""
+    driver, floor = driver_of(offer), minor_version_floor(offer.cuda[0]) if offer.cuda else None
+    return driver is None or floor is None or driver >= floor.value
 
 
 def is_slice(product: str) -> bool:

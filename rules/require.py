@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from rules.memo import length, remembered
@@ -60,10 +61,15 @@ class Host:
     def numbers(self, name: str) -> Numbers | None:
         """Return a version of the node as numbers that compare, None where it is unknown."""
         if name == "driver":
-            driver = DriverVersion.parse(self.driver) if self.driver else None
-            return _trimmed(driver.numbers) if driver else None
+            return _driver(self.driver) if self.driver else None
         version = self.cuda if name == "cuda" else self.arch
         return _trimmed(version) if version else None
+
+
+@lru_cache(maxsize=1024)  # of what nodes tell
+def _driver(text: str) -> Numbers | None:
+    driver = DriverVersion.parse(text)
+    return _trimmed(driver.numbers) if driver else None
 
 
 @dataclass(frozen=True, slots=True)

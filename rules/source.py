@@ -23,8 +23,8 @@ try:
 except ImportError:  # PyYAML without libyaml: the same, slower
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
-# Aliases that expand to more values are an attack or a mistake: a ConfigMap holds at most 1 MiB.
-MAX_VALUES: Final = 1_000_000
+# By how many there may be more values than characters: aliases of honest rules repeat no thousands.
+MAX_VALUES: Final = 5_000
 
 _NOT_UTF8: Final = "not UTF-8; save the file as UTF-8"  # of bytes that Python decoded by `surrogateescape`
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
@@ -169,7 +169,7 @@ def _read(lines: list[str], file: str) -> Iterator[Document]:
         loader = _Loader(text)
         while loader.check_node():
             node: yaml.Node = loader.get_node()  # type: ignore[assignment]  # check_node said there is one
-            builder = _Builder(file)
+            builder = _Builder(file, len(text) + MAX_VALUES)
             value = builder.build(node, 0)
             yield Document(value, file, tuple(lines), tuple(builder.duplicates), node)
     except yaml.MarkedYAMLError as error:
@@ -214,17 +214,17 @@ def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
 
 
 class _Builder:
-    """Turns a node tree into values, counting them."""
+    """Turns a node tree into values, counting them. most: of them."""
 
-    def __init__(self, file: str) -> None:
-        self._file = file
+    def __init__(self, file: str, most: int) -> None:
+        self._file, self._most = file, most
         self._count = 0
         self.duplicates: list[SourceError] = []
 
     def build(self, node: yaml.Node, depth: int) -> Any:
         self._count += 1
-        if self._count > MAX_VALUES:
-            raise self._error(node, f"more than {MAX_VALUES} values: aliases repeat too much")
+        if self._count > self._most:
+            raise self._error(node, f"more than {self._most} values: aliases repeat too much")
         if depth > MAX_DEPTH:
             raise self._error(node, f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(node, yaml.ScalarNode):

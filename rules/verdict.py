@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 from unicodedata import east_asian_width
 
 from rules.finding import Finding, Level
-from rules.model import CompatibilityRule, Language, Text
+from rules.model import Action, CompatibilityRule, Language, Text
 from rules.needs import Needs
 from rules.offer import Offer
 
@@ -82,14 +82,13 @@ class Judged(NamedTuple):
         """The number of nodes."""
         return self.members.bit_count()
 
-    def level_for(self, demands: Sequence[Demand]) -> Level:
-        """Return the worst level of some of the containers."""
-        return max([opinion.level for demand, opinion in self.opinions if demand in demands])
+    def level_under(self, action: Action) -> Level:
+        """Return the worst level of the containers under rules of an action."""
+        return max([opinion.level for demand, opinion in self.opinions if demand.rule.action is action])
 
-    def findings(self, level: Level) -> Iterator[tuple[Demand, Finding]]:
-        """Yield what is found of a level, each with its demand."""
-        for demand, opinion in self.opinions:
-            yield from ((demand, finding) for finding in opinion.findings if finding.level is level)
+
+# What is found of containers, each with its demand.
+Pairs = tuple[tuple[Demand, Finding], ...]
 
 
 def culprits(judged: Sequence[Judged]) -> list[Demand]:
@@ -128,14 +127,19 @@ class Words:
 
     def doubts(self, level: Level, judged: Iterable[Judged]) -> list[str]:
         """Return a warning for each thing in doubt on nodes of a level, which is UNSTABLE or UNKNOWN."""
-        doubts: defaultdict[tuple[str, str], list[Judged]] = defaultdict(list)
-        for each in judged:
-            for demand, finding in each.findings(level) if each.level is level else ():
-                doubts[demand.needs.container, self._reason(finding)].append(each)
+        told = _told([each for each in judged if each.level is level], level)
+        doubts: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        for pairs in _distinct(told):
+            for demand, finding in pairs:
+                doubts[demand.needs.container, self._reason(finding)].add(id(pairs))
+        nodes = {
+            alike: self._joined(self._kinds(each for each, pairs in told if id(pairs) in alike))
+            for alike in set(map(frozenset, doubts.values()))
+        }
         words = _UNSTABLE if level is Level.UNSTABLE else _UNJUDGED
         return [
-            self._fill(words, container=container, reason=reason, nodes=self._joined(self._kinds(nodes)))
-            for (container, reason), nodes in doubts.items()
+            self._fill(words, container=container, reason=reason, nodes=nodes[frozenset(alike)])
+            for (container, reason), alike in doubts.items()
         ]
 
     def refusal(self, judged: Sequence[Judged], elsewhere: Iterable[Judged], *, table: bool) -> str:
@@ -146,35 +150,31 @@ class Words:
         """
         demands = culprits(judged)
         names = dict.fromkeys(demand.needs.container for demand in demands)
-        found = [pair for each in judged for pair in each.findings(Level.REFUSED) if pair[0] in demands]
+        told = _told(judged, Level.REFUSED, demands)
         head = self._fill(
             _HEAD if len(names) == 1 else _HEAD_TOGETHER,
             containers=self.of(_COMMA).join(map(repr, names)),
             count=sum(each.nodes for each in judged),
         )
-        parts = [self._joined(dict.fromkeys([head, *(self.of(finding.origin) for _, finding in found)]))]
+        found = [finding for pairs in _distinct(told) for _, finding in pairs]
+        origins = (self.of(finding.origin) for finding in found)
+        parts = [self._joined(dict.fromkeys([head, *origins]))]
         if table:
-            parts += self._table(judged, demands)
+            parts += self._table(told, several=len(demands) > 1)
         else:
-            parts += dict.fromkeys(self._reason(finding) for _, finding in found)
-        if ways := [*self._remedies(judged, demands), *self._left_out(elsewhere)]:
+            parts += dict.fromkeys(map(self._reason, found))
+        if ways := [*self._remedies(told), *self._left_out(elsewhere)]:
             parts.append(self._fill(_WAYS_OUT, ways=self._joined(ways)))
         return "\n    ".join(parts) if table else self._joined(parts)
 
-    def _table(self, judged: Iterable[Judged], demands: Sequence[Demand]) -> list[str]:
-        """Return a line for each kind of node, that of which there are most first."""
+    def _table(self, told: Sequence[tuple[Judged, Pairs]], *, several: bool) -> list[str]:
+        """Return a line for each kind of node, that of which there are most first. several: containers."""
+        why = {id(pairs): self._why(pairs, several=several) for pairs in _distinct(told)}
         counts: Counter[tuple[str, ...]] = Counter()
-        for each in judged:
-            reasons = dict.fromkeys(
-                self._fill(_COLON, about=demand.needs.container, what=self._reason(finding))
-                if len(demands) > 1
-                else self._reason(finding)
-                for demand, finding in each.findings(Level.REFUSED)
-                if demand in demands
-            )
+        for each, pairs in told:
             offer = each.offer
             cells = (offer.product or _UNKNOWN, offer.driver or _UNKNOWN, _dotted(offer.cuda))
-            counts[*cells, _dotted(offer.compute_capability), self._joined(reasons)] += each.nodes
+            counts[*cells, _dotted(offer.compute_capability), why[id(pairs)]] += each.nodes
         rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
         shown = [[str(count), *cells] for cells, count in rows[:_ROWS]]
         rest = sum(count for _, count in rows[_ROWS:])
@@ -183,12 +183,23 @@ class Words:
             *([self._fill(_MORE, count=rest)] if rest else []),
         ]
 
-    def _remedies(self, judged: Iterable[Judged], demands: Sequence[Demand]) -> list[str]:
+    def _why(self, pairs: Pairs, *, several: bool) -> str:
+        reasons = (
+            self._fill(_COLON, about=demand.needs.container, what=self._reason(finding))
+            if several
+            else self._reason(finding)
+            for demand, finding in pairs
+        )
+        return self._joined(dict.fromkeys(reasons))
+
+    def _remedies(self, told: Iterable[tuple[Judged, Pairs]]) -> list[str]:
         """Return what would help; of several remedies for one need, that for the newest driver."""
+        by_cuda = sorted(told, key=lambda each: each[0].offer.cuda or (0, 0))
         remedies: dict[tuple[str, Text, int], str] = {}
-        for each in sorted(judged, key=lambda each: each.offer.cuda or (0, 0)):
-            for demand, finding in each.findings(Level.REFUSED):
-                if demand in demands and finding.remedy.en:
+        # Needs in the order of the first who tell of them, remedies as the last do.
+        for pairs in [*_distinct(by_cuda), *_distinct(by_cuda[::-1])[::-1]]:
+            for demand, finding in pairs:
+                if finding.remedy.en:
                     need = demand.needs.container, finding.origin, finding.code
                     remedies[need] = self.of(finding.remedy)
         return list(dict.fromkeys(remedies.values()))
@@ -217,6 +228,38 @@ class Words:
         return self.of(text).format(**facts)
 
 
+def _told(
+    judged: Iterable[Judged], level: Level, demands: Iterable[Demand] | None = None
+) -> list[tuple[Judged, Pairs]]:
+    """Return classes with what is found of a level; where that is the same, it is the same object.
+
+    demands: of which it is to be told, if not of all. A pod may have hundreds, on as many classes: they are
+    compared by identity.
+    """
+    among = None if demands is None else set(map(id, demands))
+    known: dict[tuple[int, ...], Pairs] = {}
+    told = []
+    for each in judged:
+        opinions = [pair for pair in each.opinions if among is None or id(pair[0]) in among]
+        key = tuple([id(opinion) for _, opinion in opinions])
+        if key not in known:
+            known[key] = tuple(
+                [
+                    (demand, found)
+                    for demand, opinion in opinions
+                    for found in opinion.findings
+                    if found.level is level
+                ]
+            )
+        told.append((each, known[key]))
+    return told
+
+
+def _distinct(told: Iterable[tuple[Judged, Pairs]]) -> list[Pairs]:
+    """Return what is found, once where it is the same."""
+    return list({id(pairs): pairs for _, pairs in told}.values())
+
+
 def _dotted(version: tuple[int, int] | None) -> str:
     return f"{version[0]}.{version[1]}" if version else _UNKNOWN
 
@@ -228,10 +271,12 @@ def _width(text: str) -> int:
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows as lines with columns under each other; the last column is not padded."""
-    widths = [max(_width(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+    *padded, last = zip(*rows, strict=True)
+    columns = [*map(_padded, padded), last]
+    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+
+
+def _padded(cells: Sequence[str]) -> list[str]:
+    widths = {cell: _width(cell) for cell in cells}
+    most = max(widths.values())
+    return [cell + " " * (most - widths[cell]) for cell in cells]

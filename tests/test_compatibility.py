@@ -14,6 +14,7 @@ from tests.nodes import (
     GPU,
     H100,
     HAMI,
+    MPS,
     PYTORCH_11_7,
     SHARE,
     T4,
@@ -192,6 +193,16 @@ def test_without_labels_a_pod_is_allowed_with_a_warning_and_no_affinity() -> Non
             "(2 × GPU, CUDA ?)"
         ),
     ) == decision.warnings
+
+
+def test_a_node_is_counted_once_whatever_misses_its_label() -> None:
+    """MPS needs a CUDA version of its own, and the image another."""
+    decision = decided(nodes(1, "silent", {}, **dict.fromkeys(MPS, "100")), gpu_pod(PYTORCH_11_7, limits=MPS))
+
+    assert (
+        "container 'main': nobody knows whether it runs: no label tells the driver's CUDA version "
+        "(1 × GPU, CUDA ?)"
+    ) == decision.warnings[0]
 
 
 def test_the_two_plain_labels_are_enough_to_judge_and_to_steer() -> None:

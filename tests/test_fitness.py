@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,13 +11,14 @@ from hypothesis import strategies as st
 
 from rules.environment import environment
 from rules.finding import Finding, Level, level_of
-from rules.fitness import Terms, fitness, forward_fit, without_node
+from rules.fitness import Terms, fitness, forward_fit, outline, without_node
 from rules.image_catalog import BuiltFor, ImageCase, ImageCatalog, ImageRow, built_in_catalog
 from rules.inventory import Inventory
 from rules.match import glob
 from rules.model import Text
 from rules.needs import ComputeNeed, ContainerFacts, CudaNeed, Needs, needs_of
 from rules.offer import Offer
+from rules.require import constraints
 from rules.steering import clauses_of
 from rules.version import ComputeCapability, CudaVersion
 from tests.nodes import COMPAT, COMPUTE, CUDA, gfd, node
@@ -389,6 +391,57 @@ doubted = st.builds(
     ),
     cuda_compat=st.booleans(),
 )
+
+
+offers = st.builds(
+    Offer,
+    cuda=st.none() | versions,
+    driver=st.none()
+    | st.sampled_from(["450.80.02", "450.51.06", "470.82.01", "525.60.13", "525.60.1", "535.104.05", "?"]),
+    compute_capability=st.none() | computes,
+    product=st.none() | st.sampled_from(["Tesla-T4", "NVIDIA-GeForce-RTX-4090", "Quadro-P1000"]),
+    memory_mib=st.none() | st.integers(1, 2),
+    mig_strategy=st.none() | st.just("mixed"),
+    mig_devices=st.booleans(),
+    sharing_strategy=st.none() | st.just("mps"),
+    device_mode=st.none() | st.sampled_from(["pgpu", "mps"]),
+)
+
+
+@given(
+    st.sampled_from(
+        [
+            PHYSICAL,
+            WITH_BASELINE,
+            Terms(minor_versions=Level.UNSTABLE),
+            Terms(
+                min_cuda=CudaVersion(11, 4), min_compute=ComputeCapability(7, 0), device_mode="mps", mig=False
+            ),
+        ]
+    ),
+    doubted.map(lambda needs: replace(needs, cuda=needs.cuda and replace(needs.cuda, certain=True))),
+    st.sampled_from(["", "cuda>=12.4 driver>=450.60,driver<451", "driver>=525.60.2", "arch>=8.0"]),
+    offers,
+)
+def test_an_outline_of_an_offer_suits_as_the_offer_does(
+    terms: Terms, needs: Needs, required: str, offer: Offer
+) -> None:
+    """In every word that is said of it."""
+    needs = replace(needs, constraints=constraints({"NVIDIA_REQUIRE_CUDA": required} if required else {}))
+    seen = outline(offer, variables=bool(required), compat=needs.cuda_compat)
+
+    assert fitness(terms, needs, offer) == fitness(terms, needs, seen)
+
+
+def test_drivers_of_one_branch_are_of_one_outline_but_for_the_floor_that_parts_them() -> None:
+    """And for variables, which may ask for any of them."""
+    drivers = [driver("12.0", f"525.{minor}") for minor in ("60.11", "60.12", "60.13", "85.12", "105.17")]
+    plain, asking = (
+        [outline(each, variables=variables, compat=False) for each in drivers] for variables in (False, True)
+    )
+
+    assert (2, 5) == (len(set(plain)), len(set(asking)))
+    assert plain[1] != plain[2]
 
 
 @given(

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rules.index
+from rules.index import Scattered
 from rules.inventory import Inventory, InventoryError
 from rules.labels import LabelNames
 from rules.offer import NodeReader, Offer, Problem
@@ -30,6 +32,10 @@ def node(name: str, labels: dict[str, Any] | None = None, **allocatable: Any) ->
         "metadata": {"name": name, "labels": labels},
         "status": {"allocatable": allocatable},
     }
+
+
+# Entries of a part of what is scattered: what a handful of nodes fills, and what is in force.
+parts = st.sampled_from([1, 128])
 
 
 def shown(inventory: Inventory) -> dict[str, Any]:
@@ -146,26 +152,54 @@ def test_what_is_no_node_is_refused_with_its_place(document: Any, message: str) 
         st.one_of(reference.nodes, reference.nodes.map(lambda node: str(node["metadata"]["name"]))),
         max_size=8,
     ),
+    parts,
 )
 def test_an_updated_inventory_answers_as_a_new_one_does(
-    cluster: list[reference.Node], changes: list[reference.Node | str]
+    cluster: list[reference.Node], changes: list[reference.Node | str], part: int
 ) -> None:
     """Nodes that come, change and go, in any order; and the inventories before stay as they were."""
-    standing = {node["metadata"]["name"]: node for node in cluster}
-    inventory = Inventory.of(cluster)
-    history = []
-    for change in changes:
-        history.append((inventory, shown(inventory)))
-        if isinstance(change, str):
-            inventory = inventory.without_node(change)
-            standing.pop(change, None)
-        else:
-            inventory = inventory.with_node(change)
-            standing[change["metadata"]["name"]] = change
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules.index, "_PART", part)
+        standing = {node["metadata"]["name"]: node for node in cluster}
+        inventory = Inventory.of(cluster)
+        history = []
+        for change in changes:
+            history.append((inventory, shown(inventory)))
+            if isinstance(change, str):
+                inventory = inventory.without_node(change)
+                standing.pop(change, None)
+            else:
+                inventory = inventory.with_node(change)
+                standing[change["metadata"]["name"]] = change
 
     assert shown(inventory) == shown(Inventory.of(list(standing.values())))
     assert len(inventory) == len(standing)
     assert all(shown(before) == answers for before, answers in history)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40) | st.text(max_size=1), st.none() | st.integers(0, 2))),
+    st.sampled_from([1, 2, 5, 128]),
+)
+def test_what_is_scattered_holds_what_a_dict_does(changes: list[tuple[Any, int | None]], part: int) -> None:
+    """Whatever is put in and taken out; and copies from before hold what they held."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules.index, "_PART", part)
+        now: Scattered[Any, int] = Scattered()
+        expected: dict[Any, int] = {}
+        history = []
+        for key, value in changes:
+            history.append((now, expected))
+            now, expected = now.copy(), expected.copy()
+            now.put(key, value)
+            if value is None:
+                expected.pop(key, None)
+            else:
+                expected[key] = value
+
+    for found, told in [*history, (now, expected)]:
+        assert told == dict(found.items())
+        assert all(told.get(key) == found.get(key) for key, _ in changes)
 
 
 def test_classes_are_formed_by_reading_one_node_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,9 +277,18 @@ def test_nodes_share_what_they_say_alike_however_they_came() -> None:
     """Or else the memory of 10,000 nodes would be that of 10,000 texts for every label."""
     inventory = Inventory.of(json.loads(json.dumps([node("one", A100, gpu="8"), node("two", A100, gpu="8")])))
     inventory = inventory.with_node(json.loads(json.dumps(node("three", A100, gpu="8"))))
-    first, *others = (row.facts for row in inventory._rows if row)
+    first, *others = (row.facts for _, row in inventory._rows.items())
 
     assert all(mine is theirs for other in others for mine, theirs in zip(first, other, strict=True))
+
+
+def test_a_node_is_kept_under_the_very_text_of_its_host_name() -> None:
+    """They are equal nearly always, and as long as all else that only one node says."""
+    label = {"kubernetes.io/hostname": "ip-10-0-0-1.internal"}
+    inventory = Inventory.of(json.loads(json.dumps(node("ip-10-0-0-1.internal", label))))
+    (_, row), *_ = inventory._rows.items()
+
+    assert row.name is row.labels["kubernetes.io/hostname"]
 
 
 def test_a_label_that_no_node_has_any_more_is_forgotten() -> None:
@@ -292,7 +335,7 @@ def test_a_query_reads_no_node() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     spec = {"nodeSelector": {"zone": "1"}, "affinity": {"nodeAffinity": required}}
     inventory.classes(inventory.everything)  # read once
-    inventory._rows = []
+    inventory._rows = Scattered()
     nodes = candidates(inventory, spec) & inventory.offering("gpu")
 
     assert nodes.bit_count() == 10

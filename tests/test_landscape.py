@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from rules.finding import Finding
+from rules.fitness import Terms, fitness
+from rules.inventory import Inventory
 from rules.landscape import landscape_of
+from rules.needs import Needs
+from rules.offer import Offer
 from tests.build import pod as pod_of
 from tests.build import policy
 from tests.nodes import (
@@ -99,3 +106,48 @@ def test_a_pod_of_many_containers_is_judged_and_not_remembered() -> None:
     allowed = [judged(shipped(), cluster, pod_of(*many[:count])).allowed for count in (17, 16)]
 
     assert ([True, True], [16]) == (allowed, [len(asked.demands) for asked in kept])
+
+
+def cluster_of(kinds: int) -> Inventory:
+    """Return an inventory of so many kinds of nodes: they differ by the version of a driver of one branch."""
+    labels = [gfd("11.4") | {"nvidia.com/cuda.driver-version.full": f"470.82.{at}"} for at in range(kinds)]
+    return inventory([node(f"n{at}", each) for at, each in enumerate(labels)])
+
+
+def test_containers_are_judged_by_what_they_see_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for nodes that differ in what no need of theirs is about."""
+    asked: list[Offer] = []
+
+    def counted(terms: Terms, needs: Needs, offer: Offer) -> tuple[Finding, ...]:
+        asked.append(offer)
+        return fitness(terms, needs, offer)
+
+    monkeypatch.setattr("rules.landscape.fitness", counted)
+    decision = judged(shipped(), cluster_of(50), gpu_pod(cuda_image("12.4")))
+
+    assert (1, 1) == (len(asked), decision.message.count("470.82.10 "))
+
+
+def test_what_a_pod_that_no_node_fits_costs_grows_as_its_containers_do() -> None:
+    """And not as their pairs: a pod of 600 would keep others waiting for seconds."""
+
+    def calls(containers: int) -> int:
+        images = [f"nvidia/cuda:12.4.0-base-{containers}-{at}" for at in range(containers)]
+        document = pod_of(*[gpu_container(image, name=f"c{at}") for at, image in enumerate(images)])
+        cluster = cluster_of(30)
+        count = 0
+
+        def counted(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(counted)
+        try:
+            assert not judged(shipped(), cluster, document).allowed
+        finally:
+            sys.setprofile(None)
+        return count
+
+    calls(1)  # what is read once
+
+    assert calls(160) < 5 * calls(40)

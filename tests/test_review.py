@@ -108,6 +108,16 @@ def test_an_object_that_is_not_shaped_as_its_kind_is_refused_with_its_place(
     assert f"`$.request.object`: {message}" == str(error.value)
 
 
+def test_half_a_surrogate_pair_is_no_json_and_no_api_server_sends_one() -> None:
+    """It puts U+FFFD for one that a client sent it: https://pkg.go.dev/encoding/json#Unmarshal."""
+    sent = body(pod({"nvidia.com/gpu": "1"})).replace(b'"main"', b'"%s"')
+    whole, half, replaced = (sent % text for text in (rb"\ud83d\ude00", rb"\ud83d ", rb"\ufffd"))
+
+    assert all(_response(shipped_gate().answer("mutate", text))["uid"] for text in (whole, replaced))
+    with pytest.raises(ReviewError, match=r"JSON is malformed: .* utf-16 surrogate pair"):
+        decode_review(half, mutating=True)
+
+
 @given(st.binary())
 def test_any_bytes_get_a_reason_or_an_answer(text: bytes) -> None:
     """Nothing else comes out."""
