@@ -1,7 +1,8 @@
 """Certificates as values: a certificate authority, leaves signed by it, and when they hold.
 
 Pure: no files, no sockets, no clock; `now` is an argument, aware and in any zone. Every certificate is X.509
-v3 with an ECDSA P-256 key, the curve that every TLS library verifies by default.
+v3 with an ECDSA P-256 key, the curve that every TLS library verifies by default; a CA made elsewhere may have
+another curve, or RSA.
 Source: RFC 5280; https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """
 
@@ -13,7 +14,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -79,7 +80,8 @@ def make_leaf(
 
     names: at least one, such as `gpugate.gpugate-system.svc`, `127.0.0.1` or `::1`; an address becomes an IP
     SAN, because verifiers do not look for one among DNS names. The leaf never outlives its CA.
-    Raises CertificateError where the authority is no pair, ValueError where a name is empty or not ASCII.
+    Raises CertificateError where the authority is no pair that signs, ValueError where a name is
+    empty or not ASCII.
     """
     issuer, issuer_key = _load(authority)
     distinct = list(dict.fromkeys(names))
@@ -141,7 +143,7 @@ def _builder(
     )
 
 
-def _identifier(key: ec.EllipticCurvePublicKey) -> x509.SubjectKeyIdentifier:
+def _identifier(key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey) -> x509.SubjectKeyIdentifier:
     return x509.SubjectKeyIdentifier.from_public_key(key)
 
 
@@ -174,15 +176,28 @@ def _certificate(certificate_pem: bytes) -> x509.Certificate:
         raise CertificateError(f"not a certificate in PEM: {error}") from error
 
 
-def _load(pair: KeyPair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def _load(pair: KeyPair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey]:
     certificate = _certificate(pair.certificate_pem)
     try:
         key = load_pem_private_key(pair.key_pem, password=None)
     except (ValueError, TypeError) as error:  # TypeError: the key is encrypted
         raise CertificateError("not a private key in PEM without a password") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+    if key.public_key() != certificate.public_key():
         raise CertificateError("the private key is not the one of the certificate")
+    if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise CertificateError("the CA's key is neither ECDSA nor RSA")
+    if not _may_sign(certificate.extensions):
+        raise CertificateError("this certificate may not sign others: it is no CA")
     return certificate, key
+
+
+def _may_sign(extensions: x509.Extensions) -> bool:
+    """Tell whether the certificate of these extensions is a CA's; one of long ago has none."""
+    for extension in extensions:
+        match extension.value:
+            case x509.BasicConstraints(ca=False) | x509.KeyUsage(key_cert_sign=False):
+                return False
+    return True
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:

@@ -78,12 +78,12 @@ def decode(files: Mapping[str, bytes]) -> Bundle | None:
         return None
     leaf = None
     if files.get(TLS_CERTIFICATE) or files.get(TLS_KEY):
-        leaf = _pair(files, TLS_CERTIFICATE, TLS_KEY)
-    authority = _pair(files, _AUTHORITY, _AUTHORITY_KEY)
+        leaf = pair_of(files, TLS_CERTIFICATE, TLS_KEY)
+    authority = pair_of(files, _AUTHORITY, _AUTHORITY_KEY)
     previous = files.get(_PREVIOUS, b"")
     bundle = Bundle(
-        KeyPair(_certificates(_AUTHORITY, authority.certificate_pem)[0], authority.key_pem),
-        _certificates(_PREVIOUS, previous) if previous else (),
+        KeyPair(certificates_named(_AUTHORITY, authority.certificate_pem)[0], authority.key_pem),
+        certificates_named(_PREVIOUS, previous) if previous else (),
         _moment(files.get(_TRUSTED_SINCE, b"")),
         leaf,
     )
@@ -121,18 +121,12 @@ def names_in(certificate_pem: bytes) -> tuple[str, ...]:
     return (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress)))
 
 
-def _certificates(name: str, pem: bytes) -> tuple[bytes, ...]:
-    found = certificates_in(pem)
-    if not found:
-        raise CertificateError(f"{name} is not a certificate in PEM")
-    return found
-
-
-def _pair(files: Mapping[str, bytes], certificate: str, key: str) -> KeyPair:
+def pair_of(files: Mapping[str, bytes], certificate: str, key: str) -> KeyPair:
+    """Return the certificate and the key of two files, PEM; raises CertificateError, which names the file."""
     for name in (certificate, key):
         if not files.get(name):
-            raise CertificateError(f"{name} is missing")
-    first = x509.load_pem_x509_certificate(_certificates(certificate, files[certificate])[0])
+            raise CertificateError(f"{name} is missing or empty")
+    first = x509.load_pem_x509_certificate(certificates_named(certificate, files[certificate])[0])
     try:
         private = load_pem_private_key(files[key], password=None)
     except (ValueError, TypeError) as error:  # TypeError: the key is encrypted
@@ -140,6 +134,14 @@ def _pair(files: Mapping[str, bytes], certificate: str, key: str) -> KeyPair:
     if private.public_key() != first.public_key():
         raise CertificateError(f"{key} is not the key of {certificate}")
     return KeyPair(files[certificate], files[key])
+
+
+def certificates_named(name: str, pem: bytes) -> tuple[bytes, ...]:
+    """Return each certificate of a file in one spelling; raises CertificateError where there is none."""
+    found = certificates_in(pem)
+    if not found:
+        raise CertificateError(f"{name} is not a certificate in PEM")
+    return found
 
 
 def _moment(text: bytes) -> datetime | None:

@@ -38,8 +38,9 @@ def utc_now() -> datetime:
 class Keeper:
     """Keeps one bundle of certificates valid and trusted; any number of replicas may, of the same one.
 
-    api: where the webhook configurations are; None where the caBundle is somebody else's work. observe: told
-    the bundle whenever it is read, for metrics. `pair` is for a server that asks again and again.
+    api: where the webhook configurations are; None where the caBundle is somebody else's work. clock: that of
+    the api, which verifies what is made here; without one, ours. observe: told the bundle whenever it is
+    read, for metrics. `pair` is for a server that asks again and again.
     """
 
     def __init__(
@@ -47,13 +48,13 @@ class Keeper:
         store: Store,
         plan: Plan,
         api: Kubernetes | None,
-        clock: Callable[[], datetime] = utc_now,
+        clock: Callable[[], datetime] | None = None,
         observe: Callable[[Bundle], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._plan = plan
         self._api = api
-        self._clock = clock
+        self.clock = clock or (api.now if api else utc_now)
         self._observe = observe
         self._pair: KeyPair | None = None
         self._looks = Looks(
@@ -115,7 +116,7 @@ class Keeper:
         stored = self._load()
         ca_bundles = [held for each in configurations for held in each.ca_bundles.values()]
         bundle = stored.bundle
-        step = self._plan.next_step(bundle, ca_bundles, self._clock())
+        step = self._plan.next_step(bundle, ca_bundles, self.clock())
         if bundle is None or step not in {Step.REST, Step.TRUST}:
             self._save(step, stored)
             return None
@@ -141,11 +142,11 @@ class Keeper:
         return stored
 
     def _save(self, step: Step, stored: Stored) -> None:
-        self._store.save(self._plan.take(step, stored.bundle, self._clock()), stored)
+        self._store.save(self._plan.take(step, stored.bundle, self.clock()), stored)
         _log.info("%s: %s", self._store, step.value)
 
     def _inject(self, bundle: Bundle, configurations: Iterable[Configuration]) -> None:
-        now = self._clock()
+        now = self.clock()
         for configuration in configurations:
             if self._api is not None:
                 write_ca_bundles(self._api, configuration, partial(self._plan.trust, bundle, now=now))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 class KubernetesError(Exception):
@@ -22,6 +25,9 @@ class Kubernetes(Protocol):
 
     Each raises KubernetesError; Conflict where an object that is written has changed since it was read.
     """
+
+    def now(self) -> datetime:
+        """Return the time, aware; by the API server's clock once it has answered."""
 
     def get(self, path: str) -> dict[str, Any]:
         """Return the object; raises NotFound."""

@@ -127,8 +127,9 @@ def schema_errors(
             case "value_error":
                 message = str(detail["ctx"]["error"])
             case kind if kind in _WANTED:
-                quote = ": quote it" if kind == "string_type" and not isinstance(value, dict | list) else ""
-                message = f"expected {_WANTED[kind]}, got {describe(value)}{quote}"
+                how = "write it as text, behind a |" if isinstance(value, dict | list) else "quote it"
+                remedy = f": {how}" if kind == "string_type" else ""
+                message = f"expected {_WANTED[kind]}, got {describe(value)}{remedy}"
                 code = Code.WRONG_TYPE
             case _:
                 message = detail["msg"][:1].lower() + detail["msg"][1:]

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from rules.cel_library import cel
+from rules.expression_bounds import MAX_ENTRIES, why_unbounded
 from rules.memo import length, remembered
 from rules.quantity import QuantityError, parse_quantity
 
@@ -24,16 +25,14 @@ _REMEMBERED: Final = 64
 _LONGEST: Final = 512
 # Macros that bind a name of their own: limits.exists(name, …).
 _MACRO: Final = re.compile(r"\.(?:all|exists|exists_one|map|filter)\(\s*(\w+)\s*,")
-# The same, however it is spaced. One in another takes the product of their sizes: two of the longest lists
-# that an expression has room for take a fifth of a second, three would take minutes.
-_LOOP: Final = re.compile(r"\b(?:all|exists|exists_one|existsOne|map|filter)(?:\s|//.*)*\(")
-_MAX_LOOPS: Final = 2
 # What the binding raises for an operation that values do not support; it names the operation.
 _EVALUATION_ERRORS: Final = (TypeError, ValueError, RuntimeError, IndexError, ArithmeticError)
 _ADVICE: Final = " CEL does not coerce"  # begins what the binding adds for people who write CEL
 _OTHER_TYPES: Final = ("No such overload", "Unsupported operation")
 # Quantities of extended resources are whole, or the API server refuses them.
 _MIXED: Final = "types do not mix: quantities are int; to reckon with a fraction, write double(value) * 1.5"
+# What an object may be given as.
+_MAPS: Final = (tuple, dict)
 # What an expression may take for the name of a resource; each is one that the sample has.
 _RESOURCE: Final = re.compile(r"""["']([^"'/]+/[^"']+)["']""")
 # A value for each variable, to find at load what would fail for every container.
@@ -87,7 +86,7 @@ class Expression:
 
         A value is text where it is a quantity, else an object or, to be remembered, the tuple of its items.
         """
-        told = tuple([value_of(name) for name in self.variables])
+        told = tuple([_bounded(name, value_of(name)) for name in self.variables])
         try:
             return self._found(told)
         except TypeError:  # an object has no hash
@@ -112,20 +111,29 @@ class Expression:
 def _compile(source: str) -> Any:
     if len(source) > MAX_EXPRESSION_LENGTH:
         raise ExpressionError(f"longer than {MAX_EXPRESSION_LENGTH} characters")
-    if len(_LOOP.findall(source)) > _MAX_LOOPS:
-        raise ExpressionError(
-            f"more than {_MAX_LOOPS} of all, exists, map and filter: make it several expressions"
-        )
     depth = deepest = 0
     for character in source:
         depth += (character in "([{") - (character in ")]}")
         deepest = max(deepest, depth)
     if deepest > _MAX_DEPTH:
         raise ExpressionError(f"nested deeper than {_MAX_DEPTH} brackets")
+    if why := why_unbounded(source):
+        raise ExpressionError(why)
     try:
         return cel.compile(source)
     except ValueError as error:
         raise ExpressionError(_first_line(str(error))) from error
+
+
+def _bounded(name: str, value: Any) -> Any:
+    """Return a value that has no more entries than a loop may take. Raises ExpressionError."""
+    if isinstance(value, _MAPS):
+        if len(value) > MAX_ENTRIES:
+            raise ExpressionError(f"more than {MAX_ENTRIES} {name}")
+        if name == "pod":
+            for part, entries in value.items() if isinstance(value, dict) else value:
+                _bounded(part, entries)
+    return value
 
 
 def number(quantity: object) -> int | float:

@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rules.doubt import Doubt, contradictions, doubts_of
 from rules.error import Code, RuleError, suggestion
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
     from rules.patch import Path
 
+T = TypeVar("T")
+
 # How alike two names are that are one, misspelt: one letter of seven may differ (gpucore, gpucores), while
 # gpu-mem and gpu-memory, which both exist, are 0.82 alike.
 _ALIKE: Final = 0.85
@@ -49,22 +50,34 @@ def lint(texts: Iterable[tuple[str, str]], now: float, namespace: str = DEFAULT_
     return replace(loaded, warnings=(*loaded.warnings, *found))
 
 
-def doubts(rules: RuleSet, now: float) -> Iterator[Doubt]:
-    """Yield what is doubtful about rules, each alone and all together. now: seconds since the epoch."""
+def doubts(rules: RuleSet, now: float, names: Collection[str] | None = None) -> Iterator[Doubt]:
+    """Yield what is doubtful about rules, each alone and all together. now: seconds since the epoch.
+
+    names: of the rules to tell about, all where it is None. A few of many take the time of the few.
+    """
+    asked = {rule.name for rule in rules} if names is None else frozenset(names)
+    yield from (doubt for doubt in _doubts(rules, now, asked) if doubt.rule in asked)
+
+
+def _doubts(rules: RuleSet, now: float, asked: Collection[str]) -> Iterator[Doubt]:
+    """Yield what is doubtful about the rules that are asked about, and perhaps about others."""
     for rule in rules:
-        yield from doubts_of(rule)
+        if rule.name in asked:
+            yield from doubts_of(rule)
     groups: dict[str, list[ResourceRule]] = defaultdict(list)
     for rule in rules.resources:
         groups[rule.group].append(rule)
     claimed = {rule.key for rule in rules.resources if rule.enabled}
     for name, members in groups.items():
-        yield from _half(name, members, claimed)
-        yield from _excluded_companions(members)
-    yield from _misspelt(rules)
+        if any(rule.name in asked for rule in members):
+            yield from _half(name, members, claimed)
+            yield from _excluded_companions(members)
+    yield from _misspelt(rules, asked)
     yield from _volumes(rules.injections)
-    yield from _competitors(rules.injections)
+    yield from _competitors(rules.injections, asked)
     for exemption in rules.exemptions:
-        yield from _exemption(exemption, rules, now)
+        if exemption.name in asked:
+            yield from _exemption(exemption, rules, now)
 
 
 def _half(group: str, members: list[ResourceRule], claimed: Collection[str]) -> Iterator[Doubt]:
@@ -94,12 +107,12 @@ def _is_everywhere(rule: ResourceRule) -> bool:
     return wanted or (bool(rule.default) and rule.limits is not LimitsPolicy.DISABLED)
 
 
-def _misspelt(rules: RuleSet) -> Iterator[Doubt]:
+def _misspelt(rules: RuleSet, asked: Collection[str]) -> Iterator[Doubt]:
     """Yield resources that no rule is for, and that are spelt almost as one that a rule is for."""
     known = [rule.key for rule in rules.resources]
     index = ResourceIndex((key, key) for key in known)
     for name, path, resource in _named(rules):
-        if is_glob(resource) or index.find(resource):
+        if name not in asked or is_glob(resource) or index.find(resource):
             continue
         for key in known:
             if _alike(resource, key):
@@ -126,7 +139,13 @@ def _named(rules: RuleSet) -> Iterator[tuple[str, Path, str]]:
 def _alike(one: str, other: str) -> bool:
     """Tell whether domains and names are each alike, but not all the same."""
     pairs = zip(one.partition("/"), other.partition("/"), strict=True)
-    return one != other and all(SequenceMatcher(None, *pair).ratio() >= _ALIKE for pair in pairs)
+    return one != other and all(this == that or _near(this, that) for this, that in pairs)
+
+
+def _near(one: str, other: str) -> bool:
+    matcher = SequenceMatcher(None, one, other)
+    bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)  # each lower than the one before
+    return all(bound() >= _ALIKE for bound in bounds)
 
 
 def _volumes(rules: Iterable[InjectionRule]) -> Iterator[Doubt]:
@@ -141,8 +160,8 @@ def _volumes(rules: Iterable[InjectionRule]) -> Iterator[Doubt]:
                 yield Doubt(rule.name, ("inject", "volumeMounts", index, "name"), Code.MISSING_VOLUME, told)
 
 
-def _competitors(rules: Iterable[InjectionRule]) -> Iterator[Doubt]:
-    """Yield variables that two rules give to a container with different values.
+def _competitors(rules: Iterable[InjectionRule], asked: Collection[str]) -> Iterator[Doubt]:
+    """Yield variables that two rules, one asked about, give to a container with different values.
 
     Rules apply in the order of their names, and what stands is kept unless a rule overrides. A narrow rule
     that has the last word over a wide one is meant so.
@@ -153,7 +172,7 @@ def _competitors(rules: Iterable[InjectionRule]) -> Iterator[Doubt]:
             for index, (name, value) in enumerate(rule.inject.env):
                 by_variable[name].append((rule, index, value))
     for name, givers in by_variable.items():
-        for first, second in combinations(givers, 2):
+        for first, second in _pairs(givers, lambda giver: giver[0].name in asked):
             overrides = second[0].override
             (stands, _, kept), (yields, index, lost) = (second, first) if overrides else (first, second)
             if kept == lost or not _may_meet(stands.match, yields.match):
@@ -165,19 +184,36 @@ def _competitors(rules: Iterable[InjectionRule]) -> Iterator[Doubt]:
                 yield Doubt(yields.name, ("inject", "env", index, "name"), Code.COMPETING_VALUES, told)
 
 
+def _pairs(kept: Iterable[T], asked: Callable[[T], bool]) -> Iterator[tuple[T, T]]:
+    """Yield each pair, in order, of which one at least is asked about."""
+    all_before: list[T] = []
+    asked_before: list[T] = []
+    for second in kept:
+        is_asked = asked(second)
+        for first in all_before if is_asked else asked_before:
+            yield first, second
+        all_before.append(second)
+        if is_asked:
+            asked_before.append(second)
+
+
 def _may_meet(one: Match, other: Match) -> bool:
     """Tell whether some container is matched by both; two rules with conditions are taken to know better."""
     if one.conditions and other.conditions:
         return False
-    names = [[glob(name) for name in match.resources] for match in (one, other)]
     return (
-        any(overlap(left, right) for left in names[0] for right in names[1])
+        any(_names_meet(left, right) for left in one.resources for right in other.resources)
         and _lists_meet(one.images, other.images, _within)
         and _lists_meet(one.include, other.include, overlap)
         and not _shut_out(one, other)
         and not _shut_out(other, one)
         and not contradictions((*one.selector, *other.selector))
     )
+
+
+def _names_meet(one: str, other: str) -> bool:
+    """Tell whether two names, which may be globs, stand for some resource both."""
+    return one == other or ((is_glob(one) or is_glob(other)) and overlap(glob(one), glob(other)))
 
 
 def _lists_meet(

@@ -171,7 +171,7 @@ class _Loader:
 
     def _check_name(self, part: Part, rule: ResourceRule | None) -> None:
         if part.name and not part.name.startswith(_NAME_PREFIX):
-            told = f"expected {_NAME_PREFIX}CUSTOM-KEY, got {part.name!r}"
+            told = f"expected {_NAME_PREFIX}WORD-KEY, such as {_NAME_PREFIX}vendor-device, got {part.name!r}"
             part.fail((*part.path, "metadata", "name"), told, code=Code.BAD_NAME)
         elif rule is not None and part.name:
             key_name = _SPECIAL.sub("-", rule.key.partition("/")[2].lower()).strip("-")

@@ -154,7 +154,7 @@ class _Judging:
         """Judge a request that is not the limit."""
         if limit is not None:
             self.fail(REQUESTS, key, message.REQUEST_DIFFERS, found=request, limit=limit)
-        elif self._rule.requests is RequestsPolicy.DISABLED:
+        elif self._rule.limits is LimitsPolicy.DISABLED and self._rule.requests is RequestsPolicy.DISABLED:
             self.fail(REQUESTS, key, message.REQUEST_FORBIDDEN, found=request)
         else:
             limit_path = field_path(self._container.resource_path(LIMITS, key))

@@ -29,6 +29,7 @@ MAX_VALUES: Final = 5_000
 _NOT_UTF8: Final = "not UTF-8; save the file as UTF-8"  # of bytes that Python decoded by `surrogateescape`
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _TAG: Final = "tag:yaml.org,2002:"
+_TEMPLATE: Final = "; {{ is of a template, which has to be rendered first"
 _TRUE: Final = frozenset({"true", "yes", "on"})
 _INTEGER: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 
@@ -210,6 +211,8 @@ def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
     line = lines[mark.line] if mark and mark.line < len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
         problem += "; indent with spaces, YAML takes no tabs"
+    elif "{{" in line:
+        problem += _TEMPLATE
     return f"not YAML: {problem}"
 
 
@@ -239,7 +242,8 @@ class _Builder:
                 merged.extend(value if isinstance(value, list) else [value])
                 continue
             if not isinstance(key_node, yaml.ScalarNode):
-                raise self._error(key_node, "a key has to be a plain text")
+                hint = _TEMPLATE * isinstance(key_node, yaml.MappingNode)
+                raise self._error(key_node, f"a key has to be a plain text{hint}")
             key = str(key_node.value)
             if key in result:
                 self.duplicates.append(self._error(key_node, f"duplicate key {key!r}: remove one of them"))

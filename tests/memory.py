@@ -7,6 +7,7 @@ import json
 import threading
 from base64 import b64decode
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ class Memory:
         self.objects: dict[str, dict[str, Any]] = {}
         self.calls: list[str] = []
         self.before: Callable[[str, str], None] = lambda *_: None
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._lock = threading.RLock()
         self._version = 0
 
@@ -44,6 +46,10 @@ class Memory:
             name = {"name": path.rpartition("/")[2]}
             metadata = name | document.get("metadata", {}) | {"resourceVersion": str(self._version)}
             self.objects[path] = copy.deepcopy(document) | {"metadata": metadata}
+
+    def now(self) -> datetime:
+        """Return the time by its own clock."""
+        return self.clock()
 
     def get(self, path: str) -> dict[str, Any]:
         """Return a copy of the object."""
@@ -121,6 +127,10 @@ def api_server(memory: Memory, folder: Path, tls: ssl.SSLContext | None = None) 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = -1  # head and body in one segment: the client would acknowledge the first after 40 ms
+
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            """Return what stands in the header Date."""
+            return super().date_time_string(timestamp or memory.now().timestamp())
 
         def _answer(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")

@@ -9,15 +9,31 @@ from tempfile import NamedTemporaryFile
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certs.authority import CertificateError, KeyPair, is_valid_at, make_authority, make_leaf, validity_of
+from certs.authority import (
+    CA_LIFETIME,
+    CLOCK_SKEW,
+    CertificateError,
+    KeyPair,
+    _key_usage,
+    is_valid_at,
+    make_authority,
+    make_leaf,
+    validity_of,
+)
 from tests.serving import encrypted
 
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 # OpenSSL verifies by the real clock, so what is to hold must be made now.
 NOW = datetime.now(UTC).replace(microsecond=0)  # X.509 knows whole seconds
 AUTHORITY = make_authority("test CA", NOW)
@@ -76,6 +92,47 @@ def test_an_authority_without_a_key_identifier_signs_leaves_all_the_same() -> No
     assert handshake(leaf, bare, SERVICE, ssl.VerifyFlags.VERIFY_DEFAULT) == "TLSv1.3"
 
 
+def own_authority(key: Key, *, is_authority: bool = True) -> KeyPair:
+    """Return a CA as an organisation makes it for itself; `is_authority` false: a server's certificate."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "own CA")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, NOW - CLOCK_SKEW, NOW + CA_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=is_authority), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, None if isinstance(key, ed25519.Ed25519PrivateKey) else SHA256())
+    )
+    return KeyPair(
+        certificate.public_bytes(Encoding.PEM),
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    )
+
+
+RSA = rsa.generate_private_key(65537, 2048)
+
+
+@pytest.mark.parametrize("key", [RSA, ec.generate_private_key(ec.SECP384R1())], ids=["rsa", "p-384"])
+def test_an_authority_of_ones_own_signs_leaves(key: Key) -> None:
+    """Also where its key is RSA, as most organisations have it, or on another curve."""
+    authority = own_authority(key)
+
+    assert handshake(make_leaf(authority, [SERVICE], NOW), authority.certificate_pem, SERVICE) == "TLSv1.3"
+
+
+@pytest.mark.parametrize(
+    ("authority", "complaint"),
+    [
+        (own_authority(ed25519.Ed25519PrivateKey.generate()), "the CA's key is neither ECDSA nor RSA"),
+        (own_authority(RSA, is_authority=False), "this certificate may not sign others: it is no CA"),
+        (KeyPair(own_authority(RSA).certificate_pem, AUTHORITY.key_pem), "not the one of the certificate"),
+    ],
+)
+def test_an_authority_of_ones_own_that_cannot_sign_is_told_why(authority: KeyPair, complaint: str) -> None:
+    """Not that its key is another's, where that is not so."""
+    with pytest.raises(CertificateError, match=complaint):
+        make_leaf(authority, [SERVICE], NOW)
+
+
 def test_a_client_that_trusts_another_authority_of_the_same_name_refuses() -> None:
     """The name of a CA proves nothing."""
     other = make_authority("test CA", NOW)
@@ -125,8 +182,9 @@ def test_a_client_whose_clock_is_an_hour_behind_accepts_a_new_leaf() -> None:
     assert handshake(make_leaf(authority, [SERVICE], ahead), authority.certificate_pem, SERVICE) == "TLSv1.3"
 
 
-def test_a_leaf_cannot_act_as_an_authority() -> None:
-    """What a stolen serving key signs is refused."""
+def test_a_leaf_cannot_act_as_an_authority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a stolen serving key signs is refused, by whatever program."""
+    monkeypatch.setattr("certs.authority._may_sign", lambda _: True)
     forged = make_leaf(LEAF, ["kubernetes.default.svc"], NOW)
     chain = KeyPair(forged.certificate_pem + LEAF.certificate_pem, forged.key_pem)
 

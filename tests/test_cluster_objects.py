@@ -9,6 +9,7 @@ import json
 import ssl
 import threading
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -188,6 +189,33 @@ def test_an_answer_that_is_not_the_object_is_told(
         kubeconfig.write_text(yaml.safe_dump(config))
         with pytest.raises(KubernetesError, match=f"GET {SECRET}: answered with another object"):
             connect(str(kubeconfig), None).get(SECRET)
+
+
+def test_the_time_is_that_of_the_api_server_once_it_has_answered(memory: Memory, api: ClusterApi) -> None:
+    """And goes on between its answers; before, it is ours."""
+    memory.clock = lambda: datetime.now(UTC) + timedelta(days=100)
+    before = api.now() - datetime.now(UTC)
+    api.get(CONFIGURATIONS[0])
+    after = api.now() - datetime.now(UTC)
+    later = api.now() - datetime.now(UTC)
+
+    assert abs(before) < timedelta(seconds=2)
+    assert abs(after - timedelta(days=100)) < timedelta(seconds=2)
+    assert abs(later - after) < timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("date", ["", "no date", "Sat, 99 Nov 2026 00:00:00 GMT", "2026-11-22T00:00:00Z"])
+def test_a_time_that_does_not_read_is_not_believed(
+    date: str, memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is good all the same."""
+    monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string", lambda *_: date)
+    with api_server(memory, tmp_path) as kubeconfig:
+        api = connect(str(kubeconfig), None)
+        api.get(CONFIGURATIONS[0])
+        api.close()
+
+    assert abs(api.now() - datetime.now(UTC)) < timedelta(seconds=2)
 
 
 def test_an_api_server_that_is_away_is_told(memory: Memory, tmp_path: Path) -> None:

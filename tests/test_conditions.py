@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import webhook.cluster.conditions
@@ -30,3 +32,21 @@ def test_a_change_of_the_rules_is_written_without_waiting_for_the_next_look(
     gate.put_rules(loaded(resource_rule("vendor.com/other")))
     wait_for(lambda: asks_about(memory, "vendor.com/other"))
     conditions.stop()
+
+
+def test_rules_that_come_one_after_the_other_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each write an API server compiles all of a condition anew."""
+    monkeypatch.setattr(webhook.cluster.conditions, "REST", 0.2)
+    memory = with_configurations()
+    gate = Gate(loaded(resource_rule("vendor.com/device")))
+    conditions = Conditions(memory, gate)
+    conditions.start()
+    wait_for(lambda: asks_about(memory, "vendor.com/device"))
+    for number in range(20):
+        gate.put_rules(loaded(resource_rule(f"vendor.com/device-{number}")))
+        time.sleep(0.005)  # as kubectl takes for each
+    wait_for(lambda: asks_about(memory, "vendor.com/device-19"))
+    conditions.stop()
+    writes = [call for call in memory.calls if call.startswith("PATCH")]
+
+    assert 4 <= len(writes) <= 8

@@ -46,6 +46,7 @@ from tests.nodes import (
     required,
     shipped,
 )
+from tests.pseudo_terminal import on_terminal
 from tests.test_laws import pods, policies
 from webhook.cli import main
 from webhook.cli.inputs import RuleSource
@@ -357,7 +358,7 @@ def test_the_command_prints_a_plain_tree_in_a_pipe(tmp_path: Path, monkeypatch: 
         == """\
 ✗ refused  Pod team/train  pod.json:1
 └── container main  registry.example.com/team/train:1  vendor.com/device: 1
-    ├── ✓  cf-crl-group-device  rules/0.yaml:1
+    ├── ✗  cf-crl-group-device  rules/0.yaml:1
     │   └── deny  container 'main', spec.containers[0].resources.limits[vendor.com/device]: found 1, \
 wanted two or more; write a value that suits
     ├── ·  injection            rules/1.yaml:1  image registry.example.com/team/train:1 is none of */paddle*
@@ -365,6 +366,35 @@ wanted two or more; write a value that suits
 """
     )
     assert (1, "") == (result.exit_code, result.stderr)
+
+
+def test_on_a_narrow_terminal_nothing_is_aligned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blanks that align columns break lines that would have had room."""
+    monkeypatch.chdir(tmp_path)
+    _explain(Path(), resource_rule("a.com/a", group="a"), resource_rule("b.com/device", group="long"))
+    document = pod(container({"a.com/a": 1, "b.com/device": 1}))
+    Path("pod.json").write_text(json.dumps(document), "utf-8")
+    arguments = ["explain", "-f", "pod.json", "--rules", "rules"]
+    shown = {columns: on_terminal(arguments, columns)[1].splitlines() for columns in (40, 60)}
+
+    assert [True, False] == [
+        f"✓  cf-crl-a-a{' ' * 10}rules/0.yaml:1" in "\n".join(shown[at]) for at in (60, 40)
+    ]
+    assert any(line.endswith("✓  cf-crl-a-a  rules/0.yaml:1") for line in shown[40])
+
+
+def test_a_misspelt_resource_is_told(tmp_path: Path) -> None:
+    """In the text and in the JSON."""
+    document = pod(container({"vendor.com/devices": 1}))
+    hint = "container 'main' asks for vendor.com/devices, which no rule here is for – did you mean"
+    texts, made = [resource_rule("vendor.com/device")], []
+    for output in ("text", "json"):
+        folder = tmp_path / output
+        folder.mkdir()
+        made.append(_explain(folder, *texts, options=("-o", output), document=document).stdout)
+
+    assert f"└── hint  {hint}" in made[0]
+    assert json.loads(made[1])["objects"][0]["hints"][0].startswith(hint)
 
 
 def test_json_and_all_tell_the_same_with_every_rule(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
+from time import process_time
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from rules.expression import (
     Expression,
     ExpressionError,
 )
+from rules.expression_bounds import MAX_ENTRIES
 
 MIXED = "types do not mix: quantities are int; to reckon with a fraction, write double(value) * 1.5"
 
@@ -160,13 +163,114 @@ def test_loops_that_could_be_in_one_another_are_refused_beyond_two(loop: str) ->
     with pytest.raises(ExpressionError) as caught:
         Expression(f"{lists} true)))", VALIDATION_VARIABLES)
 
-    assert "more than 2 of all, exists, map and filter: make it several expressions" == str(caught.value)
+    assert "more than 2 of all, exists and filter: make it several expressions" == str(caught.value)
+
+
+def zeros(count: int) -> str:
+    """Return a list of so many numbers."""
+    return f"[{','.join('0' * count)}]"
+
+
+ONE_IN_ANOTHER = "all, exists and filter in one another: look a name up with `name in limits`"
+TOO_LONG = r"matches would take too long: repeat less, and write [0-9A-Za-z_] for \w"
+NO_TEXT = "matches takes its pattern in quotes, as in container.image.matches('paddle')"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (f"{zeros(480)}.all(x, {zeros(480)}.all(y, true))", ONE_IN_ANOTHER),
+        ("limits.all(a, requests.exists(b, a == b))", ONE_IN_ANOTHER),
+        ("limits.filter(a, requests.filter(b, a == b).size() > 0).size() > 0", ONE_IN_ANOTHER),
+        ("limits.all(a, ')' != a && limits.all(b, true))", ONE_IN_ANOTHER),
+        (r"limits.all(a, r'\' != a && limits.all(b, ')' != b))", ONE_IN_ANOTHER),
+        (r"limits.all(a, '\')' != a && limits.all(b, true))", ONE_IN_ANOTHER),
+        ('limits.all(a, """ " ) """ != a && limits.all(b, true))', ONE_IN_ANOTHER),
+        ("limits.all(a, true // )\n && limits.all(b, true))", ONE_IN_ANOTHER),
+        (
+            f"limits.all(a, {' && '.join(['a in limits'] * 16)})",
+            "a loop, and limits, requests and pod more than 16 times",
+        ),
+        (
+            f"limits.all(a, [{','.join(['requests'] * 100)}].size() > 0)",
+            "a loop, and limits, requests and pod more than 16 times",
+        ),
+        (f"{zeros(480)}.map(x, {zeros(480)}).size() > 0", "map would make a list"),
+        ("limits.map(a, container.image + a).size() > 0", "map would make a list"),
+        (r"container.name.matches('\\w{100}')", TOO_LONG),
+        (r"container.name.matches(r'(?i)\w{100}')", TOO_LONG),
+        (r"container.name.matches(r'[\w-]{63}')", TOO_LONG),
+        (r"container.name.matches(r'(\w(?i)a){100}')", TOO_LONG),
+        (r"container.name.matches(r'\p{L}{50}')", TOO_LONG),
+        ("container.name.matches('((a{100}){100}){5}')", TOO_LONG),
+        ("container.name.matches('a{10}{10}{10}')", TOO_LONG),
+        (" || ".join([r"container.name.matches(r'\w')"] * 2), TOO_LONG),
+        (r"limits.exists(a, a.matches(r'\w+'))", TOO_LONG),
+        (f"{zeros(480)}.all(x, !'a'.matches('a{{1000}}'))", TOO_LONG),
+        ("container.image.matches(container.name)", NO_TEXT),
+        ("container.image.matches('a' + 'b')", NO_TEXT),
+        ("matches(container.image, 'a')", NO_TEXT),
+    ],
+)
+def test_an_expression_that_could_keep_the_gate_busy_is_refused(source: str, message: str) -> None:
+    """An evaluation cannot be broken off: loops of loops, lists of lists, patterns compiled at each call."""
+    with pytest.raises(ExpressionError) as caught:
+        Expression(source, {*VALIDATION_VARIABLES, *CONDITION_VARIABLES})
+
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{zeros(990)}.filter(x, true).size() > 0",
+        f"{zeros(450)}.filter(x, true).size() > 0 && {zeros(450)}.exists(x, true)",
+        f"{zeros(900)}.all(x, !'a'.matches('a{{90}}'))",
+        f"pod.labels.all(a, {' && '.join(['a in pod.labels'] * 15)})",
+        f"size([{','.join(['pod.labels'] * 180)}]) > 0",
+        " || ".join(["container.image.matches('[ab]*a[ab]{9}c')"] * 40),
+        "pod.annotations.all(a, pod.annotations[a].matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$'))",
+        "pod.annotations.filter(a, pod.annotations[a].contains('b')).size() > 0",
+        "container.image.matches('(a*)*b') || container.image.matches('(a|a)*c')",
+    ],
+)
+def test_the_worst_that_is_let_pass_is_done_in_a_moment(source: str) -> None:
+    """Of a container with as much as there may be. The bound is ten times what each takes."""
+    names = dict.fromkeys((f"example.com/{number}" for number in range(MAX_ENTRIES)), 1)
+    texts = dict.fromkeys((f"{number}" for number in range(MAX_ENTRIES)), "ab" * 500)
+    given = {
+        "limits": names,
+        "container": {"name": "main", "image": "ab" * 2000},
+        "pod": {"labels": texts, "annotations": texts, "namespace": "default"},
+    }
+    begun = process_time()
+    expression = Expression(source, CONDITION_VARIABLES)
+    with suppress(ExpressionError):
+        expression(given.__getitem__)
+
+    assert process_time() - begun < 0.5
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+def test_more_entries_than_loops_may_take_are_not_looked_at(part: str) -> None:
+    """A pod may have tens of thousands of annotations, and each of its containers is asked about."""
+    expression = Expression("pod.namespace == 'default'", CONDITION_VARIABLES)
+    pod = {"labels": {}, "annotations": {}, "namespace": "default"}
+    entries = dict.fromkeys(map(str, range(MAX_ENTRIES)), "")
+    with pytest.raises(ExpressionError) as caught:
+        expression({"pod": pod | {part: entries | {"one more": ""}}}.__getitem__)
+
+    assert expression({"pod": pod | {part: entries}}.__getitem__)
+    assert f"more than {MAX_ENTRIES} {part}" == str(caught.value)
 
 
 @pytest.mark.parametrize(
     "source",
     [
         "limits.exists(x, x == 'a') && !requests.exists(x, x == 'b')",
+        "limits.exists(x, x == 'requests.exists(y, true)')",
+        "container.name.matches(r'^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",
+        r"container.name.matches('(?i)\\d+\\.\\w+')",
         "true" + " " * (MAX_EXPRESSION_LENGTH - 4),
         "(" * 64 + "true" + ")" * 64,
         "(value) + " * 99 + "1 > 0",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,17 @@ SLOW = [("(?:.*-).*-.*-.*-.*-.*-X", "-"), (".*a.*a.*a.*a.*a.*a.*b", "a"), (r"\d*
 
 
 @given(
-    st.sampled_from([r".*/base:cu(?P<cuda>\d+\.\d+)-.*", "a|b.*", r"(?:x\)[)(*|]y){2}", "(ab)?c"]), st.data()
+    st.sampled_from(
+        [
+            r".*/base:cu(?P<cuda>\d+\.\d+)-.*",
+            "a|b.*",
+            r"(?:x\)[)(*|]y){2}",
+            "(ab)?c",
+            r"[\w.-]+/\W?\d\\w",
+            r"[^\d]\S\D",
+        ]
+    ),
+    st.data(),
 )
 def test_a_text_matches_as_by_pythons_engine(source: str, data: st.DataObject) -> None:
     """The groups are the same too."""
@@ -38,6 +49,17 @@ def test_no_image_keeps_a_pattern_busy(source: str, letter: str) -> None:
     )
 
     assert "None\n" == done.stdout
+
+
+@pytest.mark.parametrize("source", [r"\w{100}", r"[\w-]{200}", r"\W{100}", r"\w" * 300])
+def test_letters_and_digits_are_those_of_ascii_in_both_engines(source: str) -> None:
+    """Those of all alphabets would be compiled in a fiftieth of a second, for each image."""
+    pattern = ImageRegex(source)
+    begun = process_time()
+    for number in range(50):
+        pattern.fullmatch(f"é{number}")
+
+    assert process_time() - begun < 0.2
 
 
 @pytest.mark.parametrize(

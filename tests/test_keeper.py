@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import certs.keeper
-from certs.authority import CertificateError, KeyPair, is_valid_at, validity_of
+from certs.authority import CLOCK_SKEW, CertificateError, KeyPair, is_valid_at, validity_of
 from certs.bundle import Bundle, is_issued_by
 from certs.keeper import Keeper
 from certs.kube import Conflict, KubernetesError
@@ -65,6 +65,21 @@ def stored(memory: Memory) -> Bundle:
     bundle = SecretStore(memory, "gpugate", "gpugate-certs").load().bundle
     assert bundle
     return bundle
+
+
+@pytest.mark.parametrize("days", [100, -10_000])
+def test_certificates_are_issued_by_the_api_servers_clock_and_not_by_ones_own(days: int) -> None:
+    """The API server verifies them: a node whose clock is days off renews nothing that holds there."""
+    memory = with_configurations()
+    memory.clock = lambda: START + days * DAY
+    store = SecretStore(memory, "gpugate", "gpugate-certs")
+    first = Keeper(store, PLAN, memory).look()
+    memory.clock = lambda: START + (days + 1) * DAY
+    again = Keeper(store, PLAN, memory).look()
+
+    assert first.leaf
+    assert validity_of(first.leaf.certificate_pem).not_before == START + days * DAY - CLOCK_SKEW
+    assert first.leaf == again.leaf
 
 
 def test_of_replicas_that_start_at_once_exactly_one_makes_the_authority() -> None:

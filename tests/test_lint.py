@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from rules.lint import lint
+import rules.lint
+from rules.lint import doubts, lint
 from rules.load import LABEL_PREFIXES
-from tests.build import DEVICE, config_map, exemption, injection_rule, resource_rule
+from rules.model import RuleSet
+from tests.build import DEVICE, config_map, exemption, injection_rule, loaded, resource_rule
 from tests.nodes import compatibility_rule, image_catalog
 
 NOW = 1_800_000_000.0  # 2027-01-15
@@ -351,3 +354,55 @@ def test_an_exemption_for_no_pod_is_told() -> None:
     assert ["never-matches exemption namespaces"] == warned(
         resource_rule(), exemption("cf-*", expires="2030-01-01", **scope)
     )
+
+
+def every_kind() -> list[str]:
+    """Return the texts of rules between which there is every doubt about rules together."""
+    return [
+        resource_rule(DEVICE, group="one", limits="required"),
+        resource_rule(OTHER, group="one", enabled=False),
+        resource_rule("vendor.com/third", group="one", excludeResources=f"{DEVICE},vendor.com/thirds"),
+        env("A", "1", "first", resources=[DEVICE]),
+        env("A", "2", "second", resources=[DEVICE]),
+        env("A", "3", "third", resources=["vendor.com/*"]),
+        env("A", "4", "fourth", resources=["vendor.com/devices"]),
+        exemption("nothing", name="exempt"),
+    ]
+
+
+@pytest.mark.parametrize("kept", range(len(every_kind())))
+def test_of_one_rule_the_same_is_told_as_of_it_among_all(kept: int) -> None:
+    """At admission only the rule that comes is of interest."""
+    known = RuleSet.of(rule for text in every_kind() for rule in loaded(text).rules)
+    everything = list(doubts(known, NOW))
+    name = list(known)[kept].name
+
+    assert [doubt for doubt in everything if doubt.rule == name] == list(doubts(known, NOW, {name}))
+    assert len({doubt.rule for doubt in everything}) > 4
+
+
+def test_what_is_told_of_one_rule_takes_no_comparison_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule among a thousand is judged in milliseconds: reviews of pods wait meanwhile."""
+    compared = list[object]()
+
+    def counting(compare: Callable[..., bool]) -> Callable[..., bool]:
+        def counted(*pair: object) -> bool:
+            compared.append(pair)
+            return compare(*pair)
+
+        return counted
+
+    for name in ("_may_meet", "_alike"):
+        monkeypatch.setattr(rules.lint, name, counting(getattr(rules.lint, name)))
+    known = [
+        rule
+        for number in range(40)
+        for text in (
+            resource_rule(f"v{number}.com/a", group=f"{number}", excludeResources="b.com/c"),
+            env("A", f"{number}", f"rule-{number}", resources=[f"v{number}.com/a"]),
+        )
+        for rule in loaded(text).rules
+    ]
+    list(doubts(RuleSet.of(known), NOW, {"cf-crl-7-a", "rule-7"}))
+
+    assert 40 <= len(compared) <= 2 * 40

@@ -318,7 +318,11 @@ def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
             ],
         ),
         ("key: vendor.com/device", "key: 7", ["11:8: data.key: expected a string, got a number: quote it"]),
-        ("key: vendor.com/device", "key: [a]", ["11:3: data.key: expected a string, got a list"]),
+        (
+            "key: vendor.com/device",
+            "key: [a]",
+            ["11:3: data.key: expected a string, got a list: write it as text, behind a |"],
+        ),
         (
             "requests: disabled\n",
             "requests: disabled\n  defaultValue: 20\n",
@@ -459,7 +463,7 @@ def test_a_mistake_in_a_resource_rule_is_told_with_its_place(old: str, new: str,
                 )
             ],
         ),
-        ("[]", ["15:3: data.validations: expected a string, got a list"]),
+        ("[]", ["15:3: data.validations: expected a string, got a list: write it as text, behind a |"]),
     ],
 )
 def test_a_mistake_in_validations_is_told_with_its_place(validations: str, errors: list[str]) -> None:
@@ -867,7 +871,7 @@ def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: st
             RESOURCE,
             "name: cf-crl-team-device",
             "name: team-device",
-            "4:9: metadata.name: expected cf-crl-CUSTOM-KEY, got 'team-device'",
+            "4:9: metadata.name: expected cf-crl-WORD-KEY, such as cf-crl-vendor-device, got 'team-device'",
         ),
         (
             RESOURCE,

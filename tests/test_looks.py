@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
+from time import monotonic
 
 import pytest
 
@@ -60,6 +62,21 @@ def test_a_bug_does_not_end_the_looks(monkeypatch: pytest.MonkeyPatch) -> None:
         wait_for(done.is_set)
 
     assert (["a bug"], []) == (reported, complaints)
+
+
+def test_a_look_that_is_hastened_again_and_again_rests_between() -> None:
+    """What comes together is looked at together; the first look comes at once."""
+    times = list[float]()
+    looks = Looks("looks", lambda: times.append(monotonic()), lambda: NEVER, print, rest=lambda: 0.2)
+    looks.start()
+    wait_for(lambda: bool(times))
+    begun = monotonic()
+    while monotonic() - begun < 0.5:
+        looks.hasten()
+    looks.stop()
+
+    assert all(later - earlier >= 0.2 for earlier, later in pairwise(times))
+    assert 2 <= len(times) <= 4
 
 
 def test_a_hastened_look_comes_at_once_and_sees_what_it_is_about() -> None:

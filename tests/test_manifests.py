@@ -73,6 +73,16 @@ def test_no_file_lies_beside_a_kustomization_unused() -> None:
         assert set() == {name for name in others if name not in text}
 
 
+def test_gate_and_agent_reach_no_more_than_the_api_server_and_dns() -> None:
+    """By their NetworkPolicies, which name the same ports."""
+    gate = yaml.safe_load((MANIFESTS / "base/network.yaml").read_text("utf-8"))["spec"]
+    _, policy = yaml.safe_load_all((MANIFESTS / "agent/daemonset.yaml").read_text("utf-8"))
+
+    assert {443, 6443, 53} == {port["port"] for rule in gate["egress"] for port in rule["ports"]}
+    assert gate["egress"] == policy["spec"]["egress"]
+    assert [["Ingress", "Egress"]] * 2 == [gate["policyTypes"], policy["spec"]["policyTypes"]]
+
+
 def _alerts() -> list[dict[str, Any]]:
     document = yaml.safe_load((MANIFESTS / "monitoring/alerts.yaml").read_text("utf-8"))
     return [rule for group in document["spec"]["groups"] for rule in group["rules"]]

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -26,6 +22,7 @@ from rules.model import Language, Text
 from rules.version import CudaVersion
 from tests.build import container, pod, policy, request
 from tests.nodes import compatibility_rule
+from tests.pseudo_terminal import on_terminal
 from webhook.cli import main
 from webhook.cli.matrix_svg import draw
 
@@ -236,21 +233,11 @@ def test_marks_are_coloured_on_a_terminal_only() -> None:
 
 def test_columns_are_broken_to_the_width_of_the_terminal() -> None:
     """None is lost."""
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "webhook", "matrix"]
-    with subprocess.Popen(command, stdout=slave, env=os.environ | {"COLUMNS": "60"}) as process:
-        os.close(slave)
-        written = b""
-        try:
-            while chunk := os.read(master, 65536):
-                written += chunk
-        except OSError:  # how Linux tells that the other end of a terminal is closed
-            pass
-        os.close(master)
-    lines = re.sub(r"\x1b\[\d+m", "", written.decode()).splitlines()
+    status, shown = on_terminal(["matrix"], 60)
+    lines = shown.splitlines()
     branches = [name for line in lines if line.startswith("driver  ") for name in line.split()[1:]]
 
-    assert 0 == process.returncode
+    assert 0 == status
     assert 60 >= max(len(line) for line in lines if re.match(r"CUDA \d|driver ", line))
     assert [column.facts["driver"] for column in driver_table(PHYSICAL).columns] == branches
 

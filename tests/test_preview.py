@@ -15,6 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.pseudo_terminal import on_terminal
 from tests.serving import client, serving
 from tests.webhooks import body, pod, review, shipped_gate
 from webhook.app import create_app
@@ -75,6 +76,54 @@ def test_colour_stands_on_a_terminal_only(tmp_path: Path) -> None:
     assert "\x1b[32m" in CliRunner().invoke(main, arguments, color=True).stdout
 
 
+def test_a_refusal_is_broken_between_words_on_a_terminal() -> None:
+    """Each line under the one before; in a pipe it is one, for grep."""
+    path = EXAMPLES / "refused.yaml"
+    status, shown = on_terminal(["preview", "-f", path], 80)
+    told = [line.rstrip() for line in shown.splitlines() if line.startswith("    ")]
+    whole = [line for line in _preview("-f", path).stdout.splitlines() if line.startswith("    ")]
+
+    assert (1, 2) == (status, len(whole))
+    assert 80 >= max(map(len, told))
+    assert {"    deny ", "         "} == {line[:9] for line in told}
+    assert " ".join(whole).split() == " ".join(told).split()
+
+
+def test_objects_that_hold_no_pods_are_counted_apart(tmp_path: Path) -> None:
+    """Untouched are those that were judged."""
+    result = _preview("-f", _write(tmp_path, pod(), {"apiVersion": "v1", "kind": "Service"}))
+
+    assert "2 objects: 0 patched, 0 refused, 1 untouched, 0 with warnings, 1 not judged" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["preview", "explain"])
+def test_without_nodes_it_is_told_that_cuda_was_not_judged(command: str, tmp_path: Path) -> None:
+    """Once, at the end, and for people alone; with nodes it was."""
+    path = _write(tmp_path, pod({"nvidia.com/gpu": 1}), pod({"nvidia.com/gpu": 1}))
+    nodes = ["--nodes", str(EXAMPLES.parent / "compatibility/nodes.yaml")]
+    whole, with_nodes, for_machines = (
+        CliRunner().invoke(main, [command, "-f", str(path), *more]).stdout
+        for more in ([], nodes, ["-o", "json"])
+    )
+
+    assert whole.endswith("\nCUDA was not judged, as no nodes were named: --nodes FILE, or --context NAME\n")
+    assert 1 == whole.count("not judged")
+    assert "not judged" not in with_nodes + for_machines
+
+
+@pytest.mark.parametrize("output", ["diff", "yaml", "json", "patch"])
+def test_a_misspelt_resource_is_told_in_every_form(output: str, tmp_path: Path) -> None:
+    """The gate lets it pass, and the pod would stay Pending."""
+    result = _preview("-f", _write(tmp_path, pod({"nvidia.com/gpus": 1})), "-o", output)
+    told = result.stderr if output in ("yaml", "patch") else result.stdout
+
+    assert 0 == result.exit_code
+    assert (
+        "container 'main' asks for nvidia.com/gpus, which no rule here is for – "
+        "did you mean 'nvidia.com/gpu'?"
+    ) in told
+
+
 def test_json_gives_each_object_with_verdict_violations_and_patch(tmp_path: Path) -> None:
     """The form that scripts rely on."""
     result = _preview("-f", _write(tmp_path, pod({"tencent.com/vcuda-core": 150})), "-o", "json")
@@ -90,6 +139,7 @@ def test_json_gives_each_object_with_verdict_violations_and_patch(tmp_path: Path
         "allowed",
         "violations",
         "warnings",
+        "hints",
         "patch",
         "auditAnnotations",
     ] == list(found)

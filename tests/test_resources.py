@@ -604,6 +604,16 @@ def test_the_runtime_class_of_a_glob_key_is_for_those_whom_it_matches() -> None:
             {"requests": "disabled"},
             {},
             {DEVICE: "2"},
+            (
+                f"{REQUESTS}: found 2 and no limit, wanted the request to follow the limit; move it"
+                " to limits: set"
+                f" {LIMITS}"
+            ),
+        ),
+        (
+            {"requests": "disabled", "limits": "disabled"},
+            {},
+            {DEVICE: "2"},
             f"{REQUESTS}: found 2 and no limit, wanted no request of {DEVICE}; remove {REQUESTS}",
         ),
         (

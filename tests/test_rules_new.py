@@ -127,6 +127,18 @@ def test_a_dry_run_prints_both_files_and_writes_none() -> None:
             ("--kind", "exemption", "--rule", "no-such", "--namespace", "a", "--reason", "b"),
             "no enabled rule is named no-such",
         ),
+        (
+            ("--kind", "exemption", "--rule", "a", "--namespace", "a", "--reason", "b", "--expires", "soon"),
+            "--expires: expected a date such as 2026-12-31",
+        ),
+        (
+            ("--kind", "resource", *KEY, "--default", "9", "--check", "value <= 8"),
+            "data.defaultValue: '9' is put in, for which the rule's own validation is false: value <= 8",
+        ),
+        (
+            ("--kind", "injection", *KEY, "--env", "A=1", "--image", "my image"),
+            "match.images[0]: 'my image' matches no image",
+        ),
     ],
 )
 def test_what_makes_no_rule_is_told(arguments: tuple[str, ...], message: str) -> None:

@@ -109,6 +109,20 @@ def test_a_certificate_that_expired_while_no_server_ran_is_as_good_as_none() -> 
     assert ("certificate",) == kept.awaited
 
 
+def test_a_certificate_is_good_or_not_by_the_api_servers_clock() -> None:
+    """A node whose clock is months ahead serves on: the one who verifies the certificate knows better."""
+    memory = with_configurations()
+    memory.clock = lambda: datetime.now(UTC) - timedelta(days=100)
+    kept = SecretCertificate(memory, "gpugate", "gpugate-certs", NAMES)
+    kept.start()
+    wait_for(kept.tls.reload)
+    kept.stop()
+    good = kept.awaited
+    memory.clock = lambda: datetime.now(UTC)
+
+    assert ((), ("certificate",)) == (good, kept.awaited)
+
+
 def test_a_server_outlives_an_api_server_that_hangs_up(tmp_path: Path) -> None:
     """It tries again, says so once, and ends with 0 when it is told to."""
     with api_server(Memory(), tmp_path) as kubeconfig:

@@ -211,6 +211,17 @@ def test_a_doubled_key_is_known_to_be_below_a_path_or_not() -> None:
             ),
         ),
         ("? [a]\n: b", "f:1:3: a key has to be a plain text"),
+        (
+            "name: {{ .Values.name }}",
+            "f:1:8: a key has to be a plain text; {{ is of a template, which has to be rendered first",
+        ),
+        (
+            "{{- if .Values.gpu }}\na: b\n",
+            (
+                "f:1:3: not YAML: while parsing a flow node did not find expected node content; "
+                "{{ is of a template, which has to be rendered first"
+            ),
+        ),
         ("a: {<<: 1}", "f:1:4: `<<` merges an object or a list of objects"),
         ("a: {<<: [1]}", "f:1:4: `<<` merges an object or a list of objects"),
         ("a: &a [*a]", "f:1:4: nested deeper than 200 levels"),

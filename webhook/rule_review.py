@@ -100,9 +100,8 @@ def _doubts(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[st
     """Yield what is doubtful about rules beside those in force, which they may be newer versions of."""
     names = {rule.name for rule in rules}
     others = (rule for rule in in_force if rule.name not in names)
-    for doubt in doubts(RuleSet.of([*rules, *others]), now):
-        if doubt.rule in names:
-            yield f"{field_path(doubt.path)}: {doubt.message}"
+    for doubt in doubts(RuleSet.of([*rules, *others]), now, names):
+        yield f"{field_path(doubt.path)}: {doubt.message}"
 
 
 def _labels(config_map: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from certs.authority import is_valid_at
@@ -64,7 +63,7 @@ class SecretCertificate:
     def awaited(self) -> Collection[str]:
         """The certificate; one that expired while no server ran is as good as none."""
         pair = self.tls.pair
-        good = pair is not self._placeholder and is_valid_at(pair.certificate_pem, datetime.now(UTC))
+        good = pair is not self._placeholder and is_valid_at(pair.certificate_pem, self._keeper.clock())
         return () if good else ("certificate",)
 
     def start(self) -> None:

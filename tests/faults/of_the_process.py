@@ -162,11 +162,9 @@ _CLOCK: Final = (
     "seconds, "
     "verified at each call"
 )
-_SYNC: Final = (
-    "keep the nodes' clocks in step (chrony), and alert where they are not. With certificates as shipped "
-    "it takes a "
-    "jump of two months forward, or one to before the certificate was made. Exemptions end by the gate's "
-    "clock too."
+_BY_THE_API_SERVER: Final = (
+    "Certificates are made and renewed by the clock of the API server, which verifies them: by the `Date` of "
+    "its answers. Exemptions end by the gate's clock."
 )
 _TWO_REPLICAS: Final = Serve(options=(f"--drain-seconds={_DRAIN_S}",), replicas=2)
 _CLOCKED: Final = Serve(program=(str(Path(__file__).with_name("shifted_clock.py")), "serve"), clock=True)
@@ -210,25 +208,17 @@ FAULTS: Final = (
     Fault(
         "clock jumps forward",
         f"by 100 days, then back; {_CLOCK}",
-        f"The gate renews what seems to expire, with dates that the API server does not believe yet. "
-        f"{GONE} Once the "
-        "clock is right, a certificate of the future is replaced at once.",
+        _BY_THE_API_SERVER,
         _clock(100),
         serve=_CLOCKED,
-        loses=AWAY,
-        remedy=_SYNC,
         restored=shows_what_is_stored,
     ),
     Fault(
         "clock jumps back",
         f"by 10,000 days, as where a battery is dead, then forward; {_CLOCK}",
-        f"The gate replaces what seems to be of the future, by what has long expired for the API server. "
-        f"{GONE} "
-        "Once the clock is right, what has expired is replaced at once.",
+        _BY_THE_API_SERVER,
         _clock(-10_000),
         serve=_CLOCKED,
-        loses=AWAY,
-        remedy=_SYNC,
         restored=shows_what_is_stored,
     ),
     Fault(

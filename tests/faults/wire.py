@@ -194,7 +194,8 @@ class _Handler(BaseHTTPRequestHandler):
             response = upstream.getresponse()
             watch = "watch=true" in self.path and response.status == HTTPStatus.OK
             self.send_response_only(response.status)
-            self.send_header("Content-Type", response.getheader("Content-Type", "application/json"))
+            for name in ("Content-Type", "Date"):
+                self.send_header(name, response.getheader(name, ""))
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             pieces = iter(response.readline, b"") if watch else iter(lambda: response.read(_CHUNK), b"")

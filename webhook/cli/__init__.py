@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 from typing import Any, Final
 
@@ -33,7 +34,18 @@ _COMMANDS: Final = {
 
 
 class _Commands(click.Group):
-    """Finds commands by name without importing the others."""
+    """Finds commands by name without importing the others; tells in one line what the system refuses."""
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """Run the command that the arguments name; a pipe that nobody reads ends it without a word."""
+        try:
+            return super().main(*args, **settings)
+        except OSError as error:
+            from webhook.cli.table import BadInputError, told  # noqa: PLC0415 - few runs need it
+
+            complaint = BadInputError(told(error))
+            complaint.show()
+            sys.exit(complaint.exit_code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -74,3 +86,5 @@ def main(**_: Any) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # UTF-8 in any locale, as kubectl has it
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if os.environ.get("NO_COLOR"):  # https://no-color.org; rich heeds it by itself
+        click.get_current_context().color = False

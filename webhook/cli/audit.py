@@ -17,7 +17,7 @@ from rules.model import Action, AdmissionRequest, Decision
 from rules.patch import ObjectError
 from rules.source import SourceError
 from webhook.cli.judge import Judge, Sources, judge_options
-from webhook.cli.objects import objects_in
+from webhook.cli.objects import InputError, objects_in
 from webhook.cli.options import fail_on_option
 from webhook.cli.table import counted, show_table
 from webhook.dump import dump_yaml
@@ -105,7 +105,7 @@ def command(
 def _audited(judge: Judge, pods: Iterable[Any], namespace: str | None) -> Iterator[Audited]:
     """Yield the pods that have not ended, of one namespace or all, and what is decided of them."""
     for pod in pods:
-        if isinstance(pod, SourceError):
+        if isinstance(pod, ValueError):
             judge.complain(str(pod))
             continue
         metadata, status, spec = (pod.get(key) for key in ("metadata", "status", "spec"))
@@ -123,11 +123,15 @@ def _audited(judge: Judge, pods: Iterable[Any], namespace: str | None) -> Iterat
             judge.complain(f"pod {where}/{metadata.get('name', '')}: {error}")
 
 
-def _in_files(filenames: Iterable[str]) -> Iterator[dict[str, Any] | SourceError]:
-    """Yield the pods in files; other objects are passed over."""
+def _in_files(filenames: Iterable[str]) -> Iterator[dict[str, Any] | ValueError]:
+    """Yield the pods in files, and what is wrong there; other objects are passed over."""
     for filename in filenames:
-        for _, value in objects_in(filename):
-            if isinstance(value, SourceError) or (isinstance(value, dict) and value.get("kind") == "Pod"):
+        for place, value in objects_in(filename):
+            if isinstance(value, SourceError):
+                yield value
+            elif not isinstance(value, dict):
+                yield InputError(f"{place}: expected a Kubernetes object with apiVersion and kind")
+            elif value.get("kind") == "Pod":
                 yield value
 
 

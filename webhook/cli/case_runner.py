@@ -11,7 +11,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final, NamedTuple
 
-import click
 import jsonpatch
 
 from rules.case import Case, RuleTest, read_tests
@@ -26,6 +25,7 @@ from rules.policy import Policy, compile_policy
 from rules.source import Document, SourceError, read
 from rules.workloads import Workloads
 from webhook.cli.inputs import catalog_path, read_path
+from webhook.cli.table import BadInputError
 from webhook.yaml_edit import Edit, edited, list_edit, scalar_edit
 
 # Before the path of a rule that ships, from their folder.
@@ -164,7 +164,7 @@ def _load(key: _Key, namespace: str, workloads: Workloads) -> _Rules:
     for path in key.paths:
         try:
             texts |= read_path(path)
-        except click.UsageError as error:
+        except BadInputError as error:
             unread[path] = error.format_message()
     switches = [
         *((glob(name), "true") for name in key.enable),
@@ -235,7 +235,7 @@ def _documents(path: str) -> list[Document]:
                 if isinstance(document, SourceError):
                     raise document
                 found.append(document)
-    except click.UsageError as error:
+    except BadInputError as error:
         reason = error.format_message().removeprefix(f"{path}: ")
         raise SourceError(Location(path), reason) from None
     return found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from webhook.cli.inputs import read_file
 from webhook.pod import own_namespace
 
 if TYPE_CHECKING:
@@ -48,10 +49,13 @@ class CertificateSource:
         return SecretCertificate(api, namespace, self.secret or "", names, client_ca_pem)
 
     def without_cluster(self, client_ca_pem: bytes | None) -> TlsCertificate:
-        """Return the certificate in the files, or a self-signed one; raises CertificateError, OSError."""
+        """Return the certificate in the files, or a self-signed one; raises CertificateError."""
+        from certs.bundle import pair_of  # noqa: PLC0415 - as above
         from webhook.tls import TlsCertificate  # noqa: PLC0415 - as above
 
         if self.files:
+            certificate, key = map(str, self.files)
+            pair_of({str(path): read_file(path) for path in self.files}, certificate, key)
             return TlsCertificate.from_files(*self.files, client_ca_pem)
         return TlsCertificate.self_signed((*_NAMES, *self.names), client_ca_pem)
 

@@ -24,7 +24,7 @@ from certs.keeper import Keeper
 from certs.kube import Kubernetes, KubernetesError
 from certs.rotation import Plan, Step, service_names
 from certs.store import DirectoryStore, SecretStore
-from webhook.cli.table import complain, show_table
+from webhook.cli.table import BadInputError, complain, show_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -102,8 +102,8 @@ def _told() -> Iterator[None]:
     """Tell in one line what keeps a command from its work."""
     try:
         yield
-    except (KubernetesError, CertificateError, OSError) as error:
-        raise click.UsageError(str(error)) from None
+    except (KubernetesError, CertificateError) as error:
+        raise BadInputError(str(error)) from None
 
 
 @click.group()
@@ -188,12 +188,12 @@ def rotate(place: _Place, names: tuple[str, ...], ca: bool) -> None:
     """
     before = place.store.load().bundle
     if before is None:
-        raise click.UsageError(f"{place.store} is empty; next: gpugate certs init")
+        raise BadInputError(f"{place.store} is empty; next: gpugate certs init")
     keeper = place.keeper(names, before)
     bundle = keeper.force(Step.MAKE_AUTHORITY) if ca else keeper.look()
     if not ca and bundle.leaf == before.leaf:
         if bundle.issuer() != bundle.authority.certificate_pem:
-            raise click.UsageError(f"a new CA is about to take over; try again at {_takeover(bundle)}")
+            raise BadInputError(f"a new CA is about to take over; try again at {_takeover(bundle)}")
         bundle = keeper.force(Step.ISSUE_LEAF)
     _summarize(place, bundle)
 

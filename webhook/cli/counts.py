@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-import click
-
 from webhook.cli.inputs import read_path
+from webhook.cli.table import BadInputError
 
 # Names of samples in webhook/metrics.py, which is not imported for them: a listing needs no certificates.
 _MATCHES: Final = "gpugate_rule_matches_total"
@@ -29,7 +28,7 @@ class Counts:
 def read_counts(paths: Iterable[str]) -> Counts:
     """Return the sum of what gates have counted, each as its `/metrics` in a file, or in stdin for `-`.
 
-    Raises click.UsageError for what cannot be read or is no exposition of a gate.
+    Raises BadInputError for what cannot be read or is no exposition of a gate.
     """
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - few ask for it
 
@@ -38,9 +37,9 @@ def read_counts(paths: Iterable[str]) -> Counts:
         try:
             samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
         except ValueError as error:
-            raise click.UsageError(f"{name}: not in Prometheus' text format: {error}") from None
+            raise BadInputError(f"{name}: not in Prometheus' text format: {error}") from None
         if not any(sample.name.startswith("gpugate_") for sample in samples):
-            raise click.UsageError(f"{name}: no metrics of gpugate in it")
+            raise BadInputError(f"{name}: no metrics of gpugate in it")
         for sample in samples:
             if sample.name in sums:
                 sums[sample.name][sample.labels["rule"]] += int(sample.value)

@@ -10,9 +10,12 @@ from typing import Any, Final
 from rules.build import DOCUMENT_KEY
 from rules.case import read_tests
 from rules.case_document import KIND
+from rules.doubt import doubts_of
+from rules.error import Code
 from rules.labels import LabelNames
 from rules.load import DEFAULT_NAMESPACE, ENABLED_LABEL, TYPE_LABEL, load
 from rules.model import RuleSet
+from rules.patch import field_path
 from rules.policy import compile_policy
 from rules.version import CudaVersion
 from webhook.cli.case_runner import Result, run_case
@@ -20,6 +23,8 @@ from webhook.dump import dump_yaml
 
 # An image that tells nothing of itself.
 IMAGE: Final = "registry.example.com/team/app:1"
+# Doubts about a rule that make it useless; of others, such as those about its name, lint tells.
+_USELESS: Final = (Code.NEVER_MATCHES, Code.NEVER_SATISFIED)
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
 
 Json = dict[str, Any]
@@ -83,10 +88,13 @@ class Draft:
 
 
 def rules_of(texts: Texts) -> RuleSet:
-    """Return the rules in texts. Raises DraftError with every mistake."""
+    """Return the rules in texts. Raises DraftError with every mistake, and where one can have no effect."""
     loaded = load(texts)
-    if loaded.errors:
-        raise DraftError("; ".join(f"{error.path}: {error.message}" for error in loaded.errors))
+    found = [f"{error.path}: {error.message}" for error in loaded.errors]
+    doubts = (doubt for rule in loaded.rules for doubt in doubts_of(rule))
+    found += [f"{field_path(doubt.path)}: {doubt.message}" for doubt in doubts if doubt.code in _USELESS]
+    if found:
+        raise DraftError("; ".join(found))
     return loaded.rules
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from shutil import get_terminal_size
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from rules.explain import Explanation, explain
 from rules.model import Action, AdmissionRequest, Decision, Violation
 from rules.patch import Path, field_path, pointer
 from rules.story import ContainerStory, Edit, Look, Outcome, PodStory
+from webhook.cli.hints import Hints
 from webhook.cli.judge import Sources, judge_options
 from webhook.cli.options import filenames_option, object_namespace_option, workloads_option
 from webhook.cli.table import show
@@ -33,6 +35,8 @@ _MARKS: Final = {
     Outcome.ELSEWHERE: ("·", "dim"),
     Outcome.DISABLED: ("·", "dim"),
 }
+# Columns for the branches of the tree, the mark and the blanks about a rule's name.
+_BEFORE_RULES: Final = 13
 _ACTIONS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cyan"}
 
 
@@ -51,8 +55,9 @@ def command(
     """Tell of each object which rules hold, why the others do not, and what each does or finds.
 
     Under each container stand the rules that were looked at: ✓ those that hold, with what they put in (+),
-    read of the container, and found; · those of which a part does not match, and which; ~ those that the pod
-    is exempted from. Of the rules for other resources only the number is told, unless --all is given.
+    read of the container, and found; ✗ those that refuse it; · those of which a part does not match, and
+    which; ! those with a condition that cannot be evaluated; ~ those that the pod is exempted from. Of the
+    rules for other resources only the number is told, unless --all is given.
 
     \b
     Examples:
@@ -63,21 +68,26 @@ def command(
       gpugate explain -f pod.yaml -o json | jq '.objects[].pods[].containers[].rules[] | select(.edits != [])'
     """
     judge = sources.judge()
+    hints = Hints(judge.rules, judge.policy)
     facts: list[dict[str, Any]] = []
     decisions: list[Decision] = []
+    requests: list[AdmissionRequest] = []
 
     def explained(request: AdmissionRequest) -> Explanation:
         return explain(judge.rules, judge.policy, judge.inventory, request, time())
 
     for (source, request, name), told in judge.judged(filenames, namespace, explained):
         decisions.append(told.decision)
+        requests.append(request)
         heading = {"source": source, "kind": request.kind, "namespace": request.namespace, "name": name}
         if output == "json":
-            facts.append(heading | _facts(told, everything=everything))
+            facts.append(heading | _facts(told, everything=everything) | {"hints": hints.of(request)})
         else:
-            show(_tree(heading, told, everything=everything))
+            show(_tree(heading, told, hints.of(request), everything=everything))
     if output == "json":
         click.echo(encode({"objects": facts}).decode())
+    elif not len(judge.inventory) and (unjudged := hints.without_nodes(requests)):
+        click.echo(unjudged)
     sys.exit(judge.exit_status(decisions))
 
 
@@ -133,7 +143,7 @@ def _violation(found: Violation) -> dict[str, Any]:
     return {"rule": found.rule, "action": found.action, "path": found.path, "message": found.message}
 
 
-def _tree(heading: dict[str, str], told: Explanation, *, everything: bool) -> Tree:
+def _tree(heading: dict[str, str], told: Explanation, hints: Iterable[str], *, everything: bool) -> Tree:
     """Return the explanation of an object as a tree of lines."""
     from rich.tree import Tree  # noqa: PLC0415 - 50 ms that only a tree is worth
 
@@ -149,6 +159,8 @@ def _tree(heading: dict[str, str], told: Explanation, *, everything: bool) -> Tr
         tree.add(_line((violation.action, _ACTIONS[violation.action]), (violation.message, "")))
     for warning in told.warnings:
         tree.add(_line(("warn", "yellow"), (warning, "")))
+    for hint in hints:
+        tree.add(_line(("hint", "yellow"), (hint, "")))
     return tree
 
 
@@ -167,8 +179,11 @@ def _add_container(tree: Tree, container: ContainerStory, *, everything: bool) -
     shown = [look for look in container.looks if everything or look.outcome not in _ASIDE]
     names = max((len(look.rule.name) for look in shown), default=0)
     places = max((len(_place(look)) for look in shown), default=0)
+    if sys.stdout.isatty() and _BEFORE_RULES + names + places > get_terminal_size().columns:
+        names = places = 0  # lines that are broken anyway align nothing
     for look in shown:
-        mark, colour = _MARKS[look.outcome]
+        refuses = any(found.action is Action.DENY for found in look.violations)
+        mark, colour = ("✗", "red") if refuses else _MARKS[look.outcome]
         name, place = look.rule.name.ljust(names), _place(look).ljust(places)
         why = f"{look.outcome}: {look.why}" if look.outcome is Outcome.EXEMPTED else look.why
         leaf = node.add(_line((mark, colour), (name, colour), (place, "dim"), (why, "")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -9,12 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import click
-
 from rules.inventory import Inventory, InventoryError
 from rules.load import Loaded, load
 from rules.source import Document, SourceError, read
 from rules.workloads import Workloads, built_in_workloads, read_workloads
+from webhook.cli.table import BadInputError
 
 if TYPE_CHECKING:
     from webhook.cluster.client import Cluster
@@ -49,22 +49,22 @@ class RuleSource:
         return bool(self.kubeconfig or self.context)
 
     def ask(self, question: Callable[[Cluster], T]) -> T:
-        """Return what the cluster answers. Raises click.UsageError."""
+        """Return what the cluster answers. Raises BadInputError."""
         return of_cluster(self.kubeconfig, self.context, question)
 
     def load(self, paths: Iterable[str]) -> Loaded:
         """Return the rules in files and folders; without any, those of the cluster, or those that ship.
 
-        Raises click.UsageError for what cannot be read, and for paths in which there is no rule.
+        Raises BadInputError for what cannot be read, and for paths in which there is no rule.
         """
         chosen = list(paths)
         loaded = load(self.texts(chosen), self.namespace)
         if chosen and not loaded.errors and not any(loaded.rules):
-            raise click.UsageError(f"{', '.join(chosen)}: {NO_RULES}")
+            raise BadInputError(f"{', '.join(chosen)}: {NO_RULES}")
         return loaded
 
     def texts(self, paths: Iterable[str]) -> Iterable[tuple[str, str]]:
-        """Return the (name, text) pairs that `load` reads. Raises click.UsageError while they are read."""
+        """Return the (name, text) pairs that `load` reads. Raises BadInputError while they are read."""
         chosen = list(paths)
         if not chosen and self.of_cluster:
             return self.ask(lambda cluster: cluster.rules(self.namespace))
@@ -77,7 +77,7 @@ def load_inventory(
 ) -> Inventory:
     """Return the nodes in files; without any, those of the cluster, or none.
 
-    Raises click.UsageError for what cannot be read or is no node.
+    Raises BadInputError for what cannot be read or is no node.
     """
     chosen = list(paths)
     if not chosen and (kubeconfig or context):
@@ -92,43 +92,43 @@ def load_inventory(
 
 
 def _documents(path: str) -> Iterator[Document]:
-    """Yield the documents of files that hold one each at least. Raises click.UsageError."""
+    """Yield the documents of files that hold one each at least. Raises BadInputError."""
     for name, text in read_path(path):
         empty = True
         for document in read(text, name):
             if isinstance(document, SourceError):
-                raise click.UsageError(str(document))
+                raise BadInputError(str(document))
             if document.value is not None:
                 empty = False
                 yield document
         if empty:
-            raise click.UsageError(f"{name}: no nodes in this file")
+            raise BadInputError(f"{name}: no nodes in this file")
 
 
 def _check_nodes(document: Document) -> None:
-    """Raise click.UsageError where a document holds no nodes, with its place in the file."""
+    """Raise BadInputError where a document holds no nodes, with its place in the file."""
     try:
         Inventory.of(document.value)
     except InventoryError as error:
-        raise click.UsageError(f"{document.locate()}: {error}") from None
+        raise BadInputError(f"{document.locate()}: {error}") from None
 
 
 def of_cluster(kubeconfig: str | None, context: str | None, ask: Callable[[Cluster], T]) -> T:
-    """Return what a cluster answers. Raises click.UsageError."""
+    """Return what a cluster answers. Raises BadInputError."""
     # Imported here: the client takes a fifth of a second, and most commands need no cluster.
     from webhook.cluster.client import Cluster, ClusterError  # noqa: PLC0415
 
     try:
         return ask(Cluster(kubeconfig, context))
     except ClusterError as error:
-        raise click.UsageError(str(error)) from None
+        raise BadInputError(str(error)) from None
 
 
 def load_workloads(paths: Iterable[str]) -> Workloads:
-    """Return the kinds that ship and those in files. Raises click.UsageError, with every mistake in them."""
+    """Return the kinds that ship and those in files. Raises BadInputError, with every mistake in them."""
     found, errors = read_workloads(pair for path in paths for pair in read_path(path))
     if errors:
-        raise click.UsageError("\n".join(map(str, errors)))
+        raise BadInputError("\n".join(map(str, errors)))
     return built_in_workloads() | found
 
 
@@ -137,13 +137,15 @@ def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Itera
 
     tests: of a folder take the tests of rules (`*.test.yaml`), which are left out otherwise. lenient: bytes
     that are not UTF-8 become lone surrogates, which the YAML reader refuses with their place, so that one
-    file does not hide the others. Raises click.UsageError for what cannot be read.
+    file does not hide the others. Raises BadInputError for what cannot be read.
     """
+    if not path:
+        raise BadInputError("the name of a file or folder is empty; is a variable not set?")
     if path == "-":
         yield "stdin", _decode(sys.stdin.buffer.read(), "stdin", lenient=lenient)
         return
     root = Path(path)
-    if root.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - a name that is too long is that of no folder
         found = sorted(file for file in root.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
         names = [
             file
@@ -154,18 +156,11 @@ def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Itera
         ]
         if not names:
             what = "no *.test.yaml file in this folder; write one: gpugate test --help" if tests else ""
-            raise click.UsageError(f"{path}: {what or 'no YAML or JSON file in this folder'}")
+            raise BadInputError(f"{path}: {what or 'no YAML or JSON file in this folder'}")
     else:
         names = [root]
     for file in names:
-        yield str(file), _decode(_read(file), str(file), lenient=lenient)
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise click.UsageError(f"{file}: {error.strerror or error}") from None
+        yield str(file), _decode(read_file(file), str(file), lenient=lenient)
 
 
 def _hidden(file: Path, root: Path) -> bool:
@@ -173,9 +168,17 @@ def _hidden(file: Path, root: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(root).parts)
 
 
+def read_file(file: Path) -> bytes:
+    """Return what is in a file. Raises BadInputError, which names it."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise BadInputError(f"{file}: {error.strerror or error}") from None
+
+
 def _decode(content: bytes, name: str, *, lenient: bool) -> str:
     try:
         return content.decode("utf-8-sig", "surrogateescape" if lenient else "strict")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise click.UsageError(f"{name}:{line}: not UTF-8; save the file as UTF-8") from None
+        raise BadInputError(f"{name}:{line}: not UTF-8; save the file as UTF-8") from None

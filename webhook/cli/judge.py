@@ -56,7 +56,7 @@ class Judge:
     ) -> Iterator[tuple[Subject, T]]:
         """Yield each object in files and what is decided of it; complain of what cannot be judged.
 
-        namespace: of objects that name none. Raises click.UsageError for what cannot be read.
+        namespace: of objects that name none. Raises BadInputError for what cannot be read.
         """
         for path in filenames:
             empty = True
@@ -103,7 +103,7 @@ class Sources:
     language: Language
 
     def judge(self) -> Judge:
-        """Return the judge by what they name, and complain of rules with mistakes. Raises UsageError."""
+        """Return the judge by what they name, and complain of rules with mistakes. Raises BadInputError."""
         loaded = self.rules.load(self.rule_paths)
         for error in loaded.errors:
             complain(str(error))

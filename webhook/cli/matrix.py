@@ -33,6 +33,7 @@ from rules.version import CudaVersion
 from webhook.cli.matrix_svg import draw
 from webhook.cli.nodes import UNKNOWN, NodeSource, node_options
 from webhook.cli.options import language_option
+from webhook.cli.table import BadInputError
 
 # What GPU-Manager's virtualisation supports.
 _BASELINE: Final = CudaVersion(12, 4)
@@ -111,7 +112,7 @@ def _terms(sharing: str, baseline: CudaVersion | None) -> Terms:
 def _of_nodes(terms: Terms, inventory: Inventory) -> Table:
     table = class_table(terms, inventory.classes(inventory.everything, terms.labels))
     if table is None:
-        raise click.UsageError("no label of these nodes tells anything of a GPU")
+        raise BadInputError("no label of these nodes tells anything of a GPU")
     if silent := len(inventory) - sum(int(column.facts["nodes"] or 0) for column in table.columns):
         click.echo(f"left out: nodes whose labels tell nothing of a GPU ({silent})", err=True)
     return table

@@ -16,6 +16,7 @@ from webhook.cli import scaffold
 from webhook.cli.case_runner import SHIPPED, beside
 from webhook.cli.draft import Draft, DraftError
 from webhook.cli.inputs import catalog_path, read_path
+from webhook.cli.table import BadInputError
 
 _KINDS: Final[dict[str, Callable[..., Draft]]] = {
     "resource": scaffold.resource,
@@ -62,8 +63,14 @@ _NINETY_DAYS: Final = timedelta(days=90)  # a quarter, then somebody looks again
 @click.option("--name", help="The ConfigMap's name.  [default: made of the rest]")
 @click.option("--key", metavar="RESOURCE", help="The resource that containers ask for; may be a glob.")
 @click.option("--group", help="resource: the group that it belongs to.  [default: its vendor]")
-@click.option("--limits", type=click.Choice(["optional", "required"]), help="resource: docs/reference.md.")
-@click.option("--requests", type=click.Choice(["disabled", "required", "fromLimits"]), help="resource.")
+@click.option(
+    "--limits", type=click.Choice(["optional", "required"]), help="resource: whether it has to be there."
+)
+@click.option(
+    "--requests",
+    type=click.Choice(["disabled", "required", "fromLimits"]),
+    help="resource: whether it may, or has to.",
+)
 @click.option("--default", metavar="QUANTITY", help="resource: what is put in where there is none.")
 @click.option("--data-type", type=click.Choice(["integer", "float"]), help="resource: whole numbers or any.")
 @click.option(
@@ -76,7 +83,9 @@ _NINETY_DAYS: Final = timedelta(days=90)  # a quarter, then somebody looks again
 @click.option(
     "--image", "images", multiple=True, metavar="GLOB", help="injection, image-catalog: which images."
 )
-@click.option("--sharing", type=click.Choice(["physical", "virtual"]), help="compatibility.")
+@click.option(
+    "--sharing", type=click.Choice(["physical", "virtual"]), help="compatibility: whole GPUs, or parts."
+)
 @click.option(
     "--baseline", metavar="CUDA", help="compatibility: the highest version that a virtualisation knows."
 )
@@ -125,7 +134,7 @@ def command(ctx: click.Context, /, kind: str | None, folder: str, dry_run: bool,
     paths = [Path(folder) / name for name in texts]
     for path in paths:
         if path.exists():
-            raise click.UsageError(f"{path} is there already; choose another --name or --folder")
+            raise BadInputError(f"{path} is there already; choose another --name or --folder")
     Path(folder).mkdir(parents=True, exist_ok=True)
     for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text, "utf-8")
@@ -148,7 +157,7 @@ def _ask(kind: str) -> dict[str, Any]:
 
 
 def _draft(kind: str, given: dict[str, Any], folder: Path, flags: Mapping[str, str]) -> Draft:
-    """Return the draft of a rule, whose test holds. Raises click.UsageError."""
+    """Return the draft of a rule, whose test holds. Raises click.UsageError, BadInputError."""
     facts = dict(given)
     if "env" in facts:
         facts["env"] = dict(_pair(text) for text in facts["env"])
@@ -167,7 +176,7 @@ def _draft(kind: str, given: dict[str, Any], folder: Path, flags: Mapping[str, s
         beside_it = str(folder / f"{draft.file}.test.yaml")
         return draft.checked(found for name in draft.besides for found in read_path(beside(beside_it, name)))
     except DraftError as error:
-        raise click.UsageError(str(error)) from None
+        raise BadInputError(str(error)) from None
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from webhook.agent.diagnosis import diagnose, explain
 from webhook.agent.labels import told_by
 from webhook.agent.probe import MPS_DIRECTORIES, Failure, Probe, kernel_module, probe
 from webhook.cli.node_report import report_of, show_probe
+from webhook.cli.table import BadInputError
 from webhook.logs import configure_logs
 from webhook.pod import in_pod
 
@@ -132,7 +133,7 @@ def label(
 
     try:
         api = _cluster(kubeconfig, context)
-    except click.UsageError:
+    except BadInputError:
         if once and isinstance(found := look(), Failure):  # which is to be mended first
             _show_labels(found, output)
         raise
@@ -146,7 +147,7 @@ def label(
         elif kernel_module() is None:
             publisher.publish(None)
     except KubernetesError as error:
-        raise click.UsageError(str(error)) from None
+        raise BadInputError(str(error)) from None
     _show_labels(found, output)
 
 
@@ -183,13 +184,13 @@ def check(
 
 
 def _cluster(kubeconfig: str | None, context: str | None) -> ClusterApi:
-    """Return the cluster. Raises click.UsageError."""
+    """Return the cluster. Raises BadInputError."""
     from webhook.cluster.client import ClusterError, connect  # noqa: PLC0415 - as in `label`
 
     try:
         return connect(kubeconfig, context)
     except ClusterError as error:
-        raise click.UsageError(str(error)) from None
+        raise BadInputError(str(error)) from None
 
 
 def _named(node_name: str | None) -> str:
@@ -201,7 +202,7 @@ def _named(node_name: str | None) -> str:
 def _labels(kubeconfig: str | None, context: str | None, node_name: str | None) -> Mapping[str, str] | None:
     """Return this node's labels; None without a cluster, or where the pod's own does not tell them.
 
-    Raises click.UsageError where a cluster is named and does not.
+    Raises BadInputError where a cluster is named and does not.
     """
     named = bool(kubeconfig or context)
     if not named and not (in_pod() and node_name):
@@ -213,7 +214,7 @@ def _labels(kubeconfig: str | None, context: str | None, node_name: str | None) 
         node = connect(kubeconfig, context).get(f"{NODES}/{_named(node_name)}")
     except KubernetesError as error:
         if named:
-            raise click.UsageError(str(error)) from None
+            raise BadInputError(str(error)) from None
         click.echo(f"{click.style('warning:', fg='yellow')} labels are not compared: {error}", err=True)
         return None
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
@@ -236,7 +237,7 @@ def _watch(
         try:
             _log.info("metrics are served at port %d", serve(metrics_port))
         except OSError as error:
-            raise click.UsageError(f"cannot listen at port {metrics_port}: {error.strerror}") from None
+            raise BadInputError(f"cannot listen at port {metrics_port}: {error.strerror}") from None
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # of a call that fails, the agent tells itself
     ended = threading.Event()
     status = [1]  # of a bug, whose traceback is in the log

@@ -17,7 +17,7 @@ from rules.matrix import dotted, sort_key
 from rules.offer import Offer, Problem
 from webhook.cli.inputs import RuleSource, load_inventory
 from webhook.cli.options import cluster_options, namespace_option, nodes_option
-from webhook.cli.table import complain, show_table
+from webhook.cli.table import BadInputError, complain, show_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,11 +41,11 @@ class NodeSource:
         return bool(self.paths or self.rules.of_cluster)
 
     def inventory(self) -> Inventory:
-        """Return the nodes in files or of a cluster, one at least. Raises click.UsageError."""
+        """Return the nodes in files or of a cluster, one at least. Raises BadInputError."""
         inventory = load_inventory(self.paths, self.rules.kubeconfig, self.rules.context)
         if not len(inventory):
             where = ", ".join(self.paths) or ("this cluster" if self.rules.of_cluster else "")
-            raise click.UsageError(
+            raise BadInputError(
                 f"{where}: no nodes"
                 if where
                 else "no nodes; name a file with --nodes or a cluster with --context"
@@ -53,7 +53,7 @@ class NodeSource:
         return inventory
 
     def labels(self) -> LabelNames:
-        """Return which labels tell what, as the rules have it. Raises click.UsageError where they differ."""
+        """Return which labels tell what, as the rules have it. Raises BadInputError where they differ."""
         if not (self.rule_paths or self.rule or self.rules.of_cluster):
             return LabelNames()  # as the rules that ship have it
         loaded = self.rules.load(self.rule_paths)
@@ -62,12 +62,12 @@ class NodeSource:
         rules = {rule.name: rule for rule in loaded.rules.compatibility if rule.enabled}
         if self.rule and self.rule not in rules:
             hint = suggestion(self.rule, rules)
-            raise click.UsageError(f"no compatibility rule {self.rule!r} is in force{hint}")
+            raise BadInputError(f"no compatibility rule {self.rule!r} is in force{hint}")
         chosen = [rules[self.rule]] if self.rule else rules.values()
         found = {rule.terms.labels: rule.name for rule in chosen}
         if len(found) > 1:
             names = ", ".join(found.values())
-            raise click.UsageError(f"rules read labels differently; name one with --rule: {names}")
+            raise BadInputError(f"rules read labels differently; name one with --rule: {names}")
         return next(iter(found), LabelNames())
 
 

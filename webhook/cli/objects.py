@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rules.model import AdmissionRequest
+from rules.model import AdmissionRequest, Location
 from rules.source import SourceError, read
 from webhook.cli.inputs import read_path
 from webhook.cli.table import warn
@@ -17,9 +17,14 @@ class InputError(ValueError):
 
 
 def objects_in(path: str) -> Iterator[tuple[str, Any]]:
-    """Yield (place, object or SourceError) for each object in a file or folder; lists are taken apart."""
+    """Yield (place, object or SourceError) for each object in a file or folder; lists are taken apart.
+
+    One SourceError where there is no document at all, as where whoever was to write them has failed.
+    """
+    empty = True
     for name, text in read_path(path):
         for document in read(text, name):
+            empty = empty and not isinstance(document, SourceError) and document.value is None
             if isinstance(document, SourceError):
                 yield str(document.location), document
             elif document.value is not None:
@@ -27,6 +32,8 @@ def objects_in(path: str) -> Iterator[tuple[str, Any]]:
                     warn(f"{duplicate}; the last one counts")
                 for place, value in document.objects():
                     yield _place(str(document.locate(place))), value
+    if empty:
+        yield path, SourceError(Location(path), "no objects in it")
 
 
 def _place(location: str) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from rules.decide import decide
 from rules.model import Action, AdmissionRequest, Decision
+from webhook.cli.hints import Hints
 from webhook.cli.judge import Sources, judge_options
 from webhook.cli.options import (
     fail_on_option,
@@ -22,7 +23,7 @@ from webhook.cli.options import (
     object_namespace_option,
     workloads_option,
 )
-from webhook.cli.table import complain, counted, warn
+from webhook.cli.table import complain, counted, show, warn
 from webhook.dump import dump_yaml
 from webhook.review import encode
 
@@ -34,6 +35,7 @@ class Preview:
     """One object and the decision on it.
 
     source: file and line. name: may be a generateName with `*`. judged: whether its kind holds pods.
+    hints: what may be misspelt in it, which admission does not tell.
     """
 
     source: str
@@ -41,6 +43,7 @@ class Preview:
     name: str
     judged: bool
     decision: Decision
+    hints: tuple[str, ...]
 
     @property
     def title(self) -> str:
@@ -84,21 +87,24 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
       gpugate preview -f pod.yaml -o yaml | kubectl create -f -
     """
     judge = sources.judge()
+    hints = Hints(judge.rules, judge.policy)
     previews: list[Preview] = []
-    show = {"diff": _show_diff, "yaml": _show_yaml, "patch": _show_patch}.get(output)
+    print_one = {"diff": _show_diff, "yaml": _show_yaml, "patch": _show_patch}.get(output)
 
     def decided(request: AdmissionRequest) -> Decision:
         return decide(judge.policy, judge.inventory, request, time())
 
     for (source, request, name), decision in judge.judged(filenames, namespace, decided):
         judged = judge.policy.workloads.holds_pods(request.group, request.kind)
-        previews.append(Preview(source, request, name, judged, decision))
-        if show:
-            show(previews[-1])
+        previews.append(Preview(source, request, name, judged, decision, hints.of(request)))
+        if print_one:
+            print_one(previews[-1])
     if output == "json":
         click.echo(encode({"objects": [_facts(preview) for preview in previews]}).decode())
     elif output == "diff" and (previews or not judge.failed):
         _show_summary(previews)
+        if not len(judge.inventory) and (told := hints.without_nodes(each.request for each in previews)):
+            click.echo(told)
     sys.exit(judge.exit_status((preview.decision for preview in previews), fail_on))
 
 
@@ -115,6 +121,7 @@ def _facts(preview: Preview) -> dict[str, Any]:
             for found in decision.violations
         ],
         "warnings": decision.warnings,
+        "hints": preview.hints,
         "patch": decision.patch,
         "auditAnnotations": decision.audit,
     }
@@ -135,7 +142,7 @@ def _explain(preview: Preview) -> None:
     """Say on stderr why an object is refused, and what it is warned of."""
     if not preview.decision.allowed:
         complain(f"{preview.source}: {preview.title}: {preview.decision.message}")
-    for warning in preview.decision.warnings:
+    for warning in (*preview.decision.warnings, *preview.hints):
         warn(f"{preview.source}: {warning}")
 
 
@@ -152,11 +159,13 @@ def _show_diff(preview: Preview) -> None:
     for found in decision.violations:
         if found.action is not Action.WARN:
             tint = "red" if found.action is Action.DENY else "cyan"
-            click.echo(f"    {click.style(found.action.value, fg=tint)} {found.message} [{found.rule}]")
+            _say(found.action.value, tint, f"{found.message} [{found.rule}]")
     for warning in decision.warnings:
-        click.echo(f"    {click.style('warn', fg='yellow')} {warning}")
+        _say("warn", "yellow", warning)
     if would := decision.audit.get("would-inject"):
-        click.echo(f"    {click.style('dryrun', fg='cyan')} {would}")
+        _say("dryrun", "cyan", would)
+    for hint in preview.hints:
+        _say("hint", "yellow", hint)
     if decision.patch:
         before, after = dump_yaml(preview.request.object), dump_yaml(preview.patched())
         for line in unified_diff(
@@ -165,10 +174,27 @@ def _show_diff(preview: Preview) -> None:
             click.echo(f"    {click.style(line, fg=_DIFF_COLOURS.get(line[:1]))}")
 
 
+def _say(word: str, colour: str, message: str) -> None:
+    """Print what there is to say of an object; on a terminal it is broken between words, under itself."""
+    if not sys.stdout.isatty():
+        click.echo(f"    {click.style(word, fg=colour)} {message}")
+        return
+    from rich.table import Table  # noqa: PLC0415 - 50 ms that only a terminal is worth
+    from rich.text import Text  # noqa: PLC0415
+
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(f"    {word}", colour), Text(message.replace("\n    ", "\n")))
+    show(grid)
+
+
 def _show_summary(previews: list[Preview]) -> None:
     refused = sum(not preview.decision.allowed for preview in previews)
     patched = sum(bool(preview.decision.patch) for preview in previews)
     warned = sum(bool(preview.decision.warnings) for preview in previews)
-    untouched = len(previews) - refused - patched
+    passed_over = sum(not preview.judged for preview in previews)
+    untouched = len(previews) - refused - patched - passed_over
     counts = f"{patched} patched, {refused} refused, {untouched} untouched, {warned} with warnings"
+    counts += f", {passed_over} not judged" if passed_over else ""
     click.echo(f"\n{counted(len(previews), 'object')}: {counts}")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from rules.decide import INJECTED_ANNOTATION
+from rules.exemption_document import instant
 from rules.load import LABEL_PREFIXES, RESOURCE_RULE_TYPE, load
 from rules.match import glob, glob_text
 from rules.model import InjectionRule, ResourceRule
@@ -171,8 +172,12 @@ def exemption(
 ) -> Draft:
     """Return an exemption from rules in namespaces until a day. known: rule files, as a test names them.
 
-    The test is about the first of the rules that is known. Raises DraftError where none is.
+    The test is about the first of the rules that is known. Raises DraftError where none is, or no such day.
     """
+    try:
+        instant(expires)
+    except ValueError as error:
+        raise DraftError(f"--expires: {error}") from None
     file, text, rule = _exempted(rules, known)
     inside = without_globs(namespaces[0])
     pod, nodes = _subject(rule)

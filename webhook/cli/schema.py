@@ -41,12 +41,9 @@ def command(kind: str | None, folder: Path | None, markdown: bool) -> None:
     if kind is not None:
         click.echo(written(schemas()[kind]), nl=False)
     if folder is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, schema in schemas().items():
-                (folder / f"{name}.json").write_text(written(schema), "utf-8")
-        except OSError as error:
-            raise click.UsageError(f"{error.filename}: {error.strerror}") from None
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, schema in schemas().items():
+            (folder / f"{name}.json").write_text(written(schema), "utf-8")
 
 
 def written(schema: dict[str, Any]) -> str:

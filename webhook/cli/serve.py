@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from rules.load import Loaded, load
+from rules.load import Loaded
 from rules.model import Language
 from webhook.cli.certificate import CertificateSource, certificate_options
-from webhook.cli.inputs import RuleSource, load_inventory, load_workloads
+from webhook.cli.inputs import RuleSource, load_inventory, load_workloads, read_file
 from webhook.cli.options import (
     language_option,
     namespace_option,
@@ -21,6 +22,7 @@ from webhook.cli.options import (
     rules_option,
     workloads_option,
 )
+from webhook.cli.table import BadInputError
 from webhook.pod import in_pod
 
 if TYPE_CHECKING:
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
     from webhook.serving import Background
 
 _log = logging.getLogger("gpugate")
+
+_OTHER_HOST: Final = "--host takes an address of this machine"
+_ADVICE: Final[dict[int | None, str]] = {
+    errno.EADDRINUSE: "end what listens there, or choose another --port",
+    errno.EACCES: "choose a --port above 1023",
+}
 
 
 @click.command()
@@ -102,6 +110,7 @@ def command(
     """
     # Imported here: no other command needs the server.
     from certs.authority import CertificateError  # noqa: PLC0415
+    from certs.bundle import certificates_named  # noqa: PLC0415
     from webhook.gate import Gate  # noqa: PLC0415
     from webhook.logs import configure_logs  # noqa: PLC0415
     from webhook.server import ServerConfig  # noqa: PLC0415
@@ -110,9 +119,7 @@ def command(
     configure_logs(plain={"json": False, "text": True}.get(log_format))
     api = _cluster(kubeconfig, context, of_pod=not rule_paths)
     from_cluster = api is not None and not rule_paths
-    loaded = (
-        Loaded() if from_cluster else load(RuleSource(rules_namespace).texts(rule_paths), rules_namespace)
-    )
+    loaded = Loaded() if from_cluster else RuleSource(rules_namespace).load(rule_paths)
     for error in loaded.errors:
         _log.error("rule left out: %s", error)
     gate = Gate(
@@ -131,17 +138,22 @@ def command(
     if api and followed:
         background += _following(api, gate, rules_namespace, followed, certificate.shared_namespace)
     try:
-        client_ca_pem = client_ca.read_bytes() if client_ca else None
+        client_ca_pem = read_file(client_ca) if client_ca else None
+        if client_ca_pem is not None:
+            certificates_named(str(client_ca), client_ca_pem)
         if certificate.secret:
             kept = certificate.of_secret(api or _own_cluster(), client_ca_pem)
             background.append(kept)
             tls = kept.tls
         else:
             tls = certificate.without_cluster(client_ca_pem)
+    except CertificateError as error:
+        raise BadInputError(str(error)) from None
+    try:
         config = ServerConfig(host, port, drain_seconds=drain_seconds)
         server = make_server(gate, tls, background, config, require_client_certificate=client_ca is not None)
-    except (CertificateError, OSError) as error:
-        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise BadInputError(_not_listening(host, port, error)) from None
     enabled = sum(rule.enabled for rule in loaded.rules)
     what = "the rules of a cluster" if from_cluster else f"{enabled} rules"
     _log.info("serving on https://%s:%s with %s", host, server.port, what)
@@ -154,7 +166,7 @@ def command(
 def _cluster(kubeconfig: str | None, context: str | None, *, of_pod: bool) -> ClusterApi | None:
     """Return the cluster to follow; of_pod: with neither option, the one that this pod runs in, if it does.
 
-    Raises click.UsageError.
+    Raises BadInputError.
     """
     if not (kubeconfig or context or (of_pod and in_pod())):
         return None
@@ -166,7 +178,13 @@ def _cluster(kubeconfig: str | None, context: str | None, *, of_pod: bool) -> Cl
             return ClusterApi.of_kubeconfig(kubeconfig, context)
         return ClusterApi.in_cluster()
     except ClusterError as error:
-        raise click.UsageError(str(error)) from None
+        raise BadInputError(str(error)) from None
+
+
+def _not_listening(host: str, port: int, error: OSError) -> str:
+    """Return why a server cannot listen, and what to do."""
+    why = (error.strerror or str(error)).partition(" (")[0]
+    return f"cannot listen on {host} port {port}: {why}; {_ADVICE.get(error.errno, _OTHER_HOST)}"
 
 
 def _own_cluster() -> ClusterApi:

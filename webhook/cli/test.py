@@ -11,7 +11,7 @@ from webhook.cli.case_formats import MACHINE_FORMATS, mistakes_of, summary_of, t
 from webhook.cli.case_runner import Runner
 from webhook.cli.inputs import BAD_INPUT, catalog_path, load_workloads, read_path
 from webhook.cli.options import namespace_option, workloads_option
-from webhook.cli.table import complain
+from webhook.cli.table import BadInputError, complain
 
 FAILED = 1
 
@@ -78,5 +78,5 @@ def command(
     else:
         click.echo(MACHINE_FORMATS[output](files))
     if not mistakes and not any(each.results for each in files):
-        raise click.UsageError(f"no case is named like {pattern!r}")
+        raise BadInputError(f"no case is named like {pattern!r}")
     sys.exit(BAD_INPUT if mistakes else FAILED if any(each.failed for each in files) else 0)

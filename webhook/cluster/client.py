@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import partial
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final, Generic, Self, TypeVar
 from urllib.parse import unquote, urlencode
 
 import msgspec
 import urllib3
 from kubernetes.client import ApiClient, Configuration
-from kubernetes.config import ConfigException, load_kube_config
-from kubernetes.config.incluster_config import InClusterConfigLoader
-from yaml import YAMLError
+from kubernetes.config import ConfigException
 
 from certs.kube import Conflict, KubernetesError, NotFound
 from rules.load import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
+from webhook.cluster.access import by_kubeconfig, by_service_account
 from webhook.pod import SERVICE_ACCOUNT, in_pod
 from webhook.rule_review import rule_text
 
@@ -95,6 +97,7 @@ class ClusterApi:
         """Take a cluster. retries: of broken connections; none for who asks again and again by itself."""
         configuration.keep_alive = True  # a peer that vanished ends its streams in under three minutes
         self._retries = retries
+        self._told: tuple[datetime, float] | None = None  # a time, and what the monotonic clock said then
         self.client = ApiClient(configuration)
 
     @classmethod
@@ -105,14 +108,10 @@ class ClusterApi:
 
         Raises ClusterError where that names no cluster.
         """
-        configuration = Configuration()
         try:
-            load_kube_config(  # type: ignore[no-untyped-call]
-                kubeconfig, context, configuration, persist_config=False
-            )
-        except (ConfigException, OSError, YAMLError) as error:
+            return cls(by_kubeconfig(kubeconfig, context), retries)
+        except ConfigException as error:
             raise ClusterError(f"no cluster: {error}; look at --kubeconfig and --context") from error
-        return cls(configuration, retries)
 
     @classmethod
     def in_cluster(
@@ -122,21 +121,18 @@ class ClusterApi:
 
         Raises ClusterError where it is there and cannot be used.
         """
-        token, authority = folder / "token", folder / "ca.crt"
-        if not (token.is_file() and authority.is_file()):
-            return None
-        configuration = Configuration()
         try:
-            loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
-                str(token), str(authority), environ=environ
-            )
-            loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+            configuration = by_service_account(folder, environ)
         except (ConfigException, OSError) as error:
             raise ClusterError(f"no cluster: {error}; look at the service account of this pod") from error
+        return cls(configuration) if configuration else None
 
-        # The loader's own looks at the clock: one that was set back would keep it at a token that expires.
-        configuration.refresh_api_key_hook = partial(_show_token, token)  # type: ignore[assignment]
-        return cls(configuration)
+    def now(self) -> datetime:
+        """Return the time, aware: what the API server said last and what has passed since; at first, ours."""
+        if self._told is None:
+            return datetime.now(UTC)
+        moment, then = self._told
+        return moment + timedelta(seconds=monotonic() - then)
 
     def get(self, path: str) -> dict[str, Any]:
         """Return the object; raises NotFound, KubernetesError, also where it is answered with another."""
@@ -232,13 +228,12 @@ class ClusterApi:
         )
         if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
             raise _refusal(response)
+        with suppress(ValueError):
+            self._told = (
+                parsedate_to_datetime(response.headers.get("Date", "")).replace(tzinfo=UTC),
+                monotonic(),
+            )
         return response
-
-
-def _show_token(token: Path, configuration: Configuration) -> None:
-    if not (shown := token.read_text("utf-8")):
-        raise ConfigException("the token file is empty")
-    configuration.api_key["BearerToken"] = f"bearer {shown}"
 
 
 def _refusal(response: urllib3.BaseHTTPResponse) -> ApiError:

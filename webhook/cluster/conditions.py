@@ -2,11 +2,12 @@
 
 A rule is in force in the gate at once, for all objects that the gate is asked about. Those that no rule was
 about before are missed until the condition names their resource, and nobody judges them later: so what is to
-be added is written as soon as the rules are settled. Taking away is never urgent, since what is asked about
-for nothing is let pass. It waits until no rule here has named the resource for SETTLING: a replica that has
-not heard of a rule yet does not undo what another has written. While a rule reads wrong, nothing is taken
-away: another replica may have a good version of it in force. Before the rules are known, nothing is written;
-where there are none, and none is wrong, the condition becomes `false` in the end.
+be added is written as soon as the rules are settled, and once a second where they change all the time. Taking
+away is never urgent, since what is asked about for nothing is let pass. It waits until no rule here has named
+the resource for SETTLING: a replica that has not heard of a rule yet does not undo what another has written.
+While a rule reads wrong, nothing is taken away: another replica may have a good version of it in force.
+Before the rules are known, nothing is written; where there are none, and none is wrong, the condition becomes
+`false` in the end.
 
 All replicas do this. They write the same text, so whoever comes second finds it written.
 """
@@ -34,6 +35,9 @@ _log = logging.getLogger("gpugate.cluster")
 
 # Seconds between two looks, two small reads each: so long may a condition be wrong that somebody overwrote.
 LOOK_INTERVAL: Final = 2.0
+# Seconds from a write to the next: an API server compiles all of a condition anew, which takes it longer than
+# all else that a new rule is to it.
+REST: Final = 1.0
 # Seconds. A replica hears of a rule in a fraction of one; a slower one has lost its watch, and cannot write.
 SETTLING: Final = 60.0
 # Conflicts of one look; each is a step of somebody else's, and those end.
@@ -58,7 +62,14 @@ class Conditions:
         self._clock = clock
         # By configuration: what a condition names and no rule here, and since when.
         self._unnamed: dict[str, dict[str, float]] = {}
-        self._looks = Looks("conditions", self.look, lambda: LOOK_INTERVAL, _complain)
+        self._wrote = False  # in the last look
+        self._looks = Looks(
+            "conditions",
+            self.look,
+            lambda: LOOK_INTERVAL,
+            _complain,
+            rest=lambda: REST if self._wrote else 0,
+        )
 
     def start(self) -> None:
         """Write what is in force, and again whenever that changes; returns at once."""
@@ -71,6 +82,7 @@ class Conditions:
 
     def look(self) -> None:
         """Write both configurations where they are not as they should be. Raises KubernetesError."""
+        self._wrote = False
         if not self._gate.synced:
             return  # what is in force is not known yet
         snapshot = self._gate.snapshot
@@ -98,6 +110,7 @@ class Conditions:
             except Conflict as conflict:
                 _log.debug("another was faster: %s", conflict)
             else:
+                self._wrote = True
                 _log.info("%s %s: pods that ask for %s resources are asked about", kind, NAME, len(named))
                 return
         raise KubernetesError(f"{kind} {NAME} does not come to rest: others keep changing it")

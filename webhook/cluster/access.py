@@ -1,0 +1,69 @@
+"""Which cluster, and as whom: by a kubeconfig, or as the pod that this runs in."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kubernetes.client import Configuration
+from kubernetes.config import ConfigException, kube_config, load_kube_config
+from kubernetes.config.incluster_config import InClusterConfigLoader
+from yaml import YAMLError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# What the library raises for a file that is no kubeconfig: it looks at no types.
+_OTHER_TYPES: Final = (AttributeError, LookupError, RecursionError, TypeError, UnicodeError)
+
+
+def by_kubeconfig(kubeconfig: str | None, context: str | None) -> Configuration:
+    """Return what the given or the usual kubeconfig says of a context, or of its current one.
+
+    Raises ConfigException, in one line that names the file.
+    """
+    configuration = Configuration()
+    where = kubeconfig or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+    try:
+        if kubeconfig:
+            Path(kubeconfig).expanduser().stat()  # the library passes over one that is not there
+        load_kube_config(  # type: ignore[no-untyped-call]
+            where, context, configuration, persist_config=False
+        )
+        proxy = str(configuration.proxy or "http:")
+        if proxy.lower().startswith(("http:", "https:")):
+            return configuration
+        reason = f"{where}: proxy-url: expected http:// or https://, got {proxy!r}"
+    except OSError as error:
+        reason = f"{error.filename or where}: {error.strerror}"
+    except _OTHER_TYPES:
+        reason = f"{where}: this is no kubeconfig"
+    except (ConfigException, ValueError, YAMLError) as error:
+        told = " ".join(str(error).split()).removesuffix(".")
+        reason = told if where in told else f"{where}: {told}"
+    raise ConfigException(reason)
+
+
+def by_service_account(folder: Path, environ: Mapping[str, str]) -> Configuration | None:
+    """Return what a pod's service account says; None where there is none in the folder.
+
+    Raises ConfigException, OSError where it is there and cannot be used.
+    """
+    token, authority = folder / "token", folder / "ca.crt"
+    if not (token.is_file() and authority.is_file()):
+        return None
+    configuration = Configuration()
+    loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
+        str(token), str(authority), environ=environ
+    )
+    loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    # The loader's own looks at the clock: one that was set back would keep it at a token that expires.
+    configuration.refresh_api_key_hook = partial(_show_token, token)  # type: ignore[assignment]
+    return configuration
+
+
+def _show_token(token: Path, configuration: Configuration) -> None:
+    if not (shown := token.read_text("utf-8")):
+        raise ConfigException("the token file is empty")
+    configuration.api_key["BearerToken"] = f"bearer {shown}"
