@@ -10,13 +10,15 @@ import os
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from webhook import metrics
-from webhook.logs import Aside, JsonFormatter, Seldom
+from webhook.logs import Aside, JsonFormatter, Seldom, tell
 
 # Lines; more than a pipe and all that waits take, and what a busy gate says in ten seconds.
 MANY = 20_000
@@ -100,6 +102,103 @@ def test_a_record_is_an_object_in_one_line_with_what_it_was_given() -> None:
     assert ("INFO", "gpugate", "allow\nPod", ["a"], "a") == tuple(
         fields[name] for name in ("level", "logger", "message", "rules", "odd")
     )
+
+
+def test_a_line_tells_the_time_as_the_standard_library_does() -> None:
+    """To the millisecond; what a second is called is not kept for the next."""
+    formatter = JsonFormatter()
+    for created in (0.0, 1e9, 1e9 + 0.25, 1e9 + 1, 1e9 + 0.9996):
+        made = record("x")
+        made.created, made.msecs = created, int(created % 1 * 1000)
+
+        assert logging.Formatter().formatTime(made) == json.loads(formatter.format(made))["time"]
+
+
+@contextmanager
+def logging_to(stream: io.StringIO) -> Iterator[tuple[logging.Logger, Aside]]:
+    """Yield a logger and its only handler; what was logged is written when the block ends."""
+    aside = Aside(stream)
+    aside.setFormatter(JsonFormatter())
+    parent = logging.getLogger("told")
+    parent.propagate = False
+    parent.addHandler(aside)
+    logger = parent.getChild("child")
+    logger.setLevel(logging.INFO)
+    yield logger, aside
+    aside.close()
+    parent.removeHandler(aside)
+    parent.propagate = True
+
+
+def test_information_is_the_same_line_with_a_record_and_without() -> None:
+    """But for the time; `logger.info` makes a record."""
+    stream = io.StringIO()
+    facts = {"rules": ["a"], "dryRun": False, "object": "\ud800", "odd": Path("a")}
+    with logging_to(stream) as (logger, _):
+        tell(logger, "allow 100% of\nPod", facts)
+        logger.info("allow 100%% of\n%s", "Pod", extra=facts)
+    told, recorded = (list(json.loads(line).items()) for line in stream.getvalue().splitlines())
+
+    assert ["time", "level", "logger", "message"] == [name for name, _ in told[:4]]
+    assert recorded[1:] == told[1:]
+
+
+class _Listening(logging.Handler):
+    """Keeps the records that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[tuple[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard.append((record.getMessage(), vars(record)["rules"]))
+
+
+def test_whoever_listens_beside_gets_a_record() -> None:
+    """And the line is written all the same."""
+    stream, listening = io.StringIO(), _Listening()
+    above = logging.getLogger("told")
+    with logging_to(stream) as (logger, _):
+        tell(logger, "unheard", {"rules": []})
+        above.addHandler(listening)
+        tell(logger, "100%", {"rules": ["a"]})
+        above.removeHandler(listening)
+        tell(logger, "unheard again", {"rules": []})
+
+    assert [("100%", ["a"])] == listening.heard
+    assert 3 == len(stream.getvalue().splitlines())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda logger, _: logger.setLevel(logging.WARNING),
+        lambda logger, _: logger.addFilter(lambda _: False),
+        lambda _, aside: aside.setLevel(logging.WARNING),
+        lambda _, aside: aside.addFilter(lambda _: False),
+    ],
+    ids=["level of the logger", "filter of the logger", "level of the handler", "filter of the handler"],
+)
+def test_what_nobody_wants_is_not_told(change: Callable[[logging.Logger, Aside], object]) -> None:
+    """As with a record."""
+    stream = io.StringIO()
+    with logging_to(stream) as (logger, aside):
+        change(logger, aside)
+        tell(logger, "unwanted", {})
+    for each in [*logger.filters]:
+        logger.removeFilter(each)
+
+    assert not stream.getvalue()
+
+
+def test_what_is_told_is_plain_text_where_that_is_wanted() -> None:
+    """By whatever the handler formats with."""
+    stream = io.StringIO()
+    with logging_to(stream) as (logger, aside):
+        aside.setFormatter(logging.Formatter("%(levelname)s %(message)s, %(rules)s"))
+        tell(logger, "allow", {"rules": ["a"]})
+
+    assert "INFO allow, ['a']\n" == stream.getvalue()
 
 
 def test_a_record_of_an_exception_has_its_traceback() -> None:

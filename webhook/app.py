@@ -80,23 +80,22 @@ def _reviews_first(gate: Gate, others: WSGIApplication, require_client_certifica
         endpoint = _REVIEWS.get(environ["PATH_INFO"])
         if endpoint is None or environ["REQUEST_METHOD"] != "POST":
             return others(environ, start_response)
-        status = HTTPStatus.OK
+        status, headers = "200 OK", [("Content-Type", _JSON)]
         if require_client_certificate and environ.get("SSL_CLIENT_VERIFY") != "SUCCESS":
-            status = HTTPStatus.UNAUTHORIZED
+            status = "401 Unauthorized"
             answer = _problem("a review needs a client certificate of the CA given as --client-ca")
         else:
             try:
                 answer = gate.answer(endpoint, environ["wsgi.input"].read())
             except NotSyncedError as error:
-                status = HTTPStatus.SERVICE_UNAVAILABLE
+                status = "503 Service Unavailable"
+                headers.append(("Retry-After", RETRY_AFTER))
                 answer = _problem(str(error))
             except ReviewError as error:
-                status = HTTPStatus.BAD_REQUEST
+                status = "400 Bad Request"
                 answer = _problem(str(error))
-        headers = [("Content-Type", _JSON), ("Content-Length", str(len(answer)))]
-        if status is HTTPStatus.SERVICE_UNAVAILABLE:
-            headers.append(("Retry-After", RETRY_AFTER))
-        start_response(f"{status.value} {status.phrase}", headers)
+        headers.append(("Content-Length", str(len(answer))))
+        start_response(status, headers)
         return [answer]
 
     return application

@@ -18,6 +18,7 @@ from rules.patch import ObjectError
 from rules.policy import Policy, compile_policy
 from rules.workloads import Workloads, built_in_workloads
 from webhook import metrics
+from webhook.logs import tell
 from webhook.review import Review, ReviewError, decode_review, encode_decision, encode_failure
 from webhook.rule_review import judge_rule
 
@@ -160,8 +161,6 @@ class Gate:
             metrics.counter_of(metrics.RULE_MATCHES, name).inc()
         for violation in decision.violations:
             metrics.counter_of(metrics.RULE_RESULTS, violation.rule, violation.action.value).inc()
-        if not _log.isEnabledFor(logging.INFO):
-            return
         violated: dict[str, dict[str, None]] = {}
         for violation in decision.violations:
             violated.setdefault(violation.action.value, {})[violation.rule] = None
@@ -179,8 +178,8 @@ class Gate:
             "edits": len(decision.patch),
             "microseconds": round(seconds * 1e6),
         }
-        told = (facts["verdict"], facts["kind"], facts["namespace"], facts["object"])
-        _log.info("%s %s %s/%s", *told, extra=facts)
+        named = f"{facts['kind']} {facts['namespace']}/{facts['object']}"
+        tell(_log, f"{facts['verdict']} {named}", facts)
 
 
 def _shown(text: str) -> str:

@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from typing import Final, TextIO
+from collections.abc import Mapping
+from typing import Any, Final, TextIO
 
 import click
 import msgspec
@@ -34,34 +35,43 @@ class _PlainFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """What a machine reads: an object in a line."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = (-1, "")
+
     def format(self, record: logging.LogRecord) -> str:
         """Return time, level, logger, message, what `extra` gave the record, and `exc_info` of an error."""
-        line = {
-            "time": self.formatTime(record),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        line |= {name: value for name, value in vars(record).items() if name not in _COMMON}
+        facts = {name: value for name, value in vars(record).items() if name not in _COMMON}
         if record.exc_info:
-            line["exc_info"] = self.formatException(record.exc_info)
+            facts["exc_info"] = self.formatException(record.exc_info)
+        return self.line(record.created, record.levelname, record.name, record.getMessage(), facts)
+
+    def line(self, created: float, level: str, logger: str, message: str, facts: Mapping[str, Any]) -> str:
+        """Return the line of a record that would have these; facts: what `extra` would give it."""
+        second, text = self._second
+        if second != int(created):
+            second = int(created)
+            text = time.strftime(self.default_time_format, self.converter(second))
+            self._second = second, text
+        told = f"{text},{int((created - second) * 1000):03d}"
+        line = {"time": told, "level": level, "logger": logger, "message": message, **facts}
         try:
             return _encode(line).decode()
         except UnicodeEncodeError:  # half of a surrogate pair, as a file name that is no UTF-8 has
             return json.dumps(line, default=str)
 
 
-# Lines that wait for a reader: decisions take 24 MB, as records.
+# Lines that wait for a reader: of decisions, 4 MB.
 _MOST_WAITING: Final = 10_000
-# Seconds in which lines gather to be formatted and written together. A thread that wakes for each line, and
-# code that is in no cache any more when the next one comes, cost several times as much.
-_GATHERING_S: Final = 0.01
+# Seconds in which lines gather to be written together. A thread that wakes takes the interpreter from the one
+# that answers, and what that had in its caches.
+_GATHERING_S: Final = 0.05
 # Seconds in which a program that ends still writes what waits.
 _FAREWELL_S: Final = 1.0
 
 
 class Aside(logging.Handler):
-    """Formats and writes in a thread of its own: nobody waits for that, nor for who reads it, and does not.
+    """Writes in a thread of its own: nobody waits for who reads it, and does not.
 
     A pipe whose reader stands still would hold up each request that is logged, and so all of them. Lines
     beyond _MOST_WAITING are dropped, and counted.
@@ -71,19 +81,26 @@ class Aside(logging.Handler):
         super().__init__()
         self._stream = stream
         # None: that is all.
-        self._waiting: queue.SimpleQueue[logging.LogRecord | str | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have a record written soon."""
+        """Have a record written soon; say so on stderr where its arguments do not fit.
+
+        It is formatted here: its arguments may hold on to the body of a request.
+        """
+        try:
+            self.put(self.format(record))
+        except Exception:  # noqa: BLE001 - as all handlers do: a mistake in a log line costs that line
+            self.handleError(record)
+
+    def put(self, line: str) -> None:
+        """Have a line written soon."""
         if self._waiting.qsize() >= _MOST_WAITING:
             metrics.LOG_LINES_DROPPED.inc()
-        # An error, or its traceback, may hold on to the body of a request: it is not kept until then.
-        elif record.levelno > logging.INFO:
-            self._waiting.put(self._line(record))
         else:
-            self._waiting.put(record)
+            self._waiting.put(line)
 
     def close(self) -> None:
         """Write what waits, as far as it is read within a moment; called when the program ends."""
@@ -92,26 +109,39 @@ class Aside(logging.Handler):
         super().close()
 
     def _write(self) -> None:
-        waiting: list[logging.LogRecord | str | None] = []
+        waiting: list[str | None] = []
         while None not in waiting:
             waiting = [self._waiting.get()]
             if waiting[0] is not None:
                 time.sleep(_GATHERING_S)
             waiting += [self._waiting.get() for _ in range(self._waiting.qsize())]
-            lines = [each if isinstance(each, str) else self._line(each) for each in waiting if each]
+            lines = [f"{line}\n" for line in waiting if line is not None]
             try:
                 self._stream.write("".join(lines))
                 self._stream.flush()
             except (OSError, ValueError):  # a full disk; a stream that was closed
                 metrics.LOG_LINES_DROPPED.inc(len(lines))
 
-    def _line(self, record: logging.LogRecord) -> str:
-        """Return a record's line; nothing, and a word on stderr, for one whose arguments do not fit."""
-        try:
-            return f"{self.format(record)}\n"
-        except Exception:  # noqa: BLE001 - as all handlers do: a mistake in a log line costs that line
-            self.handleError(record)
-            return ""
+
+def tell(logger: logging.Logger, message: str, facts: Mapping[str, Any]) -> None:
+    """Log as `logger.info(message, extra=facts)` does.
+
+    Where all that would come of a record is a line of JSON, none is made: that costs a quarter.
+    """
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    handlers: list[logging.Handler] = []
+    at: logging.Logger | None = logger
+    while at is not None:
+        handlers += at.handlers
+        at = at.parent if at.propagate else None
+    aside = handlers[0] if len(handlers) == 1 else None
+    if isinstance(aside, Aside) and not (aside.level or aside.filters or logger.filters):
+        formatter = aside.formatter
+        if isinstance(formatter, JsonFormatter):
+            aside.put(formatter.line(time.time(), "INFO", logger.name, message, facts))
+            return
+    logger.info(message, extra=facts)
 
 
 # Seconds between two warnings in the same words; see Seldom.

@@ -6,8 +6,6 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admis
 from __future__ import annotations
 
 import re
-from base64 import b64encode
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -57,8 +55,7 @@ class _Review(msgspec.Struct, rename="camel"):
     request: _Request
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(msgspec.Struct, frozen=True):
     """One AdmissionReview: what to answer it under, and what it asks. name may be empty (generateName)."""
 
     uid: str
@@ -121,7 +118,7 @@ def encode_decision(uid: str, decision: Decision) -> bytes:
         response["status"] = _status(403, "Forbidden", decision.message)
     if decision.patch:
         response["patchType"] = "JSONPatch"
-        response["patch"] = b64encode(encode(decision.patch)).decode("ascii")
+        response["patch"] = encode(decision.patch)  # bytes, which are encoded as base64
     if decision.warnings:
         response["warnings"] = _fitting(decision.warnings)
     if decision.audit:
