@@ -156,11 +156,11 @@ class Gate:
         requests.inc()
         durations.observe(seconds)
         for source in decision.cuda_sources:
-            metrics.counter_of(metrics.CUDA_SOURCES, source).inc()
+            metrics.counter_of(metrics.CUDA_SOURCES, endpoint, source).inc()
         for name in decision.rules:
-            metrics.counter_of(metrics.RULE_MATCHES, name).inc()
+            metrics.counter_of(metrics.RULE_MATCHES, endpoint, name).inc()
         for violation in decision.violations:
-            metrics.counter_of(metrics.RULE_RESULTS, violation.rule, violation.action.value).inc()
+            metrics.counter_of(metrics.RULE_RESULTS, endpoint, violation.rule, violation.action.value).inc()
         violated: dict[str, dict[str, None]] = {}
         for violation in decision.violations:
             violated.setdefault(violation.action.value, {})[violation.rule] = None

@@ -52,13 +52,13 @@ DURATION: Final = Histogram(
 )
 RULE_RESULTS: Final = _counter(
     "gpugate_rule_violations_total",
-    "Violations found, by rule and by what followed (deny, warn, dryrun)",
-    ("rule", "action"),
+    "Violations found, by rule and what followed (deny, warn, dryrun); a pod is reviewed at both endpoints",
+    ("endpoint", "rule", "action"),
 )
 CUDA_SOURCES: Final = _counter(
     "gpugate_cuda_versions_total",
     "Containers judged, by what told their CUDA version; `unknown` where nothing did",
-    ("source",),
+    ("endpoint", "source"),
 )
 ERRORS: Final = _counter(
     "gpugate_errors_total",
@@ -68,8 +68,8 @@ ERRORS: Final = _counter(
 )
 RULE_MATCHES: Final = _counter(
     "gpugate_rule_matches_total",
-    "Reviews in which a rule held for some container; a pod is reviewed twice, to mutate and to validate it",
-    ("rule",),
+    "Reviews in which a rule held for some container; a pod is reviewed at both endpoints",
+    ("endpoint", "rule"),
 )
 READY: Final = _gauge(
     "gpugate_ready",
