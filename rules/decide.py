@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from rules import compatibility, injection, message, resources
 from rules.exemption import PodExemptions
 from rules.expression import ExpressionError
 from rules.facts import facts_of
+from rules.gist import gist_of
 from rules.inventory import Inventory
 from rules.model import (
     ALLOWED,
@@ -30,6 +32,7 @@ from rules.model import (
 from rules.notes import Notes, Obstacle
 from rules.pod import Container, Pod
 from rules.policy import Policy
+from rules.precedent import Precedents
 from rules.scope import unjudged
 from rules.size import oversize
 from rules.verdict import Demand
@@ -45,24 +48,23 @@ def decide(
     inventory: Inventory,
     request: AdmissionRequest,
     now: float = math.inf,
-    notes: Callable[[Pod], Notes] = Notes,
+    notes: Callable[[Pod], Notes] | None = None,
 ) -> Decision:
     """Return the verdict on a request, with the patch where it may have one.
 
     Pods are completed and judged at CREATE; ephemeral containers get variables only; workloads are judged by
     their pod templates, as their pods would be completed, and never changed. Whatever is no concern of the
     rules is allowed untouched. now: seconds since the epoch, for exemptions; without it all have expired.
-    notes: makes for each pod what keeps the notes on it.
+    notes: makes for each pod what keeps the notes on it, where somebody wants to read them.
     Raises ObjectError where the object is not shaped as its kind is.
     """
     document = request.object
     workloads = policy.workloads
     if document is None or unjudged(workloads, request):
         return ALLOWED
-    is_pod = request.kind == "Pod" and not request.group
     if request.subresource:
         pod = Pod(document, document)
-        stages = _Stages(policy, inventory, request, pod, now, notes(pod))
+        stages = _Stages(policy, inventory, request, pod, now, notes and notes(pod))
         return oversize([pod], request.kind, policy.language) or stages.debug(request.old_object or {})
     templates = workloads.templates_of(request.group, request.kind, document)
     pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
@@ -73,10 +75,27 @@ def decide(
     if request.operation == "UPDATE" and request.old_object:
         before = workloads.templates_of(request.group, request.kind, request.old_object).values()
         pods = {path: pod for path, pod in pods.items() if templates[path] not in before}
-    decisions = [
-        _Stages(policy, inventory, request, pod, now, notes(pod)).run(is_pod=is_pod) for pod in pods.values()
-    ]
+    if notes:
+        decisions = [_Stages(policy, inventory, request, pod, now, notes(pod)).run() for pod in pods.values()]
+    else:
+        decisions = [_decided(policy, inventory, request, pod, now) for pod in pods.values()]
     return decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
+
+
+def _decided(
+    policy: Policy, inventory: Inventory, request: AdmissionRequest, pod: Pod, now: float
+) -> Decision:
+    """Return the decision on a pod: by its gist, where it has one."""
+    if not pod.users:
+        return ALLOWED
+    gist = gist_of(policy, request, pod, now)
+    found = None if gist is None else _precedents(policy, inventory)(gist)
+    return found or _Stages(policy, inventory, request, pod, now).run()
+
+
+@lru_cache(maxsize=1)  # one policy and one inventory are in force at a time
+def _precedents(policy: Policy, inventory: Inventory) -> Precedents:
+    return Precedents(lambda request, pod, now: _Stages(policy, inventory, request, pod, now).run())
 
 
 class _Stages:
@@ -89,20 +108,21 @@ class _Stages:
         request: AdmissionRequest,
         pod: Pod,
         now: float,
-        notes: Notes,
+        notes: Notes | None = None,
     ) -> None:
         self._exemptions = PodExemptions(policy.exemptions, pod, request.namespace, now)
         self._policy = policy
         self._inventory = inventory
         self._request = request
         self._pod = pod
-        self._notes = notes
+        self._notes = notes or Notes(pod)
 
-    def run(self, *, is_pod: bool) -> Decision:
+    def run(self) -> Decision:
         """Complete where the request may be answered by a patch or stands for pods to come, then judge."""
         users = self._pod.users
         if not users:
             return ALLOWED
+        is_pod = self._request.kind == "Pod" and not self._request.group
         ruling: dict[Container, list[ResourceRule]] = {}
         if self._request.mutating or not is_pod:
             ruling = {container: self._complete(container) for container in users}

@@ -61,18 +61,18 @@ def reader(catalog: ImageCatalog) -> Callable[[Facts], Needs]:
 
 def _variables(container: Container, words: tuple[str, ...]) -> tuple[_Pairs, tuple[str, ...]]:
     """Return the variables that tell something, and those that the words or such a variable refer to."""
-    names, telling = container.variables, _telling()
+    names, tellers = container.variables, telling()
     referring = "$" in "".join(words)
-    if not referring and telling.isdisjoint(names) and REQUIRE_PREFIX not in "".join(names):
+    if not referring and tellers.isdisjoint(names) and REQUIRE_PREFIX not in "".join(names):
         return (), ()
     env = environment(container.env)
-    told = {name for name in env.known if name in telling or name.startswith(REQUIRE_PREFIX)}
+    told = {name for name in env.known if name in tellers or name.startswith(REQUIRE_PREFIX)}
     told |= references([*words, *(env.known[name] for name in told)])
     known = tuple(pair for pair in env.known.items() if pair[0] in told)
-    return known, tuple(sorted(env.unknown & telling))
+    return known, tuple(sorted(env.unknown & tellers))
 
 
 @cache
-def _telling() -> frozenset[str]:
+def telling() -> frozenset[str]:
     """Return the variables that tell something, but for those that begin with REQUIRE_PREFIX."""
     return frozenset({CUDA_VERSION_VARIABLE, DISABLE_REQUIRE, *flags.variables()})

@@ -5,7 +5,7 @@ The pod is read as the JSON that it is: fields that nobody here has heard of are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -31,7 +31,6 @@ class Container:
     """
 
     __slots__ = (
-        "_raw",
         "_recorder",
         "_variables",
         "image",
@@ -40,27 +39,29 @@ class Container:
         "name",
         "names",
         "path",
+        "raw",
         "requests",
     )
 
     def __init__(self, raw: Any, path: Path, kind: ContainerKind, recorder: Recorder) -> None:
-        self._raw = _object(raw, path)
+        self.raw = _object(raw, path)
         self._recorder = recorder
+        self._variables: list[str] | None = None
         self.path = path
         self.kind = kind
-        name, image = self._raw.get("name"), self._raw.get("image")
+        if kind is ContainerKind.INIT and raw.get("restartPolicy") == "Always":
+            self.kind = ContainerKind.SIDECAR
+        name, image = raw.get("name"), raw.get("image")
         self.name: str = name if isinstance(name, str) else field_path(path)
         self.image: str = image if isinstance(image, str) else ""
         self.limits: Mapping[str, Any] = _NOTHING
         self.requests: Mapping[str, Any] = _NOTHING
-        if resources := _member(self._raw, path, "resources", dict):
-            resources_path = (*path, "resources")
-            self.limits = _member(resources, resources_path, "limits", dict)
-            self.requests = _member(resources, resources_path, "requests", dict)
-        self.names: tuple[str, ...] = (*self.limits, *self.requests)
-        self._variables: list[str] | None = None
-        if kind is ContainerKind.INIT and self._raw.get("restartPolicy") == "Always":
-            self.kind = ContainerKind.SIDECAR
+        self.names: tuple[str, ...] = ()
+        if resources := _member(raw, path, "resources", dict):
+            path = (*path, "resources")
+            self.limits = _member(resources, path, "limits", dict)
+            self.requests = _member(resources, path, "requests", dict)
+            self.names = (*self.limits, *self.requests)
 
     def request(self, key: str) -> Any:
         """Return the request for a resource as the API server will have it: absent, it is the limit."""
@@ -96,13 +97,13 @@ class Container:
 
     def strings(self, field: str) -> list[str]:
         """Return a list of texts of the container, such as `args`; entries of another type are left out."""
-        entries = self._raw.get(field)
+        entries = self.raw.get(field)
         return [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []
 
     @property
     def env_from(self) -> list[Any]:
         """The entries of `envFrom`, whose variables nobody knows before the container starts."""
-        sources: list[Any] = _member(self._raw, self.path, "envFrom", list)
+        sources: list[Any] = _member(self.raw, self.path, "envFrom", list)
         return sources
 
     @property
@@ -113,7 +114,7 @@ class Container:
     @property
     def target(self) -> str:
         """The container that an ephemeral container was started for, or an empty string."""
-        name = self._raw.get("targetContainerName")
+        name = self.raw.get("targetContainerName")
         return name if isinstance(name, str) else ""
 
     def append(self, field: str, entry: dict[str, Any]) -> None:
@@ -136,27 +137,30 @@ class Pod:
     has its labels and annotations in it. Raises ObjectError for what is shaped otherwise.
     """
 
-    __slots__ = ("_is_spec", "_spec", "_spec_path", "containers", "path", "recorder", "users")
+    __slots__ = ("_is_spec", "_spec", "_spec_path", "containers", "path", "raw", "recorder", "users")
 
     def __init__(self, document: Mapping[str, Any], raw: Any, path: Path = ()) -> None:
-        pod = _object(raw, path)
+        pod = self.raw = _object(raw, path)
         self.path = path
         self.recorder = Recorder(document)
         _member(pod, path, "metadata", dict)  # refused at once, not by the first rule that looks there
         self._is_spec = "spec" not in pod
         self._spec: dict[str, Any] = pod if self._is_spec else _member(pod, path, "spec", dict)
         self._spec_path = path if self._is_spec else (*path, "spec")
-        self.containers = (
-            *self._read("containers", ContainerKind.REGULAR),
-            *self._read("initContainers", ContainerKind.INIT),
-        )
+        self.containers = self._read("containers", ContainerKind.REGULAR)
+        if "initContainers" in self._spec:
+            self.containers += self._read("initContainers", ContainerKind.INIT)
         self.users = [container for container in self.containers if "/" in "".join(container.names)]
 
-    def _read(self, field: str, kind: ContainerKind) -> Iterator[Container]:
-        if field in self._spec:
-            entries = _member(self._spec, self._spec_path, field, list)
-            for index, raw in enumerate(entries):
-                yield Container(raw, (*self._spec_path, field, index), kind, self.recorder)
+    def _read(self, field: str, kind: ContainerKind) -> tuple[Container, ...]:
+        entries, path, recorder = (
+            _member(self._spec, self._spec_path, field, list),
+            self._spec_path,
+            self.recorder,
+        )
+        return tuple(
+            [Container(raw, (*path, field, index), kind, recorder) for index, raw in enumerate(entries)]
+        )
 
     def _place(self, *field: str | int) -> Path:
         """Return where a field of the pod stands in the object."""
@@ -165,7 +169,7 @@ class Pod:
     @property
     def ephemeral_containers(self) -> tuple[Container, ...]:
         """The debugging containers, which have no resources of their own."""
-        return tuple(self._read("ephemeralContainers", ContainerKind.EPHEMERAL))
+        return self._read("ephemeralContainers", ContainerKind.EPHEMERAL)
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -214,11 +218,11 @@ def _name(entry: object) -> str:
 def _member(parent: Mapping[str, Any], path: Path, name: str, kind: type) -> Any:
     """Return a member that is an object or a list; empty where absent or null."""
     value = parent.get(name)
-    if value is None:
-        return _NOTHING if kind is dict else []
-    if not isinstance(value, kind):
+    if isinstance(value, kind):
+        return value
+    if value is not None:
         raise ObjectError((*path, name), "an object" if kind is dict else "a list", value)
-    return value
+    return _NOTHING if kind is dict else []
 
 
 def _strings(value: Any) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from rules.image_catalog import built_in_catalog
 from rules.match import ResourceIndex
 from rules.memo import remembered
 from rules.model import CompatibilityRule, InjectionRule, Language, ResourceRule, RuleSet
+from rules.reads import Reads, reads_of
 from rules.resources import Judge
 from rules.workloads import Workloads, built_in_workloads
 
@@ -28,9 +29,10 @@ class Policy:
     """The enabled rules by the resources that bring them in.
 
     groups_of: for a container's resources, the rules of their groups. injections_of, compatibility_of: the
-    rules that they bring in, in the order of application. needs_of: what follows from the facts of a
-    container. judge: what resource rules find in one. These five remember what they found. exemptions: by the
-    names of the rules that they exempt some pods from. workloads: the kinds that hold pods.
+    rules that they bring in, in the order of application. reads_of: what all of them read of a pod. needs_of:
+    what follows from the facts of a container. judge: what resource rules find in one. These six remember
+    what they found. exemptions: by the names of the rules that they exempt some pods from. workloads: the
+    kinds that hold pods.
     """
 
     __slots__ = (
@@ -42,6 +44,7 @@ class Policy:
         "judge",
         "language",
         "needs_of",
+        "reads_of",
         "workloads",
     )
 
@@ -60,6 +63,22 @@ class Policy:
         self.groups_of = _remembered(self._find_groups)
         self.injections_of = _remembered(partial(_ranked, _by_resource(rules.injections)))
         self.compatibility_of = _remembered(partial(_ranked, _by_resource(rules.compatibility)))
+        self.reads_of = _remembered(self._find_reads)
+
+    def _find_reads(self, names: Names) -> Reads | None:
+        """Return what the rules read that resources bring in, and those that defaults put beside them."""
+        reached: Names = ()
+        while reached != names:
+            reached = names
+            found = self._find_groups(names)
+            names = tuple(dict.fromkeys((*names, *(rule.key for rule in found if rule.default))))
+        exemptions = {id(found): found for each in self.exemptions.values() for found in each}
+        return reads_of(
+            self._find_groups(names),
+            self.injections_of(names),
+            self.compatibility_of(names),
+            exemptions.values(),
+        )
 
     def _find_groups(self, names: Names) -> tuple[ResourceRule, ...]:
         """Return the rules of every group that one of the resources belongs to, each once."""

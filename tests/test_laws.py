@@ -21,11 +21,13 @@ from rules.decide import INJECTED_ANNOTATION, decide
 from rules.inventory import Inventory
 from rules.load import load
 from rules.model import AdmissionRequest, Decision, Language, RuleSet
+from rules.notes import Notes
 from rules.patch import ObjectError, Recorder
 from rules.policy import Policy, compile_policy
 from rules.quantity import QuantityError, parse_quantity
 from tests.build import (
     DEVICE,
+    NO_NODES,
     container,
     decision,
     defaulted,
@@ -34,6 +36,7 @@ from tests.build import (
     patched,
     pod,
     policy,
+    request,
     resource_rule,
 )
 from tests.reference_quantity import quantity
@@ -193,6 +196,18 @@ def test_the_patched_pod_gets_no_patch_and_the_same_verdict(
             second = decision(compiled, again)
 
             assert ((), *_found(first)) == (second.patch, *_found(second))
+
+
+@given(policies(), st.lists(pods(), min_size=2, max_size=4), st.booleans())
+def test_a_pod_is_decided_as_its_gist_is(
+    texts: tuple[str, ...], documents: list[dict[str, Any]], mutating: bool
+) -> None:
+    """Also when others were decided before; whoever takes notes decides by the whole pod."""
+    compiled = policy(*texts)
+    for document in [*documents, *documents]:
+        asked = request(document, mutating=mutating)
+
+        assert decide(compiled, NO_NODES, asked, 0.0, Notes) == decide(compiled, NO_NODES, asked, 0.0)
 
 
 @given(policies(), pods())

@@ -1,7 +1,8 @@
-"""Memories are not seen: a decision does not depend on what was decided before."""
+"""Memories are not seen: a decision does not depend on what was decided before, nor on what no gist tells."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -13,9 +14,11 @@ from rules import affinity, require, selector
 from rules.decide import decide
 from rules.inventory import Inventory
 from rules.landscape import landscape_of
+from rules.model import AdmissionRequest
+from rules.notes import Notes
 from rules.patch import ObjectError
 from rules.policy import Policy
-from tests.build import DEVICE, container, injection_rule, pod, policy, request, resource_rule
+from tests.build import DEVICE, container, exemption, injection_rule, pod, policy, request, resource_rule
 from tests.nodes import (
     CUDA,
     GPU,
@@ -55,6 +58,32 @@ RULES: Final = [
         name="second",
         match={"podSelector": {"matchLabels": {"put": "in"}}},
     ),
+    injection_rule(
+        {
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "runtimeClassName": "r",
+            "schedulerName": "s",
+            "hostIPC": True,
+        },
+        name="third",
+        match={"namespaces": {"exclude": ["other"]}},
+    ),
+    injection_rule(
+        {"env": [{"name": "A", "value": "1"}, {"name": "DTYPE", "value": "bfloat16"}]},
+        name="fourth",
+        match={"conditions": ["'job' in pod.labels && pod.annotations['team/job'] != '1'"]},
+        enforcementAction="dryrun",
+    ),
+    exemption("cf-crl-group-*", expires="2026-12-31", serviceAccounts=["trial"]),
+    exemption(
+        "first",
+        "compatibility",
+        name="short",
+        expires="2025-12-31",
+        namespaces={"include": ["team"]},
+    ),
     compatibility_rule(match={"resources": [GPU, DEVICE]}),
     compatibility_rule(name="trial", sharing="virtual", enforcementAction="warn"),
 ]
@@ -78,51 +107,95 @@ FIELDS: Final[dict[str, list[Any]]] = {
     "name": ["main", "a, b", "a: env A", 1, True],
     "image": [VLLM, cuda_image("12.2"), cuda_image("13.0"), "team/app:v1", 1, True],
     "variable": ["A", "CUDA_VERSION", "NVIDIA_REQUIRE_CUDA", "VLLM_ADDITIONAL_ARGS", 1, True],
-    "value": ["12.4", "cuda>=12.4", "--dtype=bfloat16", "$(A)", 1, True, None],
-    "word": ["--dtype=bfloat16", "--dtype=$(A)", "$(A)", 1, True],
+    "value": ["12.4", "cuda>=12.4", "--dtype=bfloat16", "$(B)", 1, True, None],
+    "source": [None, {"secretKeyRef": {"name": "s", "key": "k"}}],
+    "word": ["--dtype=bfloat16", "--dtype=$(B)", "$(A)", 1, True],
     "label": ["in", "1", 1, True],
     "annotation": ["12.2", "12.4", "1", 1, True],
     "operator": ["In", "NotIn", "Gt", "Exists", 1, True],
     "zone": ["a", "1", 1, True, 1.0],
+    "job": ["1", "2", 1, None],
+    "volumes": [[{"name": "v"}], [{"name": "w"}], [], None, "v"],
+    "mounts": [[{"name": "w", "mountPath": "/v"}], [{"name": "w", "mountPath": "/w"}], [], 1],
+    "tolerations": [[{"operator": "Exists"}], [{"key": "gpu", "value": "x"}], [], None],
+    "runtime": ["", "r", "t", None, 1],
+    "scheduler": ["default-scheduler", "s", "t", ""],
+    "ipc": [True, False, None, 1],
+    "from": [[{"configMapRef": {"name": "c"}}], [{"prefix": "C", "secretRef": {"name": "c"}}], [], None, {}],
+    "account": ["trial", "default", 1, None],
+    "node": ["", "a", "b", 1, None],
+    "selector": [{"zone": "a"}, {"zone": "1"}, {"zone": 1}, {}, None],
     "place": [0, 1],
+    "kind": ["Pod", "Deployment"],
+    "namespace": ["team", "other"],
+    "now": [0.0, 1.77e9, math.inf],  # before two exemptions expire, between, after
     "mutating": [True, False],
     "nodes": [(), (0,), (1,), (0, 1), (0, 1, 2), (0, 1, 2, 3)],
 }
 
 
-def _pod(asked: dict[str, Any]) -> Any:
-    limits = {DEVICE: asked["limit"], GPU: asked["gpu"]}
+def _present(**fields: Any) -> dict[str, Any]:
+    """Return the fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _asked(asked: dict[str, Any]) -> tuple[AdmissionRequest, float]:
+    limits = _present(**{name: asked[{DEVICE: "limit", GPU: "gpu"}[name]] for name in asked["order"]})
+    variable = _present(name=asked["variable"], value=asked["value"], valueFrom=asked["source"])
     main = container(
-        {name: limits[name] for name in asked["order"]},
-        {DEVICE: asked["request"]},
+        limits,
+        _present(**{DEVICE: asked["request"]}),
         name=asked["name"],
-        image=asked["image"],
-        env=[{"name": "A", "value": "bfloat16"}, {"name": asked["variable"], "value": asked["value"]}],
+        env=[{"name": "B", "value": "bfloat16"}, variable],
         args=[asked["word"]],
+        **_present(image=asked["image"], envFrom=asked["from"], volumeMounts=asked["mounts"]),
     )
     zone = {"key": "zone", "operator": asked["operator"], "values": [asked["zone"]]}
-    return pod(
+    document = pod(
         *[container(name="before")] * asked["place"],
         main,
-        metadata={"labels": {"put": asked["label"]}, "annotations": {CUDA: asked["annotation"]}},
+        metadata={
+            "labels": _present(put=asked["label"], job=asked["job"]),
+            "annotations": _present(**{CUDA: asked["annotation"], "team/job": asked["job"]}),
+        },
         affinity=required({"matchExpressions": [zone]}, {"matchExpressions": [{**zone, "key": "pool"}]}),
+        **_present(
+            nodeName=asked["node"],
+            nodeSelector=asked["selector"],
+            serviceAccountName=asked["account"],
+            volumes=asked["volumes"],
+            tolerations=asked["tolerations"],
+            runtimeClassName=asked["runtime"],
+            schedulerName=asked["scheduler"],
+            hostIPC=asked["ipc"],
+        ),
     )
+    if asked["kind"] == "Deployment":
+        document = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": document}}
+    asking = request(document, mutating=asked["mutating"], namespace=asked["namespace"])
+    return asking, asked["now"]
 
 
-def _told(rules: Policy, cluster: Inventory, document: Any, *, mutating: bool = True) -> str:
+def _told(
+    rules: Policy,
+    cluster: Inventory,
+    asking: AdmissionRequest,
+    now: float = math.inf,
+    notes: type[Notes] | None = None,
+) -> str:
     """Return all of the decision on a pod, in which 1 is not true; or what is wrong with the pod."""
     try:
-        return repr(decide(rules, cluster, request(document, mutating=mutating)))
+        return repr(decide(rules, cluster, asking, now, notes))
     except ObjectError as error:
         return str(error)
 
 
 def _afresh(texts: Iterable[str], asked: dict[str, Any]) -> str:
-    """Return the same of rules and nodes that were never asked before."""
+    """Return the same of rules and nodes that were never asked before, by the whole pod, not by its gist."""
     landscape_of.cache_clear()
     for memory in (selector._read, affinity._additions, require._read):
         memory.__self__.clear()  # type: ignore[union-attr]
-    return _told(policy(*texts), _cluster(asked["nodes"]), _pod(asked), mutating=asked["mutating"])
+    return _told(policy(*texts), _cluster(asked["nodes"]), *_asked(asked), Notes)
 
 
 def _cluster(numbers: Iterable[int]) -> Inventory:
@@ -142,9 +215,7 @@ def test_a_decision_does_not_depend_on_what_was_decided_before(
     warm = policy(*texts)
     kept = {numbers: _cluster(numbers) for numbers in FIELDS["nodes"]}
     asked = [first | {field: value} for value in FIELDS[field]]
-    found = [
-        _told(warm, kept[each["nodes"]], _pod(each), mutating=each["mutating"]) for each in [*asked, *asked]
-    ]
+    found = [_told(warm, kept[each["nodes"]], *_asked(each)) for each in [*asked, *asked]]
 
     assert [_afresh(texts, each) for each in asked] * 2 == found
 
@@ -154,7 +225,7 @@ def test_a_decision_does_not_depend_on_when_the_nodes_were_looked_at(
     changes: list[tuple[str, tuple[str, tuple[str, str]] | None]],
 ) -> None:
     """Before each node that joins, changes or leaves, or at the end alone."""
-    rules, document = policy(*RULES), gpu_pod(cuda_image("12.0"), nodeSelector={"zone": "a"})
+    rules, asking = policy(*RULES), request(gpu_pod(cuda_image("12.0"), nodeSelector={"zone": "a"}))
     looked_at = left_alone = Inventory.of(node("old", gfd("11.4", T4, zone="a")))
     for name, kind in changes:
         joining = node(name, gfd(*kind, zone="b")) if kind else None
@@ -162,6 +233,6 @@ def test_a_decision_does_not_depend_on_when_the_nodes_were_looked_at(
             each.with_node(joining) if joining else each.without_node(name)
             for each in (looked_at, left_alone)
         )
-        _told(rules, looked_at, document)
+        _told(rules, looked_at, asking)
 
-    assert _told(rules, left_alone, document) == _told(rules, looked_at, document)
+    assert _told(rules, left_alone, asking) == _told(rules, looked_at, asking)
