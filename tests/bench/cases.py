@@ -102,6 +102,14 @@ BY_NODES: Final = {
 }
 
 
+def of_another_image(body: bytes, number: int) -> bytes:
+    """Return a review of the same pod, but for the image of its first container, which the number tells."""
+    review = msgspec.json.decode(body)
+    container = review["request"]["object"]["spec"]["containers"][0]
+    container["image"] = f"registry.example.com/team-{number}/train:cuda12.2-v1"
+    return msgspec.json.encode(review)
+
+
 def asked(body: bytes) -> AdmissionRequest:
     """Return what a review asks."""
     return decode_review(body, mutating=True).request

@@ -78,7 +78,7 @@ class Load:
     def __init__(self, connections: Sequence[socket.socket], requests: Sequence[bytes]) -> None:
         """Take connections and requests."""
         self._connections = connections
-        self._requests = requests
+        self._turns = cycle(requests)  # of all connections together
         self._pool = ThreadPoolExecutor(len(connections))
         self.flood(_WARMING * len(connections))
 
@@ -87,9 +87,8 @@ class Load:
         share = max(1, count // len(self._connections))
 
         def send(connection: socket.socket) -> None:
-            requests = cycle(self._requests)
             for _ in range(share):
-                exchange(connection, next(requests))
+                exchange(connection, next(self._turns))
 
         start = perf_counter()
         list(self._pool.map(send, self._connections))
@@ -105,11 +104,10 @@ class Load:
 
         def send(place: int) -> list[float]:
             times = []
-            requests = cycle(self._requests)
             for turn in range(place, count, number):
                 due = start + turn / rate
                 sleep(max(0.0, due - perf_counter()))
-                exchange(self._connections[place], next(requests))
+                exchange(self._connections[place], next(self._turns))
                 times.append((perf_counter() - due) * 1e3)
             return times
 

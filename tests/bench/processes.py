@@ -9,9 +9,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 from time import perf_counter
 from typing import Final
 
-import msgspec
-
-from tests.bench.cases import BY_NODES, BY_RULES
+from tests.bench.cases import BY_NODES, BY_RULES, of_another_image
 from tests.bench.client import load
 from tests.bench.figures import Effort, Samples, Section, Table, Target
 from tests.bench.served import Served, following, gpugate
@@ -113,7 +111,7 @@ def _memory(effort: Effort) -> tuple[float, float, float, Table]:
 def _after(gate: Served, part: int, count: int) -> float:
     """Return the megabytes of a gate after so many further requests."""
     bodies = [*BY_RULES.values(), *BY_NODES.values()]
-    fresh = [_of_another_image(bodies[-4], part * count + number) for number in range(count // 4)]
+    fresh = [of_another_image(bodies[-4], part * count + number) for number in range(count // 4)]
     by_turns = [each for number, body in enumerate(fresh) for each in (body, *_three(bodies, number))]
     with load(gate.webhook(), by_turns or bodies, _CONNECTIONS) as sent:
         sent.flood(count)
@@ -122,10 +120,3 @@ def _after(gate: Served, part: int, count: int) -> float:
 
 def _three(bodies: list[bytes], number: int) -> list[bytes]:
     return [bodies[(3 * number + each) % len(bodies)] for each in range(3)]
-
-
-def _of_another_image(body: bytes, number: int) -> bytes:
-    review = msgspec.json.decode(body)
-    (container,) = review["request"]["object"]["spec"]["containers"]
-    container["image"] = f"registry.example.com/team-{number}/train:cuda12.2-v1"
-    return msgspec.json.encode(review)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from time import sleep
 from typing import Final
 
-from tests.bench.cases import BY_NODES, BY_RULES
+from tests.bench.cases import BY_NODES, BY_RULES, of_another_image
 from tests.bench.client import load, percentile
 from tests.bench.figures import Effort, Samples, Section, Table, Target
 from tests.bench.served import Served, constant, following, gpugate
@@ -22,12 +22,17 @@ _PACED: Final = 8
 _SETTLING_S: Final = 1.2
 _YES, _FLASK = "saying yes", "saying yes, through Flask"
 _PLAIN, _MIX = "the gate, no accelerator", "the gate, a mix"
+_NEW: Final = "the gate, a mix, each of an image of its own"
+_KINDS: Final = (*BY_RULES.values(), *BY_NODES.values())
+# More than a gate remembers of pods.
+_UNLIKE: Final = 2_100
 # The mix is one of each kind.
 _BODIES: Final = {
     _YES: [BY_RULES["no accelerator"]],
     _FLASK: [BY_RULES["no accelerator"]],
     _PLAIN: [BY_RULES["no accelerator"]],
-    _MIX: [*BY_RULES.values(), *BY_NODES.values()],
+    _MIX: _KINDS,
+    _NEW: [of_another_image(_KINDS[number % len(_KINDS)], number) for number in range(_UNLIKE)],
 }
 
 
@@ -40,6 +45,7 @@ def run(effort: Effort) -> Section:
             _FLASK: stack.enter_context(constant("flask")),
             _PLAIN: gate,
             _MIX: gate,
+            _NEW: gate,
         }
         for name, server in servers.items():
             with load(server.webhook(), _BODIES[name], 1) as first:
@@ -64,7 +70,11 @@ def run(effort: Effort) -> Section:
         rate = did[_PACED].median(_MIX) / 2
         paced = _paced(servers, rate, effort)
     columns = ("", "requests/s", "÷ saying yes", "server CPU, µs", "requests/s of a core", "CPU ÷ saying yes")
-    flooded = Table("As many requests as go through", columns, tuple(rows))
+    note = (
+        "The pods of a mix come again and again, as those of a controller do; where each has an image of its "
+        "own, so late that nothing of them is remembered."
+    )
+    flooded = Table("As many requests as go through", columns, tuple(rows), note)
     at_half = Table(
         f"At {rate:,.0f} requests/s, half of what the gate did of the mix; {_PACED} connections",
         ("", "p50, ms", "p99, ms", "p99 ÷ saying yes"),
