@@ -74,7 +74,7 @@ def _why_loops(bare: str, loops: set[int]) -> str:
 def _why_patterns(bare: str, texts: list[str], most: int) -> str:
     """Return what is wrong with the patterns among texts. most: microseconds that all of them may take."""
     if len(_MATCHES.findall(bare)) != len(_MATCHES_ONLY_TEXT.findall(bare)):
-        return "matches takes its pattern in quotes, as in container.image.matches('paddle')"
+        return "matches takes its pattern in quotes, as in container.image.matches('train')"
     patterns = (texts[bare.count('""', 0, found.end())] for found in _MATCHES_TEXT.finditer(bare))
     if sum(_cost(_said(pattern)) for pattern in patterns) > most:
         return r"matches would take too long: repeat less, and write [0-9A-Za-z_] for \w"

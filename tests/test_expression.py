@@ -173,7 +173,7 @@ def zeros(count: int) -> str:
 
 ONE_IN_ANOTHER = "all, exists and filter in one another: look a name up with `name in limits`"
 TOO_LONG = r"matches would take too long: repeat less, and write [0-9A-Za-z_] for \w"
-NO_TEXT = "matches takes its pattern in quotes, as in container.image.matches('paddle')"
+NO_TEXT = "matches takes its pattern in quotes, as in container.image.matches('train')"
 
 
 @pytest.mark.parametrize(
