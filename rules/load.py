@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final
 
 from rules.build import DOCUMENT_KEY, Part, build_injection_rule, build_resource_rule
@@ -33,6 +34,9 @@ RULE_TYPES: Final[dict[str, Callable[[Part, Any], Rule | None]]] = {
     "ImageCatalog": build_image_catalog,
     "Exemption": build_exemption,
 }
+_KIND: Final = "ConfigMap"
+# How alike to it a slip of the pen is, at least; a kubeconfig's Config is by 0.8, other kinds of v1 by less.
+_ALIKE: Final = 0.85
 _NAME_PREFIX: Final = "cf-crl-"
 _LEGACY_LABELS: Final = ("type", "group", "enabled")
 _SPECIAL: Final = re.compile(r"[^a-z0-9]+")
@@ -91,8 +95,14 @@ class _Loader:
     def take(self, document: Document) -> None:
         """Take each ConfigMap of a document, which may be a list of objects."""
         for path, value in document.objects():
-            if isinstance(value, dict) and value.get("kind") == "ConfigMap":
+            if not isinstance(value, dict):
+                continue
+            if (kind := value.get("kind")) == _KIND:
                 self._config_map(document, path, value)
+            elif value.get("apiVersion", "v1") == "v1" and _is_misspelt(kind):
+                place = (*path, "kind")
+                told = f"there is no kind {kind!r} – did you mean {_KIND!r}?"
+                self.errors.append(RuleError(document.locate(place), place, told))
 
     def _config_map(self, document: Document, path: Path, value: dict[str, Any]) -> None:
         metadata = value.get("metadata")
@@ -211,6 +221,11 @@ class _Loader:
                 )
                 refused.add(id(rule))
         return [rule for rule, _ in self._parts if id(rule) not in refused]
+
+
+def _is_misspelt(kind: object) -> bool:
+    """Tell whether a kind of the core API is almost the one that rules have."""
+    return isinstance(kind, str) and bool(get_close_matches(kind.lower(), [_KIND.lower()], cutoff=_ALIKE))
 
 
 def _legacy_labels(labels: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ READING: Final = (
     "nodes --nodes @",
     "nodes --nodes docs/compatibility/nodes.yaml --rules @",
     "matrix --nodes @",
+    "matrix --nodes docs/compatibility/nodes.yaml --rules @",
     "audit -f @",
     "export @",
     "serve --port 0 --rules @",
@@ -95,11 +96,9 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(command: str, file:
     assert "Errno" not in line
 
 
-@pytest.mark.parametrize(
-    "command", [each for each in READING if not re.search("(serve|nodes) .*--rules", each)]
-)
+@pytest.mark.parametrize("command", [each for each in READING if not re.search("serve .*--rules", each)])
 def test_a_folder_with_nothing_to_read_and_a_binary_file_are_named(command: str, tmp_path: Path) -> None:
-    """lint and rules find a mistake in the file, so they end with 1; serve and nodes leave the rule out."""
+    """lint and rules find a mistake in the file, so they end with 1; serve leaves the rule out."""
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(bytes(range(256)))
     (tmp_path / "empty").mkdir()
@@ -115,12 +114,79 @@ def test_a_folder_with_nothing_to_read_and_a_binary_file_are_named(command: str,
 
 
 @pytest.mark.parametrize("command", ["preview -f @", "lint @", "test @", "audit -f @", "nodes --nodes @"])
+@pytest.mark.parametrize("folder", ["", "/below"])
+def test_a_folder_that_cannot_be_listed_is_named_with_the_reason(
+    command: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one below that which is named: there may be rules in it."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "a.test.yaml").write_text("kind: Pod\n", "utf-8")
+    (tmp_path / "a.yaml").write_text("kind: Pod\n", "utf-8")
+    listed = os.scandir
+
+    def refuse(path: object) -> Any:  # root may list them all
+        if str(path) == f"{tmp_path}{folder}":
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    result = run(command, tmp_path)
+
+    assert 2 == result.exit_code
+    assert told(result) == f"Error: {tmp_path}{folder}: Permission denied"
+
+
+@pytest.mark.parametrize("command", ["preview -f @", "lint @", "test @", "audit -f @", "nodes --nodes @"])
 def test_an_empty_name_is_not_taken_for_the_folder_that_one_is_in(command: str) -> None:
     """It comes of a variable that is not set."""
     result = run(command, "")
 
     assert 2 == result.exit_code
     assert told(result) == "Error: the name of a file or folder is empty; is a variable not set?"
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("serve --port 99999", "Invalid value for '--port': 99999 is not in the range 0<=x<=65535."),
+        ("schema rules", "Invalid value for '[resource-rule|"),
+        ("preview", "Missing option '-f' / '--filename'."),
+        ("preview -f", "Option '-f' requires an argument."),
+        ("node check one", "Got unexpected extra argument (one)"),
+        ("matrix --baseline 12.4", "--baseline is for --sharing virtual"),
+    ],
+)
+def test_a_value_that_is_refused_is_told_in_one_line(command: str, why: str) -> None:
+    """Without the usage, which says nothing of it."""
+    result = run(command)
+
+    assert 2 == result.exit_code
+    assert told(result).startswith(f"Error: {why}")
+
+
+@pytest.mark.parametrize(
+    ("command", "help_of"), [("lnt", "main"), ("node chek", "main node"), ("lint --otput", "main lint")]
+)
+def test_an_option_or_a_command_that_there_is_not_is_told_with_where_all_are(
+    command: str, help_of: str
+) -> None:
+    """Below the usage."""
+    result = run(command)
+
+    assert 2 == result.exit_code
+    assert f"Try '{help_of} --help' for help." in result.stderr.splitlines()
+
+
+def test_an_object_that_is_no_node_is_told_with_what_writes_one(tmp_path: Path) -> None:
+    """As where a file of pods was named."""
+    (tmp_path / "pod.yaml").write_text("{apiVersion: v1, kind: Pod}", "utf-8")
+    result = run("nodes --nodes @", tmp_path / "pod.yaml")
+
+    assert 2 == result.exit_code
+    assert told(result) == (
+        f"Error: {tmp_path}/pod.yaml:1:1: document.kind: expected Node or NodeList, got 'Pod'; "
+        "`kubectl get nodes -o yaml` writes one"
+    )
 
 
 @pytest.mark.parametrize("content", ["", "# nothing\n", "[1, 2]\n", "hello\n"])
@@ -316,3 +382,31 @@ def test_output_that_is_not_read_to_its_end_and_a_full_disk_give_no_traceback(co
     assert "Broken pipe" not in unread.stderr
     assert "Traceback" not in cut.stderr
     assert 0 != cut.returncode
+
+
+@pytest.mark.parametrize(
+    ("command", "closing", "stream"),
+    [
+        ("preview -f -", "<&-", "stdin"),
+        ("rules --metrics -", "<&-", "stdin"),
+        ("matrix", ">&-", "stdout"),
+        ("lint", ">&-", "stdout"),
+        ("preview -f docs/examples", ">&-", "stdout"),
+        ("--help", ">&-", "stdout"),
+    ],
+)
+def test_a_stream_that_is_closed_is_told_in_one_line(command: str, closing: str, stream: str) -> None:
+    """As a job may be started that has none."""
+    words = ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "webhook", *command.split()]
+    result = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert (2, f"Error: {stream} is closed\n") == (result.returncode, result.stderr)
+
+
+@pytest.mark.parametrize(("command", "told"), [("lint", "sound rules"), ("rules new", "--kind is missing")])
+def test_what_does_not_read_stdin_runs_without(command: str, told: str) -> None:
+    """So are daemons started; nobody is asked what was left out."""
+    words = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "webhook", *command.split()]
+    (line,) = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False).stderr.splitlines()
+
+    assert told in line

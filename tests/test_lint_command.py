@@ -136,6 +136,32 @@ def test_the_exit_status_tells_errors_from_warnings(
     assert status == lint(*(folder / "my rules" / file for file in files), *options).exit_code
 
 
+@pytest.mark.parametrize("kind", ["Configmap", "configmap", "ConfigMaps", "ConifgMap"])
+def test_a_kind_that_is_misspelt_is_told(kind: str, tmp_path: Path) -> None:
+    """What is passed over as no rule would look clean."""
+    path = tmp_path / "a.yaml"
+    path.write_text(resource_rule().replace("kind: ConfigMap", f"kind: {kind}"), "utf-8")
+    result = lint(path)
+
+    assert (1, "0 sound rules, 1 error, 0 warnings\n") == (result.exit_code, result.stderr)
+    assert (
+        f"{path}:2:7: error: kind: there is no kind {kind!r} – did you mean 'ConfigMap'? [wrong-value]\n"
+    ) == result.stdout
+
+
+@pytest.mark.parametrize(
+    ("group", "kind"),
+    [("v1", "Config"), ("v1", "Secret"), ("example.com/v1", "ConfigMaps"), ("v1", 7), ("v1", None)],
+)
+def test_other_kinds_are_passed_over(group: str, kind: object, tmp_path: Path) -> None:
+    """A kubeconfig, and those that a cluster may well have."""
+    path = tmp_path / "a.yaml"
+    document = yaml.safe_load(resource_rule()) | {"apiVersion": group, "kind": kind}
+    path.write_text(yaml.safe_dump_all([document, yaml.safe_load(resource_rule())]), "utf-8")
+
+    assert (0, "1 sound rule, 0 errors, 0 warnings\n") == ((found := lint(path)).exit_code, found.stderr)
+
+
 def test_each_code_is_documented() -> None:
     """In the tool and for people."""
     text = (ROOT / "docs/ci.md").read_text("utf-8")

@@ -117,6 +117,24 @@ def test_labels_are_read_as_the_rules_read_them(tmp_path: Path) -> None:
     assert "no compatibility rule 'own-label' is in force – did you mean 'own-labels'?" in neither.stderr
 
 
+@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize("command", ["nodes", "matrix"])
+def test_a_rule_with_a_mistake_hides_no_result_and_ends_with_2(
+    command: str, output: str, tmp_path: Path
+) -> None:
+    """As with a preview: labels are read as the other rules read them."""
+    nodes = _nodes(tmp_path / "n.json", a=A100 | {"example.com/cuda": "13.0"})
+    rules = tmp_path / "rules.yaml"
+    sound = compatibility_rule(labels={"cuda": ["example.com/cuda"]})
+    rules.write_text(f"kind: [\n---\n{sound}", "utf-8")
+    words = [command, "--nodes", str(nodes), "--rules", str(rules), "-o", output]
+    result = CliRunner().invoke(main, words)
+    (complaint,) = result.stderr.splitlines()
+
+    assert (2, True) == (result.exit_code, "13.0" in result.stdout)
+    assert complaint.startswith(f"error: {rules}:2:1: not YAML: ")
+
+
 def test_labels_that_cannot_be_read_are_told_and_are_no_failure(tmp_path: Path) -> None:
     """On stderr, so that the table stays a table; what they would tell is unknown."""
     result = _run("--nodes", _nodes(tmp_path / "n.json", odd=A100 | {"nvidia.com/gpu.memory": "80G"}))

@@ -176,6 +176,30 @@ def test_messages_come_in_chinese_too(tmp_path: Path) -> None:
     ) == _objects(result)[0]["violations"][0]["message"]
 
 
+def test_verdicts_and_the_summary_come_in_chinese_too(tmp_path: Path) -> None:
+    """Aligned, as wide characters are counted."""
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}}
+    other = _write(tmp_path, service, pod({"nvidia.com/gpus": 1}))
+    lines = _preview("-f", EXAMPLES, "-f", other, "--lang", "zh").stdout.splitlines()
+
+    assert [
+        f"✎ 已补全     Pod ml/paddle-inference  {EXAMPLES}/patched.yaml:2",
+        f"✗ 拒绝       Pod ml/train-on-a-card-and-a-half  {EXAMPLES}/refused.yaml:2",
+        f"✓ 原样通过   Pod shop/web  {EXAMPLES}/untouched.yaml:2",
+        f"✓ 未判定     Service default/a  {other}:1",
+        f"✓ 原样通过   Pod ml/train  {other}:6",
+    ] == [line for line in lines if line[:1] in {"✎", "✗", "✓"}]
+    assert "5 个对象：1 个已补全，1 个被拒绝，2 个原样通过，0 个有警告，1 个未判定" in lines
+    assert ["拒绝", "拒绝", "提示"] == [line.split()[0] for line in lines if line[4:6] in {"拒绝", "提示"}]
+
+
+def test_a_machine_reads_the_same_in_each_language() -> None:
+    """But for the messages."""
+    (refused,) = _objects(_preview("-f", EXAMPLES / "refused.yaml", "--lang", "zh", "-o", "json"))
+
+    assert ["deny", "deny"] == [found["action"] for found in refused["violations"]]
+
+
 def test_patch_is_one_line_of_rfc_6902_an_object(tmp_path: Path) -> None:
     """As `kubectl patch --type=json` takes it."""
     path = _write(tmp_path, pod({"tencent.com/vcuda-memory": 8}), pod())
@@ -232,10 +256,10 @@ def test_a_mistake_in_one_object_does_not_hide_the_results_of_the_others(tmp_pat
     ],
 )
 def test_wrong_usage_exits_with_2_and_says_what_is_wrong(arguments: list[str], message: str) -> None:
-    """In one line after the usage."""
+    """In one line."""
     result = _preview(*arguments, stdin="{}")
 
-    assert (2, message) == (result.exit_code, result.stderr.splitlines()[-1])
+    assert (2, f"{message}\n") == (result.exit_code, result.stderr)
 
 
 def test_a_file_without_objects_is_told(tmp_path: Path) -> None:

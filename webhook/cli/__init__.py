@@ -10,7 +10,7 @@ import importlib
 import io
 import os
 import sys
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -38,14 +38,23 @@ class _Commands(click.Group):
 
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run the command that the arguments name; a pipe that nobody reads ends it without a word."""
+        if sys.stdout is None:
+            _end(OSError("stdout is closed"))
         try:
             return super().main(*args, **settings)
         except OSError as error:
-            from webhook.cli.table import BadInputError, told  # noqa: PLC0415 - few runs need it
+            _end(error)
 
-            complaint = BadInputError(told(error))
-            complaint.show()
-            sys.exit(complaint.exit_code)
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what it refuses is told without its usage, but a word that it does not know."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if not (isinstance(error, click.BadParameter) or type(error) is click.UsageError):
+                raise
+            from webhook.cli.table import BadInputError  # noqa: PLC0415 - few runs need it
+
+            raise BadInputError(error.format_message()) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -69,6 +78,15 @@ class _Commands(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
+
+
+def _end(error: OSError) -> NoReturn:
+    """Tell what the system refuses, and exit."""
+    from webhook.cli.table import BadInputError, told  # noqa: PLC0415 - few runs need it
+
+    complaint = BadInputError(told(error))
+    complaint.show()
+    sys.exit(complaint.exit_code)
 
 
 @click.command(

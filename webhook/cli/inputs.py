@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from rules.inventory import Inventory, InventoryError
 from rules.load import Loaded, load
 from rules.source import Document, SourceError, read
 from rules.workloads import Workloads, built_in_workloads, read_workloads
-from webhook.cli.table import BadInputError
+from webhook.cli.table import BadInputError, told
 
 if TYPE_CHECKING:
     from webhook.cluster.client import Cluster
@@ -110,7 +110,8 @@ def _check_nodes(document: Document) -> None:
     try:
         Inventory.of(document.value)
     except InventoryError as error:
-        raise BadInputError(f"{document.locate()}: {error}") from None
+        why = f"{document.locate()}: {error}; `kubectl get nodes -o yaml` writes one"
+        raise BadInputError(why) from None
 
 
 def of_cluster(kubeconfig: str | None, context: str | None, ask: Callable[[Cluster], T]) -> T:
@@ -142,17 +143,19 @@ def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Itera
     if not path:
         raise BadInputError("the name of a file or folder is empty; is a variable not set?")
     if path == "-":
+        if sys.stdin is None:
+            raise BadInputError("stdin is closed")
         yield "stdin", _decode(sys.stdin.buffer.read(), "stdin", lenient=lenient)
         return
     root = Path(path)
     if os.path.isdir(path):  # noqa: PTH112 - a name that is too long is that of no folder
-        found = sorted(file for file in root.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
         names = [
             file
-            for file in found
-            if file.name not in _KUSTOMIZATIONS
+            for file in sorted(_files(root))
+            if file.suffix in _SUFFIXES
+            and file.name not in _KUSTOMIZATIONS
             and file.name.endswith(_TESTS) is tests
-            and not _hidden(file, root)
+            and file.is_file()
         ]
         if not names:
             what = "no *.test.yaml file in this folder; write one: gpugate test --help" if tests else ""
@@ -163,9 +166,18 @@ def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Itera
         yield str(file), _decode(read_file(file), str(file), lenient=lenient)
 
 
-def _hidden(file: Path, root: Path) -> bool:
-    """Tell whether a name on the way starts with a dot, as `..data` of a mounted ConfigMap does."""
-    return any(part.startswith(".") for part in file.relative_to(root).parts)
+def _files(root: Path) -> Iterator[Path]:
+    """Yield what is below a folder but for names that start with a dot, as `..data` of a mounted ConfigMap.
+
+    Raises BadInputError for a folder that cannot be listed.
+    """
+
+    def refuse(error: OSError) -> NoReturn:
+        raise BadInputError(told(error))
+
+    for folder, below, names in os.walk(root, onerror=refuse):
+        below[:] = (name for name in below if not name.startswith("."))
+        yield from (Path(folder, name) for name in names if not name.startswith("."))
 
 
 def read_file(file: Path) -> bytes:

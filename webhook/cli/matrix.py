@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -33,7 +32,7 @@ from rules.version import CudaVersion
 from webhook.cli.matrix_svg import draw
 from webhook.cli.nodes import UNKNOWN, NodeSource, node_options
 from webhook.cli.options import language_option
-from webhook.cli.table import BadInputError
+from webhook.cli.table import BadInputError, padded
 
 # What GPU-Manager's virtualisation supports.
 _BASELINE: Final = CudaVersion(12, 4)
@@ -88,6 +87,8 @@ def command(sharing: str, baseline: CudaVersion | None, output: str, nodes: Node
     if nodes.named:
         inventory = nodes.inventory()
         tables = [_of_nodes(replace(terms, labels=nodes.labels()), inventory)]
+    elif nodes.rule_paths or nodes.rule:
+        raise click.UsageError("--rules and --rule are for nodes; name some with --nodes or --context")
     else:
         tables = [driver_table(terms), gpu_table()]
     notes, language = footnotes(tables), Language(lang)
@@ -157,7 +158,7 @@ def _text(tables: Sequence[Table], notes: Footnotes, language: Language) -> Iter
             yield from _grid(table, columns, notes, language)
             yield ""
         about = [(column, column.about.in_language(language)) for column in table.columns]
-        lines = [f"{_padded(column.name(language))}{text}" for column, text in about if text]
+        lines = [f"{padded(column.name(language), _LABELS)}{text}" for column, text in about if text]
         yield from (*lines, "") if lines else ()
     yield "  ".join(
         f"{click.style(each.mark, fg=_COLOURS[level], bold=True)} {each.words.in_language(language)}"
@@ -188,7 +189,7 @@ def _grid(table: Table, columns: Sequence[Column], notes: Footnotes, language: L
     """Yield the lines of some columns: what heads them, then each runtime, a gap between major versions."""
     widths = [_width(column, notes) for column in columns]
     for key in columns[0].facts:
-        label = click.style(_padded(FACTS[key].in_language(language)), dim=True)
+        label = click.style(padded(FACTS[key].in_language(language), _LABELS), dim=True)
         facts = (_fact(column, key).ljust(width) for column, width in zip(columns, widths, strict=True))
         yield label + _BETWEEN.join(facts).rstrip()
     major = None
@@ -196,7 +197,7 @@ def _grid(table: Table, columns: Sequence[Column], notes: Footnotes, language: L
         if cuda.major != major:
             major = cuda.major
             yield ""
-        label = click.style(_padded(f"CUDA {cuda}"), bold=True)
+        label = click.style(padded(f"CUDA {cuda}", _LABELS), bold=True)
         cells = ((column.cells[at], width) for column, width in zip(columns, widths, strict=True))
         yield (label + _BETWEEN.join(_coloured(cell, width, notes) for cell, width in cells)).rstrip()
 
@@ -219,9 +220,3 @@ def _shown(cell: Cell, notes: Footnotes) -> str:
 def _width(column: Column, notes: Footnotes) -> int:
     facts = (_fact(column, key) for key in column.facts)
     return max(map(len, (*facts, *(_shown(cell, notes) for cell in column.cells))))
-
-
-def _padded(label: str) -> str:
-    """Return a label as wide as all are; Chinese characters take two places."""
-    taken = sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in label)
-    return label + " " * (_LABELS - taken)

@@ -119,7 +119,7 @@ def command(ctx: click.Context, /, kind: str | None, folder: str, dry_run: bool,
       gpugate rules new --kind exemption --rule compatibility-pgpu --namespace ml --reason 'until the move'
     """
     given = {name: value for name, value in facts.items() if value}
-    if not given and sys.stdin.isatty():
+    if not given and sys.stdin and sys.stdin.isatty():
         kind = kind or click.prompt("Kind", type=click.Choice(list(_KINDS)), default="resource")
         given = _ask(kind)
     if not kind:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -15,7 +16,7 @@ from rules.inventory import Inventory
 from rules.labels import LabelNames
 from rules.matrix import dotted, sort_key
 from rules.offer import Offer, Problem
-from webhook.cli.inputs import RuleSource, load_inventory
+from webhook.cli.inputs import BAD_INPUT, RuleSource, load_inventory
 from webhook.cli.options import cluster_options, namespace_option, nodes_option
 from webhook.cli.table import BadInputError, complain, show_table
 
@@ -26,14 +27,18 @@ UNKNOWN: Final = "-"
 _MOST_PROBLEMS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NodeSource:
-    """What the options say of nodes, and by which rules their labels are read; see their help."""
+    """What the options say of nodes, and by which rules their labels are read; see their help.
+
+    failed: whether something is wrong with a rule.
+    """
 
     paths: tuple[str, ...]
     rules: RuleSource
     rule_paths: tuple[str, ...]
     rule: str | None
+    failed: bool = False
 
     @property
     def named(self) -> bool:
@@ -59,6 +64,7 @@ class NodeSource:
         loaded = self.rules.load(self.rule_paths)
         for error in loaded.errors:
             complain(str(error))
+            self.failed = True
         rules = {rule.name: rule for rule in loaded.rules.compatibility if rule.enabled}
         if self.rule and self.rule not in rules:
             hint = suggestion(self.rule, rules)
@@ -72,7 +78,10 @@ class NodeSource:
 
 
 def node_options(command: F) -> F:
-    """Give a command the options for nodes and their labels; it gets them as `nodes`."""
+    """Give a command the options for nodes and their labels; it gets them as `nodes`.
+
+    A rule with a mistake makes the exit status 2.
+    """
 
     @wraps(command)
     def chosen(
@@ -84,8 +93,10 @@ def node_options(command: F) -> F:
         context: str | None,
         **others: Any,
     ) -> Any:
-        rules = RuleSource(rules_namespace, kubeconfig, context)
-        return command(nodes=NodeSource(node_paths, rules, rule_paths, rule), **others)
+        nodes = NodeSource(node_paths, RuleSource(rules_namespace, kubeconfig, context), rule_paths, rule)
+        command(nodes=nodes, **others)
+        if nodes.failed:
+            sys.exit(BAD_INPUT)
 
     for option in (
         cluster_options,

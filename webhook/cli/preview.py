@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from difflib import unified_diff
+from functools import partial
 from time import time
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ import jsonpatch
 import msgspec
 
 from rules.decide import decide
-from rules.model import Action, AdmissionRequest, Decision
+from rules.model import Action, AdmissionRequest, Decision, Language, Text
 from webhook.cli.hints import Hints
 from webhook.cli.judge import Sources, judge_options
 from webhook.cli.options import (
@@ -23,11 +25,27 @@ from webhook.cli.options import (
     object_namespace_option,
     workloads_option,
 )
-from webhook.cli.table import complain, counted, show, warn
+from webhook.cli.table import complain, counted, padded, show, warn
 from webhook.dump import dump_yaml
 from webhook.review import encode
 
 _DIFF_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
+_REFUSED: Final = Text("refused", "拒绝")
+_PATCHED: Final = Text("patched", "已补全")
+_UNTOUCHED: Final = Text("untouched", "原样通过")
+_NOT_JUDGED: Final = Text("not judged", "未判定")
+_VERDICT: Final = 10  # places; as many as the longest of these takes
+_ACTIONS: Final = {
+    Action.DENY: Text("deny", "拒绝"),
+    Action.WARN: Text("warn", "警告"),
+    Action.DRYRUN: Text("dryrun", "试运行"),
+}
+_HINT: Final = Text("hint", "提示")
+_SUMMARY: Final = Text(
+    "{objects}: {patched} patched, {refused} refused, {untouched} untouched, {warned} with warnings",
+    "{count} 个对象：{patched} 个已补全，{refused} 个被拒绝，{untouched} 个原样通过，{warned} 个有警告",
+)
+_PASSED_OVER: Final = Text(", {passed_over} not judged", "，{passed_over} 个未判定")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +107,12 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
     judge = sources.judge()
     hints = Hints(judge.rules, judge.policy)
     previews: list[Preview] = []
-    print_one = {"diff": _show_diff, "yaml": _show_yaml, "patch": _show_patch}.get(output)
+    forms: dict[str, Callable[[Preview], None]] = {
+        "diff": partial(_show_diff, sources.language),
+        "yaml": _show_yaml,
+        "patch": _show_patch,
+    }
+    print_one = forms.get(output)
 
     def decided(request: AdmissionRequest) -> Decision:
         return decide(judge.policy, judge.inventory, request, time())
@@ -102,7 +125,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
     if output == "json":
         click.echo(encode({"objects": [_facts(preview) for preview in previews]}).decode())
     elif output == "diff" and (previews or not judge.failed):
-        _show_summary(previews)
+        _show_summary(sources.language, previews)
         if not len(judge.inventory) and (told := hints.without_nodes(each.request for each in previews)):
             click.echo(told)
     sys.exit(judge.exit_status((preview.decision for preview in previews), fail_on))
@@ -146,26 +169,26 @@ def _explain(preview: Preview) -> None:
         warn(f"{preview.source}: {warning}")
 
 
-def _show_diff(preview: Preview) -> None:
+def _show_diff(language: Language, preview: Preview) -> None:
     decision = preview.decision
     if not decision.allowed:
-        mark, colour, verdict = "✗", "red", "refused"
+        mark, colour, verdict = "✗", "red", _REFUSED
     elif decision.patch:
-        mark, colour, verdict = "✎", "green", "patched"
+        mark, colour, verdict = "✎", "green", _PATCHED
     else:
-        mark, colour, verdict = "✓", "green", "untouched" if preview.judged else "not judged"
-    head = click.style(f"{mark} {verdict:<10}", fg=colour, bold=True)
+        mark, colour, verdict = "✓", "green", _UNTOUCHED if preview.judged else _NOT_JUDGED
+    head = click.style(f"{mark} {padded(verdict.in_language(language), _VERDICT)}", fg=colour, bold=True)
     click.echo(f"{head} {click.style(preview.title, bold=True)}  {click.style(preview.source, dim=True)}")
     for found in decision.violations:
         if found.action is not Action.WARN:
             tint = "red" if found.action is Action.DENY else "cyan"
-            _say(found.action.value, tint, f"{found.message} [{found.rule}]")
+            _say(_ACTIONS[found.action].in_language(language), tint, f"{found.message} [{found.rule}]")
     for warning in decision.warnings:
-        _say("warn", "yellow", warning)
+        _say(_ACTIONS[Action.WARN].in_language(language), "yellow", warning)
     if would := decision.audit.get("would-inject"):
-        _say("dryrun", "cyan", would)
+        _say(_ACTIONS[Action.DRYRUN].in_language(language), "cyan", would)
     for hint in preview.hints:
-        _say("hint", "yellow", hint)
+        _say(_HINT.in_language(language), "yellow", hint)
     if decision.patch:
         before, after = dump_yaml(preview.request.object), dump_yaml(preview.patched())
         for line in unified_diff(
@@ -189,12 +212,17 @@ def _say(word: str, colour: str, message: str) -> None:
     show(grid)
 
 
-def _show_summary(previews: list[Preview]) -> None:
-    refused = sum(not preview.decision.allowed for preview in previews)
-    patched = sum(bool(preview.decision.patch) for preview in previews)
-    warned = sum(bool(preview.decision.warnings) for preview in previews)
-    passed_over = sum(not preview.judged for preview in previews)
-    untouched = len(previews) - refused - patched - passed_over
-    counts = f"{patched} patched, {refused} refused, {untouched} untouched, {warned} with warnings"
-    counts += f", {passed_over} not judged" if passed_over else ""
-    click.echo(f"\n{counted(len(previews), 'object')}: {counts}")
+def _show_summary(language: Language, previews: list[Preview]) -> None:
+    verdicts = {
+        "refused": sum(not preview.decision.allowed for preview in previews),
+        "patched": sum(bool(preview.decision.patch) for preview in previews),
+        "passed_over": sum(not preview.judged for preview in previews),
+    }
+    facts = verdicts | {
+        "count": len(previews),
+        "untouched": len(previews) - sum(verdicts.values()),
+        "warned": sum(bool(preview.decision.warnings) for preview in previews),
+    }
+    summary = _SUMMARY.in_language(language)
+    summary += _PASSED_OVER.in_language(language) if verdicts["passed_over"] else ""
+    click.echo(f"\n{summary.format(objects=counted(len(previews), 'object'), **facts)}")

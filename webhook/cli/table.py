@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
+from unicodedata import east_asian_width
 
 import click
 
@@ -32,6 +33,12 @@ def told(error: OSError) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with what it counts: `1 rule`, `2 rules`."""
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def padded(text: str, width: int) -> str:
+    """Return a text with blanks up to a width; Chinese characters take two places."""
+    taken = sum(1 + (east_asian_width(character) in "WF") for character in text)
+    return text + " " * (width - taken)
 
 
 def complain(message: str) -> None:
