@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from certs.authority import CertificateError, KeyPair
+from certs.authority import CertificateError, KeyPair, validity_of
 from certs.inject import Configuration, read_configurations, write_ca_bundles
 from certs.kube import Conflict, Kubernetes, KubernetesError
 from certs.looks import Looks
-from certs.rotation import Plan, Step
+from certs.rotation import Plan, Step, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,6 +28,7 @@ START_INTERVAL: Final = 1.0
 # Steps and conflicts of one look. From nothing to rest it is four steps; each conflict is a step of somebody
 # else's, and those end as well.
 _MOST_STEPS: Final = 50
+_ENDING: Final = "%s: the CA of your own expires %s; put another there, or gpugate makes one on %s"
 
 
 def utc_now() -> datetime:
@@ -57,6 +58,7 @@ class Keeper:
         self.clock = clock or (api.now if api else utc_now)
         self._observe = observe
         self._pair: KeyPair | None = None
+        self._ending: KeyPair | None = None  # the CA of which was told that it expires
         self._looks = Looks(
             "certificates",
             self.look,
@@ -116,7 +118,10 @@ class Keeper:
         stored = self._load()
         ca_bundles = [held for each in configurations for held in each.ca_bundles.values()]
         bundle = stored.bundle
-        step = self._plan.next_step(bundle, ca_bundles, self.clock())
+        now = self.clock()
+        if bundle is not None:
+            self._warn_of(bundle.authority, now)
+        step = self._plan.next_step(bundle, ca_bundles, now)
         if bundle is None or step not in {Step.REST, Step.TRUST}:
             self._save(step, stored)
             return None
@@ -141,9 +146,20 @@ class Keeper:
             self._observe(stored.bundle)
         return stored
 
+    def _warn_of(self, authority: KeyPair, now: datetime) -> None:
+        """Say once of a CA that was made elsewhere that it has to be replaced."""
+        gives_up = self._plan.gives_up_at(authority, now)
+        if gives_up and authority != self._ending:
+            self._ending = authority
+            expires = validity_of(authority.certificate_pem).not_after
+            _log.warning(_ENDING, self._store, f"{expires:%Y-%m-%d}", f"{gives_up:%Y-%m-%d}")
+
     def _save(self, step: Step, stored: Stored) -> None:
         self._store.save(self._plan.take(step, stored.bundle, self.clock()), stored)
-        _log.info("%s: %s", self._store, step.value)
+        if step is Step.MAKE_AUTHORITY and stored.bundle and not is_ours(stored.bundle.authority):
+            _log.warning("%s: %s, in place of one of your own", self._store, step.value)
+        else:
+            _log.info("%s: %s", self._store, step.value)
 
     def _inject(self, bundle: Bundle, configurations: Iterable[Configuration]) -> None:
         now = self.clock()

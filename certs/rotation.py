@@ -9,6 +9,8 @@ from what is stored. A CA takes over in this order, and whoever stops in the mid
     ISSUE_LEAF       after `settling`: the new CA signs the leaf that serves from now on
     DROP_PREVIOUS    after `overlap`: the old CA is forgotten
     TRUST            every caBundle holds the new CA alone
+
+A CA that was made elsewhere is its owner's to replace: one of ours takes over as late as can be.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
+
+from cryptography import x509
 
 from certs.authority import (
     CA_LIFETIME,
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 
     from certs.authority import KeyPair
 
-# Of every CA made here. Two of them differ in key and key identifier, by which verifiers tell them apart.
+# Of every CA made here, and of those alone. Verifiers tell two apart by key and key identifier.
 AUTHORITY_NAME = "gpugate CA"
 
 
@@ -134,9 +138,21 @@ class Plan:
         """Return when the CA may sign the leaf that serves; None while some caBundle does not trust it."""
         return bundle.trusted_since and bundle.trusted_since + self.settling
 
+    def gives_up_at(self, authority: KeyPair, now: datetime) -> datetime | None:
+        """Return from when on one of ours replaces a CA that was made elsewhere and soon expires.
+
+        None for any other.
+        """
+        held = authority.certificate_pem
+        if is_ours(authority) or self._holds(held, now, self.lookahead + self.leaf_lifetime):
+            return None
+        return validity_of(held).not_after - self.lookahead
+
     def _authority_is_due(self, bundle: Bundle, now: datetime) -> bool:
-        # No leaf outlives its CA. Replaced a leaf's life earlier, a CA never has to cut one short.
-        return not self._holds(bundle.authority.certificate_pem, now, self.lookahead + self.leaf_lifetime)
+        # No leaf outlives its CA. Replaced a leaf's life earlier, a CA never has to cut one short; one made
+        # elsewhere may, until what it signs would be due at once.
+        margin = self.leaf_lifetime if is_ours(bundle.authority) else timedelta()
+        return not self._holds(bundle.authority.certificate_pem, now, self.lookahead + margin)
 
     def _leaf_is_due(self, bundle: Bundle, now: datetime) -> bool:
         if bundle.leaf is None or not set(self.names) <= set(names_in(bundle.leaf.certificate_pem)):
@@ -182,6 +198,12 @@ class Plan:
     @staticmethod
     def _holds(certificate_pem: bytes, now: datetime, lookahead: timedelta) -> bool:
         return is_valid_at(certificate_pem, now) and is_valid_at(certificate_pem, now + lookahead)
+
+
+def is_ours(authority: KeyPair) -> bool:
+    """Tell whether a CA was made here: its name says so."""
+    subject = x509.load_pem_x509_certificate(authority.certificate_pem).subject
+    return subject.rfc4514_string() == f"CN={AUTHORITY_NAME}"
 
 
 def _canonical(name: str) -> str:

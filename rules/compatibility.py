@@ -5,7 +5,7 @@ Candidates are the nodes that offer what the pod asks for and that its own selec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,10 +18,11 @@ from rules.model import Action, CompatibilityRule, Language, Violation
 from rules.patch import field_path
 from rules.quantity import QuantityError, parse_quantity
 from rules.selector import REQUIRED, candidates
-from rules.verdict import Demand, Words
+from rules.verdict import LEFT_OUT, NEAR_OFFERED, NOT_OFFERED, NOT_TOGETHER, Demand, Words
 
 if TYPE_CHECKING:
     from rules.inventory import Inventory
+    from rules.landscape import Landscape
     from rules.pod import Container, Pod
 
 _NODE_AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
@@ -75,6 +76,11 @@ def judge(
     for names in resources:
         nodes &= landscape.offering(names)
     asked = tuple([demand for _, demand in possible])
+    if not nodes:
+        if any(demand.rule.no_fitting_node is not Action.DRYRUN for demand in asked):
+            asks = [(demand.needs.container, names) for demand, names in zip(asked, resources, strict=True)]
+            warnings.append(_no_candidates(landscape, asks, words))
+        return Verdict(tuple(violations), tuple(dict.fromkeys(warnings)))
     verdict = landscape.judge(Asked(asked, nodes, language))
     if verdict.refusal:
         culprit, action, line = verdict.refusal
@@ -103,6 +109,21 @@ def steer(verdict: Verdict, pod: Pod) -> bool:
             pod.append(*_PREFERRED, entry=term)
             changed = True
     return changed
+
+
+def _no_candidates(landscape: Landscape, asks: Sequence[tuple[str, tuple[str, ...]]], words: Words) -> str:
+    """Return why no node could take a pod. asks: containers by name, and the resources that they ask for."""
+    nodes, together = landscape.offering(()), dict[str, None]()
+    for container, names in asks:
+        offered = [name for name in names if landscape.offering((name,))]
+        if not offered:
+            near = landscape.near(names)
+            return words.no_candidates(container, NEAR_OFFERED if near else NOT_OFFERED, names, near=near)
+        together |= dict.fromkeys(offered)
+        nodes &= landscape.offering(names)
+        if not nodes:
+            return words.no_candidates(container, NOT_TOGETHER, tuple(together))
+    return words.no_candidates(asks[0][0], LEFT_OUT, tuple(together), nodes=nodes.bit_count())
 
 
 def _violation(container: Container, rule: CompatibilityRule, action: Action, line: str) -> Violation:

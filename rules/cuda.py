@@ -73,7 +73,6 @@ class CudaError:
     driver_name: str
     message: str
     cause: Text
-    fix: Text
 
 
 def read_table(name: str) -> Any:
@@ -145,15 +144,6 @@ def cuda_of_branch(branch: int) -> Fact[CudaVersion] | None:
 
 
 @cache
-def driver_of(cuda: CudaVersion) -> Fact[DriverVersion] | None:
-    """Return the lowest driver that came with a release of a toolkit; None where unknown."""
-    rows = [row for row in _drivers()["toolkits"] if cuda_version(row["cuda"]) == cuda]
-    return min(
-        (_fact(_driver(row["driver"]), row) for row in rows), key=lambda fact: fact.value, default=None
-    )
-
-
-@cache
 def minor_version_floor(major: int) -> Fact[DriverVersion] | None:
     """Return the driver from which on any CUDA of a major version runs within limits; None before CUDA 11."""
     rows = _drivers()["minor_version_floors"]
@@ -212,7 +202,6 @@ def _errors() -> dict[int, CudaError]:
             driver_name=row["driver"],
             message=row["message"],
             cause=Text(**row["cause"]),
-            fix=Text(**row["fix"]),
         )
         for row in read_table("errors")
     }

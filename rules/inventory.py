@@ -97,6 +97,12 @@ class Inventory:
                 found |= nodes
         return found
 
+    @property
+    def resources(self) -> frozenset[str]:
+        """The resources of which some node has any allocatable."""
+        kinds = (names for names, _ in self.labels.values(_RESOURCES) if isinstance(names, frozenset))
+        return frozenset().union(*kinds)
+
     def classes(self, nodes: int, labels: LabelNames = _DEFAULT) -> tuple[NodeClass, ...]:
         """Return the classes that a set of nodes forms, in the order of their first nodes.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -35,6 +36,10 @@ _MOST: Final = 16
 # Sets of resources that containers ask for at once; with 10,000 nodes 1.3 KB each.
 _REMEMBERED_NAMES: Final = 256
 _LONGEST_NAMES: Final = 1024  # characters of the names in a set
+# Of names that no node offers so many are compared with what nodes do offer.
+_COMPARED: Final = 2
+# How alike they have to be: nvidia.com/gpu is to nvidia.com/gpu.shared by 0.8, to amd.com/gpu by 0.72.
+_ALIKE: Final = 0.8
 
 
 class Refusal(NamedTuple):
@@ -56,7 +61,7 @@ class NodeVerdict:
 
 
 class Asked(NamedTuple):
-    """A question: what demands of one pod come to on a set of nodes, in which language."""
+    """A question: what demands of one pod come to on a set of nodes, at least one, in which language."""
 
     demands: tuple[Demand, ...]
     nodes: int
@@ -67,7 +72,8 @@ class Landscape:
     """The classes of nodes of an inventory, and what they mean for containers; remembered.
 
     judge: for a question, its verdict. offering: for names of resources, the nodes that could take a
-    container that asks for them, as a bit set.
+    container that asks for them, as a bit set. near: for such names that no node offers, one like theirs that
+    some do, or nothing.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -76,9 +82,8 @@ class Landscape:
         self._findings = remembered(self._find, _REMEMBERED, _is_short)
         self._clauses = remembered(self._find_clauses, _REMEMBERED, _is_short)
         self.judge = remembered(self._judge, _REMEMBERED, _are_few)
-        self.offering = remembered(
-            self._offering, _REMEMBERED_NAMES, lambda names: length(names) <= _LONGEST_NAMES
-        )
+        self.offering = remembered(self._offering, _REMEMBERED_NAMES, _are_short)
+        self.near = remembered(self._near, _REMEMBERED_NAMES, _are_short)
 
     def _offering(self, names: tuple[str, ...]) -> int:
         """Return the nodes that offer all resources, as a bit set.
@@ -92,6 +97,11 @@ class Landscape:
             nodes &= offering
         return nodes
 
+    def _near(self, names: tuple[str, ...]) -> str:
+        offered = sorted(self._inventory.resources)
+        near = (get_close_matches(name, offered, 1, _ALIKE) for name in names[:_COMPARED])
+        return next((found for found, *_ in filter(None, near)), "")
+
     def _judge(self, asked: Asked) -> NodeVerdict:
         """Return the verdict on nodes, with the refusal where for some rule none of them fits."""
         words = Words(asked.language)
@@ -103,7 +113,7 @@ class Landscape:
                 continue
             considered += added
             judged = self._judged(considered, asked.nodes)
-            if judged and all(each.level is Level.REFUSED for each in judged):
+            if all(each.level is Level.REFUSED for each in judged):
                 others = self._judged(considered, self._inventory.everything & ~asked.nodes)
                 elsewhere = (each for each in others if each.level <= Level.UNSTABLE)
                 line = words.refusal(judged, elsewhere, table=action is not Action.WARN)
@@ -114,9 +124,7 @@ class Landscape:
         return verdict
 
     def _fitting(self, demands: Sequence[Demand], judged: Sequence[Judged], words: Words) -> NodeVerdict:
-        """Return the verdict where some class of nodes is not refused, or where there is none at all."""
-        if not judged:
-            return NodeVerdict(warnings=(words.no_candidates(demands),))
+        """Return the verdict where some class of nodes is not refused."""
         best = min([each.level for each in judged])
         warnings = tuple(words.doubts(best, judged)) if best is not Level.FITS else ()
         steering = [demand for demand in demands if demand.rule.action is Action.DENY]
@@ -202,6 +210,10 @@ class Landscape:
 
 def _is_short(asked: tuple[Terms, Needs] | tuple[Terms, Needs, bool]) -> bool:
     return asked[1].length <= _LONGEST
+
+
+def _are_short(names: tuple[str, ...]) -> bool:
+    return length(names) <= _LONGEST_NAMES
 
 
 def _are_few(asked: Asked) -> bool:

@@ -6,7 +6,7 @@ words here; nothing else in the decision writes sentences.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from rules.model import Language, Text
@@ -62,6 +62,17 @@ INVALID: Final = (
     Text("{wanted}", "{wanted}"),
     Text("write a value that suits", "请改为符合要求的值"),
 )
+INVALID_BESIDE: Final = (
+    *INVALID[:2],
+    Text(
+        "write a value that suits, or change what stands beside it",
+        "请改为符合要求的值，或调整与之并列的设置",
+    ),
+)
+INVALID_NEIGHBOUR: Final = (
+    *INVALID[:2],
+    Text("change what stands beside it, or remove {path}", "请调整与之并列的设置，或删除 {path}"),
+)
 UNEVALUATED: Final = Text(
     "rule {rule}: {expression} could not be evaluated for {key} of container {container!r} and was "
     "passed over; the rule needs repair: {error}",
@@ -108,6 +119,13 @@ def violation(language: Language, words: Words, description: Text, facts: Mappin
     return _VIOLATION.in_language(language).format(
         container=facts["container"], path=facts["path"], found=found, wanted=wanted, remedy=remedy
     )
+
+
+def invalid(variables: Collection[str]) -> Words:
+    """Return the words on a validation that is not met. variables: those that its expression reads."""
+    if "value" not in variables:
+        return INVALID_NEIGHBOUR
+    return INVALID if len(variables) == 1 else INVALID_BESIDE
 
 
 def sentence(language: Language, words: Text, facts: Mapping[str, object]) -> str:

@@ -155,11 +155,6 @@ def reference() -> str:
     return "\n".join([_ABOUT, *(_section(known[kind], kind) for kind in _KINDS)])
 
 
-def examples() -> dict[str, str]:
-    """Return a ConfigMap for each kind of rule, as the page shows it."""
-    return {kind: _example(kind) for kind, (_, text) in _KINDS.items() if text}
-
-
 def _section(schema: dict[str, Any], kind: str) -> str:
     rows = "\n".join(_row(*each) for each in _keys(schema, schema.get("$defs", {})))
     table = f"| key | takes | default | meaning |\n|---|---|---|---|\n{rows}\n"

@@ -31,7 +31,7 @@ _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _TAG: Final = "tag:yaml.org,2002:"
 _TEMPLATE: Final = "; {{ is of a template, which has to be rendered first"
 _TRUE: Final = frozenset({"true", "yes", "on"})
-_INTEGER: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+_OCTAL: Final = re.compile(r"[-+]?0[0-9_]")  # of YAML 1.1, a bare leading zero
 
 
 class SourceError(ValueError):
@@ -61,25 +61,19 @@ class Document:
 
     def locate(self, path: Path = (), *, key: bool = False) -> Location:
         """Return where the value at the path stands, or its key; the nearest parent where there is none."""
-        node = self.root
-        place = node
+        place = node = self.root
         for step in path:
-            child = _child(node, step)
-            if child is None:
+            if (child := _child(node, step)) is None:
                 break
             key_node, node = child
             inline = isinstance(node, yaml.ScalarNode) and node.start_mark.line == key_node.start_mark.line
             place = node if inline and not key else key_node
-        mark = place.start_mark
-        return Location(self.file, mark.line + 1 + self.line, mark.column + 1 + self.column)
+        return Location(self.file, *self._at(place.start_mark))
 
     def duplicates_below(self, path: Path) -> list[SourceError]:
         """Return the duplicates in the value at the path, which is there."""
         node = self._node(path)
-        begin, end = (
-            (mark.line + 1 + self.line, mark.column + 1 + self.column)
-            for mark in (node.start_mark, node.end_mark)
-        )
+        begin, end = self._at(node.start_mark), self._at(node.end_mark)
         return [
             error for error in self.duplicates if begin <= (error.location.line, error.location.column) < end
         ]
@@ -121,11 +115,14 @@ class Document:
     def _node(self, path: Path) -> yaml.Node:
         node = self.root
         for step in path:
-            child = _child(node, step)
-            if child is None:
+            if (child := _child(node, step)) is None:
                 raise KeyError(path)
             node = child[1]
         return node
+
+    def _at(self, mark: Any) -> tuple[int, int]:
+        """Return the line and column of a mark in the file, counted from 1."""
+        return mark.line + 1 + self.line, mark.column + 1 + self.column
 
 
 def read(text: str, file: str) -> Iterator[Document | SourceError]:
@@ -262,9 +259,8 @@ class _Builder:
                 return None
             case "bool":
                 return text.lower() in _TRUE
-            case "int":  # decimal; else 0x, 0b, and YAML 1.1's octals of a bare leading zero
-                bases = (10,) if _INTEGER.fullmatch(text) else (0, 8)
-                return _number(text, *(partial(int, base=base) for base in bases))
+            case "int":
+                return _number(text, partial(int, base=8 if _OCTAL.match(text) else 0))
             case "float":
                 return _number(text, float)
         return text
@@ -273,14 +269,12 @@ class _Builder:
         return SourceError(_place(self._file, node.start_mark), message)
 
 
-def _number(text: str, *readers: Callable[[str], float]) -> float | str:
-    """Return the number that the first reader makes of it; what JSON has no number for stays text."""
-    for reader in readers:
-        try:
-            return reader(text.replace("_", ""))
-        except ValueError:  # sexagesimal 1:30, .inf, more digits than Python converts
-            continue
-    return text
+def _number(text: str, read_number: Callable[[str], float]) -> float | str:
+    """Return the number that is written; what JSON has no number for stays text."""
+    try:
+        return read_number(text.replace("_", ""))
+    except ValueError:  # sexagesimal 1:30, .inf, more digits than Python converts
+        return text
 
 
 def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:

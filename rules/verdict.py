@@ -36,9 +36,8 @@ _ELSEWHERE: Final = Text(
     "{nodes}（被该 Pod 自身的 nodeSelector、亲和性或资源请求排除）",
 )
 _NO_CANDIDATES: Final = Text(
-    "container {container!r}: no node offers what the pod asks for and is allowed by its selectors; "
-    "compatibility was not judged",
-    "容器 {container!r}：没有节点既提供所需资源又符合其选择条件，未做兼容性判断",
+    "container {container!r}: {why}; compatibility was not judged",
+    "容器 {container!r}：{why}，未做兼容性判断",
 )
 _UNSTABLE: Final = Text(
     "container {container!r}: {reason} ({nodes})", "容器 {container!r}：{reason}（{nodes}）"
@@ -50,6 +49,16 @@ _UNJUDGED: Final = Text(
 _COLON: Final = Text("{about}: {what}", "{about}：{what}")
 _AND: Final = Text("; ", "；")
 _COMMA: Final = Text(", ", "、")
+# Why no node could be judged.
+NOT_OFFERED: Final = Text("no node offers {resources}", "没有节点提供 {resources}")
+NEAR_OFFERED: Final = Text(
+    "no node offers {resources}; some offer {near}", "没有节点提供 {resources}，但有节点提供 {near}"
+)
+NOT_TOGETHER: Final = Text("no node offers {resources} together", "没有节点同时提供 {resources}")
+LEFT_OUT: Final = Text(
+    "the pod's own nodeSelector, affinity or nodeName leaves out each of the {nodes} that offer {resources}",
+    "提供 {resources} 的节点（{nodes} 个）均被该 Pod 自身的 nodeSelector、亲和性或 nodeName 排除",
+)
 
 
 class Demand(NamedTuple):
@@ -121,9 +130,11 @@ class Words:
             remedy=self.of(finding.remedy),
         )
 
-    def no_candidates(self, demands: Sequence[Demand]) -> str:
-        """Return the warning that no node could be judged."""
-        return self._fill(_NO_CANDIDATES, container=demands[0].needs.container)
+    def no_candidates(self, container: str, why: Text, resources: Sequence[str], **facts: object) -> str:
+        """Return the warning that no node could be judged. why: one of those above; facts: others of it."""
+        rest = [self._fill(_MORE, count=len(resources) - _ROWS)] if len(resources) > _ROWS else []
+        told = self.of(_COMMA).join([*resources[:_ROWS], *rest])
+        return self._fill(_NO_CANDIDATES, container=container, why=self._fill(why, resources=told, **facts))
 
     def doubts(self, level: Level, judged: Iterable[Judged]) -> list[str]:
         """Return a warning for each thing in doubt on nodes of a level, which is UNSTABLE or UNKNOWN."""
@@ -175,7 +186,7 @@ class Words:
             offer = each.offer
             cells = (offer.product or _UNKNOWN, offer.driver or _UNKNOWN, _dotted(offer.cuda))
             counts[*cells, _dotted(offer.compute_capability), why[id(pairs)]] += each.nodes
-        rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+        rows = sorted(counts.items(), key=lambda row: (-row[1], row[0][:-1]))
         shown = [[str(count), *cells] for cells, count in rows[:_ROWS]]
         rest = sum(count for _, count in rows[_ROWS:])
         return [

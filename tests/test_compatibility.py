@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rules.model import Action, Decision, Language
-from tests.build import patched, pod
+from tests.build import patched, pod, policy
 from tests.nodes import (
     A100,
     GPU,
@@ -19,11 +19,14 @@ from tests.nodes import (
     SHARE,
     T4,
     V100,
+    VCUDA_CORE,
+    VCUDA_MEMORY,
     VGPU,
     VLLM,
     Node,
     admitted_to,
     among,
+    compatibility_rule,
     cuda_image,
     decided,
     gfd,
@@ -289,7 +292,7 @@ def test_the_node_that_a_pod_names_is_judged_and_no_affinity_is_added() -> None:
 
     assert (True, (), ()) == (bound.allowed, bound.patch, bound.warnings)
     assert "(1 looked at)" in decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="old-0")).message
-    assert "no node offers" in decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="nobody")).warnings[0]
+    assert "leaves out each" in decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="nobody")).warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -342,12 +345,111 @@ def test_where_no_node_offers_anything_that_is_asked_for_it_is_a_warning() -> No
     decision = decided([node("cpu", gfd("11.4"), cpu="4")], gpu_pod(PYTORCH_11_7))
 
     assert (True, ()) == (decision.allowed, decision.patch)
-    assert (
+    assert ("container 'main': no node offers nvidia.com/gpu; compatibility was not judged",) == (
+        decision.warnings
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "near"),
+    [
+        ([GPU], "nvidia.com/gpu.shared"),
+        (["example.com/none", "nvidia.com/mig-1g.5gb"], "nvidia.com/mig-1g.10gb"),
+        ([*(f"example.com/{at}" for at in range(2)), "nvidia.com/mig-1g.5gb"], ""),
+    ],
+)
+def test_after_a_resource_that_no_node_offers_a_like_one_is_named_that_some_do(
+    names: list[str], near: str
+) -> None:
+    """As where GPUs are parted otherwise, or shared; of many resources the first two are compared."""
+    cluster = nodes(1, "gpu", {}, **{"nvidia.com/mig-1g.10gb": "7", "nvidia.com/gpu.shared": "4"})
+    rule = compatibility_rule(match={"resources": [GPU, "nvidia.com/mig-*"]})
+    document = gpu_pod(PYTORCH_11_7, limits=dict.fromkeys(names, "1"))
+    (warning,) = judged(policy(rule), inventory(cluster), document).warnings
+
+    assert near == warning.partition("some offer ")[2].partition(";")[0]
+
+
+LEFT_OUT = "the pod's own nodeSelector, affinity or nodeName leaves out"
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
         (
-            "container 'main': no node offers what the pod asks for and is allowed by its selectors; "
-            "compatibility was not judged"
+            gpu_pod(PYTORCH_11_7, limits=dict.fromkeys(MPS, "1")),
+            "'main': no node offers nvidia.com/mps-core, nvidia.com/mps-memory",
         ),
-    ) == decision.warnings
+        (
+            gpu_pod(PYTORCH_11_7, limits={GPU: "1", "rdma/hca": "1", "example.com/none": "1"}),
+            "'main': no node offers nvidia.com/gpu, rdma/hca together",
+        ),
+        (
+            pod(gpu_container(PYTORCH_11_7), gpu_container(PYTORCH_11_7, name="side", limits=MPS)),
+            "'side': no node offers nvidia.com/mps-core, nvidia.com/mps-memory",
+        ),
+        (
+            pod(gpu_container(PYTORCH_11_7), gpu_container(cuda_image("12.4"), name="side", limits=SHARE)),
+            f"'side': no node offers {GPU}, {VCUDA_CORE}, {VCUDA_MEMORY} together",
+        ),
+        (
+            gpu_pod(PYTORCH_11_7, nodeSelector={"pool": "none"}),
+            f"'main': {LEFT_OUT} each of the 2 that offer nvidia.com/gpu",
+        ),
+        (
+            gpu_pod(PYTORCH_11_7, nodeName="cpu-0"),
+            f"'main': {LEFT_OUT} each of the 2 that offer nvidia.com/gpu",
+        ),
+    ],
+)
+def test_it_is_told_why_no_node_is_a_candidate(document: Any, why: str) -> None:
+    """Which resources no node offers, or that the pod leaves out those that do."""
+    cluster = [
+        *nodes(2, "gpu", gfd("12.4")),
+        *nodes(1, "cpu", {}, **{"rdma/hca": "1"}),
+        *nodes(1, "vgpu", gfd("12.4"), **VGPU),
+    ]
+    assert (f"container {why}; compatibility was not judged",) == decided(cluster, document).warnings
+
+
+def test_of_equal_needs_each_pod_is_told_its_own_reason() -> None:
+    """What is remembered of one is not said of another that is no candidate's for another reason."""
+    cluster = nodes(2, "gpu", gfd("12.4"))
+    elsewhere, absent = (
+        decided(cluster, gpu_pod(PYTORCH_11_7, **asked)).warnings[0]
+        for asked in ({"nodeSelector": {"pool": "none"}}, {"limits": MPS})
+    )
+
+    assert ["leaves out each", "no node offers"] == [
+        words
+        for words in ("leaves out each", "no node offers")
+        for told in (elsewhere, absent)
+        if words in told
+    ]
+
+
+def test_what_keeps_nodes_from_a_pod_may_be_a_container_of_which_a_dry_run_says_nothing() -> None:
+    """The pod's selectors are not blamed for it."""
+    rules = [
+        compatibility_rule(),
+        compatibility_rule(
+            name="trial", match={"resources": ["example.com/npu"]}, enforcementAction="dryrun"
+        ),
+    ]
+    side = gpu_container(cuda_image("12.4"), name="side", limits={"example.com/npu": "1"})
+    document, cluster = pod(gpu_container(PYTORCH_11_7), side), inventory(nodes(1, "gpu", gfd("12.4")))
+
+    assert [("container 'side': no node offers example.com/npu; compatibility was not judged",), ()] == [
+        judged(policy(*some), cluster, document).warnings for some in (rules, rules[1:])
+    ]
+
+
+def test_of_a_multitude_of_resources_that_no_node_offers_eight_are_named() -> None:
+    """A pod may ask for thousands."""
+    limits = dict.fromkeys([GPU, *(f"example.com/r{at}" for at in range(20))], "1")
+    (warning,) = decided([node("cpu", {}, cpu="4")], gpu_pod(PYTORCH_11_7, limits=limits)).warnings
+
+    assert warning.endswith("example.com/r6, … and 13 more; compatibility was not judged")
 
 
 @pytest.mark.parametrize("quantity", ["0", 0, "0Gi"])
@@ -549,7 +651,12 @@ def test_refusals_speak_chinese() -> None:
     [
         (nodes(1, "silent", {}), gpu_pod(PYTORCH_11_7), "无法判断能否运行：没有标签说明驱动的 CUDA 版本"),
         (nodes(1, "new", gfd("13.0")), gpu_pod(PYTORCH_11_7), "驱动的 CUDA 13.0 超前一个以上主版本"),
-        (nodes(1, "cpu", {}, cpu="1"), gpu_pod(PYTORCH_11_7), "没有节点既提供所需资源又符合其选择条件"),
+        (nodes(1, "cpu", {}, cpu="1"), gpu_pod(PYTORCH_11_7), "'main'：没有节点提供 nvidia.com/gpu，未做"),
+        (
+            nodes(1, "gpu", {}),
+            gpu_pod(PYTORCH_11_7, nodeName="none"),
+            "'main'：提供 nvidia.com/gpu 的节点（1 个）均被该 Pod 自身的 nodeSelector、亲和性或",
+        ),
         (
             nodes(1, "any", {}),
             requiring(NVIDIA_REQUIRE_CUDA="cuda>=="),

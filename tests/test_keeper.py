@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import certs.keeper
-from certs.authority import CLOCK_SKEW, CertificateError, KeyPair, is_valid_at, validity_of
+from certs.authority import CLOCK_SKEW, CertificateError, KeyPair, is_valid_at, make_authority, validity_of
 from certs.bundle import Bundle, is_issued_by
 from certs.keeper import Keeper
 from certs.kube import Conflict, KubernetesError
@@ -159,8 +159,8 @@ def test_a_certificate_that_expired_while_no_server_ran_is_renewed_at_start() ->
     assert {before.trusted} == ca_bundles(memory)
 
 
-def test_in_ten_years_of_looks_every_replica_serves_what_is_trusted() -> None:
-    """With the terms that ship: a leaf at each look past sixty days, and one new authority."""
+def test_in_ten_years_of_looks_every_replica_serves_what_is_trusted(caplog: pytest.LogCaptureFixture) -> None:
+    """With the terms that ship: a leaf at each look past sixty days, one new authority, and no warning."""
     memory, clock = with_configurations(), Clock()
     replicas = [keeper(memory, clock, Plan(NAMES)) for _ in range(2)]
     leaves, authorities = set(), set()
@@ -177,6 +177,34 @@ def test_in_ten_years_of_looks_every_replica_serves_what_is_trusted() -> None:
 
     assert 51 <= len(leaves) <= 53
     assert [1, 1, 2] == sorted(map(len, authorities))
+    assert [] == caplog.records
+
+
+def test_an_authority_made_elsewhere_is_replaced_as_late_as_can_be_and_never_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Told when it begins to cut certificates short, and when one of ours takes over; served throughout."""
+    memory, clock = with_configurations(), Clock()
+    own = make_authority("own CA", START, 200 * DAY)
+    store = SecretStore(memory, "gpugate", "gpugate-certs")
+    store.save(Bundle(own), store.load())
+    one, told = keeper(memory, clock), dict[int, list[str]]()
+    for day in range(250):
+        one.look()
+        leaf = pair_of(one).certificate_pem
+        assert is_valid_at(leaf, clock.now)
+        assert {stored(memory).trusted} == ca_bundles(memory)
+        assert any(is_issued_by(leaf, authority) for authority in stored(memory).trusted)
+        assert (day <= 170) is (own == stored(memory).authority)
+        told |= {day: lines} if (lines := [each.message for each in caplog.records]) else {}
+        caplog.clear()
+        clock.now += DAY
+
+    where = "Secret gpugate/gpugate-certs"
+    expires, at = (f"{START + days * DAY:%Y-%m-%d}" for days in (200, 170))
+    ending = f"the CA of your own expires {expires}; put another there, or gpugate makes one on {at}"
+    made = "make a CA, in place of one of your own"
+    assert {81: [f"{where}: {ending}"], 171: [f"{where}: {made}"]} == told
 
 
 def test_tls_clients_that_trust_the_ca_bundle_of_the_moment_are_never_refused() -> None:

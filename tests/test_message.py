@@ -7,7 +7,7 @@ import string
 import pytest
 
 from rules import message
-from rules.message import LIMIT_MISSING, denial, sentence, violation
+from rules.message import LIMIT_MISSING, denial, invalid, sentence, violation
 from rules.model import Language, Text
 
 FACTS = {
@@ -74,6 +74,34 @@ def test_a_violation_says_where_what_was_found_what_was_wanted_and_what_to_do(
 ) -> None:
     """With the rule's own description."""
     assert line == violation(language, LIMIT_MISSING, Text("cards", "卡数"), FACTS)
+
+
+@pytest.mark.parametrize(
+    ("variables", "english", "chinese"),
+    [
+        (("value",), "write a value that suits", "请改为符合要求的值"),
+        (
+            ("value", "limits"),
+            "write a value that suits, or change what stands beside it",
+            "请改为符合要求的值，或调整与之并列的设置",
+        ),
+        (
+            ("limits",),
+            f"change what stands beside it, or remove {FACTS['path']}",
+            f"请调整与之并列的设置，或删除 {FACTS['path']}",
+        ),
+    ],
+)
+def test_what_to_do_about_a_value_that_is_not_valid_is_about_what_was_read(
+    variables: tuple[str, ...], english: str, chinese: str
+) -> None:
+    """No other value helps where another resource has to stand beside it."""
+    facts = FACTS | {"found": "50", "wanted": "a.com/y beside it"}
+    lines = [violation(language, invalid(variables), Text(), facts) for language in Language]
+
+    assert [f"wanted a.com/y beside it; {english}", f"要求 a.com/y beside it；{chinese}"] == [
+        line[line.index(word) :] for line, word in zip(lines, ("wanted", "要求"), strict=True)
+    ]
 
 
 def test_a_violation_of_a_rule_without_description_has_no_empty_brackets() -> None:

@@ -85,6 +85,7 @@ class Trust(RuleBasedStateMachine):
         self.replicas: list[Replica | None] = [None for _ in REPLICAS]
         # Leaves issued where none served that was valid: API servers may hear late of their CA.
         self.hasty: set[bytes] = set()
+        self.brought: set[bytes] = set()  # CAs that were not made by a step
 
     @initialize()
     def begin(self) -> None:
@@ -142,8 +143,10 @@ class Trust(RuleBasedStateMachine):
         if step is Step.ISSUE_LEAF and old and old.leaf and old.issuer() == taken.issuer():
             assert not is_valid_at(old.leaf.certificate_pem, self.now + PLAN.lookahead)
         if step is Step.MAKE_AUTHORITY and old:
-            end = self.now + PLAN.lookahead + PLAN.leaf_lifetime
-            assert not is_valid_at(old.authority.certificate_pem, end)
+            authority = old.authority.certificate_pem
+            ours = authority not in self.brought
+            end = self.now + PLAN.lookahead + (PLAN.leaf_lifetime if ours else timedelta())
+            assert not is_valid_at(authority, end)
 
     @rule(index=st.sampled_from(REPLICAS), calls=st.one_of(st.integers(1, 7), st.just(ENOUGH)))
     def go_on(self, index: int, calls: int) -> None:
@@ -196,6 +199,15 @@ class Trust(RuleBasedStateMachine):
     def somebody_replaces_the_authority(self) -> None:
         """As `gpugate certs rotate --ca` does, at any time and any number of times."""
         self.save(PLAN.take(Step.MAKE_AUTHORITY, self.stored, self.now))
+
+    @precondition(lambda self: self.stored is not None)
+    @rule(hours=st.integers(1, 400), alone=st.booleans())
+    def somebody_brings_an_authority(self, hours: int, alone: bool) -> None:
+        """In place of all that is stored, or beside what serves; it may hold for as long as one likes."""
+        assert self.stored
+        own = make_authority("own CA", self.now, hours * HOUR)
+        self.brought.add(own.certificate_pem)
+        self.save(Bundle(own) if alone else Bundle(own, self.stored.trusted, None, self.stored.leaf))
 
     @precondition(lambda self: self.stored is not None)
     @rule(index=st.sampled_from(REPLICAS))
@@ -329,6 +341,28 @@ def test_in_years_of_looks_no_leaf_is_cut_short_and_none_is_renewed_early() -> N
     assert {PLAN.leaf_lifetime + HOUR} == lives
     assert 4000 // 61 <= len(leaves) <= 4000 // 61 + 2 * len(authorities)
     assert {later - earlier for earlier, later in pairwise(made)} == {281 * HOUR}
+
+
+@pytest.mark.parametrize(("left", "stays"), [(400, True), (119, True), (30, True), (29, False), (-1, False)])
+def test_an_authority_made_elsewhere_stays_while_a_leaf_of_it_holds_past_the_lookahead(
+    left: int, stays: bool
+) -> None:
+    """It is its owner's; then one of ours takes over, before anything has expired."""
+    own = make_authority("own CA", NOW, left * HOUR)
+    bundle, _ = rest(Bundle(own), (), NOW)
+
+    assert stays is (own == bundle.authority)
+    assert bundle.leaf
+    assert is_valid_at(bundle.leaf.certificate_pem, NOW + PLAN.lookahead)
+
+
+def test_it_is_known_from_when_on_an_authority_made_elsewhere_is_replaced() -> None:
+    """As soon as it cuts the life of leaves short; of our own, which do not, nothing is to be told."""
+    own = make_authority("own CA", NOW, 200 * HOUR)
+    told = [PLAN.gives_up_at(own, NOW + hours * HOUR) for hours in (0, 80, 81, 180)]
+
+    assert [None, None, NOW + 170 * HOUR, NOW + 170 * HOUR] == told
+    assert PLAN.gives_up_at(FIRST.authority, NOW + 390 * HOUR) is None
 
 
 def test_an_erased_ca_bundle_is_filled_again() -> None:

@@ -17,10 +17,11 @@ from rules.build import DOCUMENT_KEY
 from rules.case_document import RuleTestDocument
 from rules.lint import lint
 from rules.load import TYPE_LABEL
-from rules.reference import examples
+from rules.reference import reference
 from rules.schema import DIALECT, schemas
 from tests.build import exemption, injection_rule, resource_rule
 from tests.nodes import image_catalog
+from tests.pages import fences
 from tests.test_lint_catalog import MISTAKES, RULES
 from webhook.cli import main
 
@@ -99,14 +100,14 @@ def test_every_key_says_what_it_is(kind: str) -> None:
 
 
 def test_every_kind_has_an_example_that_is_right_and_leaves_no_doubt() -> None:
-    """To the schema, and all together to lint; the sum of the examples is what is sound."""
-    shown = examples()
+    """On the page: to the schema, and all together to lint; the sum of the examples is what is sound."""
+    shown = {each.where: each.text for each in fences(reference(), "reference.md")}
     found = lint(shown.items(), now=0.0)
+    kinds = [kind for kind in schemas() if kind != "config-map"]
 
-    assert [kind for kind in schemas() if kind != "config-map"] == list(shown)
     assert [] == [str(each) for each in (*found.errors, *found.warnings)]
-    assert len(shown) == len(list(found.rules))
-    assert [] == [kind for kind, text in shown.items() if not accepted(text)]
+    assert len(kinds) == len(shown) == len(list(found.rules))
+    assert [] == [where for where, text in shown.items() if not accepted(text)]
 
 
 @pytest.mark.parametrize(
