@@ -250,7 +250,7 @@ class _Stages:
                 self._notes.found((), hidden, rule, container)
 
     def _judge(self, container: Container, rules: list[ResourceRule]) -> None:
-        for rule, found, warnings in self._policy.judge(rules, container):
+        for rule, found, warnings in resources.judge(rules, container, self._policy.language):
             self._notes.found(found, warnings, rule, container)
 
     def _decision(self, *, patch: bool) -> Decision:

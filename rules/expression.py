@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from rules.cel_library import cel
 from rules.expression_bounds import MAX_ENTRIES, why_unbounded
+from rules.expression_terms import terms_of
 from rules.memo import length, remembered
 from rules.quantity import QuantityError, parse_quantity
 
@@ -55,11 +56,12 @@ class Expression:
     It remembers what it came to: the containers of a cluster are much alike, and a look costs a tenth.
     """
 
-    __slots__ = ("_found", "_program", "source", "variables")
+    __slots__ = ("_found", "_program", "_terms", "source", "variables")
 
     def __init__(self, source: str, variables: Iterable[str]) -> None:
         """Compile source, which may name the given variables. Raises ExpressionError."""
         self.source = source
+        self._terms: tuple[Expression, ...] = ()
         self._program = _compile(source)
         self._found = remembered(self._evaluate, _REMEMBERED, lambda told: length(told) <= _LONGEST)
         known = list(variables)
@@ -91,6 +93,18 @@ class Expression:
             return self._found(told)
         except TypeError:  # an object has no hash
             return self._evaluate(told)
+
+    @property
+    def terms(self) -> tuple[Expression, ...]:
+        """What it joins by `||` and `&&`, on whose values alone its own hangs; itself, where there is one."""
+        if not self._terms:
+            sources = terms_of(self.source)
+            try:
+                terms = tuple([Expression(source, self.variables) for source in sources])
+            except ExpressionError:  # such as one that is neither true nor false
+                terms = ()
+            self._terms = terms if len(terms) > 1 else (self,)
+        return self._terms
 
     def _evaluate(self, told: tuple[Any, ...]) -> bool:
         given = {name: _VALUES[name](value) for name, value in zip(self.variables, told, strict=True)}

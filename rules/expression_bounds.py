@@ -23,7 +23,7 @@ MAX_ENTRIES: Final = 256
 _MAX_COST: Final = 1000
 _MAX_COST_IN_LOOPS: Final = 100
 # Texts in quotes, raw ones first, which know no escapes; and comments.
-_TEXT: Final = re.compile(
+TEXT: Final = re.compile(
     r"""\b(?:[rR][bB]?|[bB][rR])(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"[^"\n]*"|'[^'\n]*')"""
     r"""|(?:\b[bB])?(?:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""
     r"""|//[^\n]*""",
@@ -51,7 +51,7 @@ _COSTS: Final = (
 def why_unbounded(source: str) -> str:
     """Return why an expression may take too long, or nothing."""
     texts: list[str] = []
-    bare = _TEXT.sub(lambda found: _put_by(found[0], texts), source)
+    bare = TEXT.sub(lambda found: _put_by(found[0], texts), source)
     loops = {found.end() - 1 for found in _LOOP.finditer(bare)}
     return _why_loops(bare, loops) or _why_patterns(bare, texts, _MAX_COST_IN_LOOPS if loops else _MAX_COST)
 

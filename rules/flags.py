@@ -115,6 +115,12 @@ def flag_needs(image: str, words: Sequence[str], env: Mapping[str, str]) -> tupl
     return _find(image, words, set_by_env)
 
 
+def may_ask(words: Sequence[str]) -> bool:
+    """Tell whether a command line may ask something of a GPU, by itself or with what its variables have."""
+    line = " ".join(words)
+    return "$" in line or _table().flags.search(line) is not None
+
+
 def _find(image: str, words: Sequence[str], set_by_env: Iterable[tuple[str, str]]) -> tuple[FlagNeed, ...]:
     parsed = parse_image(image)
     versions = _versions(parsed) if parsed else {}

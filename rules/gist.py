@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from rules.environment import references
+from rules.flags import may_ask
 from rules.model import AdmissionRequest
+from rules.needs import ANNOTATIONS
 from rules.pod import Pod
 from rules.require import REQUIRE_PREFIX
 
 if TYPE_CHECKING:
+    from rules.likeness import Likeness
     from rules.pod import Container
     from rules.policy import Policy
     from rules.reads import Reads
@@ -27,6 +30,12 @@ _MOST: Final = 16
 _LONGEST: Final = 4096
 # Annotations of our own: what a pod says of its needs, and what was put in before.
 _OWN: Final = "gpugate.dev/"
+
+_CONTAINERS: Final = ("containers", "initContainers")
+# Begins what stands for the name of a container.
+MARK: Final = "⟪"
+# Stands in a gist where names cannot be left out: that, and our annotations for a container of some name.
+_CALLING: Final = (MARK.encode(), *[f'"{name}.'.encode() for name in ANNOTATIONS])
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
@@ -52,22 +61,36 @@ def gist_of(policy: Policy, request: AdmissionRequest, pod: Pod, now: float) -> 
         return None
     expired = max([each for each in reads.expiries if each <= now], default=-math.inf)
     namespace = request.namespace if reads.namespace else ""
+    about = request.group, request.kind, namespace, request.mutating, str(expired), reads.called
     try:
-        whole = (
-            (request.group, request.kind, namespace, request.mutating, str(expired)),
-            pod.path,
-            _pod(reads, pod),
-        )
-        gist = _encode(whole)
+        gist = _encode((about, pod.path, _pod(reads, policy.likeness, pod)))
     except (LookupError, TypeError, ValueError, RecursionError):  # of no shape that Kubernetes takes
         return None
     # What JSON has no number for is written as null.
     return gist if len(gist) <= _LONGEST and b"null" not in gist else None
 
 
+def without_names(gist: bytes) -> tuple[bytes, dict[str, str]]:
+    """Return a gist without names of containers, and the names by what stands for them in it.
+
+    It is the gist itself, without any, where names count or cannot be told from what else is said.
+    """
+    about, path, raw = _decode(gist)
+    spec = raw.get("spec", raw)
+    users = [each for field in _CONTAINERS for each in spec.get(field, ()) if each]
+    marks = {user["name"]: f"{MARK}{index}⟫" for index, user in enumerate(users)}
+    letters = "".join(marks).replace("-", "")
+    are_names = len(marks) == len(users) and letters.isascii() and letters.isalnum()
+    if about[-1] or not are_names or any(each in gist for each in _CALLING):
+        return gist, {}
+    for user in users:
+        user["name"] = marks[user["name"]]
+    return _encode((about, path, raw)), {mark: name for name, mark in marks.items()}
+
+
 def from_gist(gist: bytes) -> tuple[AdmissionRequest, Pod, float]:
     """Return the request for a pod that is its gist and nothing else, that pod, and a time."""
-    (group, kind, namespace, mutating, expired), path, raw = _decode(gist)
+    (group, kind, namespace, mutating, expired, _), path, raw = _decode(gist)
     document = raw
     for step in reversed(path):
         document = {step: document} if isinstance(step, str) else [{}] * step + [document]
@@ -75,20 +98,25 @@ def from_gist(gist: bytes) -> tuple[AdmissionRequest, Pod, float]:
     return request, Pod(document, raw, tuple(path)), float(expired)
 
 
-def _pod(reads: Reads, pod: Pod) -> dict[str, Any]:
+def _pod(reads: Reads, like: Likeness, pod: Pod) -> dict[str, Any]:
     raw = pod.raw
     if "spec" not in raw:
-        return _metadata(reads, raw) | _spec(reads, pod, raw)
-    gist = {"spec": _spec(reads, pod, raw["spec"])}
+        return _metadata(reads, like, raw) | _spec(reads, like, pod, raw)
+    gist = {"spec": _spec(reads, like, pod, raw["spec"])}
     if "metadata" in raw:
-        gist["metadata"] = _metadata(reads, raw["metadata"])
+        gist["metadata"] = _metadata(reads, like, raw["metadata"])
     return gist
 
 
-def _metadata(reads: Reads, raw: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata(reads: Reads, like: Likeness, raw: Mapping[str, Any]) -> dict[str, Any]:
     gist: dict[str, Any] = {}
     if "labels" in raw:
-        gist["labels"] = _members(raw["labels"], reads.labels)
+        labels = raw["labels"]
+        gist["labels"] = (
+            like.labels(reads, labels)
+            if reads.label_terms and isinstance(labels, dict)
+            else _members(labels, reads.labels)
+        )
     if "annotations" in raw:
         annotations, wanted = raw["annotations"], reads.annotations
         if wanted is not None and isinstance(annotations, dict):
@@ -97,11 +125,11 @@ def _metadata(reads: Reads, raw: Mapping[str, Any]) -> dict[str, Any]:
     return gist
 
 
-def _spec(reads: Reads, pod: Pod, raw: Mapping[str, Any]) -> dict[str, Any]:
+def _spec(reads: Reads, like: Likeness, pod: Pod, raw: Mapping[str, Any]) -> dict[str, Any]:
     gist: dict[str, Any] = {}
     users = pod.users
     for container in pod.containers:
-        told = _container(reads, container) if container in users else {}  # which keeps the place
+        told = _container(reads, like, container) if container in users else {}  # which keeps the place
         gist.setdefault(str(container.path[-2]), []).append(told)
     for field in reads.fields:
         if field in raw:
@@ -111,14 +139,20 @@ def _spec(reads: Reads, pod: Pod, raw: Mapping[str, Any]) -> dict[str, Any]:
     return gist
 
 
-def _container(reads: Reads, container: Container) -> dict[str, Any]:
-    raw = container.raw
-    gist = {"name": container.name, "image": container.image, "resources": raw["resources"]}
+def _container(reads: Reads, like: Likeness, container: Container) -> dict[str, Any]:
+    raw, image = container.raw, container.image
+    gist = {"name": container.name, "image": image, "resources": raw["resources"]}
     words: list[str] = []
     if reads.needs and ("args" in raw or "command" in raw):
-        gist["args"] = words = container.strings("command") + container.strings("args")
+        words = container.strings("command") + container.strings("args")
+    asks = reads.asks or (words and may_ask(words))
     if "env" in raw:
-        gist["env"] = _environment(reads, raw["env"], words)
+        gist["env"] = env = _environment(reads, raw["env"], words)
+        asks = asks or bool(env and len(env[-1]) > 1)  # has a value, which tells; those come last
+    if asks:
+        gist["args"] = words
+    else:  # so that which server this is does not matter
+        gist["image"] = like.image((reads.names, image))
     if reads.env_from and "envFrom" in raw:
         gist["envFrom"] = raw["envFrom"]
     if reads.mounts and "volumeMounts" in raw:

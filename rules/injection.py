@@ -46,7 +46,7 @@ def unmet(match: Match, container: Container, pod: Pod, namespace: str) -> Unmet
         piece = match.unmet_by_pod(namespace, pod.labels if match.selector else {})
         if piece is not None:
             return piece
-    if match.images and not match.image(_spellings(container.image)):
+    if match.images and not match.image(spellings(container.image)):
         return Part.IMAGES
     if not match.conditions:
         return None
@@ -60,7 +60,7 @@ def unmet(match: Match, container: Container, pod: Pod, namespace: str) -> Unmet
     return match.unmet_condition(value_of)
 
 
-def _spellings(image: str) -> tuple[str, ...]:
+def spellings(image: str) -> tuple[str, ...]:
     """Return an image reference as written and in full: `paddle` is docker.io/library/paddle too."""
     parsed = parse_image(image)
     return (image, *parsed.spellings) if parsed else (image,)

@@ -26,7 +26,12 @@ def length(told: object) -> int:
     """Return the number of characters in a text, or in a tuple of texts; of all else it is endless."""
     if isinstance(told, str):
         return len(told)
-    return sum(map(length, told)) if isinstance(told, tuple) else _ENDLESS
+    if not isinstance(told, tuple):
+        return _ENDLESS
+    try:
+        return len("".join(told))
+    except TypeError:
+        return sum(map(length, told))
 
 
 class _Memo(dict[K, T], Generic[K, T]):

@@ -9,11 +9,11 @@ from typing import Final, TypeVar
 from rules.exemption import by_rule
 from rules.facts import reader
 from rules.image_catalog import built_in_catalog
+from rules.likeness import Likeness
 from rules.match import ResourceIndex
 from rules.memo import remembered
 from rules.model import CompatibilityRule, InjectionRule, Language, ResourceRule, RuleSet
 from rules.reads import Reads, reads_of
-from rules.resources import Judge
 from rules.workloads import Workloads, built_in_workloads
 
 Names = tuple[str, ...]
@@ -30,9 +30,9 @@ class Policy:
 
     groups_of: for a container's resources, the rules of their groups. injections_of, compatibility_of: the
     rules that they bring in, in the order of application. reads_of: what all of them read of a pod. needs_of:
-    what follows from the facts of a container. judge: what resource rules find in one. These six remember
-    what they found. exemptions: by the names of the rules that they exempt some pods from. workloads: the
-    kinds that hold pods.
+    what follows from the facts of a container. These five remember what they found. likeness: which images
+    and labels are the same to them. exemptions: by the names of the rules that they exempt some pods from.
+    workloads: the kinds that hold pods.
     """
 
     __slots__ = (
@@ -41,8 +41,8 @@ class Policy:
         "exemptions",
         "groups_of",
         "injections_of",
-        "judge",
         "language",
+        "likeness",
         "needs_of",
         "reads_of",
         "workloads",
@@ -55,25 +55,28 @@ class Policy:
                 groups[rule.group] = (*groups.get(rule.group, ()), rule)
         self._groups = ResourceIndex((rule.key, group) for group in groups.values() for rule in group)
         own_images = (row for catalog in rules.images if catalog.enabled for row in catalog.rows)
-        self.needs_of = reader(built_in_catalog().preceded_by(own_images))
+        images = built_in_catalog().preceded_by(own_images)
+        self.needs_of = reader(images)
         self.exemptions = by_rule(rules.exemptions, rules)
-        self.judge = Judge(language)
         self.language = language
         self.workloads = workloads
         self.groups_of = _remembered(self._find_groups)
         self.injections_of = _remembered(partial(_ranked, _by_resource(rules.injections)))
         self.compatibility_of = _remembered(partial(_ranked, _by_resource(rules.compatibility)))
         self.reads_of = _remembered(self._find_reads)
+        self.likeness = Likeness(self.reads_of, images.find)
 
     def _find_reads(self, names: Names) -> Reads | None:
         """Return what the rules read that resources bring in, and those that defaults put beside them."""
         reached: Names = ()
+        named = names
         while reached != names:
             reached = names
             found = self._find_groups(names)
             names = tuple(dict.fromkeys((*names, *(rule.key for rule in found if rule.default))))
         exemptions = {id(found): found for each in self.exemptions.values() for found in each}
         return reads_of(
+            named,
             self._find_groups(names),
             self.injections_of(names),
             self.compatibility_of(names),

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rules.gist import from_gist
+from rules.gist import from_gist, without_names
 from rules.memo import remembered
-from rules.model import AdmissionRequest, Decision
+from rules.model import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from rules.model import AdmissionRequest
     from rules.patch import Operation
     from rules.pod import Pod
 
 # Decisions that are remembered, and the characters of what one says and puts in. With the longest gists and
 # most to say they are 40 KB each, with what other memories keep of them; usual ones 4 to 7 KB.
 _REMEMBERED: Final = 1024
+_REMEMBERED_WITHOUT_NAMES: Final = 256
 _LONGEST: Final = 4096
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -26,14 +29,20 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class Precedents:
-    """Decides on the gists of pods, and remembers what it decided. Any thread may ask it."""
+    """Decides on the gists of pods, and remembers what it decided. Any thread may ask it.
 
-    __slots__ = ("_decide", "_found")
+    Pods that differ in the names of their containers alone are decided once, and each is told its own.
+    """
+
+    __slots__ = ("_decide", "_found", "_found_without_names")
 
     def __init__(self, decide: Callable[[AdmissionRequest, Pod, float], Decision]) -> None:
         """Decide by `decide`, which takes what `from_gist` returns."""
         self._decide = decide
         self._found = remembered(self._find, _REMEMBERED, lambda _: True)
+        self._found_without_names = remembered(
+            self._find_without_names, _REMEMBERED_WITHOUT_NAMES, lambda _: True
+        )
 
     def __call__(self, gist: bytes) -> Decision | None:
         """Return the decision on a gist, whose patch is the caller's own; None where none is remembered."""
@@ -45,6 +54,11 @@ class Precedents:
 
     def _find(self, gist: bytes) -> tuple[Decision, bytes] | None:
         """Return a decision without its patch, and that as JSON; None where it says or puts in too much."""
+        nameless, names = without_names(gist)
+        found = self._found_without_names(nameless)
+        return found and (_with_names(found[0], names), found[1])
+
+    def _find_without_names(self, gist: bytes) -> tuple[Decision, bytes] | None:
         decision = self._decide(*from_gist(gist))
         patch = _encode(decision.patch) if decision.patch else b""
         said = [found.message for found in decision.violations]
@@ -64,4 +78,21 @@ def _with_patch(decision: Decision, patch: tuple[Operation, ...]) -> Decision:
         decision.audit,
         decision.rules,
         decision.cuda_sources,
+    )
+
+
+def _with_names(decision: Decision, names: Mapping[str, str]) -> Decision:
+    """Return a decision that says these names, by what stands for them."""
+
+    def named(text: str) -> str:
+        for mark, name in names.items():
+            text = text.replace(mark, name)
+        return text
+
+    return replace(
+        decision,
+        message=named(decision.message),
+        violations=tuple([replace(found, message=named(found.message)) for found in decision.violations]),
+        warnings=tuple(map(named, decision.warnings)),
+        audit={key: named(text) for key, text in decision.audit.items()},
     )

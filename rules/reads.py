@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rules.facts import telling
 from rules.model import EnvFromResource
+from rules.needs import ANNOTATIONS
 
 if TYPE_CHECKING:
     from rules.expression import Expression
@@ -21,6 +22,8 @@ _ACCOUNT: Final = ("serviceAccountName", "serviceAccount")
 _READ: Final = re.compile(
     r"""\bpod\b(?:\.(?P<member>labels|annotations|namespace)\b(?:\[(["'])(?P<key>[^"'\\]*)\2\])?)?"""
 )
+# How one reads a container.
+_OF_CONTAINER: Final = re.compile(r"\bcontainer\b(?:\.(name|image)\b)?")
 # `'a' in pod.labels`, where neither operand is part of something longer.
 _IN: Final = re.compile(
     r"""(?:^|[(&|?:])\s*(["'])(?P<key>[^"'\\]*)\1\s+in\s+(?P<pod>pod)\.(?:labels|annotations)\s*(?=$|[)&|?:])"""
@@ -32,15 +35,24 @@ _Read = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What some rules read of a pod, beside the names, images and resources of its containers.
+    """What rules read of a pod, beside the names and resources of its containers.
 
-    namespace: whether they do. labels, annotations: keys, or None for all. fields: of the spec. volumes,
+    names: of the resources that bring them in. called: whether they read what containers are called. images:
+    whether they read them as written. globs, image_terms:
+    else what an image may match, and conditions on one. label_terms: conditions on all labels together.
+    namespace: whether they read it. labels, annotations: keys, or None for all. fields: of the spec. volumes,
     mounts, variables: names and mount paths that they look for, as they would put them in or are told by
     them. overridden, tellers: the variables that they replace, and that tell what a container needs of a
-    node. needs, env_from: whether they look for such needs, and at envFrom. expiries: of exemptions, in
-    seconds since the epoch.
+    node. needs, env_from: whether they look for such needs, and at envFrom. asks: whether they put in what
+    asks something of one server and not of another. expiries: of exemptions, in seconds since the epoch.
     """
 
+    names: tuple[str, ...]
+    called: bool
+    images: bool
+    globs: tuple[tuple[re.Pattern[str], ...], ...]
+    image_terms: tuple[Expression, ...]
+    label_terms: tuple[Expression, ...]
     namespace: bool
     labels: tuple[str, ...] | None
     annotations: tuple[str, ...] | None
@@ -51,11 +63,13 @@ class Reads:
     overridden: frozenset[str]
     tellers: frozenset[str]
     needs: bool
+    asks: bool
     env_from: bool
     expiries: tuple[float, ...]
 
 
 def reads_of(
+    names: tuple[str, ...],
     resources: Collection[ResourceRule],
     injections: Collection[InjectionRule],
     compatibility: Collection[CompatibilityRule],
@@ -71,10 +85,18 @@ def reads_of(
         return None
     rules: list[InjectionRule | CompatibilityRule | Exemption] = [*injections, *compatibility, *exemptions]
     matches = [rule.match for rule in rules]
-    metadata = {read for match in matches for condition in match.conditions for read in _read(condition)}
+    terms = [term for match in matches for condition in match.conditions for term in condition.terms]
+    on_images = [term for term in terms if _is_on_image(term)]
+    # What labels come to together is told as they came, which has to be what they come to in the end.
+    on_labels = [] if any(put.labels for put in puts) else [term for term in terms if _is_on_labels(term)]
+    others = [term for term in terms if term not in on_images]
+    others += [each.expression for rule in resources for each in rule.validations]
+    of_containers = {part for each in others for part in _of_container(each)}
+    metadata = {read for term in terms if term not in on_labels for read in _read(term)}
     metadata |= {("labels", term.key) for match in matches for term in match.selector}
     metadata |= {("labels", key) for put in puts for key in put.labels}
-    metadata |= {("annotations", key) for put in puts for key in put.annotations}
+    annotations = {key for put in puts for key in put.annotations}
+    metadata |= {("annotations", key) for key in annotations}
     metadata |= {("namespace", None) for match in matches if match.include or match.exclude}
     fields = {
         "runtimeClassName": any(rule.runtime_class for rule in resources)
@@ -88,6 +110,12 @@ def reads_of(
     }
     tellers = telling() if compatibility else frozenset()
     return Reads(
+        names=names,
+        called=not of_containers <= {"image"} or any(key.startswith(ANNOTATIONS) for key in annotations),
+        images=not of_containers <= {"name"},
+        globs=tuple(match.images for match in matches if match.images),
+        image_terms=tuple(on_images),
+        label_terms=tuple(on_labels),
         namespace=("namespace", None) in metadata,
         labels=_keys(metadata, "labels"),
         annotations=_keys(metadata, "annotations"),
@@ -98,9 +126,25 @@ def reads_of(
         overridden=frozenset(name for rule in injections if rule.override for name, _ in rule.inject.env),
         tellers=tellers,
         needs=bool(compatibility),
+        asks=any(name in tellers for name, _ in variables),
         env_from=bool(variables),
         expiries=tuple(exemption.expires for exemption in exemptions),
     )
+
+
+def _is_on_image(term: Expression) -> bool:
+    """Tell whether an expression is about the image of a container and nothing else."""
+    return term.variables == ("container",) and _of_container(term) == {"image"}
+
+
+def _is_on_labels(term: Expression) -> bool:
+    """Tell whether an expression is about the labels of a pod, more than some that it names, and no more."""
+    return term.variables == ("pod",) and {*_read(term)} == {("labels", None)}
+
+
+def _of_container(expression: Expression) -> set[str]:
+    """Return what an expression reads of a container: `name`, `image`, or more, which is an empty text."""
+    return {*_OF_CONTAINER.findall(expression.source)} if "container" in expression.variables else set()
 
 
 def _read(condition: Expression) -> Iterator[_Read]:

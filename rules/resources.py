@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from rules import message
 from rules.expression import ExpressionError, number
-from rules.memo import length, remembered
 from rules.model import Action, Language, LimitsPolicy, RequestsPolicy, ResourceRule, Violation
-from rules.patch import Path, Recorder, field_path
-from rules.pod import Container, ContainerKind
+from rules.patch import field_path
+from rules.pod import Container
 from rules.quantity import QuantityError, parse_quantity
 
 # Fields of `resources` in the order in which they are looked at.
 LIMITS = "limits"
 REQUESTS = "requests"
-# Containers that a judge remembers, and the characters of what each asks for; what is said is some 2 KB each.
-_REMEMBERED: Final = 512
-_LONGEST: Final = 1024
-
-_Quantities = tuple[tuple[str, Any], ...]
-_Told = tuple[tuple[ResourceRule, ...], Path, str, str, _Quantities, _Quantities]
 
 
 class Judgement(NamedTuple):
@@ -69,36 +62,10 @@ def asks(rule: ResourceRule, container: Container) -> bool:
     return any(container.limits.get(key) is not None for key in _keys(rule, container))
 
 
-class Judge:
-    """Judges containers by resource rules, and remembers what it found: most pods ask for what others do."""
-
-    __slots__ = ("_found", "_language")
-
-    def __init__(self, language: Language) -> None:
-        self._language = language
-        self._found = remembered(self._find, _REMEMBERED, _is_short)
-
-    def __call__(self, rules: Iterable[ResourceRule], container: Container) -> tuple[Judgement, ...]:
-        """Return for each rule that finds something in a container that uses its group what it finds."""
-        limits, requests = tuple(container.limits.items()), tuple(container.requests.items())
-        told = (tuple(rules), container.path, container.name, container.image, limits, requests)
-        try:
-            return self._found(told)
-        except TypeError:  # what is no quantity may have no hash
-            return self._find(told)
-
-    def _find(self, told: _Told) -> tuple[Judgement, ...]:
-        rules, path, name, image, limits, requests = told
-        resources = {LIMITS: dict(limits), REQUESTS: dict(requests)}
-        raw = {"name": name, "image": image, "resources": resources}
-        container = Container(raw, path, ContainerKind.REGULAR, Recorder(raw))
-        judged = [_judged(rule, container, self._language) for rule in rules]
-        return tuple(each for each in judged if each.violations or each.warnings)
-
-
-def _is_short(told: _Told) -> bool:
-    _, path, *texts = told
-    return length((*map(str, path), *texts)) <= _LONGEST
+def judge(rules: Iterable[ResourceRule], container: Container, language: Language) -> list[Judgement]:
+    """Return for each rule that finds something in a container that uses its group what it finds."""
+    judged = [_judged(rule, container, language) for rule in rules]
+    return [each for each in judged if each.violations or each.warnings]
 
 
 def _judged(rule: ResourceRule, container: Container, language: Language) -> Judgement:
@@ -201,8 +168,8 @@ class _Judging:
                 continue
             if not passed:
                 wanted = validation.message.in_language(self._language) or source
-                follows = validation.action
-                self.fail(field, key, message.INVALID, action=follows, found=quantity, wanted=wanted)
+                words, follows = message.invalid(validation.expression.variables), validation.action
+                self.fail(field, key, words, action=follows, found=quantity, wanted=wanted)
 
 
 def _same(one: object, other: object) -> bool:

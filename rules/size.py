@@ -73,7 +73,8 @@ def _excess(
 
 
 def _variables(container: Container) -> int:
-    return len(container.env)
+    env = container.raw.get("env")
+    return len(env if isinstance(env, list) else container.env)
 
 
 def _requirements(container: Container) -> int:

@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from rules.gist import from_gist, gist_of
+from rules.decide import decide
+from rules.facts import telling
+from rules.gist import from_gist, gist_of, without_names
 from rules.model import ALLOWED, AdmissionRequest, Decision
+from rules.notes import Notes
 from rules.pod import Pod
 from rules.policy import Policy
 from rules.precedent import Precedents
 from rules.reads import reads_of
-from tests.build import DEVICE, container, exemption, injection_rule, pod, policy, request, resource_rule
-from tests.nodes import CUDA, GPU, VLLM, compatibility_rule, gpu_container, gpu_pod
+from tests.build import (
+    DEVICE,
+    NO_NODES,
+    container,
+    exemption,
+    injection_rule,
+    pod,
+    policy,
+    request,
+    resource_rule,
+)
+from tests.nodes import CUDA, GPU, VLLM, compatibility_rule, cuda_image, gpu_container, gpu_pod
 
 VOLUME = {"name": "models", "emptyDir": {}}
 MOUNT = {"name": "models", "mountPath": "/models"}
 
 
+# Conditions of a match on the image, and on all labels at once.
+PADDLE = "container.image.contains('paddle') || pod.labels.exists(key, pod.labels[key].contains('paddle'))"
+
+
 def _gist(rules: Policy, document: Any, now: float = math.inf, **fields: Any) -> bytes | None:
     return gist_of(rules, request(document, **fields), Pod(document, document), now)
+
+
+def _gists(texts: Iterable[str], documents: Iterable[Any]) -> int:
+    """Return the number of different gists that pods have under the same rules."""
+    rules = policy(*texts)
+    return len({_gist(rules, document) for document in documents})
 
 
 def _variables(**values: str) -> list[dict[str, str]]:
@@ -64,7 +88,17 @@ def test_what_no_rule_reads_is_in_no_gist() -> None:
 @pytest.mark.parametrize(
     ("text", "document", "other"),
     [
-        ("an image", pod(container({DEVICE: "1"}, image="a")), pod(container({DEVICE: "1"}, image="b"))),
+        (
+            "an image",
+            pod(container({DEVICE: "1"}, image=cuda_image("12.2"))),
+            pod(container({DEVICE: "1"}, image=cuda_image("12.4"))),
+        ),
+        ("a name", pod(container({DEVICE: "1"})), pod(container({DEVICE: "1"}, name="b"))),
+        (
+            "a server that a flag is for",
+            pod(container({DEVICE: "1"}, image=VLLM, args=["--dtype=half"])),
+            pod(container({DEVICE: "1"}, image=f"{VLLM}1", args=["--dtype=half"])),
+        ),
         ("a quantity", pod(container({DEVICE: "1"})), pod(container({DEVICE: 1}))),
         ("a request", pod(container({DEVICE: "1"})), pod(container({DEVICE: "1"}, {}))),
         (
@@ -147,12 +181,16 @@ def test_what_a_rule_reads_tells_gists_apart(text: str, document: Any, other: An
         ("pod.labels['a'] == pod.labels[\"b\"]", ("a", "b"), (), False),
         ("!('a' in pod.annotations) || pod.annotations['a'] != 'b'", (), ("a",), False),
         ("pod.namespace == 'a' && ('b' in pod.labels)", ("b",), (), True),
-        ("'a' + 'b' in pod.labels", None, (), False),
-        ("pod.labels['a' + 'b'] == 'c'", None, (), False),
-        ("'a' in pod.labels == true", None, (), False),
+        ("'a' + 'b' in pod.labels || pod.namespace == 'a'", (), (), True),
+        ("'a' + 'b' in pod.labels == (pod.namespace == 'a')", None, (), True),
+        ("pod.labels['a' + 'b'] == 'c'", (), (), False),
+        ("'a' in pod.labels == true", (), (), False),
+        ("'a' + 'b' in pod.annotations", (), None, False),
         ("'(' + pod.namespace + ' in pod.labels && ' == ''", (" + pod.namespace + ",), (), True),
-        ("pod.labels.exists(name, name == 'a')", None, (), False),
-        ("'pod' in limits || pod.labels['a'] == 'b'", None, None, True),
+        ("pod.labels.exists(name, name == 'a')", (), (), False),
+        ("pod.labels.exists(name, name in limits)", None, (), False),
+        ("'pod' in limits || pod.labels['a'] == 'b'", ("a",), (), False),
+        ("('pod' in limits || pod.labels['a'] == 'b')", None, None, True),
         ("has(pod.annotations.a)", (), None, False),
         ("pod['labels']['a'] == 'b'", None, None, True),
     ],
@@ -163,9 +201,9 @@ def test_of_a_pods_metadata_a_condition_reads_what_it_names(
     annotations: tuple[str, ...] | None,
     namespace: bool,
 ) -> None:
-    """Or all of it, where that is not plain to see."""
+    """Or all of it, where that is not plain to see; but for what it makes of all labels at once."""
     rules = policy(injection_rule({"hostIPC": True}, match={"conditions": [condition]}))
-    reads = reads_of((), rules.injections_of((DEVICE,)), (), ())
+    reads = reads_of((DEVICE,), (), rules.injections_of((DEVICE,)), (), ())
 
     assert reads is not None
     assert (labels, annotations, namespace) == (reads.labels, reads.annotations, reads.namespace)
@@ -199,7 +237,7 @@ def test_of_the_time_only_what_has_expired_is_in_a_gist() -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        gpu_pod(VLLM, "x" * 4096),
+        gpu_pod(VLLM, "--dtype", "x" * 4096),
         pod(*(gpu_container(VLLM, name=f"c{number}") for number in range(17))),
         pod(gpu_container(VLLM, env=_variables(PUT="may be a secret"))),
         pod(gpu_container(VLLM, env=_variables(A="12.4", CUDA_VERSION="$(A)"))),
@@ -260,15 +298,133 @@ def test_the_gist_of_a_gist_is_itself(path: tuple[str | int, ...]) -> None:
 def test_a_decision_is_found_once_for_a_gist() -> None:
     """Unless it says or puts in too much, or no JSON: then none is kept, and the pod is decided as it is."""
     endless = Decision(patch=({"op": "add", "path": "/spec/x", "value": math.inf},))
-    found = {"a": ALLOWED, "long": Decision(warnings=("x" * 5000,)), "endless": endless}
+    found = {"1": ALLOWED, "2": Decision(warnings=("x" * 5000,)), "3": endless}
     asked: list[str] = []
 
     def decide(_: AdmissionRequest, pod: Pod, __: float) -> Decision:
-        asked.append(pod.containers[0].image)
+        asked.append(pod.containers[0].limits[DEVICE])
         return found[asked[-1]]
 
     rules, precedents = policy(resource_rule()), Precedents(decide)
-    gists = [_gist(rules, pod(container({DEVICE: "1"}, image=image))) for image in found]
+    gists = [_gist(rules, pod(container({DEVICE: each}))) for each in found]
 
     assert [ALLOWED, None, None] * 2 == [precedents(gist) for gist in [*gists, *gists] if gist]
     assert [*found] == asked
+
+
+def _counted(rules: Policy, *documents: Any) -> tuple[list[Decision], int]:
+    """Return the decisions on pods, by their gists, and how many of them had to be found."""
+    asked: list[Pod] = []
+
+    def find(request: AdmissionRequest, pod: Pod, _: float) -> Decision:
+        asked.append(pod)
+        return decide(rules, NO_NODES, request)
+
+    precedents = Precedents(find)
+    gists = [_gist(rules, document) for document in documents]
+    found = [precedents(gist) for gist in gists if gist]
+    return [each for each in found if each], len(asked)
+
+
+def test_pods_whose_images_tell_the_same_are_of_one_gist() -> None:
+    """A tag for each build is as good as another, as far as no rule reads it."""
+    tags = [pod(container({DEVICE: "1"}, image=f"team/train:v{number}")) for number in range(3)]
+    rules = [resource_rule(), compatibility_rule(match={"resources": [DEVICE]})]
+    matching = injection_rule({"hostIPC": True}, match={"images": ["*:v1"]})
+    asking = injection_rule({"hostIPC": True}, match={"conditions": ["container.image.endsWith('v1')"]})
+    reading = injection_rule({"hostIPC": True}, match={"conditions": ["container.image == pod.namespace"]})
+    checking = resource_rule(validations=[{"expression": "container.image != 'a'"}])
+
+    assert [1, 2, 2, 3, 3] == [
+        _gists(texts, tags)
+        for texts in (rules, [*rules, matching], [*rules, asking], [*rules, reading], [checking])
+    ]
+
+
+def test_pods_whose_labels_come_to_the_same_are_of_one_gist() -> None:
+    """As the names of jobs do, for a rule that looks for a word in any label."""
+    looking = injection_rule({"hostIPC": True}, match={"conditions": [PADDLE]})
+    putting = injection_rule({"labels": {"a": "in"}}, match={"conditions": [PADDLE]})
+    selecting = injection_rule(
+        {"hostIPC": True}, name="other", match={"podSelector": {"matchLabels": {"app": "a"}}}
+    )
+    labels = [{"job": "a"}, {"job": "b"}, {"app": "a"}, {"app": "a", "job": "b"}, {"app": "paddle"}]
+    jobs = [pod(metadata={"labels": each}) for each in labels]
+
+    assert [2, 5, 3] == [
+        _gists([resource_rule(), *texts], jobs) for texts in ([looking], [putting], [looking, selecting])
+    ]
+    rules = policy(resource_rule(), looking)
+    assert [decide(rules, NO_NODES, request(job)).patch != () for job in jobs] == [False] * 4 + [True]
+
+
+def test_arguments_that_ask_nothing_of_a_gpu_are_in_no_gist() -> None:
+    """Each job has its own."""
+    rules = policy(resource_rule(), compatibility_rule(match={"resources": [DEVICE]}))
+    seeds, flags, references = (
+        {_gist(rules, pod(container({DEVICE: "1"}, args=[f"{text}{number}"]))) for number in range(3)}
+        for text in ("--seed=", "--dtype=", "$(A)")
+    )
+
+    assert [1, 3, 3] == [len(seeds), len(flags), len(references)]
+
+
+def test_what_a_rule_puts_in_for_a_server_leaves_its_image_and_arguments_in_the_gist() -> None:
+    """They tell which server it is."""
+    needing = compatibility_rule(match={"resources": [DEVICE]})
+    variables = [name for name in telling() if "ARGS" in name]
+    put = injection_rule({"env": [{"name": variables[0], "value": "--dtype=bfloat16"}]})
+    pods = [pod(container({DEVICE: "1"}, image="team/a", args=[word])) for word in ("vllm", "train")]
+
+    assert [2, 1] == [_gists([put, needing], pods), _gists([needing], pods)]
+
+
+def test_pods_that_differ_in_the_names_of_containers_are_decided_once_and_each_is_told_its_own() -> None:
+    """In the message of the refusal, in warnings, and in the audit event."""
+    rules = policy(
+        resource_rule(defaultValue="2", validations=[{"expression": "value < 3"}]),
+        resource_rule(
+            "vendor.com/other", enforcementAction="warn", validations=[{"expression": "value < 1"}]
+        ),
+    )
+
+    def document(*names: str) -> Any:
+        limits = {DEVICE: "3", "vendor.com/other": "1"}
+        return pod(*(container(limits, name=name) for name in names))
+
+    asked = [document("main"), document("a", "b"), document("other"), document("b", "a")]
+    decisions, found = _counted(rules, *asked)
+
+    assert found == 2
+    assert decisions == [decide(rules, NO_NODES, request(each), notes=Notes) for each in asked]
+    assert "'other'" in decisions[2].message
+    assert "'b'" in decisions[3].warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "annotations", "texts"),
+    [
+        ("that is none", ["Main_1", "m a"], {}, []),
+        ("of two containers", ["a", "a"], {}, []),
+        ("for which an annotation is", ["a"], {f"{CUDA}.a": "12.4"}, []),
+        ("that a condition reads", ["a"], {}, ["container.name == 'a'"]),
+        ("that an expression may read", ["a"], {}, ["container['name'] == 'a'"]),
+        ("beside what stands for one", ["a"], {"gpugate.dev/x": "⟪0⟫"}, []),
+    ],
+    ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
+)
+def test_a_name_stays_in_the_gist(
+    text: str, names: list[str], annotations: dict[str, str], texts: list[str]
+) -> None:
+    """Where nothing can stand for it."""
+    rules = policy(
+        resource_rule(), *(injection_rule({"hostIPC": True}, match={"conditions": texts}),) * bool(texts)
+    )
+    document = pod(
+        *(container({DEVICE: "1"}, name=name) for name in names), metadata={"annotations": annotations}
+    )
+    gist = _gist(rules, document)
+    del text
+
+    assert gist is not None
+    assert without_names(gist) == (gist, {})

@@ -56,6 +56,7 @@ def create_app(
 
     @app.get("/metrics")
     def exposition() -> Response:
+        gate.ledger.settle()
         return Response(metrics.exposition(), content_type=_PROMETHEUS)
 
     @app.get("/mutate")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter, time
 from traceback import format_tb
-from typing import Any, Final, Literal
+from typing import Literal
 
 from rules.decide import decide
 from rules.inventory import Inventory
@@ -16,19 +16,15 @@ from rules.load import DEFAULT_NAMESPACE, Loaded
 from rules.model import AdmissionRequest, Decision, Language
 from rules.patch import ObjectError
 from rules.policy import Policy, compile_policy
-from rules.workloads import Workloads, built_in_workloads
+from rules.workloads import Workloads
 from webhook import metrics
-from webhook.logs import tell
-from webhook.review import Review, ReviewError, decode_review, encode_decision, encode_failure
+from webhook.ledger import Ledger, shown
+from webhook.review import ReviewError, decode_review, encode_decision, encode_failure
 from webhook.rule_review import judge_rule
 
 Endpoint = Literal["mutate", "validate"]
 
 _log = logging.getLogger("gpugate.admission")
-# From it the kind that stands in a metric's label is bounded: whatever else is asked is `other`.
-_KINDS: Final = frozenset({"ConfigMap", *(kind for _, kind in built_in_workloads().paths)})
-_LONGEST_NAME: Final = 253  # characters of a DNS subdomain, as Kubernetes bounds names
-_OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
 class NotSyncedError(ReviewError):
@@ -53,7 +49,8 @@ class Gate:
 
     on_error_allow: whether an object on which gpugate itself fails is let pass. rules_namespace: where the
     ConfigMaps live that are judged as rules. workloads: the kinds that hold pods, where they are others than
-    those that ship. A request reads `snapshot` once. on_rules: called when other rules are in force.
+    those that ship. A request reads `snapshot` once. on_rules: called when other rules are in force. ledger:
+    what is told of decisions.
     """
 
     def __init__(  # noqa: PLR0913 - settings, by name
@@ -71,6 +68,7 @@ class Gate:
         self._language = language
         self._workloads = workloads
         self.on_rules: Callable[[], None] = lambda: None
+        self.ledger = Ledger()
         self._swapping = threading.Lock()  # rules and nodes come from different threads
         self._synced = self.ready = True
         self.snapshot = Snapshot(
@@ -133,10 +131,10 @@ class Gate:
             metrics.ERRORS.labels("internal").inc()
             # Where and what, without the error's own words: they may quote the object.
             where = "".join(format_tb(error.__traceback__))
-            facts = {"uid": _shown(review.uid), "kind": _shown(review.request.kind)}
+            facts = {"uid": shown(review.uid), "kind": shown(review.request.kind)}
             _log.error("failed on an object: %s\n%s", type(error).__name__, where, extra=facts)
             return encode_failure(review.uid, allowed=self._on_error_allow)
-        self._observe(endpoint, review, decision, perf_counter() - start)
+        self.ledger.note(endpoint, review, decision, perf_counter() - start)
         return answer
 
     def _decide(self, endpoint: Endpoint, request: AdmissionRequest) -> Decision:
@@ -145,49 +143,6 @@ class Gate:
             rules = snapshot.loaded.rules
             return judge_rule(request, rules, self._rules_namespace, self._language, time())
         return decide(snapshot.policy, snapshot.inventory, request, time())
-
-    @staticmethod
-    def _observe(endpoint: Endpoint, review: Review, decision: Decision, seconds: float) -> None:
-        request = review.request
-        kind = request.kind if request.kind in _KINDS else "other"
-        operation = request.operation if request.operation in _OPERATIONS else "other"
-        allowed = "true" if decision.allowed else "false"
-        requests, durations = metrics.admissions_of(endpoint, kind, operation, allowed)
-        requests.inc()
-        durations.observe(seconds)
-        for source in decision.cuda_sources:
-            metrics.counter_of(metrics.CUDA_SOURCES, endpoint, source).inc()
-        for name in decision.rules:
-            metrics.counter_of(metrics.RULE_MATCHES, endpoint, name).inc()
-        for violation in decision.violations:
-            metrics.counter_of(metrics.RULE_RESULTS, endpoint, violation.rule, violation.action.value).inc()
-        violated: dict[str, dict[str, None]] = {}
-        for violation in decision.violations:
-            violated.setdefault(violation.action.value, {})[violation.rule] = None
-        facts: dict[str, Any] = {
-            "uid": _shown(review.uid),
-            "endpoint": endpoint,
-            "kind": _shown(request.kind),
-            "namespace": _shown(request.namespace),
-            "object": _shown(review.name),
-            "operation": operation,
-            "dryRun": review.dry_run,
-            "rules": list(decision.rules),
-            "violations": {action: list(names) for action, names in violated.items()},
-            "verdict": "allow" if decision.allowed else "deny",
-            "edits": len(decision.patch),
-            "microseconds": round(seconds * 1e6),
-        }
-        named = f"{facts['kind']} {facts['namespace']}/{facts['object']}"
-        tell(_log, f"{facts['verdict']} {named}", facts)
-
-
-def _shown(text: str) -> str:
-    """Return a text of the request as a log may hold it: one line, no longer than a name can be."""
-    short = text[:_LONGEST_NAME]
-    if short.isprintable():
-        return short
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in short)
 
 
 def _tell_expired(loaded: Loaded) -> None:

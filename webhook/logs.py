@@ -123,8 +123,8 @@ class Aside(logging.Handler):
                 metrics.LOG_LINES_DROPPED.inc(len(lines))
 
 
-def tell(logger: logging.Logger, message: str, facts: Mapping[str, Any]) -> None:
-    """Log as `logger.info(message, extra=facts)` does.
+def tell(logger: logging.Logger, message: str, facts: Mapping[str, Any], created: float = 0.0) -> None:
+    """Log as `logger.info(message, extra=facts)` does. created: when, in seconds since the epoch; 0 is now.
 
     Where all that would come of a record is a line of JSON, none is made: that costs a quarter.
     """
@@ -139,7 +139,7 @@ def tell(logger: logging.Logger, message: str, facts: Mapping[str, Any]) -> None
     if isinstance(aside, Aside) and not (aside.level or aside.filters or logger.filters):
         formatter = aside.formatter
         if isinstance(formatter, JsonFormatter):
-            aside.put(formatter.line(time.time(), "INFO", logger.name, message, facts))
+            aside.put(formatter.line(created or time.time(), "INFO", logger.name, message, facts))
             return
     logger.info(message, extra=facts)
 
@@ -175,10 +175,11 @@ class Seldom(logging.Filter):
 
 def configure_logs(*, plain: bool | None = None, level: int = logging.INFO) -> None:
     """Send logs to stderr; plain: text for people, by default where stderr is a terminal."""
-    if plain is None:
-        plain = sys.stderr.isatty()
-    handler = Aside(sys.stderr)
-    handler.setFormatter(_PlainFormatter() if plain else JsonFormatter())
+    handler: logging.Handler = logging.NullHandler()
+    if sys.stderr is not None:  # as it is where a shell has closed it
+        handler = Aside(sys.stderr)
+        plain = sys.stderr.isatty() if plain is None else plain
+        handler.setFormatter(_PlainFormatter() if plain else JsonFormatter())
     # Nobody asks where a line was logged: https://docs.python.org/3/howto/logging.html#optimization
     logging._srcfile = None  # noqa: SLF001 - the documented way
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

@@ -160,7 +160,8 @@ def command(
     threading.excepthook = report_thread
     for each in background:
         each.start()
-    sys.exit(server.run())
+    with gate.ledger.gathering():
+        sys.exit(server.run())
 
 
 def _cluster(kubeconfig: str | None, context: str | None, *, of_pod: bool) -> ClusterApi | None:
