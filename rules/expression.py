@@ -88,11 +88,18 @@ class Expression:
 
         A value is text where it is a quantity, else an object or, to be remembered, the tuple of its items.
         """
-        told = tuple([_bounded(name, value_of(name)) for name in self.variables])
+        told = self._told(value_of)
         try:
             return self._found(told)
         except TypeError:  # an object has no hash
             return self._evaluate(told)
+
+    def afresh(self, value_of: Callable[[str], Any]) -> bool:
+        """Evaluate likewise, for values that hardly come again: nothing is looked up or remembered."""
+        return self._evaluate(self._told(value_of))
+
+    def _told(self, value_of: Callable[[str], Any]) -> tuple[Any, ...]:
+        return tuple([_bounded(name, value_of(name)) for name in self.variables])
 
     @property
     def terms(self) -> tuple[Expression, ...]:

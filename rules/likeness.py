@@ -55,7 +55,7 @@ class Likeness:
             names,
             self._facts_of(image) if reads.needs else None,
             tuple([any(glob.fullmatch(each) for each in written for glob in globs) for globs in reads.globs]),
-            tuple([term({"container": (("image", image),)}.__getitem__) for term in reads.image_terms]),
+            tuple([term.afresh({"container": {"image": image}}.__getitem__) for term in reads.image_terms]),
         )
         return self._first_image(told, image)
 
@@ -64,10 +64,9 @@ class Likeness:
         items = tuple(labels.items())
         if reads.labels is None or length(items) > _LONGEST:
             return labels
-        pod = ("labels", items), ("annotations", ()), ("namespace", "")
         told = (
             reads.names,
-            tuple([term({"pod": pod}.__getitem__) for term in reads.label_terms]),
+            tuple([term.afresh({"pod": {"labels": labels}}.__getitem__) for term in reads.label_terms]),
             tuple([(key, labels[key]) for key in reads.labels if key in labels]),
         )
         return self._first_labels(told, labels)

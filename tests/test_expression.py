@@ -9,6 +9,8 @@ from time import process_time
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rules.expression import (
     CONDITION_VARIABLES,
@@ -359,3 +361,53 @@ print(cel.compile("1 + 2").execute({}))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ("3\n", "") == (result.stdout, result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("source", "terms"),
+    [
+        ("value > 1", ["value > 1"]),
+        (
+            "value > 1 || value == 0 && container.name == 'a'",
+            ["value > 1", "value == 0", "container.name == 'a'"],
+        ),
+        ("'a || b' in limits || 'c' in limits", ["'a || b' in limits", "'c' in limits"]),
+        ("!(value > 1 || value < 0) && true", ["!(value > 1 || value < 0)", "true"]),
+        (
+            "limits.exists(name, name == 'a' || name == 'b')",
+            ["limits.exists(name, name == 'a' || name == 'b')"],
+        ),
+        ("value > 1 || value < 0 ? true : false", ["value > 1 || value < 0 ? true : false"]),
+        ("(value > 1 ? true : false) || value < 0", ["(value > 1 ? true : false)", "value < 0"]),
+        ("value > 1 // not || this\n || value < 0", ["value > 1 // not || this", "value < 0"]),
+    ],
+)
+def test_an_expression_has_terms(source: str, terms: list[str]) -> None:
+    """Those that stand in no bracket, text or comment; a choice by `?` binds less than they do."""
+    found = Expression(source, VALIDATION_VARIABLES).terms
+
+    assert terms == [term.source.strip() for term in found]
+
+
+_ATOMS = st.sampled_from(
+    ["value > 1", "'||' != ' && '", "value in [1, 2]", "(value > 0 ? true : false)", "!(value == 1)"]
+)
+_SOURCES = st.recursive(
+    _ATOMS,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from([" || ", "&&"]), inner).map("".join),
+        inner.map("({})".format),
+        inner.map("!({})".format),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=50)
+@given(_SOURCES, st.integers(-1, 3), st.integers(-1, 3))
+def test_the_value_of_an_expression_hangs_on_those_of_its_terms(source: str, one: int, other: int) -> None:
+    """Where all of them are the same, so is the whole."""
+    whole = Expression(source, VALIDATION_VARIABLES)
+    values = [[term(lambda _, at=at: at) for term in whole.terms] for at in (one, other)]  # type: ignore[misc]
+
+    assert values[0] != values[1] or _evaluate(source, value=one) == _evaluate(source, value=other)

@@ -76,6 +76,26 @@ RULES: Final = [
         match={"conditions": ["'job' in pod.labels && pod.annotations['team/job'] != '1'"]},
         enforcementAction="dryrun",
     ),
+    injection_rule(
+        {"env": [{"name": "IMAGE", "value": "1"}]},
+        name="fifth",
+        match={"images": ["*:v1"], "conditions": ["container.image.contains('app') || 'put' in pod.labels"]},
+    ),
+    injection_rule(
+        {"env": [{"name": "LABEL", "value": "1"}]},
+        name="sixth",
+        match={
+            "conditions": [
+                "container.image.contains('vllm') || pod.labels.exists(key, pod.labels[key].contains('1'))",
+                "container.name != 'other' || limits.size() > 1",
+            ]
+        },
+    ),
+    injection_rule(
+        {"env": [{"name": "VLLM_ADDITIONAL_ARGS", "value": "--dtype=bfloat16"}]},
+        name="seventh",
+        match={"resources": [GPU], "conditions": ["!pod.labels.exists(key, key == 'app')"]},
+    ),
     exemption("cf-crl-group-*", expires="2026-12-31", serviceAccounts=["trial"]),
     exemption(
         "first",
@@ -104,13 +124,15 @@ FIELDS: Final[dict[str, list[Any]]] = {
     "request": [None, *ONES, "2", {}],
     "gpu": [*ONES, None, "0"],
     "order": [(DEVICE, GPU), (GPU, DEVICE)],
-    "name": ["main", "a, b", "a: env A", 1, True],
-    "image": [VLLM, cuda_image("12.2"), cuda_image("13.0"), "team/app:v1", 1, True],
+    "name": ["main", "other", "a-1", "a, b", "a: env A", "⟪0⟫", 1, True],
+    "second": ["main", "other", "a-1", None],
+    "image": [VLLM, cuda_image("12.2"), cuda_image("13.0"), "team/app:v1", "team/app:v2", "b:v1", 1, True],
     "variable": ["A", "CUDA_VERSION", "NVIDIA_REQUIRE_CUDA", "VLLM_ADDITIONAL_ARGS", 1, True],
     "value": ["12.4", "cuda>=12.4", "--dtype=bfloat16", "$(B)", 1, True, None],
     "source": [None, {"secretKeyRef": {"name": "s", "key": "k"}}],
-    "word": ["--dtype=bfloat16", "--dtype=$(B)", "$(A)", 1, True],
-    "label": ["in", "1", 1, True],
+    "word": ["--dtype=bfloat16", "--dtype=$(B)", "$(A)", "--seed=1", "--seed=2", "vllm", 1, True],
+    "label": ["in", "1", "2", 1, True],
+    "labels": [{}, {"app": "a"}, {"app": "b"}, {"other": "1"}, {"other": "11"}, {"other": None}],
     "annotation": ["12.2", "12.4", "1", 1, True],
     "operator": ["In", "NotIn", "Gt", "Exists", 1, True],
     "zone": ["a", "1", 1, True, 1.0],
@@ -154,8 +176,9 @@ def _asked(asked: dict[str, Any]) -> tuple[AdmissionRequest, float]:
     document = pod(
         *[container(name="before")] * asked["place"],
         main,
+        *[main | {"name": asked["second"]}] * bool(asked["second"]),
         metadata={
-            "labels": _present(put=asked["label"], job=asked["job"]),
+            "labels": _present(put=asked["label"], job=asked["job"]) | asked["labels"],
             "annotations": _present(**{CUDA: asked["annotation"], "team/job": asked["job"]}),
         },
         affinity=required({"matchExpressions": [zone]}, {"matchExpressions": [{**zone, "key": "pool"}]}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -102,11 +102,54 @@ BY_NODES: Final = {
 }
 
 
-def of_another_image(body: bytes, number: int) -> bytes:
-    """Return a review of the same pod, but for the image of its first container, which the number tells."""
+def _first(pod: dict[str, Any]) -> dict[str, Any]:
+    container: dict[str, Any] = pod["spec"]["containers"][0]
+    return container
+
+
+def _image(pod: dict[str, Any], number: int) -> None:
+    _first(pod)["image"] = f"registry.example.com/team-{number}/train:cuda12.2-v1"
+
+
+def _name(pod: dict[str, Any], number: int) -> None:
+    _first(pod)["name"] = f"train-{number}"
+
+
+def _labels(pod: dict[str, Any], number: int) -> None:
+    pod["metadata"]["labels"] = {"app": "train", "batch.kubernetes.io/job-name": f"train-{number}"}
+
+
+def _arguments(pod: dict[str, Any], number: int) -> None:
+    _first(pod)["args"] = ["train.py", f"--seed={number}"]
+
+
+def _job(pod: dict[str, Any], number: int) -> None:
+    for change in (_image, _name, _labels, _arguments):
+        change(pod, number)
+
+
+def _quantity(pod: dict[str, Any], number: int) -> None:
+    for quantities in _first(pod)["resources"].values():
+        quantities[next(name for name in quantities if "/" in name)] = str(100 * (number + 1))
+
+
+Change = Callable[[dict[str, Any], int], None]
+# In what pods differ of which rules make the same; a number tells one from the others.
+ALIKE: Final[dict[str, Change]] = {
+    "an image of its own": _image,
+    "a container's name of its own": _name,
+    "labels of its own": _labels,
+    "arguments of its own": _arguments,
+}
+# All of that, and what rules make something else of each time.
+UNLIKE: Final[dict[str, Change]] = {"all of these": _job, "a quantity of its own": _quantity}
+
+
+def changed(body: bytes, number: int, *changes: Change) -> bytes:
+    """Return a review of the same pod, but for changes by a number."""
     review = msgspec.json.decode(body)
-    container = review["request"]["object"]["spec"]["containers"][0]
-    container["image"] = f"registry.example.com/team-{number}/train:cuda12.2-v1"
+    for change in changes:
+        change(review["request"]["object"], number)
     return msgspec.json.encode(review)
 
 

@@ -18,9 +18,12 @@ from rules.inventory import Inventory
 from rules.model import AdmissionRequest
 from rules.policy import Policy, compile_policy
 from tests.bench.cases import (
+    ALIKE,
     BY_NODES,
     BY_RULES,
     SHARE_OVER_CARD,
+    UNLIKE,
+    Change,
     asked,
     cluster,
     gpu_review,
@@ -42,7 +45,6 @@ _COLUMNS: Final = ("µs", "÷ json.loads of the review", "÷ msgspec.json.decode
 _GROWTH: Final = {"rules": 1.2, "nodes": 1.5}
 # Of what no case has seen before; all cases of a policy remember together.
 _NUMBERS: Final = count()
-_IMAGE: Final = "registry.example.com/team-{}/train:cuda12.2-v1"
 
 
 def run(effort: Effort) -> Section:
@@ -55,9 +57,6 @@ def run(effort: Effort) -> Section:
     exempting = compile_policy(with_exemptions())
     assert decide(exempting, NO_NODES, asked(share), 0.0).allowed
     kinds["exempted"] = (share, _deciding(exempting, NO_NODES, share))
-    named = BY_RULES["resource rules"]
-    renaming = _unseen(shipped_policy, NO_NODES, named, "name", "container-{}")
-    kinds["resource rules, a name not seen before"] = (named, renaming)
     by_kind, kind_table = _measured("With the shipped rules and no nodes", kinds, effort)
 
     by_node, node_table = _measured(
@@ -68,18 +67,25 @@ def run(effort: Effort) -> Section:
             for size in effort.nodes
         }
         | {
-            f"steered, an image not seen before, {size:,} nodes": (
-                BY_NODES["steered"],
-                _unseen(shipped_policy, cluster(size), BY_NODES["steered"], "image", _IMAGE),
-            )
-            for size in effort.nodes
-        }
-        | {
             f"steered, the first after a change of nodes, {size:,} nodes": (
                 BY_NODES["steered"],
                 _changing(shipped_policy, cluster(size), many),
             )
             for size in effort.nodes
+        },
+        effort,
+    )
+
+    differing = [(name, NO_NODES, body) for name, body in BY_RULES.items() if name != "no accelerator"]
+    differing += [(f"{name}, {many:,} nodes", cluster(many), body) for name, body in BY_NODES.items()]
+    by_change, change_table = _measured(
+        "Pods of which each differs from all before",
+        {
+            f"{name}: {how}": (body, _differing(shipped_policy, inventory, body, change))
+            for how, change in (ALIKE | UNLIKE).items()
+            for name, inventory, body in differing
+            # A flag is for one server and not for another, so that its image counts.
+            if not (change is ALIKE["an image of its own"] and "flag" in name)
         },
         effort,
     )
@@ -127,6 +133,15 @@ def run(effort: Effort) -> Section:
             dearest,
             60,
         ),
+        *(
+            _at_most(
+                f"one with {how} likewise in 60 µs (the dearest: {name})", by_change, f"{name}: {how}", 60
+            )
+            for how in ALIKE
+            for name in [
+                max(BY_RULES.keys() - {"no accelerator"}, key=lambda name: by_change.median(f"{name}: {how}"))
+            ]
+        ),
         _at_most(
             "with compatibility and affinity at 10,000 nodes in 150 µs",
             by_node,
@@ -144,7 +159,14 @@ def run(effort: Effort) -> Section:
             nodes_growth <= _GROWTH["nodes"],
         ),
     )
-    tables = (kind_table, node_table, rule_table, container_table, _bytes_to_bytes(many, effort))
+    tables = (
+        kind_table,
+        node_table,
+        change_table,
+        rule_table,
+        container_table,
+        _bytes_to_bytes(many, effort),
+    )
     return Section(tables, targets)
 
 
@@ -152,13 +174,13 @@ def _deciding(policy: Policy, inventory: Inventory, body: bytes) -> Callable[[],
     return partial(decide, policy, inventory, asked(body), 0.0)
 
 
-def _unseen(policy: Policy, inventory: Inventory, body: bytes, field: str, text: str) -> Callable[[], object]:
-    """Return the decision on a pod that differs from each before by the number in a text of its container."""
+def _differing(policy: Policy, inventory: Inventory, body: bytes, change: Change) -> Callable[[], object]:
+    """Return the decision on a pod that is changed each time."""
     request = asked(body)
-    container: dict[str, Any] = request.object["spec"]["containers"][0]  # type: ignore[index]
+    pod: Any = request.object
 
     def call() -> object:
-        container[field] = text.format(next(_NUMBERS))
+        change(pod, next(_NUMBERS))
         return decide(policy, inventory, request, 0.0)
 
     return call

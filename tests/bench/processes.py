@@ -9,7 +9,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 from time import perf_counter
 from typing import Final
 
-from tests.bench.cases import BY_NODES, BY_RULES, of_another_image
+from tests.bench.cases import BY_NODES, BY_RULES, UNLIKE, changed
 from tests.bench.client import load
 from tests.bench.figures import Effort, Samples, Section, Table, Target
 from tests.bench.served import Served, following, gpugate
@@ -102,8 +102,8 @@ def _memory(effort: Effort) -> tuple[float, float, float, Table]:
         *((f"after {count:,}", f"{megabytes:.1f}") for count, megabytes in looks),
     )
     note = (
-        f"Reviews of all kinds by turns over {_CONNECTIONS} connections, each fourth one with an image that "
-        "none before it had; in each part the connections are new."
+        f"Reviews of all kinds by turns over {_CONNECTIONS} connections, each fourth one unlike all before "
+        "it; in each part the connections are new."
     )
     return idle, after, growth, Table(f"Resident memory, {nodes:,} nodes", ("reviews", "MB"), rows, note)
 
@@ -111,7 +111,7 @@ def _memory(effort: Effort) -> tuple[float, float, float, Table]:
 def _after(gate: Served, part: int, count: int) -> float:
     """Return the megabytes of a gate after so many further requests."""
     bodies = [*BY_RULES.values(), *BY_NODES.values()]
-    fresh = [of_another_image(bodies[-4], part * count + number) for number in range(count // 4)]
+    fresh = [changed(bodies[-4], part * count + number, *UNLIKE.values()) for number in range(count // 4)]
     by_turns = [each for number, body in enumerate(fresh) for each in (body, *_three(bodies, number))]
     with load(gate.webhook(), by_turns or bodies, _CONNECTIONS) as sent:
         sent.flood(count)

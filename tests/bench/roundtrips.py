@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from time import sleep
 from typing import Final
 
-from tests.bench.cases import BY_NODES, BY_RULES, of_another_image
+from tests.bench.cases import BY_NODES, BY_RULES, UNLIKE, changed
 from tests.bench.client import load, percentile
 from tests.bench.figures import Effort, Samples, Section, Table, Target
 from tests.bench.served import Served, constant, following, gpugate
@@ -22,17 +22,17 @@ _PACED: Final = 8
 _SETTLING_S: Final = 1.2
 _YES, _FLASK = "saying yes", "saying yes, through Flask"
 _PLAIN, _MIX = "the gate, no accelerator", "the gate, a mix"
-_NEW: Final = "the gate, a mix, each of an image of its own"
+_NEW: Final = "the gate, a mix, each of a job of its own"
 _KINDS: Final = (*BY_RULES.values(), *BY_NODES.values())
-# More than a gate remembers of pods.
-_UNLIKE: Final = 2_100
+# More than a gate remembers of them.
+_JOBS: Final = 4_500
 # The mix is one of each kind.
 _BODIES: Final = {
     _YES: [BY_RULES["no accelerator"]],
     _FLASK: [BY_RULES["no accelerator"]],
     _PLAIN: [BY_RULES["no accelerator"]],
     _MIX: _KINDS,
-    _NEW: [of_another_image(_KINDS[number % len(_KINDS)], number) for number in range(_UNLIKE)],
+    _NEW: [changed(_KINDS[number % len(_KINDS)], number, UNLIKE["all of these"]) for number in range(_JOBS)],
 }
 
 
@@ -71,8 +71,8 @@ def run(effort: Effort) -> Section:
         paced = _paced(servers, rate, effort)
     columns = ("", "requests/s", "÷ saying yes", "server CPU, µs", "requests/s of a core", "CPU ÷ saying yes")
     note = (
-        "The pods of a mix come again and again, as those of a controller do; where each has an image of its "
-        "own, so late that nothing of them is remembered."
+        "The pods of a mix come again and again, as those of a controller do; where each is of a job of its "
+        "own, it has an image, a container's name, labels and arguments that none before had."
     )
     flooded = Table("As many requests as go through", columns, tuple(rows), note)
     at_half = Table(
