@@ -82,16 +82,23 @@ class FlagNeed:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """data/precision.yaml. flags, env: a container without any of these asks for nothing.
+    """data/precision.yaml. names, env: a container without any of these flags and variables asks for nothing.
 
-    arguments: variables that hold further flags.
+    flags: finds the names, with `_` as good as `-`. arguments: variables that hold further flags.
     """
 
     frameworks: Mapping[str, Framework]
+    names: tuple[str, ...]
     flags: re.Pattern[str]
     env: tuple[str, ...]
     arguments: tuple[str, ...]
     other_platforms: re.Pattern[str]
+
+    def names_a_flag(self, line: str) -> bool:
+        """Tell whether a flag stands in a command line."""
+        # Plain texts are found faster, and nearly always there is none.
+        plain = line.replace("_", "-")
+        return any(name in plain for name in self.names) and self.flags.search(line) is not None
 
 
 def variables() -> frozenset[str]:
@@ -110,7 +117,7 @@ def flag_needs(image: str, words: Sequence[str], env: Mapping[str, str]) -> tupl
     words = expand_all([*words, *passed_on], env)
     set_by_env = tuple((name, env[name]) for name in table.env if name in env)
     line = " ".join(words)
-    if len(line) > LONGEST or not (set_by_env or table.flags.search(line)):
+    if len(line) > LONGEST or not (set_by_env or table.names_a_flag(line)):
         return ()
     return _find(image, words, set_by_env)
 
@@ -118,7 +125,7 @@ def flag_needs(image: str, words: Sequence[str], env: Mapping[str, str]) -> tupl
 def may_ask(words: Sequence[str]) -> bool:
     """Tell whether a command line may ask something of a GPU, by itself or with what its variables have."""
     line = " ".join(words)
-    return "$" in line or _table().flags.search(line) is not None
+    return "$(" in line or _table().names_a_flag(line)
 
 
 def _find(image: str, words: Sequence[str], set_by_env: Iterable[tuple[str, str]]) -> tuple[FlagNeed, ...]:
@@ -231,10 +238,11 @@ def _table() -> _Table:
     table = read_table("precision")
     frameworks = {key: _framework(entry, table["ways"]) for key, entry in table["frameworks"].items()}
     flags = sorted({flag for framework in frameworks.values() for flag in framework.rows})
-    names = "|".join(re.escape(flag).replace(r"\-", "[-_]") for flag in flags)
+    patterns = "|".join(re.escape(flag).replace(r"\-", "[-_]") for flag in flags)
     return _Table(
         frameworks,
-        flags=re.compile(rf"(?<![\w-])(?:{names})(?![\w-])"),
+        names=tuple(flags),
+        flags=re.compile(rf"(?<![\w-])(?:{patterns})(?![\w-])"),
         env=tuple(name for framework in frameworks.values() for name in framework.env.values()),
         arguments=tuple(table["argument_variables"]),
         other_platforms=re.compile(table["other_platforms"]),

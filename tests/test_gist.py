@@ -361,12 +361,12 @@ def test_pods_whose_labels_come_to_the_same_are_of_one_gist() -> None:
 def test_arguments_that_ask_nothing_of_a_gpu_are_in_no_gist() -> None:
     """Each job has its own."""
     rules = policy(resource_rule(), compatibility_rule(match={"resources": [DEVICE]}))
-    seeds, flags, references = (
+    seeds, shell, flags, references = (
         {_gist(rules, pod(container({DEVICE: "1"}, args=[f"{text}{number}"]))) for number in range(3)}
-        for text in ("--seed=", "--dtype=", "$(A)")
+        for text in ("--seed=", "$HOME/", "--dtype=", "$(A)")
     )
 
-    assert [1, 3, 3] == [len(seeds), len(flags), len(references)]
+    assert [1, 1, 3, 3] == [len(seeds), len(shell), len(flags), len(references)]
 
 
 def test_what_a_rule_puts_in_for_a_server_leaves_its_image_and_arguments_in_the_gist() -> None:
