@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rules.gist import from_gist, without_names
+from rules.gist import MARK, from_gist, without_names
 from rules.memo import remembered
 from rules.model import Decision
 
@@ -56,16 +56,21 @@ class Precedents:
         """Return a decision without its patch, and that as JSON; None where it says or puts in too much."""
         nameless, names = without_names(gist)
         found = self._found_without_names(nameless)
-        return found and (_with_names(found[0], names), found[1])
+        if found is None:
+            return None
+        decision, patch, says_names = found
+        return (_with_names(decision, names) if says_names else decision), patch
 
-    def _find_without_names(self, gist: bytes) -> tuple[Decision, bytes] | None:
+    def _find_without_names(self, gist: bytes) -> tuple[Decision, bytes, bool] | None:
+        """Return likewise, and whether the decision says names of containers, or what stands for them."""
         decision = self._decide(*from_gist(gist))
         patch = _encode(decision.patch) if decision.patch else b""
         said = [found.message for found in decision.violations]
         # What JSON has no number for is written as null.
         if len(patch) + sum(map(len, (*said, *decision.warnings))) > _LONGEST or b"null" in patch:
             return None
-        return _with_patch(decision, ()), patch
+        told = "".join([decision.message, *decision.warnings, *decision.audit.values(), *said])
+        return _with_patch(decision, ()), patch, MARK in told
 
 
 def _with_patch(decision: Decision, patch: tuple[Operation, ...]) -> Decision:
