@@ -165,7 +165,7 @@ def test_a_value_that_is_refused_is_told_in_one_line(command: str, why: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("command", "help_of"), [("lnt", "main"), ("node chek", "main node"), ("lint --otput", "main lint")]
+    ("command", "help_of"), [("xyzzy", "main"), ("node chek", "main node"), ("lint --otput", "main lint")]
 )
 def test_an_option_or_a_command_that_there_is_not_is_told_with_where_all_are(
     command: str, help_of: str

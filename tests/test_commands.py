@@ -62,6 +62,14 @@ def test_every_command_has_help_with_examples() -> None:
         assert f"Examples:\n    gpugate {name}" in _run(*name.split(), "--help").stdout
 
 
+def test_a_misspelt_command_is_told_with_the_one_that_is_meant() -> None:
+    """In one line."""
+    result = _run("prview")
+
+    assert result.exit_code == 2
+    assert result.stderr == "Error: No such command 'prview' – did you mean 'preview'?\n"
+
+
 def test_the_shipped_rules_are_clean() -> None:
     """lint says so and exits with 0."""
     result = _run("lint")

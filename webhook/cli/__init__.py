@@ -65,6 +65,11 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if (both := " ".join(args[:2])) in _COMMANDS:  # a name of two words
             args = [both, *args[2:]]
+        elif args[0] not in _COMMANDS:
+            from rules.error import suggestion  # noqa: PLC0415 - few runs need it
+
+            if hint := suggestion(args[0], _COMMANDS):
+                ctx.fail(f"No such command {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
