@@ -22,7 +22,7 @@ Names = tuple[str, ...]
 # Images that are remembered, and images and labels that stand for others; 2 KB each at most.
 _IMAGES: Final = 4096
 _FIRST: Final = 1024
-# Characters of an image with the names of resources beside it, and of labels.
+# Characters of an image, or of labels, with the names of resources beside them.
 _LONGEST: Final = 1024
 
 
@@ -48,7 +48,7 @@ class Likeness:
     def _find_image(self, asked: tuple[Names, str]) -> str:
         names, image = asked
         reads = self._reads_of(names)
-        if reads is None or reads.images or len(image) > _LONGEST:
+        if reads is None or reads.images or length(asked) > _LONGEST:
             return image
         written = spellings(image) if reads.globs else ()
         told = (
@@ -62,7 +62,7 @@ class Likeness:
     def labels(self, reads: Reads, labels: Mapping[str, str]) -> Mapping[str, str]:
         """Return the labels that stand for those of a pod. Raises ExpressionError likewise."""
         items = tuple(labels.items())
-        if reads.labels is None or length(items) > _LONGEST:
+        if reads.labels is None or length((reads.names, items)) > _LONGEST:
             return labels
         told = (
             reads.names,

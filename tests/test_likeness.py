@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rules.expression import ExpressionError
@@ -46,20 +48,21 @@ def test_of_a_rule_that_cannot_be_evaluated_for_it_nothing_is_alike() -> None:
     ids=["value", "key", "null", "number"],
 )
 def test_labels_that_are_long_or_none_stand_for_themselves(labels: dict[str, str]) -> None:
-    """And none is kept."""
+    """And none is kept; nor are others, beside names of resources that are long."""
     condition = "pod.labels.exists(key, key == 'b')"
     like, reads = _reads(policy(injection_rule({"hostIPC": True}, match={"conditions": [condition]})))
 
     assert like.labels(reads, labels) is labels
+    like.labels(replace(reads, names=("x" * 2000,)), {"a": "b"})
     assert not like._first_labels._kept
 
 
-def test_no_long_image_is_kept() -> None:
-    """It may be a megabyte."""
+@pytest.mark.parametrize(("names", "image"), [(NAMES, "x" * 2**20), ((DEVICE, "x" * 2**20), "a")])
+def test_no_long_image_is_kept(names: tuple[str, ...], image: str) -> None:
+    """It may be a megabyte, and so may the names of resources beside it."""
     like, _ = _reads(policy(compatibility_rule(match={"resources": [DEVICE]})))
-    long = "x" * 2**20
 
-    assert like.image((NAMES, long)) is long
+    assert like.image((names, image)) is image
     assert not like._first_image._kept
     assert not like.image.__self__  # type: ignore[attr-defined]
 
