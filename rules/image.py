@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 DEFAULT_REGISTRY: Final = "docker.io"
@@ -75,9 +74,9 @@ class Image:
     @property
     def spellings(self) -> tuple[str, ...]:
         """What a pattern may match: full and familiar, each with its tag, with all, and the name alone."""
-        tag = f":{self.effective_tag}" if self.effective_tag else ""
-        names = (self.name, self.familiar_name)
-        forms = (*(name + tag for name in names), self.canonical, self.familiar, *names)
+        name, familiar, version = self.name, self.familiar_name, self._version()
+        tag = version.partition("@")[0]
+        forms = (name + tag, familiar + tag, name + version, familiar + version, name, familiar)
         return tuple(dict.fromkeys(forms))
 
     @property
@@ -92,12 +91,7 @@ class Image:
 
 def parse_image(text: str) -> Image | None:
     """Return the parts of an image reference, normalised; None for a text that is no reference."""
-    return _parse(text) if len(text) <= _MAX_LENGTH else None
-
-
-@lru_cache(maxsize=4096)
-def _parse(text: str) -> Image | None:
-    if _IDENTIFIER.fullmatch(text):  # an image id, not a name
+    if len(text) > _MAX_LENGTH or _IDENTIFIER.fullmatch(text):  # an image id, not a name
         return None
     registry, slash, remainder = text.partition("/")
     if not slash or not _is_registry(registry):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Final
 
 from packaging.specifiers import SpecifierSet
@@ -17,6 +17,7 @@ from packaging.version import InvalidVersion, Version
 from rules.cuda import Status, capabilities, capability, cuda_version, read_table
 from rules.image import Image, parse_image
 from rules.image_regex import ImageRegex
+from rules.memo import remembered
 from rules.model import Text
 from rules.version import ComputeCapability, CudaVersion
 
@@ -65,11 +66,15 @@ class ImageCase:
 
 @dataclass(frozen=True, slots=True)
 class ImageRow:
-    """Images of one kind. pattern: of one of Image.spellings, in whole. cases: the first that fits counts."""
+    """Images of one kind. pattern: of one of Image.spellings, in whole. cases: the first that fits counts.
+
+    whole: whether the pattern is of references with their tag or digest; a name alone need not be tried.
+    """
 
     name: str
     pattern: re.Pattern[str] | ImageRegex
     cases: tuple[ImageCase, ...]
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,33 +97,40 @@ class ImageFacts:
 
 NOTHING_KNOWN: Final = ImageFacts()
 # Images of a cluster, and room for those that come and go; a reference is at most 800 characters.
-_CACHED_IMAGES: Final = 4096
+_REMEMBERED: Final = 4096
+_LONGEST: Final = 800
 
 
 class ImageCatalog:
-    """Rows in order, the first that fits an image says what it carries. Immutable; answers are remembered."""
+    """Rows in order, the first that fits an image says what it carries. Immutable.
 
-    __slots__ = ("_facts", "rows")
+    find: what `look_up` does, remembered.
+    """
+
+    __slots__ = ("find", "rows")
 
     def __init__(self, rows: Iterable[ImageRow]) -> None:
         self.rows = tuple(rows)
-        self._facts = lru_cache(maxsize=_CACHED_IMAGES)(self._look_up)
-
-    def find(self, reference: str) -> ImageFacts:
-        """Return what is known of an image; NOTHING_KNOWN for no image reference and where no row fits."""
-        image = parse_image(reference)
-        return self._facts(image) if image else NOTHING_KNOWN
+        self.find = remembered(self.look_up, _REMEMBERED, lambda reference: len(reference) <= _LONGEST)
 
     def preceded_by(self, rows: Iterable[ImageRow]) -> ImageCatalog:
         """Return a catalogue that tries other rows first."""
         return ImageCatalog((*rows, *self.rows))
 
-    def _look_up(self, image: Image) -> ImageFacts:
+    def look_up(self, reference: str) -> ImageFacts:
+        """Return what is known of an image; NOTHING_KNOWN for no image reference and where no row fits."""
+        image = parse_image(reference)
+        if image is None:
+            return NOTHING_KNOWN
         spellings = image.spellings
+        wholes = [each for each in spellings if ":" in each.rpartition("/")[2]]
         for row in self.rows:
-            for spelling in spellings:
-                if (match := row.pattern.fullmatch(spelling)) and (case := _case(row, match)):
-                    return _facts(row, case, match, image)
+            for spelling in wholes if row.whole else spellings:
+                if (match := row.pattern.fullmatch(spelling)) is None:
+                    continue
+                groups = match.groupdict()
+                if case := _case(row, groups.get("version")):
+                    return _facts(row, case, match, groups, image)
         return NOTHING_KNOWN
 
 
@@ -130,9 +142,8 @@ def built_in_catalog() -> ImageCatalog:
 
 def _row(row: Mapping[str, Any]) -> ImageRow:
     pattern = re.compile(row["match"], re.IGNORECASE | re.ASCII)
-    return ImageRow(
-        row["name"], pattern, tuple(_read_case({**row, **case}) for case in row.get("cases", ({},)))
-    )
+    cases = tuple(_read_case({**row, **case}) for case in row.get("cases", ({},)))
+    return ImageRow(row["name"], pattern, cases, whole=True)
 
 
 def _read_case(row: Mapping[str, Any]) -> ImageCase:
@@ -149,9 +160,9 @@ def _read_case(row: Mapping[str, Any]) -> ImageCase:
     )
 
 
-def _case(row: ImageRow, match: re.Match[str]) -> ImageCase | None:
-    """Return the first case for the version that a match found."""
-    version = parse_version(match.groupdict().get("version"))
+def _case(row: ImageRow, written: str | None) -> ImageCase | None:
+    """Return the first case for a version as it is written."""
+    version = parse_version(written)
     for case in row.cases:
         if case.versions is None or (version is not None and covers(case.versions, version)):
             return case
@@ -171,8 +182,10 @@ def covers(versions: SpecifierSet, version: Version) -> bool:
     return versions.contains(version, prereleases=True)
 
 
-def _facts(row: ImageRow, case: ImageCase, match: re.Match[str], image: Image) -> ImageFacts:
-    cuda, exact = _cuda(case, match.groupdict())
+def _facts(
+    row: ImageRow, case: ImageCase, match: re.Match[str], groups: Mapping[str, str | None], image: Image
+) -> ImageFacts:
+    cuda, exact = _cuda(case, groups)
     return ImageFacts(
         row=row.name,
         cuda=cuda,
@@ -181,7 +194,7 @@ def _facts(row: ImageRow, case: ImageCase, match: re.Match[str], image: Image) -
         built_for=BuiltFor(case.built_for, case.ptx, case.status.certain) if case.built_for else None,
         cuda_compat=case.cuda_compat,
         certain=case.status.certain,
-        cuda_origin=_cuda_origin(image, match, cuda, exact=exact) if cuda else _NOWHERE,
+        cuda_origin=_cuda_origin(image, match, groups, cuda, exact=exact) if cuda else _NOWHERE,
         compute_origin=Text(
             f"image `{image.short}` supports compute capability {case.compute} and higher",
             f"镜像 `{image.short}` 只支持计算能力 {case.compute} 及以上",
@@ -201,9 +214,16 @@ def _cuda(case: ImageCase, groups: Mapping[str, str | None]) -> tuple[CudaVersio
     return case.cuda, not case.at_least
 
 
-def _cuda_origin(image: Image, match: re.Match[str], cuda: CudaVersion, *, exact: bool) -> Text:
+def _cuda_origin(
+    image: Image,
+    match: re.Match[str],
+    groups: Mapping[str, str | None],
+    cuda: CudaVersion,
+    *,
+    exact: bool,
+) -> Text:
     """Return the sentence that tells a person where the version stands."""
-    group = next((name for name in ("cuda", "major") if match.groupdict().get(name)), None)
+    group = next((name for name in ("cuda", "major") if groups.get(name)), None)
     if group is None:
         newer = Text() if exact else Text(" or newer", " 或更新版本")
         return Text(

@@ -43,12 +43,12 @@ class Likeness:
         self._facts_of = facts_of
         self._first_image: _First[str] = _First()
         self._first_labels: _First[Mapping[str, str]] = _First()
-        self.image = remembered(self._find_image, _IMAGES, lambda asked: length(asked) <= _LONGEST)
+        self.image = remembered(self._find_image, _IMAGES, _is_short)
 
     def _find_image(self, asked: tuple[Names, str]) -> str:
         names, image = asked
         reads = self._reads_of(names)
-        if reads is None or reads.images or length(asked) > _LONGEST:
+        if reads is None or reads.images or not _is_short(asked):
             return image
         written = spellings(image) if reads.globs else ()
         told = (
@@ -70,6 +70,11 @@ class Likeness:
             tuple([(key, labels[key]) for key in reads.labels if key in labels]),
         )
         return self._first_labels(told, labels)
+
+
+def _is_short(asked: tuple[Names, str]) -> bool:
+    names, image = asked
+    return len(image) + sum(map(len, names)) <= _LONGEST
 
 
 class _First(Generic[T]):

@@ -64,7 +64,7 @@ class Policy:
         self.injections_of = _remembered(partial(_ranked, _by_resource(rules.injections)))
         self.compatibility_of = _remembered(partial(_ranked, _by_resource(rules.compatibility)))
         self.reads_of = _remembered(self._find_reads)
-        self.likeness = Likeness(self.reads_of, images.find)
+        self.likeness = Likeness(self.reads_of, images.look_up)
 
     def _find_reads(self, names: Names) -> Reads | None:
         """Return what the rules read that resources bring in, and those that defaults put beside them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import timeit
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -286,6 +287,20 @@ def test_what_is_known_of_an_image_is_remembered() -> None:
 def test_what_stands_behind_a_port_is_no_tag() -> None:
     """A registry may have one."""
     assert "CUDA in the name" == find("registry:5000/cuda12/app:v1").row
+
+
+PATTERNS: list[re.Pattern[str]] = [
+    each for row in built_in_catalog().rows if isinstance(each := row.pattern, re.Pattern)
+]
+
+
+@given(st.one_of([st.from_regex(pattern, fullmatch=True) for pattern in PATTERNS]))
+def test_the_rows_that_ship_need_no_name_alone(image: str) -> None:
+    """They are about whole references, so that half of the tries are enough."""
+    thorough = ImageCatalog([replace(row, whole=False) for row in built_in_catalog().rows])
+
+    assert all(row.whole for row in built_in_catalog().rows)
+    assert thorough.look_up(image) == built_in_catalog().look_up(image)
 
 
 def test_what_any_image_may_say_comes_last() -> None:
