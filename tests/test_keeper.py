@@ -159,6 +159,11 @@ def test_a_certificate_that_expired_while_no_server_ran_is_renewed_at_start() ->
     assert {before.trusted} == ca_bundles(memory)
 
 
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was warned of; what else is logged hangs on the level that others have set."""
+    return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+
+
 def test_in_ten_years_of_looks_every_replica_serves_what_is_trusted(caplog: pytest.LogCaptureFixture) -> None:
     """With the terms that ship: a leaf at each look past sixty days, one new authority, and no warning."""
     memory, clock = with_configurations(), Clock()
@@ -177,7 +182,7 @@ def test_in_ten_years_of_looks_every_replica_serves_what_is_trusted(caplog: pyte
 
     assert 51 <= len(leaves) <= 53
     assert [1, 1, 2] == sorted(map(len, authorities))
-    assert [] == caplog.records
+    assert not warnings(caplog)
 
 
 def test_an_authority_made_elsewhere_is_replaced_as_late_as_can_be_and_never_in_silence(
@@ -196,7 +201,7 @@ def test_an_authority_made_elsewhere_is_replaced_as_late_as_can_be_and_never_in_
         assert {stored(memory).trusted} == ca_bundles(memory)
         assert any(is_issued_by(leaf, authority) for authority in stored(memory).trusted)
         assert (day <= 170) is (own == stored(memory).authority)
-        told |= {day: lines} if (lines := [each.message for each in caplog.records]) else {}
+        told |= {day: lines} if (lines := warnings(caplog)) else {}
         caplog.clear()
         clock.now += DAY
 
