@@ -234,13 +234,15 @@ def build_injection_rule(part: Part, data: Any) -> InjectionRule | None:
 
 def build_match(part: Part, document: Document, match: MatchDocument) -> Match:
     """Return what a rule applies to, with its globs and expressions compiled."""
+    conditions = tuple(_conditions(part, document, match.conditions))
     return Match(
         resources=tuple(match.resources),
         images=tuple(glob(pattern) for pattern in match.images),
         include=tuple(glob(pattern) for pattern in match.namespaces.include),
         exclude=tuple(glob(pattern) for pattern in match.namespaces.exclude),
         selector=build_selector(match.pod_selector),
-        conditions=tuple(_conditions(part, document, match.conditions)),
+        conditions=conditions,
+        terms=tuple(term for condition in conditions for term in condition.terms()),
     )
 
 

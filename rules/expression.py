@@ -56,12 +56,11 @@ class Expression:
     It remembers what it came to: the containers of a cluster are much alike, and a look costs a tenth.
     """
 
-    __slots__ = ("_found", "_program", "_terms", "source", "variables")
+    __slots__ = ("_found", "_program", "source", "variables")
 
     def __init__(self, source: str, variables: Iterable[str]) -> None:
         """Compile source, which may name the given variables. Raises ExpressionError."""
         self.source = source
-        self._terms: tuple[Expression, ...] = ()
         self._program = _compile(source)
         self._found = remembered(self._evaluate, _REMEMBERED, lambda told: length(told) <= _LONGEST)
         known = list(variables)
@@ -101,17 +100,13 @@ class Expression:
     def _told(self, value_of: Callable[[str], Any]) -> tuple[Any, ...]:
         return tuple([_bounded(name, value_of(name)) for name in self.variables])
 
-    @property
     def terms(self) -> tuple[Expression, ...]:
-        """What it joins by `||` and `&&`, on whose values alone its own hangs; itself, where there is one."""
-        if not self._terms:
-            sources = terms_of(self.source)
-            try:
-                terms = tuple([Expression(source, self.variables) for source in sources])
-            except ExpressionError:  # such as one that is neither true nor false
-                terms = ()
-            self._terms = terms if len(terms) > 1 else (self,)
-        return self._terms
+        """Compile what it joins by `||` and `&&`, on whose values its own hangs; itself, where it is one."""
+        try:
+            terms = tuple([Expression(source, self.variables) for source in terms_of(self.source)])
+        except ExpressionError:  # such as one that is neither true nor false
+            terms = ()
+        return terms if len(terms) > 1 else (self,)
 
     def _evaluate(self, told: tuple[Any, ...]) -> bool:
         given = {name: _VALUES[name](value) for name, value in zip(self.variables, told, strict=True)}

@@ -167,7 +167,7 @@ class Match:
     """What an injection rule applies to; all of it has to hold, and within a list any of it.
 
     resources: names or globs of resources that the container asks for. images: compiled globs; empty for any
-    image. include, exclude: namespaces by glob.
+    image. include, exclude: namespaces by glob. terms: of which the conditions are made.
     """
 
     resources: tuple[str, ...]
@@ -176,6 +176,7 @@ class Match:
     exclude: tuple[re.Pattern[str], ...] = ()
     selector: tuple[SelectorTerm, ...] = ()
     conditions: tuple[Expression, ...] = field(default=())
+    terms: tuple[Expression, ...] = field(default=())
 
     def pod(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Tell whether it applies to pods of a namespace with these labels."""

@@ -85,7 +85,7 @@ def reads_of(
         return None
     rules: list[InjectionRule | CompatibilityRule | Exemption] = [*injections, *compatibility, *exemptions]
     matches = [rule.match for rule in rules]
-    terms = [term for match in matches for condition in match.conditions for term in condition.terms]
+    terms = [term for match in matches for term in match.terms]
     on_images = [term for term in terms if _is_on_image(term)]
     # What labels come to together is told as they came, which has to be what they come to in the end.
     on_labels = [] if any(put.labels for put in puts) else [term for term in terms if _is_on_labels(term)]

@@ -384,7 +384,7 @@ print(cel.compile("1 + 2").execute({}))
 )
 def test_an_expression_has_terms(source: str, terms: list[str]) -> None:
     """Those that stand in no bracket, text or comment; a choice by `?` binds less than they do."""
-    found = Expression(source, VALIDATION_VARIABLES).terms
+    found = Expression(source, VALIDATION_VARIABLES).terms()
 
     assert terms == [term.source.strip() for term in found]
 
@@ -408,6 +408,6 @@ _SOURCES = st.recursive(
 def test_the_value_of_an_expression_hangs_on_those_of_its_terms(source: str, one: int, other: int) -> None:
     """Where all of them are the same, so is the whole."""
     whole = Expression(source, VALIDATION_VARIABLES)
-    values = [[term(lambda _, at=at: at) for term in whole.terms] for at in (one, other)]  # type: ignore[misc]
+    values = [[term(lambda _, at=at: at) for term in whole.terms()] for at in (one, other)]  # type: ignore[misc]
 
     assert values[0] != values[1] or _evaluate(source, value=one) == _evaluate(source, value=other)
