@@ -6,17 +6,16 @@ little. So a gist holds others in their place of which rules make the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from rules.injection import spellings
-from rules.memo import length, remembered
+from rules.memo import Firsts, length, remembered
 
 if TYPE_CHECKING:
     from rules.image_catalog import ImageFacts
     from rules.reads import Reads
 
-T = TypeVar("T")
 Names = tuple[str, ...]
 
 # Images that are remembered, and images and labels that stand for others; 2 KB each at most.
@@ -41,8 +40,8 @@ class Likeness:
         """reads_of: what rules read of pods that ask for resources. facts_of: what is known of an image."""
         self._reads_of = reads_of
         self._facts_of = facts_of
-        self._first_image: _First[str] = _First()
-        self._first_labels: _First[Mapping[str, str]] = _First()
+        self._first_image: Firsts[str] = Firsts(_FIRST)
+        self._first_labels: Firsts[Mapping[str, str]] = Firsts(_FIRST)
         self.image = remembered(self._find_image, _IMAGES, _is_short)
 
     def _find_image(self, asked: tuple[Names, str]) -> str:
@@ -75,17 +74,3 @@ class Likeness:
 def _is_short(asked: tuple[Names, str]) -> bool:
     names, image = asked
     return len(image) + sum(map(len, names)) <= _LONGEST
-
-
-class _First(Generic[T]):
-    """Keeps the first of those that tell the same; when it is full it begins anew."""
-
-    __slots__ = ("_kept",)
-
-    def __init__(self) -> None:
-        self._kept: dict[Hashable, T] = {}
-
-    def __call__(self, told: Hashable, value: T) -> T:
-        if told not in self._kept and len(self._kept) >= _FIRST:
-            self._kept.clear()
-        return self._kept.setdefault(told, value)

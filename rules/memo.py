@@ -50,3 +50,19 @@ class _Memo(dict[K, T], Generic[K, T]):
                 self.clear()
             self[key] = found
         return found
+
+
+class Firsts(Generic[T]):
+    """The first of those that tell the same, for so many; then it begins anew. Any thread may ask it."""
+
+    __slots__ = ("_entries", "_kept")
+
+    def __init__(self, entries: int) -> None:
+        self._entries = entries
+        self._kept: dict[Hashable, T] = {}
+
+    def __call__(self, told: Hashable, value: T) -> T:
+        """Return the value that came first of those that told this."""
+        if told not in self._kept and len(self._kept) >= self._entries:
+            self._kept.clear()
+        return self._kept.setdefault(told, value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Final
+from unicodedata import east_asian_width
 
 from rules.model import Language, Text
 
@@ -141,3 +142,8 @@ def denial(language: Language, kind: str, reasons: list[tuple[str, str]]) -> str
         for number, (rule, message) in enumerate(reasons, start=1)
     )
     return "\n  ".join([head, *lines])
+
+
+def width(text: str) -> int:
+    """Return the columns of a text on a terminal; Chinese characters take two."""
+    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
-from unicodedata import east_asian_width
 
 from rules.finding import Finding, Level
+from rules.message import width
 from rules.model import Action, CompatibilityRule, Language, Text
 from rules.needs import Needs
 from rules.offer import Offer
@@ -275,11 +275,6 @@ def _dotted(version: tuple[int, int] | None) -> str:
     return f"{version[0]}.{version[1]}" if version else _UNKNOWN
 
 
-def _width(text: str) -> int:
-    """Return the columns of a text on a terminal."""
-    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
-
-
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows as lines with columns under each other; the last column is not padded."""
     *padded, last = zip(*rows, strict=True)
@@ -288,6 +283,6 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _padded(cells: Sequence[str]) -> list[str]:
-    widths = {cell: _width(cell) for cell in cells}
+    widths = {cell: width(cell) for cell in cells}
     most = max(widths.values())
     return [cell + " " * (most - widths[cell]) for cell in cells]

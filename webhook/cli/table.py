@@ -6,9 +6,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
-from unicodedata import east_asian_width
 
 import click
+
+from rules.message import width
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,10 +36,9 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def padded(text: str, width: int) -> str:
-    """Return a text with blanks up to a width; Chinese characters take two places."""
-    taken = sum(1 + (east_asian_width(character) in "WF") for character in text)
-    return text + " " * (width - taken)
+def padded(text: str, columns: int) -> str:
+    """Return a text with blanks up to so many columns."""
+    return text + " " * (columns - width(text))
 
 
 def complain(message: str) -> None:
@@ -77,8 +77,8 @@ def show_table(rows: Sequence[Mapping[str, str]], **colours: Mapping[str, str]) 
     room = _width() - gap * len(whole)
     widest = next(most for most in range(max(whole), 0, -1) if sum(_capped(whole, least, most)) <= room)
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, gap, 0, 0))
-    for width in _capped(whole, least, widest):
-        table.add_column(overflow="fold", width=width)
+    for places in _capped(whole, least, widest):
+        table.add_column(overflow="fold", width=places)
     for line in lines:
         table.add_row(*line)
     show(table)
