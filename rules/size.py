@@ -73,7 +73,7 @@ def _excess(
 
 
 def _variables(container: Container) -> int:
-    env = container.raw.get("env")
+    env = container.raw.get("env")  # as it came, and at once; what is no list is refused by the other
     return len(env if isinstance(env, list) else container.env)
 
 
