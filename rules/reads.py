@@ -38,13 +38,13 @@ class Reads:
     """What rules read of a pod, beside the names and resources of its containers.
 
     names: of the resources that bring them in. called: whether they read what containers are called. images:
-    whether they read them as written. globs, image_terms:
-    else what an image may match, and conditions on one. label_terms: conditions on all labels together.
-    namespace: whether they read it. labels, annotations: keys, or None for all. fields: of the spec. volumes,
-    mounts, variables: names and mount paths that they look for, as they would put them in or are told by
-    them. overridden, tellers: the variables that they replace, and that tell what a container needs of a
-    node. needs, env_from: whether they look for such needs, and at envFrom. asks: whether they put in what
-    asks something of one server and not of another. expiries: of exemptions, in seconds since the epoch.
+    whether they read them as written. globs, image_terms: else what an image may match, and conditions on
+    one. label_terms: conditions on all labels together. namespace: whether they read it. labels, annotations:
+    keys, or None for all. fields: of the spec. volumes, mounts, variables: names and mount paths that they
+    look for, as they would put them in or are told by them. overridden, tellers: the variables that they
+    replace, and that tell what a container needs of a node. needs, env_from: whether they look for such
+    needs, and at envFrom. asks: whether they put in what asks something of one server and not of another.
+    expiries: of exemptions, in seconds since the epoch.
     """
 
     names: tuple[str, ...]
