@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from certs.authority import CertificateError
 from certs.bundle import FILES, KEYS, Bundle, decode, encode
-from certs.kube import Conflict, Kubernetes, NotFound
+from certs.kubernetes_api import Conflict, Kubernetes, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

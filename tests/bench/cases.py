@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from rules.inventory import Inventory
-from rules.load import DEFAULT_NAMESPACE, Loaded, load
-from rules.model import AdmissionRequest, RuleSet
-from tests.build import exemption, resource_rule
-from tests.nodes import A100, GPU, H100, T4, V100, VGPU, gfd, node
-from webhook.cli.inputs import RuleSource, read_path
-from webhook.review import decode_review
+from rules.model.nouns import AdmissionRequest, RuleSet
+from rules.nodes.inventory import Inventory
+from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, load
+from tests.support.builders import exemption, resource_rule
+from tests.support.node_builders import A100, GPU, H100, T4, V100, VGPU, gfd, node
+from webhook.admission.review import decode_review
+from webhook.cli.input.files import RuleSource, read_path
 
 ROOT: Final = Path(__file__).parents[2]
 # A review as recorded, in whose envelope the other pods are put.

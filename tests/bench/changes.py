@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.inventory import Inventory
-from rules.load import Loaded, load
-from rules.model import RuleSet
-from rules.selector import candidates
+from rules.model.nouns import RuleSet
+from rules.nodes.inventory import Inventory
+from rules.nodes.node_selector import candidates
+from rules.schema.loader import Loaded, load
 from tests.bench.cases import OWN_AFFINITY, cluster, further_rule, node_of, shipped, with_further
 from tests.bench.figures import Effort, Section, Table, Target, measure
-from tests.nodes import GPU
-from webhook.cluster.state import Node
-from webhook.gate import Gate
+from tests.support.node_builders import GPU
+from webhook.admission.handler import Gate
+from webhook.cluster.rule_sync import Node
 
 TITLE: Final = "Changes of nodes and rules"
 _CHANGE_US: Final = 1_000.0

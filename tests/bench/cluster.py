@@ -23,9 +23,9 @@ import msgspec
 import yaml
 
 from certs.authority import make_authority, make_leaf
-from certs.kube import KubernetesError
-from rules.export import export
-from rules.load import DEFAULT_NAMESPACE
+from certs.kubernetes_api import KubernetesError
+from rules.report.validating_admission_policy import export
+from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.bench.cases import BY_RULES, ROOT, catalog, node_of, shipped
 from tests.bench.client import retrying
 from tests.bench.figures import Effort, Samples, Section, Spread, Table

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.decide import decide
-from rules.inventory import Inventory
-from rules.model import AdmissionRequest
-from rules.policy import Policy, compile_policy
+from rules.decision.pipeline import decide
+from rules.decision.policy import Policy, compile_policy
+from rules.model.nouns import AdmissionRequest
+from rules.nodes.inventory import Inventory
 from tests.bench.cases import (
     ALIKE,
     BY_NODES,
@@ -33,11 +33,11 @@ from tests.bench.cases import (
     with_further,
 )
 from tests.bench.figures import Effort, Samples, Section, Table, Target, measure
-from tests.build import NO_NODES
-from tests.nodes import GPU
-from webhook.gate import Gate
-from webhook.logs import Aside, JsonFormatter
-from webhook.review import decode_review, encode_decision
+from tests.support.builders import NO_NODES
+from tests.support.node_builders import GPU
+from webhook.admission.handler import Gate
+from webhook.admission.review import decode_review, encode_decision
+from webhook.telemetry.logs import Aside, JsonFormatter
 
 TITLE: Final = "Decisions"
 _COLUMNS: Final = ("µs", "÷ json.loads of the review", "÷ msgspec.json.decode of it")

@@ -7,8 +7,8 @@ import pstats
 from pathlib import Path
 from typing import Final
 
-from rules.decide import decide
-from rules.policy import compile_policy
+from rules.decision.pipeline import decide
+from rules.decision.policy import compile_policy
 from tests.bench.cases import BY_NODES, BY_RULES, ROOT, asked, cluster, shipped
 from tests.bench.figures import Effort, Section, Table
 

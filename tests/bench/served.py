@@ -16,11 +16,11 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
-from rules.load import DEFAULT_NAMESPACE
+from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.bench.cases import ROOT, catalog, node_of
 from tests.bench.client import Webhook, retrying, unverified
 from tests.e2e.daemon import reserve_port
-from tests.fake_api import FakeApi, running
+from tests.support.fake_api import FakeApi, running
 from webhook.cluster.client import NODES, config_maps
 
 if TYPE_CHECKING:
@@ -154,8 +154,8 @@ def application(kind: str) -> WSGIApplication:
 
 def main(kind: str, *options: str) -> int:
     """Serve an application as `gpugate serve` would."""
-    from webhook.server import Server, ServerConfig  # noqa: PLC0415 - needed in the child alone
-    from webhook.tls import TlsCertificate  # noqa: PLC0415
+    from webhook.server.server import Server, ServerConfig  # noqa: PLC0415 - needed in the child alone
+    from webhook.server.tls import TlsCertificate  # noqa: PLC0415
 
     given: dict[str, Any] = dict(zip(options[::2], options[1::2], strict=True))
     config = ServerConfig(given["--host"], int(given["--port"]), drain_seconds=0)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask, request
 
 from tests.bench.trials import BURST, STALLED, TRIALS, Running, answered, connection_kib, speed, write
-from tests.serving import HOST, new_pair
+from tests.support.serving import HOST, new_pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,15 +99,15 @@ def serve(kind: str, threads: str, port: str, cert: str, key: str) -> None:
     """Serve the trial's application: our server, or uvicorn's own with our bridge."""
     import uvicorn  # noqa: PLC0415
 
-    import webhook.server  # noqa: PLC0415
-    from webhook.bridge import Bridge  # noqa: PLC0415
-    from webhook.tls import TlsCertificate  # noqa: PLC0415
+    import webhook.server.server  # noqa: PLC0415
+    from webhook.server.tls import TlsCertificate  # noqa: PLC0415
+    from webhook.server.wsgi_adapter import Bridge  # noqa: PLC0415
 
     if kind == "gpugate":
-        webhook.server._RELOAD_INTERVAL = 0.5  # the trial does not wait five seconds
-        config = webhook.server.ServerConfig(HOST, int(port), threads=int(threads), drain_seconds=0)
+        webhook.server.server._RELOAD_INTERVAL = 0.5  # the trial does not wait five seconds
+        config = webhook.server.server.ServerConfig(HOST, int(port), threads=int(threads), drain_seconds=0)
         tls = TlsCertificate.from_files(Path(cert), Path(key))
-        sys.exit(webhook.server.Server(application.wsgi_app, config, tls).run())
+        sys.exit(webhook.server.server.Server(application.wsgi_app, config, tls).run())
     SSLProtocol.max_size = 256 * 2**10  # as asyncio has it
     with ThreadPoolExecutor(int(threads)) as pool:
         bridge = Bridge(application.wsgi_app, pool, body_limit=2**20, body_timeout=10, bodies_limit=2**26)

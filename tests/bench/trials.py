@@ -18,7 +18,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.serving import STALLS, ask, connect, new_pair, stalled
+from tests.support.serving import STALLS, ask, connect, new_pair, stalled
 
 if TYPE_CHECKING:
     import subprocess

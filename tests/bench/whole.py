@@ -15,9 +15,9 @@ from tests.bench.cases import ROOT, cluster, shipped
 from tests.bench.client import Webhook, exchange, unverified
 from tests.bench.decisions import logging_to_nowhere
 from tests.bench.figures import Table
-from tests.serving import HOST, serving
-from webhook.app import create_app
-from webhook.gate import Gate
+from tests.support.serving import HOST, serving
+from webhook.admission.app import create_app
+from webhook.admission.handler import Gate
 
 # In a thread that has nothing to do.
 _WAITING: Final = ("'poll' of 'select.epoll'", "'acquire' of '_thread.lock'", "'get' of '_queue.SimpleQueue'")

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from rules.environment import environment
-from rules.image import parse_image
-from rules.image_catalog import ImageFacts, built_in_catalog
-from rules.needs import ContainerFacts, Needs, needs_of
+from rules.cuda.image_catalog import ImageFacts, built_in_catalog
+from rules.cuda.requirements import ContainerFacts, Needs, needs_of
+from rules.kube.container_env import environment
+from rules.kube.image_reference import parse_image
 
 HERE = Path(__file__).resolve().parents[2]
 MANIFESTS = Path(os.environ.get("GPUGATE_MANIFESTS", HERE.parent / "shared" / "data" / "manifests"))

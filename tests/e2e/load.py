@@ -9,7 +9,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from certs.kube import KubernetesError
+from certs.kubernetes_api import KubernetesError
 from tests.e2e.gate import eventually
 from tests.e2e.installed import TEAM, VCUDA_MEMORY
 from tests.e2e.test_control_plane import pod

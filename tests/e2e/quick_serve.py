@@ -10,11 +10,11 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import certs.keeper
-import webhook.server
-import webhook.serving
-from certs.rotation import Plan
-from webhook.app import create_app
+import certs.rotator
+import webhook.runtime
+import webhook.server.server
+from certs.rotation_plan import Plan
+from webhook.admission.app import create_app
 from webhook.cli import main
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def closing(app: WSGIApplication) -> WSGIApplication:
 
 
 if __name__ == "__main__":
-    vars(certs.keeper).update(LOOK_INTERVAL=0.2)
-    vars(webhook.server).update(_RELOAD_INTERVAL=0.1)
-    vars(webhook.serving).update(
+    vars(certs.rotator).update(LOOK_INTERVAL=0.2)
+    vars(webhook.server.server).update(_RELOAD_INTERVAL=0.1)
+    vars(webhook.runtime).update(
         # Certificates know whole seconds, so an overlap of 4 may be one of 3.
         Plan=partial(Plan, settling=timedelta(seconds=1), overlap=timedelta(seconds=4)),
         create_app=lambda *given, **named: closing(create_app(*given, **named)),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rules.load import DEFAULT_NAMESPACE
+from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.e2e.gate import eventually
 from tests.e2e.installed import GPU, OFFERED, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.manifests import run

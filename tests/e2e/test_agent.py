@@ -18,14 +18,14 @@ import yaml
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from certs.kube import Conflict, KubernetesError
-from rules.version import ComputeCapability, CudaVersion, DriverVersion
+from certs.kubernetes_api import Conflict, KubernetesError
+from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.e2e.gate import eventually
 from tests.e2e.manifests import MANIFESTS, ROOT, Object, commands, of_kind, render, run
-from tests.nvml import library, recorded
+from tests.support.nvml import library, recorded
 from webhook.agent.labels import CUDA_LABELS, FACTS, GPUS_ANNOTATION, LABELS, is_own, told_by
-from webhook.agent.probe import Gpu, Probe
-from webhook.agent.publish import MANAGER, Publisher
+from webhook.agent.node_writer import MANAGER, Publisher
+from webhook.agent.nvml_probe import Gpu, Probe
 from webhook.cli import main
 from webhook.cluster.client import ClusterApi
 

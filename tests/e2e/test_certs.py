@@ -13,10 +13,10 @@ import yaml
 from click.testing import CliRunner
 
 from certs.bundle import certificates_in
-from certs.inject import KINDS, read_configurations, write_ca_bundles
-from certs.keeper import Keeper
-from certs.kube import Conflict
-from certs.rotation import Plan
+from certs.ca_bundle import KINDS, read_configurations, write_ca_bundles
+from certs.kubernetes_api import Conflict
+from certs.rotation_plan import Plan
+from certs.rotator import Keeper
 from certs.store import SecretStore
 from tests.e2e.daemon import HOST
 from tests.e2e.manifests import MANIFESTS

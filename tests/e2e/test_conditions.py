@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import yaml
 
-from certs.inject import KINDS
-from rules.load import Loaded
-from rules.workloads import built_in_workloads
-from tests.build import loaded, resource_rule
+from certs.ca_bundle import KINDS
+from rules.decision.workload_kinds import built_in_workloads
+from rules.schema.loader import Loaded
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.gate import eventually
 from tests.e2e.manifests import MANIFESTS
 from tests.e2e.test_control_plane import pod
+from tests.support.builders import loaded, resource_rule
+from webhook.admission.handler import Gate
 from webhook.cluster.client import ClusterApi
-from webhook.cluster.conditions import SETTLING, Conditions
-from webhook.gate import Gate
-from webhook.match_conditions import CONDITION, MAX_NAMES_LENGTH, MAX_PATTERN_LENGTH, expression
+from webhook.cluster.match_conditions import CONDITION, MAX_NAMES_LENGTH, MAX_PATTERN_LENGTH, expression
+from webhook.cluster.webhook_configuration import SETTLING, Conditions
 
 # Of this module's own: the other modules share the control plane.
 TEAM = "conditions-team"

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from rules.decide import decide
-from rules.export import export
-from rules.inventory import Inventory
-from rules.load import load
-from rules.model import AdmissionRequest, Language, RuleSet
-from rules.policy import Policy, compile_policy
-from tests.build import patched, resource_rule
+from rules.decision.pipeline import decide
+from rules.decision.policy import Policy, compile_policy
+from rules.model.nouns import AdmissionRequest, Language, RuleSet
+from rules.nodes.inventory import Inventory
+from rules.report.validating_admission_policy import export
+from rules.schema.loader import load
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.gate import eventually
+from tests.support.builders import patched, resource_rule
 
 ROOT = Path(__file__).parents[2]
 CORE, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"

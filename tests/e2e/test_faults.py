@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rules.load import Loaded
+from rules.schema.loader import Loaded
 from tests.e2e.cluster import assets, missing
 from tests.e2e.manifests import ROOT
 from tests.faults.faults import FAULTS, IN_TURN
@@ -16,7 +16,7 @@ from tests.faults.measure import Fault, Outcome, measure
 from tests.faults.page import COLUMNS
 from tests.faults.probes import STEADY
 from tests.faults.world import World
-from webhook.gate import Gate
+from webhook.admission.handler import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

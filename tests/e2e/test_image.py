@@ -22,8 +22,8 @@ from tests.e2e.gate import Gate, eventually
 from tests.e2e.installed import VCUDA_CORE, VCUDA_MEMORY, Installation
 from tests.e2e.manifests import ROOT
 from tests.e2e.test_control_plane import pod
-from tests.pages import ENGINE, WITH_ENGINE, fences, terminal, text_of
-from tests.test_security import PROJECT, WORKLOADS, workload
+from tests.support.pages import ENGINE, WITH_ENGINE, fences, terminal, text_of
+from tests.webhook.server.test_security import PROJECT, WORKLOADS, workload
 
 pytestmark = pytest.mark.timeout(600)
 

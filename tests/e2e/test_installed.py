@@ -10,13 +10,13 @@ from typing import Any
 
 import yaml
 
-from tests.build import resource_rule
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.gate import eventually
 from tests.e2e.installed import GPU, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.manifests import Object, commands, of_kind, run
 from tests.e2e.test_control_plane import pod
-from webhook.match_conditions import CONDITION
+from tests.support.builders import resource_rule
+from webhook.cluster.match_conditions import CONDITION
 
 ACCOUNT = "system:serviceaccount:gpugate:gpugate"
 SWITCH_OFF = "Switch it off"

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
-from rules.load import DEFAULT_NAMESPACE
-from tests.build import resource_rule
+from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.gate import PATIENCE_S, Gate, ask, eventually
 from tests.e2e.installed import TEAM, Installed
 from tests.e2e.test_control_plane import node, pod
-from tests.webhooks import body
-from tests.webhooks import pod as reviewed
+from tests.support.builders import resource_rule
+from tests.support.webhooks import body
+from tests.support.webhooks import pod as reviewed
 from webhook.cluster.client import NODES, ClusterApi, config_maps
-from webhook.cluster.watch import Change, Listed, Resource, Watch
-from webhook.metrics import REGISTRY
+from webhook.cluster.reflector import Change, Listed, Resource, Watch
+from webhook.telemetry.metrics import REGISTRY
 
 # Seconds in which a change of a rule is in force.
 LIVE_S = 2.0

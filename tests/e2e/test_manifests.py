@@ -13,7 +13,7 @@ import yaml
 from certs.bundle import FILES
 from tests.e2e.manifests import MANIFESTS, ROOT, Object, commands, of_kind, render, run
 from tests.e2e.test_control_plane import pod
-from webhook.cli.serve import command
+from webhook.cli.commands.serve import command
 
 if TYPE_CHECKING:
     from tests.e2e.cluster import ControlPlane

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rules.image import parse_image
-from rules.inventory import Inventory
-from rules.quantity import MAX_QUANTITY, QuantityError, parse_quantity
-from rules.selector import candidates
-from tests import reference_selector as reference
+from rules.kube.image_reference import parse_image
+from rules.kube.quantity import MAX_QUANTITY, QuantityError, parse_quantity
+from rules.nodes.inventory import Inventory
+from rules.nodes.node_selector import candidates
 from tests.e2e.cluster import assets
+from tests.support import reference_selector as reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

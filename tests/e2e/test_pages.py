@@ -21,7 +21,18 @@ from tests.e2e.installed import CUDA, OFFERED, TEAM, Installed, install, running
 from tests.e2e.manifests import MANIFESTS, render
 from tests.e2e.replica import Replica, RoutingControlPlane
 from tests.e2e.test_control_plane import node
-from tests.pages import ENGINE, IN_CLUSTER, REFUSED, ROOT, fences, same, terminal, text_of, wanted, write
+from tests.support.pages import (
+    ENGINE,
+    IN_CLUSTER,
+    REFUSED,
+    ROOT,
+    fences,
+    same,
+    terminal,
+    text_of,
+    wanted,
+    write,
+)
 
 # Seconds for the commands of a fence: the slowest apply some 150 objects twice.
 _FENCE_S: Final = 180.0

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from certs.authority import make_leaf
 from certs.bundle import Bundle, is_issued_by
-from certs.inject import read_configurations
-from certs.keeper import Keeper
-from certs.rotation import Plan, service_names
+from certs.ca_bundle import read_configurations
+from certs.rotation_plan import Plan, service_names
+from certs.rotator import Keeper
 from certs.store import SecretStore
 from tests.e2e.daemon import HOST, reserve_port
 from tests.e2e.gate import QUICK_SERVE, SERVE, Gate, ask, eventually

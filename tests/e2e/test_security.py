@@ -15,9 +15,9 @@ from tests.e2e.daemon import HOST, Daemon, reserve_port
 from tests.e2e.gate import ask, eventually
 from tests.e2e.installed import VCUDA_MEMORY, Installation, install, running
 from tests.e2e.test_control_plane import pod
-from tests.pages import fences, text_of
-from tests.webhooks import body
-from tests.webhooks import pod as asked_pod
+from tests.support.pages import fences, text_of
+from tests.support.webhooks import body
+from tests.support.webhooks import pod as asked_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

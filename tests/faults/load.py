@@ -15,7 +15,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from certs.kube import KubernetesError
+from certs.kubernetes_api import KubernetesError
 from tests.bench.client import unverified
 from tests.e2e.daemon import HOST
 from tests.e2e.installed import TEAM

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from certs.kube import KubernetesError
-from tests.build import resource_rule
+from certs.kubernetes_api import KubernetesError
 from tests.faults.load import WRONG
 from tests.faults.measure import AWAY, GONE, TWO, Breaks, Fault
 from tests.faults.probes import B, Probe, rules
 from tests.faults.ways import Refusing
 from tests.faults.world import RULES, empty
-from tests.webhooks import body, pod
-from webhook.cluster.last_good import LastGood
+from tests.support.builders import resource_rule
+from tests.support.webhooks import body, pod
+from webhook.cluster.rule_snapshot import LastGood
 
 if TYPE_CHECKING:
     from tests.faults.world import World

@@ -16,7 +16,7 @@ from tests.faults.measure import Fault
 from tests.faults.short_watches import WATCH_S
 from tests.faults.ways import Flapping, HalfLines, Nonsense, Refusing, Resets, Slow
 from tests.faults.world import Serve
-from webhook.cluster.watch import WATCH_S as LONGEST_WATCH_S
+from webhook.cluster.reflector import WATCH_S as LONGEST_WATCH_S
 
 if TYPE_CHECKING:
     from tests.faults.wire import Way

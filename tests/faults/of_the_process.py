@@ -19,7 +19,7 @@ from tests.e2e.gate import QUICK_SERVE, ask
 from tests.faults.measure import AWAY, GONE, TWO, Breaks, Fault
 from tests.faults.of_certificates import shows_what_is_stored
 from tests.faults.world import Serve
-from tests.webhooks import body, pod
+from tests.support.webhooks import body, pod
 from webhook.cli import main as gpugate
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import yaml
 
-from tests.build import config_map, exemption, injection_rule, resource_rule
 from tests.e2e.installed import TEAM
-from tests.webhooks import body, pod
+from tests.support.builders import config_map, exemption, injection_rule, resource_rule
+from tests.support.webhooks import body, pod
 
 # Resources of rules of our own. Who asks for the first gets some of the second; the same of the third and
 # fourth, whose default is edited in the middle of each fault.

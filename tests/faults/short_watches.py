@@ -8,13 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-import webhook.cluster.state
+import webhook.cluster.rule_sync
 from webhook.cli import main
-from webhook.cluster.watch import Watch
+from webhook.cluster.reflector import Watch
 
 # Seconds of one watch request.
 WATCH_S: Final = 4.0
 
 if __name__ == "__main__":
-    vars(webhook.cluster.state).update(Watch=partial(Watch, watch_s=WATCH_S))
+    vars(webhook.cluster.rule_sync).update(Watch=partial(Watch, watch_s=WATCH_S))
     main()

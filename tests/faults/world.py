@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from rules.load import DEFAULT_NAMESPACE
+from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.daemon import HOST, reserve_port
 from tests.e2e.gate import SERVE, Gate, eventually

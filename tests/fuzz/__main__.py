@@ -2,7 +2,7 @@
 
 Its seeds are written, and what it finds is kept, under `.fuzz/TARGET`. An input that breaks the target's
 promise ends the run with a traceback and stays there as `crash-…`; with its cause mended it belongs into
-`tests/fuzz/corpus/TARGET`, which `tests/test_fuzz.py` replays.
+`tests/fuzz/corpus/TARGET`, which `tests/project/test_fuzz.py` replays.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rules.expression import CONDITION_VARIABLES, VALIDATION_VARIABLES, Expression, ExpressionError
+from rules.cel.expression import CONDITION_VARIABLES, VALIDATION_VARIABLES, Expression, ExpressionError
 from tests.fuzz.targets import TESTS
 
 if TYPE_CHECKING:

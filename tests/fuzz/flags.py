@@ -6,10 +6,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from rules.environment import environment
-from rules.flags import flag_needs
-from rules.image_catalog import built_in_catalog
-from rules.needs import ContainerFacts, needs_of
+from rules.cuda.framework_flags import flag_needs
+from rules.cuda.image_catalog import built_in_catalog
+from rules.cuda.requirements import ContainerFacts, needs_of
+from rules.kube.container_env import environment
 from tests.fuzz.mutator import texts
 
 if TYPE_CHECKING:

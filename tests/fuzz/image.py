@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rules.image import parse_image
-from rules.image_catalog import ImageCatalog, built_in_catalog
+from rules.cuda.image_catalog import ImageCatalog, built_in_catalog
+from rules.kube.image_reference import parse_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

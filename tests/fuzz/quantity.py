@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from rules.quantity import QuantityError, parse_quantity
-from tests import reference_quantity
+from rules.kube.quantity import QuantityError, parse_quantity
+from tests.support import reference_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

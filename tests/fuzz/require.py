@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rules.require import Host, parse_constraint
+from rules.cuda.nvidia_require import Host, parse_constraint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

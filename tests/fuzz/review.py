@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonpatch
 import yaml
 
-from rules.inventory import Inventory
-from rules.load import DEFAULT_NAMESPACE
+from rules.nodes.inventory import Inventory
+from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.fuzz.mutator import texts
 from tests.fuzz.targets import TESTS
-from webhook.cli.inputs import RuleSource
-from webhook.gate import Gate
-from webhook.review import ReviewError
+from webhook.admission.handler import Gate
+from webhook.admission.review import ReviewError
+from webhook.cli.input.files import RuleSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from webhook.gate import Endpoint
+    from webhook.admission.handler import Endpoint
 
 ENDPOINTS: Final[tuple[Endpoint, Endpoint]] = ("mutate", "validate")
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from rules.decide import decide
-from rules.inventory import Inventory
-from rules.lint import lint
-from rules.load import Loaded, load
-from rules.model import AdmissionRequest
-from rules.policy import compile_policy
-from rules.schema import schemas
+from rules.decision.pipeline import decide
+from rules.decision.policy import compile_policy
+from rules.lint.rule_set_checks import lint
+from rules.model.nouns import AdmissionRequest
+from rules.nodes.inventory import Inventory
+from rules.schema.json_schema import schemas
+from rules.schema.loader import Loaded, load
 from tests.fuzz.mutator import texts
 from tests.fuzz.targets import TESTS
 

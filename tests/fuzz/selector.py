@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rules.inventory import Inventory
-from rules.selector import candidates
-from tests import reference_selector as reference
+from rules.nodes.inventory import Inventory
+from rules.nodes.node_selector import candidates
 from tests.fuzz.mutator import texts
+from tests.support import reference_selector as reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rules.cuda import cuda_error
+from rules.cuda.tables import cuda_error
 from webhook.agent.labels import CUDA_LABELS, differences, told_by
-from webhook.agent.probe import FABRIC_READY, Failure, Gpu, Probe
+from webhook.agent.nvml_probe import FABRIC_READY, Failure, Gpu, Probe
 
 MISMATCH: Final = "NVML_ERROR_LIB_RM_VERSION_MISMATCH"
 # CUDA errors that a broken node ends in, of data/errors.yaml.

@@ -16,14 +16,14 @@ from importlib.resources import files
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
-from rules.finding import Level, level_of
-from rules.fitness import Terms, fitness
-from rules.labels import LabelNames, is_label_key
-from rules.load import DEFAULT_NAMESPACE, load
-from rules.model import CompatibilityRule
-from rules.needs import Needs
-from rules.offer import NodeReader, Offer, is_slice
-from webhook.agent.probe import Gpu, Probe
+from rules.compatibility.fitness import Terms, fitness
+from rules.cuda.requirements import Needs
+from rules.model.finding import Level, level_of
+from rules.model.nouns import CompatibilityRule
+from rules.nodes.label_families import LabelNames, is_label_key
+from rules.nodes.node_capabilities import NodeReader, Offer, is_slice
+from rules.schema.loader import DEFAULT_NAMESPACE, load
+from webhook.agent.nvml_probe import Gpu, Probe
 
 T = TypeVar("T")
 

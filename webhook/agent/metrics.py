@@ -15,8 +15,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app
 
-from webhook.bridge import Bridge
-from webhook.connection import Connection, Connections, protocol_config
+from webhook.server.connection import Connection, Connections, protocol_config
+from webhook.server.wsgi_adapter import Bridge
 
 REGISTRY: Final = CollectorRegistry()
 

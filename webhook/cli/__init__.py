@@ -52,7 +52,7 @@ class _Commands(click.Group):
         except click.UsageError as error:
             if not (isinstance(error, click.BadParameter) or type(error) is click.UsageError):
                 raise
-            from webhook.cli.table import BadInputError  # noqa: PLC0415 - few runs need it
+            from webhook.cli.output.console import BadInputError  # noqa: PLC0415 - few runs need it
 
             raise BadInputError(error.format_message()) from None
 
@@ -66,7 +66,7 @@ class _Commands(click.Group):
         if (both := " ".join(args[:2])) in _COMMANDS:  # a name of two words
             args = [both, *args[2:]]
         elif args[0] not in _COMMANDS:
-            from rules.error import suggestion  # noqa: PLC0415 - few runs need it
+            from rules.schema.errors import suggestion  # noqa: PLC0415 - few runs need it
 
             if hint := suggestion(args[0], _COMMANDS):
                 ctx.fail(f"No such command {args[0]!r}{hint}")
@@ -76,7 +76,9 @@ class _Commands(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"webhook.cli.{cmd_name.rpartition(' ')[2]}").command
+        command: click.Command = importlib.import_module(
+            f"webhook.cli.commands.{cmd_name.replace(' ', '_')}"
+        ).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -87,7 +89,7 @@ class _Commands(click.Group):
 
 def _end(error: OSError) -> NoReturn:
     """Tell what the system refuses, and exit."""
-    from webhook.cli.table import BadInputError, told  # noqa: PLC0415 - few runs need it
+    from webhook.cli.output.console import BadInputError, told  # noqa: PLC0415 - few runs need it
 
     complaint = BadInputError(told(error))
     complaint.show()

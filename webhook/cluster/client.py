@@ -22,11 +22,11 @@ import urllib3
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException
 
-from certs.kube import Conflict, KubernetesError, NotFound
-from rules.load import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
-from webhook.cluster.access import by_kubeconfig, by_service_account
-from webhook.pod import SERVICE_ACCOUNT, in_pod
-from webhook.rule_review import rule_text
+from certs.kubernetes_api import Conflict, KubernetesError, NotFound
+from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
+from webhook.admission.rule_configmap import rule_text
+from webhook.cluster.credentials import by_kubeconfig, by_service_account
+from webhook.cluster.in_cluster import SERVICE_ACCOUNT, in_pod
 
 T = TypeVar("T")
 
@@ -89,7 +89,8 @@ class _Page(msgspec.Struct, Generic[T]):
 class ClusterApi:
     """Requests to an API server, from one pool of connections, each as whom we are at the time.
 
-    `get`, `create`, `replace` and `patch` do what `certs.kube.Kubernetes` says. `list` and `stream` are for
+    `get`, `create`, `replace` and `patch` do what `certs.kubernetes_api.Kubernetes` says. `list` and `stream`
+    are for
     watches, which have to know what came between: they raise ApiError, or one of UNANSWERED.
     """
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from certs.kube import Conflict, Kubernetes, KubernetesError
+from certs.kubernetes_api import Conflict, Kubernetes, KubernetesError
 
 _log = logging.getLogger("gpugate.cluster")
 
@@ -27,7 +27,7 @@ _DIGEST_LENGTH: Final = 16
 
 
 class Creates(Protocol):
-    """Adds objects to collections, as certs.kube.Kubernetes does."""
+    """Adds objects to collections, as certs.kubernetes_api.Kubernetes does."""
 
     def create(self, path: str, document: dict[str, Any]) -> None:
         """Add an object; raises Conflict where one of its name is there, KubernetesError."""

@@ -1,0 +1,1 @@
+"""CEL expressions: compilation, cost limits, evaluation."""

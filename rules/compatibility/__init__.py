@@ -1,0 +1,1 @@
+"""Compatibility of GPU requirements with nodes: checks, node evaluation, required affinity, report."""

@@ -1,0 +1,278 @@
+"""What flags and variables of inference servers ask of a GPU: data/precision.yaml, applied to a container.
+
+Frameworks, their flags and the numbers are data; here is only how a command line is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from rules.cuda.image_catalog import covers, parse_version
+from rules.cuda.tables import Status, capability, read_table
+from rules.cuda.versions import ComputeCapability
+from rules.kube.container_env import LONGEST, expand_all
+from rules.kube.image_reference import Image, parse_image
+from rules.model.nouns import Text
+
+_SPACE = re.compile(r"\s")
+_COMMENT = re.compile(r"(?m)(?:^|(?<=\s))#.*$")
+# What stands in quotes or in $(…) is part of a command; a quote that is never closed is a character.
+_COMMAND = re.compile(
+    r"""(?:\\.|"(?:\\.|[^"\\])*"|'[^']*'|\$\([^()]*\)|&>|>&|[^;&|()\n])+""",
+    re.DOTALL,
+)
+_SHELL_WORD = re.compile(r"[^\s;&|()]+")
+_QUOTES = str.maketrans("", "", "\"'\\")
+
+_Asked = Mapping[str, tuple[str, str]]  # by flag
+
+
+@dataclass(frozen=True, slots=True)
+class FlagRow:
+    """What a value needs in some versions, or all."""
+
+    compute: ComputeCapability
+    versions: SpecifierSet | None
+    way_out: Text
+    status: Status
+
+
+class _Choice(NamedTuple):
+    compute: ComputeCapability
+    certain: bool
+    way_out: Text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Framework:
+    """A server: how it is known, and what the values of its flags and variables need.
+
+    version: finds it in an image's name, as its only group. read: the versions whose code was read, up to
+    newest; None where versions do not matter.
+    rows: by flag and value. env: variables by the flag that they stand for. Equal only to itself.
+    """
+
+    name: str
+    command: re.Pattern[str]
+    image: re.Pattern[str]
+    version: re.Pattern[str] | None
+    read: SpecifierSet
+    newest: Version | None
+    rows: Mapping[str, Mapping[str, tuple[FlagRow, ...]]]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FlagNeed:
+    """A capability that a flag asks for. framework: with its version if known. written: as the user did."""
+
+    framework: str
+    written: str
+    compute: ComputeCapability
+    certain: bool
+    way_out: Text
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """data/precision.yaml. names, env: a container without any of these flags and variables asks for nothing.
+
+    flags: finds the names, with `_` as good as `-`. arguments: variables that hold further flags.
+    """
+
+    frameworks: Mapping[str, Framework]
+    names: tuple[str, ...]
+    flags: re.Pattern[str]
+    env: tuple[str, ...]
+    arguments: tuple[str, ...]
+    other_platforms: re.Pattern[str]
+
+    def names_a_flag(self, line: str) -> bool:
+        """Tell whether a flag stands in a command line."""
+        # Plain texts are found faster, and nearly always there is none.
+        plain = line.replace("_", "-")
+        return any(name in plain for name in self.names) and self.flags.search(line) is not None
+
+
+def variables() -> frozenset[str]:
+    """Return the names of the variables that may ask something of a GPU."""
+    table = _table()
+    return frozenset({*table.env, *table.arguments})
+
+
+def flag_needs(image: str, words: Sequence[str], env: Mapping[str, str]) -> tuple[FlagNeed, ...]:
+    """Return what a container's command line and variables ask of a GPU; of one too long to start, nothing.
+
+    words: command and args; env: the variables whose values are known.
+    """
+    table = _table()
+    passed_on = (word for name in table.arguments if name in env for word in _words(env[name]))
+    words = expand_all([*words, *passed_on], env)
+    set_by_env = tuple((name, env[name]) for name in table.env if name in env)
+    line = " ".join(words)
+    if len(line) > LONGEST or not (set_by_env or table.names_a_flag(line)):
+        return ()
+    return _find(image, words, set_by_env)
+
+
+def may_ask(words: Sequence[str]) -> bool:
+    """Tell whether a command line may ask something of a GPU, by itself or with what its variables have."""
+    line = " ".join(words)
+    return "$(" in line or _table().names_a_flag(line)
+
+
+def _find(image: str, words: Sequence[str], set_by_env: Iterable[tuple[str, str]]) -> tuple[FlagNeed, ...]:
+    parsed = parse_image(image)
+    versions = _versions(parsed) if parsed else {}
+    if versions is None:
+        return ()
+    line = " ".join(words)
+    frameworks = _table().frameworks
+    by_command = (key for key, framework in frameworks.items() if framework.command.search(line))
+    key = next(by_command, None) or next(iter(versions), None)
+    if key is None:
+        return ()
+    framework, version = frameworks[key], versions.get(key)
+    asked = {**_asked_by_env(framework, dict(set_by_env)), **_asked_by_words(framework, words)}
+    needs = (_need(framework, version, flag, *asked[flag]) for flag in asked)
+    return tuple(need for need in needs if need)
+
+
+@lru_cache(maxsize=4096)
+def _versions(image: Image) -> Mapping[str, Version | None] | None:
+    """Return the frameworks that an image's name tells, with their versions; None for another platform."""
+    if _table().other_platforms.search(image.short):
+        return None
+    frameworks = _table().frameworks
+    named = (key for key in frameworks if frameworks[key].image.search(image.short))
+    return {key: _version(frameworks[key], image) for key in named}
+
+
+def _version(framework: Framework, image: Image) -> Version | None:
+    match = framework.version.search(image.short) if framework.version else None
+    return parse_version(match[1]) if match else None
+
+
+def _asked_by_env(framework: Framework, env: Mapping[str, str]) -> _Asked:
+    """Return by flag the value that a variable gives it, and how that is written."""
+    return {flag: (env[name], f"{name}={env[name]}") for flag, name in framework.env.items() if name in env}
+
+
+def _asked_by_words(framework: Framework, words: Iterable[str]) -> _Asked:
+    """Return likewise what the command line gives.
+
+    Of several servers that a script may start, only what all of them are given: nobody knows which will run.
+    """
+    arguments: list[str] = []
+    commands: list[str] = []
+    for word in words:
+        if _SPACE.search(word):
+            commands += _COMMAND.findall(_COMMENT.sub("", word))
+        else:
+            arguments.append(word)
+    servers = list(filter(framework.command.search, commands)) or filter(_table().flags.search, commands)
+    first, *others = [_asked(framework, _words(server)) for server in servers] or [{}]
+    by_all = {
+        flag: (value, written)
+        for flag, (value, written) in first.items()
+        if all(flag in other and other[flag][0] == value for other in others)
+    }
+    return {**by_all, **_asked(framework, arguments)}
+
+
+def _asked(framework: Framework, command: Sequence[str]) -> _Asked:
+    """Return by flag the value that one command gives it, and how that is written; the last counts."""
+    asked = {}
+    for token, following in zip(command, [*command[1:], ""], strict=False):
+        name, equals, value = token.partition("=")
+        flag = name.replace("_", "-")
+        if flag in framework.rows:
+            asked[flag] = (value, token) if equals else (following, f"{token} {following}")
+    return asked
+
+
+def _words(command: str) -> list[str]:
+    """Return the words of a shell's command, without quotes."""
+    words = (word.translate(_QUOTES) for word in _SHELL_WORD.findall(command))
+    return [word for word in words if word]
+
+
+def _need(
+    framework: Framework, version: Version | None, flag: str, value: str, written: str
+) -> FlagNeed | None:
+    key = value.lower()
+    chosen = _choose(framework, version, flag, key) if key in framework.rows[flag] else None
+    if chosen is None:
+        return None
+    name = f"{framework.name} {version}" if version else framework.name
+    return FlagNeed(name, written, chosen.compute, chosen.certain, chosen.way_out)
+
+
+@lru_cache(maxsize=1024)
+def _choose(framework: Framework, version: Version | None, flag: str, value: str) -> _Choice | None:
+    """Return what a version needs; an unknown one what the least demanding does, sure if the newest does."""
+    rows = framework.rows[flag][value]
+    current = _covering(rows, version or framework.newest)
+    rows = current if version else rows
+    if not rows:
+        return None
+    least = min(rows, key=lambda row: row.compute)
+    read = version is None or covers(framework.read, version)
+    certain = read and bool(current) and all(row.status.certain for row in rows)
+    return _Choice(least.compute, certain, least.way_out)
+
+
+def _covering(rows: tuple[FlagRow, ...], version: Version | None) -> tuple[FlagRow, ...]:
+    return tuple(row for row in rows if not (row.versions and version) or covers(row.versions, version))
+
+
+@cache
+def _table() -> _Table:
+    table = read_table("precision")
+    frameworks = {key: _framework(entry, table["ways"]) for key, entry in table["frameworks"].items()}
+    flags = sorted({flag for framework in frameworks.values() for flag in framework.rows})
+    patterns = "|".join(re.escape(flag).replace(r"\-", "[-_]") for flag in flags)
+    return _Table(
+        frameworks,
+        names=tuple(flags),
+        flags=re.compile(rf"(?<![\w-])(?:{patterns})(?![\w-])"),
+        env=tuple(name for framework in frameworks.values() for name in framework.env.values()),
+        arguments=tuple(table["argument_variables"]),
+        other_platforms=re.compile(table["other_platforms"]),
+    )
+
+
+def _framework(entry: Mapping[str, Any], ways: Mapping[str, Mapping[str, str]]) -> Framework:
+    rules = entry["rules"]
+    return Framework(
+        name=entry["name"],
+        command=re.compile(entry["command"]),
+        image=re.compile(entry["image"]),
+        version=re.compile(entry["version"]) if "version" in entry else None,
+        read=SpecifierSet(entry.get("read", "")),
+        newest=parse_version(entry.get("newest")),
+        rows={flag: _rows(rule["rows"], ways) for rule in rules for flag in rule["flags"]},
+        env={rule["flags"][0]: name for rule in rules for name in rule.get("env", ())},
+    )
+
+
+def _rows(
+    rows: Iterable[Mapping[str, Any]], ways: Mapping[str, Mapping[str, str]]
+) -> Mapping[str, tuple[FlagRow, ...]]:
+    by_value: dict[str, tuple[FlagRow, ...]] = {}
+    for row in rows:
+        texts = [ways[name] for name in row["ways"]]
+        way_out = Text(" or ".join(way["en"] for way in texts), "，或".join(way["zh"] for way in texts))
+        versions = SpecifierSet(row["versions"]) if "versions" in row else None
+        for value in row["values"]:
+            compute = capability(value if row["compute"] == "value" else row["compute"])
+            flag_row = FlagRow(compute, versions, way_out, Status(row["status"]))
+            by_value[value] = (*by_value.get(value, ()), flag_row)
+    return by_value

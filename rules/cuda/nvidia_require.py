@@ -1,0 +1,213 @@
+"""NVIDIA_REQUIRE_* variables: what an image asks of driver and GPU, in the language of libnvidia-container.
+
+    cuda>=12.4 brand=tesla,driver>=535,driver<536
+
+A blank is OR, a comma is AND; several variables all have to hold. Properties: cuda (the driver's CUDA
+version), driver, arch (compute capability), brand. What cannot be read is reported and asks for nothing.
+
+Source: NVIDIA/libnvidia-container src/cli/dsl.c, and NVIDIA/nvidia-container-toolkit
+internal/config/image/cuda_image.go for the variables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from rules.cuda.versions import CudaVersion, DriverVersion
+from rules.model.nouns import Text
+from rules.text.bounded_cache import length, remembered
+
+REQUIRE_PREFIX: Final = "NVIDIA_REQUIRE_"
+_NOT_FOR_SERVERS: Final = "NVIDIA_REQUIRE_JETPACK"
+DISABLE_REQUIRE: Final = "NVIDIA_DISABLE_REQUIRE"
+# Go's strconv.ParseBool.
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+
+# A run of these characters is the operator. dsl.c compares only as many characters as stand there, so that a
+# bare `!` is `!=`.
+_FACTOR = re.compile(r"([^<>=!]+)([<>=!]+)([^<>=!].*)", re.DOTALL)
+_VERSION = re.compile(r"\d{1,9}(?:\.+\d{1,9})*\.*", re.ASCII)
+_PROPERTIES: Final = ("cuda", "driver", "arch", "brand")
+# The longest value that NVIDIA's images have is about 2,000 characters; this bounds what is parsed.
+_MAX_LENGTH: Final = 16 * 1024
+_MAX_REMEMBERED: Final = 4096  # characters; the factors of one so long are some 170 KB
+_MAX_SHOWN: Final = 80  # characters of a user's text in a message
+
+Numbers = tuple[int, ...]  # of a version, without trailing zeros: 12.0 and 12 are the same
+
+_COMPARE: Final[Mapping[str, Callable[[Numbers, Numbers], bool]]] = {
+    "=": lambda found, wanted: found == wanted,
+    "!=": lambda found, wanted: found != wanted,
+    "<": lambda found, wanted: found < wanted,
+    "<=": lambda found, wanted: found <= wanted,
+    ">": lambda found, wanted: found > wanted,
+    ">=": lambda found, wanted: found >= wanted,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a node has; None is unknown. driver: as in 535.104.05. brand: as NVML names it, as in Tesla."""
+
+    cuda: tuple[int, int] | None = None
+    driver: str | None = None
+    arch: tuple[int, int] | None = None
+    brand: str | None = None
+
+    def numbers(self, name: str) -> Numbers | None:
+        """Return a version of the node as numbers that compare, None where it is unknown."""
+        if name == "driver":
+            return _driver(self.driver) if self.driver else None
+        version = self.cuda if name == "cuda" else self.arch
+        return _trimmed(version) if version else None
+
+
+@lru_cache(maxsize=1024)  # of what nodes tell
+def _driver(text: str) -> Numbers | None:
+    driver = DriverVersion.parse(text)
+    return _trimmed(driver.numbers) if driver else None
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One condition. numbers: the version wanted, None for a brand, which is text."""
+
+    name: str
+    operator: str
+    text: str
+    numbers: Numbers | None
+
+    def holds(self, host: Host) -> bool | None:
+        """Tell whether a node satisfies it; None where that is unknown."""
+        if self.numbers is None:
+            same = None if host.brand is None else host.brand.lower() == self.text.lower()
+            return same if same is None or self.operator == "=" else not same
+        found = host.numbers(self.name)
+        return None if found is None else _COMPARE[self.operator](found, self.numbers)
+
+    @property
+    def lowest_cuda(self) -> CudaVersion | None:
+        """The lowest CUDA version that can satisfy it; None where it sets no lower bound."""
+        if self.name != "cuda" or self.numbers is None or self.operator not in {"=", ">=", ">"}:
+            return None
+        major, minor, *patch = (*self.numbers, 0, 0)
+        # A driver's version has no patch: 12.4 is less than 12.4.1, so that only 12.5 satisfies >=12.4.1.
+        return CudaVersion(major, minor + (self.operator == ">" or any(patch)))
+
+
+Group = tuple[Factor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One variable: groups of which one has to hold, and in it every factor. No group asks for nothing.
+
+    minimum: the CUDA version below which no node satisfies it; None where there is none.
+    native: the CUDA version that the image was built with, as far as the variable tells: the minimum, or if a
+    group goes by brand and driver alone (NVIDIA's images bring cuda-compat for it), the bound of the first
+    group that has one.
+    problem: why the variable cannot be read, None where it can.
+    """
+
+    variable: str
+    text: str
+    groups: tuple[Group, ...] = ()
+    minimum: CudaVersion | None = None
+    native: CudaVersion | None = None
+    problem: Text | None = None
+
+    def holds(self, host: Host) -> bool | None:
+        """Tell whether a node satisfies it; None where that hangs on what is unknown."""
+        if not self.groups:
+            return True
+        return _any(_all(factor.holds(host) for factor in group) for group in self.groups)
+
+
+def constraints(env: Mapping[str, str]) -> tuple[Constraint, ...]:
+    """Return what a container's variables ask for; all of it has to hold."""
+    named = [name for name in env if name.startswith(REQUIRE_PREFIX)]
+    if not named or env.get(DISABLE_REQUIRE) in _TRUE:
+        return ()
+    return tuple(parse_constraint(name, env[name]) for name in named if not name.startswith(_NOT_FOR_SERVERS))
+
+
+def parse_constraint(variable: str, text: str) -> Constraint:
+    """Return what a variable asks for; one that cannot be read asks for nothing and has a problem."""
+    written = len(variable) + len(text)
+    return _read((variable, text)) if written <= _MAX_LENGTH else _malformed(variable, text)
+
+
+def _parse(told: tuple[str, str]) -> Constraint:
+    variable, text = told
+    groups = []
+    for words in text.split(" "):
+        factors = [_factor(word) for word in words.split(",") if word]
+        group = tuple(factor for factor in factors if factor is not None)
+        if len(group) < len(factors):
+            return _malformed(variable, text)
+        if group:
+            groups.append(group)
+        elif words:  # commas alone: libnvidia-container's dsl.c ends there, with the verdict so far
+            break
+    bounds = [_lower_bound(group) for group in groups]
+    known = [bound for bound in bounds if bound is not None]
+    minimum = min(known) if known and len(known) == len(bounds) else None
+    return Constraint(variable, text, tuple(groups), minimum, native=minimum or next(iter(known), None))
+
+
+_read = remembered(_parse, 64, lambda told: length(told) <= _MAX_REMEMBERED)
+
+
+def _factor(word: str) -> Factor | None:
+    match = _FACTOR.fullmatch(word)
+    if match is None:
+        return None
+    name, operator, text = match[1].lower(), "!=" if match[2] == "!" else match[2], match[3]
+    if name not in _PROPERTIES or operator not in _COMPARE:
+        return None
+    if name == "brand":
+        return Factor(name, operator, text, None) if operator in {"=", "!="} else None
+    if not _VERSION.fullmatch(text):
+        return None
+    return Factor(name, operator, text, _trimmed(tuple(int(part) for part in text.split(".") if part)))
+
+
+def _trimmed(numbers: Numbers) -> Numbers:
+    """Return a version without its trailing zeros, so that 12 and 12.0 are equal."""
+    end = len(numbers)
+    while end and not numbers[end - 1]:
+        end -= 1
+    return numbers[:end]
+
+
+def _lower_bound(group: Group) -> CudaVersion | None:
+    return max(filter(None, (factor.lowest_cuda for factor in group)), default=None)
+
+
+def _all(values: Iterable[bool | None]) -> bool | None:
+    """AND of three values: false if any is, else unknown if any is."""
+    found = set(values)
+    return False if False in found else None if None in found else True
+
+
+def _any(values: Iterable[bool | None]) -> bool | None:
+    """OR of three values: true if any is, else unknown if any is."""
+    found = set(values)
+    return True if True in found else None if None in found else False
+
+
+def _malformed(variable: str, text: str) -> Constraint:
+    shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+    return Constraint(
+        variable,
+        text,
+        problem=Text(
+            f"{variable}: `{shown}` is not an expression that the NVIDIA container runtime can read;"
+            " write it as `cuda>=12.4`",
+            f"{variable}：`{shown}` 不是 NVIDIA 容器运行时可以识别的表达式，请写成 `cuda>=12.4`",
+        ),
+    )

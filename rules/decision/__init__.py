@@ -1,0 +1,1 @@
+"""The decision: policy, stages in their order, messages."""

@@ -1,0 +1,94 @@
+"""Exemptions: which rules have no effect on a pod, for how long, and on whose word.
+
+An exempted rule neither completes nor injects, steers or judges. It costs a pod nothing unless one of its own
+rules is exempted for some pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from rules.decision.messages import EXPIRED, sentence
+from rules.model.match import glob
+from rules.model.nouns import Exemption, ImageCatalogRule, Language, Rule
+
+if TYPE_CHECKING:
+    from rules.kube.pod import Pod
+
+# What Kubernetes runs a pod as that names none:
+# https://kubernetes.io/docs/concepts/security/service-accounts/#default-service-accounts
+_DEFAULT_SERVICE_ACCOUNT: Final = "default"
+
+
+def exempted(exemption: Exemption, rules: Iterable[Rule]) -> list[str]:
+    """Return the names of the rules that an exemption is for; image catalogues only tell facts."""
+    patterns = [glob(name) for name in exemption.rules]
+    return [
+        rule.name
+        for rule in rules
+        if not isinstance(rule, Exemption | ImageCatalogRule)
+        if any(pattern.fullmatch(rule.name) for pattern in patterns)
+    ]
+
+
+def by_rule(exemptions: Iterable[Exemption], rules: Iterable[Rule]) -> dict[str, tuple[Exemption, ...]]:
+    """Return for the names of exempted rules what exempts them; exemptions that are switched off do not."""
+    known = list(rules)
+    found: dict[str, tuple[Exemption, ...]] = {}
+    for exemption in exemptions:
+        for name in exempted(exemption, known) if exemption.enabled else ():
+            found[name] = (*found.get(name, ()), exemption)
+    return found
+
+
+class PodExemptions:
+    """The exemptions of one pod, looked up when a rule comes up.
+
+    The pod counts as it came: what rules put in exempts it from none. now: seconds since the epoch. taken:
+    what was made use of, exemption by rule.
+    """
+
+    __slots__ = ("_account", "_by_rule", "_covered", "_labels", "_namespace", "_now", "taken")
+
+    def __init__(
+        self, by_rule: Mapping[str, tuple[Exemption, ...]], pod: Pod, namespace: str, now: float
+    ) -> None:
+        self._by_rule = by_rule
+        self._namespace = namespace
+        self._now = now
+        self._covered: dict[str, bool] = {}
+        self.taken: dict[str, str] = {}
+        if by_rule:
+            self._labels = pod.labels
+            account = pod.get("spec", "serviceAccountName") or pod.get("spec", "serviceAccount")
+            self._account = account if isinstance(account, str) else _DEFAULT_SERVICE_ACCOUNT
+
+    def of(self, rule: str) -> Exemption | None:
+        """Return what exempts the pod from a rule, and take note of it; None where nothing does."""
+        if not self._by_rule:
+            return None
+        for exemption in self._by_rule.get(rule, ()):
+            if self._now < exemption.expires and self._covers(exemption):
+                self.taken[rule] = exemption.name
+                return exemption
+        return None
+
+    def expired(self, rules: Iterable[str], language: Language) -> list[str]:
+        """Return a line for each exemption that would spare the pod one of the rules, had it not expired."""
+        return [
+            sentence(language, EXPIRED, {"exemption": found.name, "rule": rule, "until": found.until})
+            for rule in rules
+            for found in self._by_rule.get(rule, ())
+            if self._now >= found.expires and self._covers(found)
+        ]
+
+    def _covers(self, exemption: Exemption) -> bool:
+        covered = self._covered.get(exemption.name)
+        if covered is None:
+            accounts = exemption.service_accounts
+            covered = exemption.match.pod(self._namespace, self._labels) and (
+                not accounts or any(pattern.fullmatch(self._account) for pattern in accounts)
+            )
+            self._covered[exemption.name] = covered
+        return covered

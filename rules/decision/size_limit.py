@@ -1,0 +1,81 @@
+"""How much there may be to judge in one object, so that none keeps the gate from the others.
+
+An honest pod has some dozen of what is counted here. The API server takes objects of 3 MiB, and judging tens
+of thousands of containers would take longer than a webhook may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rules.cuda.nvidia_require import REQUIRE_PREFIX
+from rules.decision.messages import denial
+from rules.kube.json_patch import field_path
+from rules.kube.pod import Container, Pod
+from rules.model.nouns import Action, Decision, Language, Text, Violation
+from rules.nodes.node_selector import required_terms
+
+# The name under which an oversized object is counted.
+RULE: Final = "size-limit"
+# Names of resources, terms of node selectors, requirement variables, debugging containers and templates of
+# one object, together. Each costs 1.2 ms at most on one core, where nodes are of a hundred kinds; all
+# take half of the webhook's five seconds.
+MOST: Final = 2048
+# Names of resources of one container; rules that exclude each other compare every pair.
+MOST_NAMES: Final = 128
+
+_TOO_MANY_NAMES: Final = Text(
+    "{place} names more than {most} resources; gpugate judges no more of one container",
+    "{place} 的资源超过 {most} 种，gpugate 不再判断",
+)
+_TOO_MANY: Final = Text(
+    "{place} has more than {most} resources, node selector terms, NVIDIA_REQUIRE variables, debugging"
+    " containers and pod templates; gpugate judges no more of one object. Split it",
+    "{place} 的资源、节点选择条件、NVIDIA_REQUIRE 变量、调试容器与 Pod 模板超过 {most} 个，"
+    "gpugate 不再判断，请拆分该对象",
+)
+
+
+def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | None:
+    """Return the refusal of an object whose pods are too much to judge, None for all others."""
+    # To count all variables is cheaper than to look for those that count, and nearly always enough.
+    if _excess(pods, kind, _variables) is None or (found := _excess(pods, kind, _requirements)) is None:
+        return None
+    text, place, most = found
+    told = text.in_language(language).format(place=place, most=most)
+    return Decision(
+        allowed=False,
+        message=denial(language, kind, [(RULE, told)]),
+        violations=(Violation(RULE, Action.DENY, place, told),),
+    )
+
+
+def _excess(
+    pods: Sequence[Pod], kind: str, variables: Callable[[Container], int]
+) -> tuple[Text, str, int] | None:
+    """Return of what there is more than there may be, where, and the most. variables: how many count."""
+    total = 0
+    for pod in pods:
+        total += 1
+        spec = pod.spec
+        for counted in (required_terms(spec), spec.get("ephemeralContainers")):
+            total += len(counted) if isinstance(counted, list) else 0
+        for container in pod.containers:
+            names = len(container.names)
+            if names > 2 * MOST_NAMES:
+                return _TOO_MANY_NAMES, field_path(container.path), MOST_NAMES
+            if names:
+                total += names + variables(container)
+        if total > MOST:
+            return _TOO_MANY, kind, MOST
+    return None
+
+
+def _variables(container: Container) -> int:
+    env = container.raw.get("env")  # as it came, and at once; what is no list is refused by the other
+    return len(env if isinstance(env, list) else container.env)
+
+
+def _requirements(container: Container) -> int:
+    return "\0".join(["", *container.variables]).count(f"\0{REQUIRE_PREFIX}")

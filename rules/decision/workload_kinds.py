@@ -1,0 +1,152 @@
+"""Where the pods of each kind stand: of the kinds that ship, and of those that a configuration adds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from rules.kube.json_patch import ObjectError, Path
+from rules.schema.errors import Code, RuleError, describe, suggestion
+from rules.text.yaml_document import Document, SourceError, read
+
+# In a path: every member of an object or list.
+EVERY: Final = "*"
+Steps = tuple[str, ...]
+
+_GROUP: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*|")
+_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
+_PATH: Final = re.compile(r"((\w+|\*)(\.(\w+|\*))*)?", re.ASCII)
+# How other notations say what `*` says here: tasks[*], tasks[], tasks[0].
+_INDEX: Final = re.compile(r"\[[*\d]*\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Workloads:
+    """Where the pods of each kind stand. Immutable.
+
+    paths: by API group, empty for the core, and kind: the steps to each pod template, or pod spec.
+    """
+
+    paths: Mapping[tuple[str, str], tuple[Steps, ...]]
+
+    def __or__(self, other: Workloads) -> Workloads:
+        """Return the kinds of both; of a kind in both, all paths."""
+        kinds = self.paths.keys() | other.paths.keys()
+        return Workloads(
+            {
+                kind: tuple(dict.fromkeys((*self.paths.get(kind, ()), *other.paths.get(kind, ()))))
+                for kind in sorted(kinds)
+            }
+        )
+
+    def holds_pods(self, group: str, kind: str) -> bool:
+        """Tell whether objects of a kind are pods or hold pod templates; group is empty for the core API."""
+        return (group, kind) in self.paths
+
+    def templates_of(self, group: str, kind: str, document: Mapping[str, Any]) -> dict[Path, Any]:
+        """Return the pod, or each pod template, of an object by its path; none for a kind that holds no pods.
+
+        Raises ObjectError where the object is not shaped as its kind is.
+        """
+        return {
+            path: raw for steps in self.paths.get((group, kind), ()) for path, raw in _find(document, steps)
+        }
+
+
+@cache
+def built_in_workloads() -> Workloads:
+    """Return the kinds that ship."""
+    path = "data/workloads.yaml"
+    workloads, errors = read_workloads([(path, files("rules").joinpath(path).read_text("utf-8"))])
+    assert not errors, errors[0]  # noqa: S101 - our own file
+    return workloads
+
+
+def read_workloads(texts: Iterable[tuple[str, str]]) -> tuple[Workloads, list[RuleError]]:
+    """Return the kinds in (file name, text) pairs, as `data/workloads.yaml` has them, and the mistakes."""
+    found, errors = Workloads({}), []
+    for file, text in texts:
+        for document in read(text, file):
+            if isinstance(document, SourceError):
+                errors.append(RuleError(document.location, (), document.message, code=Code.NOT_YAML))
+            elif document.value is not None:
+                reader = _Reader(document)
+                found |= reader.workloads()
+                errors += reader.errors
+    return found, errors
+
+
+class _Reader:
+    """Reads one document, and keeps its mistakes."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self.errors = [
+            RuleError(error.location, (), error.message, code=Code.DUPLICATE_KEY)
+            for error in document.duplicates
+        ]
+
+    def workloads(self) -> Workloads:
+        paths: dict[tuple[str, str], tuple[Steps, ...]] = {}
+        for group, kinds in self._members(self._document.value, (), "API groups"):
+            if not _GROUP.fullmatch(group):
+                hint = suggestion(group, [group.partition("/")[0].lower()])
+                self._fail((group,), f"expected an API group without its version, got {group!r}{hint}")
+            for kind, texts in self._members(kinds, (group,), "kinds"):
+                if not _KIND.fullmatch(kind):
+                    hint = suggestion(kind.capitalize(), _known_kinds())
+                    self._fail((group, kind), f"expected a kind, such as PyTorchJob, got {kind!r}{hint}")
+                paths[group, kind] = tuple(self._steps(texts, (group, kind)))
+        return Workloads(paths)
+
+    def _members(self, value: Any, path: Path, what: str) -> Iterable[tuple[str, Any]]:
+        if not isinstance(value, dict):
+            self._fail(path, f"expected an object of {what}, got {describe(value)}")
+            return ()
+        return value.items()
+
+    def _steps(self, texts: Any, path: Path) -> Iterator[Steps]:
+        if not isinstance(texts, list) or not texts:
+            self._fail(path, f"expected a list of paths, such as [spec.template], got {describe(texts)}")
+            return
+        for index, text in enumerate(texts):
+            if not isinstance(text, str):
+                self._fail((*path, index), f"expected a path, such as spec.template, got {describe(text)}")
+            elif not _PATH.fullmatch(text):
+                plain = _INDEX.sub(f".{EVERY}", text).strip("$./").replace("/", ".")
+                hint = suggestion(text, [plain] if _PATH.fullmatch(plain) else [])
+                message = f"expected names parted by dots, and {EVERY} for every member, got {text!r}{hint}"
+                self._fail((*path, index), message)
+            elif text.count(EVERY) > 1:
+                self._fail((*path, index), f"expected {EVERY} at most once, got {text!r}")
+            else:
+                yield tuple(text.split(".")) if text else ()
+
+    def _fail(self, path: Path, message: str) -> None:
+        self.errors.append(RuleError(self._document.locate(path), path, message))
+
+
+def _known_kinds() -> set[str]:
+    return {kind for _, kind in built_in_workloads().paths}
+
+
+def _find(node: Any, steps: Steps, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield each place that the steps lead to; null and absent members lead nowhere."""
+    if not steps:
+        yield path, node
+        return
+    step, rest = steps[0], steps[1:]
+    if step == EVERY and isinstance(node, list):
+        for index, item in enumerate(node):
+            if item is not None:
+                yield from _find(item, rest, (*path, index))
+        return
+    if not isinstance(node, dict):
+        raise ObjectError(path, "an object", node)
+    for name in node if step == EVERY else (step,):
+        if node.get(name) is not None:
+            yield from _find(node[name], rest, (*path, name))

@@ -1,0 +1,1 @@
+"""Kubernetes semantics: pods, JSON Patch, quantities, names, image references, environment variables."""

@@ -1,0 +1,231 @@
+"""What a pod asks for, container by container.
+
+The pod is read as the JSON that it is: fields that nobody here has heard of are never looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from rules.kube.json_patch import ObjectError, Path, Recorder, field_path
+
+_NOTHING: Final[dict[str, Any]] = {}
+
+
+class ContainerKind(StrEnum):
+    """How Kubernetes runs a container."""
+
+    REGULAR = "container"
+    INIT = "init container"
+    SIDECAR = "sidecar"  # an init container with restartPolicy Always
+    EPHEMERAL = "ephemeral container"
+
+
+class Container:
+    """One container of a pod, with the edits made to it so far.
+
+    path: where it stands in the object. limits, requests: resource name to quantity as written; read only.
+    names: of its limits, then of its requests.
+    """
+
+    __slots__ = (
+        "_recorder",
+        "_variables",
+        "image",
+        "kind",
+        "limits",
+        "name",
+        "names",
+        "path",
+        "raw",
+        "requests",
+    )
+
+    def __init__(self, raw: Any, path: Path, kind: ContainerKind, recorder: Recorder) -> None:
+        self.raw = _object(raw, path)
+        self._recorder = recorder
+        self._variables: list[str] | None = None
+        self.path = path
+        self.kind = kind
+        if kind is ContainerKind.INIT and raw.get("restartPolicy") == "Always":
+            self.kind = ContainerKind.SIDECAR
+        name, image = raw.get("name"), raw.get("image")
+        self.name: str = name if isinstance(name, str) else field_path(path)
+        self.image: str = image if isinstance(image, str) else ""
+        self.limits: Mapping[str, Any] = _NOTHING
+        self.requests: Mapping[str, Any] = _NOTHING
+        self.names: tuple[str, ...] = ()
+        if resources := _member(raw, path, "resources", dict):
+            path = (*path, "resources")
+            self.limits = _member(resources, path, "limits", dict)
+            self.requests = _member(resources, path, "requests", dict)
+            self.names = (*self.limits, *self.requests)
+
+    def request(self, key: str) -> Any:
+        """Return the request for a resource as the API server will have it: absent, it is the limit."""
+        value = self.requests.get(key)
+        return self.limits.get(key) if value is None else value
+
+    def resource_path(self, field: str, key: str) -> Path:
+        """Return where a resource stands; field: `limits` or `requests`."""
+        return (*self.path, "resources", field, key)
+
+    def set_resource(self, field: str, key: str, value: Any) -> None:
+        """Put a quantity into `limits` or `requests`."""
+        setattr(self, field, {**getattr(self, field), key: value})
+        self.names = (*self.limits, *self.requests)
+        self._recorder.set(self.resource_path(field, key), value)
+
+    @property
+    def env(self) -> list[Any]:
+        """The entries of `env` after the edits so far, in order; doubled names stand twice."""
+        return self._recorder.items((*self.path, "env"))
+
+    @property
+    def variables(self) -> list[str]:
+        """The names of the entries of `env`, each in its place; empty for what is no entry."""
+        if self._variables is None:
+            entries = self.env
+            try:
+                self._variables = [entry["name"] for entry in entries]
+                "".join(self._variables)  # which takes texts alone
+            except (KeyError, TypeError):
+                self._variables = [_name(entry) for entry in entries]
+        return self._variables
+
+    def strings(self, field: str) -> list[str]:
+        """Return a list of texts of the container, such as `args`; entries of another type are left out."""
+        entries = self.raw.get(field)
+        return [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []
+
+    @property
+    def env_from(self) -> list[Any]:
+        """The entries of `envFrom`, whose variables nobody knows before the container starts."""
+        sources: list[Any] = _member(self.raw, self.path, "envFrom", list)
+        return sources
+
+    @property
+    def volume_mounts(self) -> list[Any]:
+        """The entries of `volumeMounts` after the edits so far."""
+        return self._recorder.items((*self.path, "volumeMounts"))
+
+    @property
+    def target(self) -> str:
+        """The container that an ephemeral container was started for, or an empty string."""
+        name = self.raw.get("targetContainerName")
+        return name if isinstance(name, str) else ""
+
+    def append(self, field: str, entry: dict[str, Any]) -> None:
+        """Append an entry to a list of the container, such as `env`."""
+        if field == "env":
+            self._variables = [*self.variables, _name(entry)]
+        self._recorder.append((*self.path, field), entry)
+
+    def replace_env(self, index: int, entry: dict[str, Any]) -> None:
+        """Put another entry in the place of an existing one."""
+        self._variables = None
+        self._recorder.set((*self.path, "env", index), entry)
+
+
+class Pod:
+    """A pod, a pod template or a pod spec: its containers, its metadata, and the edits made to it so far.
+
+    path: where it stands in the object; empty for a Pod. users: the containers that ask for an extended
+    resource as they came: names of those have a domain, `cpu` has none. A spec that stands without a template
+    has its labels and annotations in it. Raises ObjectError for what is shaped otherwise.
+    """
+
+    __slots__ = ("_is_spec", "_spec", "_spec_path", "containers", "path", "raw", "recorder", "users")
+
+    def __init__(self, document: Mapping[str, Any], raw: Any, path: Path = ()) -> None:
+        pod = self.raw = _object(raw, path)
+        self.path = path
+        self.recorder = Recorder(document)
+        _member(pod, path, "metadata", dict)  # refused at once, not by the first rule that looks there
+        self._is_spec = "spec" not in pod
+        self._spec: dict[str, Any] = pod if self._is_spec else _member(pod, path, "spec", dict)
+        self._spec_path = path if self._is_spec else (*path, "spec")
+        self.containers = self._read("containers", ContainerKind.REGULAR)
+        if "initContainers" in self._spec:
+            self.containers += self._read("initContainers", ContainerKind.INIT)
+        self.users = [container for container in self.containers if "/" in "".join(container.names)]
+
+    def _read(self, field: str, kind: ContainerKind) -> tuple[Container, ...]:
+        entries, path, recorder = (
+            _member(self._spec, self._spec_path, field, list),
+            self._spec_path,
+            self.recorder,
+        )
+        return tuple(
+            [Container(raw, (*path, field, index), kind, recorder) for index, raw in enumerate(entries)]
+        )
+
+    def _place(self, *field: str | int) -> Path:
+        """Return where a field of the pod stands in the object."""
+        return (*self.path, *(field[1:] if self._is_spec else field))
+
+    @property
+    def ephemeral_containers(self) -> tuple[Container, ...]:
+        """The debugging containers, which have no resources of their own."""
+        return self._read("ephemeralContainers", ContainerKind.EPHEMERAL)
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The pod's spec after the edits so far; a later edit may give another."""
+        spec: Mapping[str, Any] = self.recorder.get(self._spec_path) or _NOTHING
+        return spec
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The pod's labels after the edits so far."""
+        return _strings(self.get("metadata", "labels"))
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """The pod's annotations after the edits so far."""
+        return _strings(self.get("metadata", "annotations"))
+
+    def get(self, *field: str | int) -> Any:
+        """Return a field of the pod after the edits so far, or None."""
+        return self.recorder.get(self._place(*field))
+
+    def set(self, *field: str | int, value: Any) -> None:
+        """Put a value at a field of the pod."""
+        self.recorder.set(self._place(*field), value)
+
+    def entries(self, *field: str | int) -> list[Any]:
+        """Return a list of the pod after the edits so far; empty where it is absent."""
+        return self.recorder.items(self._place(*field))
+
+    def append(self, *field: str | int, entry: Any) -> None:
+        """Append an entry to a list of the pod."""
+        self.recorder.append(self._place(*field), entry)
+
+
+def _object(value: Any, path: Path) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ObjectError(path, "an object", value)
+    return value
+
+
+def _name(entry: object) -> str:
+    name = entry.get("name") if isinstance(entry, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _member(parent: Mapping[str, Any], path: Path, name: str, kind: type) -> Any:
+    """Return a member that is an object or a list; empty where absent or null."""
+    value = parent.get(name)
+    if isinstance(value, kind):
+        return value
+    if value is not None:
+        raise ObjectError((*path, name), "an object" if kind is dict else "a list", value)
+    return _NOTHING if kind is dict else []
+
+
+def _strings(value: Any) -> Mapping[str, str]:
+    if not isinstance(value, dict):
+        return _NOTHING
+    return {key: text for key, text in value.items() if isinstance(text, str)}

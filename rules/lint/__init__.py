@@ -1,0 +1,1 @@
+"""Lint: checks of single rules and of rule sets."""

@@ -1,0 +1,1 @@
+"""The nouns: rules, matches, requests, decisions. Frozen values."""

@@ -1,0 +1,1 @@
+"""Nodes: label families, capabilities, label index, inventory, selectors, affinity."""

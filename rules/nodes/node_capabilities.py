@@ -1,0 +1,160 @@
+"""What a node offers, read from its labels and its allocatable resources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from rules.cuda.tables import minor_version_floor
+from rules.cuda.versions import DriverVersion
+from rules.kube.quantity import QuantityError, parse_quantity
+from rules.nodes.label_families import LabelFamily, is_label_key, is_label_value, parse_int64
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rules.nodes.label_families import DriverFamily, LabelNames
+
+F = TypeVar("F", bound=LabelFamily)
+
+# What a node is set up for, as `nvidia-device-enable` says it; other values are unknown.
+DEVICE_MODES: Final = frozenset({"pgpu", "vgpu", "mps"})
+# In what GPU Feature Discovery writes where all GPUs are MIG slices: `NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`.
+_SLICE: Final = "-MIG-"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a node tells of its GPUs; None where it tells nothing that can be read.
+
+    cuda: the highest CUDA version that the driver's API has. driver: its version as nvidia-smi prints it
+    (`535.104.05`). memory_mib: MiB of one GPU. mig_devices: whether labels say that GPUs are cut into slices.
+    device_mode: one of DEVICE_MODES.
+    """
+
+    cuda: tuple[int, int] | None = None
+    driver: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    product: str | None = None
+    memory_mib: int | None = None
+    mig_strategy: str | None = None
+    mig_devices: bool = False
+    sharing_strategy: str | None = None
+    device_mode: str | None = None
+
+
+def driver_of(offer: Offer) -> DriverVersion | None:
+    """Return the version of an offer's driver, None where it tells none."""
+    return _parsed(offer.driver) if offer.driver else None
+
+
+_parsed = lru_cache(maxsize=1024)(DriverVersion.parse)
+
+
+def above_floor(offer: Offer) -> bool:
+    """Tell whether its driver runs newer minor versions of its CUDA's major; nothing is known against it."""
+    driver, floor = driver_of(offer), minor_version_floor(offer.cuda[0]) if offer.cuda else None
+    return driver is None or floor is None or driver >= floor.value
+
+
+def is_slice(product: str) -> bool:
+    """Tell whether a product label names a MIG slice."""
+    return _SLICE in product
+
+
+class Problem(NamedTuple):
+    """A label or a quantity of a node that cannot be read; what it would tell stays unknown."""
+
+    node: str
+    key: str
+    value: str
+
+
+class NodeReader:
+    """Reads one node; what cannot be read is None and goes to `problems`.
+
+    labels: those of its labels that Kubernetes would accept.
+    """
+
+    __slots__ = ("_name", "labels", "problems")
+
+    def __init__(self, name: str, labels: Mapping[Any, Any]) -> None:
+        self._name = name
+        self.problems: list[Problem] = []
+        self.labels: dict[str, str] = {}
+        for key, value in labels.items():
+            if is_label_key(key) and is_label_value(value):
+                self.labels[key] = value
+            else:
+                self._report(key, value)
+
+    def offer(self, names: LabelNames) -> Offer:
+        """Return what the labels tell of the node's GPUs."""
+        product = self._text(names.product)
+        return Offer(
+            cuda=self._version(names.cuda),
+            driver=self._driver(names.driver),
+            compute_capability=self._version(names.compute_capability),
+            product=product,
+            memory_mib=self._number(names.memory),
+            mig_strategy=self._text(names.mig_strategy),
+            mig_devices=is_slice(product or "") or any(map(names.is_of_mig, self.labels)),
+            sharing_strategy=self._text(names.sharing_strategy),
+            device_mode=self._text(names.device_mode, DEVICE_MODES),
+        )
+
+    def resources(self, allocatable: Mapping[Any, Any]) -> frozenset[str]:
+        """Return the names of the resources of which the node has any."""
+        return frozenset(name for name, quantity in allocatable.items() if self._has(name, quantity))
+
+    def _has(self, name: object, quantity: object) -> bool:
+        try:
+            return parse_quantity(quantity) > 0
+        except QuantityError:
+            self._report(name, quantity)
+            return False
+
+    def _report(self, key: object, value: object) -> None:
+        self.problems.append(Problem(self._name, str(key), str(value)))
+
+    def _version(self, families: Iterable[LabelFamily]) -> tuple[int, int] | None:
+        family = _speaker(families, self.labels)
+        if family is None:
+            return None
+        if version := family.version(self.labels):
+            return version[0], version[1]
+        parts = zip(family.keys, family.parts(self.labels), strict=False)
+        key = next((key for key, part in parts if parse_int64(part) is None), family.key)
+        self._report(key, self.labels.get(key, ""))
+        return None
+
+    def _driver(self, families: Iterable[DriverFamily]) -> str | None:
+        family = _speaker(families, self.labels)
+        if family is None:
+            return None
+        if family.version(self.labels):
+            return family.text(self.labels)
+        self._report(family.key, self.labels[family.key])
+        return None
+
+    def _text(self, keys: Iterable[str], allowed: frozenset[str] | None = None) -> str | None:
+        key = next((key for key in keys if key in self.labels), None)
+        if key is None:
+            return None
+        value = self.labels[key]
+        if allowed is None or value in allowed:
+            return value or None
+        self._report(key, value)
+        return None
+
+    def _number(self, keys: Iterable[str]) -> int | None:
+        text = self._text(keys)
+        number = None if text is None else parse_int64(text)
+        if text is not None and number is None:
+            self._report(next(key for key in keys if key in self.labels), text)
+        return number
+
+
+def _speaker(families: Iterable[F], labels: Mapping[str, str]) -> F | None:
+    return next((family for family in families if family.key in labels), None)

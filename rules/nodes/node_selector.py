@@ -1,0 +1,191 @@
+"""Node selectors: which nodes a pod may go to, decided as the scheduler decides it.
+
+A list of terms is ORed, the expressions and fields of a term are ANDed. A piece that the API server would
+have refused makes its term match nothing. Nothing here raises on any JSON.
+Sources: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/, and the behaviour of
+`k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+
+from rules.nodes.label_families import SUBDOMAIN, is_label_key, is_label_value, parse_int64
+from rules.text.bounded_cache import length, remembered
+
+if TYPE_CHECKING:
+    from rules.nodes.inventory import Inventory
+
+EXPRESSIONS: Final = "matchExpressions"
+FIELDS: Final = "matchFields"
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_NAME_FIELD = "metadata.name"  # the only field that Kubernetes can match
+
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+
+# Expressions that the pods of a cluster have, and the characters of one.
+_REMEMBERED: Final = 1024
+_LONGEST: Final = 1024
+
+_NODE_NAME = re.compile(rf"(?=.{{1,253}}\Z){SUBDOMAIN}")
+
+
+class MatchExpression(NamedTuple):
+    """One node selector requirement that Kubernetes accepts. section: EXPRESSIONS or FIELDS."""
+
+    section: str
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    @property
+    def bound(self) -> int:
+        """The number of a Gt or Lt."""
+        return int(self.values[0])
+
+    def entry(self) -> dict[str, Any]:
+        """Return the expression as JSON has it."""
+        entry: dict[str, Any] = {"key": self.key, "operator": self.operator}
+        return {**entry, "values": list(self.values)} if self.values else entry
+
+    def holds(self, value: str | None) -> bool:
+        """Tell whether a node matches whose label or field has this value; None where it has none."""
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+        number = None if value is None else parse_int64(value)
+        return number is not None and (number > self.bound if self.operator == "Gt" else number < self.bound)
+
+
+Term = tuple[MatchExpression, ...]  # all of them hold
+Clause = tuple[Term, ...]  # some of them holds
+
+
+def _list(raw: Mapping[str, Any], name: str) -> list[Any] | None:
+    """Return a list of an object, empty where absent, or None where it is something else."""
+    value = raw.get(name)
+    return [] if value is None else value if isinstance(value, list) else None
+
+
+def _parse(section: str, raw: object) -> MatchExpression | None:
+    if not isinstance(raw, dict):
+        return None
+    values = _list(raw, "values")
+    if values is None:
+        return None
+    try:
+        return _read((section, raw.get("key"), raw.get("operator"), tuple(values)))
+    except TypeError:  # an object or a list has no hash, and is no text
+        return None
+
+
+def _find(told: tuple[str, object, object, tuple[object, ...]]) -> MatchExpression | None:
+    section, key, operator, values = told
+    texts = tuple([value for value in values if isinstance(value, str)])
+    if not isinstance(key, str) or not isinstance(operator, str) or len(texts) < len(values):
+        return None
+    if section == FIELDS:
+        usable = key == _NAME_FIELD and operator in ("In", "NotIn") and len(texts) == 1
+        usable = usable and _NODE_NAME.fullmatch(texts[0]) is not None
+    elif not (is_label_key(key) and all(is_label_value(value) for value in texts)):
+        usable = False
+    elif operator in ("In", "NotIn"):
+        usable = bool(texts)
+    elif operator in ("Gt", "Lt"):
+        usable = len(texts) == 1 and parse_int64(texts[0]) is not None
+    else:
+        usable = operator in ("Exists", "DoesNotExist") and not texts
+    return MatchExpression(section, key, cast("Operator", operator), texts) if usable else None
+
+
+_read = remembered(_find, _REMEMBERED, lambda told: length(told) <= _LONGEST)
+
+
+def parse_term(raw: object) -> Term | None:
+    """Return the expressions of a nodeSelectorTerm, or None where it matches no node at all.
+
+    That is so for an empty term, and for one with a piece that Kubernetes would refuse.
+    """
+    if not isinstance(raw, dict):
+        return None
+    term: list[MatchExpression] = []
+    for section in (EXPRESSIONS, FIELDS):
+        entries = _list(raw, section)
+        if entries is None:
+            return None
+        for entry in entries:
+            if (expression := _parse(section, entry)) is None:
+                return None
+            term.append(expression)
+    return tuple(term) or None
+
+
+def required_terms(pod_spec: Mapping[str, Any]) -> object:
+    """Return the required nodeSelectorTerms of a pod's spec as they stand; None where it requires none."""
+    value: object = pod_spec
+    for name in ("affinity", "nodeAffinity", REQUIRED):
+        if not isinstance(value, dict):
+            return ()
+        if (value := value.get(name)) is None:
+            return None
+    terms = value.get("nodeSelectorTerms") if isinstance(value, dict) else None
+    return () if terms is None else terms
+
+
+def candidates(inventory: Inventory, pod_spec: Mapping[str, Any]) -> int:
+    """Return the nodes that the pod's spec lets it go to, as a bit set.
+
+    The spec's nodeName, nodeSelector and required node affinity count.
+    """
+    nodes = inventory.everything
+    name, selector, terms = pod_spec.get("nodeName"), pod_spec.get("nodeSelector"), required_terms(pod_spec)
+    if name not in (None, ""):
+        nodes &= inventory.named(name) if isinstance(name, str) else 0
+    if selector is not None:
+        if not isinstance(selector, dict):
+            return 0
+        for key, value in selector.items():
+            nodes &= inventory.labels.equal(key, value) if isinstance(value, str) else 0
+    return nodes if terms is None else nodes & matching(inventory, terms)
+
+
+def matching(inventory: Inventory, terms: object) -> int:
+    """Return the nodes that some of the nodeSelectorTerms matches, as a bit set."""
+    parsed = (parse_term(raw) for raw in (terms if isinstance(terms, list | tuple) else ()))
+    return admitted(inventory, (term for term in parsed if term is not None))
+
+
+def admitted(inventory: Inventory, terms: Iterable[Term]) -> int:
+    """Return the nodes that some of the parsed terms matches, as a bit set."""
+    nodes = 0
+    for term in terms:
+        matched = inventory.everything
+        for expression in term:
+            matched &= _matching(inventory, expression)
+        nodes |= matched
+    return nodes
+
+
+def _matching(inventory: Inventory, expression: MatchExpression) -> int:
+    key, labels = expression.key, inventory.labels
+    match expression.operator:
+        case "Exists":
+            return labels.having(key)
+        case "DoesNotExist":
+            return inventory.everything ^ labels.having(key)
+        case "Gt":
+            return labels.above(key, expression.bound)
+        case "Lt":
+            return labels.below(key, expression.bound)
+    named = 0
+    for value in expression.values:
+        named |= inventory.named(value) if expression.section == FIELDS else labels.equal(key, value)
+    return named if expression.operator == "In" else inventory.everything ^ named

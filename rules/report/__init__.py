@@ -1,0 +1,1 @@
+"""Reports: explanation and trace of a decision, compatibility matrix, export."""

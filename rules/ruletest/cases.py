@@ -1,0 +1,188 @@
+"""Unit tests of rules, read: each case as the request that it stands for, the nodes, and what is expected.
+
+A document with a mistake gives no cases, so that none is run by half. Files that it names are opened by
+whoever reads it; nothing here touches a disk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from rules.kube.json_patch import Path
+from rules.model.nouns import AdmissionRequest, Language, Location
+from rules.nodes.inventory import Inventory, InventoryError
+from rules.ruletest.schema import BESIDE, KIND, CaseDocument, ExpectDocument, NodeDocument, RuleTestDocument
+from rules.schema.errors import RuleError, describe, schema_errors, suggestion
+from rules.schema.exemption import instant
+from rules.text.yaml_document import Document, SourceError, read
+
+# Gives the documents of a file that a test names. Raises SourceError for one that cannot be read.
+Opener = Callable[[str], list[Document]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case, ready to be decided. path: where it stands in its document. now: seconds since the epoch."""
+
+    name: str
+    document: Document
+    path: Path
+    request: AdmissionRequest
+    inventory: Inventory
+    now: float
+    expect: ExpectDocument
+
+    @property
+    def location(self) -> Location:
+        """Where it stands in the text."""
+        return self.document.locate(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTest:
+    """One sound document: the rules that it is about, and its cases."""
+
+    document: Document
+    rules: tuple[str, ...]
+    enable: tuple[str, ...]
+    disable: tuple[str, ...]
+    language: Language
+    cases: tuple[Case, ...]
+
+
+def read_tests(text: str, file: str, opener: Opener) -> tuple[list[RuleTest], list[RuleError]]:
+    """Return the sound test documents of a text, and the mistakes of the others.
+
+    A text without any is a mistake, and so is a name that two cases share.
+    """
+    tests: list[RuleTest] = []
+    mistakes: list[RuleError] = []
+    names: dict[str, Case] = {}
+    documents = [
+        found for found in read(text, file) if isinstance(found, SourceError) or found.value is not None
+    ]
+    if not documents:
+        mistakes.append(RuleError(Location(file), (), f"no document of kind {KIND} in this file"))
+    for document in documents:
+        if isinstance(document, SourceError):
+            mistakes.append(RuleError(document.location, (), document.message))
+            continue
+        reader = _Reader(document, opener)
+        test = reader.test()
+        for case in test.cases if test else ():
+            first = names.setdefault(case.name, case)
+            if first is not case:
+                reader.fail((*case.path, "name"), f"a case of this name stands at {first.location} too")
+        mistakes += reader.mistakes
+        if test and not reader.mistakes:
+            tests.append(test)
+    return tests, mistakes
+
+
+class _Reader:
+    """Reads one document, keeping its mistakes."""
+
+    def __init__(self, document: Document, opener: Opener) -> None:
+        self._document = document
+        self._opener = opener
+        self.mistakes = [RuleError(found.location, (), found.message) for found in document.duplicates]
+
+    def fail(self, path: Path, message: str) -> None:
+        """Keep a mistake at a path of the document."""
+        self.mistakes.append(RuleError(self._document.locate(path), path, message))
+
+    def test(self) -> RuleTest | None:
+        """Return the test that the document is, as far as it can be read; a mistake may be in it."""
+        value = self._document.value
+        kind = value.get("kind") if isinstance(value, dict) else None
+        if kind != KIND:
+            hint = suggestion(str(kind), [KIND])
+            self.fail(
+                ("kind",) if kind else (), f"expected kind: {KIND}, got {kind or describe(value)}{hint}"
+            )
+            return None
+        try:
+            found = RuleTestDocument.model_validate(value)
+        except ValidationError as error:
+            self.mistakes += schema_errors(error, RuleTestDocument, self._document, (), "")
+            return None
+        shared = self._inventory(found.nodes, ("nodes",))
+        cases = [self._case(case, ("cases", at), shared) for at, case in enumerate(found.cases)]
+        return RuleTest(
+            self._document,
+            tuple(found.rules),
+            tuple(found.enable),
+            tuple(found.disable),
+            Language(found.lang),
+            tuple(case for case in cases if case),
+        )
+
+    def _case(self, case: CaseDocument, path: Path, shared: Inventory) -> Case | None:
+        own = "nodes" in case.model_fields_set
+        inventory = self._inventory(case.nodes, (*path, "nodes")) if own else shared
+        request = self._request(case, (*path, "pod"))
+        if request is None:
+            return None
+        now = instant(case.now) if case.now else math.inf
+        return Case(case.name, self._document, path, request, inventory, now, case.expect)
+
+    def _request(self, case: CaseDocument, path: Path) -> AdmissionRequest | None:
+        """Return the request that the API server would make to create the case's object."""
+        value: Any = case.pod
+        if "file" in value:
+            path = (*path, "file")
+            documents = self._open(value["file"], path)
+            objects = [found for document in documents for _, found in document.objects()]
+            if len(objects) != 1:
+                if documents:
+                    self.fail(path, f"expected a file with one object, found {len(objects)}")
+                return None
+            (value,) = objects
+        elif "kind" not in value:
+            value = _whole(value)
+        kind = value.get("kind") if isinstance(value, dict) else None
+        metadata = value.get("metadata", {}) if kind else None
+        if not isinstance(kind, str) or not isinstance(metadata, dict):
+            self.fail(path, "expected a Kubernetes object with apiVersion, kind and metadata")
+            return None
+        group = str(value.get("apiVersion", "")).rpartition("/")[0]
+        namespace = metadata.get("namespace") or case.namespace or "default"
+        return AdmissionRequest("CREATE", group, kind, str(namespace), value)
+
+    def _inventory(self, nodes: list[NodeDocument], path: Path) -> Inventory:
+        """Return the inventory of nodes as a document has them."""
+        objects: list[Any] = []
+        for at, node in enumerate(nodes):
+            named = [document.value for document in self._open(node.file, (*path, at))] if node.file else []
+            for found in named or node.objects():
+                try:
+                    Inventory.of(found)
+                except InventoryError as error:
+                    self.fail((*path, at), f"{f'{node.file}: ' if node.file else ''}{error}")
+                else:
+                    objects.append(found)
+        return Inventory.of(objects)
+
+    def _open(self, name: str, path: Path) -> list[Document]:
+        """Return the documents of a file that is named at a path, empty ones left out."""
+        try:
+            documents = [document for document in self._opener(name) if document.value is not None]
+        except SourceError as error:
+            self.fail(path, str(error))
+            return []
+        if not documents:
+            self.fail(path, f"{name}: nothing in this file")
+        return documents
+
+
+def _whole(short: dict[str, Any]) -> dict[str, Any]:
+    """Return the Pod that a pod in short is: a spec, with metadata or labels and annotations beside it."""
+    spec = {name: value for name, value in short.items() if name not in ("metadata", *BESIDE)}
+    beside = {name: short[name] for name in BESIDE if name in short}
+    metadata = {"name": "pod"} | short.get("metadata", {}) | beside
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

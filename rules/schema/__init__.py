@@ -1,0 +1,1 @@
+"""Rule files: one document model and builder per rule kind, loader, errors, JSON Schema."""

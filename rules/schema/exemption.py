@@ -1,0 +1,91 @@
+"""Exemptions as people write them, and what they are built into."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from rules.model.match import Match, glob
+from rules.model.nouns import Exemption, Text
+from rules.schema.base import NamespacesDocument, NonEmpty, PodSelectorDocument, RuleDocument
+from rules.schema.builder import Part, build_selector, read_rule
+
+_DAY_S: Final = 86_400
+_DATE: Final = r"(\d{4})-(\d{2})-(\d{2})"
+# RFC 3339, section 5.6, without leap seconds.
+_TIME: Final = r"[Tt ]([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:\.\d+)?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))"
+_EXPIRES: Final = re.compile(f"{_DATE}(?:{_TIME})?", re.ASCII)
+
+
+def _expires(text: str) -> str:
+    instant(text)
+    return text
+
+
+def instant(text: str) -> float:
+    """Return the seconds since the epoch at which a date or RFC 3339 time is over; a date at its end in UTC.
+
+    Raises ValueError for other text.
+    """
+    found = _EXPIRES.fullmatch(text)
+    if found is None:
+        wanted = "expected a date such as 2026-12-31, or a time with its zone such as 2026-12-31T18:00:00Z"
+        raise ValueError(f"{wanted}; got {text!r}")
+    year, month, day = (int(part) for part in found.groups()[:3])
+    if not (year and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]):
+        raise ValueError(f"there is no such day: {text!r}")
+    midnight = calendar.timegm((year, month, day, 0, 0, 0))
+    if found[4] is None:
+        return midnight + _DAY_S
+    hour, minute, second = (int(part) for part in found.groups()[3:6])
+    offset = int(f"{found[7]}1") * (int(found[8]) * 3600 + int(found[9]) * 60) if found[7] else 0
+    return midnight + hour * 3600 + minute * 60 + second - offset
+
+
+Expires = Annotated[
+    str,
+    AfterValidator(_expires),
+    WithJsonSchema({"type": "string", "pattern": f"^{_EXPIRES.pattern}$"}),
+]
+
+
+class ExemptionDocument(RuleDocument):
+    """Rules that have no effect on some pods for some time."""
+
+    reason: NonEmpty = Field(description="why, for listings and logs")
+    expires: Expires = Field(description="the last day (UTC), or a time with its zone (RFC 3339)")
+    rules: list[NonEmpty] = Field(min_length=1, description="names of rules, or globs")
+    namespaces: NamespacesDocument = Field(NamespacesDocument(), description="where the pod is")
+    pod_selector: PodSelectorDocument = Field(
+        PodSelectorDocument(), alias="podSelector", description="labels of the pod as it came"
+    )
+    service_accounts: list[NonEmpty] = Field(
+        [], alias="serviceAccounts", description="names or globs of what the pod runs as; empty: any"
+    )
+
+
+def build_exemption(part: Part, data: Any) -> Exemption | None:
+    """Return the exemption that `rule.yaml` states, or None with the mistakes kept in part."""
+    found = read_rule(part, data, ExemptionDocument)
+    if found is None:
+        return None
+    _, read = found
+    return Exemption(
+        name=part.name,
+        rules=tuple(read.rules),
+        match=Match(
+            resources=(),
+            include=tuple(glob(pattern) for pattern in read.namespaces.include),
+            exclude=tuple(glob(pattern) for pattern in read.namespaces.exclude),
+            selector=build_selector(read.pod_selector),
+        ),
+        service_accounts=tuple(glob(pattern) for pattern in read.service_accounts),
+        expires=instant(read.expires),
+        until=read.expires,
+        description=Text(read.reason),
+        enabled=part.enabled,
+        location=part.document.locate(part.path),
+    )

@@ -1,0 +1,110 @@
+"""The JSON Schema of each kind of rule file, for editors; made from the models that check rule files.
+
+A schema says what keys there are and what they take. What only `gpugate lint` knows (CEL, quantities, other
+rules) is beyond it. Source: https://json-schema.org/draft/2020-12.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rules.schema.base import InjectionRuleDocument, ResourceRuleData, RuleDocument, ValidationDocument
+from rules.schema.builder import DOCUMENT_KEY
+from rules.schema.compatibility_rule import CompatibilityRuleDocument, ImageCatalogDocument
+from rules.schema.exemption import ExemptionDocument
+from rules.schema.loader import (
+    DEFAULT_NAMESPACE,
+    ENABLED_LABEL,
+    LABEL_PREFIXES,
+    RESOURCE_RULE_TYPE,
+    RULE_TYPES,
+    TYPE_LABEL,
+)
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+# Kinds by the names of their files: the documents in `rule.yaml`.
+_DOCUMENTS: Final[dict[str, type[RuleDocument]]] = {
+    "injection-rule": InjectionRuleDocument,
+    "compatibility-rule": CompatibilityRuleDocument,
+    "image-catalog": ImageCatalogDocument,
+    "exemption": ExemptionDocument,
+}
+_TEXT: Final = {"type": "string", "minLength": 1}
+_YAML: Final = {"contentMediaType": "application/yaml"}
+_SWITCH: Final = {"enum": ["true", "false"], "description": "in quotes; false: as if the rule were not there"}
+_GROUP: Final = "a container that uses one resource of the group is held to all rules of the group"
+_NAMESPACE: Final = f"where rules are: {DEFAULT_NAMESPACE}, unless --rules-namespace says otherwise"
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """Return the schema of each kind by name.
+
+    `resource-rule` is the whole ConfigMap, and so is `config-map`, of any other kind, whose `rule.yaml` is a
+    string to a schema. The others are of the document in that string.
+    """
+    return {
+        "resource-rule": _resource_rule(),
+        "config-map": _config_map(),
+        **{name: {"$schema": DIALECT, **_schema(model)} for name, model in _DOCUMENTS.items()},
+    }
+
+
+def _schema(model: type[RuleDocument]) -> dict[str, Any]:
+    schema: dict[str, Any] = _untitled(model.model_json_schema(by_alias=True))
+    return schema
+
+
+def _untitled(node: Any) -> Any:
+    """Return a schema without titles, which pydantic makes up of the names of keys; none is a key itself."""
+    if isinstance(node, dict):
+        return {key: _untitled(value) for key, value in node.items() if key != "title"}
+    return [_untitled(item) for item in node] if isinstance(node, list) else node
+
+
+def _resource_rule() -> dict[str, Any]:
+    labels = [
+        _object(
+            {
+                f"{prefix}type": {"const": RESOURCE_RULE_TYPE, "description": "says what it is"},
+                f"{prefix}group": _TEXT | {"description": _GROUP},
+                f"{prefix}enabled": _SWITCH,
+            }
+        )
+        for prefix in LABEL_PREFIXES
+    ]
+    name = {
+        "type": "string",
+        "pattern": "^cf-crl-",
+        "description": "cf-crl-WORD-KEY; KEY is what follows the / of `key`, with - for special characters",
+    }
+    older, newer = LABEL_PREFIXES
+    told = f"all spelled {newer} or, as in older clusters, {older}"
+    data = _schema(ResourceRuleData) | {"description": "the rule"}
+    validations = {"type": "array", "items": _schema(ValidationDocument)}
+    data["properties"]["validations"] |= _YAML | {"contentSchema": validations}
+    about = "How containers ask for one extended resource: a ConfigMap named cf-crl-*."
+    return _whole(about, {"name": name, "labels": {"anyOf": labels, "description": told}}, data)
+
+
+def _config_map() -> dict[str, Any]:
+    kind = {"enum": list(RULE_TYPES), "description": "says which kind of rule it is"}
+    labels = _object({TYPE_LABEL: kind, ENABLED_LABEL: _SWITCH}) | {"description": "others are yours"}
+    name = _TEXT | {"description": "of the rule; injection rules apply in the order of their names"}
+    rule = _TEXT | _YAML | {"description": "the rule, a YAML document in a string"}
+    data = _object({DOCUMENT_KEY: rule}) | {"additionalProperties": False, "description": "that key alone"}
+    about = "The ConfigMap around the rule of every other kind, which is a YAML document in a string."
+    return _whole(about, {"name": name, "labels": labels}, data)
+
+
+def _whole(about: str, metadata: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    fixed = {
+        "apiVersion": {"const": "v1", "description": "of every ConfigMap"},
+        "kind": {"const": "ConfigMap", "description": "of every rule"},
+    }
+    found = _object(metadata) | {"description": "other keys as in the Kubernetes API"}
+    found["properties"] = {"namespace": {"type": "string", "description": _NAMESPACE}} | found["properties"]
+    return {"$schema": DIALECT, "description": about, **_object(fixed | {"metadata": found, "data": data})}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}

@@ -1,0 +1,298 @@
+"""YAML and JSON text as plain values, and the place in the text of each of them.
+
+Values are read as kubectl reads them (YAML 1.1 booleans, no timestamps); tabs and what aliases blow up are
+refused with their place, duplicate keys are noted. One reader serves rule files and manifests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import yaml
+
+from rules.kube.json_patch import Path
+from rules.model.nouns import Location
+from rules.text.json_document import MAX_DEPTH, read_json
+
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # PyYAML without libyaml: the same, slower
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
+# By how many there may be more values than characters: aliases of honest rules repeat no thousands.
+MAX_VALUES: Final = 5_000
+
+_NOT_UTF8: Final = "not UTF-8; save the file as UTF-8"  # of bytes that Python decoded by `surrogateescape`
+_SEPARATOR: Final = re.compile(r"---(\s|$)")
+_TAG: Final = "tag:yaml.org,2002:"
+_TEMPLATE: Final = "; {{ is of a template, which has to be rendered first"
+_TRUE: Final = frozenset({"true", "yes", "on"})
+_OCTAL: Final = re.compile(r"[-+]?0[0-9_]")  # of YAML 1.1, a bare leading zero
+
+
+class SourceError(ValueError):
+    """The text is no YAML, or more than a reader should take. The fault of whoever wrote it."""
+
+    def __init__(self, location: Location, message: str) -> None:
+        super().__init__(f"{location}: {message}")
+        self.location = location
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a text: its value, and the way back from a path to a place in the text.
+
+    lines: the text's, none of JSON. duplicates: keys that stand twice in an object; the last one counts.
+    root: the node tree. line, column: where the document begins in the file, counted from 0.
+    """
+
+    value: Any
+    file: str
+    lines: tuple[str, ...]
+    duplicates: tuple[SourceError, ...]
+    root: yaml.Node
+    line: int = 0
+    column: int = 0
+
+    def locate(self, path: Path = (), *, key: bool = False) -> Location:
+        """Return where the value at the path stands, or its key; the nearest parent where there is none."""
+        place = node = self.root
+        for step in path:
+            if (child := _child(node, step)) is None:
+                break
+            key_node, node = child
+            inline = isinstance(node, yaml.ScalarNode) and node.start_mark.line == key_node.start_mark.line
+            place = node if inline and not key else key_node
+        return Location(self.file, *self._at(place.start_mark))
+
+    def duplicates_below(self, path: Path) -> list[SourceError]:
+        """Return the duplicates in the value at the path, which is there."""
+        node = self._node(path)
+        begin, end = self._at(node.start_mark), self._at(node.end_mark)
+        return [
+            error for error in self.duplicates if begin <= (error.location.line, error.location.column) < end
+        ]
+
+    def objects(self) -> Iterator[tuple[Path, Any]]:
+        """Yield the Kubernetes objects in it with their paths: itself, or a list's items, each typed."""
+        yield from _objects(self.value, ())
+
+    def embedded(self, path: Path) -> Document:
+        """Return the document that the string at the path is, such as `data["rule.yaml"]` of a ConfigMap.
+
+        Places are those in the outer text where the string is a literal block (`|`), and the string's own
+        place otherwise. Raises SourceError.
+        """
+        node = self._node(path)
+        own, text = self.locate(path), str(node.value)
+        block = isinstance(node, yaml.ScalarNode) and node.style == "|"
+        above = node.start_mark.line + 1
+        indent = self.column + _margin(self.lines[above:]) - _margin(text.splitlines())
+        above += self.line
+
+        def place(inner: Location) -> Location:
+            return Location(self.file, inner.line + above, inner.column + indent) if block else own
+
+        documents = []
+        for found in read(text, self.file):
+            if isinstance(found, SourceError):
+                raise SourceError(place(found.location), found.message)
+            if found.value is not None:
+                documents.append(found)
+        if len(documents) != 1:
+            raise SourceError(own, f"expected one YAML document, got {len(documents) or 'none'}")
+        (inner,) = documents
+        duplicates = tuple(SourceError(place(error.location), error.message) for error in inner.duplicates)
+        if block:
+            return replace(inner, duplicates=duplicates, line=inner.line + above, column=indent)
+        return replace(inner, duplicates=duplicates, root=node, line=self.line, column=self.column)
+
+    def _node(self, path: Path) -> yaml.Node:
+        node = self.root
+        for step in path:
+            if (child := _child(node, step)) is None:
+                raise KeyError(path)
+            node = child[1]
+        return node
+
+    def _at(self, mark: Any) -> tuple[int, int]:
+        """Return the line and column of a mark in the file, counted from 1."""
+        return mark.line + 1 + self.line, mark.column + 1 + self.column
+
+
+def read(text: str, file: str) -> Iterator[Document | SourceError]:
+    """Yield each document of a text, or what is wrong with it; JSON is YAML.
+
+    An empty document has the value None. Documents are parted at lines of `---` first, as kubectl does, so
+    that a mistake in one hides no other.
+    """
+    if found := read_json(text := text.removeprefix("\ufeff")):
+        yield Document(found.value, file, (), (), found.root)
+        return
+    lines = text.splitlines(keepends=True)
+    starts = [0, *(number for number, line in enumerate(lines) if _SEPARATOR.match(line))]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        try:
+            for document in _read(lines[start:end], file):
+                duplicates = tuple(_later(error, start) for error in document.duplicates)
+                yield replace(document, duplicates=duplicates, line=start)
+        except SourceError as error:
+            yield _later(error, start)
+
+
+def _objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list)):
+        yield path, value
+        return
+    of_list = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")}  # PodList
+    for index, item in enumerate(value["items"]):
+        typed = item if kind == "List" or not isinstance(item, dict) else of_list | item
+        yield from _objects(typed, (*path, "items", index))
+
+
+def _later(error: SourceError, lines: int) -> SourceError:
+    return SourceError(replace(error.location, line=error.location.line + lines), error.message)
+
+
+def _read(lines: list[str], file: str) -> Iterator[Document]:
+    text = "".join(lines)
+    try:
+        _check_depth(text, file)
+        loader = _Loader(text)
+        while loader.check_node():
+            node: yaml.Node = loader.get_node()  # type: ignore[assignment]  # check_node said there is one
+            builder = _Builder(file, len(text) + MAX_VALUES)
+            value = builder.build(node, 0)
+            yield Document(value, file, tuple(lines), tuple(builder.duplicates), node)
+    except yaml.MarkedYAMLError as error:
+        raise SourceError(_place(file, error.problem_mark), _explain(error, lines)) from None
+    except yaml.reader.ReaderError as error:  # its position is one in bytes, or in characters
+        raise _forbidden(text, text.index(chr(error.character)), file, error.reason) from None
+    except UnicodeEncodeError as error:
+        raise _forbidden(text, error.start, file, error.reason) from None
+
+
+def _place(file: str, mark: Any) -> Location:
+    """Return the place of a mark; there is one, though types say that there may be none."""
+    return Location(file, mark.line + 1, mark.column + 1)
+
+
+def _forbidden(text: str, position: int, file: str, reason: str) -> SourceError:
+    *above, line = f"{text[:position]} ".splitlines()
+    found = text[position]
+    what = _NOT_UTF8 if "\udc80" <= found <= "\udcff" else f"{reason} (#x{ord(found):04x})"
+    return SourceError(Location(file, len(above) + 1, len(line)), what)
+
+
+def _check_depth(text: str, file: str) -> None:
+    """Refuse deep nesting before the composer, which recurses in C, meets it."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise SourceError(_place(file, event.start_mark), f"nested deeper than {MAX_DEPTH} levels")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
+    problem = " ".join(part for part in (error.context, error.problem) if part)
+    mark = error.problem_mark
+    line = lines[mark.line] if mark and mark.line < len(lines) else ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        problem += "; indent with spaces, YAML takes no tabs"
+    elif "{{" in line:
+        problem += _TEMPLATE
+    return f"not YAML: {problem}"
+
+
+class _Builder:
+    """Turns a node tree into values, counting them. most: of them."""
+
+    def __init__(self, file: str, most: int) -> None:
+        self._file, self._most = file, most
+        self._count = 0
+        self.duplicates: list[SourceError] = []
+
+    def build(self, node: yaml.Node, depth: int) -> Any:
+        self._count += 1
+        if self._count > self._most:
+            raise self._error(node, f"more than {self._most} values: aliases repeat too much")
+        if depth > MAX_DEPTH:
+            raise self._error(node, f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, depth + 1) for item in node.value]
+        result: dict[str, Any] = {}
+        merged: list[dict[str, Any]] = []
+        for key_node, value_node in node.value:
+            if key_node.tag == f"{_TAG}merge":
+                value = self.build(value_node, depth + 1)
+                merged.extend(value if isinstance(value, list) else [value])
+                continue
+            if not isinstance(key_node, yaml.ScalarNode):
+                hint = _TEMPLATE * isinstance(key_node, yaml.MappingNode)
+                raise self._error(key_node, f"a key has to be a plain text{hint}")
+            key = str(key_node.value)
+            if key in result:
+                self.duplicates.append(self._error(key_node, f"duplicate key {key!r}: remove one of them"))
+            result[key] = self.build(value_node, depth + 1)
+        for mapping in merged:
+            if not isinstance(mapping, dict):
+                raise self._error(node, "`<<` merges an object or a list of objects")
+            result = {**mapping, **result}
+        return result
+
+    @staticmethod
+    def _scalar(node: yaml.ScalarNode) -> Any:
+        text = str(node.value)
+        match node.tag.removeprefix(_TAG):
+            case "null":
+                return None
+            case "bool":
+                return text.lower() in _TRUE
+            case "int":
+                return _number(text, partial(int, base=8 if _OCTAL.match(text) else 0))
+            case "float":
+                return _number(text, float)
+        return text
+
+    def _error(self, node: yaml.Node, message: str) -> SourceError:
+        return SourceError(_place(self._file, node.start_mark), message)
+
+
+def _number(text: str, read_number: Callable[[str], float]) -> float | str:
+    """Return the number that is written; what JSON has no number for stays text."""
+    try:
+        return read_number(text.replace("_", ""))
+    except ValueError:  # sexagesimal 1:30, .inf, more digits than Python converts
+        return text
+
+
+def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
+    """Return the (key, value) nodes of a member: the last of that name, or the first that is merged in."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in reversed(node.value):
+            if key.value == str(step):
+                return key, value
+        for key, value in node.value:
+            if key.tag == f"{_TAG}merge":
+                for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    if (found := _child(merged, step)) is not None:
+                        return found
+    elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    return None
+
+
+def _margin(lines: Iterable[str]) -> int:
+    """Return by how many spaces the first line that is not blank is indented."""
+    return next((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), 0)

@@ -1,0 +1,124 @@
+"""The caBundle of our webhooks is kept right, and nothing else is touched."""
+
+from __future__ import annotations
+
+import copy
+from base64 import b64encode
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from certs.authority import make_authority
+from certs.ca_bundle import read_configurations, write_ca_bundles
+from certs.kubernetes_api import Conflict, KubernetesError
+from tests.support.memory import CONFIGURATIONS, Memory, ca_bundle, ca_bundles, webhook, with_configurations
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+FIRST, SECOND = (make_authority("test CA", NOW).certificate_pem for _ in range(2))
+MUTATING, VALIDATING = CONFIGURATIONS
+
+
+def write_all(memory: Memory, *authorities: bytes) -> None:
+    """Let each caBundle hold these CAs."""
+    for configuration in read_configurations(memory):
+        write_ca_bundles(memory, configuration, lambda _: authorities)
+
+
+def test_both_configurations_get_the_ca_bundle() -> None:
+    """And the next one in its place."""
+    memory = with_configurations()
+    read = [configuration.kind for configuration in read_configurations(memory)]
+    write_all(memory, FIRST)
+    write_all(memory, SECOND, FIRST)
+
+    assert ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] == read
+    assert {(SECOND, FIRST)} == ca_bundles(memory)
+
+
+def test_a_ca_bundle_that_is_right_is_not_written() -> None:
+    """Order does not matter to who verifies."""
+    memory = with_configurations()
+    write_all(memory, FIRST, SECOND)
+    memory.calls.clear()
+    write_all(memory, SECOND, FIRST)
+
+    assert not [call for call in memory.calls if call.startswith("PATCH")]
+
+
+@pytest.mark.parametrize("value", ["", "Cg==", "bm8gUEVN", b64encode(b"-----BEGIN X-----").decode()])
+def test_a_ca_bundle_that_is_no_pem_is_replaced(value: str) -> None:
+    """A line feed is what many charts ship as a placeholder."""
+    memory = with_configurations()
+    memory.put(
+        MUTATING,
+        {"metadata": {"name": "gpugate"}, "webhooks": [webhook("mutate.gpugate.dev", caBundle=value)]},
+    )
+    write_all(memory, FIRST)
+
+    assert {(FIRST,)} == ca_bundles(memory)
+
+
+def test_webhooks_that_are_not_ours_and_unknown_fields_are_left_alone() -> None:
+    """In a configuration of our name that somebody extended."""
+    memory = with_configurations()
+    strangers = [webhook("a.example.com"), webhook("gpugate.dev.example.com", caBundle="Cg==")]
+    ours = [webhook("one.gpugate.dev"), webhook("two.gpugate.dev", caBundle="Cg==")]
+    document: dict[str, Any] = {
+        "metadata": {"name": "gpugate", "labels": {"team": "ml"}},
+        "webhooks": [strangers[0], ours[0], strangers[1], ours[1]],
+        "newField": 1,
+    }
+    memory.put(MUTATING, copy.deepcopy(document))
+    write_all(memory, FIRST)
+    for each in ours:
+        each["clientConfig"]["caBundle"] = b64encode(FIRST).decode()
+    stored = memory.objects[MUTATING]
+    del stored["metadata"]["resourceVersion"]
+
+    assert document == stored
+
+
+def test_a_configuration_that_changed_since_it_was_read_is_a_conflict() -> None:
+    """Who changed it may know more than we do."""
+    memory = with_configurations()
+    (configuration, _) = read_configurations(memory)
+    memory.put(MUTATING, memory.get(MUTATING))
+
+    with pytest.raises(Conflict):
+        write_ca_bundles(memory, configuration, lambda _: (FIRST,))
+    assert () == ca_bundle(memory, MUTATING)
+
+
+@pytest.mark.parametrize("webhooks", [None, [], [webhook("a.example.com")]])
+def test_a_configuration_without_a_webhook_of_ours_is_none(webhooks: list[dict[str, Any]] | None) -> None:
+    """Nor is one that is not there."""
+    memory = Memory()
+    memory.put(VALIDATING, {"metadata": {"name": "gpugate"}, "webhooks": webhooks})
+
+    assert [] == read_configurations(memory)
+
+
+def test_a_configuration_trusts_what_each_of_its_webhooks_trusts() -> None:
+    """What one of them lacks, it does not."""
+    memory = with_configurations()
+    bundles = [b64encode(pem).decode() for pem in (FIRST + SECOND, SECOND)]
+    webhooks = [webhook(f"{index}.gpugate.dev", caBundle=each) for index, each in enumerate(bundles)]
+    memory.put(MUTATING, {"metadata": {"name": "gpugate"}, "webhooks": webhooks})
+    (configuration, _) = read_configurations(memory)
+
+    assert {SECOND} == configuration.trusted
+
+
+def test_what_the_api_server_refuses_is_told() -> None:
+    """For RBAC to be looked at."""
+    memory = with_configurations()
+
+    def refuse(method: str, path: str) -> None:
+        if method == "PATCH":
+            raise KubernetesError(f"PATCH {path}: 403 forbidden")
+
+    memory.before = refuse
+
+    with pytest.raises(KubernetesError, match="403 forbidden"):
+        write_all(memory, FIRST)

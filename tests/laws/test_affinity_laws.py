@@ -1,0 +1,114 @@
+"""The laws of injected node affinity, for any nodes, any pod and any requirement."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rules.nodes.inventory import Inventory
+from rules.nodes.label_families import LabelNames
+from rules.nodes.node_affinity import Requirement, conjoin, inject, prefer
+from rules.nodes.version_range import Interval
+from tests.support import reference_selector as reference
+
+_NAMES = LabelNames()
+_EXTRA = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+
+versions = st.tuples(st.sampled_from([0, 1, 8, 11, 12, 13]), st.sampled_from([0, 1, 3, 4, 5]))
+intervals = st.builds(Interval, st.one_of(st.just((0, 0)), versions), st.one_of(st.none(), versions))
+families = st.sampled_from(
+    [(_NAMES.cuda, reference.CUDA_KEYS), (_NAMES.compute_capability[:1], reference.CAPABILITY_KEYS)]
+)
+
+
+def fits(node: reference.Node, cluster: list[reference.Node], interval: Interval, keys: Any) -> bool:
+    """Tell whether a node's version is inside, whatever its minor is where it tells none."""
+    if interval == Interval() or not any(
+        each[0] in reference.labels_of(other) for other in cluster for each in keys
+    ):
+        return True
+    told = reference.told_version(node, keys)
+    if told is None:
+        return False
+    major, minor = told
+    possible = (0, 10**9) if minor is None else (minor,)
+    return all((major, each) in interval for each in possible)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    reference.clusters,
+    reference.pod_specs,
+    st.lists(st.tuples(intervals, families), max_size=2),
+    st.one_of(st.none(), reference.term_lists),
+)
+def test_a_pod_can_go_where_it_could_before_and_the_node_fits(
+    cluster: list[reference.Node], spec: dict[str, Any], wanted: list[Any], rule_terms: list[Any] | None
+) -> None:
+    """And nowhere else; once more changes nothing; and the pod that came in is not touched."""
+    inventory = Inventory.of(cluster)
+    requirement = Requirement()
+    for interval, (labels, _) in wanted:
+        requirement &= Requirement.of_version(interval, labels, inventory)
+    if rule_terms is not None:
+        requirement &= Requirement.of_terms(rule_terms)
+    before = deepcopy(spec)
+    terms = inject(spec, requirement)
+    patched = spec if terms is None else reference.with_required(spec, terms)
+
+    expected = [
+        node["metadata"]["name"]
+        for node in cluster
+        if reference.may_go(node, spec)
+        and all(fits(node, cluster, interval, keys) for interval, (_, keys) in wanted)
+        and (rule_terms is None or reference.terms_match(node, rule_terms))
+    ]
+    assert [node["metadata"]["name"] for node in cluster if reference.may_go(node, patched)] == expected
+    assert inject(patched, requirement) is None
+    assert spec == before
+
+
+@settings(max_examples=200, deadline=None)
+@given(reference.clusters, st.one_of(st.none(), reference.term_lists, reference.junk), reference.term_lists)
+def test_conjoined_terms_match_where_both_lists_do(
+    cluster: list[reference.Node], user_terms: Any, added: list[Any]
+) -> None:
+    """Whatever is in the lists; and joining once more changes nothing."""
+    before = deepcopy((user_terms, added))
+    joined = conjoin(user_terms, added)
+
+    for node in cluster:
+        user = user_terms is None or reference.terms_match(node, user_terms)
+        assert reference.terms_match(node, joined) == (user and reference.terms_match(node, added))
+    assert conjoin(joined, added) == joined
+    assert (user_terms, added) == before
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(reference.sound_terms, min_size=1, max_size=4), reference.term_lists)
+def test_the_users_terms_stay_first_and_in_order(user_terms: list[dict[str, Any]], added: list[Any]) -> None:
+    """None is lost, and every expression and field of theirs stands in front of what is added."""
+    numbered = [{**each, "number": number} for number, each in enumerate(user_terms)]
+    joined = conjoin(numbered, [*added, _EXTRA])
+
+    assert list(dict.fromkeys(each["number"] for each in joined)) == list(range(len(user_terms)))
+    for each in joined:
+        for section in ("matchExpressions", "matchFields"):
+            own = numbered[each["number"]].get(section, [])
+            assert each.get(section, [])[: len(own)] == own
+
+
+@settings(max_examples=100, deadline=None)
+@given(reference.clusters, intervals, families)
+def test_no_node_satisfies_two_terms_of_a_version(
+    cluster: list[reference.Node], interval: Interval, chosen: Any
+) -> None:
+    """So that in preferred affinity every node has the weight once."""
+    requirement = Requirement.of_version(interval, chosen[0], Inventory.of(cluster))
+    preferred = prefer({}, requirement, 10)
+
+    for node in cluster:
+        assert sum(reference.term_matches(node, each["preference"]) for each in preferred) <= 1

@@ -1,0 +1,333 @@
+"""The laws of compatibility: for any nodes, any pod, any needs, the decision sends pods where they fit."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rules.decision.pipeline import decide
+from rules.decision.policy import Policy
+from rules.model.nouns import Decision
+from rules.nodes.inventory import Inventory
+from tests.support import reference_selector as reference
+from tests.support.builders import container, patched, pod, policy, request
+from tests.support.node_builders import (
+    A100,
+    COMPUTE,
+    CUDA,
+    GPU,
+    H100,
+    RTX4090,
+    T4,
+    V100,
+    compatibility_rule,
+    gfd,
+    image_catalog,
+    shipped,
+)
+
+Version = tuple[int, int]
+Need = tuple[Version | None, Version | None]  # CUDA, compute capability
+
+ONE = {GPU: "1"}
+# The lowest compute capability that the toolkits of a major compile for: data/toolkits.yaml, restated.
+FLOORS = {10: (3, 0), 11: (3, 5), 12: (5, 0), 13: (7, 5)}
+
+drivers = st.sampled_from([(11, 4), (11, 8), (12, 0), (12, 2), (12, 4), (13, 0), (13, 3)])
+capabilities = st.sampled_from([(3, 7), (6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (9, 0)])
+runtimes = st.sampled_from([(10, 2), (11, 7), (11, 8), (12, 0), (12, 2), (12, 6), (13, 0), (13, 3)])
+needs = st.tuples(st.one_of(st.none(), runtimes, runtimes), st.one_of(st.none(), capabilities))
+
+
+def named(labels: list[dict[str, str]]) -> list[reference.Node]:
+    """Return GPU nodes of these labels, each with a name of its own."""
+    return [
+        {"metadata": {"name": f"node-{at}", "labels": each}, "status": {"allocatable": {GPU: "8"}}}
+        for at, each in enumerate(labels)
+    ]
+
+
+def all_labels(cuda: Version, compute: Version, zone: str) -> dict[str, str]:
+    """Return labels that leave nothing open."""
+    return {
+        "nvidia.com/cuda.runtime-version.major": str(cuda[0]),
+        "nvidia.com/cuda.runtime-version.minor": str(cuda[1]),
+        "nvidia.com/gpu.compute.major": str(compute[0]),
+        "nvidia.com/gpu.compute.minor": str(compute[1]),
+        "zone": zone,
+    }
+
+
+labelled = st.lists(
+    st.builds(all_labels, drivers, capabilities, st.sampled_from(["a", "b"])), min_size=1, max_size=6
+).map(named)
+
+
+majors = st.one_of(st.sampled_from(["11", "12", "13"]), reference.version_values)
+minors = st.one_of(st.sampled_from(["0", "4", "8"]), reference.version_values)
+any_labels = st.fixed_dictionaries(
+    {},
+    optional={
+        "cuda-major-version": majors,
+        "cuda-minor-version": minors,
+        "nvidia.com/cuda.runtime-version.major": majors,
+        "nvidia.com/cuda.runtime-version.minor": minors,
+        "nvidia.com/cuda.runtime-version.full": reference.whole_versions,
+        "nvidia.com/gpu.compute.major": st.one_of(st.sampled_from(["6", "7", "8"]), reference.version_values),
+        "nvidia.com/gpu.compute.minor": reference.version_values,
+    },
+)
+oddly_labelled = st.lists(any_labels, min_size=1, max_size=6).map(named)
+specs = st.one_of(st.just({}), reference.pod_specs)
+
+
+def annotated(spec: dict[str, Any], asked: list[Need]) -> dict[str, Any]:
+    """Return a pod of this spec, with a container for one GPU, and annotations, for each of the needs."""
+    annotations = {
+        f"{annotation}.c{at}": f"{version[0]}.{version[1]}"
+        for at, need in enumerate(asked)
+        for annotation, version in zip((CUDA, COMPUTE), need, strict=True)
+        if version
+    }
+    containers = [container(ONE, ONE, name=f"c{at}", image="team/app:v1") for at in range(len(asked))]
+    return pod(*containers, metadata={"name": "train", "annotations": annotations}, **spec)
+
+
+def told(node: reference.Node, families: tuple[tuple[str, ...], ...]) -> Version | None:
+    """Return what a node's labels tell of a version, None where they do not tell all of it."""
+    version = reference.told_version(node, families)
+    return None if version is None or version[1] is None else (version[0], version[1])
+
+
+def unfit(node: reference.Node, asked: list[Need]) -> bool:
+    """Tell whether a node is known not to fit: driver CUDA < runtime, or capability < minimum or floor."""
+    driver, gpu = told(node, reference.CUDA_KEYS), told(node, reference.CAPABILITY_KEYS)
+    return any(
+        (driver is not None and cuda is not None and driver < cuda)
+        or (gpu is not None and compute is not None and gpu < compute)
+        or (gpu is not None and cuda is not None and gpu < FLOORS[cuda[0]])
+        for cuda, compute in asked
+    )
+
+
+def names(nodes: list[reference.Node]) -> list[str]:
+    """Return the names of nodes."""
+    return [node["metadata"]["name"] for node in nodes]
+
+
+def settled(rules: Policy, cluster: list[reference.Node], document: Any) -> tuple[Decision, Any]:
+    """Return the decision, and the pod as it leaves the gate: one that is not changed or refused again."""
+    before, inventory = deepcopy(document), Inventory.of(cluster)
+    decision = decide(rules, inventory, request(document))
+    assert before == document
+    if not decision.allowed:
+        assert () == decision.patch
+        return decision, document
+    result = patched(document, decision)
+    again = decide(rules, inventory, request(result))
+    final = decide(rules, inventory, request(result, mutating=False))
+    assert ((), True, True, ()) == (again.patch, again.allowed, final.allowed, final.patch)
+    return decision, result
+
+
+@settings(max_examples=300)
+@given(labelled, specs, st.lists(needs, min_size=1, max_size=3))
+def test_a_pod_can_go_exactly_where_it_could_before_and_fits(
+    cluster: list[reference.Node], spec: dict[str, Any], asked: list[Need]
+) -> None:
+    """Where nothing fits it is refused. The pod that came in is not touched; once more changes nothing."""
+    candidates = [node for node in cluster if reference.may_go(node, spec)]
+    fitting = [node for node in candidates if not unfit(node, asked)]
+    decision, result = settled(shipped(), cluster, annotated(spec, asked))
+    bound = spec.get("nodeName") not in (None, "")  # such a pod is judged, and never steered
+
+    assert decision.allowed is (not candidates or bool(fitting))
+    if decision.allowed:
+        reachable = [node for node in cluster if reference.may_go(node, result["spec"])]
+        assert names(reachable) == names(candidates if bound else fitting)
+
+
+@settings(max_examples=300)
+@given(oddly_labelled, specs, st.lists(needs, min_size=1, max_size=2))
+def test_no_label_is_a_reason_to_refuse_but_one_that_tells_of_a_node_that_does_not_fit(
+    cluster: list[reference.Node], spec: dict[str, Any], asked: list[Need]
+) -> None:
+    """Missing and malformed ones never are; and a pod that is let pass is left with a node that may fit."""
+    candidates = [node for node in cluster if reference.may_go(node, spec)]
+    possible = [node for node in candidates if not unfit(node, asked)]
+    decision, result = settled(shipped(), cluster, annotated(spec, asked))
+
+    assert decision.allowed is (not candidates or bool(possible))
+    if possible:
+        assert any(reference.may_go(node, result["spec"]) for node in possible)
+
+
+# What rules, variables and catalogues can say, on nodes that tell of GPU models in the tables, and of driver
+# branches that NVIDIA lists for forward compatibility, or are silent.
+PARTS = [f"nvidia.com/cuda.driver-version.{part}" for part in ("major", "minor", "revision")]
+OLD = {"nvidia.com/cuda.runtime-version.major": "11", "nvidia.com/cuda.runtime-version.minor": "0"}
+CUT = {"nvidia.com/mig-1g.5gb.count": "7"}
+FACTS = {
+    "cuda": ("nvidia.com/cuda.runtime-version.major", "nvidia.com/cuda.runtime-version.minor"),
+    "driver": ("nvidia.com/cuda.driver-version.full",),
+    "compute": ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor"),
+    "product": ("nvidia.com/gpu.product",),
+}
+models = st.sampled_from([V100, T4, A100, H100, RTX4090])
+all_told = st.one_of(
+    st.builds(gfd, st.sampled_from(["12.2", "12.8", "13.0"]), models),
+    st.builds(gfd, st.sampled_from(["12.2", "12.8", "13.0"]), models),
+    # Of CUDA 11.0, on both sides of the floor of minor version compatibility.
+    st.builds(
+        lambda model, driver: gfd("11.2", model) | OLD | {"nvidia.com/cuda.driver-version.full": driver},
+        models,
+        st.sampled_from(["450.51.06", "450.80.02"]),
+    ),
+)
+
+
+def in_parts(labels: dict[str, str]) -> dict[str, str]:
+    """Return labels in which the driver's version is told part by part."""
+    driver = labels["nvidia.com/cuda.driver-version.full"].split(".")
+    others = {key: value for key, value in labels.items() if not key.endswith("full")}
+    return others | dict(zip(PARTS, driver, strict=True))
+
+
+def without(labels: dict[str, str], silent: set[str]) -> dict[str, str]:
+    """Return labels without those of some facts."""
+    unsaid = {key for fact in silent for key in FACTS[fact]}
+    return {key: value for key, value in labels.items() if key not in unsaid}
+
+
+known = st.lists(st.one_of(all_told, all_told.map(in_parts)), min_size=1, max_size=6).map(named)
+half_known = st.lists(
+    st.one_of(
+        all_told.map(in_parts),
+        st.builds(without, all_told, st.sets(st.sampled_from(sorted(FACTS)))),
+        st.builds(dict.__or__, all_told, st.sampled_from([CUT, {"nvidia-device-enable": "vgpu"}])),
+        st.builds(
+            dict.__or__,
+            st.builds(without, all_told, st.just({"cuda"})),
+            st.sampled_from([{}, {"cuda-major-version": "12", "cuda-minor-version": "4"}]),
+        ),
+    ),
+    min_size=1,
+    max_size=6,
+).map(named)
+of_any_mode = {
+    "minDriverCuda": st.sampled_from(["11.5", "12.4"]),
+    "minComputeCapability": st.sampled_from(["7.0", "8.0"]),
+    "deviceMode": st.sampled_from(["pgpu", "vgpu"]),
+    "migSlices": st.sampled_from(["allow", "deny"]),
+}
+terms = st.one_of(
+    st.fixed_dictionaries(
+        {"sharing": st.just("physical")},
+        optional={"minorVersionCompatibility": st.sampled_from(["deny", "warn", "allow"]), **of_any_mode},
+    ),
+    st.fixed_dictionaries(
+        {"sharing": st.just("virtual")},
+        optional={"baseline": st.sampled_from(["11.8", "12.4", "13.0"]), **of_any_mode},
+    ),
+)
+rows = st.fixed_dictionaries(
+    {"image": st.just("team/*"), "cuda": st.sampled_from(["11.8", "12.2", "12.4", "12.8", "13.0", "13.1"])},
+    optional={
+        "computeCapabilities": st.lists(
+            st.sampled_from(["7.0", "7.5", "8.0", "8.6", "9.0"]), min_size=1, max_size=3, unique=True
+        ),
+        "cudaCompat": st.booleans(),
+    },
+).flatmap(
+    lambda row: st.fixed_dictionaries(
+        {key: st.just(value) for key, value in row.items()},
+        optional={"ptx": st.booleans()} if "computeCapabilities" in row else {},
+    )
+)
+operators = st.sampled_from(["=", ">=", ">", "<", "<=", "!="])
+factors = st.one_of(
+    st.builds("cuda{}{}".format, operators, st.sampled_from(["12.2", "12.8", "12.2.1", "13"])),
+    st.builds(
+        "driver{}{}".format,
+        operators,
+        st.sampled_from(["571", "535.104.05", "450.80.2", "570.124.06"]),
+    ),
+    st.builds("arch{}{}".format, operators, st.sampled_from(["7", "7.5", "8.9"])),
+    st.sampled_from(["brand=tesla", "brand!=titan"]),
+)
+groups = st.lists(factors, min_size=1, max_size=2).map(",".join)
+expressions = st.one_of(factors, groups, st.lists(groups, min_size=2, max_size=3).map(" ".join))
+
+
+def suits(rules: Policy, node: reference.Node, document: Any) -> int:
+    """Return what is said of a pod that can go to this node alone: 0 it fits, 1 nobody knows, 2 refused."""
+    decision = decide(rules, Inventory.of(node), request(document))
+    doubt = any("nobody knows" in warning for warning in decision.warnings)
+    return 2 if not decision.allowed else 1 if doubt else 0
+
+
+def holds_to_the_law(
+    rules: Policy, cluster: list[reference.Node], document: Any, *, exact_in_doubt: bool
+) -> None:
+    """Hold that a pod is sent to exactly the nodes that suit it best; in doubt, at least to those."""
+    found = {node["metadata"]["name"]: suits(rules, node, document) for node in cluster}
+    decision, result = settled(rules, cluster, document)
+    best = min(found.values())
+    expected = [name for name, level in found.items() if level == best]
+    reachable = names([node for node in cluster if reference.may_go(node, result["spec"])])
+
+    assert decision.allowed is (best < 2)
+    if best == 0 or (best == 1 and exact_in_doubt):
+        assert expected == reachable
+    elif best == 1:
+        assert set(expected) <= set(reachable)
+
+
+@settings(max_examples=400)
+@given(st.one_of(known, half_known), terms, rows, st.booleans())
+def test_a_pod_is_sent_to_exactly_the_nodes_that_it_would_be_admitted_to_alone(
+    cluster: list[reference.Node], rule: dict[str, Any], row: dict[str, Any], asks: bool
+) -> None:
+    """Whatever rule, catalogue and annotation ask. Where none fits for certain, to those that may fit."""
+    metadata = {"name": "train", "annotations": {COMPUTE: "8.0"} if asks else {}}
+    document = pod(container(ONE, ONE, image="team/app:v1"), metadata=metadata)
+
+    rules = policy(compatibility_rule(**rule), image_catalog(row))
+    holds_to_the_law(rules, cluster, document, exact_in_doubt=not row.get("cudaCompat"))
+
+
+@settings(max_examples=400)
+@given(st.one_of(known, half_known), expressions, st.sampled_from([{}, {"sharing": "virtual"}]))
+def test_a_pod_is_sent_to_exactly_the_nodes_on_which_its_variables_hold(
+    cluster: list[reference.Node], expression: str, rule: dict[str, Any]
+) -> None:
+    """Alternatives, gaps, all parts of a version; in doubt, alternatives may be too many to be told."""
+    env = [{"name": "NVIDIA_REQUIRE_CUDA", "value": expression}]
+    document = pod(container(ONE, ONE, image="team/app:v1", env=env))
+
+    few = len(expression.replace(" ", ",").split(",")) == 1
+    holds_to_the_law(policy(compatibility_rule(**rule)), cluster, document, exact_in_doubt=few)
+
+
+@settings(max_examples=200)
+@given(known, terms, rows, terms, st.sampled_from(["warn", "dryrun"]))
+def test_a_rule_that_does_not_deny_changes_no_verdict(
+    cluster: list[reference.Node],
+    rule: dict[str, Any],
+    row: dict[str, Any],
+    trial: dict[str, Any],
+    action: str,
+) -> None:
+    """And a dry run changes nothing at all that a user sees."""
+    strict, catalog = compatibility_rule(name="strict", **rule), image_catalog(row)
+    document = pod(container(ONE, ONE, image="team/app:v1"))
+    before, _ = settled(policy(strict, catalog), cluster, document)
+    tried = compatibility_rule(name="trial", enforcementAction=action, **trial)
+    after, _ = settled(policy(strict, catalog, tried), cluster, document)
+
+    assert before.allowed is after.allowed
+    if action == "dryrun":
+        assert (before.message, before.warnings, before.patch) == (after.message, after.warnings, after.patch)

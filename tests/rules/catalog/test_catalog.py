@@ -1,0 +1,311 @@
+"""The rules that ship: sound, listed, in two languages, and doing what each vendor's documentation says."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rules.decision.policy import Policy, compile_policy
+from rules.model.nouns import Decision, InjectionRule, ResourceRule
+from rules.schema.loader import Loaded, load
+from tests.support.builders import container, decision, defaulted, patched, pod
+
+CATALOG = Path(str(files("rules"))) / "catalog"
+RULE_FILES = sorted(
+    path
+    for path in CATALOG.rglob("*.yaml")
+    if path.name != "kustomization.yaml" and not path.name.endswith(".test.yaml")
+)
+FOLDERS = sorted(path.parent for path in CATALOG.rglob("kustomization.yaml"))
+
+CORE, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
+MPS_CORE, MPS_MEMORY = "nvidia.com/mps-core", "nvidia.com/mps-memory"
+GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+
+
+@cache
+def _catalog() -> Loaded:
+    return load((str(path.relative_to(CATALOG)), path.read_text("utf-8")) for path in RULE_FILES)
+
+
+@cache
+def _policy(*switched: str) -> Policy:
+    """Return the policy of the catalogue, with the files named switched on where off, and off where on."""
+    texts = []
+    for path in RULE_FILES:
+        text = path.read_text("utf-8")
+        if str(path.relative_to(CATALOG)) in switched:
+            on, off = 'enabled: "true"', 'enabled: "false"'
+            text = text.replace(on, off) if on in text else text.replace(off, on)
+        texts.append((path.name, text))
+    read = load(texts)
+    assert [] == [str(error) for error in read.errors]
+    return compile_policy(read.rules)
+
+
+def _decision(limits: dict[str, str], *, policy: Policy | None = None, **fields: Any) -> Decision:
+    """Return the decision on a pod as it arrives from the API server."""
+    return decision(policy or _policy(), defaulted(pod(container(limits, **fields))))
+
+
+def _wanted(limits: dict[str, str]) -> list[str]:
+    """Return what the shipped rules want of a container's resources, where they want something else."""
+    return [
+        violation.message.partition(", wanted ")[2].partition(" (")[0].partition("; ")[0]
+        for violation in _decision(limits).violations
+    ]
+
+
+def _stored(limits: dict[str, str], policy: Policy | None = None, **fields: Any) -> dict[str, Any]:
+    """Return the container as it is stored."""
+    document = defaulted(pod(container(limits, **fields)))
+    found = decision(policy or _policy(), document)
+    assert found.message == ""
+    stored: dict[str, Any] = patched(document, found)["spec"]["containers"][0]
+    return stored
+
+
+def test_the_catalogue_is_sound() -> None:
+    """No mistakes, nothing doubtful, and no two rules in each other's way."""
+    read = _catalog()
+
+    assert ((), (), len(RULE_FILES)) == (read.errors, read.warnings, len(list(read.rules)))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_a_kustomization_lists_all_that_lies_beside_it(folder: Path) -> None:
+    """What is not listed is never applied."""
+    listed = yaml.safe_load((folder / "kustomization.yaml").read_text("utf-8"))["resources"]
+    beside = {path.name for path in folder.iterdir() if path.is_dir() or path in RULE_FILES}
+
+    assert (beside, len(beside)) == (set(listed), len(listed))
+
+
+def test_every_rule_is_described_in_both_languages() -> None:
+    """Its words are what people read when it refuses them."""
+    assert [] == [rule.name for rule in _catalog().rules if not (rule.description.en and rule.description.zh)]
+
+
+def test_every_validation_has_its_words_in_both_languages() -> None:
+    """An expression is no explanation."""
+    assert [] == [
+        rule.name
+        for rule in _catalog().rules.resources
+        for validation in rule.validations
+        if not (validation.message.en and validation.message.zh)
+    ]
+
+
+@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
+def test_a_rule_names_its_source(path: Path) -> None:
+    """A vendor's arithmetic can be looked up."""
+    assert "\n# Source: " in path.read_text("utf-8")
+
+
+def test_rules_that_would_harm_where_another_system_runs_ship_switched_off() -> None:
+    """Each says in its file when to switch it on."""
+    assert {
+        "cf-crl-hami-gpu",
+        "mps-pipe-directory",
+        "ascend-runtime-class",
+        "enflame-scheduler",
+        "hygon-scheduler",
+        "orionx-client",
+    } == {
+        rule.name
+        for rule in _catalog().rules
+        if isinstance(rule, ResourceRule | InjectionRule) and not rule.enabled
+    }
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [
+        # GPU-Manager: shares of a card, or whole cards in hundreds
+        ({CORE: "1"}, ["tencent.com/vcuda-memory beside it, without which GPU-Manager allocates no share"]),
+        ({CORE: "1", MEMORY: "1"}, []),
+        ({CORE: "100"}, []),
+        ({CORE: "300"}, []),
+        ({CORE: "0"}, ["1 to 100, or a multiple of 100"]),
+        ({CORE: "150"}, ["1 to 100, or a multiple of 100"]),
+        ({CORE: "0.5"}, ["a whole number"]),
+        ({CORE: "-20"}, ["zero or more"]),
+        ({CORE: "20", MEMORY: "8"}, []),
+        ({CORE: "20", MEMORY: "0"}, ["a count of 256 MiB blocks, 8 for 2 GiB"]),
+        ({CORE: "20", MEMORY: "2Gi"}, ["a count of 256 MiB blocks, 8 for 2 GiB"]),
+        # MPS: percent of the threads, GiB of memory
+        ({MPS_CORE: "1"}, []),
+        ({MPS_CORE: "100"}, []),
+        ({MPS_CORE: "0"}, ["1 to 100"]),
+        ({MPS_CORE: "101"}, ["1 to 100"]),
+        ({MPS_CORE: "30", MPS_MEMORY: "4"}, []),
+        ({MPS_CORE: "30", MPS_MEMORY: "4Gi"}, ["a count of GiB, 4 for 4 GiB"]),
+        ({MPS_CORE: "30", MPS_MEMORY: "0"}, ["a count of GiB, 4 for 4 GiB"]),
+        # whole cards and slices
+        ({GPU: "8"}, []),
+        ({GPU: "0.5"}, ["a whole number"]),
+        ({SLICE: "1"}, []),
+        ({SLICE: "0.5"}, ["a whole number"]),
+        # HAMi
+        ({"nvidia.com/gpumem": "10240", "nvidia.com/gpucores": "30"}, []),
+        ({"nvidia.com/gpumem": "10Gi"}, ["a count of MiB, 10240 for 10 GiB"]),
+        ({"nvidia.com/gpumem-percentage": "50"}, []),
+        ({"nvidia.com/gpumem-percentage": "101"}, ["0 to 100"]),
+        ({"nvidia.com/gpucores": "101"}, ["0 to 100"]),
+        ({"nvidia.com/priority": "1"}, []),
+        ({"nvidia.com/priority": "2"}, ["0 or 1"]),
+        ({"nvidia.com/gpualloc": "1"}, []),
+        ({GPU: "1", "nvidia.com/gpumem": "1024"}, []),
+    ],
+)
+def test_a_value_is_held_to_the_vendors_arithmetic(limits: dict[str, str], wanted: list[str]) -> None:
+    """As the sources of each rule say."""
+    assert wanted == _wanted(limits)
+
+
+@pytest.mark.parametrize("other", [GPU, MPS_CORE, MPS_MEMORY, SLICE])
+def test_gpu_manager_stands_beside_no_other_way_of_sharing(other: str) -> None:
+    """A container is in one sharing mode only."""
+    assert f"one of the two: {CORE} and {other} exclude each other" in _wanted(
+        {CORE: "20", MEMORY: "1", other: "1"}
+    )
+
+
+@pytest.mark.parametrize("other", [GPU, SLICE])
+def test_mps_stands_beside_no_whole_gpu_and_no_slice(other: str) -> None:
+    """MPS is not offered on MIG."""
+    assert f"one of the two: {MPS_CORE} and {other} exclude each other" in _wanted(
+        {MPS_CORE: "20", other: "1"}
+    )
+
+
+@pytest.mark.parametrize("own", ["nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpumem-percentage"])
+@pytest.mark.parametrize("other", [CORE, MEMORY, MPS_CORE, MPS_MEMORY, SLICE])
+def test_hami_stands_beside_no_other_way_of_sharing(own: str, other: str) -> None:
+    """But beside nvidia.com/gpu, which it serves itself."""
+    assert f"one of the two: {own} and {other} exclude each other" in _wanted({own: "1", other: "1"})
+
+
+def test_hamis_own_name_for_gpus_is_for_clusters_where_nvidias_plugin_has_the_other() -> None:
+    """A container asks for the one or the other."""
+    assert f"one of the two: nvidia.com/gpualloc and {GPU} exclude each other" in _wanted(
+        {"nvidia.com/gpualloc": "1", GPU: "1"}
+    )
+
+
+def test_two_systems_that_use_one_name_are_alternatives_of_which_lint_wants_one() -> None:
+    """NVIDIA's plugin and HAMi both serve nvidia.com/gpu; as they ship, one is on."""
+    texts = {
+        name: (CATALOG / name).read_text("utf-8").replace('enabled: "false"', 'enabled: "true"')
+        for name in ("pgpu/gpu.yaml", "hami/gpu.yaml")
+    }
+    found = [(error.code, error.location.file, error.message) for error in load(texts.items()).errors]
+
+    others = "the others"
+
+    assert [
+        (
+            "conflict",
+            one,
+            f"'{GPU}' is claimed by {name} ({other}:{line}:1) too; keep one, or switch {others} off by label",
+        )
+        for one, other, name, line in (
+            ("pgpu/gpu.yaml", "hami/gpu.yaml", "cf-crl-hami-gpu", 5),
+            ("hami/gpu.yaml", "pgpu/gpu.yaml", "cf-crl-pgpu-gpu", 4),
+        )
+    ] == found
+
+
+def test_a_request_that_differs_from_the_limit_is_refused() -> None:
+    """Extended resources cannot be overcommitted; the message comes before the API server's."""
+    found = decision(_policy(), pod(container({GPU: "2"}, {GPU: "1"})))
+
+    assert ["cf-crl-pgpu-gpu"] == [violation.rule for violation in found.violations]
+
+
+def test_a_pod_that_asks_for_gpu_memory_alone_gets_the_cores_that_go_with_it() -> None:
+    """GPU-Manager's own default."""
+    assert {CORE: "20", MEMORY: "8"} == _stored({MEMORY: "8"})["resources"]["limits"]
+
+
+def test_an_mps_client_gets_its_share_of_threads_and_memory() -> None:
+    """And no pipe directory, which would break NVIDIA's own."""
+    assert [
+        {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "30"},
+        {"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": "0=4G"},
+    ] == _stored({MPS_CORE: "30", MPS_MEMORY: "4"})["env"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "name"),
+    [
+        ({MPS_CORE: "30"}, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
+        ({MPS_MEMORY: "4"}, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"),
+    ],
+)
+def test_an_mps_client_that_asks_for_one_gets_that_one(limits: dict[str, str], name: str) -> None:
+    """The other has no value."""
+    assert [name] == [entry["name"] for entry in _stored(limits)["env"]]
+
+
+def test_an_mps_client_keeps_what_it_says_itself() -> None:
+    """By whatever means."""
+    own = [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "10"}]
+
+    assert own == _stored({MPS_CORE: "30"}, env=own)["env"]
+
+
+def test_the_pipe_directory_comes_with_its_mounts_where_it_is_switched_on() -> None:
+    """For daemons that were started on the host by hand."""
+    stored = _stored({MPS_CORE: "30"}, _policy("mps/pipe-directory.yaml"))
+
+    assert {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/tmp/nvidia-mps"} in stored["env"]  # noqa: S108
+    assert ["/tmp/nvidia-mps", "/dev/shm"] == [  # noqa: S108
+        mount["mountPath"] for mount in stored["volumeMounts"]
+    ]
+
+
+def test_hamis_count_of_gpus_is_one_where_its_rule_is_switched_on() -> None:
+    """In place of the one for whole cards."""
+    hami = _policy("hami/gpu.yaml", "pgpu/gpu.yaml")
+
+    assert {GPU: "1", "nvidia.com/gpumem": "1024"} == (
+        _stored({"nvidia.com/gpumem": "1024"}, hami)["resources"]["limits"]
+    )
+
+
+PADDLE = [{"name": "FLAGS_allocator_strategy", "value": "naive_best_fit"}]
+
+
+@pytest.mark.parametrize(
+    ("limits", "image", "labels", "env"),
+    [
+        ({CORE: "20", MEMORY: "8"}, "registry.example.com:5000/paddlepaddle/paddle:2.6.1", {}, PADDLE),
+        ({CORE: "20", MEMORY: "8"}, "team/PaddleOCR-serving:1".lower(), {}, PADDLE),
+        ({MEMORY: "8"}, "team/paddle", {}, PADDLE),
+        ({CORE: "20", MEMORY: "8"}, "team/train:1", {"framework": "PaddlePaddle"}, PADDLE),
+        ({CORE: "20", MEMORY: "8"}, "team/train:1", {"framework": "pytorch"}, None),
+        ({CORE: "20", MEMORY: "8"}, "team/train:1", {}, None),
+        ({GPU: "1"}, "team/paddle:2.6", {}, None),
+    ],
+)
+def test_paddle_on_gpu_managers_shares_gets_its_allocator(
+    limits: dict[str, str], image: str, labels: dict[str, str], env: list[Any] | None
+) -> None:
+    """Where the image or a label says Paddle, and nowhere else."""
+    document = defaulted(pod(container(limits, image=image), metadata={"labels": labels}))
+    stored = patched(document, decision(_policy(), document))
+
+    assert env == stored["spec"]["containers"][0].get("env")
+
+
+def test_paddle_keeps_the_allocator_that_it_names_itself() -> None:
+    """It may know better."""
+    own = [{"name": "FLAGS_allocator_strategy", "value": "auto_growth"}]
+
+    assert own == _stored({CORE: "20", MEMORY: "8"}, image="team/paddle:2.6", env=own)["env"]

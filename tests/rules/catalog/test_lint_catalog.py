@@ -1,0 +1,87 @@
+"""Each shipped rule broken in five ways: `gpugate lint` tells every one of them, at its line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from webhook.cli import main
+from webhook.cli.input.files import catalog_path, read_path
+
+RULES = dict(read_path(str(catalog_path())))
+
+
+def _replaced(pattern: str, by: str) -> Callable[[str], tuple[str, int]]:
+    """Return what replaces the first line that matches, and tells which it is, from 1."""
+
+    def replace(text: str) -> tuple[str, int]:
+        found = re.search(pattern, text, re.MULTILINE)
+        assert found, f"no line like {pattern}"
+        return text[: found.start()] + found.expand(by) + text[found.end() :], _line(text, found.start())
+
+    return replace
+
+
+def _line(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
+
+
+def _expression(text: str) -> tuple[str, int]:
+    """Break the first expression, or give the rule one that is broken."""
+    for pattern, by, below in (
+        (r"^ +(- )?expression: (>-\n +|[\"'])?", r"\g<0>) ", 0),
+        (r"^ +conditions:.*\n +- (>-\n +|[\"'])?", r"\g<0>) ", 1),
+        (r"^( +)match: \{", r"\1match: {conditions: [')'], ", 0),
+        (r"^( +)match:$", r"\1match:\n\1  conditions: [')']", 1),
+        (r"^data:$", "data:\n  validations: '[{expression: )}]'", 1),
+    ):
+        if found := re.search(pattern, text, re.MULTILINE):
+            broken = text[: found.start()] + found.expand(by) + text[found.end() :]
+            return broken, _line(text, found.start()) + below
+    raise AssertionError("a rule without a place for an expression")
+
+
+def _word(text: str) -> tuple[str, int]:
+    """Misspell a word of few, or give the rule one that is misspelt."""
+    for pattern, by in (
+        (r"^  limits: \w+$", "  limits: somtimes"),
+        (r"^    enforcementAction: \w+$", "    enforcementAction: somtimes"),
+        (r"^  rule\.yaml: \|\n", "  rule.yaml: |\n    enforcementAction: somtimes\n"),
+    ):
+        if found := re.search(pattern, text, re.MULTILINE):
+            broken = text[: found.start()] + found.expand(by) + text[found.end() :]
+            return broken, _line(broken, broken.index("somtimes", found.start()))
+    raise AssertionError("a rule without words")
+
+
+def _label(text: str) -> tuple[str, int]:
+    """Take away the label that says what the rule is; the mistake is told at `labels`."""
+    broken, _ = _replaced(r"^    (?:features\.\w+\.io|gpugate\.dev)/type: \w+\n", "")(text)
+    return broken, _line(text, text.index("\n  labels:") + 1)
+
+
+MISTAKES: dict[str, Callable[[str], tuple[str, int]]] = {
+    "unknown-key": _replaced(r"^(  data|    matc|    image)(Type|h|s):", r"\1x\2:"),
+    "wrong-value": _word,
+    "bad-label": _label,
+    "bad-expression": _expression,
+    "wrong-namespace": _replaced(r"^  namespace: kube-public$", "  namespace: default"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("file", RULES)
+def test_a_shipped_rule_that_is_broken_is_told_at_its_line(file: str, mistake: str, tmp_path: Path) -> None:
+    """A typo in a key, a wrong word, a missing label, bad CEL, the wrong namespace."""
+    broken, line = MISTAKES[mistake](RULES[file])
+    path = tmp_path / "rule.yaml"
+    path.write_text(broken, "utf-8")
+    result = CliRunner().invoke(main, ["lint", str(path), "-o", "json"])
+    found = [(item["line"], item["code"]) for item in json.loads(result.stdout)["findings"]]
+
+    assert (1, [(line, mistake)]) == (result.exit_code, [item for item in found if item[1] == mistake])

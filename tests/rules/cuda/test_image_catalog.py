@@ -1,0 +1,326 @@
+"""What images carry is read from their names by the rows of a table, and what no row knows stays unknown."""
+
+from __future__ import annotations
+
+import re
+import timeit
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.cuda.image_catalog import (
+    NOTHING_KNOWN,
+    BuiltFor,
+    ImageCase,
+    ImageCatalog,
+    ImageFacts,
+    ImageRow,
+    built_in_catalog,
+)
+from rules.cuda.versions import ComputeCapability, CudaVersion
+from rules.model.match import glob
+
+DIGEST = "@sha256:" + "0123456789abcdef" * 4
+
+
+def find(image: str) -> ImageFacts:
+    """Ask the catalogue that ships."""
+    return built_in_catalog().find(image)
+
+
+def cuda(image: str) -> str | None:
+    """Return the CUDA version of an image, with what is not exact or not certain marked."""
+    facts = find(image)
+    if facts.cuda is None:
+        return None
+    return f"{'' if facts.exact else '>='}{facts.cuda}{'' if facts.certain else '?'}"
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        # https://gitlab.com/nvidia/container-images/cuda
+        ("nvidia/cuda:12.1.0-base-ubuntu22.04", "12.1"),
+        ("nvidia/cuda:12.4.1-cudnn-runtime-ubuntu22.04", "12.4"),
+        ("nvidia/cuda:11.8.0-cudnn8-devel-ubi8", "11.8"),
+        ("nvidia/cuda:9.0-devel", "9.0"),
+        ("nvidia/cudagl:11.4.2-base", "11.4"),
+        ("nvcr.io/nvidia/cuda:13.0.2-base-ubi8", "13.0"),
+        ("registry.example:5000/mirror/cuda:12.2.0-runtime-ubuntu22.04", "12.2"),
+        # NGC
+        ("nvcr.io/nvidia/pytorch:25.04-py3", "12.9"),
+        ("nvcr.io/nvidia/pytorch:23.10-py3", "12.2"),
+        ("nvcr.io/nvidia/tensorflow:22.05-tf2-py3", "11.7"),
+        ("nvcr.io/nvidia/tritonserver:24.08-py3", "12.6"),
+        ("nvcr.io/nvidia/tritonserver:25.08-vllm-python-py3", "13.0"),
+        ("nvcr.io/nvidia/tritonserver:25.01-trtllm-python-py3", "12.8"),
+        ("nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3", "12.5"),
+        ("nvcr.io/nvidia/mxnet:24.06-py3", "12.4"),
+        ("nvcr.io/nvidia/pytorch:24.06-py3", "12.5"),
+        ("nvcr.io/nvidia/paddlepaddle:23.08-py3", "12.2?"),
+        ("nvcr.io/nvidia/pytorch:26.11-py3", ">=13.4?"),
+        # PyTorch
+        ("pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime", "11.7"),
+        ("pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel", "12.4"),
+        ("pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", "13.0"),
+        # vLLM
+        ("vllm/vllm-openai:v0.20.1-cu129", "12.9"),
+        ("vllm/vllm-openai:latest-cu130", "13.0"),
+        ("vllm/vllm-openai:v0.20.2", "13.0"),
+        ("vllm/vllm-openai:v0.18.0", "12.9"),
+        ("vllm/vllm-openai:v0.11.1", ">=12.8"),
+        ("vllm/vllm-openai:v0.11.0", "12.8"),
+        ("vllm/vllm-openai:v0.9.0.1", "12.8"),
+        ("vllm/vllm-openai:v0.8.5.post1", "12.4"),
+        ("vllm/vllm-openai:v0.4.2", "12.1"),
+        ("vllm/vllm-openai:v0.9.0-x86_64", "12.8"),
+        ("vllm/vllm-openai", ">=13.0"),
+        ("vllm/vllm-openai:v0.99.0", ">=13.0"),
+        # SGLang
+        ("lmsysorg/sglang:v0.5.5.post3-cu129-amd64", "12.9"),
+        ("lmsysorg/sglang:v0.4.6.post5-cu124", "12.4"),
+        ("lmsysorg/sglang:v0.5.12", "13.0"),
+        ("lmsysorg/sglang:v0.5.6", "12.9?"),
+        ("lmsysorg/sglang:latest", ">=13.0"),
+        # Text Generation Inference
+        ("ghcr.io/huggingface/text-generation-inference:1.1.1", "11.8"),
+        ("ghcr.io/huggingface/text-generation-inference:2.0", "12.1"),
+        ("ghcr.io/huggingface/text-generation-inference:3.3.7", "12.4"),
+        # TensorFlow, Paddle
+        ("tensorflow/tensorflow:2.14.0-gpu", "11.8?"),
+        ("tensorflow/tensorflow:2.17.0-gpu-jupyter", "12.3?"),
+        ("paddlepaddle/paddle:3.0.0-gpu-cuda11.8-cudnn8.9-trt8.6", "11.8"),
+        # Any image that says so
+        ("rayproject/ray:2.49.1-py312-cu128", "12.8"),
+        ("nvidia/samples:vectoradd-cuda11.2.1", "11.2"),
+        ("team/app:cuda-10.1", "10.1"),
+        ("team/app:v1-cuda92-py36", "9.2"),
+        ("team/app:v1-CUDA12.4", "12.4"),
+        ("quay.io/jupyter/pytorch-notebook:cuda12-python-3.11", ">=12.0"),
+        ("openmmlab/lmdeploy:v0.6.0-cu12", ">=12.0"),
+        ("team/torch2.6-cu126-amd64:v0.1.0", "12.6"),
+        ("team/training-cuda130-torch210:stable", "13.0"),
+        ("team/cuda-12.6-base/app:v1", "12.6"),
+        (f"team/app:v1-cu121{DIGEST}", "12.1"),
+        (f"team/app-cu121{DIGEST}", "12.1"),
+    ],
+)
+def test_a_reference_tells_the_cuda_version(image: str, version: str | None) -> None:
+    """`>=`: it may be newer; `?`: not certain, so that no pod may be refused for it."""
+    assert version == cuda(image)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "",
+        "${IMAGE}",
+        "ubuntu:22.04",
+        "nvidia/cuda",
+        "nvidia/cuda:latest",
+        "nvidia/k8s-device-plugin:v0.17.0",
+        "nvcr.io/nvidia/driver:535-5.4.0-150-generic-ubuntu22.04",
+        "nvcr.io/nvidia/nemo:25.04.01",
+        "nvcr.io/nvidia/pytorch:24.05-py3-igpu",
+        "nvcr.io/nim/meta/llama-3.1-8b-instruct:1.8.0",
+        "tensorflow/tensorflow:2.14.0",
+        "tensorflow/tensorflow:latest-gpu",
+        f"vllm/vllm-openai{DIGEST}",
+        "vllm/vllm-openai:nightly",
+        "vllm/vllm-tpu:latest",
+        "lmsysorg/sglang:v0.5.5-rocm700-mi30x",
+        "ghcr.io/huggingface/text-generation-inference:3.3.5-rocm",
+        "ghcr.io/huggingface/text-generation-inference:latest",
+        "lmcache/vllm-openai:2025-05-05-v1",
+        "quay.io/ascend/vllm-ascend:v0.18.0-310p",
+        "ollama/ollama:0.18.3",
+        # Numbers after cu or cuda that are no CUDA version, and letters before it
+        "team/docling-server:cuda-0.0.7",
+        "team/app-cuda:2.4.1",
+        "team/llm-d-cuda:v0.8.1",
+        "team/app:cuda1204",
+        "team/app:cu2",
+        "team/app:cudnn9",
+        "team/app:hcu12",
+        "team/gcu120-app:v1",
+        "team/focus12:v1",
+        "cu121.example.com/team/app:v1",
+    ],
+)
+def test_what_a_reference_does_not_tell_is_unknown(image: str) -> None:
+    """A version of something else is not CUDA's, and a digest is no tag."""
+    assert cuda(image) is None
+
+
+@pytest.mark.parametrize(
+    "image", ["vllm/vllm-openai:v0.9.0", "harbor.example/dockerhub/vllm/vllm-openai:v0.9.0"]
+)
+def test_a_private_copy_is_the_same_image(image: str) -> None:
+    """A mirror keeps the path; where only its last part is the same, nobody knows who built the image."""
+    assert ("12.8", ">=12.8?") == (cuda(image), cuda("harbor.example/team/vllm-openai:v0.9.0"))
+
+
+def test_the_newest_tag_of_a_private_copy_is_unknown() -> None:
+    """Nobody knows how old `latest` is there."""
+    assert cuda("harbor.example/vllm/vllm-openai:latest") is None
+
+
+@pytest.mark.parametrize(
+    ("image", "english", "chinese"),
+    [
+        (
+            "pytorch/pytorch:2.0.0-cuda11.7-cudnn8-runtime",
+            "image tag `2.0.0-cuda11.7-cudnn8-runtime` says CUDA 11.7",
+            "镜像标签 `2.0.0-cuda11.7-cudnn8-runtime` 表明 CUDA 11.7",
+        ),
+        ("team/app:cu12", "image tag `cu12` says CUDA 12", "镜像标签 `cu12` 表明 CUDA 12"),
+        (
+            "r.example:5/a-cu121:v1",
+            "image name `r.example:5/a-cu121` says CUDA 12.1",
+            "镜像名 `r.example:5/a-cu121` 表明 CUDA 12.1",
+        ),
+        (
+            f"vllm/vllm-openai:v0.9.0{DIGEST}",
+            "image `vllm/vllm-openai:v0.9.0` carries CUDA 12.8",
+            "镜像 `vllm/vllm-openai:v0.9.0` 自带 CUDA 12.8",
+        ),
+        (
+            "vllm/vllm-openai",
+            "image `vllm/vllm-openai:latest` carries CUDA 13.0 or newer",
+            "镜像 `vllm/vllm-openai:latest` 自带 CUDA 13.0 或更新版本",
+        ),
+    ],
+)
+def test_a_person_is_told_where_the_version_stands(image: str, english: str, chinese: str) -> None:
+    """In the tag, in the name, or in the table."""
+    origin = find(image).cuda_origin
+
+    assert (english, chinese) == (origin.en, origin.zh)
+
+
+@pytest.mark.parametrize(
+    ("image", "compute"),
+    [
+        ("vllm/vllm-openai:v0.9.0", "7.0"),
+        ("nvcr.io/nvidia/pytorch:25.04-py3", "7.5"),
+        ("nvcr.io/nvidia/pytorch:23.05-py3", "6.0"),
+        ("lmsysorg/sglang:v0.5.23-cu129", "7.5"),
+        ("lmsysorg/sglang:v0.5.5-cu129", "None"),
+        ("ollama/ollama:0.18.3", "5.0"),
+    ],
+)
+def test_an_image_may_support_no_older_gpu(image: str, compute: str) -> None:
+    """By its release notes or its own check."""
+    assert compute == str(find(image).compute)
+
+
+@pytest.mark.parametrize(
+    ("image", "gpu", "runs"),
+    [
+        # https://github.com/vllm-project/vllm/blob/main/docker/versions.json: no PTX
+        ("vllm/vllm-openai:v0.20.2", (7, 0), False),
+        ("vllm/vllm-openai:v0.20.2", (8, 6), True),
+        ("vllm/vllm-openai:v0.20.2", (10, 3), True),
+        ("vllm/vllm-openai:v0.8.5", (10, 0), False),
+        ("pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime", (10, 0), False),
+        ("pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", (12, 1), True),
+        ("pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", (13, 0), True),
+        ("pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", (7, 0), False),
+    ],
+)
+def test_an_image_is_built_for_some_gpus(image: str, gpu: tuple[int, int], runs: bool) -> None:
+    """A newer one needs PTX in the image."""
+    built_for = find(image).built_for
+
+    assert built_for is not None
+    assert runs is built_for.runs_on(ComputeCapability(*gpu))
+
+
+def test_without_word_of_ptx_nobody_knows_of_newer_gpus() -> None:
+    """Older ones cannot run it in any case."""
+    built_for = BuiltFor((ComputeCapability(7, 5), ComputeCapability(9, 0)), ptx=None, certain=True)
+    gpus = [ComputeCapability(*pair) for pair in [(7, 0), (8, 0), (9, 0), (10, 0)]]
+
+    assert [False, None, True, None] == [built_for.runs_on(gpu) for gpu in gpus]
+
+
+def test_ptx_helps_only_gpus_newer_than_all() -> None:
+    """It is that of the newest capability."""
+    built_for = BuiltFor((ComputeCapability(7, 5), ComputeCapability(9, 0)), ptx=True, certain=True)
+
+    assert [False, True] == [built_for.runs_on(ComputeCapability(*pair)) for pair in [(8, 0), (10, 0)]]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["vllm/vllm-openai:*", "docker.io/vllm/*:v0.9.0", "*/vllm-openai", "vllm/vllm-openai"]
+)
+def test_the_rows_of_a_cluster_go_before(pattern: str) -> None:
+    """They match any spelling, with and without the tag."""
+    case = ImageCase(cuda=CudaVersion(11, 8), cuda_compat=True)
+    catalog = built_in_catalog().preceded_by([ImageRow("ours", glob(pattern), (case,))])
+    facts = catalog.find("vllm/vllm-openai:v0.9.0")
+
+    assert ("ours", (11, 8), True, True) == (facts.row, facts.cuda, facts.exact, facts.cuda_compat)
+    assert catalog.find("pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel").cuda == (12, 4)
+
+
+def test_an_empty_catalogue_knows_nothing() -> None:
+    """Neither does any for what is no image."""
+    assert [NOTHING_KNOWN, NOTHING_KNOWN] == [
+        ImageCatalog([]).find("nvidia/cuda:12.1.0-base"),
+        find("<image>"),
+    ]
+
+
+def test_what_is_known_of_an_image_is_remembered() -> None:
+    """Pods of a workload share theirs: a second look costs less than a fifth of the first."""
+    rows = built_in_catalog().rows
+    remembering = ImageCatalog(rows)
+    first = min(timeit.repeat(lambda: ImageCatalog(rows).find("team/app:v1"), number=10, repeat=5))
+    again = min(timeit.repeat(lambda: remembering.find("team/app:v1"), number=10, repeat=5))
+
+    assert again < first / 5
+
+
+def test_what_stands_behind_a_port_is_no_tag() -> None:
+    """A registry may have one."""
+    assert "CUDA in the name" == find("registry:5000/cuda12/app:v1").row
+
+
+PATTERNS: list[re.Pattern[str]] = [
+    each for row in built_in_catalog().rows if isinstance(each := row.pattern, re.Pattern)
+]
+
+
+@given(st.one_of([st.from_regex(pattern, fullmatch=True) for pattern in PATTERNS]))
+def test_the_rows_that_ship_need_no_name_alone(image: str) -> None:
+    """They are about whole references, so that half of the tries are enough."""
+    thorough = ImageCatalog([replace(row, whole=False) for row in built_in_catalog().rows])
+
+    assert all(row.whole for row in built_in_catalog().rows)
+    assert thorough.look_up(image) == built_in_catalog().look_up(image)
+
+
+def test_what_any_image_may_say_comes_last() -> None:
+    """The rows of families know more."""
+    names = [row.name for row in built_in_catalog().rows]
+
+    assert len(set(names)) == len(names)
+    assert names[-2:] == ["CUDA in the tag", "CUDA in the name"]
+
+
+@given(
+    st.from_regex(
+        r"[a-z]{1,6}(/[a-z]{1,8}){0,2}:[a-z0-9.-]{0,12}(cu|cuda|cuda-)\d{0,3}(\.\d{1,2})?[a-z0-9.-]{0,8}",
+        fullmatch=True,
+    )
+)
+def test_a_version_that_is_found_stands_in_the_reference(image: str) -> None:
+    """Whatever the tag looks like, its digits are in it, in that order."""
+    version = find(image).cuda
+
+    if version is not None and find(image).row.startswith("CUDA in"):
+        assert re.search(rf"cu(da)?[-_.]?{version.major}", image)
+        assert not find(image).exact or re.search(rf"{version.major}\.?{version.minor}", image)

@@ -1,0 +1,83 @@
+"""Regular expressions of image references: right, and quick whatever the image."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from time import process_time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.cuda.image_pattern import ImageRegex
+
+# References as long as they may be, for which Python's engine alone would take hours.
+SLOW = [("(?:.*-).*-.*-.*-.*-.*-X", "-"), (".*a.*a.*a.*a.*a.*a.*b", "a"), (r"\d*\d*\d*\d*\d*\d*x", "7")]
+
+
+@given(
+    st.sampled_from(
+        [
+            r".*/base:cu(?P<cuda>\d+\.\d+)-.*",
+            "a|b.*",
+            r"(?:x\)[)(*|]y){2}",
+            "(ab)?c",
+            r"[\w.-]+/\W?\d\\w",
+            r"[^\d]\S\D",
+        ]
+    ),
+    st.data(),
+)
+def test_a_text_matches_as_by_pythons_engine(source: str, data: st.DataObject) -> None:
+    """The groups are the same too."""
+    text = data.draw(st.from_regex(re.compile(source, re.ASCII)) | st.text("abx/:)*1.", max_size=9))
+    found, wanted = ImageRegex(source).fullmatch(text), re.compile(source, re.ASCII).fullmatch(text)
+
+    assert (wanted and wanted.groupdict()) == (found and found.groupdict())
+
+
+@pytest.mark.parametrize(("source", "letter"), SLOW)
+def test_no_image_keeps_a_pattern_busy(source: str, letter: str) -> None:
+    """Another process is asked, which can be ended where it takes minutes."""
+    call = f"ImageRegex({source!r}).fullmatch({letter * 700!r})"
+    code = f"from rules.cuda.image_pattern import ImageRegex; print({call})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert "None\n" == done.stdout
+
+
+@pytest.mark.parametrize("source", [r"\w{100}", r"[\w-]{200}", r"\W{100}", r"\w" * 300])
+def test_letters_and_digits_are_those_of_ascii_in_both_engines(source: str) -> None:
+    """Those of all alphabets would be compiled in a fiftieth of a second, for each image."""
+    pattern = ImageRegex(source)
+    begun = process_time()
+    for number in range(50):
+        pattern.fullmatch(f"é{number}")
+
+    assert process_time() - begun < 0.2
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("(a+)+", "a group that repeats may hold no repeat or choice, which takes too long: '(a+)+'"),
+        ("(?:a?b?)*c", "may hold no repeat or choice"),
+        ("(a|ab)*c", "may hold no repeat or choice"),
+        ("a" * 1025, "expected at most 1024 characters, got 1025"),
+        ("(?:x|(?P<cuda>[0-9]*))*y", "may hold no repeat"),
+        ("((a{2,})b){3}", "may hold no repeat"),
+        ("a(", "expected a regular expression, got 'a('"),
+        ("a(?=b)", "look-ahead"),
+        (r"(a)\1", "backreferences are not supported"),
+    ],
+)
+def test_what_could_take_for_ever_is_refused_when_it_is_read(source: str, told: str) -> None:
+    """With the reason on one line."""
+    with pytest.raises(ValueError, match=re.escape(told)) as caught:
+        ImageRegex(source)
+
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,358 @@
+"""What a container needs is found where it is said first, with its origin and how sure it is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.cuda.image_catalog import ImageCase, ImageCatalog, ImageRow, built_in_catalog
+from rules.cuda.nvidia_require import Host
+from rules.cuda.requirements import ContainerFacts, Needs, needs_of
+from rules.cuda.versions import ComputeCapability, CudaVersion
+from rules.kube.container_env import environment
+from rules.model.match import glob
+
+PYTORCH = "pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime"
+CUDA = "gpugate.dev/cuda-version"
+COMPUTE = "gpugate.dev/min-compute-capability"
+COMPAT = "gpugate.dev/cuda-compat"
+SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
+
+
+def needs(
+    image: str = "team/app:v1",
+    *words: str,
+    env: list[dict[str, Any]] | None = None,
+    annotations: dict[str, Any] | None = None,
+    catalog: ImageCatalog | None = None,
+) -> Needs:
+    """Ask for the needs of a container named `main`."""
+    container = ContainerFacts("main", image, environment(env or []), words)
+    return needs_of(container, annotations or {}, catalog or built_in_catalog())
+
+
+def variable(name: str, value: str) -> dict[str, Any]:
+    """Return an entry of `env`."""
+    return {"name": name, "value": value}
+
+
+def cuda(found: Needs) -> tuple[str, str] | None:
+    """Return the CUDA version and where it was found; `>=`: not exact, `?`: not sure."""
+    if found.cuda is None:
+        return None
+    mark = "" if found.cuda.exact else ">="
+    return f"{mark}{found.cuda.version}{'' if found.cuda.certain else '?'}", found.cuda.found
+
+
+def compute(found: Needs) -> list[str]:
+    """Return the compute capabilities needed, `?` after what is not sure."""
+    return [f"{need.minimum}{'' if need.certain else '?'}" for need in found.compute]
+
+
+REQUIRE = variable("NVIDIA_REQUIRE_CUDA", "cuda>=12.1")
+VERSION = variable("CUDA_VERSION", "12.2.2")
+OURS = built_in_catalog().preceded_by(
+    [
+        ImageRow(
+            "ours",
+            glob("pytorch/*"),
+            (ImageCase(cuda=CudaVersion(12, 3), built_for=(ComputeCapability(8, 0),), ptx=True),),
+        )
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "env", "catalog", "version"),
+    [
+        ({CUDA: "12.0"}, [REQUIRE, VERSION], OURS, ("12.0", "annotation")),
+        ({}, [REQUIRE, VERSION], OURS, (">=12.1", "NVIDIA_REQUIRE_CUDA")),
+        ({}, [VERSION], OURS, ("12.2", "CUDA_VERSION")),
+        ({}, [], OURS, ("12.3", "ours")),
+        ({}, [], built_in_catalog(), ("11.7", "pytorch/pytorch")),
+        ({}, [], ImageCatalog([]), None),
+    ],
+)
+def test_the_first_place_that_tells_the_cuda_version_counts(
+    annotations: dict[str, str],
+    env: list[dict[str, Any]],
+    catalog: ImageCatalog,
+    version: tuple[str, str] | None,
+) -> None:
+    """Annotation, NVIDIA_REQUIRE_CUDA, CUDA_VERSION, the cluster's catalogue, the shipped one, nothing."""
+    assert version == cuda(needs(PYTORCH, env=env, annotations=annotations, catalog=catalog))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "version"),
+    [
+        ({CUDA: "12.4"}, "12.4"),
+        ({CUDA: "12.4.1"}, "12.4"),
+        ({CUDA: " 12.4 "}, "12.4"),
+        ({CUDA: 12.4}, "12.4"),
+        ({CUDA: "12"}, ">=12.0"),
+        ({CUDA: "12.4", f"{CUDA}.main": "12.6"}, "12.6"),
+        ({CUDA: "12.4", f"{CUDA}.other": "12.6"}, "12.4"),
+        ({f"{CUDA}.other": "12.6"}, None),
+    ],
+)
+def test_an_annotation_may_be_for_one_container(annotations: dict[str, Any], version: str | None) -> None:
+    """Its own goes before the pod's."""
+    found = cuda(needs(annotations=annotations))
+
+    assert version == (found and found[0])
+
+
+@pytest.mark.parametrize("name", [CUDA, COMPUTE, COMPAT, f"{CUDA}.main"])
+def test_an_annotation_that_cannot_be_understood_is_a_problem_and_no_need(name: str) -> None:
+    """The next place counts then."""
+    found = needs(PYTORCH, annotations={name: "newest" * 40})
+
+    assert (("11.7", "pytorch/pytorch"), 1) == (cuda(found), len(found.problems))
+    assert "cannot be understood; write it as `" in found.problems[0].en
+    assert "无法识别" in found.problems[0].zh
+    assert len(found.problems[0].en) < 200
+
+
+@pytest.mark.parametrize(
+    ("env", "version"),
+    [
+        ([variable("NVIDIA_REQUIRE_CUDA", "cuda>==12.4")], ("11.7", "pytorch/pytorch")),
+        ([variable("NVIDIA_REQUIRE_CUDA", "")], ("11.7", "pytorch/pytorch")),
+        ([variable("NVIDIA_REQUIRE_CUDA", "driver>=535")], ("11.7", "pytorch/pytorch")),
+        ([REQUIRE, variable("NVIDIA_DISABLE_REQUIRE", "true")], ("11.7", "pytorch/pytorch")),
+        ([REQUIRE, {"name": "NVIDIA_DISABLE_REQUIRE", "valueFrom": SECRET}], ("11.7", "pytorch/pytorch")),
+        ([{"name": "NVIDIA_REQUIRE_CUDA", "valueFrom": SECRET}], ("11.7", "pytorch/pytorch")),
+        ([REQUIRE, variable("NVIDIA_REQUIRE_X", "cuda>=12.6")], (">=12.6", "NVIDIA_REQUIRE_CUDA")),
+        ([variable("CUDA_VERSION", "cu121")], ("11.7", "pytorch/pytorch")),
+        ([variable("CUDA_VERSION", "12")], (">=12.0", "CUDA_VERSION")),
+        ([{"name": "CUDA_VERSION", "valueFrom": SECRET}], ("11.7", "pytorch/pytorch")),
+        ([VERSION, variable("CUDA_VERSION", "12.6.0")], ("12.6", "CUDA_VERSION")),
+        ([variable("V", "12.6"), variable("CUDA_VERSION", "$(V)")], ("12.6", "CUDA_VERSION")),
+    ],
+)
+def test_a_variable_that_tells_nothing_leaves_the_word_to_the_image(
+    env: list[dict[str, Any]], version: tuple[str, str]
+) -> None:
+    """Malformed, empty, switched off or from elsewhere."""
+    assert version == cuda(needs(PYTORCH, env=env))
+
+
+def test_an_unreadable_requirement_is_a_problem_and_keeps_nobody_out() -> None:
+    """It is passed on for a warning."""
+    found = needs(PYTORCH, env=[variable("NVIDIA_REQUIRE_CUDA", "cuda>==12.4")])
+
+    assert [True] == [constraint.holds(Host(cuda=(9, 0))) for constraint in found.constraints]
+    assert [
+        "NVIDIA_REQUIRE_CUDA: `cuda>==12.4` is not an expression that the NVIDIA container runtime can read"
+    ] == [problem.en.partition(";")[0] for problem in found.problems]
+
+
+def test_an_annotation_goes_before_what_the_image_requires() -> None:
+    """It is how a user says that the image's own word is wrong."""
+    found = needs(PYTORCH, env=[REQUIRE], annotations={CUDA: "11.0"})
+
+    assert ((), ("11.0", "annotation")) == (found.constraints, cuda(found))
+
+
+@pytest.mark.parametrize(
+    ("image", "words", "annotations", "capabilities"),
+    [
+        ("team/app:v1", [], {}, []),
+        ("team/app:v1", [], {COMPUTE: "8.0"}, ["8.0"]),
+        ("team/app:v1", [], {COMPUTE: "8.0", f"{COMPUTE}.main": "9.0"}, ["9.0"]),
+        ("team/app:cu130", [], {}, ["7.5"]),
+        ("team/app:cu13", [], {}, ["7.5"]),
+        ("team/app:cu121", [], {}, ["5.0"]),
+        ("tensorflow/tensorflow:2.14.0-gpu", [], {}, ["3.5?"]),
+        ("vllm/vllm-openai:v0.9.0", [], {}, ["7.0", "5.0"]),
+        ("vllm/vllm-openai:v0.9.0", ["--dtype=bfloat16"], {}, ["7.0", "5.0", "8.0"]),
+        ("vllm/vllm-openai:v0.9.0", ["--dtype=auto"], {}, ["7.0", "5.0"]),
+        (
+            "vllm/vllm-openai:v0.9.0",
+            ["--dtype=bfloat16"],
+            {COMPUTE: "9.0", CUDA: "13.0"},
+            ["9.0", "7.0", "7.5", "8.0"],
+        ),
+    ],
+)
+def test_all_places_that_ask_for_a_compute_capability_count(
+    image: str, words: list[str], annotations: dict[str, str], capabilities: list[str]
+) -> None:
+    """Annotation, image, toolkit, flags; `?` where a pod may not be refused for it."""
+    assert capabilities == compute(needs(image, *words, annotations=annotations))
+
+
+def test_a_requirement_says_nothing_of_the_toolkit_inside() -> None:
+    """It is about the driver; what the image compiles for is that of the image."""
+    found = needs("team/app:cu121", env=[variable("NVIDIA_REQUIRE_CUDA", "cuda>=13.0")])
+
+    assert ((">=13.0", "NVIDIA_REQUIRE_CUDA"), ["5.0"]) == (cuda(found), compute(found))
+
+
+@pytest.mark.parametrize(
+    ("image", "gpu", "runs"),
+    [
+        ("team/app:cu117", (8, 9), True),
+        ("team/app:cu117", (9, 0), None),
+        ("team/app:cu118", (9, 0), True),
+        ("team/app:cu126", (10, 0), None),
+        ("team/app:cu128", (10, 0), True),
+        ("team/app:cu130", (7, 0), False),
+        ("vllm/vllm-openai:v0.8.5", (10, 0), False),
+    ],
+)
+def test_an_image_has_code_for_what_its_toolkit_knows(
+    image: str, gpu: tuple[int, int], runs: bool | None
+) -> None:
+    """Hopper needs 11.8 and Blackwell 12.8, or PTX; a catalogue row may know better."""
+    built_for = needs(image).built_for
+
+    assert built_for is not None
+    assert runs is built_for.runs_on(ComputeCapability(*gpu))
+
+
+@pytest.mark.parametrize("image", ["team/app:v1", "team/app:cu12", "vllm/vllm-openai:latest"])
+def test_of_an_inexact_version_nobody_knows_what_it_compiles_for(image: str) -> None:
+    """`cu12` may be 12.0 or 12.9."""
+    assert needs(image).built_for is None
+
+
+@pytest.mark.parametrize(
+    ("annotations", "catalog_says", "declared"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({COMPAT: "true"}, False, True),
+        ({COMPAT: "false"}, True, False),
+        ({f"{COMPAT}.main": "true", COMPAT: "false"}, False, True),
+        ({COMPAT: "yes"}, False, False),
+    ],
+)
+def test_forward_compatibility_has_to_be_declared(
+    annotations: dict[str, str], catalog_says: bool, declared: bool
+) -> None:
+    """By annotation, or by a row of the catalogue."""
+    catalog = ImageCatalog([ImageRow("ours", glob("*"), (ImageCase(cuda_compat=catalog_says),))])
+
+    assert declared is needs(annotations=annotations, catalog=catalog).cuda_compat
+
+
+@pytest.mark.parametrize(
+    ("arguments", "english", "chinese"),
+    [
+        (
+            {"annotations": {CUDA: "12.4"}},
+            "annotation gpugate.dev/cuda-version says CUDA 12.4",
+            "注解 gpugate.dev/cuda-version 声明 CUDA 12.4",
+        ),
+        (
+            {"env": [REQUIRE]},
+            "variable NVIDIA_REQUIRE_CUDA asks for CUDA 12.1 or newer",
+            "环境变量 NVIDIA_REQUIRE_CUDA 要求 CUDA 12.1 或更新版本",
+        ),
+        (
+            {"env": [VERSION]},
+            "variable CUDA_VERSION says CUDA 12.2.2",
+            "环境变量 CUDA_VERSION 声明 CUDA 12.2.2",
+        ),
+        ({"image": "team/app:cu12"}, "image tag `cu12` says CUDA 12", "镜像标签 `cu12` 表明 CUDA 12"),
+    ],
+)
+def test_a_person_is_told_where_the_version_comes_from(
+    arguments: dict[str, Any], english: str, chinese: str
+) -> None:
+    """In English and Chinese."""
+    need = needs(**arguments).cuda
+
+    assert need is not None
+    assert (english, chinese) == (need.origin.en, need.origin.zh)
+
+
+def test_a_person_is_told_who_asks_for_the_compute_capability() -> None:
+    """And what to do other than take a newer GPU."""
+    found = needs("vllm/vllm-openai:v0.20.2", "--dtype=bfloat16", annotations={COMPUTE: "8.0"})
+
+    assert found.cuda is not None
+    assert [
+        "annotation gpugate.dev/min-compute-capability asks for compute capability 8.0",
+        "image `vllm/vllm-openai:v0.20.2` supports compute capability 7.0 and higher",
+        f"{found.cuda.origin.en}, which compiles for compute capability 7.5 and higher",
+        "`--dtype=bfloat16` of vLLM 0.20.2 needs compute capability 8.0 or higher",
+    ] == [need.origin.en for need in found.compute]
+    assert ["", "", "use an image with an older CUDA", "set --dtype=half or use an AWQ or GPTQ model"] == [
+        need.way_out.en for need in found.compute
+    ]
+    assert all(re.search("计算能力", need.origin.zh) for need in found.compute)
+
+
+def test_a_plain_container_needs_nothing() -> None:
+    """Unknown stays unknown."""
+    assert Needs("main") == needs("busybox", "sh", "-c", "sleep 1")
+
+
+@given(
+    st.text(max_size=40),
+    st.lists(st.text(max_size=40), max_size=4),
+    st.dictionaries(
+        st.sampled_from([CUDA, f"{CUDA}.main", COMPUTE, COMPAT, "x"]), st.text(max_size=20) | st.none()
+    ),
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "name": st.sampled_from(["CUDA_VERSION", "NVIDIA_REQUIRE_CUDA", "DTYPE"]),
+                "value": st.text(max_size=30),
+            }
+        )
+    ),
+)
+def test_nothing_that_a_pod_may_say_makes_it_fail(
+    image: str, words: list[str], annotations: dict[str, str], env: list[dict[str, Any]]
+) -> None:
+    """And a need is always a version that was understood."""
+    found = needs(image, *words, env=env, annotations=annotations)
+
+    assert "main" == found.container
+    assert found.cuda is None or found.cuda.version == CudaVersion.parse(str(found.cuda.version))
+
+
+# Each of these was guessed wrongly once.
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "team/docling-server:cuda-0.0.7",  # its own version after `cuda-`
+        "team/llm-d-cuda:v0.8.1",
+        "vllm/vllm-openai@sha256:" + "0" * 64,  # a digest without a tag is not `latest`
+        "cu121.example.com/team/app:v1",  # a registry's name
+        "team/hcu12-app:v1",  # another vendor's unit
+        "nvcr.io/nvidia/driver:535-5.4.0-150-generic-ubuntu22.04",
+    ],
+)
+def test_a_number_that_is_not_cuda_s_is_no_cuda_version(image: str) -> None:
+    """Names like those of published images."""
+    assert needs(image).cuda is None
+
+
+def test_a_quantization_for_another_platform_asks_nothing_of_nvidia() -> None:
+    """The server and its flags are the same; the build is not."""
+    assert [] == compute(needs("intel/vllm:0.10.0-xpu", "vllm", "serve", "m", "--quantization=fp8"))
+
+
+def test_a_retired_quantization_of_a_private_build_is_not_certain() -> None:
+    """The newest vLLM knows no `nvfp4`, so that a build that takes it is somebody's own."""
+    assert ["10.0?"] == compute(needs("team/vllm-model:local", "--quantization", "nvfp4"))
+
+
+def test_flags_that_a_runtime_passes_on_in_a_variable_count() -> None:
+    """KServe's LLMInferenceService puts them behind the command."""
+    env = [variable("VLLM_ADDITIONAL_ARGS", "--tensor-parallel-size=8 --dtype=bfloat16")]
+
+    assert ["8.0"] == compute(
+        needs("team/llm:v1", "sh", "-c", "vllm serve /mnt ${VLLM_ADDITIONAL_ARGS}", env=env)
+    )

@@ -1,0 +1,214 @@
+"""The tables of CUDA facts: what they say, that every row says how it is known, and that they load fast."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rules.cuda.tables import (
+    Fact,
+    Status,
+    compiles_for,
+    cuda_error,
+    cuda_of_branch,
+    forward_compatible,
+    gpu_model,
+    minor_version_floor,
+    read_table,
+)
+from rules.cuda.versions import ComputeCapability, CudaVersion
+
+TABLES = ("drivers", "errors", "gpus", "images", "precision", "toolkits")
+
+
+def rows(table: Any) -> Iterator[dict[str, Any]]:
+    """Find every object that names a source, wherever it stands."""
+    if isinstance(table, dict):
+        if "source" in table:
+            yield table
+        for member in table.values():
+            yield from rows(member)
+    elif isinstance(table, list):
+        for item in table:
+            yield from rows(item)
+
+
+def lowest(cuda: str) -> str:
+    """Return the lowest capability that a toolkit compiles for."""
+    fact = compiles_for(version(cuda))
+    assert fact is not None
+    return str(fact.value[0])
+
+
+def version(text: str) -> CudaVersion:
+    """Read a version that is one."""
+    parsed = CudaVersion.parse(text)
+    assert parsed is not None
+    return parsed
+
+
+def value(fact: Fact[Any] | None) -> str | None:
+    """Return what a fact says, as text."""
+    return None if fact is None else str(fact.value)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "floor"),
+    [("9.0", "3.0"), ("10.2", "3.0"), ("11.8", "3.5"), ("12.0", "5.0"), ("12.9", "5.0"), ("13.0", "7.5")],
+)
+def test_a_toolkit_compiles_for_no_gpu_older_than_its_floor(cuda: str, floor: str) -> None:
+    """CUDA 13 dropped Volta and everything before."""
+    assert floor == lowest(cuda)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "gpu", "knows"),
+    [
+        ("11.7", (9, 0), False),
+        ("11.8", (9, 0), True),
+        ("12.6", (10, 0), False),
+        ("12.8", (10, 0), True),
+        ("12.8", (12, 0), True),
+        ("13.0", (7, 0), False),
+    ],
+)
+def test_hopper_and_blackwell_need_a_new_toolkit(cuda: str, gpu: tuple[int, int], knows: bool) -> None:
+    """Hopper 11.8, Blackwell 12.8."""
+    fact = compiles_for(version(cuda))
+
+    assert fact is not None
+    assert knows is (gpu in fact.value)
+
+
+@pytest.mark.parametrize(
+    ("branch", "cuda"),
+    [(470, "11.4"), (535, "12.2"), (550, "12.4"), (565, "12.7"), (580, "13.0"), (999, None)],
+)
+def test_a_driver_branch_has_a_cuda_version(branch: int, cuda: str | None) -> None:
+    """What nvidia-smi prints; an unknown branch has none."""
+    assert cuda == value(cuda_of_branch(branch))
+
+
+@pytest.mark.parametrize(
+    ("major", "driver"), [(11, "450.80.02"), (12, "525.60.13"), (13, "580.65.06"), (10, None)]
+)
+def test_minor_version_compatibility_has_a_driver_floor(major: int, driver: str | None) -> None:
+    """Before CUDA 11 there was none."""
+    assert driver == value(minor_version_floor(major))
+
+
+@pytest.mark.parametrize(
+    ("cuda", "branch", "works"),
+    [
+        ("12.4", 535, "True"),
+        ("13.0", 570, "True"),
+        ("12.4", 580, "False"),
+        ("12.4", 550, None),
+        ("11.8", 535, None),
+    ],
+)
+def test_forward_compatibility_is_listed_by_driver_branch(cuda: str, branch: int, works: str | None) -> None:
+    """Of branches that NVIDIA no longer lists, nothing is known."""
+    assert works == value(forward_compatible(version(cuda), branch))
+
+
+@pytest.mark.parametrize(
+    ("label", "product", "compute", "segment"),
+    [
+        ("NVIDIA-A100-SXM4-40GB", "A100", "8.0", "datacenter"),
+        ("A100-SXM4-40GB", "A100", "8.0", "datacenter"),
+        ("A100-SXM4-40GB-MIG-1g.5gb-SHARED", "A100", "8.0", "datacenter"),
+        ("NVIDIA-A10", "A10", "8.6", "datacenter"),
+        ("NVIDIA-A10-SHARED", "A10", "8.6", "datacenter"),
+        ("NVIDIA-L4", "L4", "8.9", "datacenter"),
+        ("NVIDIA-L40S", "L40S", "8.9", "datacenter"),
+        ("NVIDIA-H100-80GB-HBM3", "H100", "9.0", "datacenter"),
+        ("Tesla-V100-SXM2-32GB", "V100", "7.0", "datacenter"),
+        ("Tesla-V100S-PCIE-32GB", "V100", "7.0", "datacenter"),
+        ("Tesla-T4", "T4", "7.5", "datacenter"),
+        ("NVIDIA-B200", "B200", "10.0", "datacenter"),
+        ("NVIDIA-GeForce-RTX-4090-D", "GeForce RTX 40", "8.9", "consumer"),
+        ("GeForce-RTX-2080-Ti", "GeForce RTX 20", "7.5", "consumer"),
+        ("NVIDIA-RTX-A6000", "RTX A6000 to A2000", "8.6", "workstation"),
+        ("NVIDIA-RTX-6000-Ada-Generation", "RTX Ada", "8.9", "workstation"),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "RTX PRO 6000 Blackwell", "12.0", "datacenter"),
+    ],
+)
+def test_a_product_label_names_a_model(label: str, product: str, compute: str, segment: str) -> None:
+    """With and without what drivers, MIG and sharing add."""
+    model = gpu_model(label)
+
+    assert model is not None
+    assert (product, compute, segment) == (model.product, str(model.compute), model.segment)
+
+
+@pytest.mark.parametrize("label", ["", "NVIDIA-", "NVIDIA-A1000", "NVIDIA-L400", "Radeon", "-SHARED", "T400"])
+def test_an_unknown_product_has_no_model(label: str) -> None:
+    """A similar name is another GPU."""
+    assert gpu_model(label) is None
+
+
+def test_a_model_that_nvidia_does_not_list_is_not_certain() -> None:
+    """A10G is a cloud provider's; its capability is general knowledge."""
+    models = [gpu_model("NVIDIA-A10G"), gpu_model("NVIDIA-A10")]
+
+    assert [False, True] == [model is not None and model.status.certain for model in models]
+
+
+def test_an_error_number_has_names_and_a_cause() -> None:
+    """In both languages."""
+    error = cuda_error(35)
+
+    assert error is not None
+    assert ("cudaErrorInsufficientDriver", "") == (error.name, error.driver_name)
+    assert "CUDA major version is older" in error.cause.en
+    assert "低于运行时版本" in error.cause.zh
+    assert cuda_error(1234) is None
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_says_how_it_is_known(name: str) -> None:
+    """With a source that sources.yaml explains, and a status."""
+    sources = read_table("sources")
+    found = list(rows(read_table(name)))
+
+    assert len(found) > 10
+    assert [] == [row for row in found if row["source"] not in sources]
+    assert {row["status"] for row in found if "status" in row} <= set(Status)
+
+
+def test_every_source_is_used() -> None:
+    """What nothing refers to explains nothing."""
+    used = {row["source"] for name in TABLES for row in rows(read_table(name))}
+
+    assert set(read_table("sources")) == used
+
+
+def test_what_has_no_source_is_not_certain() -> None:
+    """General knowledge must never refuse a pod."""
+    unsourced = [row for name in TABLES for row in rows(read_table(name)) if row["source"] == "none"]
+
+    assert {"unverified"} == {row["status"] for row in unsourced}
+
+
+def test_every_toolkit_lists_its_capabilities_in_order() -> None:
+    """The first is the floor."""
+    for row in read_table("toolkits"):
+        listed = [ComputeCapability.parse(word) for word in row["built_for"].split()]
+
+        assert listed == sorted({item for item in listed if item})
+
+
+def test_all_tables_together_load_in_less_than_50_milliseconds() -> None:
+    """Of CPU time, the best of five; a command line tool should not wait for them."""
+    spent = []
+    for _ in range(5):
+        started = time.process_time()
+        for name in TABLES:
+            read_table(name)
+        spent.append(time.process_time() - started)
+
+    assert min(spent) < 0.05

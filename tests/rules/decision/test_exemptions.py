@@ -1,0 +1,237 @@
+"""Exemptions: an exempted rule has no effect on the pods that they are for, until they expire."""
+
+from __future__ import annotations
+
+import calendar
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.decision.pipeline import decide
+from rules.decision.policy import Policy
+from rules.model.nouns import Language
+from rules.schema.exemption import instant
+from tests.support.builders import (
+    DEVICE,
+    admitted,
+    container,
+    decision,
+    exemption,
+    injection_rule,
+    loaded,
+    pod,
+    policy,
+    request,
+    resource_rule,
+)
+from tests.support.node_builders import compatibility_rule, cuda_image, gpu_pod, inventory, nodes, plain
+
+NOW = calendar.timegm((2026, 12, 31, 23, 59, 59))
+LIMIT = "cf-crl-group-device"
+REFUSING = resource_rule(limits="disabled")
+EXPECTED = "expected a date such as 2026-12-31, or a time with its zone such as 2026-12-31T18:00:00Z"
+NO_TIMES = ("soon", "", "2026-12-31T18:00:00", "2026-12-31T24:00:00Z", "31.12.2026", "２０２６-12-31")
+
+
+def exempting(*rules: str, **rest: Any) -> Policy:
+    """Return a policy that refuses a DEVICE, beside an exemption."""
+    return policy(REFUSING, exemption(*rules, **rest))
+
+
+@pytest.mark.parametrize("rule", [LIMIT, "cf-crl-*", "*", "cf-crl-group-devic?"])
+def test_an_exempted_rule_refuses_nothing_and_the_audit_tells(rule: str) -> None:
+    """By name or glob; nothing is told to who made the pod."""
+    found = decision(exempting(rule), pod(), NOW)
+
+    assert (True, (), ()) == (found.allowed, found.warnings, found.rules)
+    assert {"exempted": f"{LIMIT} (exemption)"} == found.audit
+
+
+def test_an_exempted_rule_neither_completes_nor_injects() -> None:
+    """It has no effect at all; the others have theirs."""
+    rules = [
+        resource_rule(defaultValue="2", runtimeClassName="nvidia"),
+        resource_rule("vendor.com/other", defaultValue="3"),
+        injection_rule({"env": [{"name": "A", "value": "1"}]}, name="exempted"),
+        injection_rule({"env": [{"name": "B", "value": "1"}]}, name="other"),
+    ]
+    document = pod(container({"vendor.com/other": "1"}), container({DEVICE: "1"}, name="second"))
+    result = admitted(policy(*rules, exemption(LIMIT, "exempted")), document, now=NOW)
+
+    assert [None, "3"] == [
+        result["spec"]["containers"][0]["resources"]["limits"].get(DEVICE),
+        result["spec"]["containers"][1]["resources"]["limits"].get("vendor.com/other"),
+    ]
+    assert ["B"] == [entry["name"] for entry in result["spec"]["containers"][1]["env"]]
+    assert "runtimeClassName" not in result["spec"]
+
+
+def test_an_exempted_compatibility_rule_neither_judges_nor_steers() -> None:
+    """Whatever the nodes offer."""
+    rules = policy(compatibility_rule(), exemption("compatibility"))
+    cluster = inventory(nodes(1, "old", plain("11.7")), nodes(1, "new", plain("12.4")))
+    refused, steered = gpu_pod(cuda_image("13.0")), gpu_pod(cuda_image("12.4"))
+
+    def outcome(document: Any, now: float) -> tuple[bool, bool]:
+        found = decide(rules, cluster, request(document), now)
+        return found.allowed, bool(found.patch)
+
+    assert [(False, False), (True, True)] == [outcome(document, NOW + 1) for document in (refused, steered)]
+    assert [(True, False), (True, False)] == [outcome(document, NOW) for document in (refused, steered)]
+
+
+@pytest.mark.parametrize(
+    ("scope", "metadata", "spec", "exempt"),
+    [
+        ({"namespaces": {"include": ["team*"]}}, {}, {}, True),
+        ({"namespaces": {"include": ["other"]}}, {}, {}, False),
+        ({"namespaces": {"exclude": ["team"]}}, {}, {}, False),
+        ({"podSelector": {"matchLabels": {"app": "x"}}}, {"labels": {"app": "x"}}, {}, True),
+        ({"podSelector": {"matchLabels": {"app": "x"}}}, {"labels": {"app": "y"}}, {}, False),
+        ({"podSelector": {"matchLabels": {"app": "x"}}}, {}, {}, False),
+        ({"serviceAccounts": ["train*"]}, {}, {"serviceAccountName": "trainer"}, True),
+        ({"serviceAccounts": ["train*"]}, {}, {"serviceAccount": "trainer"}, True),
+        ({"serviceAccounts": ["train*"]}, {}, {"serviceAccountName": "other"}, False),
+        ({"serviceAccounts": ["train*"]}, {}, {}, False),
+        ({"serviceAccounts": ["default"]}, {}, {}, True),
+        ({"serviceAccounts": ["default"]}, {}, {"serviceAccountName": 7}, True),
+        (
+            {"serviceAccounts": ["trainer"], "namespaces": {"include": ["other"]}},
+            {},
+            {"serviceAccountName": "trainer"},
+            False,
+        ),
+    ],
+)
+def test_an_exemption_is_for_pods_by_namespace_labels_and_service_account(
+    scope: dict[str, Any], metadata: dict[str, Any], spec: dict[str, Any], exempt: bool
+) -> None:
+    """All that is given has to hold; a pod that names no service account runs as `default`."""
+    found = decision(exempting(LIMIT, **scope), pod(metadata=metadata, **spec), NOW)
+
+    assert exempt is found.allowed
+
+
+def test_a_workload_is_exempt_as_its_pods_will_be() -> None:
+    """By the labels and the service account of its template."""
+    scope = {"podSelector": {"matchLabels": {"app": "x"}}, "serviceAccounts": ["trainer"]}
+    template = pod(metadata={"labels": {"app": "x"}}, serviceAccountName="trainer")
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": template}}
+
+    assert decision(exempting(LIMIT, **scope), deployment, NOW).allowed
+
+
+def test_both_endpoints_agree() -> None:
+    """What is let pass to be changed is let pass as it is."""
+    assert decision(exempting(LIMIT), pod(), NOW, mutating=False).allowed
+
+
+@pytest.mark.parametrize(
+    ("now", "allowed"), [(NOW, True), (NOW + 1, False), (float("inf"), False)], ids=["last", "past", "never"]
+)
+def test_an_exemption_has_no_effect_past_its_day_and_says_so(now: float, allowed: bool) -> None:
+    """To those who are refused for it; without a time, all have expired."""
+    told = (f"exemption exemption from rule {LIMIT} expired at 2026-12-31; who granted it may renew it",)
+    found = decision(exempting(LIMIT), pod(), now)
+
+    assert (allowed, () if allowed else told) == (found.allowed, found.warnings)
+
+
+def test_an_expired_exemption_is_of_no_interest_where_nothing_is_violated() -> None:
+    """Nor to pods that it was not for."""
+    expired = exemption(LIMIT, expires="2020-01-01", namespaces={"include": ["other"]})
+
+    assert (
+        () == decision(policy(resource_rule(), exemption(LIMIT, expires="2020-01-01")), pod(), NOW).warnings
+    )
+    assert () == decision(policy(REFUSING, expired), pod(), NOW).warnings
+
+
+def test_an_expired_exemption_is_told_in_chinese() -> None:
+    """With `--lang zh`."""
+    rules = policy(REFUSING, exemption(LIMIT, expires="2020-01-01"), language=Language.ZH)
+
+    assert (f"规则 {LIMIT} 的豁免 exemption 已于 2020-01-01 到期，可由授予者续期",) == decision(
+        rules, pod(), NOW
+    ).warnings
+
+
+def test_an_exemption_that_is_switched_off_exempts_nobody() -> None:
+    """By its label, as any rule."""
+    assert not decision(exempting(LIMIT, enabled=False), pod(), NOW).allowed
+
+
+def test_of_several_exemptions_the_first_that_holds_counts() -> None:
+    """An expired one is in nobody's way."""
+    rules = policy(
+        REFUSING,
+        exemption(LIMIT, name="old", expires="2020-01-01"),
+        exemption(LIMIT, name="foreign", namespaces={"include": ["other"]}),
+        exemption(LIMIT, name="new"),
+    )
+
+    assert f"{LIMIT} (new)" == decision(rules, pod(), NOW).audit["exempted"]
+
+
+def test_what_rules_put_in_exempts_from_nothing() -> None:
+    """A pod counts as it came."""
+    rules = policy(
+        injection_rule({"labels": {"app": "x"}}),
+        REFUSING,
+        exemption(LIMIT, podSelector={"matchLabels": {"app": "x"}}),
+    )
+
+    assert not decision(rules, pod(), NOW).allowed
+
+
+def test_an_exempted_rule_that_needs_repair_does_not_warn() -> None:
+    """Its conditions fail for this pod, which it is not for."""
+    rule = injection_rule(
+        {"hostIPC": True}, name="broken", match={"conditions": ["limits['a.com/absent'] > 1"]}
+    )
+
+    assert () == decision(policy(rule, exemption("broken")), pod(), NOW).warnings
+
+
+@given(st.datetimes(timezones=st.timezones()), st.sampled_from("tT "))
+def test_a_time_of_rfc_3339_is_what_python_takes_it_for(time: datetime, separator: str) -> None:
+    """In any zone, whole seconds."""
+    time = time.replace(microsecond=0)
+    offset = time.utcoffset()
+    if offset is None or offset.total_seconds() % 60 or abs(offset.total_seconds()) >= 86_400:
+        return
+    text = time.isoformat(separator)
+
+    assert time.timestamp() == instant(text)
+
+
+def test_a_date_ends_with_its_day_in_utc() -> None:
+    """So `expires` names the last day."""
+    assert [instant("2024-03-01T00:00:00Z"), NOW + 1] == [instant("2024-02-29"), instant("2026-12-31")]
+
+
+@pytest.mark.parametrize(
+    ("expires", "error"),
+    [
+        ("2026-02-29", "there is no such day: '2026-02-29'"),
+        ("2026-13-01", "there is no such day: '2026-13-01'"),
+        ("0000-01-01", "there is no such day: '0000-01-01'"),
+        *((text, f"{EXPECTED}; got {text!r}") for text in NO_TIMES),
+    ],
+)
+def test_an_expiry_that_is_no_time_is_refused(expires: str, error: str) -> None:
+    """A time without a zone is two times."""
+    (found,) = loaded(exemption("a", expires=expires)).errors
+
+    assert ("expires", error) == (found.path, found.message)
+
+
+@pytest.mark.parametrize("key", ["reason", "expires", "rules"])
+def test_an_exemption_says_what_why_and_until_when(key: str) -> None:
+    """None of them can be left out."""
+    text = exemption("a").replace(f"{key}:", f"x{key}:")
+
+    assert f"required key {key!r} is missing" in [error.message for error in loaded(text).errors]

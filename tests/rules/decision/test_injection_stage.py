@@ -1,0 +1,767 @@
+"""Injection rules: what they put in, for whom, and that nothing of the user's is ever overwritten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.decision.injection_stage import environment_value
+from rules.decision.pipeline import INJECTED_ANNOTATION
+from rules.kube.quantity import parse_quantity
+from rules.model.nouns import EnvFromResource, Language
+from tests.support.builders import (
+    DEVICE,
+    admitted,
+    container,
+    decision,
+    injection_rule,
+    patched,
+    pod,
+    policy,
+    resource_rule,
+)
+
+ENV = {"env": [{"name": "FLAG", "value": "ours"}]}
+OURS = {"name": "FLAG", "value": "ours"}
+
+
+def _stored(rule: str, *containers: dict[str, Any], **spec: Any) -> Any:
+    return admitted(policy(rule), pod(*containers, **spec))
+
+
+def _env(rule: str, **fields: Any) -> list[Any]:
+    """Return the env of a container of these fields after a rule."""
+    stored = _stored(rule, container({DEVICE: "1"}, **fields))
+    env: list[Any] = stored["spec"]["containers"][0].get("env", [])
+    return env
+
+
+def test_a_variable_is_put_in_where_there_is_none() -> None:
+    """After those that stand there, whose order counts."""
+    assert [{"name": "A", "value": "1"}, OURS] == _env(injection_rule(ENV), env=[{"name": "A", "value": "1"}])
+
+
+@pytest.mark.parametrize("env", [None, []])
+def test_a_variable_is_put_in_where_there_is_no_env_at_all(env: Any) -> None:
+    """Null and empty are the same."""
+    assert [OURS] == _env(injection_rule(ENV), env=env)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        [{"name": "FLAG", "value": "theirs"}],
+        [{"name": "FLAG", "value": ""}],
+        [{"name": "FLAG"}],
+        [{"name": "FLAG", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        [{"name": "FLAG", "value": "1"}, {"name": "FLAG", "value": "2"}],
+        [OURS],
+    ],
+)
+def test_a_variable_of_the_user_is_never_overwritten(env: list[dict[str, Any]]) -> None:
+    """Whether by value, by valueFrom, or twice."""
+    document = pod(container({DEVICE: "1"}, env=env))
+
+    assert document == admitted(policy(injection_rule(ENV)), document)
+
+
+@pytest.mark.parametrize(
+    ("env", "stored"),
+    [
+        ([], [OURS]),
+        ([{"name": "FLAG", "value": "theirs"}], [OURS]),
+        (
+            [{"name": "FLAG", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}, {"name": "B"}],
+            [OURS, {"name": "B"}],
+        ),
+        (
+            [{"name": "FLAG", "value": "1"}, {"name": "FLAG", "value": "2"}],
+            [{"name": "FLAG", "value": "1"}, OURS],
+        ),
+        ([{"name": "FLAG", "value": "1"}, OURS], [{"name": "FLAG", "value": "1"}, OURS]),
+        ([OURS], [OURS]),
+    ],
+)
+def test_override_puts_the_rules_value_in_the_place_of_the_users(env: list[Any], stored: list[Any]) -> None:
+    """Of doubled names the last one counts, as in Kubernetes."""
+    assert stored == _env(injection_rule(ENV, override=True), env=env)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stored"),
+    [
+        ({"name": "A", "value": ""}, {"name": "A"}),
+        (
+            {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "A", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}},
+        ),
+    ],
+    ids=["empty value", "fieldRef"],
+)
+def test_override_lets_stand_what_the_api_server_has_stored_of_it(
+    wanted: dict[str, Any], stored: dict[str, Any]
+) -> None:
+    """It drops empty values and fills in versions; a second call puts in nothing."""
+    assert [stored] == _env(injection_rule({"env": [wanted]}, override=True), env=[stored])
+
+
+@pytest.mark.parametrize(
+    "standing",
+    [
+        {"name": "A", "value": "users"},
+        {"name": "A", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}},
+    ],
+    ids=["value", "valueFrom"],
+)
+def test_override_by_an_empty_value_overwrites(standing: dict[str, Any]) -> None:
+    """Nothing is a value too."""
+    wanted = {"name": "A", "value": ""}
+
+    assert [wanted] == _env(injection_rule({"env": [wanted]}, override=True), env=[standing])
+
+
+def test_a_variable_may_come_from_elsewhere() -> None:
+    """valueFrom passes as it was written."""
+    entry = {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+
+    assert [entry] == _env(injection_rule({"env": [entry]}))
+
+
+@pytest.mark.parametrize(
+    ("quantity", "unit", "template", "value"),
+    [
+        ("30", "1", "{value}", "30"),
+        ("1k", "1", "{value}", "1000"),
+        ("500m", "1", "{value}", "0.5"),
+        ("1.50", "1", "{value}", "1.5"),
+        ("4", "1Gi", "0={value}G", "0=4G"),
+        ("4", "1Gi", "{bytes}", "4294967296"),
+        ("4", "1Gi", "{MiB}M", "4096M"),
+        ("4", "1Gi", "{GiB}", "4"),
+        ("8", "256Mi", "0={GiB}G", "0=2G"),
+        ("7", "256Mi", "{GiB}", "1"),
+        ("7", "256Mi", "{MiB}", "1792"),
+        ("1.5", "1Gi", "{MiB}", "1536"),
+        ("2", "1Mi", "{value}:{bytes}:{value}", "2:2097152:2"),
+        ("0", "1Gi", "{GiB}", "0"),
+        ("9223372036854775807", "1Ki", "{MiB}", "9007199254740991"),
+        ("1", "1", "plain", "plain"),
+    ],
+)
+def test_a_value_is_computed_from_a_quantity(quantity: str, unit: str, template: str, value: str) -> None:
+    """In units of the resource; sizes are rounded down, so that nobody gets more than was asked for."""
+    size = parse_quantity(unit)
+    assert isinstance(size, int)
+
+    assert value == environment_value(EnvFromResource(DEVICE, size, template), parse_quantity(quantity))
+
+
+FROM_RESOURCE = {"env": [{"name": "SHARE", "fromResource": {"name": DEVICE, "format": "{value}%"}}]}
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "env"),
+    [
+        ({DEVICE: "3"}, {}, [{"name": "SHARE", "value": "3%"}]),
+        ({DEVICE: "3"}, {DEVICE: "2"}, [{"name": "SHARE", "value": "2%"}]),
+        ({}, {DEVICE: "2"}, [{"name": "SHARE", "value": "2%"}]),
+        ({DEVICE: 3}, {}, [{"name": "SHARE", "value": "3%"}]),
+        ({DEVICE: "x"}, {}, []),
+        ({"vendor.com/other": "1"}, {}, []),
+    ],
+)
+def test_a_variable_follows_what_its_container_asks_for(
+    limits: dict[str, Any], requests: dict[str, Any], env: list[Any]
+) -> None:
+    """Without the resource, or with what is no quantity, there is nothing to tell."""
+    rule = injection_rule(FROM_RESOURCE, match={"resources": ["vendor.com/*"]})
+    stored = _stored(rule, container(limits, requests))
+
+    assert env == stored["spec"]["containers"][0].get("env", [])
+
+
+def test_a_variable_follows_a_default_that_was_put_in_before() -> None:
+    """Resource rules come first."""
+    rules = (
+        resource_rule(defaultValue="7"),
+        resource_rule("vendor.com/other"),
+        injection_rule(FROM_RESOURCE, match={"resources": [DEVICE]}),
+    )
+    stored = admitted(policy(*rules), pod(container({"vendor.com/other": "1"})))
+
+    assert [{"name": "SHARE", "value": "7%"}] == stored["spec"]["containers"][0]["env"]
+
+
+@pytest.mark.parametrize(
+    ("env_from", "sources"),
+    [
+        ([{"configMapRef": {"name": "settings"}}], ["configMap settings"]),
+        ([{"secretRef": {"name": "keys"}}], ["secret keys"]),
+        ([{"prefix": "FL", "configMapRef": {"name": "settings"}}], ["configMap settings"]),
+        ([{"prefix": "", "secretRef": {"name": "keys"}}], ["secret keys"]),
+        ([{"prefix": None, "secretRef": {"name": "keys"}}], ["secret keys"]),
+        ([{"prefix": "OTHER_", "configMapRef": {"name": "settings"}}], []),
+        (
+            [{"configMapRef": {"name": "a"}}, {"prefix": "X", "secretRef": {}}, {"secretRef": {"name": "b"}}],
+            ["configMap a", "secret b"],
+        ),
+        (["odd", {"prefix": 7}], []),
+        ([], []),
+        (None, []),
+    ],
+)
+def test_a_variable_that_env_from_may_hold_too_is_put_in_with_a_warning(
+    env_from: Any, sources: list[str]
+) -> None:
+    """Nobody knows what is in there before the container starts; env beats it."""
+    document = pod(container({DEVICE: "1"}, envFrom=env_from))
+    found = decision(policy(injection_rule(ENV)), document)
+
+    assert [OURS] == patched(document, found)["spec"]["containers"][0]["env"]
+    assert [
+        f"container 'main': rule injection sets FLAG, which takes precedence over what {source} may hold;"
+        " list it under env to keep your own value"
+        for source in sources
+    ] == list(found.warnings)
+
+
+def test_the_warning_about_env_from_comes_in_chinese_too() -> None:
+    """By the policy's language."""
+    document = pod(container({DEVICE: "1"}, envFrom=[{"secretRef": {"name": "keys"}}]))
+    found = decision(policy(injection_rule(ENV), language=Language.ZH), document)
+
+    assert (
+        (
+            "容器 'main'：规则 injection 注入了 FLAG，其优先于 secret keys 中的同名变量；"
+            "如需保留自己的值，请在 env 中显式设置"
+        ),
+    ) == found.warnings
+
+
+@pytest.mark.parametrize("env", [[OURS], [{"name": "FLAG", "value": "theirs"}]])
+def test_there_is_no_warning_about_env_from_for_a_variable_that_was_not_put_in(env: list[Any]) -> None:
+    """The user listed it, as the warning would advise."""
+    inject = {"env": [OURS, {"name": "SECOND", "value": "2"}]}
+    document = pod(container({DEVICE: "1"}, env=env, envFrom=[{"secretRef": {"name": "keys"}}]))
+    found = decision(policy(injection_rule(inject)), document)
+
+    assert ["SECOND"] == [warning.split()[5].strip(",") for warning in found.warnings]
+
+
+VOLUME = {"name": "shm", "hostPath": {"path": "/cache", "type": "Directory"}}
+MOUNT = {"name": "shm", "mountPath": "/cache"}
+
+
+def test_a_volume_and_its_mounts_are_put_in() -> None:
+    """The volume once, the mount into each container that matches."""
+    rule = injection_rule({"volumes": [VOLUME], "volumeMounts": [MOUNT]})
+    stored = _stored(
+        rule,
+        container({DEVICE: "1"}, name="a"),
+        container({DEVICE: "1"}, name="b", volumeMounts=[{"name": "x", "mountPath": "/x"}]),
+        container(name="c"),
+        volumes=[{"name": "x", "emptyDir": {}}],
+    )["spec"]
+
+    assert [{"name": "x", "emptyDir": {}}, VOLUME] == stored["volumes"]
+    assert [[MOUNT], [{"name": "x", "mountPath": "/x"}, MOUNT], None] == [
+        each.get("volumeMounts") for each in stored["containers"]
+    ]
+
+
+def test_a_volume_of_that_name_and_a_mount_at_that_path_are_the_users() -> None:
+    """Even where they are others."""
+    theirs = container({DEVICE: "1"}, volumeMounts=[{"name": "mine", "mountPath": "/cache"}])
+    document = pod(theirs, volumes=[{"name": "shm", "emptyDir": {}}])
+
+    assert document == admitted(
+        policy(injection_rule({"volumes": [VOLUME], "volumeMounts": [MOUNT]}, override=True)), document
+    )
+
+
+TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("standing", "wanted"),
+    [
+        ([], TOLERATION),
+        ([{"key": "other", "operator": "Exists"}], TOLERATION),
+        ([{"key": "gpu", "operator": "Exists", "effect": "NoExecute"}], TOLERATION),
+        ([{"key": "gpu", "value": "a", "effect": "NoSchedule"}], TOLERATION),
+        ([{"key": "gpu", "value": "a"}], {"key": "gpu", "value": "b"}),
+        ([{"key": "gpu", "operator": "Gt", "value": "1"}], {"key": "gpu", "value": "1"}),
+        (
+            [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+            {**TOLERATION, "effect": ""},
+        ),
+        (["odd"], TOLERATION),
+    ],
+)
+def test_a_toleration_that_nothing_covers_is_put_in(standing: list[Any], wanted: dict[str, Any]) -> None:
+    """After those that stand there."""
+    stored = _stored(injection_rule({"tolerations": [wanted]}), tolerations=standing)
+
+    assert [*standing, wanted] == stored["spec"]["tolerations"]
+
+
+@pytest.mark.parametrize(
+    ("standing", "wanted"),
+    [
+        (TOLERATION, TOLERATION),
+        ({"operator": "Exists"}, TOLERATION),
+        ({"key": "gpu", "operator": "Exists"}, TOLERATION),
+        ({"operator": "Exists", "effect": "NoSchedule"}, TOLERATION),
+        ({"key": "gpu", "operator": "Exists", "effect": ""}, {"key": "gpu", "value": "a"}),
+        ({"key": "gpu", "operator": "Equal", "value": "a"}, {"key": "gpu", "value": "a"}),
+        (
+            {"key": "gpu", "value": "a"},
+            {"key": "gpu", "operator": "Equal", "value": "a", "effect": "NoExecute"},
+        ),
+        (
+            {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+            {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+        ),
+        (
+            {"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5},
+            TOLERATION,
+        ),
+    ],
+)
+def test_a_toleration_that_one_covers_already_is_not_put_in(
+    standing: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    """A pod with `operator: Exists` tolerates everything."""
+    document = pod(tolerations=[standing])
+
+    assert document == admitted(policy(injection_rule({"tolerations": [wanted]})), document)
+
+
+@pytest.mark.parametrize(
+    ("field", "ours", "standing", "stored", "overridden"),
+    [
+        ("runtimeClassName", "nvidia", None, "nvidia", "nvidia"),
+        ("runtimeClassName", "nvidia", "", "nvidia", "nvidia"),
+        ("runtimeClassName", "nvidia", "kata", "kata", "nvidia"),
+        ("schedulerName", "volcano", None, "volcano", "volcano"),
+        ("schedulerName", "volcano", "", "volcano", "volcano"),
+        ("schedulerName", "volcano", "default-scheduler", "volcano", "volcano"),
+        ("schedulerName", "volcano", "kai", "kai", "volcano"),
+        ("hostIPC", True, None, True, True),
+        ("hostIPC", True, False, False, True),
+    ],
+)
+def test_a_field_of_the_pod_is_set_where_the_user_has_not(
+    field: str, ours: Any, standing: Any, stored: Any, overridden: Any
+) -> None:
+    """The scheduler that the API server fills in is nobody's choice; `override` sets it in any case."""
+    spec = {} if standing is None else {field: standing}
+    found = [
+        _stored(injection_rule({field: ours}, override=override), **spec)["spec"][field]
+        for override in (False, True)
+    ]
+
+    assert [stored, overridden] == found
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+@pytest.mark.parametrize(
+    ("standing", "override", "stored"),
+    [
+        (None, False, {"a": "ours"}),
+        ({}, False, {"a": "ours"}),
+        ({"b": "1"}, False, {"b": "1", "a": "ours"}),
+        ({"a": "theirs"}, False, {"a": "theirs"}),
+        ({"a": ""}, False, {"a": ""}),
+        ({"a": "theirs"}, True, {"a": "ours"}),
+    ],
+)
+def test_labels_and_annotations_are_set_where_the_user_has_not(
+    kind: str, standing: dict[str, str] | None, override: bool, stored: dict[str, str]
+) -> None:
+    """Or in any case, with `override`."""
+    metadata = {} if standing is None else {kind: standing}
+    rule = injection_rule({kind: {"a": "ours"}}, override=override)
+    found = dict(admitted(policy(rule), pod(metadata=metadata))["metadata"][kind])
+    found.pop(INJECTED_ANNOTATION, None)
+
+    assert stored == found
+
+
+TERM = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a"]}]}
+REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]}}
+PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 3, "preference": TERM}]}
+ZONE = {"key": "zone", "operator": "Exists"}
+ARM = {"key": "arch", "operator": "In", "values": ["arm64"]}
+
+
+def _affinity(rule: str, standing: Any) -> Any:
+    spec = {} if standing is None else {"affinity": {"nodeAffinity": standing}}
+    return _stored(rule, **spec)["spec"]["affinity"]["nodeAffinity"]
+
+
+def test_node_affinity_is_put_in_where_there_is_none() -> None:
+    """Required and preferred."""
+    assert REQUIRED | PREFERRED == _affinity(injection_rule({"nodeAffinity": REQUIRED | PREFERRED}), None)
+
+
+def test_required_node_affinity_narrows_each_term_of_the_users() -> None:
+    """Terms are ORed, so the rule's has to hold in each of them."""
+    theirs = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [ZONE]}, {"matchExpressions": [ARM], "new": 1}]
+        }
+    }
+
+    assert {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [ZONE, *TERM["matchExpressions"]]},
+                {"matchExpressions": [ARM, *TERM["matchExpressions"]], "new": 1},
+            ]
+        }
+    } == _affinity(injection_rule({"nodeAffinity": REQUIRED}), theirs)
+
+
+def test_required_node_affinity_that_stands_already_is_not_put_in_again() -> None:
+    """As the user wrote it, or as an earlier call left it."""
+    document = pod(affinity={"nodeAffinity": REQUIRED})
+
+    assert document == admitted(policy(injection_rule({"nodeAffinity": REQUIRED})), document)
+
+
+def test_preferred_node_affinity_is_appended_once() -> None:
+    """Beside the user's own preferences."""
+    theirs = {"weight": 1, "preference": {"matchExpressions": [ZONE]}}
+    field = "preferredDuringSchedulingIgnoredDuringExecution"
+    rule = injection_rule({"nodeAffinity": PREFERRED})
+
+    assert [theirs, *PREFERRED[field]] == _affinity(rule, {field: [theirs]})[field]
+    assert [theirs, *PREFERRED[field]] == _affinity(rule, {field: [theirs, *PREFERRED[field]]})[field]
+
+
+def _matches(match: dict[str, Any], document: Any, **request: Any) -> bool:
+    found = decision(policy(injection_rule(ENV, match=match)), document, **request)
+    return found.rules == ("injection",)
+
+
+@pytest.mark.parametrize(
+    ("resources", "limits", "requests", "matches"),
+    [
+        ([DEVICE], {DEVICE: "1"}, {}, True),
+        ([DEVICE], {}, {DEVICE: "1"}, True),
+        ([DEVICE], {"vendor.com/other": "1"}, {}, False),
+        (["vendor.com/*"], {"vendor.com/other": "1"}, {}, True),
+        (["vendor.com/mig-*"], {"vendor.com/mig-1g": "1"}, {}, True),
+        (["a.com/x", "vendor.com/other"], {"vendor.com/other": "1"}, {}, True),
+        (["*/device"], {DEVICE: "1"}, {}, True),
+        (["vendor.com/*"], {"cpu": "1"}, {}, False),
+    ],
+)
+def test_a_rule_applies_to_containers_that_ask_for_any_of_its_resources(
+    resources: list[str], limits: dict[str, str], requests: dict[str, str], matches: bool
+) -> None:
+    """By name or glob, in limits or requests."""
+    assert matches == _matches({"resources": resources}, pod(container(limits, requests)))
+
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    ("pattern", "image", "matches"),
+    [
+        ("*/paddle*", "paddlepaddle/paddle:2.6.1-gpu-cuda11.7", True),
+        ("*/paddle*", "docker.io/paddlepaddle/paddle", True),
+        ("*/paddle*", "registry.example.com:5000/team/paddle:2.6", True),
+        ("*/paddle*", f"registry.example.com:5000/team/paddle@{DIGEST}", True),
+        ("*/paddle*", f"team/paddle:2.6@{DIGEST}", True),
+        ("*/paddle*", "paddle", True),
+        ("*/paddle*", "paddle:2.6", True),
+        ("*/paddle*", "registry.example.com/padle", False),
+        ("*/paddle*", "", False),
+        ("docker.io/library/nginx*", "nginx", True),
+        ("docker.io/library/nginx", "nginx:1.27", True),
+        ("docker.io/library/nginx:1.*", "index.docker.io/library/nginx:1.27", True),
+        ("nginx:*", "nginx:1.27", True),
+        ("nginx", "registry.example.com/nginx", False),
+        ("registry.example.com:5000/*", "registry.example.com:5000/a:1", True),
+        ("registry.example.com/*", "registry.example.com:5000/a:1", False),
+        ("*@sha256:0123*", f"a/b@{DIGEST}", True),
+        ("Not A Reference*", "Not A Reference!", True),
+    ],
+)
+def test_a_rule_applies_to_images_by_glob(pattern: str, image: str, matches: bool) -> None:
+    """As written, or in full: `nginx` is docker.io/library/nginx."""
+    assert matches == _matches({"images": [pattern]}, pod(container({DEVICE: "1"}, image=image)))
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "matches"),
+    [
+        ({}, True),
+        ({"include": ["team"]}, True),
+        ({"include": ["te*", "x"]}, True),
+        ({"include": ["other"]}, False),
+        ({"exclude": ["team"]}, False),
+        ({"exclude": ["kube-*"]}, True),
+        ({"include": ["*"], "exclude": ["te?m"]}, False),
+    ],
+)
+def test_a_rule_applies_in_namespaces(namespaces: dict[str, list[str]], matches: bool) -> None:
+    """Exclusion beats inclusion."""
+    assert matches == _matches({"namespaces": namespaces}, pod())
+
+
+def test_the_namespace_is_that_of_the_request() -> None:
+    """The object may not say it, or say another."""
+    document = pod(metadata={"namespace": "elsewhere"})
+
+    assert [True, False] == [
+        _matches({"namespaces": {"include": ["here"]}}, document, namespace=namespace)
+        for namespace in ("here", "elsewhere")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ({"matchLabels": {"app": "a"}}, True),
+        ({"matchLabels": {"app": "b"}}, False),
+        ({"matchLabels": {"app": "a", "x": "y"}}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a", "b"]}]}, False),
+        ({"matchExpressions": [{"key": "x", "operator": "NotIn", "values": ["a"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+        (
+            {"matchLabels": {"app": "a"}, "matchExpressions": [{"key": "x", "operator": "Exists"}]},
+            False,
+        ),
+    ],
+)
+def test_a_rule_applies_to_pods_by_label(selector: dict[str, Any], matches: bool) -> None:
+    """All of a selector has to hold."""
+    assert matches == _matches({"podSelector": selector}, pod(metadata={"labels": {"app": "a"}}))
+
+
+@pytest.mark.parametrize(
+    ("conditions", "matches"),
+    [
+        (["container.name == 'main'"], True),
+        (["container.image.contains('train')", "container.name == 'other'"], False),
+        ([f"limits['{DEVICE}'] >= 1"], True),
+        ([f"requests['{DEVICE}'] > 1"], False),
+        (["pod.labels['app'] == 'a'"], True),
+        (["'x' in pod.annotations"], True),
+        (["pod.namespace == 'team'"], True),
+        (["pod.labels.exists(name, pod.labels[name].matches('(?i)A'))"], True),
+    ],
+)
+def test_a_rule_applies_by_conditions(conditions: list[str], matches: bool) -> None:
+    """CEL over the container and its pod; all have to hold."""
+    document = pod(metadata={"labels": {"app": "a"}, "annotations": {"x": "y"}})
+
+    assert matches == _matches({"conditions": conditions}, document)
+
+
+@pytest.mark.parametrize(
+    ("language", "warning"),
+    [
+        (
+            Language.EN,
+            (
+                "rule injection: its conditions could not be evaluated for container 'main', nothing"
+                " was injected;"
+                " the rule needs repair: no such key: 'app'"
+            ),
+        ),
+        (
+            Language.ZH,
+            "规则 injection：无法对容器 'main' 计算其条件，未注入任何内容；请修复该规则：no such key: 'app'",
+        ),
+    ],
+)
+def test_a_condition_that_cannot_be_evaluated_warns_and_injects_nothing(
+    language: Language, warning: str
+) -> None:
+    """The pod is admitted."""
+    rule = injection_rule(ENV, match={"conditions": ["pod.labels['app'] == 'a'"]})
+    found = decision(policy(rule, language=language), pod())
+
+    assert (True, (), (warning,)) == (found.allowed, found.patch, found.warnings)
+
+
+def test_a_dryrun_rule_tells_what_it_would_do_and_does_nothing() -> None:
+    """In the audit annotation, not on the pod."""
+    inject = ENV | {"hostIPC": True, "volumes": [VOLUME], "volumeMounts": [MOUNT], "labels": {"a": "b"}}
+    found = decision(policy(injection_rule(inject, enforcementAction="dryrun")), pod())
+
+    assert (
+        (),
+        ("injection",),
+        "injection (main: env FLAG, main: volumeMount /cache, volume shm, hostIPC True, label a)",
+    ) == (found.patch, found.rules, found.audit["would-inject"])
+    assert "injected" not in found.audit
+
+
+def test_what_was_injected_is_in_the_audit_annotation() -> None:
+    """By rule, in the order of application."""
+    rules = (
+        injection_rule(ENV, name="b"),
+        injection_rule(
+            {
+                "tolerations": [TOLERATION, {"operator": "Exists", "effect": "NoExecute"}],
+                "schedulerName": "volcano",
+                "nodeAffinity": REQUIRED | PREFERRED,
+                "annotations": {"x": "y"},
+            },
+            name="a",
+        ),
+    )
+
+    assert (
+        "a (toleration gpu, toleration *, required node affinity, preferred node affinity,"
+        " schedulerName volcano, annotation x); b (main: env FLAG)"
+    ) == decision(policy(*rules), pod()).audit["injected"]
+
+
+@pytest.mark.parametrize(
+    ("standing", "stored"),
+    [
+        (None, "a, b"),
+        ("", "a, b"),
+        ("a", "a, b"),
+        ("z, b", "a, b, z"),
+        ("a, b", "a, b"),
+    ],
+)
+def test_an_injected_pod_is_annotated_for_people(standing: str | None, stored: str) -> None:
+    """United with what stands there: an earlier call's rules, or another gate's."""
+    rules = (injection_rule(ENV, name="b"), injection_rule({"hostIPC": True}, name="a"))
+    metadata = {} if standing is None else {"annotations": {INJECTED_ANNOTATION: standing}}
+
+    assert (
+        stored
+        == admitted(policy(*rules), pod(metadata=metadata))["metadata"]["annotations"][INJECTED_ANNOTATION]
+    )
+
+
+@pytest.mark.parametrize("override", [False, True])
+def test_a_pod_that_has_everything_already_is_not_annotated(override: bool) -> None:
+    """Nothing was injected."""
+    document = pod(container({DEVICE: "1"}, env=[OURS]), metadata={"labels": {"a": "b"}}, hostIPC=True)
+    rule = injection_rule(ENV | {"hostIPC": True, "labels": {"a": "b"}}, override=override)
+
+    assert document == admitted(policy(rule), document)
+
+
+def test_rules_apply_in_the_order_of_their_names() -> None:
+    """The first to set a variable has set it."""
+    rules = (
+        injection_rule({"env": [{"name": "FLAG", "value": "late"}]}, name="b"),
+        injection_rule(ENV, name="a"),
+    )
+    stored = admitted(policy(*rules), pod())
+
+    assert [OURS] == stored["spec"]["containers"][0]["env"]
+
+
+def test_of_rules_that_override_one_variable_the_last_wins_and_is_not_overruled_again() -> None:
+    """A second call finds the pod as it is to be."""
+    rules = (
+        injection_rule({"env": [{"name": "FLAG", "value": "first"}]}, name="a", override=True),
+        injection_rule({"env": [{"name": "FLAG", "value": "last"}]}, name="b", override=True),
+    )
+    compiled = policy(*rules)
+    stored = admitted(compiled, pod(container({DEVICE: "1"}, env=[{"name": "FLAG", "value": "theirs"}])))
+
+    assert [{"name": "FLAG", "value": "last"}] == stored["spec"]["containers"][0]["env"]
+    assert stored == admitted(compiled, stored)
+
+
+def test_a_label_that_a_rule_puts_in_brings_in_the_rules_that_select_by_it() -> None:
+    """At once, not on the second call; whatever their names."""
+    rules = (
+        injection_rule(
+            {"labels": {"step": "2"}}, name="b", match={"podSelector": {"matchLabels": {"step1": "x"}}}
+        ),
+        injection_rule(ENV, name="a", match={"conditions": ["'step' in pod.labels"]}),
+        injection_rule({"labels": {"step1": "x"}}, name="c"),
+    )
+    compiled = policy(*rules)
+    stored = admitted(compiled, pod())
+
+    assert [OURS] == stored["spec"]["containers"][0]["env"]
+    assert stored == admitted(compiled, stored)
+
+
+def test_only_the_containers_that_match_get_anything() -> None:
+    """The pod gets what is the pod's."""
+    stored = _stored(
+        injection_rule(ENV | {"hostIPC": True}, match={"images": ["*/train:*"]}),
+        container({DEVICE: "1"}, name="a"),
+        container({DEVICE: "1"}, name="b", image="x/serve:1"),
+        container(name="c"),
+        initContainers=[
+            container({DEVICE: "1"}, name="d"),
+            container({DEVICE: "1"}, name="e", restartPolicy="Always"),
+        ],
+    )["spec"]
+
+    assert {"a": [OURS], "b": None, "c": None, "d": [OURS], "e": [OURS]} == {
+        each["name"]: each.get("env") for each in stored["containers"] + stored["initContainers"]
+    }
+    assert stored["hostIPC"] is True
+
+
+def test_two_containers_of_a_pod_share_what_is_the_pods() -> None:
+    """One volume, one toleration, one label."""
+    rule = injection_rule({"volumes": [VOLUME], "tolerations": [TOLERATION], "labels": {"a": "b"}})
+    found = decision(
+        policy(rule), pod(container({DEVICE: "1"}, name="a"), container({DEVICE: "1"}, name="b"))
+    )
+
+    assert [
+        "/spec/volumes",
+        "/spec/tolerations",
+        "/metadata/labels",
+        "/metadata/annotations",
+    ] == [operation["path"] for operation in found.patch]
+
+
+def test_what_two_pods_were_given_is_not_the_same_object() -> None:
+    """A rule is compiled once and lives for years."""
+    rule = policy(injection_rule({"volumes": [VOLUME]}))
+    first = decision(rule, pod())
+    first.patch[0]["value"][0]["hostPath"]["path"] = "/changed"
+
+    assert [VOLUME] == decision(rule, pod()).patch[0]["value"]
+
+
+@pytest.mark.parametrize(
+    ("inject", "fields", "spec"),
+    [
+        ({"volumes": [VOLUME]}, {}, {"volumes": [{"name": ["odd"]}, "odd", 7]}),
+        ({"volumeMounts": [MOUNT]}, {"volumeMounts": [{"mountPath": {"odd": 1}}, None]}, {}),
+        (ENV, {"env": [{"name": {}}, "odd", None]}, {}),
+    ],
+)
+def test_entries_of_another_shape_are_passed_over(
+    inject: dict[str, Any], fields: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    """A custom resource's template is checked by nobody before its pods are."""
+    found = decision(policy(injection_rule(inject)), pod(container({DEVICE: "1"}, **fields), **spec))
+
+    assert (True, 2) == (found.allowed, len(found.patch))
+
+
+def test_a_condition_sees_the_annotations_that_an_earlier_rule_has_put_in() -> None:
+    """As a selector sees its labels, in the same decision."""
+    rules = (
+        injection_rule({"annotations": {"step": "x"}}, name="b"),
+        injection_rule({"hostIPC": True}, name="a", match={"conditions": ["'step' in pod.annotations"]}),
+    )
+
+    assert admitted(policy(*rules), pod())["spec"]["hostIPC"]

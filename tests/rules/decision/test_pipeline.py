@@ -1,0 +1,560 @@
+"""The decision on a request: what is judged, what is changed, and what is left alone."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, cast
+
+import pytest
+
+from rules.decision.pipeline import INJECTED_ANNOTATION, decide
+from rules.kube.json_patch import ObjectError, Path, field_path
+from rules.model.nouns import ALLOWED, AdmissionRequest, Language
+from tests.support.builders import (
+    DEVICE,
+    NO_NODES,
+    admitted,
+    container,
+    decision,
+    injection_rule,
+    nested,
+    patched,
+    pod,
+    policy,
+    refused_at,
+    request,
+    resource_rule,
+)
+
+OTHER = "vendor.com/other"
+# Refuses, completes and injects, so that nothing is left alone by chance.
+REFUSING = policy(resource_rule(limits="disabled"))
+COMPLETING = policy(
+    resource_rule(defaultValue="2"),
+    resource_rule(OTHER),
+    injection_rule({"env": [{"name": "A", "value": "1"}]}),
+)
+TEMPLATE_PATH = ("spec", "template")
+OF_DEPLOYMENT = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "controller": True}]
+
+
+def _workload(api_version: str, kind: str, path: Path, template: Any, **metadata: Any) -> dict[str, Any]:
+    """Return an object with a pod template at a path."""
+    head = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "w"} | metadata}
+    return head | cast("dict[str, Any]", nested(path, template))
+
+
+def _template(limits: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "metadata": {"labels": {"app": "a"}},
+        "spec": {"containers": [container(limits or {DEVICE: "1"})]},
+    }
+
+
+def _deployment(limits: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    return _workload("apps/v1", "Deployment", TEMPLATE_PATH, _template(limits), **metadata)
+
+
+@pytest.mark.parametrize(
+    ("document", "fields"),
+    [
+        (pod(), {"operation": "DELETE"}),
+        (pod(), {"operation": "DELETE", "object": None}),
+        (pod(), {"operation": "CONNECT"}),
+        (pod(), {"operation": "UPDATE"}),
+        (pod(), {"operation": "UPDATE", "subresource": "status"}),
+        (pod(), {"operation": "CREATE", "subresource": "binding"}),
+        (pod(), {"operation": "CREATE", "subresource": "ephemeralcontainers"}),
+        (pod(metadata={"deletionTimestamp": "2026-11-21T00:00:00Z"}), {}),
+        (_deployment(deletionTimestamp="2026-11-21T00:00:00Z"), {"operation": "UPDATE"}),
+        (pod(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), {}),
+        (_deployment(), {"operation": "DELETE"}),
+        (_deployment(), {"operation": "UPDATE", "old_object": _deployment()}),
+        (_deployment(annotations={"a": "b"}), {"operation": "UPDATE", "old_object": _deployment()}),
+        (_deployment() | {"status": {}}, {"operation": "UPDATE", "subresource": "status"}),
+        (_deployment() | {"spec": {}}, {}),
+        (
+            _workload("apps/v1", "ReplicaSet", TEMPLATE_PATH, _template(), ownerReferences=OF_DEPLOYMENT),
+            {},
+        ),
+        (
+            _workload(
+                "batch/v1",
+                "Job",
+                TEMPLATE_PATH,
+                _template(),
+                ownerReferences=[{"apiVersion": "batch/v1", "kind": "CronJob", "controller": True}],
+            ),
+            {},
+        ),
+        (
+            _workload(
+                "batch/v1",
+                "Job",
+                TEMPLATE_PATH,
+                _template(),
+                ownerReferences=[
+                    {"apiVersion": "v1", "kind": "Namespace"},
+                    {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "controller": True},
+                ],
+            ),
+            {},
+        ),
+        (_workload("example.com/v1", "Deployment", TEMPLATE_PATH, _template()), {}),
+        (_workload("v1", "Service", TEMPLATE_PATH, _template()), {}),
+        (_workload("example.com/v1", "Pod", TEMPLATE_PATH, _template()), {}),
+        (pod(container({"cpu": "1", "nvidia.com/gpu": "1"})), {}),
+        (pod(container()), {}),
+        (pod() | {"spec": {}}, {}),
+        (pod() | {"spec": None}, {}),
+    ],
+)
+def test_what_is_no_concern_of_the_rules_is_allowed_untouched(
+    document: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    """Deletions, what is going anyway, static pods, status, what was judged, and what asks for nothing."""
+    assert ALLOWED == decision(REFUSING, document, **fields)
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        None,
+        [],
+        "odd",
+        ["odd"],
+        [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+        [{"apiVersion": "apps/v1", "kind": "Deployment", "controller": False}],
+        [{"apiVersion": "example.com/v1", "kind": "Deployment", "controller": True}],
+        [{"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "controller": True}],
+        [{"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "controller": True}],
+        [{"kind": None, "controller": True}],
+    ],
+)
+def test_what_nobody_has_judged_before_is_judged(owners: Any) -> None:
+    """An owner that holds no pod template, or not the whole of it, or that does not control, says nothing."""
+    document = _workload("apps/v1", "ReplicaSet", TEMPLATE_PATH, _template(), ownerReferences=owners)
+
+    assert not decision(REFUSING, document).allowed
+
+
+def test_a_pod_is_judged_whoever_owns_it() -> None:
+    """Its owner's judgement may be old, and the owner's name is only a claim."""
+    assert not decision(REFUSING, pod(metadata={"ownerReferences": OF_DEPLOYMENT})).allowed
+
+
+@pytest.mark.parametrize("metadata", [None, [], {"annotations": 7}, {"labels": ["odd"]}])
+def test_a_pod_of_odd_metadata_is_judged_or_refused_as_malformed(metadata: Any) -> None:
+    """It is not let pass."""
+    try:
+        allowed = decision(REFUSING, pod() | {"metadata": metadata}).allowed
+    except ObjectError:
+        allowed = False
+
+    assert not allowed
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "path"),
+    [
+        ("v1", "PodTemplate", ("template",)),
+        ("v1", "ReplicationController", ("spec", "template")),
+        ("apps/v1", "Deployment", ("spec", "template")),
+        ("apps/v1", "StatefulSet", ("spec", "template")),
+        ("apps/v1", "DaemonSet", ("spec", "template")),
+        ("apps/v1", "ReplicaSet", ("spec", "template")),
+        ("batch/v1", "Job", ("spec", "template")),
+        ("batch/v1", "CronJob", ("spec", "jobTemplate", "spec", "template")),
+        ("batch.volcano.sh/v1alpha1", "Job", ("spec", "tasks", 1, "template")),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", ("spec", "replicatedJobs", 0, "template", "spec", "template")),
+        ("kubeflow.org/v1", "Notebook", ("spec", "template")),
+    ],
+)
+def test_a_workload_whose_pods_would_be_refused_is_refused_with_the_path_into_its_template(
+    api_version: str, kind: str, path: Path
+) -> None:
+    """At once, not pod by pod later."""
+    found = decision(REFUSING, _workload(api_version, kind, path, _template()))
+
+    assert (False, [f"{field_path(path)}.spec.containers[0].resources.limits[{DEVICE}]"]) == (
+        found.allowed,
+        refused_at(found),
+    )
+    assert found.message.startswith(f"gpugate refuses this {kind}: 1 thing to change\n  1. ")
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"), [("apps/v1", "Deployment"), ("v1", "ReplicationController")]
+)
+def test_a_workload_is_judged_as_its_pods_will_be_completed_and_is_never_changed(
+    api_version: str, kind: str
+) -> None:
+    """A default that pods will get is no violation of their template."""
+    rules = policy(resource_rule(limits="required", defaultValue="2"), resource_rule(OTHER))
+    found = decision(rules, _workload(api_version, kind, TEMPLATE_PATH, _template({OTHER: "1"})))
+
+    assert (True, ()) == (found.allowed, found.patch)
+
+
+@pytest.mark.parametrize("mutating", [True, False])
+def test_both_endpoints_judge_a_workload_alike(mutating: bool) -> None:
+    """Its pods will be completed, whichever of them is asked."""
+    rules = policy(resource_rule(limits="required", defaultValue="2"), resource_rule(OTHER))
+
+    assert decision(rules, _deployment({OTHER: "1"}), mutating=mutating).allowed
+
+
+def test_a_changed_template_is_judged_on_update() -> None:
+    """Only that."""
+    found = decision(
+        REFUSING, _deployment({DEVICE: "2"}), operation="UPDATE", old_object=_deployment({DEVICE: "1"})
+    )
+
+    assert not found.allowed
+
+
+def test_an_update_without_the_old_object_is_judged_whole() -> None:
+    """Nobody can tell what changed."""
+    assert not decision(REFUSING, _deployment(), operation="UPDATE").allowed
+
+
+def _training(**replicas: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train"},
+        "spec": {
+            "pytorchReplicaSpecs": {name: {"template": template} for name, template in replicas.items()}
+        },
+    }
+
+
+def test_all_templates_of_an_object_are_judged_together() -> None:
+    """One answer, with all reasons, warnings and rules."""
+    rules = policy(
+        resource_rule(),
+        resource_rule(OTHER, group="others", enforcementAction="warn"),
+        injection_rule({"env": [{"name": "A", "value": "1"}]}),
+    )
+    document = _training(Master=_template({DEVICE: "0.5", OTHER: "0.5"}), Worker=_template({DEVICE: "-1"}))
+    found = decision(rules, document)
+    master, worker = (
+        f"spec.pytorchReplicaSpecs.{name}.template.spec.containers[0].resources.limits"
+        for name in ("Master", "Worker")
+    )
+
+    assert [f"{master}[{DEVICE}]", f"{master}[{OTHER}]", f"{worker}[{DEVICE}]"] == refused_at(found)
+    assert found.message == (
+        "gpugate refuses this PyTorchJob: 2 things to change\n"
+        f"  1. container 'main', {master}[{DEVICE}]: found 0.5, wanted a whole number; round it"
+        " [rule cf-crl-group-device]\n"
+        f"  2. container 'main', {worker}[{DEVICE}]: found -1, wanted zero or more; write a positive number,"
+        " or remove it [rule cf-crl-group-device]"
+    )
+    assert (
+        False,
+        (),
+        ("cf-crl-group-device", "cf-crl-others-other", "injection"),
+        1,
+        (
+            f"cf-crl-group-device: {master}[{DEVICE}]; cf-crl-others-other: {master}[{OTHER}];"
+            f" cf-crl-group-device: {worker}[{DEVICE}]"
+        ),
+    ) == (
+        found.allowed,
+        found.patch,
+        tuple(sorted(found.rules)),
+        len(found.warnings),
+        found.audit["violations"],
+    )
+
+
+def test_only_the_changed_ones_of_several_templates_are_judged_on_update() -> None:
+    """One that was let pass before stays so."""
+    before = _training(Master=_template({DEVICE: "1"}), Worker=_template({DEVICE: "1"}))
+    after = _training(Master=_template({DEVICE: "1"}), Worker=_template({DEVICE: "2"}))
+    found = decision(REFUSING, after, operation="UPDATE", old_object=before)
+
+    assert [
+        "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources.limits[vendor.com/device]"
+    ] == (refused_at(found))
+
+
+def test_several_templates_that_are_fine_are_allowed() -> None:
+    """With what was noted of each."""
+    found = decision(COMPLETING, _training(Master=_template(), Worker=_template()))
+
+    assert (True, "", "injection (main: env A); injection (main: env A)") == (
+        found.allowed,
+        found.message,
+        found.audit["injected"],
+    )
+
+
+def test_a_pod_is_completed_injected_and_judged_in_this_order() -> None:
+    """Defaults first, so that injected variables follow them; the result is what is judged."""
+    rules = policy(
+        resource_rule(defaultValue="2", requests="fromLimits"),
+        resource_rule(OTHER),
+        injection_rule({"env": [{"name": "N", "fromResource": {"name": DEVICE}}]}),
+    )
+    document = pod(container({OTHER: "1"}))
+
+    assert [
+        {"op": "add", "path": "/spec/containers/0/resources/limits/vendor.com~1device", "value": "2"},
+        {"op": "add", "path": "/spec/containers/0/resources/requests", "value": {DEVICE: "2"}},
+        {"op": "add", "path": "/spec/containers/0/env", "value": [{"name": "N", "value": "2"}]},
+        {"op": "add", "path": "/metadata/annotations", "value": {INJECTED_ANNOTATION: "injection"}},
+    ] == list(decision(rules, document).patch)
+
+
+def test_a_denied_pod_has_no_patch() -> None:
+    """Whatever would have been put in."""
+    rules = policy(resource_rule(defaultValue="2"), resource_rule(OTHER, limits="disabled"))
+    found = decision(rules, pod(container({OTHER: "1"})))
+
+    assert (False, ()) == (found.allowed, found.patch)
+
+
+def test_the_audit_annotations_tell_what_was_done_and_why() -> None:
+    """Short names; the API server puts the webhook's before them."""
+    rules = policy(
+        resource_rule(defaultValue="2", requests="fromLimits", runtimeClassName="vendor"),
+        resource_rule(OTHER, limits="disabled", enforcementAction="warn"),
+        resource_rule("vendor.com/third", limits="disabled", enforcementAction="dryrun"),
+        injection_rule({"env": [{"name": "A", "value": "1"}]}, name="b"),
+        injection_rule({"hostIPC": True}, name="c", enforcementAction="dryrun"),
+    )
+    found = decision(rules, pod(container({OTHER: "1", "vendor.com/third": "1"})))
+    limits = "spec.containers[0].resources.limits"
+
+    assert {
+        "rules": "cf-crl-group-device, cf-crl-group-other, cf-crl-group-third, b, c",
+        "defaulted": f"main: limits {DEVICE}; main: requests {DEVICE}; runtimeClassName vendor",
+        "injected": "b (main: env A)",
+        "would-inject": "c (hostIPC True)",
+        "violations": f"cf-crl-group-other: {limits}[{OTHER}]",
+        "dryrun": f"cf-crl-group-third: {limits}[vendor.com/third]",
+    } == found.audit
+
+
+def test_a_second_call_on_the_patched_pod_gives_no_patch() -> None:
+    """The API server calls again after other webhooks (reinvocationPolicy IfNeeded)."""
+    stored = admitted(COMPLETING, pod(container({OTHER: "1"})))
+
+    assert () == decision(COMPLETING, stored).patch
+
+
+def test_a_default_that_brings_in_another_group_completes_that_too() -> None:
+    """At once, not on the second call."""
+    rules = policy(
+        resource_rule("vendor.com/mig-*", group="b", requests="fromLimits"),
+        resource_rule("vendor.com/extra", group="b", defaultValue="9"),
+        resource_rule("vendor.com/mig-1g", group="a", defaultValue="1"),
+        resource_rule(group="a"),
+    )
+    stored = admitted(rules, pod(container({DEVICE: "3"})))
+
+    assert {
+        "limits": {DEVICE: "3", "vendor.com/mig-1g": "1", "vendor.com/extra": "9"},
+        "requests": {"vendor.com/mig-1g": "1"},
+    } == stored["spec"]["containers"][0]["resources"]
+    assert stored == admitted(rules, stored)
+
+
+def test_fields_that_nobody_here_has_heard_of_survive() -> None:
+    """In the pod, its containers, its lists; whatever comes with the next Kubernetes."""
+    document = pod(
+        container({OTHER: "1"}, newField={"deep": [1, {"x": None}]}, env=[{"name": "B", "new": 1}]),
+        metadata={"newMeta": {"a": 1}},
+        newSpec=[{"b": 2}],
+    )
+    stored = admitted(COMPLETING, document)
+    main = stored["spec"]["containers"][0]
+
+    assert ({"deep": [1, {"x": None}]}, {"name": "B", "new": 1}, {"a": 1}, [{"b": 2}]) == (
+        main["newField"],
+        main["env"][0],
+        stored["metadata"]["newMeta"],
+        stored["spec"]["newSpec"],
+    )
+
+
+def test_a_pod_without_a_name_or_namespace_is_decided_on() -> None:
+    """generateName, and the namespace in the request alone, are the rule for what controllers create."""
+    document = pod()
+    document["metadata"] = {"generateName": "train-"}
+
+    assert {"generateName": "train-", "annotations": {INJECTED_ANNOTATION: "injection"}} == (
+        admitted(COMPLETING, document)["metadata"]
+    )
+
+
+def test_a_pod_without_metadata_gets_it_with_the_annotation() -> None:
+    """As a template may be written."""
+    document = pod()
+    del document["metadata"]
+
+    assert {"annotations": {INJECTED_ANNOTATION: "injection"}} == patched(
+        document, decide(COMPLETING, NO_NODES, _request_of(document))
+    )["metadata"]
+
+
+def _request_of(document: Any) -> AdmissionRequest:
+    return AdmissionRequest("CREATE", "", "Pod", "team", document)
+
+
+def test_the_validating_endpoint_judges_a_pod_as_it_is() -> None:
+    """It is the last word, whatever other webhooks did: a required key that is absent is refused there."""
+    rules = policy(resource_rule(limits="required", defaultValue="2"), resource_rule(OTHER))
+    document = pod(container({OTHER: "1"}))
+    mutated = decision(rules, document)
+    validated = decision(rules, document, mutating=False)
+
+    assert (True, 1) == (mutated.allowed, len(mutated.patch))
+    assert (False, (), [f"spec.containers[0].resources.limits[{DEVICE}]"]) == (
+        validated.allowed,
+        validated.patch,
+        refused_at(validated),
+    )
+
+
+def test_the_validating_endpoint_injects_nothing_and_allows_what_was_mutated() -> None:
+    """The two agree on every pod that passed the first."""
+    stored = admitted(COMPLETING, pod(container({OTHER: "1"})))
+    found = decision(COMPLETING, stored, mutating=False)
+
+    assert (True, (), None) == (found.allowed, found.patch, found.audit.get("injected"))
+
+
+def test_the_refusal_is_in_the_language_of_the_policy() -> None:
+    """One language a cluster."""
+    rules = policy(resource_rule(limits="disabled", descriptionZh="卡数"), language=Language.ZH)
+    place = f"spec.containers[0].resources.limits[{DEVICE}]"
+
+    assert (
+        "gpugate 拒绝该 Pod：有 1 处需要修改\n"
+        f"  1. 容器 'main'，{place}：当前为 1，要求 不得设置 {DEVICE} 的 limits（卡数）；请删除 {place}"
+        " [规则 cf-crl-group-device]"
+    ) == decision(rules, pod()).message
+
+
+def test_a_refusal_tells_only_what_denies_and_warnings_the_rest() -> None:
+    """Dryrun is for the audit."""
+    rules = policy(
+        resource_rule(limits="disabled"),
+        resource_rule(OTHER, limits="disabled", enforcementAction="warn"),
+        resource_rule("vendor.com/third", limits="disabled", enforcementAction="dryrun"),
+    )
+    found = decision(rules, pod(container({DEVICE: "1", OTHER: "1", "vendor.com/third": "1"})))
+
+    assert (1, True, 1, True, 3) == (
+        found.message.count("[rule "),
+        "cf-crl-group-device" in found.message,
+        len(found.warnings),
+        "cf-crl-group-other" in found.warnings[0],
+        len(found.violations),
+    )
+
+
+DEBUG = container(name="debug", targetContainerName="main")
+
+
+def _debug(*ephemeral: dict[str, Any], before: Any = (), **fields: Any) -> Any:
+    document = pod(container({DEVICE: "3"}, env=[]), ephemeralContainers=list(ephemeral))
+    old = pod(container({DEVICE: "3"}, env=[]), ephemeralContainers=list(before))
+    rules = policy(
+        resource_rule(limits="disabled"),
+        injection_rule(
+            {
+                "env": [{"name": "N", "fromResource": {"name": DEVICE}}],
+                "hostIPC": True,
+                "volumes": [{"name": "v"}],
+                "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+            }
+        ),
+    )
+    base = {"operation": "UPDATE", "subresource": "ephemeralcontainers", "old_object": old}
+    return decision(rules, document, **base | fields)
+
+
+def test_an_ephemeral_container_gets_the_variables_of_its_target_only() -> None:
+    """A debugger in the container's place; the rest of a running pod cannot be changed, nor is it judged."""
+    found = _debug(DEBUG)
+
+    assert (
+        True,
+        [{"op": "add", "path": "/spec/ephemeralContainers/0/env", "value": [{"name": "N", "value": "3"}]}],
+    ) == (
+        found.allowed,
+        list(found.patch),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ephemeral", "before"),
+    [
+        (container(name="debug"), []),
+        (container(name="debug", targetContainerName="absent"), []),
+        (DEBUG, [DEBUG]),
+        (DEBUG | {"env": [{"name": "N", "value": "mine"}]}, []),
+    ],
+)
+def test_an_ephemeral_container_without_a_target_or_already_started_is_left_alone(
+    ephemeral: dict[str, Any], before: list[Any]
+) -> None:
+    """And so are its own variables."""
+    assert (True, ()) == ((found := _debug(ephemeral, before=before)).allowed, found.patch)
+
+
+def test_several_ephemeral_containers_are_all_served_and_all_noted() -> None:
+    """In one request."""
+    second = DEBUG | {"name": "second"}
+    found = _debug(DEBUG, second)
+
+    assert (2, "injection (debug: env N, second: env N)") == (len(found.patch), found.audit["injected"])
+
+
+@pytest.mark.parametrize("fields", [{"mutating": False}, {"object": pod()}])
+def test_without_anything_to_put_in_an_ephemeral_update_is_allowed(fields: dict[str, Any]) -> None:
+    """The validating endpoint has nothing to judge in it."""
+    assert (True, ()) == ((found := _debug(DEBUG, **fields)).allowed, found.patch)
+
+
+def test_an_ephemeral_update_without_the_old_object_counts_all_as_new() -> None:
+    """Nobody can tell which were there."""
+    assert 1 == len(_debug(DEBUG, old_object=None).patch)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (pod() | {"spec": {"containers": {}}}, "spec.containers: expected a list, got an object"),
+        (pod() | {"spec": 7}, "spec: expected an object, got a number"),
+        (
+            _workload("apps/v1", "Deployment", TEMPLATE_PATH, "odd"),
+            "spec.template: expected an object, got a string",
+        ),
+        (
+            pod(container({DEVICE: "1"}, env={"A": "1"})),
+            "spec.containers[0].env: expected a list, got an object",
+        ),
+        (pod(metadata={"annotations": ["odd"]}), "metadata.annotations: expected an object, got a list"),
+    ],
+)
+def test_an_object_that_is_not_shaped_as_its_kind_is_malformed(document: Any, message: str) -> None:
+    """An API server never sends one; the message says where."""
+    with pytest.raises(ObjectError) as caught:
+        decision(COMPLETING, document)
+
+    assert message == str(caught.value)
+
+
+def test_neither_policy_nor_request_is_changed_by_a_decision() -> None:
+    """Other requests read them at the same time."""
+    document = pod(container({OTHER: "1"}, env=[{"name": "B"}]), tolerations=[])
+    asked = request(document)
+    before = deepcopy(asked)
+    first, second = decide(COMPLETING, NO_NODES, asked), decide(COMPLETING, NO_NODES, asked)
+
+    assert (before, first) == (asked, second)

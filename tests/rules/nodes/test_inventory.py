@@ -1,0 +1,342 @@
+"""The index of nodes: what it answers, and how it changes."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rules.nodes.label_index
+from rules.nodes.inventory import Inventory, InventoryError
+from rules.nodes.label_families import LabelNames
+from rules.nodes.label_index import Scattered
+from rules.nodes.node_capabilities import NodeReader, Offer, Problem
+from rules.nodes.node_selector import candidates
+from tests.support import reference_selector as reference
+
+A100 = {
+    "nvidia.com/cuda.runtime-version.major": "12",
+    "nvidia.com/cuda.runtime-version.minor": "2",
+    "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+}
+
+
+def node(name: str, labels: dict[str, Any] | None = None, **allocatable: Any) -> dict[str, Any]:
+    """Return a Node."""
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": allocatable},
+    }
+
+
+# Entries of a part of what is scattered: what a handful of nodes fills, and what is in force.
+parts = st.sampled_from([1, 128])
+
+
+def shown(inventory: Inventory) -> dict[str, Any]:
+    """Return all that an inventory answers, by node name and so without regard to bit positions."""
+    labels = inventory.labels
+    keys = {key for family in reference.CUDA_KEYS for key in family} | {"zone", "kubernetes.io/hostname"}
+    found: dict[str, Any] = {
+        "problems": sorted(inventory.problems()),
+        "classes": {
+            found.offer: sorted(inventory.names(found.members))
+            for found in inventory.classes(inventory.everything)
+        },
+        "gpu": sorted(inventory.names(inventory.offering("nvidia.com/gpu"))),
+    }
+    for key in keys:
+        found[key] = sorted(
+            (str(value), sorted(inventory.names(nodes))) for value, nodes in labels.values(key)
+        )
+        found[f"has {key}"] = sorted(inventory.names(labels.having(key)))
+        found[f"above {key}"] = sorted(inventory.names(labels.above(key, 4)))
+        found[f"below {key}"] = sorted(inventory.names(labels.below(key, 12)))
+    return found
+
+
+def test_of_several_families_the_first_configured_speaks() -> None:
+    """And which one speaks is known, as affinity is written in its labels."""
+    names = LabelNames()
+    inventory = Inventory.of(
+        [
+            node("both", {"cuda-major-version": "11", "cuda-minor-version": "8", **A100}),
+            node("discovered", A100),
+            node("silent"),
+        ]
+    )
+    spoken = inventory.speakers(names.cuda, inventory.everything)
+
+    assert {each.offer.cuda for each in inventory.classes(inventory.named("both"))} == {(11, 8)}
+    assert [(family.key, inventory.names(nodes)) for family, nodes in spoken] == [
+        ("cuda-major-version", ["both"]),
+        ("nvidia.com/cuda.runtime-version.major", ["discovered"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "offered"), [("8", True), (8, True), ("1k", True), ("0", False), ("x", False)]
+)
+def test_a_resource_is_offered_where_some_of_it_is_allocatable(quantity: Any, offered: bool) -> None:
+    """None of it, or a quantity that is none, is no offer."""
+    inventory = Inventory.of(node("one", None, gpu=quantity))
+
+    assert inventory.names(inventory.offering("gpu")) == (["one"] if offered else [])
+    assert inventory.problems() == ((Problem("one", "gpu", "x"),) if quantity == "x" else ())
+
+
+def test_nodes_of_equal_offer_form_one_class() -> None:
+    """However many they are, and whatever else their labels say; asked of some nodes, it tells of those."""
+    inventory = Inventory.of(
+        [node(f"gpu-{at}", {**A100, "rack": str(at)}) for at in range(100)] + [node("cpu")]
+    )
+    one = inventory.named("gpu-7") | inventory.named("cpu")
+
+    assert sorted(each.members.bit_count() for each in inventory.classes(inventory.everything)) == [1, 100]
+    assert {tuple(inventory.names(each.members)) for each in inventory.classes(one)} == {("gpu-7",), ("cpu",)}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        node("one"),
+        [node("one")],
+        {"kind": "NodeList", "items": [{"metadata": {"name": "one"}}]},
+        {"kind": "List", "items": [node("one")]},
+        [node("one", A100), node("one")],
+    ],
+)
+def test_nodes_are_read_from_every_form_in_which_they_are_kept(document: Any) -> None:
+    """A Node, a list, a NodeList as the API server sends it, a List as kubectl writes it."""
+    inventory = Inventory.of(document)
+
+    assert inventory.names(inventory.everything) == ["one"]
+    assert len(inventory) == 1
+    assert inventory.labels.having("nvidia.com/gpu.product") == 0
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("nodes", "document: expected a Node, a NodeList or a list of them, got 'nodes'"),
+        ({"kind": "Pod"}, "document.kind: expected Node or NodeList, got 'Pod'"),
+        (
+            {"items": [node("one"), 7]},
+            "document.items[1]: expected a Node, a NodeList or a list of them, got 7",
+        ),
+        ([{"metadata": {}}], "document[0].metadata.name: expected the node's name, got None"),
+        (node("one") | {"status": "up"}, "document.status: expected an object, got 'up'"),
+        (
+            {"metadata": {"name": "one", "labels": ["a"]}},
+            "document.metadata.labels: expected an object, got ['a']",
+        ),
+    ],
+)
+def test_what_is_no_node_is_refused_with_its_place(document: Any, message: str) -> None:
+    """The fault of whoever named the file."""
+    with pytest.raises(InventoryError) as refusal:
+        Inventory.of(document)
+
+    assert str(refusal.value) == message
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    reference.clusters,
+    st.lists(
+        st.one_of(reference.nodes, reference.nodes.map(lambda node: str(node["metadata"]["name"]))),
+        max_size=8,
+    ),
+    parts,
+)
+def test_an_updated_inventory_answers_as_a_new_one_does(
+    cluster: list[reference.Node], changes: list[reference.Node | str], part: int
+) -> None:
+    """Nodes that come, change and go, in any order; and the inventories before stay as they were."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules.nodes.label_index, "_PART", part)
+        standing = {node["metadata"]["name"]: node for node in cluster}
+        inventory = Inventory.of(cluster)
+        history = []
+        for change in changes:
+            history.append((inventory, shown(inventory)))
+            if isinstance(change, str):
+                inventory = inventory.without_node(change)
+                standing.pop(change, None)
+            else:
+                inventory = inventory.with_node(change)
+                standing[change["metadata"]["name"]] = change
+
+    assert shown(inventory) == shown(Inventory.of(list(standing.values())))
+    assert len(inventory) == len(standing)
+    assert all(shown(before) == answers for before, answers in history)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40) | st.text(max_size=1), st.none() | st.integers(0, 2))),
+    st.sampled_from([1, 2, 5, 128]),
+)
+def test_what_is_scattered_holds_what_a_dict_does(changes: list[tuple[Any, int | None]], part: int) -> None:
+    """Whatever is put in and taken out; and copies from before hold what they held."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules.nodes.label_index, "_PART", part)
+        now: Scattered[Any, int] = Scattered()
+        expected: dict[Any, int] = {}
+        history = []
+        for key, value in changes:
+            history.append((now, expected))
+            now, expected = now.copy(), expected.copy()
+            now.put(key, value)
+            if value is None:
+                expected.pop(key, None)
+            else:
+                expected[key] = value
+
+    for found, told in [*history, (now, expected)]:
+        assert told == dict(found.items())
+        assert all(told.get(key) == found.get(key) for key, _ in changes)
+
+
+def test_classes_are_formed_by_reading_one_node_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are; and a node that changes costs the reading of that node."""
+    read: list[str] = []
+    offer = NodeReader.offer
+
+    def counted(reader: NodeReader, names: LabelNames) -> Offer:
+        read.append(reader.labels.get("nvidia.com/gpu.product", ""))
+        return offer(reader, names)
+
+    monkeypatch.setattr(NodeReader, "offer", counted)
+    products = ("A100", "H100")
+    inventory = Inventory.of(
+        [node(f"n{at}", {"nvidia.com/gpu.product": products[at % 2], "serial": str(at)}) for at in range(100)]
+    )
+    inventory.classes(inventory.everything)
+    first = sorted(read)
+    inventory = inventory.with_node(node("n0", {"nvidia.com/gpu.product": "H200"}))
+    inventory.classes(inventory.everything)
+
+    assert ["A100", "H100"] == first
+    assert ["A100", "H200"] == read[2:]
+
+
+def test_each_reader_has_its_own_classes() -> None:
+    """Rules that read other labels see other nodes in the same ones; a change of nodes reaches both."""
+    names = LabelNames(product=("example.com/gpu",))
+    first = Inventory.of(
+        [node("a", {"example.com/gpu": "X1"}), node("b", {"nvidia.com/gpu.product": "A100"})]
+    )
+    found = []
+    for inventory in (first, first.with_node(node("c", {"example.com/gpu": "X1"}))):
+        for labels in (LabelNames(), names):
+            classes = inventory.classes(inventory.everything, labels)
+            found.append({each.offer.product: sorted(inventory.names(each.members)) for each in classes})
+
+    assert [
+        {None: ["a"], "A100": ["b"]},
+        {"X1": ["a"], None: ["b"]},
+        {None: ["a", "c"], "A100": ["b"]},
+        {"X1": ["a", "c"], None: ["b"]},
+    ] == found
+
+
+def test_a_node_that_says_nothing_new_gives_the_same_inventory() -> None:
+    """Heartbeats are most of what a watch sends."""
+    inventory = Inventory.of([node("one", A100, gpu="8"), node("two", A100, gpu="8")])
+
+    assert inventory.with_node(node("one", deepcopy(A100), gpu="8")) is inventory
+    assert inventory.with_node(node("one", A100)) is not inventory
+    assert inventory.without_node("three") is inventory
+
+
+def test_nodes_that_come_and_go_one_by_one_are_as_if_they_had_come_together() -> None:
+    """Host names too, of which each is the value of one node; those that go leave nothing."""
+    nodes = [node(f"n{number}", {"kubernetes.io/hostname": f"n{number}"}) for number in range(400)]
+    grown = Inventory.of([])
+    for each in nodes:
+        grown = grown.with_node(each)
+    before = grown
+    for number in range(0, 400, 2):
+        grown = grown.without_node(f"n{number}")
+
+    assert (
+        [f"n{number}" for number in range(400)]
+        == [*before.names(before.everything)]
+        == list(Inventory.of(nodes).names(before.everything))
+    )
+    assert [1, 0] == [grown.labels.equal("kubernetes.io/hostname", name).bit_count() for name in ("n1", "n2")]
+    assert 200 == sum(1 for _ in grown.labels.values("kubernetes.io/hostname"))
+
+
+def test_nodes_share_what_they_say_alike_however_they_came() -> None:
+    """Or else the memory of 10,000 nodes would be that of 10,000 texts for every label."""
+    inventory = Inventory.of(json.loads(json.dumps([node("one", A100, gpu="8"), node("two", A100, gpu="8")])))
+    inventory = inventory.with_node(json.loads(json.dumps(node("three", A100, gpu="8"))))
+    first, *others = (row.facts for _, row in inventory._rows.items())
+
+    assert all(mine is theirs for other in others for mine, theirs in zip(first, other, strict=True))
+
+
+def test_a_node_is_kept_under_the_very_text_of_its_host_name() -> None:
+    """They are equal nearly always, and as long as all else that only one node says."""
+    label = {"kubernetes.io/hostname": "ip-10-0-0-1.internal"}
+    inventory = Inventory.of(json.loads(json.dumps(node("ip-10-0-0-1.internal", label))))
+    (_, row), *_ = inventory._rows.items()
+
+    assert row.name is row.labels["kubernetes.io/hostname"]
+
+
+def test_a_label_that_no_node_has_any_more_is_forgotten() -> None:
+    """A gate that runs for years must not keep every key it ever saw."""
+    inventory = Inventory.of(node("one", {"once": "1"})).with_node(node("one", {"now": "1"}))
+
+    assert "once" not in inventory.labels._keys
+    assert inventory.labels.having("now") == inventory.everything
+
+
+def test_positions_of_departed_nodes_are_given_to_new_ones() -> None:
+    """Sets stay as small as the cluster, however many nodes have come and gone."""
+    inventory = Inventory.of([node("first"), node("second")])
+    for turn in range(50):
+        inventory = inventory.with_node(node(f"spot-{turn}")).without_node(f"spot-{turn}")
+
+    assert inventory.everything.bit_length() == 2
+    assert inventory.without_node("first").with_node(node("third")).everything == 0b11
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 400), max_size=300), st.integers(-1, 401))
+def test_order_questions_hold_for_keys_of_many_numbers(numbers: list[int], bound: int) -> None:
+    """More numbers than one step of the ladder has, some on one node and some on many."""
+    inventory = Inventory.of([node(f"n{at}", {"serial": str(number)}) for at, number in enumerate(numbers)])
+
+    def named(chosen: list[int]) -> list[str]:
+        return [f"n{at}" for at, number in enumerate(numbers) if number in chosen]
+
+    above = [number for number in numbers if number > bound]
+    below = [number for number in numbers if number < bound]
+    assert inventory.names(inventory.labels.above("serial", bound)) == named(above)
+    assert inventory.names(inventory.labels.below("serial", bound)) == named(below)
+
+
+def test_a_query_reads_no_node() -> None:
+    """Its cost is that of the index: it answers with the rows taken away."""
+    inventory = Inventory.of([node(f"gpu-{at}", {**A100, "zone": str(at % 3)}, gpu="8") for at in range(30)])
+    term = {
+        "matchExpressions": [
+            {"key": "nvidia.com/cuda.runtime-version.major", "operator": "Gt", "values": ["11"]}
+        ]
+    }
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    spec = {"nodeSelector": {"zone": "1"}, "affinity": {"nodeAffinity": required}}
+    inventory.classes(inventory.everything)  # read once
+    inventory._rows = Scattered()
+    nodes = candidates(inventory, spec) & inventory.offering("gpu")
+
+    assert nodes.bit_count() == 10
+    assert [each.members for each in inventory.classes(nodes)] == [nodes]

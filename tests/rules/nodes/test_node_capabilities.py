@@ -1,0 +1,158 @@
+"""What a node's labels tell of its GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.nodes.label_families import LabelFamily, LabelNames
+from rules.nodes.node_capabilities import NodeReader, Offer
+
+# As GPU Feature Discovery writes them, deprecated names and all.
+A100 = {
+    "nvidia.com/cuda.driver-version.full": "535.104.05",
+    "nvidia.com/cuda.driver-version.major": "535",
+    "nvidia.com/cuda.driver-version.minor": "104",
+    "nvidia.com/cuda.driver-version.revision": "05",
+    "nvidia.com/cuda.driver.major": "535",
+    "nvidia.com/cuda.driver.minor": "104",
+    "nvidia.com/cuda.driver.rev": "05",
+    "nvidia.com/cuda.runtime-version.full": "12.2",
+    "nvidia.com/cuda.runtime-version.major": "12",
+    "nvidia.com/cuda.runtime-version.minor": "2",
+    "nvidia.com/cuda.runtime.major": "12",
+    "nvidia.com/cuda.runtime.minor": "2",
+    "nvidia.com/gpu.compute.major": "8",
+    "nvidia.com/gpu.compute.minor": "0",
+    "nvidia.com/gpu.memory": "81920",
+    "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+    "nvidia.com/gpu.sharing-strategy": "none",
+    "nvidia.com/mig.strategy": "single",
+    "nvidia-device-enable": "pgpu",
+}
+
+
+def offer(labels: dict[Any, Any], names: LabelNames | None = None) -> Offer:
+    """Return what a node with these labels offers."""
+    return NodeReader("one", labels).offer(names or LabelNames())
+
+
+def problems(labels: dict[Any, Any]) -> list[tuple[str, str]]:
+    """Return the keys and values that could not be read."""
+    reader = NodeReader("one", labels)
+    reader.offer(LabelNames())
+    return [(problem.key, problem.value) for problem in reader.problems]
+
+
+def test_the_labels_of_gpu_feature_discovery_tell_the_whole_offer() -> None:
+    """The driver's version keeps its leading zeros; "runtime" is the driver's CUDA version."""
+    assert offer(A100) == Offer(
+        cuda=(12, 2),
+        driver="535.104.05",
+        compute_capability=(8, 0),
+        product="NVIDIA-A100-SXM4-80GB",
+        memory_mib=81920,
+        mig_strategy="single",
+        sharing_strategy="none",
+        device_mode="pgpu",
+    )
+    assert problems(A100) == []
+
+
+def test_a_node_without_labels_offers_nothing_known() -> None:
+    """Unknown stays unknown, and is no problem."""
+    assert offer({}) == Offer()
+    assert problems({}) == []
+
+
+@pytest.mark.parametrize("family", LabelNames().cuda)
+def test_every_family_tells_the_cuda_version(family: LabelFamily) -> None:
+    """By its parts or as a whole."""
+    parts = ["12.4"] if len(family.keys) == 1 else ["12", "4"]
+
+    assert offer(dict(zip(family.keys, parts, strict=True))).cuda == (12, 4)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"nvidia.com/cuda.driver-version.full": "550.54.15"}, "550.54.15"),
+        (
+            {
+                "nvidia.com/cuda.driver.major": "470",
+                "nvidia.com/cuda.driver.minor": "82",
+                "nvidia.com/cuda.driver.rev": "01",
+            },
+            "470.82.01",
+        ),
+        (
+            {
+                "nvidia.com/cuda.driver.major": "396",
+                "nvidia.com/cuda.driver.minor": "26",
+                "nvidia.com/cuda.driver.rev": "",
+            },
+            "396.26",
+        ),
+        ({"nvidia.com/cuda.driver-version.full": "r550"}, None),
+    ],
+)
+def test_the_driver_version_is_as_nvidia_smi_prints_it(labels: dict[str, str], expected: str | None) -> None:
+    """A revision may be empty."""
+    assert offer(labels).driver == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}, True),
+        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-INVALID"}, True),
+        ({"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig-3g.20gb.count": "2"}, True),
+        ({"gpugate.dev/mig.gpus": "1"}, True),
+        ({"nvidia.com/mig.strategy": "single", "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}, False),
+        ({"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig.capable": "true"}, False),
+    ],
+)
+def test_slices_are_told_by_what_is_labelled_for_them_not_by_the_strategy(
+    labels: dict[str, str], expected: bool
+) -> None:
+    """GPU Feature Discovery labels the strategy also where no GPU is cut."""
+    assert expected is offer(labels).mig_devices
+
+
+def test_label_names_are_configuration() -> None:
+    """Another publisher's labels need no code."""
+    names = LabelNames(cuda=(LabelFamily(("example.com/cuda",)),), product=("example.com/model",))
+
+    assert offer({"example.com/cuda": "12.8", "example.com/model": "X1"}, names) == Offer(
+        cuda=(12, 8), product="X1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"cuda-major-version": "twelve", "cuda-minor-version": "4"}, [("cuda-major-version", "twelve")]),
+        ({"cuda-major-version": "12", "cuda-minor-version": "x"}, [("cuda-minor-version", "x")]),
+        ({"cuda-major-version": "12"}, [("cuda-minor-version", "")]),
+        ({"nvidia.com/cuda.runtime-version.full": "12"}, [("nvidia.com/cuda.runtime-version.full", "12")]),
+        ({"nvidia.com/gpu.memory": "80Gi"}, [("nvidia.com/gpu.memory", "80Gi")]),
+        ({"nvidia-device-enable": "enable"}, [("nvidia-device-enable", "enable")]),
+        ({"cuda-major-version": 12}, [("cuda-major-version", "12")]),
+        ({"nvidia.com/gpu.product": "NVIDIA A100"}, [("nvidia.com/gpu.product", "NVIDIA A100")]),
+        ({7: "seven"}, [("7", "seven")]),
+        ({"//offer": "x"}, [("//offer", "x")]),
+        ({"nvidia.com/gpu.product": ""}, []),
+    ],
+)
+def test_what_cannot_be_read_is_unknown_and_reported(
+    labels: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    """A typing error on one node is a line in a report, never a crash."""
+    assert offer(labels) == Offer()
+    assert problems(labels) == expected
+
+
+def test_a_malformed_family_is_not_overruled_by_a_later_one() -> None:
+    """Affinity cannot tell a malformed label from a good one, so the offer must not either."""
+    assert offer({**A100, "cuda-major-version": "twelve"}).cuda is None

@@ -1,0 +1,435 @@
+"""`gpugate explain`: the explanation is that of the very decision, and names what made it."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.decision.pipeline import decide
+from rules.decision.policy import Policy, compile_policy
+from rules.model.nouns import AdmissionRequest, RuleSet
+from rules.nodes.inventory import Inventory
+from rules.report.explain import Explanation, explain
+from rules.report.trace import Edit, Look, Outcome
+from rules.schema.loader import DEFAULT_NAMESPACE
+from tests.laws.test_decision_laws import pods, policies
+from tests.support.builders import (
+    DEVICE,
+    NO_NODES,
+    config_map,
+    container,
+    injection_rule,
+    loaded,
+    patched,
+    pod,
+    request,
+    resource_rule,
+)
+from tests.support.node_builders import (
+    A100,
+    GPU,
+    T4,
+    among,
+    compatibility_rule,
+    cuda_image,
+    gfd,
+    gpu_pod,
+    inventory,
+    nodes,
+    required,
+    shipped,
+)
+from tests.support.pseudo_terminal import on_terminal
+from webhook.cli import main
+from webhook.cli.input.files import RuleSource
+
+SHIPPED = RuleSource(DEFAULT_NAMESPACE).load([]).rules
+CLUSTER = inventory(nodes(2, "new", gfd("12.4", A100)), nodes(1, "old", gfd("11.8", T4)))
+ENV = {"env": [{"name": "A", "value": "1"}]}
+
+
+def _explained(*texts: str, document: Any = None, nodes: Inventory = NO_NODES, **fields: Any) -> Explanation:
+    """Return the explanation of an object, a pod that asks for DEVICE unless told, under rule texts."""
+    rules = loaded(*texts).rules
+    asked = request(pod() if document is None else document, **fields)
+    return explain(rules, compile_policy(rules), nodes, asked, now=0)
+
+
+def _looks(told: Explanation, container: int = 0) -> dict[str, Look]:
+    """Return the looks at the rules for a container of the first pod."""
+    return {look.rule.name: look for look in told.pods[0].containers[container].looks}
+
+
+def _put(document: Any, edit: Edit) -> Any:
+    """Return a document with an edit made; what is missing on the way to it is made too."""
+
+    def put(node: Any, path: tuple[str | int, ...]) -> Any:
+        if not path:
+            return edit.value
+        step, rest = path[0], path[1:]
+        if isinstance(step, int):
+            entries = list(node or [])
+            return [*entries[:step], put((entries[step : step + 1] or [None])[0], rest), *entries[step + 1 :]]
+        return {**(node or {}), step: put((node or {}).get(step), rest)}
+
+    return put(document, edit.path)
+
+
+def _agrees(rules: RuleSet, policy: Policy, inventory: Inventory, asked: AdmissionRequest) -> None:
+    """Hold an explanation against the decision that is made without one."""
+    decision = decide(policy, inventory, asked, 0)
+    told = explain(rules, policy, inventory, asked, 0)
+    looks = [look for each in told.pods for container in each.containers for look in container.looks]
+    found = [violation for look in looks for violation in look.violations]
+    lines = {line for look in looks for line in look.warnings}
+    lines |= {f"{violation.message} [{violation.rule}]" for violation in decision.violations}
+
+    assert decision == told.decision
+    assert set(decision.rules) == {look.rule.name for look in looks if look.outcome is Outcome.MATCHED}
+    assert set(decision.violations) == {*found, *told.violations}
+    assert set(decision.warnings) <= {*lines, *told.warnings}
+    for each in told.pods:
+        shown = {id(edit) for container in each.containers for look in container.looks for edit in look.edits}
+        assert {id(edit) for edit in each.edits} == shown | {id(edit) for edit in each.own}
+        if decision.allowed:
+            made = reduce(_put, each.edits, deepcopy(dict(asked.object or {})))
+            assert patched(asked.object, decision) == made
+
+
+# Explanation and decision are one
+
+
+@given(policies(), pods())
+def test_an_explanation_tells_all_of_the_decision_and_nothing_else(
+    texts: tuple[str, ...], document: dict[str, Any]
+) -> None:
+    """Its matched rules are the decision's, its edits make what the patch makes."""
+    rules = loaded(*texts).rules
+
+    _agrees(rules, compile_policy(rules), NO_NODES, request(document))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(
+                st.sampled_from([rule.key for rule in SHIPPED.resources if "*" not in rule.key]),
+                st.sampled_from(["1", "50", "100", "500m"]),
+                max_size=3,
+            ),
+            st.sampled_from(["busybox", "team/paddle:2", cuda_image("12.2"), cuda_image("13.0")]),
+        ),
+        min_size=1,
+        max_size=2,
+    ),
+    st.sampled_from(
+        [
+            {},
+            required(among("zone", "a")),
+            required(among("nvidia.com/gpu.product", "T4", A100[0]), among("zone", "a"), among("zone", "a")),
+        ]
+    ),
+)
+def test_so_it_is_with_the_rules_that_ship(
+    drawn: list[tuple[dict[str, str], str]], affinity: dict[str, Any]
+) -> None:
+    """In a cluster with nodes, by which pods are steered and refused."""
+    containers = [container(limits, name=f"c{at}", image=image) for at, (limits, image) in enumerate(drawn)]
+
+    _agrees(SHIPPED, shipped(), CLUSTER, request(pod(*containers, affinity=affinity)))
+
+
+# Why a rule does not hold
+
+
+@pytest.mark.parametrize(
+    ("match", "outcome", "why"),
+    [
+        ({"namespaces": {"exclude": ["te*"]}}, Outcome.UNMET, "namespace team is excluded by te*"),
+        ({"namespaces": {"include": ["ml", "dev-*"]}}, Outcome.UNMET, "namespace team is none of ml, dev-*"),
+        (
+            {"images": ["*/paddle*"]},
+            Outcome.UNMET,
+            "image registry.example.com/team/train:1 is none of */paddle*",
+        ),
+        (
+            {"podSelector": {"matchLabels": {"app": "a"}}},
+            Outcome.UNMET,
+            "podSelector: label app is 'b', wanted In a",
+        ),
+        (
+            {"podSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}},
+            Outcome.UNMET,
+            "podSelector: label tier is absent, wanted Exists",
+        ),
+        (
+            {"conditions": ["size(limits) == 1", "pod.namespace == 'ml'"]},
+            Outcome.UNMET,
+            "condition is false: pod.namespace == 'ml'",
+        ),
+        (
+            {"conditions": ["limits['vendor.com/other'] > 1"]},
+            Outcome.UNDECIDED,
+            "a condition cannot be evaluated: ",
+        ),
+        (
+            {"resources": ["vendor.com/other", "vendor.com/more"]},
+            Outcome.ELSEWHERE,
+            "asks for none of vendor.com/other, vendor.com/more",
+        ),
+    ],
+)
+def test_the_part_of_a_match_that_fails_is_named(match: dict[str, Any], outcome: Outcome, why: str) -> None:
+    """Of several the first; of conditions the one, as it is written."""
+    told = _explained(injection_rule(ENV, match=match), document=pod(metadata={"labels": {"app": "b"}}))
+    look = _looks(told)["injection"]
+
+    assert (outcome, True, ()) == (look.outcome, look.why.startswith(why), look.edits), look.why
+
+
+def test_a_resource_rule_holds_where_its_group_is_used() -> None:
+    """Disabled rules are told apart."""
+    told = _explained(
+        resource_rule(),
+        resource_rule("other.com/x", group="other"),
+        resource_rule("vendor.com/off", enabled=False),
+    )
+
+    assert {
+        "cf-crl-group-device": (Outcome.MATCHED, ""),
+        "cf-crl-other-x": (Outcome.ELSEWHERE, "group other is not used"),
+        "cf-crl-group-off": (Outcome.DISABLED, "switched off by its label"),
+    } == {name: (look.outcome, look.why) for name, look in _looks(told).items()}
+
+
+def test_an_exemption_that_takes_effect_is_named_with_its_end_and_reason() -> None:
+    """In the place of what the rule would have done."""
+    labels = {"gpugate.dev/type": "Exemption", "gpugate.dev/enabled": "true"}
+    document = 'reason: until the migration\nexpires: "2030-01-31"\nrules: [cf-crl-*]\n'
+    told = _explained(
+        resource_rule(defaultValue="1"), config_map("migration", labels, {"rule.yaml": document})
+    )
+    look = _looks(told)["cf-crl-group-device"]
+
+    assert (Outcome.EXEMPTED, "migration until 2030-01-31: until the migration") == (look.outcome, look.why)
+
+
+def test_a_rule_that_held_once_held_though_its_own_label_keeps_it_off_the_next_time() -> None:
+    """Rules are looked at anew after each that puts in a label."""
+    match = {"podSelector": {"matchExpressions": [{"key": "done", "operator": "DoesNotExist"}]}}
+    told = _explained(injection_rule({"labels": {"done": "1"}}, match=match))
+
+    assert Outcome.MATCHED is _looks(told)["injection"].outcome
+
+
+# What a rule did
+
+
+def test_each_edit_stands_with_its_rule_and_its_reason() -> None:
+    """Those of the container at the container, those of the pod at the pod."""
+    told = _explained(
+        resource_rule("vendor.com/memory", defaultValue="4", requests="fromLimits"),
+        resource_rule(runtimeClassName="vendor"),
+        injection_rule(ENV | {"hostIPC": True}),
+    )
+    in_container = {
+        edit.path[3:]: (edit.value, edit.reason) for look in _looks(told).values() for edit in look.edits
+    }
+
+    assert {
+        ("resources", "limits", "vendor.com/memory"): ("4", "default"),
+        ("resources", "requests", "vendor.com/memory"): ("4", "follows the limit"),
+        ("env", 0): ({"name": "A", "value": "1"}, "injected"),
+    } == in_container
+    assert [
+        (("spec", "runtimeClassName"), "cf-crl-group-device", "default"),
+        (("spec", "hostIPC"), "injection", "injected"),
+        (
+            ("metadata", "annotations", "gpugate.dev/injected"),
+            "",
+            "names the rules that changed the pod",
+        ),
+    ] == [(edit.path, edit.rule, edit.reason) for edit in told.pods[0].own]
+
+
+def test_a_dry_run_tells_what_it_would_put_into_which_container() -> None:
+    """And has no edits."""
+    told = _explained(
+        injection_rule(ENV, enforcementAction="dryrun"),
+        document=pod(container({DEVICE: "1"}), container({DEVICE: "1"}, name="side")),
+    )
+
+    assert [(("main: env A",), ()), (("side: env A",), ())] == [
+        (look.would, look.edits) for at in (0, 1) for look in _looks(told, at).values()
+    ]
+
+
+def test_affinity_stands_beside_the_need_and_where_that_was_read() -> None:
+    """So that a user sees which tag keeps the pod from which nodes; other edits are told apart."""
+    told = _explained(
+        compatibility_rule(),
+        injection_rule({"hostIPC": True}, match={"resources": [GPU]}),
+        document=gpu_pod(cuda_image("12.2")),
+        nodes=CLUSTER,
+    )
+    need = _looks(told)["compatibility"].needs[0]
+
+    assert "CUDA 12.2: image tag `12.2.0-base-ubuntu22.04` says CUDA 12.2" == need
+    assert {
+        ("spec", "hostIPC"): "injected",
+        ("spec", "affinity"): "only nodes that fit main",
+        ("metadata", "annotations"): "names the rules that changed the pod",
+    } == {edit.path[:2]: edit.reason for edit in told.pods[0].own}
+
+
+def test_a_workload_is_explained_by_its_pods_to_come() -> None:
+    """With the edits that they will get, though it is not changed itself."""
+    template = {"spec": {"containers": [container({DEVICE: "1"})]}}
+    document = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "spec": {"template": template}}
+    told = _explained(injection_rule(ENV), document=document)
+
+    assert ((), ("spec", "template")) == (told.decision.patch, told.pods[0].path)
+    assert [("spec", "template", "spec", "containers", 0, "env", 0)] == [
+        edit.path for edit in _looks(told)["injection"].edits
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "fields", "why"),
+    [
+        ({"apiVersion": "v1", "kind": "Service"}, {}, "it holds no pods"),
+        (pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), {}, "it is being deleted"),
+        (pod(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), {}, "it mirrors a static pod"),
+        (pod(), {"operation": "UPDATE"}, "nothing in it that rules are about can change"),
+        (
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "metadata": {
+                    "ownerReferences": [{"controller": True, "apiVersion": "apps/v1", "kind": "Deployment"}]
+                },
+            },
+            {},
+            "what it was made from was judged",
+        ),
+    ],
+)
+def test_what_is_not_judged_says_why(document: Any, fields: dict[str, Any], why: str) -> None:
+    """There is no pod to tell of."""
+    told = _explained(resource_rule(), document=document, **fields)
+
+    assert (True, ()) == (told.unjudged.startswith(why), told.pods)
+
+
+# The command
+
+
+def _explain(folder: Path, *texts: str, options: tuple[str, ...] = (), document: Any = None) -> Result:
+    """Run the command on an object in a file, under rule texts in a folder."""
+    rules = folder / "rules"
+    rules.mkdir()
+    for number, text in enumerate(texts):
+        (rules / f"{number}.yaml").write_text(text, "utf-8")
+    (folder / "pod.json").write_text(json.dumps(pod() if document is None else document), "utf-8")
+    arguments = ["explain", "-f", str(folder / "pod.json"), "--rules", str(rules), *options]
+    return CliRunner().invoke(main, arguments)
+
+
+def test_the_command_prints_a_plain_tree_in_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Aligned, with the place of each rule; the rest is counted."""
+    monkeypatch.chdir(tmp_path)
+    result = _explain(
+        Path(),
+        resource_rule(validations=[{"expression": "value > 1", "messageEn": "two or more"}]),
+        injection_rule(ENV, match={"images": ["*/paddle*"]}),
+        resource_rule("other.com/x", group="other"),
+    )
+
+    assert (
+        result.stdout
+        == """\
+✗ refused  Pod team/train  pod.json:1
+└── container main  registry.example.com/team/train:1  vendor.com/device: 1
+    ├── ✗  cf-crl-group-device  rules/0.yaml:1
+    │   └── deny  container 'main', spec.containers[0].resources.limits[vendor.com/device]: found 1, \
+wanted two or more; write a value that suits
+    ├── ·  injection            rules/1.yaml:1  image registry.example.com/team/train:1 is none of */paddle*
+    └── · 1 rule for what it does not ask for; --all names them
+"""
+    )
+    assert (1, "") == (result.exit_code, result.stderr)
+
+
+def test_on_a_narrow_terminal_nothing_is_aligned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blanks that align columns break lines that would have had room."""
+    monkeypatch.chdir(tmp_path)
+    _explain(Path(), resource_rule("a.com/a", group="a"), resource_rule("b.com/device", group="long"))
+    document = pod(container({"a.com/a": 1, "b.com/device": 1}))
+    Path("pod.json").write_text(json.dumps(document), "utf-8")
+    arguments = ["explain", "-f", "pod.json", "--rules", "rules"]
+    shown = {columns: on_terminal(arguments, columns)[1].splitlines() for columns in (40, 60)}
+
+    assert [True, False] == [
+        f"✓  cf-crl-a-a{' ' * 10}rules/0.yaml:1" in "\n".join(shown[at]) for at in (60, 40)
+    ]
+    assert any(line.endswith("✓  cf-crl-a-a  rules/0.yaml:1") for line in shown[40])
+
+
+def test_a_misspelt_resource_is_told(tmp_path: Path) -> None:
+    """In the text and in the JSON."""
+    document = pod(container({"vendor.com/devices": 1}))
+    hint = "container 'main' asks for vendor.com/devices, which no rule here is for – did you mean"
+    texts, made = [resource_rule("vendor.com/device")], []
+    for output in ("text", "json"):
+        folder = tmp_path / output
+        folder.mkdir()
+        made.append(_explain(folder, *texts, options=("-o", output), document=document).stdout)
+
+    assert f"└── hint  {hint}" in made[0]
+    assert json.loads(made[1])["objects"][0]["hints"][0].startswith(hint)
+
+
+def test_json_and_all_tell_the_same_with_every_rule(tmp_path: Path) -> None:
+    """For whoever filters by it."""
+    texts = (resource_rule(), injection_rule(ENV), resource_rule("other.com/x", group="o", enabled=False))
+    result = _explain(tmp_path, *texts, options=("-o", "json", "--all"))
+    (told,) = json.loads(result.stdout)["objects"]
+    (container,) = told["pods"][0]["containers"]
+
+    assert (0, True, "") == (result.exit_code, told["allowed"], told["unjudged"])
+    assert {"cf-crl-group-device": "matched", "injection": "matched", "cf-crl-o-x": "disabled"} == {
+        rule["name"]: rule["outcome"] for rule in container["rules"]
+    }
+    assert [
+        {
+            "path": "/spec/containers/0/env/0",
+            "value": {"name": "A", "value": "1"},
+            "rule": "injection",
+            "reason": "injected",
+        }
+    ] == [edit for rule in container["rules"] for edit in rule["edits"]]
+
+
+def test_a_mistake_in_one_object_does_not_hide_the_others(tmp_path: Path) -> None:
+    """It exits with 2, and says where."""
+    document = {"kind": "List", "items": [pod(containers=1), pod()]}
+    result = _explain(tmp_path, resource_rule(), document=document)
+
+    assert (2, True) == (result.exit_code, "Pod team/train" in result.stdout)
+    assert "pod.json:1: spec.containers: expected a list" in result.stderr
+
+
+def test_a_file_without_objects_is_a_mistake(tmp_path: Path) -> None:
+    """As it is for a preview."""
+    result = _explain(tmp_path, resource_rule(), document={"kind": "List", "items": []})
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert result.stderr.endswith("pod.json: no objects in it\n")

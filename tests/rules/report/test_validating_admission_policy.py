@@ -1,0 +1,152 @@
+"""Resource rules as policies of the API server; what those decide is held in e2e/test_export.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from rules.report.validating_admission_policy import export
+from rules.schema.loader import load
+from tests.support.builders import exemption, injection_rule, resource_rule
+from webhook.cli import main
+
+KEY = "vendor.com/device"
+DEVICES = ("vendor.com/one", "vendor.com/two")
+
+
+def _objects(*texts: str) -> dict[str, dict[str, Any]]:
+    """Return the exported objects by kind and name."""
+    loaded = load([(f"rule-{number}", text) for number, text in enumerate(texts)])
+    return {
+        f"{each['kind']}/{each['metadata']['name']}": each for each in export(loaded.rules.resources).objects
+    }
+
+
+def test_a_group_is_one_validating_policy_with_its_binding() -> None:
+    """Whichever number of rules it has; a rule that is switched off is in none."""
+    found = _objects(
+        resource_rule("vendor.com/a", group="g"),
+        resource_rule("vendor.com/b", group="g"),
+        resource_rule("vendor.com/c", group="off", enabled=False),
+    )
+
+    assert ["ValidatingAdmissionPolicy/gpugate-g", "ValidatingAdmissionPolicyBinding/gpugate-g"] == list(
+        found
+    )
+
+
+def test_each_action_is_a_policy_of_its_own() -> None:
+    """Because an action is the binding's."""
+    found = _objects(
+        resource_rule("vendor.com/a", group="g", enforcementAction="warn"),
+        resource_rule("vendor.com/b", group="g", enforcementAction="dryrun"),
+    )
+
+    assert {"gpugate-g-warn": ["Warn"], "gpugate-g-dryrun": ["Audit"]} == {
+        each["spec"]["policyName"]: each["spec"]["validationActions"]
+        for each in found.values()
+        if each["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+
+
+def test_a_validation_with_an_action_of_its_own_is_in_the_policy_of_that_action() -> None:
+    """Beside what else the rule demands."""
+    checks = [
+        {"expression": "value < 9", "messageEn": "less than 9"},
+        {"expression": "value != 3", "messageEn": "not 3", "enforcementAction": "warn"},
+    ]
+    found = _objects(resource_rule(KEY, group="g", validations=checks))
+
+    assert {"gpugate-g": [False, True, False], "gpugate-g-warn": [False, False, True]} == {
+        name: [
+            any(
+                told in each["message"]
+                for each in found[f"ValidatingAdmissionPolicy/{name}"]["spec"]["validations"]
+            )
+            for told in ("nothing", "less than 9", "not 3")
+        ]
+        for name in ("gpugate-g", "gpugate-g-warn")
+    }
+
+
+def test_a_policy_has_a_name_that_objects_may_have() -> None:
+    """Where its group, which is a label's value, has capitals and underscores."""
+    assert "ValidatingAdmissionPolicy/gpugate-my-gpus.v2" in _objects(
+        resource_rule(KEY, group="My_GPUs.v2", name="cf-crl-x-device")
+    )
+
+
+def test_a_default_is_a_mutating_policy() -> None:
+    """For containers and init containers."""
+    spec = _objects(resource_rule(KEY, group="g", defaultValue="20"))["MutatingAdmissionPolicy/gpugate-g"][
+        "spec"
+    ]
+    patches = [each["jsonPatch"]["expression"] for each in spec["mutations"]]
+
+    assert ["object.spec.containers", "object.spec.?initContainers"] == [
+        patch.partition(".transformList" if number == 0 else ".orValue")[0]
+        for number, patch in enumerate(patches)
+    ]
+    assert all('value: "20"' in patch for patch in patches)
+
+
+def test_names_are_quoted() -> None:
+    """A description cannot end the string that it stands in, nor a key."""
+    found = _objects(resource_rule(KEY, group="g", descriptionEn='"quoted" \\ and\nmore'))
+    (policy, _) = found.values()
+
+    assert '"quoted" \\ and\nmore' in policy["spec"]["validations"][0]["message"]
+
+
+def test_the_command_writes_objects_and_tells_what_it_leaves_out(tmp_path: Path) -> None:
+    """Objects on stdout alone; the rest on stderr."""
+    (tmp_path / "a.yaml").write_text(resource_rule(KEY, group="g", runtimeClassName="nvidia"), "utf-8")
+    (tmp_path / "b.yaml").write_text(injection_rule({"hostIPC": True}, name="ipc"), "utf-8")
+    spared = exemption("ipc", name="spared", namespaces={"include": ["a"]})
+    (tmp_path / "c.yaml").write_text(spared, "utf-8")
+    result = CliRunner().invoke(main, ["export", str(tmp_path)])
+    listed = CliRunner().invoke(main, ["export", str(tmp_path), "-o", "json"])
+
+    assert 0 == result.exit_code
+    assert json.loads(listed.stdout)["items"] == list(yaml.safe_load_all(result.stdout))
+    assert "runtimeClassName nvidia is not set" in result.stderr
+    assert "ipc: only resource rules have such a form" in result.stderr
+    assert "spared: policies know no exemptions, and judge the pods that it spares" in result.stderr
+
+
+def test_a_rule_set_with_a_mistake_is_not_exported(tmp_path: Path) -> None:
+    """Half of it would refuse or let pass what nobody meant."""
+    path = tmp_path / "rule.yaml"
+    path.write_text(resource_rule(KEY, limits="optinal"), "utf-8")
+    result = CliRunner().invoke(main, ["export", str(path)])
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert "did you mean 'optional'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name"),
+    [
+        (("x", "warn"), ("x-warn", "deny"), "gpugate-x-warn"),
+        (("a_b", "deny"), ("a-b", "deny"), "gpugate-a-b"),
+        (("A", "deny"), ("a", "deny"), "gpugate-a"),
+    ],
+)
+def test_groups_whose_policies_would_have_one_name_are_refused(
+    tmp_path: Path, first: tuple[str, str], second: tuple[str, str], name: str
+) -> None:
+    """The second would take the first's place in the cluster."""
+    for number, (group, action) in enumerate((first, second)):
+        name_of_rule = f"cf-crl-{number}"  # a name may hold less than a label's value
+        rule = resource_rule(DEVICES[number], name=name_of_rule, group=group, enforcementAction=action)
+        (tmp_path / f"{number}.yaml").write_text(rule, "utf-8")
+    result = CliRunner().invoke(main, ["export", str(tmp_path)])
+    groups = " and ".join(sorted(map(repr, (first[0], second[0]))))
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert result.stderr.endswith(f"groups {groups} would both be policy {name}; rename one of them\n")

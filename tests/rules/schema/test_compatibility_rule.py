@@ -1,0 +1,373 @@
+"""CompatibilityRule and ImageCatalog files: what they become, and each mistake with its place."""
+
+from __future__ import annotations
+
+from textwrap import indent
+
+import pytest
+
+from rules.compatibility.fitness import Terms
+from rules.cuda.versions import ComputeCapability, CudaVersion
+from rules.model.finding import Level
+from rules.model.nouns import Action, CompatibilityRule, ImageCatalogRule, Text
+from rules.nodes.label_families import LabelNames, read_driver_families, read_families
+from rules.schema.loader import load
+from tests.support.node_builders import compatibility_rule, image_catalog, shipped
+
+HEAD = """\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: rule
+  namespace: kube-public
+  labels:
+    gpugate.dev/type: {kind}
+    gpugate.dev/enabled: "true"
+data:
+  rule.yaml: |
+"""
+# Line and column at which a document under `rule.yaml` starts.
+FIRST_LINE = HEAD.count("\n") + 1
+FIRST_COLUMN = 5
+
+
+def written(kind: str, document: str) -> str:
+    """Return a ConfigMap of a kind whose rule is written so."""
+    return HEAD.format(kind=kind) + indent(document, "    ")
+
+
+def mistakes(kind: str, document: str) -> list[str]:
+    """Return the mistakes of a rule as `line:column: path: message`, counted in its own document."""
+    found = load([("rule.yaml", written(kind, document))])
+    assert [] == list(found.rules)
+    lines = []
+    for error in found.errors:
+        line, column = error.location.line - FIRST_LINE + 1, error.location.column - FIRST_COLUMN + 1
+        assert str(error).startswith(f"rule.yaml:{error.location.line}:{error.location.column}: ")
+        where = f"{error.path}: " if error.path else ""
+        lines.append(f"{line}:{column}: {where}{error.message}")
+    return lines
+
+
+def compatibility(text: str) -> CompatibilityRule:
+    """Return the one CompatibilityRule of a text."""
+    (rule,) = load([("rule.yaml", text)]).rules.compatibility
+    return rule
+
+
+def catalog(text: str) -> ImageCatalogRule:
+    """Return the one ImageCatalog of a text."""
+    found = load([("rule.yaml", text)])
+    assert [] == [str(error) for error in found.errors]
+    (rule,) = found.rules.images
+    return rule
+
+
+FAMILY = (
+    "expected the key of a label with the whole version, or those of its parts from the major on, "
+    "such as 'example.com/cuda.major example.com/cuda.minor', got "
+)
+MATCH = "match: {resources: [nvidia.com/gpu]}\n"
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (
+            "match: {}\nsharing: both\n",
+            [
+                "1:1: match: required key 'resources' is missing",
+                "2:10: sharing: expected one of physical, virtual, got 'both'",
+            ],
+        ),
+        (MATCH, ["1:1: required key 'sharing' is missing"]),
+        ("sharing: virtual\n", ["1:1: required key 'match' is missing"]),
+        (
+            f"{MATCH}sharing: virtual\nbaselin: '12.4'\n",
+            ["3:1: baselin: unknown key 'baselin' – did you mean 'baseline'?"],
+        ),
+        (
+            f"{MATCH}sharing: virtual\nbaseline: 12.4\n",
+            ["3:11: baseline: expected a string, got a number: quote it"],
+        ),
+        (
+            f"{MATCH}sharing: virtual\nbaseline: '124'\n",
+            ["3:11: baseline: expected a CUDA version such as '12.4', got '124'"],
+        ),
+        (f"{MATCH}sharing: physical\nbaseline: '12.4'\n", ["1:1: baseline is for sharing: virtual"]),
+        (
+            f"{MATCH}sharing: virtual\nminorVersionCompatibility: allow\n",
+            ["1:1: minorVersionCompatibility is for sharing: physical"],
+        ),
+        (
+            f"{MATCH}sharing: physical\nminorVersionCompatibility: allowed\n",
+            [
+                (
+                    "3:28: minorVersionCompatibility: expected one of deny, warn, allow, got 'allowed' – "
+                    "did you mean 'allow'?"
+                )
+            ],
+        ),
+        (
+            f"{MATCH}sharing: physical\nnoFittingNode: dryrun\n",
+            ["3:16: noFittingNode: expected one of deny, warn, got 'dryrun'"],
+        ),
+        (
+            f"{MATCH}sharing: physical\nenforcementAction: refuse\n",
+            ["3:20: enforcementAction: expected one of deny, warn, dryrun, got 'refuse'"],
+        ),
+        (
+            f"{MATCH}sharing: physical\nminDriverCuda: twelve\nminComputeCapability: sm_80\n",
+            [
+                "3:16: minDriverCuda: expected a CUDA version such as '12.4', got 'twelve'",
+                "4:23: minComputeCapability: expected a compute capability such as '8.0', got 'sm_80'",
+            ],
+        ),
+        (
+            "match: {resources: [gpu]}\nsharing: physical\n",
+            [
+                (
+                    "1:21: match.resources[0]: expected a resource name with its domain, such as "
+                    "vendor.com/device, got 'gpu'"
+                )
+            ],
+        ),
+        (
+            "match:\n  resources: [nvidia.com/gpu]\n  conditions:\n    - limits[\nsharing: physical\n",
+            ["4:7: match.conditions[0]: CEL: "],
+        ),
+        (f"{MATCH}sharing: physical\nsharing: virtual\n", ["3:1: "]),
+        (
+            f"{MATCH}sharing: physical\ndeviceMode: vgpus\nmigSlices: refuse\n",
+            [
+                "3:13: deviceMode: expected one of pgpu, vgpu, mps, got 'vgpus' – did you mean 'vgpu'?",
+                "4:12: migSlices: expected one of allow, deny, got 'refuse'",
+            ],
+        ),
+        (
+            f"{MATCH}sharing: physical\nlabels:\n  cudda: [example.com/cuda]\n  product: [a b]\n",
+            [
+                "4:3: labels.cudda: unknown key 'cudda' – did you mean 'cuda'?",
+                "5:13: labels.product[0]: expected the key of a label, such as example.com/gpu, got 'a b'",
+            ],
+        ),
+        (
+            f"{MATCH}sharing: physical\nlabels: {{driver: [a b c d], cuda: [a/b/c], migDevices: ['*/*/']}}\n",
+            [
+                f"3:{column}: labels.{where}[0]: {words}"
+                for column, where, words in (
+                    (19, "driver", f"{FAMILY}'a b c d'"),
+                    (36, "cuda", f"{FAMILY}'a/b/c'"),
+                    (
+                        57,
+                        "migDevices",
+                        "expected a glob of keys of labels, such as example.com/mig-*, got '*/*/'",
+                    ),
+                )
+            ],
+        ),
+        ("[]\n", ["1:1: expected an object, got a list"]),
+        ("match: {\n", ["2:1: "]),
+    ],
+)
+def test_each_mistake_of_a_compatibility_rule_is_told_with_its_place(
+    document: str, expected: list[str]
+) -> None:
+    """File, line and column; what was expected; and what it may have meant to say."""
+    found = mistakes("CompatibilityRule", document)
+
+    assert expected == [line[: len(wanted)] for line, wanted in zip(found, expected, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("description: {en: ours}\n", ["1:1: required key 'images' is missing"]),
+        ("images: []\n", ["1:1: images: list should have at least 1 item after validation, not 0"]),
+        ("images:\n  - cuda: '12.4'\n", ["2:5: images[0]: expected exactly one of image, regex"]),
+        (
+            "images:\n  - {image: a/*, regex: a/.*, cuda: '12.4'}\n",
+            ["2:5: images[0]: expected exactly one of image, regex"],
+        ),
+        (
+            "images:\n  - image: a/*\n",
+            ["2:5: images[0]: says nothing of the images: give cuda, computeCapabilities or cudaCompat"],
+        ),
+        (
+            "images:\n  - {image: a/*, cuda: '12.4', ptx: true}\n",
+            ["2:5: images[0]: ptx goes with computeCapabilities: it is for GPUs newer than those"],
+        ),
+        (
+            "images:\n  - image: a/*\n    cuda: '12.4'\n  - regex: a/(\n    cuda: '12.4'\n",
+            [
+                (
+                    "4:12: images[1].regex: expected a regular expression, got 'a/(': "
+                    "missing ), unterminated subpattern at position 2"
+                )
+            ],
+        ),
+        (
+            "images:\n  - regex: a/(?P<version>.*)\n    cuda: '12.4'\n",
+            ["2:12: images[0].regex: the only group with a name is cuda, got version"],
+        ),
+        (
+            "images:\n  - image: a/*\n    cuda: 12\n    computeCapabilities: ['8.0', '86', 9.0]\n",
+            [
+                "3:11: images[0].cuda: expected a string, got a number: quote it",
+                (
+                    "4:34: images[0].computeCapabilities[1]: expected a compute capability such as '8.0', "
+                    "got '86'"
+                ),
+                "4:40: images[0].computeCapabilities[2]: expected a string, got a number: quote it",
+            ],
+        ),
+        (
+            "images:\n  - {image: a/*, cudacompat: true}\n",
+            ["2:18: images[0].cudacompat: unknown key 'cudacompat' – did you mean 'cudaCompat'?"],
+        ),
+        (
+            "images:\n  - {image: '', cuda: '12.4'}\n",
+            ["2:13: images[0].image: string should have at least 1 character"],
+        ),
+    ],
+)
+def test_each_mistake_of_an_image_catalog_is_told_with_its_place(document: str, expected: list[str]) -> None:
+    """Row by row."""
+    assert expected == mistakes("ImageCatalog", document)
+
+
+@pytest.mark.parametrize("kind", ["CompatibilityRule", "ImageCatalog"])
+def test_a_rule_without_its_document_is_told(kind: str) -> None:
+    """All of it stands in rule.yaml."""
+    text = HEAD.format(kind=kind).replace("  rule.yaml: |\n", "  rule: x\n")
+    (error,) = load([("rule.yaml", text)]).errors
+
+    assert ("data", "required key 'rule.yaml' is missing: it holds the rule") == (error.path, error.message)
+
+
+def test_a_bad_rule_leaves_the_others_in_force() -> None:
+    """Each file stands alone."""
+    good, bad = compatibility_rule(name="good"), compatibility_rule(name="bad", sharing="none")
+    found = load([("good.yaml", good), ("bad.yaml", bad)])
+
+    assert (["good"], ["bad"]) == (
+        [rule.name for rule in found.rules],
+        [error.rule for error in found.errors],
+    )
+
+
+def test_a_compatibility_rule_says_what_a_way_of_sharing_asks() -> None:
+    """All of its settings."""
+    rule = compatibility(
+        compatibility_rule(
+            description={"en": "shares", "zh": "共享"},
+            sharing="virtual",
+            baseline="12.4",
+            minDriverCuda="11.5",
+            minComputeCapability="7.0",
+            deviceMode="vgpu",
+            migSlices="deny",
+            labels={"cuda": ["a/major a/minor", "a/cuda"], "driver": ["a/driver"], "product": []},
+        )
+    )
+
+    assert rule.terms == Terms(
+        virtual=True,
+        baseline=CudaVersion(12, 4),
+        min_cuda=CudaVersion(11, 5),
+        min_compute=ComputeCapability(7, 0),
+        device_mode="vgpu",
+        mig=False,
+        labels=LabelNames(
+            cuda=read_families(["a/major a/minor", "a/cuda"]),
+            driver=read_driver_families(["a/driver"]),
+            product=(),
+        ),
+    )
+    assert (Text("shares", "共享"), True, ("nvidia.com/gpu",)) == (
+        rule.description,
+        rule.enabled,
+        rule.match.resources,
+    )
+
+
+def test_what_a_compatibility_rule_leaves_out_is_the_strict_choice() -> None:
+    """Deny: the operators' rule."""
+    rule = compatibility(compatibility_rule())
+
+    assert (Action.DENY, Action.DENY, Terms()) == (rule.action, rule.no_fitting_node, rule.terms)
+
+
+@pytest.mark.parametrize(
+    ("word", "level"), [("deny", Level.REFUSED), ("warn", Level.UNSTABLE), ("allow", Level.FITS)]
+)
+def test_minor_version_compatibility_is_a_level(word: str, level: Level) -> None:
+    """Of a node whose driver is of the same major, and lower."""
+    assert level is compatibility(compatibility_rule(minorVersionCompatibility=word)).terms.minor_versions
+
+
+@pytest.mark.parametrize(
+    ("action", "no_node", "expected"),
+    [
+        ("deny", "deny", Action.DENY),
+        ("deny", "warn", Action.WARN),
+        ("warn", "deny", Action.WARN),
+        ("dryrun", "warn", Action.DRYRUN),
+    ],
+)
+def test_no_fitting_node_is_never_stricter_than_the_rule(action: str, no_node: str, expected: Action) -> None:
+    """A rule that only warns does so of everything."""
+    rule = compatibility(compatibility_rule(enforcementAction=action, noFittingNode=no_node))
+
+    assert expected is rule.no_fitting_node
+
+
+def test_a_rule_that_is_switched_off_is_loaded_and_not_in_force() -> None:
+    """It is linted, and listed."""
+    assert not compatibility(compatibility_rule(enabled="false")).enabled
+
+
+def test_an_image_catalog_has_its_rows_in_order_under_its_own_name() -> None:
+    """The name is what tells people where a fact stands."""
+    rule = catalog(
+        image_catalog(
+            {"image": "a/*", "cuda": "12.4"},
+            {"regex": "b/.*", "computeCapabilities": ["7.5", "8.0"], "ptx": False, "cudaCompat": True},
+            name="ours",
+        )
+    )
+    first, second = rule.rows
+
+    assert ("ours", "ours") == (first.name, second.name)
+    assert (CudaVersion(12, 4), (), None, False) == (
+        first.cases[0].cuda,
+        first.cases[0].built_for,
+        first.cases[0].ptx,
+        first.cases[0].cuda_compat,
+    )
+    assert ((ComputeCapability(7, 5), ComputeCapability(8, 0)), False, True) == (
+        second.cases[0].built_for,
+        second.cases[0].ptx,
+        second.cases[0].cuda_compat,
+    )
+    assert first.pattern.fullmatch("a/anything:1")
+    assert not second.pattern.fullmatch("docker.io/b/c:1")
+
+
+@pytest.mark.parametrize(
+    ("resources", "rules"),
+    [
+        (("nvidia.com/gpu",), ["compatibility-pgpu"]),
+        (
+            ("tencent.com/vcuda-core",),
+            ["compatibility-gpu-manager-cards", "compatibility-gpu-manager-shares"],
+        ),
+        (("nvidia.com/gpumem",), ["compatibility-hami"]),
+        (("nvidia.com/mig-1g.5gb",), ["compatibility-mig"]),
+        (("nvidia.com/mps-core",), ["compatibility-mps"]),
+        (("cpu", "amd.com/gpu"), []),
+    ],
+)
+def test_each_way_of_sharing_that_ships_has_its_rule(resources: tuple[str, ...], rules: list[str]) -> None:
+    """And other vendors' GPUs have none: CUDA is NVIDIA's."""
+    assert rules == [rule.name for rule in shipped().compatibility_of(resources)]

@@ -1,0 +1,1221 @@
+"""Rule files: what is sound is loaded, each mistake is told with its place, and none touches another rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from rules.model.nouns import Action, EnvFromResource, InjectionAction, LimitsPolicy, RequestsPolicy, Text
+from rules.schema.loader import RULE_TYPES, load
+from tests.support.builders import (
+    DEVICE,
+    LEGACY,
+    NEWER,
+    container,
+    decision,
+    injection_rule,
+    loaded,
+    pod,
+    policy,
+    resource_rule,
+)
+
+RESOURCE = """\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: cf-crl-team-device
+  namespace: kube-public
+  labels:
+    features.cpaas.io/type: CustomResourceLimitation
+    features.cpaas.io/group: team
+    features.cpaas.io/enabled: "true"
+data:
+  key: vendor.com/device
+  dataType: integer
+  limits: optional
+  requests: disabled
+"""
+INJECTION = """\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: flags
+  namespace: kube-public
+  labels:
+    gpugate.dev/type: InjectionRule
+    gpugate.dev/enabled: "true"
+data:
+  rule.yaml: |
+    match:
+      resources: [vendor.com/device]
+    inject:
+      env:
+        - {name: A, value: "1"}
+"""
+TYPES = ", ".join(RULE_TYPES)
+TERM = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
+NAME = {"key": "metadata.name", "operator": "In"}
+
+
+def _errors(*texts: str) -> list[str]:
+    return [str(error) for error in loaded(*texts).errors]
+
+
+def _names(*texts: str) -> list[str]:
+    return [rule.name for rule in loaded(*texts).rules]
+
+
+def _changed(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+def test_a_resource_rule_is_read_as_it_is_in_the_field() -> None:
+    """The format exists in clusters today; what does not bear on admission is kept without complaint."""
+    text = """\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: cf-crl-gpu-manager-vcuda-core
+  namespace: kube-public
+  labels:
+    features.alauda.io/type: CustomResourceLimitation
+    features.alauda.io/group: gpu-manager
+    features.alauda.io/enabled: "true"
+data:
+  key: "tencent.com/vcuda-core"
+  dataType: "integer"
+  defaultValue: "20"
+  descriptionZh: "GPU 虚拟核心数"
+  descriptionEn: "GPU vcore count"
+  group: "gpu-manager"
+  limits: "required"
+  requests: "fromLimits"
+  excludeResources: "nvidia.com/gpu, nvidia.com/mig-*,"
+  groupI18n: "{}"
+  labelEn: "vGPU"
+  labelZh: "虚拟 GPU"
+  resourceUnit: "core"
+  relatedResources: "tencent.com/vcuda-memory"
+  runtimeClassName: "nvidia"
+  ignoreNodeCheck: "true"
+  enforcementAction: warn
+  validations: |
+    - expression: value <= 100
+      messageEn: up to 100
+      messageZh: 最多 100
+"""
+    read = loaded(text)
+    (rule,) = read.rules.resources
+    (validation,) = rule.validations
+
+    assert ((), ()) == (read.errors, read.warnings)
+    assert (
+        "cf-crl-gpu-manager-vcuda-core",
+        "tencent.com/vcuda-core",
+        "gpu-manager",
+        True,
+        "20",
+        LimitsPolicy.REQUIRED,
+        RequestsPolicy.FROM_LIMITS,
+        "nvidia",
+        Action.WARN,
+        Text("GPU vcore count", "GPU 虚拟核心数"),
+        True,
+        "0.yaml:1:1",
+    ) == (
+        rule.name,
+        rule.key,
+        rule.group,
+        rule.integer,
+        rule.default,
+        rule.limits,
+        rule.requests,
+        rule.runtime_class,
+        rule.action,
+        rule.description,
+        rule.enabled,
+        str(rule.location),
+    )
+    assert [True, True, False] == [
+        bool(rule.excludes.find(name)) for name in ("nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "amd.com/gpu")
+    ]
+    assert ("value <= 100", Text("up to 100", "最多 100")) == (
+        validation.expression.source,
+        validation.message,
+    )
+
+
+def test_what_a_rule_leaves_out_has_the_gentlest_meaning() -> None:
+    """No default, nothing excluded, no validations; a violation denies."""
+    (rule,) = loaded(RESOURCE).rules.resources
+
+    assert ("", (), "", Action.DENY, Text()) == (
+        rule.default,
+        rule.validations,
+        rule.runtime_class,
+        rule.action,
+        rule.description,
+    )
+
+
+@pytest.mark.parametrize(("data_type", "default"), [("float", "500m"), ("integer", "0"), ("integer", "1k")])
+def test_a_default_is_any_quantity_of_the_rules_type(data_type: str, default: str) -> None:
+    """As it is written."""
+    (rule,) = loaded(resource_rule(dataType=data_type, defaultValue=default)).rules.resources
+
+    assert default == rule.default
+
+
+@pytest.mark.parametrize("data", [{"limits": "required"}, {"requests": "required"}, {"defaultValue": "1"}])
+def test_a_glob_key_can_neither_be_required_nor_have_a_default(data: dict[str, Any]) -> None:
+    """It names many resources."""
+    assert ["'vendor.com/*' names many resources, so none can be required or have a default"] == [
+        error.message for error in loaded(resource_rule("vendor.com/*", **data)).errors
+    ]
+
+
+def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
+    """Entries pass as they were written."""
+    affinity = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]},
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 5, "preference": {"matchFields": [NAME]}}
+        ],
+    }
+    volume = {"name": "v", "hostPath": {"path": "/x"}, "unheardOf": None}
+    mount = {"name": "v", "mountPath": "/x", "readOnly": True}
+    document = {
+        "description": {"en": "flags", "zh": "标志"},
+        "enforcementAction": "dryrun",
+        "override": True,
+        "match": {
+            "resources": ["vendor.com/*"],
+            "images": ["*/paddle*"],
+            "namespaces": {"include": ["a*"], "exclude": ["b"]},
+            "podSelector": {
+                "matchLabels": {"x": "y"},
+                "matchExpressions": [{"key": "z", "operator": "NotIn", "values": ["1"]}],
+            },
+            "conditions": ["container.name != ''"],
+        },
+        "inject": {
+            "env": [
+                {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "B", "fromResource": {"name": DEVICE, "unit": "256Mi", "format": "{MiB}m"}},
+            ],
+            "volumes": [volume],
+            "volumeMounts": [mount],
+            "tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 5}],
+            "nodeAffinity": affinity,
+            "runtimeClassName": "nvidia",
+            "schedulerName": "volcano",
+            "hostIPC": True,
+            "labels": {"l": "1"},
+            "annotations": {"a": "2"},
+        },
+    }
+    text = _changed(INJECTION, INJECTION[INJECTION.index("    match:") :], "")
+    indented = "".join(f"    {line}\n" for line in yaml.safe_dump(document, allow_unicode=True).splitlines())
+    read = loaded(text + indented)
+    (rule,) = read.rules.injections
+    (first, second), inject = rule.inject.env, rule.inject
+
+    assert [] == [str(error) for error in read.errors]
+    assert ("flags", True, True, InjectionAction.DRYRUN, Text("flags", "标志")) == (
+        rule.name,
+        rule.enabled,
+        rule.override,
+        rule.action,
+        rule.description,
+    )
+    assert ("A", {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}) == first
+    assert ("B", EnvFromResource(DEVICE, 268435456, "{MiB}m")) == second
+    assert ((volume,), (mount,), "nvidia", "volcano", True, {"l": "1"}, {"a": "2"}) == (
+        inject.volumes,
+        inject.volume_mounts,
+        inject.runtime_class,
+        inject.scheduler,
+        inject.host_ipc,
+        inject.labels,
+        inject.annotations,
+    )
+    assert ({"key": "gpu", "operator": "Exists", "tolerationSeconds": 5},) == inject.tolerations
+    assert [TERM] == list(inject.required_terms)
+    assert [{"weight": 5, "preference": {"matchFields": [NAME]}}] == list(inject.preferred_terms)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "errors"),
+    [
+        (
+            "limits: optional",
+            "limits: optinal",
+            [
+                (
+                    "13:11: data.limits: expected one of disabled, required, optional, got 'optinal'"
+                    " – did you mean 'optional'?"
+                )
+            ],
+        ),
+        (
+            "limits: optional",
+            "limits: true",
+            ["13:11: data.limits: expected one of disabled, required, optional, got True"],
+        ),
+        (
+            "limits: optional",
+            "limit: optional",
+            [
+                "10:1: data: required key 'limits' is missing",
+                "13:3: data.limit: unknown key 'limit' – did you mean 'limits'?",
+            ],
+        ),
+        (
+            "requests: disabled",
+            "requests: fromlimits",
+            [
+                (
+                    "14:13: data.requests: expected one of disabled, required, fromLimits, got 'fromlimits'"
+                    " – did you mean 'fromLimits'?"
+                )
+            ],
+        ),
+        (
+            "dataType: integer",
+            "dataType: int",
+            [
+                (
+                    "12:13: data.dataType: expected one of integer, float, string, got 'int'"
+                    " – did you mean 'integer'?"
+                )
+            ],
+        ),
+        ("  dataType: integer\n", "", ["10:1: data: required key 'dataType' is missing"]),
+        (
+            "requests: disabled\n",
+            "requests: disabled\n  enforcementAction: refuse\n",
+            ["15:22: data.enforcementAction: expected one of deny, warn, dryrun, got 'refuse'"],
+        ),
+        (
+            "requests: disabled\n",
+            'requests: disabled\n  default_value: "1"\n',
+            ["15:3: data.default_value: unknown key 'default_value' – did you mean 'defaultValue'?"],
+        ),
+        (
+            "key: vendor.com/device",
+            "key: device",
+            [
+                (
+                    "11:8: data.key: expected a resource name with its domain, such as vendor.com/device,"
+                    " got 'device'"
+                )
+            ],
+        ),
+        ("key: vendor.com/device", "key: 7", ["11:8: data.key: expected a string, got a number: quote it"]),
+        (
+            "key: vendor.com/device",
+            "key: [a]",
+            ["11:3: data.key: expected a string, got a list: write it as text, behind a |"],
+        ),
+        (
+            "requests: disabled\n",
+            "requests: disabled\n  defaultValue: 20\n",
+            ["15:17: data.defaultValue: expected a string, got a number: quote it"],
+        ),
+        (
+            "requests: disabled\n",
+            "requests: disabled\n  defaultValue: yes\n",
+            ["15:17: data.defaultValue: expected a string, got a boolean: quote it"],
+        ),
+        (
+            "requests: disabled\n",
+            "requests: disabled\n  defaultValue:\n",
+            ["15:16: data.defaultValue: expected a string, got nothing: quote it"],
+        ),
+        (
+            "requests: disabled\n",
+            'requests: disabled\n  defaultValue: "many"\n',
+            [
+                "15:17: data.defaultValue: 'many' is not a quantity; write it as 2, 500m, 1k or 8Gi",
+            ],
+        ),
+        (
+            "requests: disabled\n",
+            'requests: disabled\n  defaultValue: "500m"\n',
+            ["15:17: data.defaultValue: dataType is integer, '500m' is not whole"],
+        ),
+        (
+            "requests: disabled\n",
+            'requests: disabled\n  defaultValue: "-1"\n',
+            ["15:17: data.defaultValue: expected zero or more, got '-1'"],
+        ),
+        (
+            "key: vendor.com/device",
+            'key: "vendor.com/device*"\n  defaultValue: "1"',
+            [
+                (
+                    "11:8: data.key: 'vendor.com/device*' names many resources, so none can be"
+                    " required or have"
+                    " a default"
+                )
+            ],
+        ),
+        (
+            "limits: optional",
+            "limits: optional\n  limits: required",
+            ["14:3: duplicate key 'limits': remove one of them"],
+        ),
+        (RESOURCE[RESOURCE.index("\ndata") :], "\n", ["1:1: data: expected an object, got nothing"]),
+        (
+            "vendor.com/device",
+            f"vendor.com/{'d' * 64}",
+            [
+                (
+                    "11:8: data.key: expected a resource name with its domain, such as vendor.com/device, "
+                    f"got 'vendor.com/{'d' * 64}'"
+                )
+            ],
+        ),
+        (
+            "requests: disabled\n",
+            "requests: disabled\n  runtimeClassName: NVIDIA\n",
+            [
+                (
+                    "15:21: data.runtimeClassName: expected a name of a-z, 0-9, - and ., "
+                    "at most 253 of them, got 'NVIDIA'"
+                )
+            ],
+        ),
+        ("apiVersion: v1", "apiVersion: v2", ["1:13: apiVersion: expected v1, got 'v2'"]),
+        (
+            "group: team",
+            "group: the team",
+            [
+                (
+                    "8:30: metadata.labels[features.cpaas.io/group]: expected a label's value: at most 63 of "
+                    "A-Z, a-z, 0-9, -, _ and ., got 'the team'"
+                )
+            ],
+        ),
+        (
+            RESOURCE[RESOURCE.index("\ndata") :],
+            "\ndata: [1]\n",
+            ["10:1: data: expected an object, got a list"],
+        ),
+    ],
+)
+def test_a_mistake_in_a_resource_rule_is_told_with_its_place(old: str, new: str, errors: list[str]) -> None:
+    """And what to do; the rule is not loaded."""
+    text = _changed(RESOURCE, old, new)
+
+    assert ([f"0.yaml:{error}" for error in errors], []) == (_errors(text), _names(text))
+
+
+@pytest.mark.parametrize(
+    ("validations", "errors"),
+    [
+        ("|\n    - {}", ["16:7: data.validations[0]: required key 'expression' is missing"]),
+        (
+            "|\n    - {expression: value > 0, mesageEn: x}",
+            ["16:31: data.validations[0]: unknown key 'mesageEn' – did you mean 'messageEn'?"],
+        ),
+        (
+            '|\n    - expression: ""',
+            ["16:19: data.validations[0]: string should have at least 1 character"],
+        ),
+        ("|\n    - value > 0", ["16:7: data.validations[0]: expected an object, got a string"]),
+        (
+            "|\n    - expression: value > 0\n    - expression: vale > 0\n    - expression: value >",
+            [
+                "17:19: data.validations[1].expression: CEL: unknown variable 'vale': did you mean 'value'?",
+                "18:19: data.validations[2].expression: CEL: 1:8: Syntax error: mismatched input '<EOF>'",
+            ],
+        ),
+        (
+            "|\n    - {expression: value > 0, expression: value > 1}",
+            ["16:31: data.validations: duplicate key 'expression': remove one of them"],
+        ),
+        (
+            "|\n    - {expression: value > 0, zzz: x}",
+            [
+                (
+                    "16:31: data.validations[0]: unknown key 'zzz'; known are expression, messageEn, "
+                    "messageZh, enforcementAction"
+                )
+            ],
+        ),
+        (
+            '"expression: value > 0"',
+            ["15:16: data.validations: expected a YAML list of validations, got an object"],
+        ),
+        (
+            "|\n    - [",
+            [
+                (
+                    "17:5: data.validations: not YAML: while parsing a flow node did not find expected"
+                    " node content"
+                )
+            ],
+        ),
+        ("[]", ["15:3: data.validations: expected a string, got a list: write it as text, behind a |"]),
+    ],
+)
+def test_a_mistake_in_validations_is_told_with_its_place(validations: str, errors: list[str]) -> None:
+    """They are a document in a string."""
+    text = f"{RESOURCE}  validations: {validations}\n"
+
+    assert ([f"0.yaml:{error}" for error in errors], []) == (_errors(text), _names(text))
+
+
+@pytest.mark.parametrize(
+    ("rule", "own", "follows"),
+    [
+        ("deny", "", Action.DENY),
+        ("deny", "warn", Action.WARN),
+        ("warn", "deny", Action.WARN),
+        ("dryrun", "warn", Action.DRYRUN),
+        ("warn", "", Action.WARN),
+    ],
+)
+def test_of_a_rule_and_its_validation_the_milder_action_counts(rule: str, own: str, follows: Action) -> None:
+    """So that a rule on trial refuses nothing, and one in force may have a part that only warns."""
+    validation = {"expression": "value > 0"} | ({"enforcementAction": own} if own else {})
+    (read,) = loaded(resource_rule(enforcementAction=rule, validations=[validation])).rules.resources
+
+    assert [follows] == [each.action for each in read.validations]
+
+
+@pytest.mark.parametrize("name", ["cf-crl-Device", "cf-crl_device", f"cf-crl-{'d' * 250}-device"])
+def test_a_name_that_no_object_has_is_a_mistake(name: str) -> None:
+    """The API server would refuse the ConfigMap."""
+    text = _changed(RESOURCE, "cf-crl-team-device", name)
+
+    assert "metadata.name: expected" in _errors(text)[0]
+
+
+def test_blank_validations_are_none() -> None:
+    """As a form that was left empty writes them."""
+    (rule,) = loaded(f'{RESOURCE}  validations: " "\n').rules.resources
+
+    assert () == rule.validations
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "errors"),
+    [
+        (
+            "    inject:",
+            "    injct:",
+            [
+                "11:5: required key 'inject' is missing",
+                "13:5: injct: unknown key 'injct' – did you mean 'inject'?",
+            ],
+        ),
+        (
+            "{name: A,",
+            "{nmae: A,",
+            [
+                "15:11: inject.env[0]: required key 'name' is missing",
+                "15:12: inject.env[0].nmae: unknown key 'nmae' – did you mean 'name'?",
+            ],
+        ),
+        (
+            "resources: [vendor.com/device]",
+            "image: [x]",
+            [
+                "11:5: match: required key 'resources' is missing",
+                "12:7: match.image: unknown key 'image' – did you mean 'images'?",
+            ],
+        ),
+        (
+            "[vendor.com/device]",
+            "[]",
+            ["12:7: match.resources: list should have at least 1 item after validation, not 0"],
+        ),
+        (
+            "[vendor.com/device]",
+            "[device, vendor.com/x]",
+            [
+                (
+                    "12:19: match.resources[0]: expected a resource name with its domain, such as"
+                    " vendor.com/device, got 'device'"
+                )
+            ],
+        ),
+        (
+            "[vendor.com/device]",
+            "vendor.com/device",
+            ["12:18: match.resources: expected a list, got a string"],
+        ),
+        (
+            "[vendor.com/device]",
+            "[vendor.com/device]\n      conditions: [value > 1, 'pod.name ==']",
+            [
+                (
+                    "13:20: match.conditions[0]: CEL: unknown variable 'value': there are limits, requests,"
+                    " container, pod"
+                ),
+                "13:31: match.conditions[1]: CEL: 1:12: Syntax error: mismatched input '<EOF>'",
+            ],
+        ),
+        (
+            "[vendor.com/device]",
+            "[vendor.com/device]\n      podSelector: {matchExpressions: [{key: a, operator: Is}]}",
+            [
+                (
+                    "13:59: match.podSelector.matchExpressions[0].operator: expected one of In,"
+                    " NotIn, Exists,"
+                    " DoesNotExist, got 'Is'"
+                )
+            ],
+        ),
+        (
+            "[vendor.com/device]",
+            "[vendor.com/device]\n      podSelector: {matchExpressions: [{key: a, operator: In}]}",
+            ["13:40: match.podSelector.matchExpressions[0]: operator In takes at least one value"],
+        ),
+        (
+            "[vendor.com/device]",
+            (
+                "[vendor.com/device]\n      podSelector: {matchExpressions: [{key: a, operator: Exists,"
+                " values: [b]}]}"
+            ),
+            ["13:40: match.podSelector.matchExpressions[0]: operator Exists takes no values"],
+        ),
+        ('value: "1"', "value: 1", ["15:28: inject.env[0].value: expected a string, got a number: quote it"]),
+        (
+            'value: "1"',
+            "value: x, valueFrom: {}",
+            ["15:11: inject.env[0]: expected exactly one of value, valueFrom, fromResource"],
+        ),
+        (
+            ', value: "1"',
+            "",
+            ["15:11: inject.env[0]: expected exactly one of value, valueFrom, fromResource"],
+        ),
+        (
+            "name: A",
+            "name: A=B",
+            ["15:18: inject.env[0].name: string should match pattern '^[ -<>-~]+$'"],
+        ),
+        (
+            'value: "1"}',
+            "value: x}\n        - {name: A, value: y}",
+            ["13:5: inject: variable 'A' stands 2 times; keep one"],
+        ),
+        (
+            'value: "1"',
+            "fromResource: {name: 'vendor.com/*', unit: 0.5, format: '{X}'}",
+            ["15:64: inject.env[0].fromResource.unit: expected a string, got a number: quote it"],
+        ),
+        (
+            'value: "1"',
+            "fromResource: {name: 'vendor.com/*', format: '{X}'}",
+            [
+                (
+                    "15:42: inject.env[0].fromResource.name: 'vendor.com/*' names many resources; a"
+                    " value comes"
+                    " from one"
+                ),
+                (
+                    "15:66: inject.env[0].fromResource.format: expected text with {value}, {bytes}, {MiB} or"
+                    " {GiB} and no other braces, got '{X}'"
+                ),
+            ],
+        ),
+        (
+            'value: "1"',
+            "fromResource: {name: vendor.com/x, fromat: x}",
+            ["15:56: inject.env[0].fromResource.fromat: unknown key 'fromat' – did you mean 'format'?"],
+        ),
+        (
+            'env:\n        - {name: A, value: "1"}',
+            "nodeAffinity: {preferredDuringScheduling: []}",
+            [
+                (
+                    "14:22: inject.nodeAffinity.preferredDuringScheduling: unknown key"
+                    " 'preferredDuringScheduling' – did you mean"
+                    " 'preferredDuringSchedulingIgnoredDuringExecution'?"
+                )
+            ],
+        ),
+        (
+            'value: "1"',
+            "fromResource: {name: vendor.com/x, unit: 500m}",
+            ["15:62: inject.env[0].fromResource.unit: expected a whole quantity above zero, got '500m'"],
+        ),
+        (
+            'value: "1"',
+            "fromResource: {name: vendor.com/x, unit: '0'}",
+            ["15:62: inject.env[0].fromResource.unit: expected a whole quantity above zero, got '0'"],
+        ),
+        (
+            'value: "1"',
+            "fromResource: {name: vendor.com/x, unit: some}",
+            [
+                (
+                    "15:62: inject.env[0].fromResource.unit: 'some' is not a quantity; write it as"
+                    " 2, 500m, 1k"
+                    " or 8Gi"
+                )
+            ],
+        ),
+        (
+            'env:\n        - {name: A, value: "1"}',
+            "{}",
+            ["13:5: inject: nothing to inject: give env, volumes, tolerations, …"],
+        ),
+        (
+            'env:\n        - {name: A, value: "1"}',
+            "hostIPC: yes please",
+            ["14:16: inject.hostIPC: expected a boolean, got a string"],
+        ),
+        (
+            'env:\n        - {name: A, value: "1"}',
+            "tolerations: [{effect: Never}]",
+            [
+                (
+                    "14:30: inject.tolerations[0].effect: expected one of NoSchedule, PreferNoSchedule,"
+                    " NoExecute, got 'Never'"
+                )
+            ],
+        ),
+        (
+            'env:\n        - {name: A, value: "1"}',
+            "volumes: [{hostPath: {}}]\n      volumeMounts: [{name: v}]",
+            [
+                "14:17: inject.volumes[0]: required key 'name' is missing",
+                "15:22: inject.volumeMounts[0]: required key 'mountPath' is missing",
+            ],
+        ),
+        (
+            'env:\n        - {name: A, value: "1"}',
+            "nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{}]}}",
+            [
+                (
+                    "14:91: inject.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+                    ".nodeSelectorTerms[0]: a term without expressions matches no node; give"
+                    " matchExpressions or"
+                    " matchFields"
+                )
+            ],
+        ),
+        (
+            "  rule.yaml: |",
+            "  other: x\n  rule.yaml: |",
+            ["10:3: data.other: unknown key 'other'; a rule has only 'rule.yaml'"],
+        ),
+        (
+            INJECTION[INJECTION.index("  rule.yaml") :],
+            "  rule: |\n    match: {}\n",
+            ["9:1: data: required key 'rule.yaml' is missing: it holds the rule"],
+        ),
+        (
+            INJECTION[INJECTION.index("\ndata") :],
+            "\n",
+            ["1:1: data: required key 'rule.yaml' is missing: it holds the rule"],
+        ),
+        (
+            INJECTION[INJECTION.index("|\n    match") :],
+            "|\n    - a\n",
+            ["11:5: expected an object, got a list"],
+        ),
+        (
+            INJECTION[INJECTION.index("|\n    match") :],
+            "{match: x}\n",
+            ["9:1: data: required key 'rule.yaml' is missing: it holds the rule"],
+        ),
+        (
+            INJECTION[INJECTION.index("|\n    match") :],
+            '"match: {resources: [vendor.com/device]}\\ninject: {hostIPC: maybe}"\n',
+            ["10:14: inject.hostIPC: expected a boolean, got a string"],
+        ),
+        (
+            INJECTION[INJECTION.index("|\n    match") :],
+            '""\n',
+            ["10:14: data[rule.yaml]: expected one YAML document, got none"],
+        ),
+        (
+            'env:\n        - {name: A, value: "1"}',
+            "labels: {team: the team}",
+            [
+                (
+                    "14:7: inject.labels: expected at most 63 of A-Z, a-z, 0-9, -, _ and ., "
+                    "a letter or digit first and last, got 'the team'"
+                )
+            ],
+        ),
+        (
+            'env:\n        - {name: A, value: "1"}',
+            "annotations: {a b: x}",
+            ["14:7: inject.annotations: expected keys such as example.com/team or team, got 'a b'"],
+        ),
+        (
+            'env:\n        - {name: A, value: "1"}',
+            "env: *variables",
+            ["14:12: data[rule.yaml]: not YAML: found undefined alias"],
+        ),
+        (
+            "    inject:",
+            "    match: {}\n    inject:",
+            [
+                "13:5: data[rule.yaml]: duplicate key 'match': remove one of them",
+                "13:5: match: required key 'resources' is missing",
+            ],
+        ),
+    ],
+)
+def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: str, errors: list[str]) -> None:
+    """Line and column are those of the file, though the rule is a string in it; the rule is not loaded."""
+    text = _changed(INJECTION, old, new)
+
+    assert ([f"0.yaml:{error}" for error in errors], []) == (_errors(text), _names(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "error"),
+    [
+        (
+            RESOURCE,
+            '"true"',
+            "true",
+            (
+                '9:32: metadata.labels[features.cpaas.io/enabled]: expected the label to be "true"'
+                ' or "false" in'
+                " quotes, got a boolean"
+            ),
+        ),
+        (
+            RESOURCE,
+            '"true"',
+            '"True"',
+            (
+                '9:32: metadata.labels[features.cpaas.io/enabled]: expected the label to be "true"'
+                ' or "false" in'
+                " quotes, got 'True'"
+            ),
+        ),
+        (
+            RESOURCE,
+            '    features.cpaas.io/enabled: "true"\n',
+            "",
+            (
+                '6:3: metadata.labels[features.cpaas.io/enabled]: expected the label to be "true" or'
+                ' "false" in'
+                " quotes, got nothing"
+            ),
+        ),
+        (
+            RESOURCE,
+            "    features.cpaas.io/group: team\n",
+            "",
+            (
+                "6:3: metadata.labels[features.cpaas.io/group]: the label features.cpaas.io/group is"
+                " missing: it"
+                " names the group"
+            ),
+        ),
+        (
+            RESOURCE,
+            "group: team",
+            'group: ""',
+            (
+                "8:5: metadata.labels[features.cpaas.io/group]: the label features.cpaas.io/group is missing:"
+                " it names the group"
+            ),
+        ),
+        (
+            RESOURCE,
+            "group: team",
+            "group: 7",
+            (
+                "8:5: metadata.labels[features.cpaas.io/group]: the label features.cpaas.io/group is"
+                " missing: it"
+                " names the group"
+            ),
+        ),
+        (
+            RESOURCE,
+            "    features.cpaas.io/type: CustomResourceLimitation\n",
+            "",
+            (
+                "6:3: metadata.labels: a resource rule needs the label features.cpaas.io/type:"
+                " CustomResourceLimitation"
+            ),
+        ),
+        (
+            RESOURCE,
+            "CustomResourceLimitation",
+            "CustomResourceLimits",
+            (
+                "6:3: metadata.labels: a resource rule needs the label features.cpaas.io/type:"
+                " CustomResourceLimitation"
+            ),
+        ),
+        (
+            RESOURCE,
+            RESOURCE[RESOURCE.index("  labels:") : RESOURCE.index("data:\n  key")],
+            "",
+            (
+                "3:1: metadata.labels: a resource rule needs the label features.cpaas.io/type:"
+                " CustomResourceLimitation"
+            ),
+        ),
+        (
+            RESOURCE,
+            "name: cf-crl-team-device",
+            "name: team-device",
+            "4:9: metadata.name: expected cf-crl-WORD-KEY, such as cf-crl-vendor-device, got 'team-device'",
+        ),
+        (
+            RESOURCE,
+            "kube-public",
+            "default",
+            "5:14: metadata.namespace: rules live in namespace 'kube-public', got 'default'",
+        ),
+        (
+            INJECTION,
+            "InjectionRule",
+            "InjectonRule",
+            (
+                f"7:23: metadata.labels[gpugate.dev/type]: expected one of {TYPES}, got 'InjectonRule'"
+                " – did you mean 'InjectionRule'?"
+            ),
+        ),
+        (
+            INJECTION,
+            "type: InjectionRule",
+            "type: [InjectionRule]",
+            (
+                f"7:5: metadata.labels[gpugate.dev/type]: expected one of {TYPES}, got ['InjectionRule']"
+                " – did you mean 'InjectionRule'?"
+            ),
+        ),
+        (
+            INJECTION,
+            "    gpugate.dev/type: InjectionRule\n",
+            "",
+            f"6:3: metadata.labels: a rule needs the label gpugate.dev/type: {TYPES.replace(', ', ' | ')}",
+        ),
+        (
+            INJECTION,
+            '    gpugate.dev/enabled: "true"\n',
+            "",
+            (
+                '6:3: metadata.labels[gpugate.dev/enabled]: expected the label to be "true" or'
+                ' "false" in quotes,'
+                " got nothing"
+            ),
+        ),
+        (
+            INJECTION,
+            "kube-public",
+            "7",
+            "5:14: metadata.namespace: rules live in namespace 'kube-public', got 7",
+        ),
+        (INJECTION, "  name: flags\n", "", "3:1: metadata: required key 'name' is missing"),
+        (RESOURCE, "  name: cf-crl-team-device\n", "", "3:1: metadata: required key 'name' is missing"),
+    ],
+)
+def test_a_mistake_in_metadata_is_told_with_its_place(text: str, old: str, new: str, error: str) -> None:
+    """Labels say what a ConfigMap is; one that nearly says it is not passed over in silence."""
+    text = _changed(text, old, new)
+
+    assert ([f"0.yaml:{error}"], []) == (_errors(text), _names(text))
+
+
+@pytest.mark.parametrize("prefix", [LEGACY, NEWER])
+def test_both_spellings_of_the_labels_are_read(prefix: str) -> None:
+    """The older and the newer one are in use."""
+    assert ["cf-crl-group-device"] == _names(resource_rule(prefix=prefix))
+
+
+def test_a_rule_without_a_namespace_is_where_it_is_applied() -> None:
+    """kustomize or kubectl -n sets it."""
+    assert ["flags"] == _names(_changed(INJECTION, "  namespace: kube-public\n", ""))
+
+
+def test_rules_may_live_in_another_namespace() -> None:
+    """If it is said which."""
+    text = _changed(INJECTION, "kube-public", "gpugate")
+
+    assert ["flags"] == [rule.name for rule in load([("f", text)], "gpugate").rules]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a: 1",
+        "[1, 2]",
+        "just text",
+        "kind: ConfigMap",
+        "{kind: ConfigMap, metadata: [], data: 7}",
+        "{kind: ConfigMap, metadata: {labels: 7}}",
+        "{kind: ConfigMap, metadata: {name: app, labels: {app: x}}, data: {a: 1, a: 2}}",
+        "{kind: Secret, metadata: {labels: {gpugate.dev/type: InjectionRule}}}",
+        "{apiVersion: kustomize.config.k8s.io/v1beta1, kind: Kustomization, resources: [a.yaml]}",
+        "{kind: ConfigMapList, items: 7}",
+    ],
+)
+def test_what_is_no_rule_is_passed_over(text: str) -> None:
+    """A folder in Git holds other things too."""
+    read = loaded(text)
+
+    assert ([], (), ()) == (list(read.rules), read.errors, read.warnings)
+
+
+def test_a_name_that_does_not_end_in_its_key_is_doubtful() -> None:
+    """It is loaded all the same: clusters have such."""
+    read = loaded(_changed(RESOURCE, "name: cf-crl-team-device", "name: cf-crl-team-devices"))
+
+    assert ["cf-crl-team-devices"] == [rule.name for rule in read.rules]
+    assert [
+        (
+            "0.yaml:4:9: metadata.name: expected to end in -device, after the key 'vendor.com/device',"
+            " got 'cf-crl-team-devices'"
+        )
+    ] == [str(warning) for warning in read.warnings]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("cf-crl-team-gpu-shared", "nvidia.com/gpu.shared"),
+        ("cf-crl-team-gpu.shared", "nvidia.com/gpu.shared"),
+        ("cf-crl-a-b-vcuda-core", "tencent.com/vcuda-core"),
+        ("cf-crl-npu-ascend310p", "huawei.com/Ascend310P"),
+        ("cf-crl-mig-mig", "nvidia.com/mig-*"),
+        ("cf-crl-any", "vendor.com/*"),
+    ],
+)
+def test_a_name_is_the_key_with_special_characters_replaced(name: str, key: str) -> None:
+    """A glob has only its plain part to end in."""
+    assert () == loaded(resource_rule(key, name=name)).warnings
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda *texts: "---\n".join(texts),
+        lambda *texts: "---\n" + "---\n".join(texts) + "---\n",
+        lambda *texts: "\ufeff# rules\n" + "---\n".join(texts).replace("\n", "\r\n"),
+        lambda *texts: json.dumps({"kind": "List", "items": [yaml.safe_load(text) for text in texts]}),
+        lambda *texts: yaml.safe_dump({"kind": "ConfigMapList", "items": [*map(yaml.safe_load, texts)]}),
+        lambda *texts: yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMapList",
+                "items": [
+                    {"metadata": rule["metadata"], "data": rule["data"]}
+                    for rule in map(yaml.safe_load, texts)
+                ],
+            }
+        ),
+        lambda *texts: yaml.safe_dump(
+            {"kind": "List", "items": [{"kind": "List", "items": [*map(yaml.safe_load, texts)]}]}
+        ),
+    ],
+)
+def test_rules_are_read_from_whatever_kubectl_reads(write: Callable[..., str]) -> None:
+    """Many documents, lists as `kubectl get -o yaml` writes them, JSON, other line ends."""
+    read = loaded(write(RESOURCE, INJECTION))
+
+    assert (["cf-crl-team-device", "flags"], ()) == ([rule.name for rule in read.rules], read.errors)
+
+
+def test_a_mistake_in_a_list_has_its_place_there() -> None:
+    """And its path starts at the item."""
+    items = "".join(
+        "- " + text.replace("\n", "\n  ").rstrip() + "\n"
+        for text in (INJECTION, RESOURCE.replace("optional", "never"))
+    )
+
+    assert [
+        "0.yaml:30:13: items[1].data.limits: expected one of disabled, required, optional, got 'never'"
+    ] == _errors(f"kind: List\nitems:\n{items}")
+
+
+def test_tabs_are_told_apart_from_other_mistakes() -> None:
+    """They look like spaces."""
+    (error,) = _errors(RESOURCE.replace("  key", "\tkey"))
+
+    assert error.startswith("0.yaml:11:1: not YAML: ")
+    assert error.endswith("; indent with spaces, YAML takes no tabs")
+
+
+@pytest.mark.parametrize(
+    ("weight", "complaint"),
+    [
+        (0, ["input should be greater than or equal to 1"]),
+        (1, []),
+        (100, []),
+        (101, ["input should be less than or equal to 100"]),
+        ("x", ["expected a number, got a string"]),
+    ],
+)
+def test_a_preference_has_a_weight_of_1_to_100(weight: object, complaint: list[str]) -> None:
+    """As in the Kubernetes API."""
+    affinity = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": weight, "preference": TERM}],
+    }
+    read = loaded(injection_rule({"nodeAffinity": affinity}))
+
+    assert complaint == [error.message for error in read.errors]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "a: [",
+        "a: &a [*a]",
+        RESOURCE.replace("optional", "never").replace("team", "bad"),
+        RESOURCE.replace("limits", "limit").replace("team", "bad"),
+        RESOURCE.replace("team", "bad").replace('"true"', "true"),
+        INJECTION.replace("flags", "bad").replace("env", "en"),
+        INJECTION.replace("flags", "bad").replace("match:", "match: ]"),
+    ],
+)
+def test_a_bad_rule_touches_no_other(bad: str) -> None:
+    """Neither in other files nor in other documents of its own, nor by the key that it claims."""
+    texts = (f"{INJECTION}---\n{bad}", RESOURCE)
+
+    assert ["cf-crl-team-device", "flags"] == _names(*texts)
+    assert [] != _errors(*texts)
+
+
+def test_a_doubled_key_in_a_list_touches_no_other_item() -> None:
+    """One file, one list, two rules."""
+    items = [INJECTION, RESOURCE.replace("  limits: optional", "  limits: optional\n  limits: required")]
+    text = "kind: List\nitems:\n" + "".join(
+        "- " + item.replace("\n", "\n  ").rstrip() + "\n" for item in items
+    )
+
+    assert (["0.yaml:31:5: duplicate key 'limits': remove one of them"], ["flags"]) == (
+        _errors(text),
+        _names(text),
+    )
+
+
+def test_two_rules_with_one_key_are_a_conflict_that_both_hear_of() -> None:
+    """Nobody can tell which one was meant, so neither is loaded."""
+    texts = (RESOURCE, INJECTION, resource_rule(group="other"))
+
+    assert [
+        (
+            "0.yaml:11:8: data.key: 'vendor.com/device' is claimed by cf-crl-other-device"
+            " (2.yaml:1:1) too; keep"
+            " one, or switch the others off by label"
+        ),
+        (
+            "2.yaml:11:8: data.key: 'vendor.com/device' is claimed by cf-crl-team-device"
+            " (0.yaml:1:1) too; keep"
+            " one, or switch the others off by label"
+        ),
+    ] == _errors(*texts)
+    assert ["flags"] == _names(*texts)
+
+
+def test_one_name_in_two_files_is_a_conflict_too() -> None:
+    """The one applied later would be the only one."""
+    texts = (INJECTION, INJECTION)
+
+    assert [
+        (
+            "0.yaml:4:9: metadata.name: 'flags' is claimed by flags (1.yaml:1:1) too; keep one, or switch the"
+            " others off by label"
+        ),
+        (
+            "1.yaml:4:9: metadata.name: 'flags' is claimed by flags (0.yaml:1:1) too; keep one, or switch the"
+            " others off by label"
+        ),
+    ] == _errors(*texts)
+    assert [] == _names(*texts)
+
+
+def test_a_rule_that_is_switched_off_is_in_nobodys_way() -> None:
+    """It is loaded, so that it can be listed."""
+    texts = (RESOURCE, resource_rule(group="other", enabled=False))
+    rules = loaded(*texts).rules
+
+    assert ([], [True, False]) == (_errors(*texts), [rule.enabled for rule in rules])
+
+
+def test_mistakes_are_told_in_the_order_of_the_text() -> None:
+    """Conflicts, which show at the end, among the others."""
+    texts = (
+        RESOURCE,
+        INJECTION.replace("env", "en"),
+        resource_rule(group="other"),
+        "a: [",
+        INJECTION.replace("flags", "more").replace("env", "en"),
+    )
+
+    assert ["0.yaml", "1.yaml", "2.yaml", "3.yaml", "4.yaml"] == [
+        error.location.file for error in loaded(*texts).errors
+    ]
+
+
+def test_an_error_carries_its_rule_path_and_message() -> None:
+    """For those who print it otherwise."""
+    (error,) = loaded(_changed(RESOURCE, "optional", "never")).errors
+
+    assert (
+        "cf-crl-team-device",
+        "data.limits",
+        "expected one of disabled, required, optional, got 'never'",
+        13,
+        11,
+    ) == (error.rule, error.path, error.message, error.location.line, error.location.column)
+
+
+def test_a_rule_that_came_by_anchors_and_merges_is_read() -> None:
+    """As kubectl reads it."""
+    text = _changed(INJECTION, "data:\n  rule.yaml", "x: &data\n  rule.yaml") + "data: {<<: *data}\n"
+
+    assert (["flags"], []) == (_names(text), _errors(text))
+
+
+def test_a_mistake_in_a_rule_that_came_by_a_merge_is_at_its_anchor() -> None:
+    """Where it can be mended."""
+    text = _changed(INJECTION, "data:\n  rule.yaml", "x: &data\n  rule.yaml") + "data: {<<: *data}\n"
+
+    assert ["0.yaml:14:7: inject.en: unknown key 'en' – did you mean 'env'?"] == _errors(
+        _changed(text, "      env:", "      en:")
+    )
+
+
+def test_two_megabytes_of_rules_are_read() -> None:
+    """A platform's whole collection in one file."""
+    rules = [
+        _changed(RESOURCE, "device", f"device{number}") + f"  descriptionEn: {'x' * 20_000}\n"
+        for number in range(100)
+    ]
+    read = loaded("---\n".join(rules))
+
+    assert ((), 100) == (read.errors, len(read.rules.resources))
+
+
+def test_a_rule_set_lists_all_rules_whatever_their_kind() -> None:
+    """Those that are switched off too."""
+    texts: list[Any] = [
+        INJECTION,
+        RESOURCE,
+        _changed(INJECTION, "flags", "spare").replace('"true"', '"false"'),
+    ]
+
+    assert ["cf-crl-team-device", "flags", "spare"] == _names(*texts)
+
+
+def test_a_rule_that_is_switched_off_decides_nothing() -> None:
+    """Until somebody switches it on."""
+    refusing = resource_rule(limits="disabled", enabled=False)
+    found = decision(policy(refusing), pod(container({DEVICE: "1"})))
+
+    assert (True, ()) == (found.allowed, found.rules)

@@ -1,0 +1,351 @@
+"""YAML is read as kubectl reads it, each value knows its place, and nothing that is no YAML gets through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.kube.json_patch import Path
+from rules.model.nouns import Location
+from rules.text.json_document import MAX_DEPTH
+from rules.text.yaml_document import Document, SourceError, read
+
+BILLION_LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 10)}]\n" for number in range(1, 10)
+)
+
+
+def _documents(text: str) -> list[Document]:
+    found = []
+    for document in read(text, "f"):
+        assert isinstance(document, Document)
+        found.append(document)
+    return found
+
+
+def _document(text: str) -> Document:
+    (found,) = _documents(text)
+    return found
+
+
+def _errors(text: str) -> list[str]:
+    return [str(found) for found in read(text, "f") if isinstance(found, SourceError)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1),
+        ("-5", -5),
+        ("+5", 5),
+        ("0", 0),
+        ("1_000", 1000),
+        ("0x1f", 31),
+        ("-0x1", -1),
+        ("017", 15),
+        ("0b11", 3),
+        ("1.5", 1.5),
+        ("1.0e+3", 1000.0),
+        ("true", True),
+        ("Yes", True),
+        ("on", True),
+        ("no", False),
+        ("OFF", False),
+        ("~", None),
+        ("null", None),
+        ("", None),
+        ("y", "y"),
+        ("08", "08"),
+        ("1:30", "1:30"),
+        ("1:30.5", "1:30.5"),
+        (".inf", ".inf"),
+        (".nan", ".nan"),
+        ("2026-11-21", "2026-11-21"),
+        ("'1'", "1"),
+        ("!!str 1", "1"),
+        ("!!int x", "x"),
+        ("!!binary aGk=", "aGk="),
+        ("!mine x", "x"),
+        ("9" * 5000, "9" * 5000),
+        ("|\n  a\n  b\n", "a\nb\n"),
+        ("[1, {a: b}]", [1, {"a": "b"}]),
+        ('{"a": [true, null, "\\u4e2d"]}', {"a": [True, None, "中"]}),
+    ],
+)
+def test_a_value_is_read_as_kubectl_reads_it(text: str, value: Any) -> None:
+    """YAML 1.1 without timestamps; what JSON cannot say stays text; a tag makes no object."""
+    found = _document(f"a: {text}").value["a"]
+
+    assert (type(value), value) == (type(found), found)
+
+
+def test_keys_are_text() -> None:
+    """As in JSON."""
+    assert {"1": "a", "true": "b", "": "c"} == _document("1: a\ntrue: b\n'': c").value
+
+
+def test_an_alias_is_the_value_of_its_anchor() -> None:
+    """And so is a merge, which the object's own keys and the earlier of a list beat."""
+    text = "a: &a {x: 1, y: 2}\nb: &b {y: 3, z: 4}\nc: *a\nd: {<<: *a, x: 5}\ne: {<<: [*a, *b]}"
+
+    assert {
+        "a": {"x": 1, "y": 2},
+        "b": {"y": 3, "z": 4},
+        "c": {"x": 1, "y": 2},
+        "d": {"x": 5, "y": 2},
+        "e": {"x": 1, "y": 2, "z": 4},
+    } == _document(text).value
+
+
+def test_documents_are_parted_at_lines_of_dashes() -> None:
+    """Each with its own place; empty ones are there, comments alone are not."""
+    found = _documents("# head\n---\na: 1\n---\n---\nb: 2\n--- {c: 3}\n")
+
+    assert [{"a": 1}, None, {"b": 2}, {"c": 3}] == [document.value for document in found]
+    assert [3, 6, 7] == [document.locate().line for document in found if document.value]
+
+
+def test_an_empty_text_has_no_documents() -> None:
+    """Nor any mistakes."""
+    assert [] == list(read("", "f"))
+
+
+def test_a_mistake_hides_no_other_document() -> None:
+    """Each document stands alone."""
+    found = list(read("a: 1\n---\nb: [\n---\nc: 3\n---\nd: }\n", "f"))
+
+    assert [{"a": 1}, "f:4:1", {"c": 3}, "f:7:4"] == [
+        str(item.location) if isinstance(item, SourceError) else item.value for item in found
+    ]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_places_do_not_depend_on_line_ends(newline: str) -> None:
+    """Files come from Windows too."""
+    found = _documents("\ufeff" + newline.join(["a: 1", "---", "b:", "  c: x", ""]))
+
+    assert ({"b": {"c": "x"}}, Location("f", 4, 6)) == (found[1].value, found[1].locate(("b", "c")))
+
+
+TEXT = """\
+kind: List
+items:
+- name: first
+  list: [1, 22, {x: y}]
+- name: >-
+    second
+  nested:
+    key: "v"
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "place"),
+    [
+        ((), False, (1, 1)),
+        (("kind",), False, (1, 7)),
+        (("kind",), True, (1, 1)),
+        (("items", 0, "name"), False, (3, 9)),
+        (("items", 0, "list"), False, (4, 3)),
+        (("items", 0, "list", 1), False, (4, 13)),
+        (("items", 0, "list", 2, "x"), False, (4, 21)),
+        (("items", 1), False, (5, 3)),
+        (("items", 1, "name"), False, (5, 9)),
+        (("items", 1, "nested"), False, (7, 3)),
+        (("items", 1, "nested", "key"), False, (8, 10)),
+        (("items", 1, "nested", "absent"), False, (7, 3)),
+        (("items", 2), False, (2, 1)),
+        (("items", "name"), False, (2, 1)),
+        (("kind", "of", "scalar"), False, (1, 7)),
+    ],
+)
+def test_a_value_is_located_by_its_path(path: Path, key: bool, place: tuple[int, int]) -> None:
+    """A scalar where it stands, an object at its key, what is absent at its nearest parent."""
+    assert Location("f", *place) == _document(TEXT).locate(path, key=key)
+
+
+def test_a_scalar_on_a_line_of_its_own_is_located_at_its_key() -> None:
+    """Where whoever looks for the key finds it."""
+    assert Location("f", 2, 1) == _document("a: 1\nb:\n    long text\n").locate(("b",))
+
+
+def test_a_tab_that_indents_nothing_is_not_blamed() -> None:
+    """It is no mistake."""
+    assert ["f:1:5: not YAML: mapping values are not allowed in this context"] == _errors("a: b:\tc")
+
+
+def test_of_doubled_keys_the_last_one_counts_and_each_is_reported() -> None:
+    """In nested objects and inline ones."""
+    found = _document("a: 1\nb: {c: 1, c: 2}\na: 2\na: 3\n")
+
+    assert ({"a": 3, "b": {"c": 2}}, Location("f", 4, 4)) == (found.value, found.locate(("a",)))
+    assert [
+        "f:2:11: duplicate key 'c': remove one of them",
+        "f:3:1: duplicate key 'a': remove one of them",
+        "f:4:1: duplicate key 'a': remove one of them",
+    ] == [str(error) for error in found.duplicates]
+
+
+def test_a_doubled_key_is_known_to_be_below_a_path_or_not() -> None:
+    """One object of a list has nothing to do with the next."""
+    _, found = _documents("x: 1\n---\nitems:\n- {a: 1, a: 2}\n- {b: 1}\n- c: 1\n  c: 2\n")
+
+    assert [["f:4:10"], [], ["f:7:3"]] == [
+        [str(error.location) for error in found.duplicates_below(("items", index))] for index in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a: [", "f:2:1: not YAML: while parsing a flow node did not find expected node content"),
+        ("a: b: c", "f:1:5: not YAML: mapping values are not allowed in this context"),
+        ("a: *b", "f:1:4: not YAML: found undefined alias"),
+        (
+            "a:\n\tb: 1",
+            (
+                "f:2:1: not YAML: while scanning for the next token found character that cannot"
+                " start any token; "
+                "indent with spaces, YAML takes no tabs"
+            ),
+        ),
+        ("? [a]\n: b", "f:1:3: a key has to be a plain text"),
+        (
+            "name: {{ .Values.name }}",
+            "f:1:8: a key has to be a plain text; {{ is of a template, which has to be rendered first",
+        ),
+        (
+            "{{- if .Values.gpu }}\na: b\n",
+            (
+                "f:1:3: not YAML: while parsing a flow node did not find expected node content; "
+                "{{ is of a template, which has to be rendered first"
+            ),
+        ),
+        ("a: {<<: 1}", "f:1:4: `<<` merges an object or a list of objects"),
+        ("a: {<<: [1]}", "f:1:4: `<<` merges an object or a list of objects"),
+        ("a: &a [*a]", "f:1:4: nested deeper than 200 levels"),
+        ("a: &a {<<: *a}", "f:1:4: nested deeper than 200 levels"),
+        ("[" * 100_000, "f:1:201: nested deeper than 200 levels"),
+        ("a: 中中中中中\nb: 中\x01\nc: 1\nd: 1\n", "f:2:5: control characters are not allowed (#x0001)"),
+        ("a: 1\r\rb: \x0c\r", "f:3:4: control characters are not allowed (#x000c)"),
+        ("a: 1\n---\nb: \x7f", "f:3:4: control characters are not allowed (#x007f)"),
+        ("a: 中\nb: \ud800", "f:2:4: surrogates not allowed (#xd800)"),
+        (BILLION_LAUGHS, f"f:1:10: more than {len(BILLION_LAUGHS) + 5_000} values: aliases repeat too much"),
+    ],
+)
+def test_what_is_no_yaml_or_too_much_of_it_is_refused_with_its_place(text: str, error: str) -> None:
+    """In bounded time, whatever it is."""
+    assert [error] == _errors(text)
+
+
+def test_aliases_may_repeat_what_an_honest_text_repeats() -> None:
+    """A thousand containers with the variables of one; not much more than that."""
+    variables = "- &env [{name: A, value: 1}, {name: B, value: 2}]\n"
+    repeated = _document(variables + "- *env\n" * 1000)
+    laughs = "".join(f"- &a{number} [{f'*a{number - 1}, ' * 10}]\n" for number in range(1, 4))
+
+    assert [[{"name": "A", "value": 1}, {"name": "B", "value": 2}]] * 1001 == repeated.value
+    assert [] == _errors("- &a0 [x]\n" + laughs)
+    assert ["f:1:8: more than 5210 values: aliases repeat too much"] == _errors(
+        "- &a0 [x]\n" + laughs + "- [*a3, *a3, *a3, *a3]\n"
+    )
+
+
+def test_objects_as_deep_as_any_are_read() -> None:
+    """The bound is far from what an API server accepts."""
+    assert [] == _errors("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+
+
+def test_two_megabytes_are_read() -> None:
+    """A list of a thousand ConfigMaps is no attack."""
+    item = f"- {{kind: ConfigMap, data: {{text: '{'x' * 2000}'}}}}\n"
+    found = _document(f"items:\n{item * 1000}")
+
+    assert (1000, Location("f", 1001, 3)) == (len(found.value["items"]), found.locate(("items", 999)))
+
+
+INNER = "match: 1\ninject: {a: b, a: c}\n"
+
+
+def _outer(written: str) -> Document:
+    return _documents(f"x: 1\n---\nkind: ConfigMap\ndata:\n  rule.yaml: {written}\n")[1]
+
+
+@pytest.mark.parametrize(
+    ("written", "place", "duplicate"),
+    [
+        ("|\n    match: 1\n    inject: {a: b, a: c}", "f:7:23", "f:7:20"),
+        ("|1\n    match: 1\n    inject: {a: b, a: c}", "f:7:23", "f:7:20"),
+        ("|-\n\n    # comment\n    match: 1\n    inject: {a: b, a: c}", "f:9:23", "f:9:20"),
+        ("|\n    ---\n    match: 1\n    inject: {a: b, a: c}", "f:8:23", "f:8:20"),
+        (">\n    match: 1\n\n    inject: {a: b, a: c}", "f:5:14", "f:5:14"),
+        ('"match: 1\\ninject: {a: b, a: c}"', "f:5:14", "f:5:14"),
+        ("|\n    ---\n    ---\n    match: 1\n    inject: {a: b, a: c}", "f:9:23", "f:9:20"),
+    ],
+)
+def test_a_document_in_a_string_keeps_its_places_in_the_file(
+    written: str, place: str, duplicate: str
+) -> None:
+    """Line by line in a literal block; elsewhere the string's own place has to do."""
+    found = _outer(written).embedded(("data", "rule.yaml"))
+
+    assert ({"match": 1, "inject": {"a": "c"}}, place, [duplicate]) == (
+        found.value,
+        str(found.locate(("inject", "a"))),
+        [str(error.location) for error in found.duplicates],
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "error"),
+    [
+        (
+            "|\n    a: 1\n    b: [",
+            "f:8:5: not YAML: while parsing a flow node did not find expected node content",
+        ),
+        ("|\n    a: 1\n    ? [b]", "f:7:7: a key has to be a plain text"),
+        ('"a: ["', "f:5:14: not YAML: while parsing a flow node did not find expected node content"),
+        ('""', "f:5:14: expected one YAML document, got none"),
+        ("|\n    a: 1\n    ---\n    b: 2", "f:5:14: expected one YAML document, got 2"),
+    ],
+)
+def test_what_is_wrong_with_a_document_in_a_string_has_its_place(written: str, error: str) -> None:
+    """As above."""
+    with pytest.raises(SourceError) as caught:
+        _outer(written).embedded(("data", "rule.yaml"))
+
+    assert error == str(caught.value)
+
+
+def test_a_document_in_a_string_that_came_by_a_merge_is_found() -> None:
+    """Where its anchor stands."""
+    text = "base: &base\n  rule.yaml: |\n    a: 1\ndata: {<<: [*base], x: 1}\n"
+    found = _document(text).embedded(("data", "rule.yaml"))
+
+    assert ({"a": 1}, Location("f", 3, 8)) == (found.value, found.locate(("a",)))
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [(("own",), (2, 24)), (("first",), (1, 16)), (("second",), (1, 32)), (("none",), (2, 1))],
+)
+def test_what_came_by_a_merge_is_located_at_its_anchor(path: Path, place: tuple[int, int]) -> None:
+    """The first that has it; what nobody has is at the object."""
+    text = "a: [&a {first: 1}, &b {second: 2, first: 3}]\nb: {<<: [*a, *b], own: 4}\n"
+
+    assert Location("f", *place) == _document(text).locate(("b", *path))
+
+
+def test_a_document_in_a_string_that_is_not_there_is_a_bug() -> None:
+    """Whoever asks knows what is there."""
+    with pytest.raises(KeyError):
+        _document("a: 1").embedded(("b",))
+
+
+@pytest.mark.parametrize(
+    ("place", "text"), [(Location("f"), "f"), (Location("f", 3), "f:3"), (Location("f", 3, 4), "f:3:4")]
+)
+def test_a_place_is_written_as_editors_read_it(place: Location, text: str) -> None:
+    """file:line:column, as far as it is known."""
+    assert text == str(place)

@@ -1,0 +1,160 @@
+"""A real server in a thread, honest clients, and clients that stall; for the tests and the server trial."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from certs.authority import make_authority, make_leaf
+from webhook.server.server import Server, ServerConfig
+from webhook.server.tls import TlsCertificate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from wsgiref.types import WSGIApplication
+
+    from certs.authority import KeyPair
+
+HOST = "127.0.0.1"
+NAMES = ("localhost", HOST)
+AUTHORITY = make_authority("test CA", datetime.now(UTC))
+# Seconds. An honest request takes milliseconds; one that takes this long was not answered.
+PATIENCE = 5.0
+
+QUICK = ServerConfig(host=HOST, port=0, client_timeout=PATIENCE, drain_seconds=0)
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    """Return when it is so; several times the patience, for what takes several steps."""
+    deadline = time.monotonic() + 4 * PATIENCE
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def new_pair() -> KeyPair:
+    """Return a new serving certificate of the authority that the clients here trust."""
+    return make_leaf(AUTHORITY, NAMES, datetime.now(UTC))
+
+
+def encrypted(key_pem: bytes) -> bytes:
+    """Return the same key under a password."""
+    key = load_pem_private_key(key_pem, password=None)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+
+
+@contextmanager
+def serving(
+    app: WSGIApplication, config: ServerConfig = QUICK, tls: TlsCertificate | None = None
+) -> Iterator[Server]:
+    """Serve the application in a thread while the block runs, then drain."""
+    server = Server(app, config, tls or TlsCertificate(new_pair))
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def client_context(authority_pem: bytes = AUTHORITY.certificate_pem) -> ssl.SSLContext:
+    """Return the context of a client that trusts one authority and checks names."""
+    return ssl.create_default_context(cadata=authority_pem.decode())
+
+
+TRUSTING = client_context()
+
+
+def connect(port: int, name: str = "localhost", context: ssl.SSLContext = TRUSTING) -> ssl.SSLSocket:
+    """Return a TLS connection; a client that calls an IP address sends no server name (SNI)."""
+    plain = socket.create_connection((HOST, port), timeout=PATIENCE)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return context.wrap_socket(plain, server_hostname=name)
+
+
+def answers(connection: socket.socket, data: bytes) -> bytes:
+    """Send the bytes as they are and return all that comes back until the server closes."""
+    with connection:
+        connection.sendall(data)
+        received = bytearray()
+        while chunk := connection.recv(65536):
+            received += chunk
+        return bytes(received)
+
+
+@contextmanager
+def client(port: int) -> Iterator[http.client.HTTPSConnection]:
+    """Yield a client of HTTP/1.1 that keeps its connection while the block runs."""
+    connection = http.client.HTTPSConnection("localhost", port, timeout=PATIENCE, context=TRUSTING)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def ask(
+    port: int, path: str = "/", body: bytes | None = None, headers: dict[str, str] | None = None
+) -> tuple[int, bytes]:
+    """Send one request over a connection of its own; return status and body."""
+    with client(port) as connection:
+        connection.request("GET" if body is None else "POST", path, body, headers or {})
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+def silent_tcp(port: int) -> socket.socket:
+    """Connect and say nothing, as a scanner does."""
+    return socket.create_connection((HOST, port), timeout=PATIENCE)
+
+
+def silent_tls(port: int) -> socket.socket:
+    """Shake hands and say nothing, as a spare connection of the API server."""
+    return connect(port)
+
+
+def half_head(port: int) -> socket.socket:
+    """Begin a head and stop."""
+    connection = connect(port)
+    connection.sendall(b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nX-")
+    return connection
+
+
+def half_body(port: int) -> socket.socket:
+    """Send a head and half of the body that it promises, and stop."""
+    connection = connect(port)
+    connection.sendall(
+        b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n" + b" " * 1000
+    )
+    return connection
+
+
+STALLS: dict[str, Callable[[int], socket.socket]] = {
+    "silent TCP": silent_tcp,
+    "silent TLS": silent_tls,
+    "half a head": half_head,
+    "half a body": half_body,
+}
+
+
+@contextmanager
+def stalled(stall: Callable[[int], socket.socket], port: int, count: int) -> Iterator[list[socket.socket]]:
+    """Hold so many stalled connections open while the block runs."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(stall(port)) for _ in range(count)]
+
+
+def config(**changes: float) -> ServerConfig:
+    """Return the quick configuration with some changes."""
+    return replace(QUICK, **changes)  # type: ignore[arg-type]  # int and float fields alike

@@ -1,0 +1,254 @@
+"""The endpoints over real TLS: status, content, and that the server lives after whatever is sent."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rules.model.nouns import RuleSet
+from rules.schema.loader import Loaded
+from tests.support.builders import loaded, resource_rule
+from tests.support.serving import ask, client, serving
+from tests.support.webhooks import body, pod, shipped_gate
+from webhook.admission.app import create_app
+from webhook.admission.handler import Gate
+from webhook.server.server import Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """Serve the shipped rules."""
+    with serving(create_app(shipped_gate())) as server:
+        yield server
+
+
+BAD = {
+    "an empty body": (b"", 400),
+    "no JSON": (b"hello", 400),
+    "a review without uid": (body(pod()).replace(b'"uid"', b'"uidd"'), 400),
+    "deep nesting": (b"[" * 1_000_000, 400),
+    "an object nested deep": (
+        body({"kind": "Pod", "spec": {}}).replace(b'"spec": {}', b'"spec":' + b'{"a":' * 50_000),
+        400,
+    ),
+    "a body over the limit": (b" " * (8 * 2**20), 413),
+    "a quantity 1x": (body(pod({"nvidia.com/gpu": "1x"})), 200),
+}
+
+
+@pytest.mark.parametrize("what", list(BAD))
+def test_bad_input_gets_one_message_and_the_server_lives_on(server: Server, what: str) -> None:
+    """The right status, a reason, and the next request is answered."""
+    content, expected = BAD[what]
+    status, answer = ask(server.port, "/mutate", content)
+    after, _ = ask(server.port, "/mutate", body(pod()))
+
+    assert (expected, 200) == (status, after)
+    assert answer
+    assert b"Traceback" not in answer
+
+
+def test_a_quantity_that_is_none_is_refused_as_a_violation(server: Server) -> None:
+    """It is the pod's mistake, not the request's."""
+    _, answer = ask(server.port, "/mutate", body(pod({"nvidia.com/gpu": "1x"})))
+    response = json.loads(answer)["response"]
+
+    assert (False, 403) == (response["allowed"], response["status"]["code"])
+    assert "found 1x, wanted a quantity" in response["status"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status"),
+    [
+        ("/healthz", None, 200),
+        ("/readyz", None, 200),
+        ("/mutate", None, 405),
+        ("/nowhere", None, 404),
+        ("/metrics", b"", 405),
+    ],
+)
+def test_each_path_answers_its_method_only(
+    server: Server, path: str, content: bytes | None, status: int
+) -> None:
+    """The rest is told plainly."""
+    assert status == ask(server.port, path, content)[0]
+
+
+def test_metrics_count_requests_by_bounded_labels(server: Server) -> None:
+    """No pod, image or namespace names; a kind from outside is `other`."""
+    ask(server.port, "/mutate", body(pod({"tencent.com/vcuda-core": "150"})))
+    ask(server.port, "/validate", body({"apiVersion": "example.com/v1", "kind": "Strange", "metadata": {}}))
+    text = ask(server.port, "/metrics")[1].decode()
+
+    assert (
+        'gpugate_admission_requests_total{allowed="false",endpoint="mutate",kind="Pod",operation="CREATE"}'
+        in text
+    )
+    assert 'kind="other"' in text
+    violations = 'gpugate_rule_violations_total{action="deny",endpoint="mutate",rule='
+    assert f'{violations}"cf-crl-gpu-manager-vcuda-core"}}' in text
+    assert 'le="5.0"' in text
+    assert "Strange" not in text
+
+
+def test_a_body_over_the_limit_is_told_the_limit(server: Server) -> None:
+    """In bytes."""
+    assert (413, b"Request Entity Too Large: at most 7340032 bytes\n") == ask(
+        server.port, "/mutate", BAD["a body over the limit"][0]
+    )
+
+
+def test_readiness_says_what_it_waits_for_while_health_stays_200() -> None:
+    """A server that waits or drains is alive."""
+    gate, awaited = Gate(Loaded()), ["nodes", "certificate"]
+    gate.shut()
+    with serving(create_app(gate, lambda: awaited)) as server:
+        waiting = ask(server.port, "/readyz")
+        gate.open()
+        still = ask(server.port, "/readyz")
+        awaited.clear()
+        ready = ask(server.port, "/readyz")
+        gate.ready = False
+        draining = ask(server.port, "/readyz")
+        health = ask(server.port, "/healthz")
+
+    assert (503, b"not ready: waiting for nodes, certificate\n") == waiting == still
+    assert (200, b"ok\n") == ready == health
+    assert (503, b"not ready: draining\n") == draining
+
+
+def test_a_review_before_rules_and_nodes_are_known_is_nobodys_fault() -> None:
+    """503, after which the API server asks again; in the end failurePolicy decides."""
+    gate = Gate(Loaded())
+    gate.shut()
+    with serving(create_app(gate)) as server, client(server.port) as connection:
+        connection.request("POST", "/mutate", body(pod()))
+        response = connection.getresponse()
+        answer = response.read()
+
+    assert (503, "1") == (response.status, response.headers["Retry-After"])
+    assert b'{"message":"gpugate does not know the rules and nodes of its cluster yet"}' == answer
+
+
+def test_a_review_without_a_verified_client_is_refused_where_one_is_required() -> None:
+    """Probes have no certificate."""
+    with serving(create_app(Gate(Loaded()), require_client_certificate=True)) as server:
+        assert (401, 200) == (ask(server.port, "/mutate", body(pod()))[0], ask(server.port, "/healthz")[0])
+
+
+class _Broken(dict[str, Any]):
+    """A policy that nothing can be looked up in, and that complains of it in an object's words."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"cannot find {name} for {self['object']}")
+
+
+@pytest.mark.parametrize("allow", [True, False])
+def test_a_bug_costs_one_object_and_is_counted_and_logged_under_its_uid(
+    caplog: pytest.LogCaptureFixture, *, allow: bool
+) -> None:
+    """The verdict is the operator's; the answer keeps the uid and has no traceback."""
+    gate = Gate(Loaded(RuleSet()), on_error_allow=allow)
+    gate.snapshot = replace(gate.snapshot, policy=_Broken(object="S3CRET"))  # type: ignore[arg-type]  # the bug
+    with caplog.at_level(logging.ERROR), serving(create_app(gate)) as server:
+        status, answer = ask(
+            server.port, "/mutate", body(pod({"nvidia.com/gpu": "1"}, env=[{"name": "K", "value": "S3CRET"}]))
+        )
+        text = ask(server.port, "/metrics")[1].decode()
+    response = json.loads(answer)["response"]
+
+    assert (200, allow, "705ab4f5-6393-11e8-b7cc-42010a800002") == (
+        status,
+        response["allowed"],
+        response["uid"],
+    )
+    assert b"Traceback" not in answer
+    assert "failed on an object: AttributeError" in caplog.text
+    assert "rules/decision/pipeline.py" in caplog.text
+    assert 'gpugate_errors_total{reason="internal"}' in text
+    assert "S3CRET" not in caplog.text
+
+
+def decisions(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """Return what was logged of decisions, without what a server says of itself."""
+    return [record for record in caplog.records if record.name == "gpugate.admission"]
+
+
+def test_a_decision_is_one_log_record_without_the_object(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who, what, verdict, time; no values of env."""
+    with caplog.at_level(logging.INFO, "gpugate.admission"):
+        ask(
+            server.port,
+            "/mutate",
+            body(pod({"nvidia.com/gpu": "1"}, env=[{"name": "TOKEN", "value": "S3CRET"}]), name="train"),
+        )
+    (record,) = decisions(caplog)
+    facts = vars(record)
+
+    assert ("allow Pod ml/train", "allow", ["cf-crl-pgpu-gpu", "compatibility-pgpu"]) == (
+        record.message,
+        facts["verdict"],
+        facts["rules"],
+    )
+    assert "S3CRET" not in repr(facts)
+    assert {} == facts["violations"]
+
+
+def test_a_decision_is_logged_with_the_rules_that_were_violated_by_what_followed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each once, though two containers violate it; a dry run is seen in the log."""
+    always = [{"expression": "value < 1", "messageEn": "never"}]
+    rules = {"deny": "a.com/a", "warn": "b.com/b", "dryrun": "c.com/c"}
+    gate = Gate(
+        loaded(*(resource_rule(key, validations=always, enforcementAction=how) for how, key in rules.items()))
+    )
+    document = pod(dict.fromkeys(rules.values(), "1"))
+    document["spec"]["containers"] *= 2
+    with caplog.at_level(logging.INFO, "gpugate.admission"):
+        gate.answer("validate", body(document))
+
+    assert {
+        "deny": ["cf-crl-group-a"],
+        "warn": ["cf-crl-group-b"],
+        "dryrun": ["cf-crl-group-c"],
+    } == vars(*decisions(caplog))["violations"]
+
+
+def test_what_a_pod_says_is_in_no_log_and_no_metric(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Variables and their names, arguments, annotations and quantities of a pod that is refused."""
+    secret = "S3CRET"  # noqa: S105
+    document = pod(
+        {"nvidia.com/gpu": f"1{secret}", "tencent.com/vcuda-core": "150"},
+        env=[{"name": "TOKEN", "value": secret}, {"name": f"NVIDIA_REQUIRE_{secret}", "value": "cuda>=99.1"}],
+        args=["vllm", "serve", "--dtype=bfloat16", f"--api-key={secret}"],
+        image=f"registry.example.com/{secret.lower()}:1",
+    )
+    document["metadata"]["annotations"] = {"gpugate.dev/cuda-version": secret}
+    with caplog.at_level(logging.DEBUG):
+        answers = [ask(server.port, path, body(document)) for path in ("/mutate", "/validate")]
+        text = ask(server.port, "/metrics")[1].decode()
+
+    assert [False, False] == [json.loads(answer)["response"]["allowed"] for _, answer in answers]
+    assert secret.lower() not in text.lower()
+    assert secret.lower() not in repr([vars(record) for record in caplog.records]).lower()
+
+
+def test_a_log_line_stays_a_line_whatever_a_request_is_called(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can write a second one, colour a terminal, or fill a disk with one request."""
+    name = 'a\n{"verdict": "allow"}\x1b[2J' + "x" * 2**20
+    with caplog.at_level(logging.INFO, "gpugate.admission"):
+        ask(server.port, "/mutate", body(pod(), name=name, namespace=name, uid=name, operation=name))
+    (record,) = decisions(caplog)
+
+    assert record.message.isprintable()
+    assert 3000 > len(repr(vars(record)))

@@ -1,0 +1,229 @@
+"""AdmissionReview: any bytes get an error that says what, or a valid answer."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.model.nouns import Action, Decision, Violation
+from tests.support.webhooks import body, pod, review, shipped_gate
+from webhook.admission.review import ReviewError, decode_review, encode_decision, encode_failure, is_quick
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(), children, max_size=4),
+    max_leaves=20,
+)
+V1BETA1 = (
+    "expected admission.k8s.io/v1 AdmissionReview, got admission.k8s.io/v1beta1 AdmissionReview: "
+    "list v1 in admissionReviewVersions"
+)
+UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
+
+
+def _response(answer: bytes) -> dict[str, Any]:
+    document = json.loads(answer)
+    assert ("admission.k8s.io/v1", "AdmissionReview") == (document["apiVersion"], document["kind"])
+    response: dict[str, Any] = document["response"]
+    return response
+
+
+def test_a_review_says_what_is_asked_and_under_which_uid() -> None:
+    """Names may be missing; the namespace stands in the request."""
+    found = decode_review(body(pod({"nvidia.com/gpu": "1"}), dryRun=True), mutating=True)
+
+    assert (UID, "", True) == (found.uid, found.name, found.dry_run)
+    assert ("CREATE", "", "Pod", "ml") == (
+        found.request.operation,
+        found.request.group,
+        found.request.kind,
+        found.request.namespace,
+    )
+
+
+def _envelope(request: dict[str, Any], version: str = "v1") -> bytes:
+    document = {"apiVersion": f"admission.k8s.io/{version}", "kind": "AdmissionReview", "request": request}
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "no AdmissionReview: Input data was truncated"),
+        (b"\xff\xfe", "no AdmissionReview: JSON is malformed: invalid character (byte 0)"),
+        (b"[]", "no AdmissionReview: Expected `object`, got `array`"),
+        (b"{}", "no AdmissionReview: Object missing required field `apiVersion`"),
+        (
+            _envelope({"kind": {}, "operation": "CREATE"}),
+            "no AdmissionReview: Object missing required field `uid` - at `$.request`",
+        ),
+        (
+            _envelope({"uid": "", "kind": {}, "operation": "CREATE"}),
+            "no AdmissionReview: `$.request.uid` is empty",
+        ),
+        (
+            _envelope({"uid": "1", "kind": {}, "operation": "CREATE"}, version="v1beta1"),
+            V1BETA1,
+        ),
+        (b'{"a":' * 100_000, "no AdmissionReview: nested too deep"),
+        (
+            b'{"kind": "\xff"}',
+            "no AdmissionReview: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        ),
+    ],
+)
+def test_a_body_that_is_no_review_is_refused_with_a_reason(text: bytes, message: str) -> None:
+    """The reason says where and what."""
+    with pytest.raises(ReviewError) as error:
+        decode_review(text, mutating=True)
+
+    assert message == str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"spec": {"containers": {}}}, "spec.containers: expected a list, got an object"),
+        ({"spec": {"containers": ["x"]}}, "spec.containers[0]: expected an object, got a string"),
+        (
+            {"spec": {"containers": [{"resources": {"limits": 5}}]}},
+            "spec.containers[0].resources.limits: expected an object, got a number",
+        ),
+        ({"metadata": [], "spec": {}}, "metadata: expected an object, got a list"),
+    ],
+)
+def test_an_object_that_is_not_shaped_as_its_kind_is_refused_with_its_place(
+    document: Any, message: str
+) -> None:
+    """No API server sends one; whoever does is told."""
+    with pytest.raises(ReviewError) as error:
+        shipped_gate().answer("mutate", body({"apiVersion": "v1", "kind": "Pod", **document}))
+
+    assert f"`$.request.object`: {message}" == str(error.value)
+
+
+def test_half_a_surrogate_pair_is_no_json_and_no_api_server_sends_one() -> None:
+    """It puts U+FFFD for one that a client sent it: https://pkg.go.dev/encoding/json#Unmarshal."""
+    sent = body(pod({"nvidia.com/gpu": "1"})).replace(b'"main"', b'"%s"')
+    whole, half, replaced = (sent % text for text in (rb"\ud83d\ude00", rb"\ud83d ", rb"\ufffd"))
+
+    assert all(_response(shipped_gate().answer("mutate", text))["uid"] for text in (whole, replaced))
+    with pytest.raises(ReviewError, match=r"JSON is malformed: .* utf-16 surrogate pair"):
+        decode_review(half, mutating=True)
+
+
+@given(st.binary())
+def test_any_bytes_get_a_reason_or_an_answer(text: bytes) -> None:
+    """Nothing else comes out."""
+    with suppress(ReviewError):
+        _response(shipped_gate().answer("mutate", text))
+
+
+@given(JSON, st.sampled_from(["mutate", "validate"]), st.sampled_from(["CREATE", "UPDATE", "DELETE"]))
+def test_any_object_gets_a_reason_or_an_answer_that_keeps_the_uid(
+    document: Any, endpoint: Any, operation: str
+) -> None:
+    """Whatever stands where a pod should."""
+    text = json.dumps(review({"kind": "Pod"}, object={"spec": document}, operation=operation)).encode()
+    with suppress(ReviewError):
+        assert UID == _response(shipped_gate().answer(endpoint, text))["uid"]
+
+
+def test_an_allowed_object_is_answered_with_its_patch() -> None:
+    """patchType stands only beside a patch."""
+    answer = _response(shipped_gate().answer("mutate", body(pod({"tencent.com/vcuda-memory": "8"}))))
+    operation = {
+        "op": "add",
+        "path": "/spec/containers/0/resources/limits/tencent.com~1vcuda-core",
+        "value": "20",
+    }
+
+    assert (True, "JSONPatch", [operation]) == (
+        answer["allowed"],
+        answer["patchType"],
+        json.loads(b64decode(answer["patch"])),
+    )
+
+
+def test_a_pod_without_accelerators_is_answered_with_nothing_but_yes() -> None:
+    """The cheapest path."""
+    answer = _response(shipped_gate().answer("mutate", body(pod({"cpu": "1", "memory": "1Gi"}))))
+
+    assert {"uid": UID, "allowed": True} == answer
+
+
+def test_a_denied_object_is_answered_with_403_forbidden_and_no_patch() -> None:
+    """The message is the whole refusal."""
+    limits = {"tencent.com/vcuda-core": "150"}
+    answer = _response(shipped_gate().answer("mutate", body(pod(limits))))
+
+    assert (False, 403, "Forbidden") == (
+        answer["allowed"],
+        answer["status"]["code"],
+        answer["status"]["reason"],
+    )
+    assert answer["status"]["message"].startswith(
+        "gpugate refuses this Pod: 1 thing to change\n  1. container 'main'"
+    )
+    assert "patch" not in answer
+
+
+def test_a_warning_is_one_line_of_printable_characters() -> None:
+    """The API server sends warnings as HTTP headers and drops what does not fit in one."""
+    answer = _response(encode_decision(UID, Decision(warnings=("one\ntwo\r\n\tthree\x7f\x85four",))))
+
+    assert ["one two three four"] == answer["warnings"]
+
+
+def test_warnings_are_kept_within_what_the_api_server_takes() -> None:
+    """A warning is cut at 256 characters, and all of them at 4096 bytes."""
+    warnings = tuple("x" * 300 for _ in range(100))
+    answer = _response(encode_decision(UID, Decision(warnings=warnings)))
+
+    assert {256} == {len(warning) for warning in answer["warnings"]}
+    assert sum(len(warning.encode()) for warning in answer["warnings"]) <= 4096
+
+
+def test_the_validating_endpoint_answers_without_a_patch() -> None:
+    """It judges the object as it is."""
+    answer = _response(shipped_gate().answer("validate", body(pod({"tencent.com/vcuda-memory": "8"}))))
+
+    assert (True, None) == (answer["allowed"], answer.get("patch"))
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_bug_is_answered_under_the_uid_as_the_operator_chose(*, allowed: bool) -> None:
+    """`--on-error`; the message names the uid to look for, and no traceback."""
+    answer = _response(encode_failure(UID, allowed=allowed))
+
+    assert (UID, allowed) == (answer["uid"], answer["allowed"])
+    assert "Traceback" not in json.dumps(answer)
+
+
+def test_a_violation_that_only_warns_is_a_warning_of_the_answer() -> None:
+    """kubectl prints it."""
+    found = Violation("rule", Action.WARN, "spec", "line")
+    answer = _response(encode_decision(UID, Decision(violations=(found,), warnings=("line [rule]",))))
+
+    assert (True, ["line [rule]"]) == (answer["allowed"], answer["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("content", "quick"),
+    [
+        (body(pod({"nvidia.com/gpu": "1"})), True),
+        (body(pod()).ljust(16 * 2**10), True),
+        (body(pod()).ljust(16 * 2**10 + 1), False),
+        (body({"apiVersion": "v1", "kind": "ConfigMap"}), False),
+        (b"", True),
+    ],
+)
+def test_a_usual_review_is_quick_and_what_may_take_long_is_not(content: bytes, *, quick: bool) -> None:
+    """A long body, and a rule, whose YAML may unfold; none at all is a probe's."""
+    assert quick == is_quick(content)

@@ -1,0 +1,179 @@
+"""The labels that follow from what NVML says: golden, valid, read back by the rules, and never wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
+from rules.nodes.label_families import LabelNames, is_label_key, is_label_value
+from rules.nodes.node_capabilities import NodeReader
+from tests.support.nvml import RECORDED, library, recorded
+from webhook.agent.labels import (
+    GPUS_ANNOTATION,
+    LABELS,
+    PREFIX,
+    Difference,
+    differences,
+    is_own,
+    offer_of,
+    told_by,
+)
+from webhook.agent.nvml_probe import Gpu, Probe, probe
+
+T4 = Gpu("Tesla T4", "GPU-1", ComputeCapability(7, 5), 15360)
+A100 = Gpu("NVIDIA A100-SXM4-40GB", "GPU-2", ComputeCapability(8, 0), 40960, mig=False)
+DISCOVERED = {
+    "nvidia.com/cuda.driver-version.full": "535.129.03",
+    "nvidia.com/cuda.runtime-version.full": "12.2",
+    "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED",
+    "nvidia.com/gpu.compute.major": "8",
+    "nvidia.com/gpu.compute.minor": "0",
+    "nvidia.com/gpu.memory": "40960",
+}
+
+versions = st.builds(CudaVersion, st.integers(9, 20), st.integers(0, 9))
+gpus = st.builds(
+    Gpu,
+    name=st.none() | st.sampled_from(["Tesla T4", "NVIDIA H200"]) | st.text(max_size=90),
+    uuid=st.none() | st.text(max_size=40),
+    compute_capability=st.none() | st.builds(ComputeCapability, st.integers(3, 12), st.integers(0, 9)),
+    memory_mib=st.none() | st.integers(1, 300_000),
+    mig=st.none() | st.booleans(),
+    mig_profiles=st.none() | st.lists(st.sampled_from(["1g.5gb", "1g.5gb+me", "1c.3g.20gb"])).map(tuple),
+    compute_mode=st.none() | st.sampled_from(["Default", "Prohibited", "Exclusive_Process"]),
+)
+probes = st.builds(
+    Probe,
+    driver=st.none() | st.from_regex(r"\A[1-9]\d{2}\.\d{1,3}(\.\d{2})?\Z").map(DriverVersion.parse),
+    cuda=st.none() | versions,
+    gpus=st.lists(gpus, max_size=4).map(tuple),
+    mps=st.just(()) | st.just(("/tmp/nvidia-mps",)),  # noqa: S108 - the name of one
+)
+
+
+def probe_of(*gpus: Gpu, **others: Any) -> Probe:
+    """Return a probe of these GPUs on a driver of branch 535."""
+    return replace(Probe(DriverVersion.parse("535.129.03"), CudaVersion(12, 2), gpus), **others)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_probe_has_its_golden_labels(name: str) -> None:
+    """From pynvml's calls to the labels, on every machine that is recorded."""
+    with library(name):
+        found = probe(())
+
+    assert isinstance(found, Probe)
+    assert recorded(name)["labels"] == told_by(found).labels
+
+
+@given(probes)
+def test_any_labels_are_valid_and_the_agents_own(found: Probe) -> None:
+    """Kubernetes would refuse the whole patch for one bad label."""
+    told = told_by(found)
+
+    assert all(is_label_key(key) and is_own(key) for key in told.labels)
+    assert all(is_label_value(value) and value for value in told.labels.values())
+
+
+@given(probes)
+def test_the_rules_read_from_the_labels_what_nvml_said(found: Probe) -> None:
+    """No fact is lost or changed on the way through the node's object."""
+    reader = NodeReader("n", told_by(found).labels)
+
+    assert offer_of(found) == reader.offer(LabelNames())
+    assert [] == reader.problems
+
+
+def test_the_rules_read_no_label_of_gpugate_that_nobody_sets() -> None:
+    """Each that they name is in the agent's table."""
+    names = LabelNames()
+    of_families = [key for family in (*names.driver, *names.compute_capability) for key in family.keys]
+    read = [*of_families, *names.product, *names.memory, *names.mig_strategy, *names.mig_devices]
+
+    assert {key for key in read if key.startswith(PREFIX)} <= LABELS.keys()
+
+
+@given(probes, st.randoms(use_true_random=False))
+def test_the_order_of_gpus_changes_no_label(found: Probe, order: Any) -> None:
+    """The index of a GPU may change from one start to the next."""
+    shuffled = list(found.gpus)
+    order.shuffle(shuffled)
+
+    assert told_by(found).labels == told_by(replace(found, gpus=tuple(shuffled))).labels
+
+
+def test_the_least_of_mixed_gpus_counts() -> None:
+    """A program that may land on either has to run on the lesser; memory counts by itself."""
+    big_old = replace(T4, name="Quadro RTX 8000", memory_mib=46080)
+    labels = told_by(probe_of(A100, big_old)).labels
+
+    assert {
+        "gpugate.dev/gpu.mixed": "true",
+        "gpugate.dev/gpu.product": "Quadro-RTX-8000",
+        "gpugate.dev/gpu.compute.major": "7",
+        "gpugate.dev/gpu.compute.minor": "5",
+        "gpugate.dev/gpu.memory": "40960",
+    }.items() <= labels.items()
+
+
+def test_what_one_gpu_does_not_tell_is_not_told_of_the_node() -> None:
+    """The lowest of the others might be too high."""
+    labels = told_by(probe_of(A100, replace(T4, name=None, compute_capability=None, memory_mib=None))).labels
+
+    assert {"gpugate.dev/gpu.count"} == {key for key in labels if key.startswith("gpugate.dev/gpu.")}
+
+
+def test_names_that_fit_no_label_stand_whole_in_the_annotation() -> None:
+    """A label's value has 63 characters of a few kinds."""
+    name = "NVIDIA (TM) Prototype / Ω " + "x" * 60
+    told = told_by(probe_of(replace(T4, name=name)))
+    label = told.labels["gpugate.dev/gpu.product"]
+
+    assert "NVIDIA--TM--Prototype---" in label
+    assert len(label) <= 63
+    assert name == json.loads(told.annotations[GPUS_ANNOTATION])[0]["product"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cuda", "expected"),
+    [
+        (A100, CudaVersion(12, 2), "true"),
+        (A100, CudaVersion(11, 4), "false"),
+        (replace(A100, compute_capability=ComputeCapability(6, 1)), CudaVersion(12, 2), "false"),
+        (replace(A100, mig=True), CudaVersion(12, 2), "false"),
+        (replace(A100, compute_mode="Prohibited"), CudaVersion(12, 2), "false"),
+        (replace(A100, compute_capability=None), CudaVersion(12, 2), None),
+    ],
+)
+def test_mps_fitness_is_what_the_shipped_rule_says(gpu: Gpu, cuda: CudaVersion, expected: str | None) -> None:
+    """Volta or newer, CUDA 11.5 or newer, whole GPUs, and compute allowed; unknown says nothing."""
+    assert expected == told_by(probe_of(gpu, cuda=cuda)).labels.get("gpugate.dev/mps.capable")
+
+
+def test_labels_of_discovery_that_agree_make_no_difference() -> None:
+    """Also where they name sharing, a MIG slice and its memory, or one of several products."""
+    slice_of_it = {
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb",
+        "nvidia.com/gpu.memory": "4864",
+    }
+
+    assert () == differences(DISCOVERED, probe_of(A100))
+    assert () == differences(DISCOVERED | slice_of_it, probe_of(A100))
+    assert () == differences(DISCOVERED, probe_of(A100, T4))
+    assert () == differences({}, probe_of(A100))
+
+
+def test_labels_of_discovery_that_are_stale_are_told_with_what_nvml_says() -> None:
+    """As after a driver's upgrade on a node whose discovery does not run any more."""
+    upgraded = probe_of(A100, driver=DriverVersion.parse("580.95.05"), cuda=CudaVersion(13, 0))
+
+    assert (
+        Difference("driver", "535.129.03", "580.95.05"),
+        Difference("driver CUDA", "12.2", "13.0"),
+    ) == differences(DISCOVERED, upgraded)

@@ -1,0 +1,205 @@
+"""The agent's metrics: who may read them and how, and that what is made of them names what there is."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import select
+import socket
+import time
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from prometheus_client import Counter, Gauge
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.nvml import library
+from tests.support.paths import ROOT
+from tests.support.serving import HOST, answers, silent_tcp
+from webhook.agent import metrics
+from webhook.agent.labels import FACTS
+from webhook.agent.metrics import serve
+from webhook.cli import main
+from webhook.cli.commands.node import command
+
+MANIFESTS = ROOT / "manifests"
+AGENT_PAGE = ROOT / "docs/agent.md"
+CONNECTIONS = 64
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    """Serve the metrics while the tests run."""
+    return serve(0)
+
+
+def scrape(port: int, method: str = "GET", path: str = "/metrics") -> tuple[int, str, float]:
+    """Ask as Prometheus does: status, text, and the seconds that it took."""
+    began = time.monotonic()
+    with closing(http.client.HTTPConnection(HOST, port, timeout=10)) as client:
+        client.request(method, path)
+        response = client.getresponse()
+        return response.status, response.read().decode(), time.monotonic() - began
+
+
+def documents(path: str) -> list[dict[str, Any]]:
+    """Return the objects of a manifest."""
+    return list(yaml.safe_load_all((MANIFESTS / path).read_text("utf-8")))
+
+
+def series() -> dict[str, set[str]]:
+    """Return the labels of each time series."""
+    found = {}
+    for metric in vars(metrics).values():
+        if isinstance(metric, Counter | Gauge):
+            (family,) = metric.describe()
+            found[family.name + "_total" * isinstance(metric, Counter)] = set(metric._labelnames)
+    return found
+
+
+def test_a_scrape_is_what_prometheus_reads(port: int) -> None:
+    """In its text format; each metric says what it is."""
+    status, text, _ = scrape(port)
+    families = list(text_string_to_metric_families(text))
+
+    assert 200 == status
+    assert {"gpugate_agent_gpus", "gpugate_agent_failures"} <= {each.name for each in families}
+    assert all(each.name.startswith("gpugate_agent_") and each.documentation for each in families)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "PATCH", "BREW"])
+def test_nothing_but_reading_is_allowed(port: int, method: str) -> None:
+    """There is nothing else to do here."""
+    assert 405 == scrape(port, method)[0]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: \xff;version=\xfe;q=x\r\nConnection: close\r\n\r\n",
+        b"GET /?name[]=%ff&name[]=gpugate HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        b"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 50_000 + b"\r\n",
+        b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\n" + b"x" * 9999,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\0" * 1000 + b"\r\n\r\n",
+    ],
+    ids=["accept", "names", "path", "long", "body", "tls", "zeros"],
+)
+def test_odd_requests_are_answered_or_cut_and_leave_no_line_in_the_log(
+    port: int, sent: bytes, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What strangers send is none of an operator's concern."""
+    try:
+        answer = answers(silent_tcp(port), sent)
+    except ConnectionError:
+        answer = b""
+
+    assert re.match(rb"HTTP/1.1 (200|4\d\d) |$", answer)
+    assert (0, ("", "")) == (len(caplog.records), tuple(capfd.readouterr()))
+    assert 200 == scrape(port)[0]
+
+
+def test_clients_that_stall_keep_no_scrape_out(port: int) -> None:
+    """Of twice as many as there are connections, silent or within a head, the longest waiting are cut."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(silent_tcp(port)) for _ in range(2 * CONNECTIONS)]
+        for client in clients[::2]:
+            with suppress(ConnectionError):  # of those that are cut already
+                client.sendall(b"GET /metrics HTTP/1.1\r\nX-A: b")
+        took = [scrape(port)[2] for _ in range(10)]
+        readable, _, _ = select.select(clients, [], [], 0)
+
+    assert max(took) < 5
+    assert CONNECTIONS <= len(readable)
+
+
+def test_a_head_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However lively it drips."""
+    monkeypatch.setattr("webhook.agent.metrics._CLIENT_S", 0.5)
+    with silent_tcp(serve(0)) as client:
+        client.sendall(b"GET / HTTP/1.1\r\n")
+        with pytest.raises(ConnectionError):
+            _drip(client)
+
+
+def _drip(client: socket.socket) -> None:
+    for _ in range(100):
+        time.sleep(0.05)
+        client.sendall(b"X: y\r\n")
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    """Before anything is watched; exit status 2."""
+    config = tmp_path / "config"
+    config.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+                "users": [{"name": "u", "user": {}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "c",
+            }
+        )
+    )
+    with socket.create_server(("", 0)) as taken, library("t4"):
+        port = str(taken.getsockname()[1])
+        arguments = ["node", "label", "--metrics-port", port, "--kubeconfig", str(config), "--node-name", "n"]
+        busy = CliRunner().invoke(main, [*arguments, "--watch"])
+        once = CliRunner().invoke(main, arguments)
+
+    assert (2, 2) == (busy.exit_code, once.exit_code)
+    assert f"cannot listen at port {port}: Address already in use" in busy.stderr
+    assert "add --watch" in once.stderr
+
+
+def test_the_pod_is_probed_and_scraped_at_the_port_that_it_serves(port: int) -> None:
+    """And neither probe asks for a driver: a node without one has a pod that runs and waits."""
+    daemon_set, policy = documents("agent/daemonset.yaml")
+    (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
+    _, name, *arguments = container["args"]
+    (served,) = container["ports"]
+    paths = {container[f"{probe}Probe"]["httpGet"]["path"] for probe in ("liveness", "readiness")}
+    ports = {container[f"{probe}Probe"]["httpGet"]["port"] for probe in ("liveness", "readiness")}
+    monitor, _ = documents("monitoring/agent.yaml")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+
+    assert (
+        command.commands[name].make_context(name, arguments).params["metrics_port"] == served["containerPort"]
+    )
+    assert {served["name"]} == ports == {endpoint["port"]}
+    assert [[{"port": served["name"]}]] == [each["ports"] for each in policy["spec"]["ingress"]]
+    assert {200} == {scrape(port, path=path)[0] for path in paths}
+    assert [daemon_set["metadata"]["namespace"]] == monitor["spec"]["namespaceSelector"]["matchNames"]
+    assert daemon_set["spec"]["selector"]["matchLabels"] == monitor["spec"]["selector"]["matchLabels"]
+
+
+def test_an_alert_asks_for_metrics_and_labels_that_there_are() -> None:
+    """Of the job that the monitor names, which is not the gate's; and says where to read on."""
+    monitor, rules = documents("monitoring/agent.yaml")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    relabelled = {each["targetLabel"]: each.get("replacement") for each in endpoint["relabelings"]}
+    headings = re.findall(r"^#+ (.*)$", AGENT_PAGE.read_text("utf-8"), re.MULTILINE)
+    anchors = {f"docs/agent.md#{each.lower().replace(' ', '-')}" for each in headings}
+    known = series()
+
+    assert {"job": "gpugate-agent", "node": None} == relabelled
+    (group,) = rules["spec"]["groups"]
+    for alert in group["rules"]:
+        ((name, matchers),) = re.findall(r"\b(gpugate_\w+)\{(.*?)\}", alert["expr"])
+        assert 'job="gpugate-agent"' == matchers
+        said = re.findall(r"\$labels\.(\w+)", alert["annotations"]["summary"])
+        assert {*said} <= known[name] | {"node"}
+        assert alert["annotations"]["runbook"] in anchors
+
+
+def test_the_page_names_every_metric_and_fact() -> None:
+    """By the name that Prometheus knows."""
+    page = AGENT_PAGE.read_text("utf-8")
+
+    assert series().keys() == set(re.findall(r"^\| `(gpugate_agent_\w+)", page, re.MULTILINE))
+    assert [] == [fact for fact in FACTS if f"`{fact}`" not in page]

@@ -1,0 +1,288 @@
+"""What NVML says, through pynvml's own code, and every way in which it can fail to say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
+from tests.support.nvml import ERRORS, RECORDED, failing, library, recorded
+from webhook.agent.labels import told_by
+from webhook.agent.nvml_probe import Failure, Gpu, Probe, kernel_module, probe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNKNOWN = {
+    "NVML_ERROR_NOT_SUPPORTED",
+    "NVML_ERROR_FUNCTION_NOT_FOUND",
+    "NVML_ERROR_ARGUMENT_VERSION_MISMATCH",
+    "NVML_ERROR_DEPRECATED",
+}
+# Errors that are answers: this GPU has no MIG mode, this slot no instance.
+ANSWERS = {
+    *(("nvmlDeviceGetMigMode", error) for error in UNKNOWN),
+    ("nvmlDeviceGetMigDeviceHandleByIndex", "NVML_ERROR_NOT_FOUND"),
+}
+
+
+def test_a_probe_is_what_nvml_says_of_driver_and_gpus() -> None:
+    """All that is known of an A100 beside a T4, in the order of their indices."""
+    with library("a100-t4"):
+        found = probe(())
+
+    assert (
+        Probe(
+            DriverVersion.parse("535.129.03"),
+            CudaVersion(12, 2),
+            (
+                Gpu(
+                    "NVIDIA A100-SXM4-40GB",
+                    "GPU-00000000-0000-4000-8000-000000000001",
+                    ComputeCapability(8, 0),
+                    40960,
+                    mig=False,
+                    compute_mode="Default",
+                ),
+                Gpu(
+                    "Tesla T4",
+                    "GPU-00000000-0000-4000-8000-000000000002",
+                    ComputeCapability(7, 5),
+                    15360,
+                    compute_mode="Default",
+                ),
+            ),
+        )
+        == found
+    )
+
+
+def test_mig_instances_are_known_by_profile_and_empty_slots_are_none() -> None:
+    """Seven instances on one GPU; three of three profiles on the other."""
+    with library("a100-mig"):
+        found = probe(())
+
+    assert isinstance(found, Probe)
+    assert [("1g.5gb",) * 7, ("3g.20gb", "1g.5gb+me", "1g.5gb")] == [gpu.mig_profiles for gpu in found.gpus]
+
+
+@pytest.mark.parametrize("name", ["h100", "h200"])
+def test_the_state_of_the_fabric_is_read_with_either_version_of_the_call(name: str) -> None:
+    """Drivers before 545 know the first alone."""
+    with library(name) as nvml:
+        found = probe(())
+
+    assert isinstance(found, Probe)
+    assert {"Completed"} == {gpu.fabric for gpu in found.gpus}
+    assert ("nvmlDeviceGetGpuFabricInfo" in nvml.calls) is (name == "h100")
+
+
+def test_a_driver_that_is_not_there_is_said_and_not_raised() -> None:
+    """pynvml itself looks for the library, and finds none on this machine."""
+    with library("t4"), pytest.MonkeyPatch.context() as patched:
+        patched.setattr("pynvml.nvmlLib", None)
+        patched.setattr("pynvml.CDLL", _no_library)
+
+        assert Failure("NVML_ERROR_LIBRARY_NOT_FOUND", "nvmlInit") == probe(())
+
+
+def _no_library(name: str) -> None:
+    raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+
+
+def _answer(failing_call: int, error: int, name: str, number: int) -> int:
+    del name
+    return error if number == failing_call else 0
+
+
+def _outcomes(name: str) -> Iterator[tuple[int, str, str, Probe | Failure, int]]:
+    """Probe a machine with each call answered by each error: (number, call, error, outcome, left open)."""
+    for number in count():
+        for error, code in ERRORS.items():
+            with library(name, partial(_answer, number, code)) as nvml:
+                outcome = probe(())
+            if number >= len(nvml.calls):
+                return
+            yield number, nvml.calls[number], error, outcome, nvml.open
+
+
+@pytest.mark.parametrize("name", ["a100-mig", "h100", "gb10"])
+def test_any_error_of_any_call_gives_no_wrong_label_and_shuts_nvml_down(name: str) -> None:
+    """What is not known is not said, and what is said is as it is without the error."""
+    right = recorded(name)["labels"]
+    for number, call, error, outcome, left_open in _outcomes(name):
+        where = f"{error} at call {number}, {call}"
+        assert left_open == (1 if call == "nvmlShutdown" else 0), where
+        if isinstance(outcome, Failure):
+            assert (error, call.removesuffix("_v2").removesuffix("WithFlags")) == (
+                outcome.error,
+                outcome.call,
+            )
+        elif (call, error) not in ANSWERS:
+            assert told_by(outcome).labels.items() <= right.items(), where
+
+
+def test_what_a_driver_lacks_is_unknown_and_what_fails_is_a_failure() -> None:
+    """Of all errors four mean that there is no such thing; at the first calls these are failures too.
+
+    And memory may be refused: a GPU in MIG mode tells its own to who may monitor MIG.
+    """
+    unknown = {
+        (call, error)
+        for _, call, error, outcome, _ in _outcomes("gb10")
+        if isinstance(outcome, Probe) and call != "nvmlShutdown"
+    }
+    needed = {"nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"}
+    with library("gb10") as nvml:
+        probe(())
+
+    absent = {
+        (call, error) for call in nvml.calls if call not in {*needed, "nvmlShutdown"} for error in UNKNOWN
+    }
+    assert absent | {("nvmlDeviceGetMemoryInfo", "NVML_ERROR_NO_PERMISSION")} == unknown
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "UNINITIALIZED",
+        "DRIVER_NOT_LOADED",
+        "LIB_RM_VERSION_MISMATCH",
+        "GPU_IS_LOST",
+        "RESET_REQUIRED",
+        "TIMEOUT",
+        "UNKNOWN",
+    ],
+)
+def test_a_driver_that_goes_between_two_calls_is_a_failure(reason: str) -> None:
+    """From some call on none is answered, not even the last; all that was answered before is left unsaid."""
+    error = f"NVML_ERROR_{reason}"
+    with library("a100-mig") as well:
+        probe(())
+    for since in range(len(well.calls) - 1):
+        with library("a100-mig", partial(_gone, since, ERRORS[error])):
+            outcome = probe(())
+
+        assert isinstance(outcome, Failure), (since, well.calls[since])
+        assert error == outcome.error, (since, well.calls[since])
+
+
+def _gone(since: int, error: int, name: str, number: int) -> int:
+    del name
+    return error if number >= since else 0
+
+
+@given(st.lists(st.sampled_from([0, 0, 0, *ERRORS.values(), 12345]), max_size=60), st.sampled_from(RECORDED))
+def test_no_answers_of_nvml_are_an_exception(statuses: list[int], name: str) -> None:
+    """Whatever each call is answered, of whichever machine; also by a number that has no name."""
+    with library(name, lambda _, number: statuses[number] if number < len(statuses) else 0):
+        outcome = probe(())
+
+    assert isinstance(outcome, Probe | Failure)
+    if isinstance(outcome, Probe):
+        told_by(outcome)
+
+
+@pytest.mark.parametrize("name", ["t4", "h200"])
+def test_a_driver_that_lacks_a_function_gives_a_failure_or_no_wrong_label(name: str) -> None:
+    """Each of those that are called, as with a library of another age."""
+    right = recorded(name)["labels"]
+    with library(name) as well:
+        probe(())
+    for function in set(well.calls):
+        machine = recorded(name)
+        with library(machine | {"lacks": [*machine["lacks"], function]}):
+            outcome = probe(())
+
+        if isinstance(outcome, Probe):
+            assert told_by(outcome).labels.items() <= right.items(), function
+        else:
+            assert "NVML_ERROR_FUNCTION_NOT_FOUND" == outcome.error, function
+
+
+def test_a_failure_names_call_and_gpu() -> None:
+    """Which of eight is lost is what an operator has to know."""
+    with library("h100") as well:
+        probe(())
+    last = max(number for number, name in enumerate(well.calls) if name == "nvmlDeviceGetMemoryInfo")
+    with library("h100", partial(_answer, last, ERRORS["NVML_ERROR_GPU_IS_LOST"])):
+        found = probe(())
+
+    assert Failure("NVML_ERROR_GPU_IS_LOST", "nvmlDeviceGetMemoryInfo", 1) == found
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMigDeviceHandle"])
+def test_instances_that_this_user_may_not_monitor_are_unknown(call: str) -> None:
+    """MIG mode is known without rights; a count of those that happen to be seen would be wrong."""
+    with library("a100-mig", failing(call, "NVML_ERROR_NO_PERMISSION")):
+        found = probe(())
+
+    assert isinstance(found, Probe)
+    assert [(True, None), (True, None)] == [(gpu.mig, gpu.mig_profiles) for gpu in found.gpus]
+
+
+def test_a_compute_mode_that_is_not_asked_of_an_instance_is_unknown() -> None:
+    """As nvml.h has it of MIG mode; without it the same answer is a failure."""
+    answer = failing("nvmlDeviceGetComputeMode", "NVML_ERROR_INVALID_ARGUMENT")
+    with library("a100-mig", answer):
+        found = probe(())
+    with library("t4", answer):
+        other = probe(())
+
+    assert isinstance(found, Probe)
+    assert [None, None] == [gpu.compute_mode for gpu in found.gpus]
+    assert Failure("NVML_ERROR_INVALID_ARGUMENT", "nvmlDeviceGetComputeMode", 0) == other
+
+
+@given(st.binary(max_size=90).filter(lambda name: b"\0" not in name))
+def test_any_bytes_for_a_name_make_a_probe(name: bytes) -> None:
+    """A broken GPU may say anything; what is no text is unknown."""
+    machine = recorded("t4")
+    machine["gpus"][0]["name"] = name.decode("utf-8", "surrogateescape")
+    with library(machine):
+        found = probe(())
+
+    assert isinstance(found, Probe)
+    told_by(found)
+
+
+def test_an_mps_control_daemon_is_known_by_its_pid_file(tmp_path: Path) -> None:
+    """In a pipe directory, and under the root of NVIDIA's device plugin; pipes alone outlive their daemon."""
+    own, plugin, left = tmp_path / "nvidia-mps", tmp_path / "mps", tmp_path / "left"
+    resource = plugin / "nvidia.com/gpu/pipe"
+    for directory in (own, resource, left):
+        directory.mkdir(parents=True)
+        (directory / "control").touch()
+    for directory in (own, resource):
+        (directory / "nvidia-cuda-mps-control.pid").touch()
+    with library("t4"):
+        found = probe((own, plugin, left, tmp_path / "absent"))
+
+    assert isinstance(found, Probe)
+    assert (str(own), str(resource)) == found.mps
+
+
+def test_a_directory_that_cannot_be_looked_into_tells_nothing(tmp_path: Path) -> None:
+    """The agent is not root, MPS may be. A name that is too long is refused to root as well."""
+    with library("t4"):
+        found = probe((tmp_path / ("x" * 300),))
+
+    assert isinstance(found, Probe)
+    assert () == found.mps
+
+
+def test_the_kernel_tells_its_driver(tmp_path: Path) -> None:
+    """Absent, loaded, and loaded without a version."""
+    folder = tmp_path / "nvidia"
+    absent = kernel_module(folder)
+    folder.mkdir()
+    silent = kernel_module(folder)
+    (folder / "version").write_text("535.129.03\n")
+
+    assert (None, "", "535.129.03") == (absent, silent, kernel_module(folder))

@@ -1,0 +1,158 @@
+"""`gpugate audit` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.support.builders import resource_rule
+from tests.support.fake_api import FakeApi, running
+from tests.support.node_builders import A100, gfd, node
+from webhook.cli import main
+
+KEY = "vendor.com/device"
+
+
+def _pod(
+    name: str, *, value: str = "1", node: str = "", phase: str = "Running", owner: str = ""
+) -> dict[str, Any]:
+    """Return a pod as the API server stores it."""
+    metadata: dict[str, Any] = {"name": name, "namespace": "ml", "uid": f"uid-{name}"}
+    if owner:
+        metadata["ownerReferences"] = [{"kind": "ReplicaSet", "name": owner, "controller": True}]
+    asked = {"limits": {KEY: value}, "requests": {KEY: value}}
+    containers = [{"name": "main", "image": "busybox", "resources": asked}]
+    spec = {"containers": containers, **({"nodeName": node} if node else {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase}}
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    """Return a rule that takes one device at most."""
+    path = tmp_path / "rule.yaml"
+    most = [{"expression": "value <= 1", "messageEn": "one device at most"}]
+    path.write_text(resource_rule(KEY, name="cf-crl-device", validations=most), "utf-8")
+    return path
+
+
+def _audit(tmp_path: Path, pods: list[dict[str, Any]], *arguments: str | Path) -> Result:
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": pods}), "utf-8")
+    return CliRunner().invoke(main, ["audit", "-f", str(path), *map(str, arguments)])
+
+
+def test_what_would_be_refused_today_is_told_once_for_all_pods_of_an_owner(
+    rules: Path, tmp_path: Path
+) -> None:
+    """With the rule, the reason and the number of pods; the exit status says that there is something."""
+    pods = [_pod(f"web-{each}", value="2", owner="web") for each in range(3)] + [_pod("fine")]
+    result = _audit(tmp_path, pods, "--rules", rules)
+    head, row = result.stdout.splitlines()
+
+    assert ["ACTION", "NAMESPACE", "OWNER", "PODS", "RULE", "FINDING"] == head.split()
+    assert ["deny", "ml", "ReplicaSet/web", "3", "cf-crl-device"] == row.split()[:5]
+    assert "one device at most" in row
+    assert (1, "4 pods: 3 would be refused today\n") == (result.exit_code, result.stderr)
+
+
+def test_pods_that_have_ended_and_those_of_other_namespaces_are_passed_over(
+    rules: Path, tmp_path: Path
+) -> None:
+    """Nobody can mend them, or nobody asked."""
+    ended = [_pod("done", value="2", phase="Succeeded"), _pod("broken", value="2", phase="Failed")]
+    found = (
+        _audit(tmp_path, ended, "--rules", rules),
+        _audit(tmp_path, [_pod("here", value="2")], "--rules", rules, "-n", "web"),
+    )
+
+    assert [0, 0] == [result.exit_code for result in found]
+    assert ["", ""] == [result.stdout for result in found]
+
+
+def test_a_pod_on_a_node_is_judged_by_that_node(tmp_path: Path) -> None:
+    """Its CUDA runs there or does not, whatever other nodes offer."""
+    pods = []
+    for name, where in (("old", "t4"), ("new", "a100")):
+        pod = _pod(name, node=where)
+        pod["spec"]["containers"][0] |= {
+            "env": [{"name": "CUDA_VERSION", "value": "12.4.1"}],
+            "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
+        }
+        pods.append(pod)
+    nodes = tmp_path / "nodes.json"
+    items = [node("t4", gfd("11.4")), node("a100", gfd("12.4", A100))]
+    nodes.write_text(json.dumps({"kind": "NodeList", "items": items}), "utf-8")
+    result = _audit(tmp_path, pods, "--rules", "rules/catalog/pgpu", "--nodes", nodes, "-o", "json")
+
+    assert {"old": False, "new": True} == {
+        each["name"]: each["allowed"] for each in json.loads(result.stdout)["pods"]
+    }
+
+
+def test_policy_reports_count_what_passes_and_fails_by_namespace(rules: Path, tmp_path: Path) -> None:
+    """Each result names its pod and its rule."""
+    result = _audit(tmp_path, [_pod("bad", value="2"), _pod("good")], "--rules", rules, "-o", "policyreport")
+    report = yaml.safe_load(result.stdout)
+
+    assert ("PolicyReport", "ml") == (report["kind"], report["metadata"]["namespace"])
+    assert {"pass": 1, "fail": 1, "warn": 0, "error": 0, "skip": 0} == report["summary"]
+    assert [("bad", "cf-crl-device", "fail"), ("good", "cf-crl-device", "pass")] == [
+        (each["resources"][0]["name"], each["policy"], each["result"]) for each in report["results"]
+    ]
+
+
+def test_pods_rules_and_nodes_of_a_cluster_are_audited(tmp_path: Path, rules: Path) -> None:
+    """One call, as an operator makes it."""
+    fake = FakeApi()
+    fake.put("/api/v1/pods", _pod("bad", value="2"))
+    fake.put("/api/v1/namespaces/kube-public/configmaps", yaml.safe_load(rules.read_text("utf-8")))
+    with running(fake):
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
+        result = CliRunner().invoke(main, ["audit", "--kubeconfig", str(kubeconfig)])
+
+    assert (1, "1 pod: 1 would be refused today\n") == (result.exit_code, result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("changes", "output"),
+    [
+        ({"status": None, "metadata": {}}, "Pod/"),
+        ({"status": "Running", "metadata": {"name": "a", "namespace": None}}, "Pod/a"),
+        ({"metadata": {"name": "a", "ownerReferences": [None, {"controller": True}]}}, "/"),
+        ({"metadata": {"name": "a", "ownerReferences": "web"}}, "Pod/a"),
+    ],
+)
+def test_a_pod_is_judged_however_little_is_written_of_it(
+    changes: dict[str, Any], output: str, rules: Path, tmp_path: Path
+) -> None:
+    """As a person wrote it, not as an API server stores it."""
+    result = _audit(tmp_path, [_pod("a", value="2") | changes], "--rules", rules)
+
+    assert (1, ["deny", "default", output, "1"]) == (
+        result.exit_code,
+        result.stdout.splitlines()[1].split()[:4],
+    )
+
+
+@pytest.mark.parametrize("missing", ["metadata", "spec"])
+def test_what_is_no_pod_is_told_and_hides_no_other(missing: str, rules: Path, tmp_path: Path) -> None:
+    """It is bad input; the rest is judged."""
+    result = _audit(tmp_path, [_pod("a") | {missing: None}, _pod("b", value="2")], "--rules", rules)
+
+    assert (2, 2) == (result.exit_code, len(result.stdout.splitlines()))
+    assert "a pod without metadata or spec is none" in result.stderr
+
+
+def test_without_pods_to_read_it_says_where_they_may_come_from() -> None:
+    """A usage error, which names both."""
+    result = CliRunner().invoke(main, ["audit"])
+
+    assert 2 == result.exit_code
+    assert "--context" in result.stderr
+    assert "--filename" in result.stderr

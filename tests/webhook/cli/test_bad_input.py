@@ -1,0 +1,415 @@
+"""What every command says of what it cannot read or write: one line, with the place, and exit status 2."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.support.serving import HOST, new_pair
+from webhook.cli import main
+from webhook.server.server import Server
+
+# Commands that read a file, @.
+READING: Final = (
+    "preview -f @",
+    "preview -f docs/examples/untouched.yaml --rules @",
+    "preview -f docs/examples/untouched.yaml --nodes @",
+    "preview -f docs/examples/untouched.yaml --workloads @",
+    "explain -f @",
+    "lint @",
+    "test @",
+    "rules @",
+    "rules --metrics @",
+    "nodes --nodes @",
+    "nodes --nodes docs/compatibility/nodes.yaml --rules @",
+    "matrix --nodes @",
+    "matrix --nodes docs/compatibility/nodes.yaml --rules @",
+    "audit -f @",
+    "export @",
+    "serve --port 0 --rules @",
+    "serve --port 0 --nodes @",
+    "serve --port 0 --workloads @",
+    "serve --port 0 --client-ca @",
+    "serve --port 0 --tls-cert @ --tls-key @",
+    "serve --port 0 --kubeconfig @",
+    "nodes --kubeconfig @",
+    "certs show --kubeconfig @",
+    "node check --kubeconfig @ --node-name one",
+)
+LONG: Final = "x" * 300
+KUBECONFIG: Final[dict[str, Any]] = {
+    "current-context": "one",
+    "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
+    "clusters": [{"name": "one", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "users": [{"name": "one", "user": {}}],
+}
+
+
+@pytest.fixture(autouse=True)
+def _never_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever serves all the same ends at once, with the status 0."""
+    monkeypatch.setattr(Server, "run", lambda server: server._socket.close() or 0)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+def run(command: str, *files: object) -> Result:
+    """Run a command with these in the places of each @."""
+    left = iter(files * 2)
+    words = [str(next(left)) if word == "@" else word for word in command.split()]
+    return CliRunner().invoke(main, words)
+
+
+def told(result: Result) -> str:
+    """Return what stands on stderr, which is one line and no traceback."""
+    assert isinstance(result.exception, SystemExit), result.exception
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("command", READING)
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("/nowhere/a.yaml", "No such file or directory"),
+        (LONG, "File name too long"),
+        ("/dev/null/a", "Not a directory"),
+        ("/proc/self/mem", "Input/output error"),  # a file that nobody may read, not even root
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(command: str, file: str, why: str) -> None:
+    """By every command, and nothing else is said."""
+    result = run(command, file)
+    line = told(result)
+
+    assert 2 == result.exit_code
+    assert f"{file}: {why}" in line
+    assert "Errno" not in line
+
+
+@pytest.mark.parametrize("command", [each for each in READING if not re.search("serve .*--rules", each)])
+def test_a_folder_with_nothing_to_read_and_a_binary_file_are_named(command: str, tmp_path: Path) -> None:
+    """lint and rules find a mistake in the file, so they end with 1; serve leaves the rule out."""
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(bytes(range(256)))
+    (tmp_path / "empty").mkdir()
+    empty = run(command, tmp_path / "empty")
+    found = run(command, binary)
+
+    assert 2 == empty.exit_code
+    assert f"{tmp_path}/empty: " in told(empty)
+    assert (1 if command in {"lint @", "rules @"} else 2) == found.exit_code
+    assert isinstance(found.exception, SystemExit)
+    assert str(binary) in found.output
+    assert "Usage" not in found.output
+
+
+@pytest.mark.parametrize("command", ["preview -f @", "lint @", "test @", "audit -f @", "nodes --nodes @"])
+@pytest.mark.parametrize("folder", ["", "/below"])
+def test_a_folder_that_cannot_be_listed_is_named_with_the_reason(
+    command: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one below that which is named: there may be rules in it."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "a.test.yaml").write_text("kind: Pod\n", "utf-8")
+    (tmp_path / "a.yaml").write_text("kind: Pod\n", "utf-8")
+    listed = os.scandir
+
+    def refuse(path: object) -> Any:  # root may list them all
+        if str(path) == f"{tmp_path}{folder}":
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    result = run(command, tmp_path)
+
+    assert 2 == result.exit_code
+    assert told(result) == f"Error: {tmp_path}{folder}: Permission denied"
+
+
+@pytest.mark.parametrize("command", ["preview -f @", "lint @", "test @", "audit -f @", "nodes --nodes @"])
+def test_an_empty_name_is_not_taken_for_the_folder_that_one_is_in(command: str) -> None:
+    """It comes of a variable that is not set."""
+    result = run(command, "")
+
+    assert 2 == result.exit_code
+    assert told(result) == "Error: the name of a file or folder is empty; is a variable not set?"
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("serve --port 99999", "Invalid value for '--port': 99999 is not in the range 0<=x<=65535."),
+        ("schema rules", "Invalid value for '["),
+        ("preview", "Missing option '-f' / '--filename'."),
+        ("preview -f", "Option '-f' requires an argument."),
+        ("node check one", "Got unexpected extra argument (one)"),
+        ("matrix --baseline 12.4", "--baseline is for --sharing virtual"),
+    ],
+)
+def test_a_value_that_is_refused_is_told_in_one_line(command: str, why: str) -> None:
+    """Without the usage, which says nothing of it."""
+    result = run(command)
+
+    assert 2 == result.exit_code
+    assert told(result).startswith(f"Error: {why}")
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("xyzzy", "Error: No such command 'xyzzy'"),
+        ("node chek", "Error: No such command 'chek'"),
+        ("lint --otput", "Error: No such option"),
+    ],
+)
+def test_an_option_or_a_command_that_there_is_not_is_told_last(command: str, why: str) -> None:
+    """Below the usage, where click shows that."""
+    result = run(command)
+
+    assert 2 == result.exit_code
+    assert result.stderr.splitlines()[-1].startswith(why)
+
+
+def test_an_object_that_is_no_node_is_told_with_what_writes_one(tmp_path: Path) -> None:
+    """As where a file of pods was named."""
+    (tmp_path / "pod.yaml").write_text("{apiVersion: v1, kind: Pod}", "utf-8")
+    result = run("nodes --nodes @", tmp_path / "pod.yaml")
+
+    assert 2 == result.exit_code
+    assert told(result) == (
+        f"Error: {tmp_path}/pod.yaml:1:1: document.kind: expected Node or NodeList, got 'Pod'; "
+        "`kubectl get nodes -o yaml` writes one"
+    )
+
+
+@pytest.mark.parametrize("content", ["", "# nothing\n", "[1, 2]\n", "hello\n"])
+def test_an_audit_of_a_file_without_objects_is_not_clean(content: str, tmp_path: Path) -> None:
+    """It comes of a kubectl that failed; a list without pods is clean."""
+    file = tmp_path / "pods.yaml"
+    file.write_text(content, "utf-8")
+    result = run("audit -f @", file)
+    file.write_text("apiVersion: v1\nkind: List\nitems: []\n", "utf-8")
+
+    assert 2 == result.exit_code
+    assert str(file) in result.stderr
+    assert 0 == run("audit -f @", file).exit_code
+
+
+def test_serving_a_file_without_rules_is_refused(tmp_path: Path) -> None:
+    """A gate without rules would let everything pass."""
+    (tmp_path / "rules.yaml").write_text("a: 1\n", "utf-8")
+    result = run("serve --port 0 --rules @", tmp_path / "rules.yaml")
+
+    assert 2 == result.exit_code
+    assert "no rules in it" in told(result)
+
+
+def test_a_port_in_use_is_told_with_what_to_do() -> None:
+    """In one line, without a number of an errno."""
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run(f"serve --host {HOST} --port {port}")
+
+    assert 2 == result.exit_code
+    assert told(result) == (
+        f"Error: cannot listen on {HOST} port {port}: Address already in use; "
+        "end what listens there, or choose another --port"
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("192.0.2.1", "Cannot assign requested address; --host takes an address of this machine"),
+        ("no-such-host.invalid", "--host takes an address of this machine"),
+    ],
+)
+def test_a_host_that_is_not_this_one_is_told_with_what_to_do(host: str, why: str) -> None:
+    """Also one that no name server knows."""
+    result = run(f"serve --host {host} --port 0")
+
+    assert 2 == result.exit_code
+    assert told(result).startswith(f"Error: cannot listen on {host} port 0: ")
+    assert told(result).endswith(why)
+
+
+def test_a_port_that_one_may_not_bind_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for who is not root."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied (while attempting to bind on address)")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    result = run("serve --port 443")
+
+    assert 2 == result.exit_code
+    assert told(result) == (
+        "Error: cannot listen on 0.0.0.0 port 443: Permission denied; choose a --port above 1023"
+    )
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "why"),
+    [
+        ("garbage", "tls.key", "{certificate} is not a certificate in PEM"),
+        ("tls.crt", "garbage", "{key} is not a private key in PEM without a password"),
+        ("tls.crt", "other.key", "{key} is not the key of {certificate}"),
+        ("empty", "tls.key", "{certificate} is missing or empty"),
+    ],
+)
+def test_a_certificate_that_cannot_be_served_is_named(
+    certificate: str, key: str, why: str, tmp_path: Path
+) -> None:
+    """Which of the two files it is."""
+    pair = new_pair()
+    files = {
+        "garbage": b"no PEM\n",
+        "empty": b"",
+        "tls.crt": pair.certificate_pem,
+        "tls.key": pair.key_pem,
+        "other.key": new_pair().key_pem,
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    result = run("serve --port 0 --tls-cert @ --tls-key @", tmp_path / certificate, tmp_path / key)
+
+    assert 2 == result.exit_code
+    assert told(result) == "Error: " + why.format(certificate=tmp_path / certificate, key=tmp_path / key)
+
+
+def test_certificate_and_key_may_be_in_one_file(tmp_path: Path) -> None:
+    """As some tools write them."""
+    pair = new_pair()
+    (tmp_path / "both.pem").write_bytes(pair.certificate_pem + pair.key_pem)
+
+    assert 0 == run("serve --port 0 --tls-cert @ --tls-key @", tmp_path / "both.pem").exit_code
+
+
+def test_an_authority_of_clients_that_is_none_is_named(tmp_path: Path) -> None:
+    """Not called a certificate of the server."""
+    (tmp_path / "ca.crt").write_text("no PEM\n", "utf-8")
+    result = run("serve --port 0 --client-ca @", tmp_path / "ca.crt")
+
+    assert 2 == result.exit_code
+    assert told(result) == f"Error: {tmp_path}/ca.crt is not a certificate in PEM"
+
+
+@pytest.mark.parametrize("command", ["serve --port 0 --kubeconfig @", "audit --kubeconfig @"])
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "is empty"),
+        ("hello", "no kubeconfig"),
+        ("[1, 2]", "no kubeconfig"),
+        ("a: [1\nb: }", "line 2, column 2"),
+        ("a: \0", "special characters are not allowed"),
+        ("[" * 5000, "no kubeconfig"),
+    ],
+)
+def test_a_kubeconfig_that_is_none_is_told_in_one_line(
+    command: str, content: str, why: str, tmp_path: Path
+) -> None:
+    """Whatever is in it."""
+    (tmp_path / "config").write_text(content, "utf-8")
+    result = run(command, tmp_path / "config")
+    line = told(result)
+
+    assert 2 == result.exit_code
+    assert line.startswith("Error: no cluster: ")
+    assert all(part in line for part in (f"{tmp_path}/config", why, "; look at --kubeconfig and --context"))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"clusters": [{"name": "one", "cluster": {"server": 5}}]}, "no kubeconfig"),
+        (
+            {"clusters": [{"name": "one", "cluster": {"server": "https://a", "proxy-url": "junk://a"}}]},
+            "proxy-url: expected http:// or https://, got 'junk://a'",
+        ),
+        ({"current-context": "two"}, "Expected object with name two"),
+        ({"users": [{"name": "one", "user": {"tokenFile": "/nowhere/token"}}]}, "/nowhere/token: No such"),
+        ({"users": [{"name": "one", "user": {"auth-provider": {"name": "gcp"}}}]}, "no kubeconfig"),
+    ],
+)
+def test_a_kubeconfig_with_a_mistake_is_told_in_one_line(
+    change: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    """Also one on which the client library fails."""
+    (tmp_path / "config").write_text(yaml.safe_dump(copy.deepcopy(KUBECONFIG) | change), "utf-8")
+    line = told(result := run("serve --port 0 --kubeconfig @", tmp_path / "config"))
+
+    assert 2 == result.exit_code
+    assert line.startswith("Error: no cluster: ")
+    assert why in line
+
+
+def test_without_any_kubeconfig_the_place_where_one_is_looked_for_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As on a machine that has never seen a cluster."""
+    monkeypatch.setattr(
+        "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config")
+    )
+    result = run("certs show")
+
+    assert 2 == result.exit_code
+    assert f"no cluster: {tmp_path}/config: " in told(result)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["--help", "rules", "schema --markdown", "export", "preview -f docs/examples/patched.yaml"],
+)
+def test_output_that_is_not_read_to_its_end_and_a_full_disk_give_no_traceback(command: str) -> None:
+    """As with `| head -1`, where nothing is said; a full disk is."""
+    words = [sys.executable, "-m", "webhook", *command.split()]
+    reading, writing = os.pipe()
+    os.close(reading)
+    unread = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    with Path("/dev/full").open("wb") as full:
+        cut = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert "Traceback" not in unread.stderr
+    assert "Broken pipe" not in unread.stderr
+    assert "Traceback" not in cut.stderr
+    assert 0 != cut.returncode
+
+
+@pytest.mark.parametrize(
+    ("command", "closing", "stream"),
+    [
+        ("preview -f -", "<&-", "stdin"),
+        ("rules --metrics -", "<&-", "stdin"),
+        ("matrix", ">&-", "stdout"),
+        ("lint", ">&-", "stdout"),
+        ("preview -f docs/examples", ">&-", "stdout"),
+        ("--help", ">&-", "stdout"),
+    ],
+)
+def test_a_stream_that_is_closed_is_told_in_one_line(command: str, closing: str, stream: str) -> None:
+    """As a job may be started that has none."""
+    words = ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "webhook", *command.split()]
+    result = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert (2, f"Error: {stream} is closed\n") == (result.returncode, result.stderr)
+
+
+@pytest.mark.parametrize(("command", "told"), [("lint", "sound rules"), ("rules new", "--kind is missing")])
+def test_what_does_not_read_stdin_runs_without(command: str, told: str) -> None:
+    """So are daemons started; nobody is asked what was left out."""
+    words = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "webhook", *command.split()]
+    (line,) = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False).stderr.splitlines()
+
+    assert told in line

@@ -1,0 +1,238 @@
+"""`gpugate lint`, `gpugate rules`, `gpugate serve` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.support.builders import exemption, resource_rule
+from tests.support.node_builders import image_catalog
+from tests.support.serving import client, new_pair
+from tests.support.webhooks import body, pod
+from webhook.cli import _COMMANDS, main
+
+BAD_RULE = """apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: cf-crl-x-device
+  namespace: kube-public
+  labels:
+    features.cpaas.io/type: CustomResourceLimitation
+    features.cpaas.io/group: x
+    features.cpaas.io/enabled: "true"
+data:
+  key: example.com/device
+  dataType: integer
+  limits: optinal
+  requests: disabled
+"""
+MISTAKE = (
+    "data.limits: expected one of disabled, required, optional, got 'optinal' – did you mean 'optional'?"
+)
+
+
+def _run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    """Write a rule with a misspelt value."""
+    path = tmp_path / "bad.yaml"
+    path.write_text(BAD_RULE, "utf-8")
+    return path
+
+
+def test_every_command_has_help_with_examples() -> None:
+    """And the whole has a list of commands."""
+    listed = re.findall(r"^  (\w+(?: \w+)?)  ", _run("--help").stdout, re.MULTILINE)
+
+    assert list(_COMMANDS) == listed
+    for name in listed:
+        assert f"Examples:\n    gpugate {name}" in _run(*name.split(), "--help").stdout
+
+
+def test_a_misspelt_command_is_told_with_the_one_that_is_meant() -> None:
+    """In one line."""
+    result = _run("prview")
+
+    assert result.exit_code == 2
+    assert result.stderr == "Error: No such command 'prview' – did you mean 'preview'?\n"
+
+
+def test_the_shipped_rules_are_clean() -> None:
+    """lint says so and exits with 0."""
+    result = _run("lint")
+
+    assert (0, "") == (result.exit_code, result.stdout)
+    assert result.stderr.endswith("sound rules, 0 errors, 0 warnings\n")
+
+
+def test_lint_names_file_line_and_column_and_what_may_be_meant(bad: Path) -> None:
+    """Exit status 1."""
+    result = _run("lint", bad)
+
+    assert (1, f"{bad}:13:11: error: {MISTAKE} [wrong-value]\n") == (result.exit_code, result.stdout)
+
+
+def test_warnings_of_lint_exit_with_3_where_asked(tmp_path: Path) -> None:
+    """A name that does not follow the key is doubtful, not wrong."""
+    path = tmp_path / "odd.yaml"
+    path.write_text(BAD_RULE.replace("optinal", "optional").replace("x-device", "x-other"), "utf-8")
+
+    assert (0, 3) == (_run("lint", path).exit_code, _run("lint", path, "--fail-on", "warn").exit_code)
+
+
+def test_rules_lists_what_is_in_force_aligned() -> None:
+    """Switched off ones too, with where they stand."""
+    result = _run("rules")
+    lines = result.stdout.splitlines()
+    column = lines[0].index("STATE")
+
+    assert 0 == result.exit_code
+    assert ["NAME", "KIND", "STATE", "RESOURCES", "ACTION", "ABOUT", "NOTE", "SOURCE"] == lines[0].split()
+    assert {"enabled", "disabled"} == {line[column:].split()[0] for line in lines[1:]}
+
+
+def test_rules_notes_what_bears_on_a_rule(tmp_path: Path) -> None:
+    """Exemptions, and the rule that stands in for one that is switched off."""
+    texts = {
+        "a": resource_rule(enabled=False),
+        "b": resource_rule(name="cf-crl-other-device", group="other"),
+        "c": exemption("cf-crl-other-*", name="old", expires="2020-01-01"),
+        "d": exemption("cf-crl-other-device", name="new", expires="2999-01-01"),
+        "e": image_catalog({"image": "x", "cuda": "12.4"}),
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
+    rows = json.loads(_run("rules", tmp_path, "-o", "json").stdout)["rules"]
+
+    assert [
+        ("resource", "disabled", "cf-crl-other-device is in force for vendor.com/device"),
+        ("resource", "enabled", "some pods are exempt by new"),
+        ("exemption", "expired", "until 2020-01-01 from cf-crl-other-*"),
+        ("exemption", "enabled", "until 2999-01-01 from cf-crl-other-device"),
+        ("images", "enabled", ""),
+    ] == [(row["kind"], row["state"], row["note"]) for row in rows]
+
+
+def test_rules_shows_a_refused_rule_with_its_mistake(bad: Path) -> None:
+    """Exit status 1."""
+    result = _run("rules", bad, "-o", "json")
+    (found,) = json.loads(result.stdout)["rules"]
+
+    assert 1 == result.exit_code
+    assert ("cf-crl-x-device", "refused", f"{bad}:13:11") == (found["name"], found["state"], found["source"])
+
+
+def test_an_empty_folder_is_told_plainly(tmp_path: Path) -> None:
+    """Bad usage, not an empty success."""
+    result = _run("lint", tmp_path)
+
+    assert (2, f"Error: {tmp_path}: no YAML or JSON file in this folder") == (
+        result.exit_code,
+        result.stderr.splitlines()[-1],
+    )
+
+
+def test_a_rule_of_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
+    """The kubelet puts it into a folder whose name starts with dots, and links to it."""
+    (tmp_path / "..1" / "more").mkdir(parents=True)
+    (tmp_path / "..1" / "a.yaml").write_text(resource_rule(), "utf-8")
+    (tmp_path / "..1" / "more" / "a.yaml").write_text(resource_rule(), "utf-8")
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
+    (tmp_path / ".a.yaml").symlink_to("..data/a.yaml")
+
+    assert "1 sound rule, 0 errors, 0 warnings\n" == _run("lint", tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tls-cert", "x.pem"], "Error: --tls-cert and --tls-key go together"),
+        (
+            ["--tls-cert", "/nowhere/x.pem", "--tls-key", "/nowhere/y.pem"],
+            "Error: /nowhere/x.pem: No such file or directory",
+        ),
+        (["--rules", "/nowhere"], "Error: /nowhere: No such file or directory"),
+        (
+            ["--port", "99999"],
+            "Error: Invalid value for '--port': 99999 is not in the range 0<=x<=65535.",
+        ),
+    ],
+)
+def test_serve_refuses_wrong_usage_in_one_line(arguments: list[str], message: str) -> None:
+    """Before it listens."""
+    result = _run("serve", *arguments)
+
+    assert (2, f"{message}\n") == (result.exit_code, result.stderr)
+
+
+@contextmanager
+def _serving(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Run `gpugate serve` as a user does; yields the process and the port that it says."""
+    command = [
+        sys.executable,
+        "-m",
+        "webhook",
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        *map(str, arguments),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr
+            for line in process.stderr:
+                if found := re.search(r"https://127\.0\.0\.1:(\d+)", line):
+                    yield process, int(found[1])
+                    return
+            pytest.fail(f"the server ended with {process.wait()}")
+        finally:
+            process.kill()
+
+
+def test_serve_answers_reviews_with_the_given_certificate_and_rules_until_sigterm(
+    tmp_path: Path, bad: Path
+) -> None:
+    """A bad rule is left out, the others serve; SIGTERM ends with 0."""
+    pair = new_pair()
+    (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
+    (tmp_path / "tls.key").write_bytes(pair.key_pem)
+    files: list[str | Path] = ["--tls-cert", tmp_path / "tls.crt", "--tls-key", tmp_path / "tls.key"]
+    with _serving(
+        *files, "--rules", bad, "--rules", "rules/catalog", "--drain-seconds", "0", "--lang", "zh"
+    ) as (
+        process,
+        port,
+    ):
+        with client(port) as connection:
+            connection.request("POST", "/mutate", body(pod({"tencent.com/vcuda-core": "150"})))
+            response = json.loads(connection.getresponse().read())["response"]
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(timeout=20)
+
+    assert (False, True) == (response["allowed"], "100 的整数倍" in response["status"]["message"])
+    assert 0 == status
+
+
+def test_options_may_be_given_as_variables() -> None:
+    """As container platforms do."""
+    environment = os.environ | {"GPUGATE_LINT_OUTPUT": "junit"}
+    command = [sys.executable, "-m", "webhook", "lint"]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert printed.startswith("<?xml")

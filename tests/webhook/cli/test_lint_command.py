@@ -1,0 +1,283 @@
+"""`gpugate lint` as people and CI systems meet it: formats, exit status, and texts that are hard to read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from rules.schema.errors import Code
+from tests.support.builders import injection_rule, resource_rule
+from tests.support.paths import ROOT
+from webhook.cli import main
+from webhook.cli.output.lint_report import ABOUT
+
+WRONG = resource_rule(limits="optinal")
+MISTAKE = (
+    "data.limits: expected one of disabled, required, optional, got 'optinal' – did you mean 'optional'?"
+)
+DOUBT = "metadata.name: expected to end in -device, after the key 'vendor.com/device', got 'cf-crl-group-odd'"
+
+
+def lint(*arguments: str | Path) -> Result:
+    """Return the result of `gpugate lint`."""
+    return CliRunner().invoke(main, ["lint", *map(str, arguments)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a rule with a mistake, one with a doubt and a sound one, and go to their folder."""
+    (tmp_path / "my rules").mkdir()
+    (tmp_path / "my rules/a.yaml").write_text(WRONG, "utf-8")
+    (tmp_path / "my rules/b.yaml").write_text(resource_rule(name="cf-crl-group-odd"), "utf-8")
+    (tmp_path / "my rules/c.yaml").write_text(injection_rule({"hostIPC": True}), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_text_has_place_level_message_and_code(folder: Path) -> None:
+    """In the order of files, on stdout; the summary is on stderr."""
+    del folder
+    result = lint("my rules")
+
+    assert [
+        f"my rules/a.yaml:13:11: error: {MISTAKE} [wrong-value]",
+        f"my rules/b.yaml:4:9: warning: {DOUBT} [odd-name]",
+    ] == result.stdout.splitlines()
+    assert (1, "2 sound rules, 1 error, 1 warning\n") == (result.exit_code, result.stderr)
+
+
+def test_json_has_each_finding_as_an_object(folder: Path) -> None:
+    """For scripts."""
+    del folder
+    first, second = json.loads(lint("my rules", "-o", "json").stdout)["findings"]
+
+    assert {
+        "level": "error",
+        "code": "wrong-value",
+        "file": "my rules/a.yaml",
+        "line": 13,
+        "column": 11,
+        "rule": "cf-crl-group-device",
+        "path": "data.limits",
+        "message": MISTAKE.removeprefix("data.limits: "),
+    } == first
+    assert ("warning", "odd-name") == (second["level"], second["code"])
+
+
+def test_sarif_has_the_shape_that_code_scanning_reads(folder: Path) -> None:
+    """A rule for each code, a URI that is one, columns in characters."""
+    del folder
+    document = json.loads(lint("my rules", "-o", "sarif").stdout)
+    (run,) = document["runs"]
+    rules, (first, second) = run["tool"]["driver"]["rules"], run["results"]
+
+    assert ("2.1.0", "unicodeCodePoints") == (document["version"], run["columnKind"])
+    assert {code.value for code in Code} == {rule["id"] for rule in rules}
+    assert ("wrong-value", "error", MISTAKE) == (first["ruleId"], first["level"], first["message"]["text"])
+    assert {
+        "artifactLocation": {"uri": "my%20rules/a.yaml"},
+        "region": {"startLine": 13, "startColumn": 11},
+    } == first["locations"][0]["physicalLocation"]
+    assert ("odd-name", "warning") == (rules[second["ruleIndex"]]["id"], second["level"])
+
+
+def test_sarif_names_files_elsewhere_by_their_whole_uri(folder: Path) -> None:
+    """A relative one would be taken from the root of the repository."""
+    (result,) = json.loads(lint(folder / "my rules/a.yaml", "-o", "sarif").stdout)["runs"][0]["results"]
+
+    assert (folder / "my rules/a.yaml").as_uri() == result["locations"][0]["physicalLocation"][
+        "artifactLocation"
+    ]["uri"]
+
+
+def test_junit_has_a_test_case_for_each_file(folder: Path) -> None:
+    """Errors are failures; warnings are output, since they fail nothing."""
+    del folder
+    text = lint("my rules", "-o", "junit").stdout
+    suite = ET.fromstring(text.encode())  # noqa: S314 - our own output
+
+    assert ("3", "1") == (suite.get("tests"), suite.get("failures"))
+    assert [["failure"], ["system-out"], []] == [[child.tag for child in case] for case in suite]
+    assert ("wrong-value", MISTAKE) == (suite[0][0].get("type"), suite[0][0].get("message"))
+
+
+def test_workflow_commands_escape_what_would_end_them(folder: Path) -> None:
+    """GitHub shows them in the diff."""
+    (folder / "a,b:50%.yaml").write_text(WRONG, "utf-8")
+
+    assert [f"::error file=a%2Cb%3A50%25.yaml,line=13,col=11,title=wrong-value::{MISTAKE}"] == lint(
+        "a,b:50%.yaml", "-o", "github"
+    ).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "status"),
+    [
+        (["c.yaml"], ["--fail-on", "warn"], 0),
+        (["b.yaml"], [], 0),
+        (["b.yaml"], ["--fail-on", "warn"], 3),
+        (["a.yaml", "b.yaml"], ["--fail-on", "warn"], 1),
+        (["none.yaml"], [], 2),
+    ],
+)
+def test_the_exit_status_tells_errors_from_warnings(
+    folder: Path, files: list[str], options: list[str], status: int
+) -> None:
+    """0 clean, 1 errors, 2 usage, 3 warnings alone where they are to fail."""
+    assert status == lint(*(folder / "my rules" / file for file in files), *options).exit_code
+
+
+@pytest.mark.parametrize("kind", ["Configmap", "configmap", "ConfigMaps", "ConifgMap"])
+def test_a_kind_that_is_misspelt_is_told(kind: str, tmp_path: Path) -> None:
+    """What is passed over as no rule would look clean."""
+    path = tmp_path / "a.yaml"
+    path.write_text(resource_rule().replace("kind: ConfigMap", f"kind: {kind}"), "utf-8")
+    result = lint(path)
+
+    assert (1, "0 sound rules, 1 error, 0 warnings\n") == (result.exit_code, result.stderr)
+    assert (
+        f"{path}:2:7: error: kind: there is no kind {kind!r} – did you mean 'ConfigMap'? [wrong-value]\n"
+    ) == result.stdout
+
+
+@pytest.mark.parametrize(
+    ("group", "kind"),
+    [("v1", "Config"), ("v1", "Secret"), ("example.com/v1", "ConfigMaps"), ("v1", 7), ("v1", None)],
+)
+def test_other_kinds_are_passed_over(group: str, kind: object, tmp_path: Path) -> None:
+    """A kubeconfig, and those that a cluster may well have."""
+    path = tmp_path / "a.yaml"
+    document = yaml.safe_load(resource_rule()) | {"apiVersion": group, "kind": kind}
+    path.write_text(yaml.safe_dump_all([document, yaml.safe_load(resource_rule())]), "utf-8")
+
+    assert (0, "1 sound rule, 0 errors, 0 warnings\n") == ((found := lint(path)).exit_code, found.stderr)
+
+
+def test_each_code_is_documented() -> None:
+    """In the tool and for people."""
+    text = (ROOT / "docs/ci.md").read_text("utf-8")
+
+    assert set(Code) == set(ABOUT)
+    assert [] == [code.value for code, about in ABOUT.items() if f"| `{code.value}` | {about} |" not in text]
+
+
+def test_the_pre_commit_hook_runs_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its default folder is `rules`."""
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules/a.yaml").write_text(WRONG, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    command: list[str] = [*hook["entry"].split(), *hook["args"]]
+
+    assert ("gpugate", False) == (command[0], hook["pass_filenames"])
+    assert 1 == CliRunner().invoke(main, command[1:]).exit_code
+
+
+def test_control_characters_in_a_finding_are_shown_not_sent(tmp_path: Path) -> None:
+    """A rule file must not steer the terminal, nor break XML."""
+    path = tmp_path / "a.yaml"
+    path.write_text(WRONG.replace("dataType:", '"\\e[2J\\n":'), "utf-8")
+
+    assert "data[\\u001b[2J\\u000a]: unknown key" in lint(path).stdout
+    assert ET.fromstring(lint(path, "-o", "junit").stdout.encode()).get("failures") == "1"  # noqa: S314
+
+
+LOCALES = [
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    {"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "latin-1"},
+]
+
+
+@pytest.mark.parametrize("locale", LOCALES, ids=["ascii", "latin-1"])
+@pytest.mark.parametrize("output", ["text", "json", "junit"])
+def test_the_locale_changes_nothing(tmp_path: Path, locale: dict[str, str], output: str) -> None:
+    """Files are read and findings written as UTF-8, as kubectl does."""
+    path = tmp_path / "规则.yaml"
+    path.write_text(resource_rule(limits="可选"), "utf-8")
+    command = [sys.executable, "-m", "webhook", "lint", str(tmp_path), "-o", output]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(command, env=environment | locale, capture_output=True, check=False, cwd=ROOT)
+
+    assert (1, True) == (done.returncode, "got '可选'" in done.stdout.decode("utf-8"))
+    assert b"Traceback" not in done.stderr
+
+
+def _many(size: int) -> str:
+    rule = yaml.safe_load(resource_rule(enabled=False))
+    items = [
+        cast("dict[str, Any]", rule) | {"metadata": rule["metadata"] | {"name": f"cf-crl-{number}-device"}}
+        for number in range(size // 400)
+    ]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1)
+
+
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+ANCHORED = WRONG.replace("limits: optinal", "limits: &limits optional").replace(
+    "requests: disabled", "requests: *limits"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "findings"),
+    [
+        (WRONG.encode("utf-8-sig"), ["13:11 wrong-value"]),
+        (WRONG.replace("\n", "\r\n").encode(), ["13:11 wrong-value"]),
+        (WRONG.encode("utf-16"), ["1:1 not-yaml"]),
+        (WRONG.replace("optinal", "optionél").encode("latin-1"), ["13:17 not-yaml"]),
+        (WRONG.replace("  limits", "\tlimits").encode(), ["13:1 not-yaml"]),
+        (
+            WRONG.replace("  dataType", "  key: a.com/b\n  dataType").encode(),
+            ["12:3 duplicate-key", "14:11 wrong-value"],
+        ),
+        (ANCHORED.encode(), ["14:3 wrong-value"]),
+        (LAUGHS.encode(), ["1:10 not-yaml"]),
+        (("[" * 50_000).encode(), ["1:201 not-yaml"]),
+        (_many(2_000_000).encode(), []),
+        (b"\x00", ["1:1 not-yaml"]),
+        (b"", []),
+        (b"---\n---\n", []),
+    ],
+    ids=[
+        "byte order mark",
+        "CRLF",
+        "UTF-16",
+        "latin-1",
+        "tab",
+        "duplicate key",
+        "anchor",
+        "billion laughs",
+        "deep",
+        "2 MB",
+        "binary",
+        "empty",
+        "no documents",
+    ],
+)
+def test_a_text_that_is_hard_to_read_is_read_rightly_or_refused_with_its_place(
+    tmp_path: Path, content: bytes, findings: list[str]
+) -> None:
+    """And never hides what is wrong with another file."""
+    (tmp_path / "hard.yaml").write_bytes(content)
+    (tmp_path / "other.yaml").write_text(resource_rule("vendor.com/other", limits="never"), "utf-8")
+    found = json.loads(lint(tmp_path, "-o", "json").stdout)["findings"]
+
+    assert [*findings, "13:11 wrong-value"] == [
+        f"{item['line']}:{item['column']} {item['code']}" for item in found
+    ]
+
+
+def test_a_file_without_a_rule_is_told_and_fails_where_warnings_do(tmp_path: Path) -> None:
+    """A path with a slip of the pen in CI would pass for ever."""
+    path = tmp_path / "rules.yaml"
+    path.write_text("{apiVersion: v1, kind: Service}", "utf-8")
+    assert f"{path}: no rules in it; a rule is a ConfigMap" in lint(path).stderr
+    assert (0, 3) == (lint(path).exit_code, lint(path, "--fail-on", "warn").exit_code)

@@ -1,0 +1,626 @@
+"""`gpugate test`: cases are decided as admission decides them, and differences are told with their places."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.decision.pipeline import decide
+from rules.decision.workload_kinds import built_in_workloads
+from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.text.yaml_document import Document, read
+from tests.support.builders import (
+    DEVICE,
+    config_map,
+    defaulted,
+    injection_rule,
+    patched,
+    refused_at,
+    resource_rule,
+)
+from tests.support.node_builders import compatibility_rule
+from tests.support.paths import ROOT, TESTS
+from webhook.cli import main
+from webhook.cli.input.files import catalog_path, read_path
+from webhook.cli.output.yaml_edit import flow
+from webhook.cli.ruletest.runner import Runner
+
+PAGE = ROOT / "docs" / "rule-tests.md"
+SEED = TESTS / "rules" / "catalog" / "seed"
+
+HEAD = "apiVersion: gpugate.dev/v1\nkind: RuleTest\n"
+ONE_DEVICE = f"containers: [{{name: main, image: busybox, resources: {{limits: {{{DEVICE}: 1}}}}}}]"
+
+# Labels of a node with a driver of CUDA 11.4.
+OLD = '{cuda-major-version: "11", cuda-minor-version: "4"}'
+# Its status.
+ONE = f"{{allocatable: {{{DEVICE}: 1}}}}"
+
+
+def _case(expect: str, name: str = "one device", pod: str = ONE_DEVICE, more: str = "") -> str:
+    """Return a case, an entry of `cases`; more: other keys of it."""
+    return f"  - name: {name}\n{more}    pod:\n{indent(pod, ' ' * 6)}\n    expect: {expect}\n"
+
+
+def _folder(folder: Path, *cases: str, rules: str = "", head: str = HEAD) -> Path:
+    """Write a folder of a rule, one for DEVICE unless told, and a test of these cases; return the test."""
+    (folder / "rule.yaml").write_text(rules or resource_rule(), "utf-8")
+    path = folder / "rule.test.yaml"
+    path.write_text(f"{head}cases:\n{''.join(cases)}", "utf-8")
+    return path
+
+
+def _test(*arguments: str | Path, **settings: Any) -> Result:
+    return CliRunner().invoke(main, ["test", *map(str, arguments)], **settings)
+
+
+def _found(*arguments: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(_test(*arguments, "-o", "json").stdout)
+    return found
+
+
+def _differences(path: Path) -> list[dict[str, Any]]:
+    """Return what is not as expected of the cases of a test that has no mistakes."""
+    found = _found(path)
+    assert [] == found["errors"]
+    return [difference for case in found["cases"] for difference in case["differences"]]
+
+
+def _mistakes(path: Path) -> list[str]:
+    """Return the mistakes told on stderr, which end the command with 2 and without a case run."""
+    result = _test(path)
+    assert (2, True) == (result.exit_code, "nothing run" in result.stdout)
+    return [line.removeprefix("error: ") for line in result.stderr.splitlines()]
+
+
+# The rules that ship, the format's examples, the page
+
+
+def test_the_rules_that_ship_pass_their_tests_and_every_folder_has_some() -> None:
+    """With no PATH, from wherever gpugate is installed."""
+    result = _test()
+    folders = {path.parent for path in catalog_path().rglob("*.yaml")} - {catalog_path()}
+
+    assert (0, "") == (result.exit_code, result.stderr), result.stdout
+    assert folders == {path.parent for path in catalog_path().rglob("*.test.yaml")}
+
+
+def test_the_examples_of_the_format_hold_in_all_nine_combinations_of_limits_and_requests() -> None:
+    """One key, two keys of a group, both languages, and what each policy does with and without a default."""
+    result = _test(SEED)
+
+    assert (0, "") == (result.exit_code, result.stderr), result.stdout
+    assert 9 == len(list((SEED / "combinations").glob("*.test.yaml")))
+
+
+def test_the_example_of_the_page_fails_and_mended_it_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it shows, tests/project/test_docs.py looks at."""
+    rule, test = re.findall(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    Path("my-rules").mkdir()
+    Path("my-rules/device.yaml").write_text(rule, "utf-8")
+    Path("my-rules/device.test.yaml").write_text(test, "utf-8")
+
+    assert 1 == _test("my-rules").exit_code
+    Path("my-rules/device.test.yaml").write_text(test.replace("up to 9", "up to 8"), "utf-8")
+    assert 0 == _test("my-rules").exit_code
+
+
+# What is compared
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        "{allowed: false, violations: [{}]}",
+        "{allowed: false, violations: [{path: 'spec.containers[0].resources'}]}",
+        "{allowed: false, violations: [{rule: cf-crl-group-device, action: deny}], warnings: [], patch: []}",
+        "{allowed: false, violations: [{message: 'wanted    a whole number'}]}",
+    ],
+)
+def test_an_expected_violation_says_as_much_as_it_likes(tmp_path: Path, expect: str) -> None:
+    """A part of the message, a place above."""
+    assert [] == _differences(_folder(tmp_path, _case(expect, pod=ONE_DEVICE.replace(": 1}", ": 500m}"))))
+
+
+@pytest.mark.parametrize(
+    "violation",
+    ["{rule: other}", "{path: 'spec.containers[0].res'}", "{message: no such words}", "{action: warn}"],
+)
+def test_a_violation_that_differs_in_anything_said_is_another(tmp_path: Path, violation: str) -> None:
+    """So it is missed, and the one that was found was not expected."""
+    pod = ONE_DEVICE.replace(": 1}", ": 500m}")
+    (found,) = _differences(
+        _folder(tmp_path, _case(f"{{allowed: false, violations: [{violation}]}}", pod=pod))
+    )
+
+    assert ("violations", 1, 1) == (found["what"], len(found["expected"]), len(found["found"]))
+
+
+def test_a_vague_expectation_leaves_the_violation_that_an_exact_one_needs(tmp_path: Path) -> None:
+    """In whatever order they stand."""
+    pod = f"containers: [{{name: a, resources: {{limits: {{{DEVICE}: 1m}}, requests: {{{DEVICE}: 2m}}}}}}]"
+    limits, requests = "{path: 'spec.containers[0].resources.limits'}", "{message: whole}"
+
+    for violations in (f"{{}}, {requests}, {limits}", f"{limits}, {{}}, {requests}"):
+        expect = f"{{allowed: false, violations: [{violations}]}}"
+        assert [] == _differences(_folder(tmp_path, _case(expect, pod=pod)))
+
+
+def test_violations_that_are_not_named_fail_a_case_that_is_allowed_too(tmp_path: Path) -> None:
+    """A rule that only warns is tested as well."""
+    rules = resource_rule(limits="disabled", enforcementAction="warn")
+
+    assert ["violations"] == [
+        found["what"] for found in _differences(_folder(tmp_path, _case("{allowed: true}"), rules=rules))
+    ]
+    expect = "{allowed: true, violations: [{action: warn}], warnings: [may not be there]}"
+    (found,) = _differences(_folder(tmp_path, _case(expect), rules=rules))
+    assert ("warnings", ["may not be there"], 1) == (found["what"], found["expected"], len(found["found"]))
+
+
+def test_fields_are_looked_up_in_the_patched_object(tmp_path: Path) -> None:
+    """null where nothing is to be; text is no number."""
+    rules = resource_rule() + "---\n" + resource_rule("vendor.com/cores", defaultValue="4")
+    limits = "/spec/containers/0/resources/limits/vendor.com~1cores"
+
+    assert [] == _differences(
+        _folder(tmp_path, _case(f'{{allowed: true, fields: {{{limits}: "4", /x/0: null}}}}'), rules=rules)
+    )
+    expect = f"{{allowed: true, fields: {{{limits}: 4, /spec/containers/0/name: null}}}}"
+    assert [(limits, ["4"], ['"4"']), ("/spec/containers/0/name", ["absent"], ['"main"'])] == [
+        tuple(found.values()) for found in _differences(_folder(tmp_path, _case(expect), rules=rules))
+    ]
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        f"labels: {{app: train}}\n{ONE_DEVICE}",
+        f"metadata: {{labels: {{app: train}}}}\n{ONE_DEVICE}",
+        f"kind: Pod\nmetadata: {{labels: {{app: train}}}}\nspec: {{{ONE_DEVICE}}}",
+        "file: pod.yaml",
+    ],
+)
+def test_a_pod_is_written_short_whole_or_in_a_file(tmp_path: Path, pod: str) -> None:
+    """With its labels, which a rule selects by here."""
+    (tmp_path / "pod.yaml").write_text(
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{labels: {{app: train}}}}\nspec: {{{ONE_DEVICE}}}\n", "utf-8"
+    )
+    match = {"podSelector": {"matchLabels": {"app": "train"}}, "namespaces": {"include": ["team"]}}
+    case = _case("{allowed: true, fields: {/spec/hostIPC: true}}", pod=pod, more="    namespace: team\n")
+
+    assert [] == _differences(_folder(tmp_path, case, rules=injection_rule({"hostIPC": True}, match=match)))
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        f"[{{name: n, count: 2, labels: {OLD}, allocatable: {{{DEVICE}: 1}}}}]",
+        "nodes.yaml",
+        "[{file: nodes.yaml}]",
+        f"[{{name: a, labels: {OLD}, allocatable: {{{DEVICE}: 1}}}}, {{file: b.yaml}}]",
+        f"[{{kind: Node, metadata: {{name: a, labels: {OLD}}}, status: {ONE}}}, {{file: b.yaml}}]",
+    ],
+)
+def test_nodes_are_written_short_whole_or_in_a_file(tmp_path: Path, nodes: str) -> None:
+    """Two that are too old, as the message says."""
+    one, two = (f"{{metadata: {{name: {name}, labels: {OLD}}}, status: {ONE}}}" for name in "ab")
+    (tmp_path / "nodes.yaml").write_text(f"kind: NodeList\nitems:\n- {one}\n- {two}\n", "utf-8")
+    (tmp_path / "b.yaml").write_text(two, "utf-8")
+    rules = compatibility_rule(match={"resources": [DEVICE]})
+    pod = ONE_DEVICE.replace("busybox", '"nvidia/cuda:12.4.1-base-ubuntu22.04"')
+    expect = "{allowed: false, violations: [{message: 2 looked at}]}"
+
+    assert [] == _differences(
+        _folder(tmp_path, _case(expect, pod=pod, more=f"    nodes: {nodes}\n"), rules=rules)
+    )
+    assert [] == _differences(
+        _folder(tmp_path, _case(expect, pod=pod), rules=rules, head=f"{HEAD}nodes: {nodes}\n")
+    )
+
+
+def test_a_case_says_what_time_it_is(tmp_path: Path) -> None:
+    """For exemptions, which end; a test must not change its mind as the days go by."""
+    rule = {"reason": "moving house", "expires": "2026-12-31", "rules": ["cf-crl-group-device"]}
+    labels = {"gpugate.dev/type": "Exemption", "gpugate.dev/enabled": "true"}
+    rules = f"{resource_rule()}---\n{config_map('exemption', labels, {'rule.yaml': json.dumps(rule)})}"
+    pod = ONE_DEVICE.replace(": 1}", ": 500m}")
+    times = {"2026-12-31T23:00:00Z": "true", "2027-01-01T01:00:00Z": "false, violations: [{}]"}
+    cases = [
+        _case(f"{{allowed: {verdict}}}", name=now, pod=pod, more=f"    now: {now}\n")
+        for now, verdict in times.items()
+    ]
+
+    assert [] == _differences(_folder(tmp_path, *cases, rules=rules))
+    path = _folder(tmp_path, cases[0].replace("T23:00:00Z", ""), rules=rules)
+    assert "now: expected a time with its zone, such as 2026-12-31T12:00:00Z" in _mistakes(path)[0]
+
+
+# Switching rules
+
+
+def test_rules_are_switched_for_the_cases_of_a_document_as_by_their_labels(tmp_path: Path) -> None:
+    """Of two that claim one key, which are in each other's way as they stand."""
+    one, two = resource_rule(name="cf-crl-a-device"), resource_rule(name="cf-crl-b-device", defaultValue="1")
+    path = _folder(
+        tmp_path, _case("{allowed: true}"), rules=f"{one}---\n{two}", head=f"{HEAD}disable: [cf-crl-a-*]\n"
+    )
+
+    assert [] == _differences(path)
+    off = resource_rule(name="cf-crl-b-device", enabled=False)
+    path = _folder(tmp_path, _case("{allowed: true}"), rules=f"{one}---\n{off}")
+    assert [] == _differences(path)
+    head = f"{HEAD}enable: [cf-crl-b-device]\n"
+    path = _folder(tmp_path, _case("{allowed: true}"), rules=f"{one}---\n{off}", head=head)
+    assert 2 == len([line for line in _mistakes(path) if "is claimed by" in line])
+
+
+# Mistakes
+
+MISTAKEN = """\
+  - nam: x
+    pod: {containers: []}
+    expcet: {allowed: true}
+  - name: y
+    pod: {container: []}
+    expect:
+      allowed: yes please
+      patch: [{op: remove, path: /a}]
+  - name: z
+    nodes: [{nme: n}]
+    pod: {kind: Pod, file: pod.yaml}
+    expect: {allowed: false, patch: [{op: add, path: a, value: 1}]}
+  - name: u
+    pod: {containers: []}
+    expect: {allowed: false, fields: {/a: 1}}
+"""
+
+
+def test_every_mistake_of_a_file_is_told_with_its_place_and_what_may_be_meant(tmp_path: Path) -> None:
+    """And no case of the document is run."""
+    path = _folder(tmp_path, MISTAKEN, head=f"{HEAD}rule: [.]\n")
+
+    assert [
+        "3:1: rule: unknown key 'rule' – did you mean 'rules'?",
+        "5:5: cases[0]: required key 'name' is missing",
+        "5:5: cases[0]: required key 'expect' is missing",
+        "5:5: cases[0].nam: unknown key 'nam' – did you mean 'name'?",
+        "7:5: cases[0].expcet: unknown key 'expcet' – did you mean 'expect'?",
+        (
+            "9:5: cases[1].pod: expected `containers`, an object with its `kind`, or `file`; got container – "
+            "did you mean 'containers'?"
+        ),
+        "11:16: cases[1].expect.allowed: expected a boolean, got a string",
+        "12:15: cases[1].expect.patch[0]: required key 'value' is missing",
+        "12:20: cases[1].expect.patch[0].op: expected one of add, replace, got 'remove'",
+        "14:14: cases[2].nodes[0].nme: unknown key 'nme' – did you mean 'name'?",
+        "15:5: cases[2].pod: `file` stands alone",
+        "16:54: cases[2].expect.patch[0].path: expected a JSON Pointer such as /spec/hostIPC, got 'a'",
+        "19:5: cases[3].expect: a refused object is not patched; leave `fields` out",
+    ] == [line.removeprefix(f"{path}:") for line in _mistakes(path)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", ": no document of kind RuleTest in this file"),
+        (
+            f"{HEAD}cases: []\n",
+            ":3:1: cases: no cases: a test that tests nothing passes for nothing; write one",
+        ),
+        (
+            "kind: RuleTests\n",
+            ":1:7: kind: expected kind: RuleTest, got RuleTests – did you mean 'RuleTest'?",
+        ),
+        ("kind: [\n", ":2:1: not YAML: while parsing a flow node did not find expected node content"),
+    ],
+)
+def test_a_file_that_tests_nothing_is_a_mistake(tmp_path: Path, text: str, message: str) -> None:
+    """It would pass for nothing."""
+    path = tmp_path / "x.test.yaml"
+    path.write_text(text, "utf-8")
+
+    assert [f"{path}{message}"] == _mistakes(path)
+
+
+@pytest.mark.parametrize(
+    ("head", "pod", "message"),
+    [
+        (f"{HEAD}rules: [nowhere]\n", ONE_DEVICE, "rules[0]: {folder}/nowhere: No such file or directory"),
+        (f"{HEAD}enable: [cf-crl-grp-*]\n", ONE_DEVICE, "enable[0]: no rule is named 'cf-crl-grp-*'"),
+        (f"{HEAD}disable: [cf-crl-grup-device]\n", ONE_DEVICE, "did you mean 'cf-crl-group-device'?"),
+        (f"{HEAD}nodes: none.yaml\n", ONE_DEVICE, "nodes[0]: {folder}/none.yaml: No such file or directory"),
+        (f"{HEAD}nodes: rule.yaml\n", ONE_DEVICE, "expected Node or NodeList, got 'ConfigMap'"),
+        (HEAD, "kind: Deployment\nspec: {}", "kind Deployment of API group '' hold no pods"),
+        (HEAD, "kind: Pod\nmetadata: 5", "cases[0].pod: expected a Kubernetes object with apiVersion, kind"),
+        (HEAD, "labels: 5\ncontainers: []", "cases[0].pod: labels: expected an object, got a number"),
+        (HEAD, "{}", "cases[0].pod: expected `containers`, an object with its `kind`, or `file`"),
+        (HEAD, "file: none.yaml", "cases[0].pod.file: {folder}/none.yaml: No such file or directory"),
+        (HEAD, "file: two.yaml", "cases[0].pod.file: expected a file with one object, found 2"),
+        (HEAD, "file: empty.yaml", "cases[0].pod.file: empty.yaml: nothing in this file"),
+        (HEAD, "file: bad.yaml", "cases[0].pod.file: {folder}/bad.yaml:2:1: not YAML"),
+        (f"{HEAD}nodes: [{{}}]\n", ONE_DEVICE, "nodes[0]: expected a node as"),
+        (
+            f"{HEAD}nodes: [{{name: n, metadata: {{}}}}]\n",
+            ONE_DEVICE,
+            "nodes[0]: a node with `metadata` is a",
+        ),
+        (f"{HEAD}nodes: [{{name: n, file: nodes.yaml}}]\n", ONE_DEVICE, "nodes[0]: `file` stands alone"),
+        (f"{HEAD}nodes: [{{metadata: {{}}}}]\n", ONE_DEVICE, "expected the node's name"),
+        (f"{HEAD}rules: [two.yaml]\n", ONE_DEVICE, "rules: no rules in {folder}/two.yaml"),
+        (HEAD, "{containers: [5]}", "cases[0].pod: spec.containers[0]: expected an object, got a number"),
+        (
+            HEAD,
+            "file: rule.test.yaml",
+            "objects of kind RuleTest of API group 'gpugate.dev' hold no pods",
+        ),
+    ],
+)
+def test_what_a_test_names_has_to_be_there_and_fit(tmp_path: Path, head: str, pod: str, message: str) -> None:
+    """With the place that names it."""
+    (tmp_path / "two.yaml").write_text("kind: Pod\n---\nkind: Pod\n", "utf-8")
+    (tmp_path / "bad.yaml").write_text("kind: [\n", "utf-8")
+    (tmp_path / "empty.yaml").write_text("# nothing yet\n", "utf-8")
+    if "rule" not in head:
+        head += "rules: [rule.yaml]\n"
+    path = _folder(tmp_path, _case("{allowed: true}", pod=pod), head=head)
+    (found,) = _mistakes(path)
+
+    assert message.format(folder=tmp_path) in found
+    assert found.startswith(f"{path}:")
+
+
+def test_a_mistaken_rule_is_told_and_its_tests_are_not_run(tmp_path: Path) -> None:
+    """Though admission would go on with the others: a test of half the rules says nothing."""
+    path = _folder(tmp_path, _case("{allowed: true}"), rules=resource_rule(limits="optinal"))
+
+    assert "got 'optinal' – did you mean 'optional'?" in _mistakes(path)[0]
+    path = _folder(tmp_path, _case("{allowed: true}"), rules="kind: [", head=f"{HEAD}disable: ['*']\n")
+    assert "not YAML" in _mistakes(path)[0]
+
+
+def test_two_cases_of_one_name_are_a_mistake(tmp_path: Path) -> None:
+    """Reports and --run tell cases by their names."""
+    path = _folder(tmp_path, _case("{allowed: true}"), _case("{allowed: true}"))
+
+    assert [f"{path}:8:11: cases[1].name: a case of this name stands at {path}:4:5 too"] == _mistakes(path)
+
+
+def test_a_mistake_in_one_file_does_not_hide_the_results_of_the_others(tmp_path: Path) -> None:
+    """The worse status wins."""
+    _folder(tmp_path, _case("{allowed: false}"))
+    (tmp_path / "a.test.yaml").write_text("kind: [\n", "utf-8")
+    result = _test(tmp_path)
+
+    assert 2 == result.exit_code
+    assert "1 case in 2 files: 0 passed, 1 failed, 1 file with mistakes" in result.stdout
+
+
+def test_a_folder_without_tests_exits_with_2_and_says_what_to_do(tmp_path: Path) -> None:
+    """Rather than with 0, as if something had passed."""
+    (tmp_path / "rule.yaml").write_text(resource_rule(), "utf-8")
+    result = _test(tmp_path)
+
+    assert 2 == result.exit_code
+    assert f"Error: {tmp_path}: no *.test.yaml file in this folder" in result.stderr
+
+
+def test_tests_are_no_rules_and_no_manifests(tmp_path: Path) -> None:
+    """lint, rules and preview pass them over in folders."""
+    _folder(tmp_path, "nonsense")
+
+    assert ["rule.yaml"] == [Path(name).name for name, _ in read_path(str(tmp_path))]
+
+
+# Options
+
+
+def test_cases_are_chosen_by_a_part_of_their_names_or_a_glob(tmp_path: Path) -> None:
+    """A name that none has is wrong usage."""
+    path = _folder(tmp_path, _case("{allowed: true}", "memory alone"), _case("{allowed: false}", "cores"))
+
+    assert "1 passed, 1 not chosen" in _test(path, "--run", "memory").stdout
+    assert 0 == _test(path, "--run", "mem*alone").exit_code
+    assert (2, "Error: no case is named like 'mem*cores'") == (
+        (result := _test(path, "--run", "mem*cores")).exit_code,
+        result.stderr.splitlines()[-1],
+    )
+
+
+def test_kinds_that_hold_pods_may_be_named(tmp_path: Path) -> None:
+    """As for preview; their pods are judged by path."""
+    (tmp_path / "kinds").write_text("example.com: {Train: [spec.template]}\n", "utf-8")
+    pod = f"apiVersion: example.com/v1\nkind: Train\nspec: {{template: {{spec: {{{ONE_DEVICE}}}}}}}"
+    expect = "{allowed: false, violations: [{path: spec.template.spec}]}"
+    path = _folder(tmp_path, _case(expect, pod=pod), rules=resource_rule(limits="disabled"))
+
+    assert 0 == _test(path, "--workloads", tmp_path / "kinds").exit_code
+    assert "hold no pods" in _mistakes(path)[0]
+
+
+def test_a_difference_is_coloured_on_a_terminal_only(tmp_path: Path) -> None:
+    """Red what was expected, green what was found."""
+    path = _folder(tmp_path, _case("{allowed: false, violations: []}"))
+
+    assert "\x1b[31m- false\x1b[0m\n          \x1b[32m+ true" in _test(path, color=True).stdout
+    assert "\x1b" not in _test(path).stdout
+
+
+def test_junit_has_a_suite_for_each_file_with_time_file_and_line(tmp_path: Path) -> None:
+    """A difference is a failure, a mistake an error."""
+    path = _folder(tmp_path, _case("{allowed: true}"), _case("{allowed: false}", "another"))
+    (tmp_path / "z.test.yaml").write_text("kind: [\n", "utf-8")
+    suite, mistaken = ET.fromstring(_test(tmp_path, "-o", "junit").stdout)  # noqa: S314 - our own
+    passed, failed = suite
+
+    assert {
+        "name": str(path),
+        "file": str(path),
+        "tests": "2",
+        "failures": "1",
+        "errors": "0",
+        "skipped": "0",
+    } == {name: fact for name, fact in suite.items() if name != "time"}
+    assert ("one device", str(path), "4") == (passed.get("name"), passed.get("file"), passed.get("line"))
+    assert float(suite.get("time", "")) >= float(passed.get("time", "")) > 0
+    assert [] == list(passed)
+    assert "- false" in (failed[0].text or "")
+    assert "not YAML" in (mistaken[0][0].text or "")
+
+
+def test_json_gives_each_case_each_mistake_and_the_counts(tmp_path: Path) -> None:
+    """The form that scripts rely on."""
+    path = _folder(tmp_path, _case("{allowed: true}"), _case("{allowed: false}", "another"))
+    found = _found(path)
+    facts = {"file": str(path), "line": 8, "name": "another", "passed": False}
+
+    assert ["cases", "errors", "summary"] == list(found)
+    assert facts == {name: found["cases"][1][name] for name in facts}
+    assert [{"what": "allowed", "expected": ["false"], "found": ["true"]}] == found["cases"][1]["differences"]
+    assert {"files": 1, "passed": 1, "failed": 1, "notChosen": 0, "errors": 0} == found["summary"]
+
+
+# --update
+
+STALE = """\
+# At the top.
+---
+apiVersion: gpugate.dev/v1
+kind: RuleTest
+cases:
+  - name: in lines # of the name
+    pod: {containers: [{name: a, resources: {limits: {vendor.com/device: 1}}}]}
+    expect:
+      allowed: true
+      patch: [] # to be written
+      warnings:   []
+
+  # Between.
+  - name: in one line
+    pod: {containers: [{name: a, resources: {limits: {vendor.com/device: 1}}}]}
+    expect: {allowed: true, patch: [{op: add, path: /old, value: 1}], fields: {/x: null}} # kept
+  - name: too much
+    pod: {containers: [{name: a, resources: {limits: {vendor.com/device: 1, vendor.com/cores: 2}}}]}
+    expect:
+      allowed: true
+      patch:
+        - {op: add, path: /old, value: 1}
+        - op: add
+          path: /older
+          value: |
+            x
+
+      # After.
+  - name: out of date
+    pod: {containers: [{name: a, resources: {limits: {vendor.com/device: 1}}}]}
+    expect:
+      allowed: true
+      patch: # as of today
+      - {op: add, path: /one, value: 1}
+      - {op: add, path: /two, value: 2}
+  - name: wrong in more than its patch
+    pod: {containers: [{name: a, resources: {limits: {vendor.com/device: 1}}}]}
+    expect: {allowed: true, patch: [], fields: {/x: 1}}
+"""
+OPERATION = '{op: add, path: /spec/containers/0/resources/limits/vendor.com~1cores, value: "4"}'
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_update_writes_the_patches_and_leaves_all_else_as_it_stands(tmp_path: Path, newline: str) -> None:
+    """Byte for byte; what differs in more than its patch is left to its author."""
+    (tmp_path / "rule.yaml").write_text(
+        resource_rule() + "---\n" + resource_rule("vendor.com/cores", defaultValue="4"), "utf-8"
+    )
+    path = tmp_path / "rule.test.yaml"
+    path.write_bytes(STALE.replace("\n", newline).encode())
+    result = _test(path, "--update")
+    wanted = STALE.replace("patch: [] # to", f"patch:\n        - {OPERATION} # to", 1)
+    wanted = wanted.replace("[{op: add, path: /old, value: 1}]", f"[{OPERATION}]")
+    old = wanted.index("patch:\n        - {op: add, path: /old"), wanted.index("\n\n      # After.")
+    wanted = f"{wanted[: old[0]]}patch: []{wanted[old[1] :]}"
+    wanted = re.sub(r"- {op: add, path: /one.*\n.*/two, value: 2}", f"- {OPERATION}", wanted)
+
+    assert (1, "4 passed, 1 failed, 4 patches written") == (
+        result.exit_code,
+        result.stdout.splitlines()[0].partition("yaml: ")[2],
+    )
+    assert wanted.replace("\n", newline).encode() == path.read_bytes()
+
+
+ANCHORED = """\
+apiVersion: gpugate.dev/v1
+kind: RuleTest
+cases:
+  - name: one
+    pod: &pod {containers: [{name: a, resources: {limits: {vendor.com/device: 1}}}]}
+    expect: &expect {allowed: true, patch: &patch [{op: add, path: /old, value: 1}]}
+  - name: two
+    pod: *pod
+    expect: {allowed: true, patch: *patch}
+  - name: three
+    pod: *pod
+    expect: {<<: *expect, warnings: []}
+"""
+
+
+def test_an_update_leaves_alone_what_holds_and_what_would_break(tmp_path: Path) -> None:
+    """A patch that stands elsewhere, under an anchor, is left to its author."""
+    path = _folder(tmp_path, _case("{allowed: true, patch: []}"))
+    before = path.stat()
+
+    assert 0 == _test(path, "--update").exit_code
+    assert before.st_mtime_ns == path.stat().st_mtime_ns
+    path.write_text(ANCHORED, "utf-8")
+    assert 1 == _test(path, "--update").exit_code
+    assert ANCHORED == path.read_text("utf-8")
+    assert 2 == _test("-", "--update", input=ANCHORED).exit_code
+
+
+TEXTS = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]))
+LEAVES = (
+    st.none() | st.booleans() | st.integers() | TEXTS | st.sampled_from(["Off", "1e3", "0x1F", "~", "a: b"])
+)
+
+
+@given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8))
+def test_a_value_is_read_as_it_was_written(value: Any) -> None:
+    """In flow style, by the reader of rule files."""
+    (document,) = read(f"[{flow(value)}]", "x.yaml")
+
+    assert isinstance(document, Document)
+    assert [value] == document.value
+
+
+# The API server copies limits into absent requests
+
+
+def test_every_shipped_case_has_the_verdict_that_a_pod_gets_by_way_of_an_api_server() -> None:
+    """Requests copied from limits, completed, copied again, judged by the validating endpoint."""
+    differing = []
+    for file, text in read_path(str(catalog_path()), tests=True):
+        for result in Runner(DEFAULT_NAMESPACE, built_in_workloads(), lambda _: True).run(file, text).results:
+            case = result.case
+            if case.request.kind != "Pod":
+                continue
+            arriving = replace(case.request, object=defaulted(case.request.object))
+            found = decide(result.policy, case.inventory, arriving, case.now)
+            stored = defaulted(patched(arriving.object, found))
+            arrived = replace(arriving, object=stored, mutating=False)
+            judged = decide(result.policy, case.inventory, arrived, case.now)
+            if [refused_at(result.decision)] * 2 != [refused_at(found), refused_at(judged)]:
+                differing.append((file, case.name))
+
+    assert [] == differing

@@ -1,0 +1,89 @@
+"""`gpugate rules --metrics`: what gates have counted, beside the rules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.support.builders import DEVICE, injection_rule, loaded, resource_rule
+from tests.support.webhooks import body, pod
+from webhook.admission.handler import Gate
+from webhook.cli import main
+from webhook.telemetry import metrics
+
+# Names of this file's own: all tests of a run count in one registry.
+RULES = (
+    resource_rule(name="cf-crl-counted-device", validations=[{"expression": "value <= 8"}]),
+    injection_rule({"hostIPC": True}, name="counted-injection"),
+    injection_rule({"hostIPC": True}, name="never-counted", match={"namespaces": {"include": ["other"]}}),
+)
+
+
+def _rules(folder: Path, *arguments: str | Path) -> Result:
+    """List the rules, written to a folder."""
+    for number, text in enumerate(RULES):
+        (folder / f"{number}.yaml").write_text(text, "utf-8")
+    return CliRunner().invoke(main, ["rules", str(folder), *map(str, arguments)])
+
+
+@pytest.fixture
+def exposed(tmp_path: Path) -> Path:
+    """Let a gate with a stale rule answer three reviews, one by a refusal; return its metrics in a file."""
+    gate = Gate(loaded(*RULES))
+    gate.put_rules(loaded(*RULES), frozenset({"counted-injection"}))
+    gate.answer("validate", body(pod({DEVICE: 1})))
+    for count in (1, 9):
+        gate.answer("mutate", body(pod({DEVICE: count})))
+    path = tmp_path / "metrics.txt"
+    path.write_bytes(metrics.exposition())
+    gate.put_rules(loaded(*RULES))
+    return path
+
+
+def test_each_rule_tells_how_often_it_held_and_what_it_found(exposed: Path, tmp_path: Path) -> None:
+    """Of several replicas the sum; a rule that never held tells that too."""
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    result = _rules(folder, "--metrics", exposed, "--metrics", exposed, "-o", "json")
+    found: list[dict[str, Any]] = json.loads(result.stdout)["rules"]
+
+    assert {
+        "cf-crl-counted-device": ("enabled", 6, 2),
+        "counted-injection": ("stale", 4, 0),
+        "never-counted": ("enabled", 0, 0),
+    } == {rule["name"]: (rule["state"], rule["matched"], rule["found"]) for rule in found}
+
+
+def test_the_table_has_the_counts_before_the_places(exposed: Path, tmp_path: Path) -> None:
+    """And none without metrics."""
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    with_counts, without = (
+        _rules(folder, *options).stdout.splitlines()[0].split() for options in (("--metrics", exposed), ())
+    )
+
+    assert ["MATCHED", "FOUND", "SOURCE"] == with_counts[-3:]
+    assert without == [name for name in with_counts if name not in ("MATCHED", "FOUND")]
+
+
+def test_a_rule_is_stale_in_the_metrics_no_longer_than_it_is(exposed: Path) -> None:
+    """What was mended is gone."""
+    assert 'gpugate_rule_stale{rule="counted-injection"} 1.0' in exposed.read_text("utf-8")
+    assert b'gpugate_rule_stale{rule="counted-injection"}' not in metrics.exposition()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "not in Prometheus' text format"), ("up 1\n", "no metrics of gpugate in it")],
+)
+def test_what_are_no_metrics_of_a_gate_is_told(tmp_path: Path, text: str, message: str) -> None:
+    """With the file's name."""
+    path = tmp_path / "metrics.txt"
+    path.write_text(text, "utf-8")
+    result = _rules(tmp_path, "--metrics", path)
+
+    assert (2, True) == (result.exit_code, f"{path}: {message}" in result.stderr)

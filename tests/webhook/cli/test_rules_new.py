@@ -1,0 +1,178 @@
+"""`gpugate rules new`: what it writes lints clean and passes its own test."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.support.paths import ROOT
+from webhook.cli import main
+
+KEY = ("--key", "vendor.com/device")
+
+
+def _run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def _new(kind: str, *facts: str, folder: Path = Path()) -> Result:
+    return _run("rules", "new", "--kind", kind, *facts, "--folder", folder)
+
+
+def _next(result: Result) -> list[list[str]]:
+    """Return the commands that are proposed, as words."""
+    return [line.split() for line in result.stdout.partition("next:\n")[2].splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "cases"),
+    [
+        ("resource", KEY, 2),
+        ("resource", (*KEY, "--check", "value <= 100 || value % 100 == 0", "--default", "20"), 3),
+        ("resource", (*KEY, "--requests", "fromLimits", "--data-type", "float", "--group", "my-group"), 2),
+        ("resource", ("--key", "vendor.com/slice-*", "--limits", "optional", "--description", "a slice"), 2),
+        ("injection", (*KEY, "--env", "FLAGS=a=b", "--env-quantity", "SHARE"), 3),
+        ("injection", (*KEY, "--env", "A=1", "--image", "*/paddle*", "--image", "tool:*"), 4),
+        ("compatibility", KEY, 2),
+        ("compatibility", (*KEY, "--sharing", "virtual", "--baseline", "11.8"), 2),
+        ("image-catalog", ("--image", "registry.example.com/team/train:*", "--cuda", "12.4"), 3),
+        ("exemption", ("--rule", "cf-crl-mps-*", "--namespace", "ml-*", "--reason", "until the move"), 3),
+        ("exemption", ("--rule", "compatibility-pgpu", "--namespace", "ml", "--reason", "so"), 3),
+        ("exemption", ("--rule", "mps-environment", "--namespace", "ml", "--reason", "so"), 3),
+    ],
+)
+def test_what_is_written_lints_clean_and_passes_its_test(
+    kind: str, facts: tuple[str, ...], cases: int
+) -> None:
+    """By the very commands that it proposes."""
+    written = _new(kind, *facts, folder=Path("my-rules"))
+    assert (0, "") == (written.exit_code, written.stderr)
+    lint, test, apply = _next(written)
+    linted, tested = (_run(*words[1:], *more) for words, more in ((lint, ("--fail-on", "warn")), (test, ())))
+
+    assert (0, True) == (linted.exit_code, linted.stderr.endswith("0 errors, 0 warnings\n")), linted.output
+    assert (0, f"{cases} cases in 1 file: {cases} passed, 0 failed") == (
+        tested.exit_code,
+        tested.stdout.splitlines()[-1],
+    )
+    assert (["kubectl", "apply", "-f", lint[2]], 0) == (apply, _run("test", "my-rules").exit_code)
+
+
+def test_the_test_fails_when_the_rule_no_longer_does_what_it_says() -> None:
+    """It is a test, and not only a file."""
+    _new("resource", *KEY, "--check", "value <= 8")
+    path = Path("vendor-device.yaml")
+    path.write_text(path.read_text("utf-8").replace("value <= 8", "value <= 80"), "utf-8")
+
+    assert 1 == _run("test", "vendor-device.test.yaml").exit_code
+
+
+def test_an_exemption_finds_the_rules_of_its_folder_first() -> None:
+    """Beside those that ship; by default it is for ninety days."""
+    _new("resource", *KEY)
+    written = _new("exemption", "--rule", "cf-crl-vendor-device", "--namespace", "ml", "--reason", "so")
+    rules = yaml.safe_load(Path("exempt-ml.test.yaml").read_text("utf-8"))["rules"]
+
+    assert (["exempt-ml.yaml", "vendor-device.yaml"], 0) == (rules, written.exit_code)
+    assert (0, 0) == (_run("lint", ".", "--fail-on", "warn").exit_code, _run("test", ".").exit_code)
+
+
+def test_no_file_is_replaced() -> None:
+    """Neither the rule nor its test; nothing is written then."""
+    Path("vendor-device.test.yaml").write_text("mine", "utf-8")
+    result = _new("resource", *KEY)
+
+    assert (2, True) == (result.exit_code, "vendor-device.test.yaml is there already" in result.stderr)
+    assert ["mine"] == [path.read_text("utf-8") for path in Path().iterdir()]
+
+
+def test_a_dry_run_prints_both_files_and_writes_none() -> None:
+    """Each behind its name."""
+    result = _new("resource", *KEY, "--dry-run")
+
+    assert (0, []) == (result.exit_code, list(Path().iterdir()))
+    assert ["# vendor-device.yaml", "# vendor-device.test.yaml"] == [
+        line for line in result.stdout.splitlines() if line.startswith("#")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--key", "vendor.com/device"), "--kind is missing: one of resource, injection"),
+        (("--kind", "resource", "--default", "1"), "--key is missing"),
+        (("--kind", "resource", *KEY, "--cuda", "12.4"), "--cuda does not go with --kind resource"),
+        (("--kind", "resource", "--key", "device"), "expected a resource name with its domain"),
+        (("--kind", "resource", *KEY, "--check", "valu <= 8"), "did you mean 'value'?"),
+        (("--kind", "resource", *KEY, "--check", "value < 0"), "write its test by hand"),
+        (("--kind", "injection", *KEY), "needs a variable"),
+        (("--kind", "injection", *KEY, "--env", "A"), "expected --env NAME=VALUE, got 'A'"),
+        (
+            ("--kind", "image-catalog", "--image", "a", "--cuda", "new"),
+            "expected a CUDA version such as 12.4",
+        ),
+        (
+            ("--kind", "exemption", "--rule", "no-such", "--namespace", "a", "--reason", "b"),
+            "no enabled rule is named no-such",
+        ),
+        (
+            ("--kind", "exemption", "--rule", "a", "--namespace", "a", "--reason", "b", "--expires", "soon"),
+            "--expires: expected a date such as 2026-12-31",
+        ),
+        (
+            ("--kind", "resource", *KEY, "--default", "9", "--check", "value <= 8"),
+            "data.defaultValue: '9' is put in, for which the rule's own validation is false: value <= 8",
+        ),
+        (
+            ("--kind", "injection", *KEY, "--env", "A=1", "--image", "my image"),
+            "match.images[0]: 'my image' matches no image",
+        ),
+    ],
+)
+def test_what_makes_no_rule_is_told(arguments: tuple[str, ...], message: str) -> None:
+    """And nothing is written."""
+    result = _run("rules", "new", *arguments)
+
+    assert (2, True, []) == (result.exit_code, message in result.stderr, list(Path().iterdir())), (
+        result.stderr
+    )
+
+
+def test_on_a_terminal_it_asks() -> None:
+    """For what the kind needs, with proposals; there alone."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "webhook", "rules", "new"],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        text=True,
+    ) as process:
+        os.write(ours, b"\nvendor.com/device\n\nvalue <= 8\n")
+        asked, _ = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+
+    assert (0, True) == (process.returncode, "Kind (resource, " in asked), asked
+    assert "value <= 8" in Path("vendor-device.yaml").read_text("utf-8")
+
+
+def test_the_listing_is_as_before(tmp_path: Path) -> None:
+    """A folder of rules is no command."""
+    _new("resource", *KEY, folder=tmp_path / "mine")
+
+    assert "cf-crl-vendor-device" in _run("rules", tmp_path / "mine").stdout
+    assert 0 == _run("rules").exit_code

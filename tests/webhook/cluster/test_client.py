@@ -1,0 +1,116 @@
+"""Reading a cluster's rules: pages, selectors, and errors that say what to look at.
+
+The API server here is a small one of our own; the same is asked of a real one in e2e/test_admission.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+
+from rules.schema.loader import load
+from webhook.cluster.client import Cluster, ClusterError
+
+RULE = {
+    "metadata": {
+        "name": "mps",
+        "namespace": "kube-public",
+        "labels": {"gpugate.dev/type": "InjectionRule", "gpugate.dev/enabled": "true"},
+        "managedFields": [{"manager": "kubectl"}],
+    },
+    "data": {"rule.yaml": "match:\n  resources: [nvidia.com/mps-core]\ninject:\n  hostIPC: true\n"},
+}
+
+
+@contextmanager
+def _api_server(status: int, items: list[dict[str, Any]], folder: Path) -> Iterator[str]:
+    """Answer lists one item a page, to the one selector that the items carry; yields a kubeconfig."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+            chosen = items if query["labelSelector"] == "gpugate.dev/type" else []
+            page = int(query.get("continue", "0"))
+            more = str(page + 1) if page + 1 < len(chosen) else ""
+            answer = json.dumps({"metadata": {"continue": more}, "items": chosen[page : page + 1]}).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class's name
+            del format, arguments
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield _kubeconfig(folder, server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _kubeconfig(folder: Path, port: int) -> str:
+    path = folder / "kubeconfig"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "me", "user": {}}],
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "current-context": "here",
+    }
+    path.write_text(yaml.safe_dump(document), "utf-8")
+    return str(path)
+
+
+def test_all_pages_of_all_selectors_are_read_as_kubectl_prints_them(tmp_path: Path) -> None:
+    """So that the line of a mistake is the line that `kubectl get -o yaml` shows."""
+    other = RULE | {"metadata": RULE["metadata"] | {"name": "other"}}  # type: ignore[operator]
+    with _api_server(200, [RULE, other], tmp_path) as kubeconfig:
+        found = Cluster(kubeconfig).rules("kube-public")
+
+    assert ["configmap kube-public/mps", "configmap kube-public/other"] == [name for name, _ in found]
+    assert found[0][1].startswith("apiVersion: v1\ndata:\n  rule.yaml: |\n    match:\n")
+    assert "managedFields" not in found[0][1]
+    assert ["mps", "other"] == [rule.name for rule in load(found).rules]
+
+
+def test_a_refused_call_is_named_with_its_reason(tmp_path: Path) -> None:
+    """RBAC is what to look at."""
+    with _api_server(403, [], tmp_path) as kubeconfig, pytest.raises(ClusterError) as error:
+        Cluster(kubeconfig).rules("kube-public")
+
+    assert "cannot list ConfigMaps of namespace 'kube-public': 403 Forbidden" == str(error.value)
+
+
+def test_an_api_server_that_is_away_is_told(tmp_path: Path) -> None:
+    """After a few tries."""
+    with _api_server(200, [], tmp_path) as kubeconfig:
+        pass
+
+    with pytest.raises(ClusterError, match="the API server does not answer"):
+        Cluster(kubeconfig).rules("kube-public")
+
+
+@pytest.mark.parametrize(("kubeconfig", "context"), [("/nowhere", None), (None, "nowhere")])
+def test_a_kubeconfig_or_context_that_is_none_is_told(
+    kubeconfig: str | None, context: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the options to look at."""
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+
+    with pytest.raises(ClusterError, match="look at --kubeconfig and --context"):
+        Cluster(kubeconfig, context)

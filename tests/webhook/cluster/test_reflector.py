@@ -1,0 +1,518 @@
+"""A watch tells what there is and what changes, whatever the API server and the network do meanwhile."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes.client import Configuration
+from kubernetes.config import ConfigException
+from prometheus_client import CollectorRegistry
+
+from tests.support.fake_api import FakeApi, running
+from webhook.cluster.client import ClusterApi, ClusterError
+from webhook.cluster.reflector import LONGEST_PAUSE_S, Applied, Change, Deleted, Listed, Resource, Watch
+from webhook.cluster.rule_sync import Node
+from webhook.telemetry import metrics
+
+NODES = "/api/v1/nodes"
+ALL = Resource("things", NODES)
+
+
+def thing(name: str, **labels: str) -> dict[str, Any]:
+    """Return an object of this name."""
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"much": "else"}}
+
+
+def names(change: Change) -> tuple[str, list[str]]:
+    """Return what a change is and of which objects."""
+    objects = change.objects if isinstance(change, Listed) else [change.object]
+    return type(change).__name__, [found["metadata"]["name"] for found in objects]
+
+
+class Followed:
+    """A watch, followed in the thread of the test; pauses: those that it made, none of which lasted."""
+
+    def __init__(self, api: ClusterApi, resource: Resource, watch_s: float) -> None:
+        self.pauses: list[float] = []
+        self.watch = Watch(api, resource, pause=self.pauses.append, chance=lambda: 1.0, watch_s=watch_s)
+        self._changes = self.watch.changes()
+
+    def next(self) -> tuple[str, list[str]]:
+        """Wait for the next change."""
+        return names(next(self._changes))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._changes.close()
+
+
+@contextmanager
+def following(
+    fake: FakeApi, api: ClusterApi, resource: Resource = ALL, *, watch_s: float = 60
+) -> Iterator[Followed]:
+    """Follow a resource while the block runs, of which `first` was listed and `second` came after."""
+    fake.put(resource.path, thing("first"))
+    followed = Followed(api, resource, watch_s)
+    assert ("Listed", ["first"]) == followed.next()
+    fake.put(resource.path, thing("second"))
+    assert ("Applied", ["second"]) == followed.next()
+    try:
+        yield followed
+    finally:
+        followed.close()
+
+
+def lists(fake: FakeApi) -> int:
+    """Return how often all was listed."""
+    return sum("watch" not in request.query for request in fake.requests)
+
+
+def restarts(reason: str) -> float:
+    """Return how often a watch of things restarted for a reason, up to now."""
+    registry: CollectorRegistry = metrics.REGISTRY
+    labels = {"resource": "things", "reason": reason}
+    return registry.get_sample_value("gpugate_watch_restarts_total", labels) or 0.0
+
+
+def test_what_there_is_is_told_and_then_what_changes() -> None:
+    """Each in the order of the API server."""
+    fake = FakeApi()
+    with running(fake) as api, following(fake, api) as followed:
+        fake.put(NODES, thing("first", changed="yes"))
+        fake.delete(NODES, "second")
+
+        assert [("Applied", ["first"]), ("Deleted", ["second"])] == [followed.next(), followed.next()]
+
+
+def test_a_long_list_is_read_page_by_page() -> None:
+    """And is told as one."""
+    fake = FakeApi(page=2)
+    for number in range(5):
+        fake.put(NODES, thing(f"node-{number}"))
+    with running(fake) as api:
+        followed = Followed(api, ALL, 60)
+        found = followed.next()
+        followed.close()
+
+    assert ("Listed", [f"node-{number}" for number in range(5)]) == found
+    assert [None, "2", "4"] == [request.query.get("continue") for request in fake.requests]
+    assert {"500"} == {request.query["limit"] for request in fake.requests}
+
+
+def test_an_object_that_loses_its_label_is_deleted_for_who_selects_by_it() -> None:
+    """It is there for others."""
+    fake = FakeApi()
+    fake.put(NODES, thing("other"))
+    fake.put(NODES, thing("mine", team="a"))
+    with running(fake) as api:
+        followed = Followed(api, Resource("things", NODES, "team=a"), 60)
+        first = followed.next()
+        fake.put(NODES, thing("mine", team="b"))
+        then = followed.next()
+        followed.close()
+
+    assert (("Listed", ["mine"]), ("Deleted", ["mine"])) == (first, then)
+
+
+def test_of_a_node_only_what_decides_is_read() -> None:
+    """Ten thousand of them are kept for a moment."""
+    fake = FakeApi()
+    status = {"allocatable": {"cpu": "8"}, "images": [{"names": ["much"]}]}
+    fake.put(NODES, thing("node", zone="a") | {"status": status})
+    with running(fake) as api:
+        changes = Watch(api, Resource("things", NODES, shape=Node)).changes()
+        listed = next(changes)
+        fake.put(NODES, thing("node", zone="b") | {"status": status})
+        applied = next(changes)
+        changes.close()
+
+    metadata = {"name": "node", "resourceVersion": "1", "labels": {"zone": "a"}}
+    assert Listed([{"metadata": metadata, "status": {"allocatable": {"cpu": "8"}}}]) == listed
+    metadata = {"name": "node", "resourceVersion": "2", "labels": {"zone": "b"}}
+    assert Applied({"metadata": metadata, "status": {"allocatable": {"cpu": "8"}}}) == applied
+
+
+def test_a_watch_that_ends_goes_on_where_it_stopped_without_a_pause() -> None:
+    """The API server ends each after some minutes."""
+    fake = FakeApi()
+    before = restarts("ended")
+    with running(fake) as api, following(fake, api) as followed:
+        fake.watches("end")
+        fake.put(NODES, thing("third"))
+        third = followed.next()
+
+        assert (("Applied", ["third"]), 1, []) == (third, lists(fake), followed.pauses)
+        assert before + 1 == restarts("ended")
+
+
+@pytest.mark.parametrize(("action", "reason"), [("cut", "cut"), ("stall", "stalled")])
+def test_a_stream_that_breaks_or_stalls_goes_on_where_it_stopped(action: str, reason: str) -> None:
+    """Nothing is missed and nothing is listed again."""
+    fake = FakeApi()
+    before = restarts(reason)
+    with running(fake) as api, following(fake, api, watch_s=0.2) as followed:
+        fake.watches(action)
+        fake.put(NODES, thing("third"))
+        third = followed.next()
+
+        assert (("Applied", ["third"]), 1, [0.5]) == (third, lists(fake), followed.pauses)
+        assert before + 1 == restarts(reason)
+
+
+def test_a_bookmark_is_where_a_watch_goes_on() -> None:
+    """Though nothing that it selects has changed, what is older may be forgotten."""
+    fake = FakeApi()
+    with running(fake) as api, following(fake, api) as followed:
+        fake.put("/elsewhere", thing("other"))
+        fake.watches("bookmark")
+        fake.watches("end")
+        fake.compact()
+        fake.put(NODES, thing("third"))
+        third = followed.next()
+
+        assert (("Applied", ["third"]), 1, "3") == (
+            third,
+            lists(fake),
+            fake.requests[-1].query["resourceVersion"],
+        )
+
+
+def test_where_the_place_is_forgotten_all_is_listed_anew() -> None:
+    """410 Gone as the answer to a watch, after the connection was cut."""
+    fake = FakeApi()
+    with running(fake) as api, following(fake, api) as followed:
+        fake.watches("cut")
+        fake.delete(NODES, "first")
+        fake.compact()
+
+        assert (("Listed", ["second"]), 2) == (followed.next(), lists(fake))
+
+
+@pytest.mark.parametrize(("action", "reason"), [("expire", "expired"), ("garble", "garbled")])
+def test_a_stream_that_says_gone_or_nonsense_is_listed_anew(action: str, reason: str) -> None:
+    """410 Gone as an event; a page of some proxy."""
+    fake = FakeApi()
+    before = restarts(reason)
+    with running(fake) as api, following(fake, api) as followed:
+        fake.watches(action)
+
+        assert (("Listed", ["first", "second"]), [0.5]) == (followed.next(), followed.pauses)
+        assert before + 1 == restarts(reason)
+
+
+def test_a_watch_that_told_nothing_at_all_is_not_trusted() -> None:
+    """After a restore of etcd our version is one of the future, and is watched in silence."""
+    fake = FakeApi()
+
+    def end_the_next() -> None:
+        fake.until(lambda: fake.opened == 2)
+        fake.watches("end")
+
+    with running(fake) as api, following(fake, api) as followed:
+        fake.restore(1)
+        fake.watches("end")
+        threading.Thread(target=end_the_next).start()
+
+        assert (("Listed", ["first", "second"]), 2) == (followed.next(), lists(fake))
+        assert [1] == followed.pauses
+
+
+def test_silence_is_no_failure_and_makes_no_pause_longer() -> None:
+    """In a quiet cluster nothing happens for hours; the edit after that must not wait."""
+    fake = FakeApi()
+
+    def end_each() -> None:
+        for number in range(5):
+            fake.until(lambda: fake.opened == number + 1)  # noqa: B023 - over before it changes
+            fake.watches("end")
+
+    with running(fake) as api:
+        threading.Thread(target=end_each).start()
+        followed = Followed(api, ALL, 60)
+        found = [followed.next() for _ in range(6)]
+        followed.close()
+
+    assert ([("Listed", [])] * 6, [1] * 5) == (found, followed.pauses)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_busy_api_server_is_asked_again_for_the_same(status: int) -> None:
+    """A list of all nodes would make it no better."""
+    fake = FakeApi()
+    with running(fake) as api, following(fake, api) as followed:
+        fake.refusals += [status] * 3
+        fake.watches("end")
+        fake.put(NODES, thing("third"))
+        third = followed.next()
+
+        assert (("Applied", ["third"]), 1, [1, 2, 4]) == (third, lists(fake), followed.pauses)
+
+
+def test_a_refusal_is_asked_again_with_growing_pauses() -> None:
+    """RBAC may be mended."""
+    fake = FakeApi(refusals=[403] * 8)
+    fake.put(NODES, thing("first"))
+    with running(fake) as api:
+        followed = Followed(api, ALL, 60)
+        first = followed.next()
+        followed.close()
+
+    assert (("Listed", ["first"]), [1, 2, 4, 8, 16, 30, 30, 30]) == (first, followed.pauses)
+
+
+def test_an_api_server_that_is_away_for_long_is_found_again() -> None:
+    """At the same address; pauses stay below half a minute, however long it is away."""
+    fake = FakeApi()
+    with running(fake) as api:
+        fake.put(NODES, thing("first"))
+    pauses: list[float] = []
+    back: list[Any] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 1100:
+            back.append(running(fake))
+            back[0].__enter__()
+
+    changes = Watch(api, ALL, pause=pause, chance=lambda: 0.0).changes()
+    found = names(next(changes))
+    changes.close()
+    back[0].__exit__(None, None, None)
+    api.close()
+
+    assert ("Listed", ["first"]) == found
+    assert ([0.5, 1, 2, 4, 8, 15], LONGEST_PAUSE_S / 2) == (pauses[:6], max(pauses))
+
+
+def test_pauses_of_several_watches_differ() -> None:
+    """So that they do not all come back at once."""
+    fake = FakeApi(refusals=[503] * 3)
+    pauses: list[float] = []
+    with running(fake) as api:
+        chances = iter([0.0, 0.5, 1.0, 0.5])
+        changes = Watch(api, ALL, pause=pauses.append, chance=lambda: next(chances)).changes()
+        next(changes)
+
+    assert [0.5, 1.5, 4.0] == pauses
+
+
+def test_each_request_shows_the_token_of_its_time() -> None:
+    """In a pod they rotate."""
+    fake = FakeApi()
+    tokens = iter(f"Bearer {number}" for number in range(10))
+
+    def renew(configuration: Configuration) -> None:
+        configuration.api_key["BearerToken"] = next(tokens)
+
+    with running(fake) as api:
+        renew(api.client.configuration)
+        api.client.configuration.refresh_api_key_hook = renew
+        with following(fake, api) as followed:
+            fake.watches("end")
+            fake.put(NODES, thing("third"))
+            followed.next()
+
+    assert ["Bearer 1", "Bearer 2", "Bearer 3"] == [request.token for request in fake.requests]
+
+
+def test_a_token_that_cannot_be_read_is_tried_again() -> None:
+    """The kubelet replaces the file."""
+    fake = FakeApi()
+    tries = iter(range(10))
+
+    def renew(_: Configuration) -> None:
+        if next(tries) == 0:
+            raise FileNotFoundError
+
+    with running(fake) as api:
+        api.client.configuration.api_key["BearerToken"] = "Bearer 0"
+        api.client.configuration.refresh_api_key_hook = renew
+        followed = Followed(api, ALL, 60)
+
+        assert (("Listed", []), [1]) == (followed.next(), followed.pauses)
+        followed.close()
+
+
+def test_a_watch_stops_at_once_while_nothing_happens() -> None:
+    """Neither the stream's end nor a pause is waited for."""
+    fake = FakeApi()
+    heard: list[Change] = []
+    with running(fake) as api:
+        silent = Watch(api, ALL)
+        silent.start(heard.append)
+        fake.until(lambda: fake.opened == 1)
+        (thread,) = _threads()
+        silent.stop()
+        thread.join(1)
+
+        assert (False, 1) == (thread.is_alive(), len(heard))
+    paused = Watch(api, ALL)
+    paused.start(heard.append)
+    (thread,) = _threads()
+    paused.stop()
+    thread.join(1)
+
+    assert not thread.is_alive()
+
+
+def _threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "watch things"]
+
+
+def test_a_bug_in_who_is_told_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python reports it; after a pause, all is told anew."""
+    fake = FakeApi()
+    fake.put(NODES, thing("first"))
+    reported: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda thrown: reported.append(str(thrown.exc_value)))
+    pauses: list[float] = []
+    told: list[tuple[str, list[str]]] = []
+    with running(fake) as api:
+
+        def consume(change: Change) -> None:
+            told.append(names(change))
+            if len(told) == 1:
+                raise RuntimeError("a bug")
+
+        watch = Watch(api, ALL, pause=pauses.append)
+        watch.start(consume)
+        fake.until(lambda: fake.opened == 1)
+        watch.stop()
+        for thread in _threads():
+            thread.join(1)
+
+    assert ([("Listed", ["first"])] * 2, [0, LONGEST_PAUSE_S]) == (told, pauses)
+    assert ["a bug"] == reported
+
+
+def test_a_watch_goes_on_where_no_further_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short of memory or of processes, what broke it is what a new thread would break of too."""
+    fake = FakeApi()
+    fake.put(NODES, thing("first"))
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    threads: list[threading.Thread] = []
+    with running(fake) as api:
+
+        def consume(_: Change) -> None:
+            threads.append(threading.current_thread())
+            if len(threads) == 1:
+                raise MemoryError
+
+        watch = Watch(api, ALL, pause=lambda _: None)
+        watch.start(consume)
+        fake.until(lambda: fake.opened == 1)
+        watch.stop()
+        for thread in _threads():
+            thread.join(1)
+
+    assert 2 == len(threads)
+    assert 1 == len(set(threads))
+
+
+def test_the_service_account_of_a_pod_is_who_asks(tmp_path: Path) -> None:
+    """Its token, its CA, the address in its environment."""
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "ca.crt").write_text("PEM")
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    api = ClusterApi.in_cluster(tmp_path, environ)
+    assert api is not None
+    configuration = api.client.configuration
+
+    assert "https://[fd00::1]:443" == configuration.host
+    assert "bearer secret" == configuration.auth_settings()["BearerToken"]["value"]
+    assert str(tmp_path / "ca.crt") == configuration.ssl_ca_cert
+
+
+def test_outside_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
+    """Which is no mistake; one without an address is."""
+    assert ClusterApi.in_cluster(tmp_path, {}) is None
+    for name in ("token", "ca.crt"):
+        (tmp_path / name).write_text("x")
+
+    with pytest.raises(ClusterError, match="look at the service account of this pod"):
+        ClusterApi.in_cluster(tmp_path, {})
+
+
+def test_a_deleted_object_is_told_as_it_was() -> None:
+    """With its last labels."""
+    fake = FakeApi()
+    with running(fake) as api:
+        fake.put(NODES, thing("node", zone="a"))
+        changes = Watch(api, ALL).changes()
+        next(changes)
+        fake.delete(NODES, "node")
+        deleted = next(changes)
+        changes.close()
+
+    assert isinstance(deleted, Deleted)
+    assert {"zone": "a"} == deleted.object["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [{}, {"metadata": None}, {"metadata": {"name": "a"}}, {"metadata": {"name": 1, "resourceVersion": "1"}}],
+)
+def test_a_list_of_what_is_no_object_is_asked_for_again(
+    found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is told of it: a proxy's JSON would else be all that there is."""
+    fake = FakeApi()
+    fake.put(NODES, thing("first"))
+    honest, answers = fake.listed, [{"metadata": {"resourceVersion": "1"}, "items": [found]}]
+    monkeypatch.setattr(fake, "listed", lambda request: (200, answers.pop()) if answers else honest(request))
+    before = restarts("garbled")
+    with running(fake) as api:
+        followed = Followed(api, ALL, 60)
+        told = followed.next()
+        followed.close()
+
+    assert (("Listed", ["first"]), 1.0) == (told, restarts("garbled") - before)
+
+
+def test_a_list_that_does_not_say_of_which_version_it_is_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An API server says it, also of an empty one."""
+    fake = FakeApi()
+    fake.put(NODES, thing("first"))
+    honest = fake.listed
+    answers: list[dict[str, Any]] = [{"metadata": {}, "items": []}]
+    monkeypatch.setattr(fake, "listed", lambda request: (200, answers.pop()) if answers else honest(request))
+    with running(fake) as api:
+        followed = Followed(api, ALL, 60)
+        told = followed.next()
+        followed.close()
+
+    assert ("Listed", ["first"]) == told
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "DELETED"])
+def test_an_event_about_what_is_no_object_is_listed_anew(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that does not read at all."""
+    fake = FakeApi()
+    with running(fake) as api, following(fake, api) as followed:
+        line = json.dumps({"type": kind, "object": {"metadata": {"labels": {}}}}).encode() + b"\n"
+        monkeypatch.setattr(fake, "lines", lambda _: iter([line]))
+        fake.watches("end")
+
+        assert ("Listed", ["first", "second"]) == followed.next()
+
+
+def test_a_token_that_was_replaced_is_shown_by_the_next_request(tmp_path: Path) -> None:
+    """By no clock: one that jumps would keep a gate at a token that has expired."""
+    for name in ("token", "ca.crt"):
+        (tmp_path / name).write_text("old")
+    api = ClusterApi.in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"})
+    assert api is not None
+    (tmp_path / "token").write_text("new")
+
+    assert "bearer new" == api.client.configuration.auth_settings()["BearerToken"]["value"]
+    (tmp_path / "token").write_text("")
+    with pytest.raises(ConfigException, match="empty"):
+        api.client.configuration.auth_settings()

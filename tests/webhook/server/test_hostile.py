@@ -1,0 +1,225 @@
+"""Clients that mean harm: honest ones are answered within the webhook's time-out all the same."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import resource
+import socket
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import webhook.server.server
+from tests.support.serving import (
+    HOST,
+    PATIENCE,
+    STALLS,
+    TRUSTING,
+    answers,
+    ask,
+    client_context,
+    config,
+    connect,
+    half_body,
+    half_head,
+    new_pair,
+    serving,
+    stalled,
+)
+from tests.support.webhooks import body, pod, shipped_gate
+from webhook.admission.app import create_app
+from webhook.server.tls import TlsCertificate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from webhook.server.server import Server
+
+# Seconds: timeoutSeconds of the webhook configurations that ship.
+WEBHOOK_TIMEOUT = 5.0
+REVIEW = body(pod({"nvidia.com/gpu": "1"}))
+HEAD = b"POST /mutate HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+STATUS = len(b"HTTP/1.1 200")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """Serve the shipped rules with usual limits."""
+    with serving(create_app(shipped_gate()), config(client_timeout=10)) as running:
+        yield running
+
+
+def honest(port: int) -> float:
+    """Ask for a decision over a new connection; return the seconds that it took."""
+    started = time.monotonic()
+    status, answer = ask(port, "/mutate", REVIEW)
+    assert (status, json.loads(answer)["response"]["allowed"]) == (200, True)
+    return time.monotonic() - started
+
+
+def test_stalled_clients_of_every_kind_and_a_burst_leave_honest_requests_answered(server: Server) -> None:
+    """64 of each kind at once, and forty new clients."""
+    with ExitStack() as stack:
+        for stall in STALLS.values():
+            stack.enter_context(stalled(stall, server.port, 64))
+        with ThreadPoolExecutor(40) as clients:
+            took = list(clients.map(honest, [server.port] * 40))
+
+    assert max(took) < WEBHOOK_TIMEOUT
+
+
+@pytest.mark.parametrize("stall", [half_head, half_body])
+def test_clients_that_stall_in_a_request_cannot_use_up_the_connections(
+    stall: Callable[[int], socket.socket],
+) -> None:
+    """Beyond the limit they make room, and the API server's spare connection stays."""
+    with serving(create_app(shipped_gate()), config(connections=8, client_timeout=60)) as server:
+        spare = http.client.HTTPSConnection("localhost", server.port, timeout=PATIENCE, context=TRUSTING)
+        spare.connect()
+        with stalled(stall, server.port, 7):
+            time.sleep(1.5)  # longer than an honest client takes to send
+            took = [honest(server.port) for _ in range(4)]
+            spare.request("POST", "/mutate", REVIEW)
+            kept = spare.getresponse().status
+        spare.close()
+
+    assert (kept, max(took) < WEBHOOK_TIMEOUT) == (200, True)
+
+
+def test_bodies_that_stall_cannot_use_up_the_memory_for_bodies() -> None:
+    """Those that have come in for longest give way to an honest one."""
+    with (
+        serving(create_app(shipped_gate()), config(bodies_limit=3500, client_timeout=60)) as server,
+        stalled(half_body, server.port, 3),
+    ):
+        time.sleep(1.5)
+        took = [honest(server.port) for _ in range(4)]
+
+    assert max(took) < WEBHOOK_TIMEOUT
+
+
+def test_a_body_over_the_limit_is_refused_without_reading_it_all(server: Server) -> None:
+    """A gigabyte is promised; the answer comes after less than a thirtieth of it."""
+    sent = 0
+    with connect(server.port) as connection:
+        connection.sendall(HEAD + f"Content-Length: {2**30}\r\n\r\n".encode())
+        with suppress(OSError):
+            while sent < 2**30:
+                connection.sendall(b" " * 2**20)
+                sent += 2**20
+
+    assert sent < 2**25
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"404"),
+        (b"GET https://localhost HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET ftp://localhost/healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET /../healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
+        (b"OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET /%ff%00 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 50_000 + b"\r\n", b"400"),
+        (b"GET /" + b"a" * 2**20 + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"400"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n", b"400"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", b"400"),
+        (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", b"400"),
+        (HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n", b"400"),
+        (HEAD + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", b"404"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n folded: b\r\n\r\n", b"404"),
+    ],
+)
+def test_odd_http_is_refused_and_the_server_goes_on(server: Server, request_: bytes, status: bytes) -> None:
+    """HTTP/2, absolute and strange targets, endless heads, lengths that contradict each other, upgrades."""
+    received = b""
+    with connect(server.port) as connection, suppress(OSError):  # cut while we still send
+        connection.sendall(request_)
+        while b"\r\n\r\n" not in received and (more := connection.recv(65536)):
+            received += more
+
+    assert received[:STATUS] in (b"HTTP/1.1 " + status, b"")
+    assert honest(server.port) < WEBHOOK_TIMEOUT
+
+
+def test_many_tiny_chunks_are_one_body(server: Server) -> None:
+    """A thousand of one byte cost no more than their bytes."""
+    review = REVIEW.ljust(1000)
+    chunks = b"".join(b"1;ext=%d\r\n%c\r\n" % (at, byte) for at, byte in enumerate(review))
+    raw = answers(connect(server.port), HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
+
+    assert raw.startswith(b"HTTP/1.1 200")
+
+
+def test_the_limit_of_open_files_is_raised_to_what_connections_take() -> None:
+    """Container runtimes start a process with 1,024, which silent clients use up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        with serving(create_app(shipped_gate()), config(connections=1000)) as server:
+            honest(server.port)
+            raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert raised == (2128 if hard == resource.RLIM_INFINITY else min(2128, hard))
+
+
+def test_where_fewer_files_may_be_open_fewer_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle ones would keep new ones from coming."""
+    monkeypatch.setattr(webhook.server.server, "_allow_files", lambda _: 130)
+    with serving(create_app(shipped_gate()), config(connections=1000)) as server:
+        idle = connect(server.port)
+        honest(server.port)
+        with idle:
+            assert b"" == idle.recv(1)
+
+
+def test_weak_ciphers_are_refused(server: Server) -> None:
+    """Those of TLS 1.2 without forward secrecy, without authenticated encryption, or without any."""
+
+    def welcome(cipher: str) -> bool:
+        context = client_context()
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(f"{cipher}:@SECLEVEL=0")
+        try:
+            connect(server.port, context=context).close()
+        except (ssl.SSLError, ConnectionError):
+            return False
+        return True
+
+    ciphers = ["ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA", "AES128-SHA", "NULL", "ADH"]
+
+    assert [welcome(cipher) for cipher in ciphers] == [True, False, False, False, False]
+
+
+def test_no_file_of_the_key_is_left_when_it_is_served() -> None:
+    """Python reads keys from files alone, so there is one for a moment, in memory."""
+    pair, before = new_pair(), set(files_in_memory())
+    TlsCertificate(lambda: pair)
+
+    assert not [path for path in set(files_in_memory()) - before if pair.key_pem in path.read_bytes()]
+
+
+def files_in_memory() -> Iterator[Path]:
+    """Yield the files where the key was."""
+    return (path for path in Path("/dev/shm").iterdir() if path.is_file())  # noqa: S108 - only looked at
+
+
+def test_a_flood_of_connections_that_close_at_once_leaves_nothing_behind(server: Server) -> None:
+    """Resets before, within and after the handshake."""
+    for at in range(300):
+        plain = socket.create_connection((HOST, server.port), timeout=PATIENCE)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # reset on close
+        if at % 3:
+            plain.sendall(b"\x16\x03\x01\x02\x00\x01")
+        plain.close()
+
+    assert honest(server.port) < WEBHOOK_TIMEOUT

@@ -1,0 +1,139 @@
+"""What the page on security says is held by tests, and what a release is made of is pinned."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any, Final
+
+import click
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import webhook.server.server
+from rules.cel import expression
+from rules.decision import size_limit as size
+from rules.kube import container_env as environment
+from rules.text import yaml_document as source
+from tests.support.paths import ROOT
+from webhook.cli import main
+from webhook.server.server import ServerConfig
+
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+DOCKERFILE: Final = (ROOT / "Dockerfile").read_text("utf-8")
+WORKLOADS: Final = ("base/deployment.yaml", "agent/daemonset.yaml")
+# Each pin of a lock file with what follows it: a marker, and the hashes.
+_PIN: Final = re.compile(r"^(\S+)==(\S+)((?:.*\\\n)*.*)$", re.MULTILINE)
+
+
+def workload(file: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the pod of a workload that ships, and its container."""
+    document = next(yaml.safe_load_all((ROOT / "manifests" / file).read_text("utf-8")))
+    pod = document["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    return pod, container
+
+
+def test_every_line_of_the_page_is_held_by_tests_that_there_are() -> None:
+    """They are named by their sentences."""
+    table = (ROOT / "docs/security.md").read_text("utf-8").partition("## What is enforced, and where")[2]
+    held = [
+        row.split(" | ")[-1].rstrip(" |") for row in re.findall(r"^\| (?!against|-).*", table, re.MULTILINE)
+    ]
+    tests = {
+        name.replace("_", " ")
+        for path in ROOT.glob("tests/**/test_*.py")
+        for name in re.findall(r"^def test_(\w+)\(", path.read_text("utf-8"), re.MULTILINE)
+    }
+
+    assert len(held) > 15
+    assert not {sentence for cell in held for sentence in cell.split("; ")} - tests
+
+
+def test_the_limits_on_the_page_are_those_of_the_code() -> None:
+    """Each with the words around it."""
+    page = (ROOT / "docs/security.md").read_text("utf-8")
+    server = ServerConfig()
+
+    for told in (
+        f"| {server.client_timeout:.0f} s for handshake, head, body",
+        f"beyond {server.connections:,} connections",
+        f"kept for {server.keep_alive} s",
+        f"{webhook.server.server._HEAD_LIMIT // 2**10} KiB and {server.body_limit // 2**20} MiB (400, 413)",
+        f"{server.bodies_limit // 2**20} MiB of all bodies together",
+        f"more than {size.MOST:,} resources",
+        f"or {size.MOST_NAMES} resources in one container",
+        f"expanded to {environment.LONGEST // 2**20} MiB, and to {source.MAX_VALUES:,} values",
+        f"CEL of {expression.MAX_EXPRESSION_LENGTH:,} characters, {expression._MAX_DEPTH} brackets",
+    ):
+        assert told in page
+
+
+@pytest.mark.parametrize(
+    ("file", "asked"),
+    [
+        ("requirements.lock", PROJECT["project"]["dependencies"]),
+        ("requirements-build.lock", PROJECT["build-system"]["requires"]),
+    ],
+)
+def test_a_lock_file_pins_all_that_is_asked_for_with_hashes(file: str, asked: list[str]) -> None:
+    """In versions that pyproject.toml allows."""
+    text = (ROOT / file).read_text("utf-8")
+    pins = {canonicalize_name(name): (version, rest) for name, version, rest in _PIN.findall(text)}
+
+    assert not _PIN.sub("", text).strip()
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", rest) for _, rest in pins.values())
+    for requirement in map(Requirement, asked):
+        assert Version(pins[canonicalize_name(requirement.name)][0]) in requirement.specifier
+
+
+def test_what_builds_the_wheel_is_what_is_locked() -> None:
+    """pyproject.toml has to say it twice."""
+    assert PROJECT["build-system"]["requires"] == PROJECT["dependency-groups"]["build"]
+
+
+def test_the_image_holds_the_program_that_the_manifests_start() -> None:
+    """From one base of an exact version, as the user of the Deployment, at its port."""
+    pod, container = workload(WORKLOADS[0])
+    stages = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    base = re.search(r"^ARG BASE=python:(\d+\.\d+\.\d+)-slim-[a-z]+$", DOCKERFILE, re.MULTILINE)
+    copied = re.findall(r"^COPY (?!--)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    context = (ROOT / ".dockerignore").read_text("utf-8")
+    told = {
+        word: re.findall(rf"^{word} (.+)$", DOCKERFILE, re.MULTILINE)[-1]
+        for word in ("USER", "EXPOSE", "ENTRYPOINT", "CMD")
+    }
+
+    assert ["${BASE}"] * 2 == stages
+    assert base is not None
+    assert Version(base[1]) in Requirement(f"python{PROJECT['project']['requires-python']}").specifier
+    assert f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}" == told["USER"]
+    assert [told["EXPOSE"]] == [str(port["containerPort"]) for port in container["ports"]]
+    assert ["gpugate"] == yaml.safe_load(told["ENTRYPOINT"])
+    assert main.get_command(click.Context(main), *yaml.safe_load(told["CMD"]))
+    for name in " ".join(copied).split():
+        assert (ROOT / name).exists()
+        assert f"!{name}\n" in context
+    assert set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) <= set(copied)
+
+
+@pytest.mark.parametrize("file", WORKLOADS)
+def test_a_container_has_no_rights_over_its_node(file: str) -> None:
+    """No root, no capability, nothing of the host, and a root file system that nobody writes to."""
+    pod, container = workload(file)
+
+    assert {
+        "runAsNonRoot": True,
+        "runAsUser": 65534,
+        "runAsGroup": 65534,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    } == pod["securityContext"]
+    assert {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    } == container["securityContext"]
+    assert not {"hostNetwork", "hostPID", "hostIPC", "volumes"} & pod.keys()

@@ -1,0 +1,1 @@
+"""Admission: HTTP endpoints, AdmissionReview, rule ConfigMaps, decision log."""

@@ -1,0 +1,271 @@
+"""`gpugate certs`: the CA and the serving certificate, made, shown and replaced by hand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
+
+from certs.authority import CertificateError
+from certs.bundle import Bundle, names_in
+from certs.ca_bundle import KINDS, NAME, Configuration, read_configurations
+from certs.kubernetes_api import Kubernetes, KubernetesError
+from certs.rotation_plan import Plan, Step, service_names
+from certs.rotator import Keeper
+from certs.store import DirectoryStore, SecretStore
+from webhook.cli.output.console import BadInputError, complain, show_table
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAMESPACE: Final = "gpugate"
+_SECRET: Final = "gpugate-certs"  # noqa: S105 - the name of one
+_NONE: Final = "-"
+# The webhook configurations in the table; whole in JSON.
+_SHORT: Final = {kind: kind.removesuffix("WebhookConfiguration").lower() for kind in KINDS}
+_FOUND: Final = 1
+# Hexadecimal digits of a fingerprint in the table: enough to tell apart what one cluster ever sees.
+_DIGITS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the certificates are; api is None for a directory, whose caBundle is somebody else's work."""
+
+    store: SecretStore | DirectoryStore
+    api: Kubernetes | None
+    namespace: str
+
+    def keeper(self, names: tuple[str, ...], bundle: Bundle | None) -> Keeper:
+        """Return who keeps them: for the given names, those that they have, or the Service's."""
+        held = names_in(bundle.leaf.certificate_pem) if bundle and bundle.leaf else ()
+        return Keeper(self.store, Plan(names or held or service_names(self.namespace)), self.api)
+
+
+def _place_options(command: F) -> F:
+    """Give a command the options that say where the certificates are; it gets them as `place`."""
+
+    @wraps(command)
+    def placed(
+        directory: Path | None,
+        kubeconfig: str | None,
+        context: str | None,
+        namespace: str | None,
+        secret: str | None,
+        **others: Any,
+    ) -> Any:
+        if directory and (kubeconfig or context or namespace or secret):
+            raise click.UsageError("--directory stands alone: it is no Secret of a cluster")
+        namespace = namespace or _NAMESPACE
+        with _told():
+            if directory:
+                return command(place=_Place(DirectoryStore(directory), None, namespace), **others)
+            # Imported here: the client takes a fifth of a second, and a directory needs none.
+            from webhook.cluster.client import connect  # noqa: PLC0415
+
+            api = connect(kubeconfig, context)
+            store = SecretStore(api, namespace, secret or _SECRET)
+            return command(place=_Place(store, api, namespace), **others)
+
+    for option in (
+        click.option("--secret", metavar="NAME", help=f"Name of the Secret.  [default: {_SECRET}]"),
+        click.option("--namespace", "-n", metavar="NS", help=f"Of the Secret.  [default: {_NAMESPACE}]"),
+        click.option("--context", metavar="NAME", help="The cluster of this context."),
+        click.option("--kubeconfig", metavar="FILE", help="The cluster of this file."),
+        click.option("--directory", type=click.Path(path_type=Path), help="PEM files, and no cluster."),
+    ):
+        placed = option(placed)
+    return placed  # type: ignore[return-value]  # the command, with other arguments
+
+
+_names_option = click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="DNS name or address of the server; may be repeated.  [default: as now, or the Service's]",
+)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell in one line what keeps a command from its work."""
+    try:
+        yield
+    except (KubernetesError, CertificateError) as error:
+        raise BadInputError(str(error)) from None
+
+
+@click.group()
+def command() -> None:
+    """Make, show and replace the CA and the serving certificate.
+
+    They are in a Secret that all replicas share, where `gpugate serve --certs-secret` renews them by itself;
+    or in a directory, whose caBundle is yours to distribute.
+
+    \b
+    Examples:
+      gpugate certs init
+      gpugate certs show
+      gpugate certs rotate --ca
+    """
+
+
+@command.command()
+@_place_options
+@_names_option
+def init(place: _Place, names: tuple[str, ...]) -> None:
+    """Make what is missing and replace what is due.
+
+    The webhook configurations are made to trust it. What is good stays as it is.
+
+    \b
+    Examples:
+      gpugate certs init --context production
+      gpugate certs init --directory certs/ --name localhost --name 127.0.0.1
+      gpugate serve --tls-cert certs/tls.crt --tls-key certs/tls.key
+    """
+    bundle = place.keeper(names, place.store.load().bundle).look()
+    _summarize(place, bundle)
+
+
+@command.command()
+@_place_options
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def show(place: _Place, output: str) -> None:
+    """List the certificates and who trusts them.
+
+    Exit status 1 where one has expired or is not trusted.
+
+    \b
+    Examples:
+      gpugate certs show --context production
+      gpugate certs show -o json | jq '.certificates[] | {role, daysLeft}'
+      gpugate certs show --directory certs/ -o json | jq -r .caBundle
+    """
+    configurations = read_configurations(place.api) if place.api else []
+    bundle = place.store.load().bundle
+    now = datetime.now(UTC)
+    found = list(_certificates(bundle, configurations, now)) if bundle else []
+    problems = list(_problems(place, bundle, configurations, found))
+    if output == "json":
+        trusted = b64encode(b"".join(bundle.trusted)).decode() if bundle else None
+        document = {"store": str(place.store), "caBundle": trusted, "certificates": found}
+        click.echo(json.dumps(document | {"problems": problems}))
+    else:
+        show_table([_row(each, in_cluster=place.api is not None) for each in found])
+    for problem in problems:
+        complain(problem)
+    sys.exit(_FOUND if problems else 0)
+
+
+@command.command()
+@_place_options
+@_names_option
+@click.option("--ca", is_flag=True, help="Begin to replace the CA as well, in steps and without a gap.")
+def rotate(place: _Place, names: tuple[str, ...], ca: bool) -> None:
+    """Replace the serving certificate now, whatever its time.
+
+    With --ca a new CA is made, and trusted beside the old one; a minute later it may sign the serving
+    certificate, and a day after that the old one is trusted no more. Servers with --certs-secret take these
+    steps by themselves; without such a server, `gpugate certs rotate` takes those that are due.
+
+    \b
+    Examples:
+      gpugate certs rotate
+      gpugate certs rotate --ca --context production
+      gpugate certs rotate --directory certs/
+    """
+    before = place.store.load().bundle
+    if before is None:
+        raise BadInputError(f"{place.store} is empty; next: gpugate certs init")
+    keeper = place.keeper(names, before)
+    bundle = keeper.force(Step.MAKE_AUTHORITY) if ca else keeper.look()
+    if not ca and bundle.leaf == before.leaf:
+        if bundle.issuer() != bundle.authority.certificate_pem:
+            raise BadInputError(f"a new CA is about to take over; try again at {_takeover(bundle)}")
+        bundle = keeper.force(Step.ISSUE_LEAF)
+    _summarize(place, bundle)
+
+
+def _summarize(place: _Place, bundle: Bundle) -> None:
+    """Say what there is now, and what is left to do."""
+    for each in _certificates(bundle, [], datetime.now(UTC)):
+        click.echo(f"{each['role']:8}  until {each['notAfter'][:10]}  {' '.join(each['names'])}".rstrip())
+    if isinstance(place.store, DirectoryStore):
+        click.echo(f"caBundle  gpugate certs show --directory {place.store.path} -o json | jq -r .caBundle")
+    if bundle.issuer() != bundle.authority.certificate_pem:
+        click.echo(f"The new CA is trusted beside the old one. It may take over at {_takeover(bundle)}.")
+
+
+def _takeover(bundle: Bundle) -> str:
+    moment = Plan(()).takes_over_at(bundle)
+    return f"{moment:%Y-%m-%d %H:%M:%SZ}" if moment else "the moment at which it is trusted everywhere"
+
+
+def _certificates(
+    bundle: Bundle, configurations: list[Configuration], now: datetime
+) -> Iterator[dict[str, Any]]:
+    """Yield what is to be known of each certificate, as JSON."""
+    roles = [("CA", bundle.authority.certificate_pem, bundle.authority.certificate_pem)]
+    roles += [("old CA", each, each) for each in bundle.previous]
+    if bundle.leaf and (issuer := bundle.issuer()):
+        roles.append(("serving", bundle.leaf.certificate_pem, issuer))
+    for role, pem, authority in roles:
+        certificate = x509.load_pem_x509_certificate(pem)
+        yield {
+            "role": role,
+            "subject": certificate.subject.rfc4514_string(),
+            "names": names_in(pem),
+            "notBefore": certificate.not_valid_before_utc.isoformat(),
+            "notAfter": certificate.not_valid_after_utc.isoformat(),
+            "daysLeft": (certificate.not_valid_after_utc - now).days,
+            "sha256": certificate.fingerprint(SHA256()).hex(),
+            "trustedBy": [each.kind for each in configurations if authority in each.trusted],
+        }
+
+
+def _problems(
+    place: _Place, bundle: Bundle | None, configurations: list[Configuration], found: list[dict[str, Any]]
+) -> Iterator[str]:
+    """Yield what an operator has to do something about; an old CA may expire, it is on its way out."""
+    if bundle is None:
+        yield f"{place.store} is empty; next: gpugate certs init"
+        return
+    if bundle.leaf is None:
+        yield "there is no serving certificate yet; next: gpugate certs init"
+    kinds = [each.kind for each in configurations]
+    if place.api is not None and not kinds:
+        yield f"there is no webhook configuration {NAME}, so nobody calls this server"
+    for certificate in found:
+        if certificate["role"] == "old CA":
+            continue
+        if certificate["daysLeft"] < 0:
+            yield f"{certificate['role']}: expired {certificate['notAfter']}"
+        for kind in kinds:
+            if kind not in certificate["trustedBy"]:
+                yield f"{certificate['role']}: not trusted by {kind} {NAME}"
+
+
+def _row(certificate: dict[str, Any], *, in_cluster: bool) -> dict[str, str]:
+    trusted = " ".join(_SHORT[kind] for kind in certificate["trustedBy"])
+    return {
+        "certificate": certificate["role"],
+        "subject": certificate["subject"],
+        "names": " ".join(certificate["names"]) or _NONE,
+        "not before": certificate["notBefore"][:10],
+        "not after": certificate["notAfter"][:10],
+        "days left": str(certificate["daysLeft"]),
+        "sha-256": certificate["sha256"][:_DIGITS],
+        "trusted by": (trusted or "nobody") if in_cluster else _NONE,
+    }

@@ -1,0 +1,222 @@
+"""`gpugate matrix`: which CUDA runtimes run where, by the rules of admission."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import click
+
+from rules.compatibility.fitness import Terms
+from rules.cuda.versions import CudaVersion
+from rules.model.finding import Level, level_of
+from rules.model.nouns import Language
+from rules.nodes.inventory import Inventory
+from rules.report.matrix import (
+    FACTS,
+    VERDICTS,
+    Cell,
+    Column,
+    Footnotes,
+    Table,
+    class_table,
+    driver_table,
+    footnotes,
+    gpu_table,
+    letters,
+)
+from webhook.cli.commands.nodes import UNKNOWN, NodeSource, node_options
+from webhook.cli.input.options import language_option
+from webhook.cli.output.console import BadInputError, padded
+from webhook.cli.output.matrix_svg import draw
+
+# What GPU-Manager's virtualisation supports.
+_BASELINE: Final = CudaVersion(12, 4)
+_COLOURS: Final[Mapping[Level, str]] = {
+    Level.FITS: "green",
+    Level.UNSTABLE: "yellow",
+    Level.REFUSED: "red",
+    Level.UNKNOWN: "cyan",
+}
+_BETWEEN: Final = " "  # columns
+_LABELS: Final = 14  # places; one more than the longest takes, 计算能力 12.1
+
+
+def _version(context: click.Context, parameter: click.Parameter, value: str | None) -> CudaVersion | None:
+    del context, parameter
+    version = CudaVersion.parse(value) if value else None
+    if value is not None and version is None:
+        raise click.BadParameter(f"expected a CUDA version such as {_BASELINE}, got {value!r}")
+    return version
+
+
+@click.command()
+@click.option(
+    "--sharing",
+    type=click.Choice(["physical", "virtual"]),
+    default="physical",
+    show_default=True,
+    help="virtual: shares of GPUs, for which the stricter rules hold.",
+)
+@click.option(
+    "--baseline",
+    callback=_version,
+    metavar="CUDA",
+    help=f"The highest CUDA that the virtual GPUs support.  [default: {_BASELINE}]",
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
+@node_options
+@language_option
+def command(sharing: str, baseline: CudaVersion | None, output: str, nodes: NodeSource, lang: str) -> None:
+    """Show which CUDA runtimes run on which nodes, and why not; it is the judgement of admission.
+
+    With no nodes: on which driver branches and compute capabilities, of all that are known.
+
+    \b
+    Examples:
+      gpugate matrix
+      gpugate matrix --sharing virtual --baseline 12.4
+      gpugate matrix --context production -o svg > cuda.svg
+      kubectl get nodes -o yaml | gpugate matrix --nodes - -o json
+    """
+    terms = _terms(sharing, baseline)
+    if nodes.named:
+        inventory = nodes.inventory()
+        tables = [_of_nodes(replace(terms, labels=nodes.labels()), inventory)]
+    elif nodes.rule_paths or nodes.rule:
+        raise click.UsageError("--rules and --rule are for nodes; name some with --nodes or --context")
+    else:
+        tables = [driver_table(terms), gpu_table()]
+    notes, language = footnotes(tables), Language(lang)
+    if output == "json":
+        facts = {"sharing": sharing, "baseline": str(terms.baseline) if terms.baseline else None}
+        click.echo(json.dumps(facts | _document(tables, language), ensure_ascii=False))
+    elif output == "svg":
+        click.echo(draw(tables, notes, language))
+    else:
+        for line in _text(tables, notes, language):
+            click.echo(line)
+
+
+def _terms(sharing: str, baseline: CudaVersion | None) -> Terms:
+    if sharing == "virtual":
+        return Terms(virtual=True, baseline=baseline or _BASELINE)
+    if baseline:
+        raise click.UsageError("--baseline is for --sharing virtual")
+    return Terms()
+
+
+def _of_nodes(terms: Terms, inventory: Inventory) -> Table:
+    table = class_table(terms, inventory.classes(inventory.everything, terms.labels))
+    if table is None:
+        raise BadInputError("no label of these nodes tells anything of a GPU")
+    if silent := len(inventory) - sum(int(column.facts["nodes"] or 0) for column in table.columns):
+        click.echo(f"left out: nodes whose labels tell nothing of a GPU ({silent})", err=True)
+    return table
+
+
+def _document(tables: Sequence[Table], language: Language) -> dict[str, Any]:
+    """Return the tables as one: a row for each runtime, a cell in it for each column of each table."""
+    columns = [(column.name(language), column) for table in tables for column in table.columns]
+    return {
+        "classes": [
+            {"class": name, **column.facts, "about": column.about.in_language(language)}
+            for name, column in columns
+        ],
+        "rows": [
+            {
+                "cuda": str(cuda),
+                "cells": [_cell(name, column.cells[at], language) for name, column in columns],
+            }
+            for at, cuda in enumerate(tables[0].runtimes)
+        ],
+    }
+
+
+def _cell(name: str, cell: Cell, language: Language) -> dict[str, Any]:
+    reasons = [
+        {
+            "level": finding.level.name.lower(),
+            "reason": finding.reason.in_language(language),
+            "remedy": finding.remedy.in_language(language),
+            "error": finding.error,
+        }
+        for finding in cell
+    ]
+    return {"class": name, "level": level_of(cell).name.lower(), "reasons": reasons}
+
+
+def _text(tables: Sequence[Table], notes: Footnotes, language: Language) -> Iterator[str]:
+    for table in tables:
+        yield click.style(table.title.in_language(language), bold=True)
+        yield ""
+        for columns in _blocks(table, notes):
+            yield from _grid(table, columns, notes, language)
+            yield ""
+        about = [(column, column.about.in_language(language)) for column in table.columns]
+        lines = [f"{padded(column.name(language), _LABELS)}{text}" for column, text in about if text]
+        yield from (*lines, "") if lines else ()
+    yield "  ".join(
+        f"{click.style(each.mark, fg=_COLOURS[level], bold=True)} {each.words.in_language(language)}"
+        for level, each in VERDICTS.items()
+    )
+    for note in dict.fromkeys(notes.values()):
+        yield f"{note.letter} {note.reason.in_language(language)}"
+        if error := note.error.in_language(language):
+            yield click.style(f"  {error}", dim=True)
+
+
+def _blocks(table: Table, notes: Footnotes) -> Iterator[list[Column]]:
+    """Yield the columns, as many at a time as the terminal is wide; in a pipe, all."""
+    space = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    block: list[Column] = []
+    left = space - _LABELS
+    for column in table.columns:
+        width = _width(column, notes) + len(_BETWEEN)
+        if block and width > left:
+            yield block
+            block, left = [], space - _LABELS
+        block.append(column)
+        left -= width
+    yield block
+
+
+def _grid(table: Table, columns: Sequence[Column], notes: Footnotes, language: Language) -> Iterator[str]:
+    """Yield the lines of some columns: what heads them, then each runtime, a gap between major versions."""
+    widths = [_width(column, notes) for column in columns]
+    for key in columns[0].facts:
+        label = click.style(padded(FACTS[key].in_language(language), _LABELS), dim=True)
+        facts = (_fact(column, key).ljust(width) for column, width in zip(columns, widths, strict=True))
+        yield label + _BETWEEN.join(facts).rstrip()
+    major = None
+    for at, cuda in enumerate(table.runtimes):
+        if cuda.major != major:
+            major = cuda.major
+            yield ""
+        label = click.style(padded(f"CUDA {cuda}", _LABELS), bold=True)
+        cells = ((column.cells[at], width) for column, width in zip(columns, widths, strict=True))
+        yield (label + _BETWEEN.join(_coloured(cell, width, notes) for cell, width in cells)).rstrip()
+
+
+def _coloured(cell: Cell, width: int, notes: Footnotes) -> str:
+    text = _shown(cell, notes)
+    return click.style(text, fg=_COLOURS[level_of(cell)]) + " " * (width - len(text))
+
+
+def _fact(column: Column, key: str) -> str:
+    fact = column.facts[key]
+    return UNKNOWN if fact is None else str(fact)
+
+
+def _shown(cell: Cell, notes: Footnotes) -> str:
+    """Return the mark of a cell with the letters of its footnotes."""
+    return VERDICTS[level_of(cell)].mark + letters(cell, notes)
+
+
+def _width(column: Column, notes: Footnotes) -> int:
+    facts = (_fact(column, key) for key in column.facts)
+    return max(map(len, (*facts, *(_shown(cell, notes) for cell in column.cells))))

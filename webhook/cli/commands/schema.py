@@ -1,0 +1,51 @@
+"""`gpugate schema`: the JSON Schema of rule files for editors, and their reference for people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rules.schema.json_schema import schemas
+from rules.schema.reference_page import reference
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(list(schemas())), required=False)
+@click.option(
+    "--write",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Write each kind's to FOLDER/KIND.json.",
+)
+@click.option("--markdown", is_flag=True, help="Print every key of all kinds as a page for people.")
+def command(kind: str | None, folder: Path | None, markdown: bool) -> None:
+    """Print the JSON Schema of a kind of rule file, or write that of each.
+
+    An editor with a YAML language server checks a file by the schema that its first line names.
+
+    \b
+    Examples:
+      gpugate schema resource-rule > resource-rule.json
+      gpugate schema --write docs/schema
+      gpugate schema --markdown > docs/reference.md
+      # yaml-language-server: $schema=resource-rule.json
+    """
+    if [kind is not None, folder is not None, markdown].count(True) != 1:
+        raise click.UsageError("name a kind, or say --write FOLDER or --markdown for all")
+    if markdown:
+        click.echo(reference(), nl=False)
+    if kind is not None:
+        click.echo(written(schemas()[kind]), nl=False)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, schema in schemas().items():
+            (folder / f"{name}.json").write_text(written(schema), "utf-8")
+
+
+def written(schema: dict[str, Any]) -> str:
+    """Return a schema as it stands in its file."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,104 @@
+"""What `gpugate node check` prints of a node: facts, what runs on it, what is wrong."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from typing import Any, Final
+
+import click
+
+from webhook.agent.diagnosis import Diagnosis
+from webhook.agent.labels import NOTHING, gpu_facts, mps_capable, offer_of, told_by
+from webhook.agent.nvml_probe import Failure, Gpu, Probe
+from webhook.agent.supported_workloads import Runtime, Way, data_types, runtimes
+from webhook.cli.commands.nodes import UNKNOWN
+from webhook.cli.output.console import show_table
+
+_VERSION: Final = re.compile(r"\d+\.\d+")
+
+
+def report_of(found: Probe | Failure, module: str | None, problems: tuple[Diagnosis, ...]) -> dict[str, Any]:
+    """Return all that is known of a node, as JSON."""
+    known = found if isinstance(found, Probe) else Probe(None, None, ())
+    offer = offer_of(known)
+    told = told_by(found) if isinstance(found, Probe) else NOTHING
+    return {
+        "kernelDriver": module,
+        "driver": offer.driver,
+        "cuda": str(known.cuda) if known.cuda else None,
+        "gpus": [gpu_facts(gpu) for gpu in known.gpus],
+        "runtimes": [_runtime(each) for each in runtimes(offer)] if isinstance(found, Probe) else [],
+        "dataTypes": data_types(offer),
+        "mps": {"capable": mps_capable(known), "daemons": list(known.mps)},
+        "labels": told.labels,
+        "problems": [
+            {
+                "what": problem.what,
+                "remedy": problem.remedy,
+                "broken": problem.broken,
+                "nvml": problem.nvml or None,
+                "at": problem.at or None,
+                "cuda": problem.cuda_name or None,
+            }
+            for problem in problems
+        ],
+    }
+
+
+def _runtime(runtime: Runtime) -> dict[str, Any]:
+    return {
+        "cuda": str(runtime.cuda),
+        "by": runtime.way.value if runtime.way else None,
+        "reasons": [finding.reason.en for finding in runtime.reasons],
+    }
+
+
+def show_probe(found: Probe) -> None:
+    """Print what a node can run, for people."""
+    offer = offer_of(found)
+    click.echo(f"driver {offer.driver or UNKNOWN}, CUDA {found.cuda or UNKNOWN}")
+    show_table([_row(index, gpu) for index, gpu in enumerate(found.gpus)])
+    click.echo()
+    show_table([_span(list(group)) for _, group in groupby(runtimes(offer), _verdict)])
+    types = data_types(offer)
+    click.echo(f"\ndata types   {', '.join(name for name, able in types.items() if able) or UNKNOWN}")
+    fit = {True: "can share these GPUs", False: "cannot share these GPUs", None: UNKNOWN}[mps_capable(found)]
+    click.echo(f"MPS          {fit}{f'; its daemon runs at {chr(32).join(found.mps)}' if found.mps else ''}")
+
+
+def _row(index: int, gpu: Gpu) -> dict[str, str]:
+    facts = gpu_facts(gpu)
+    memory = f"{facts['memoryMiB']}Mi" if "memoryMiB" in facts else UNKNOWN
+    instances = "on" if gpu.mig_profiles is None else " ".join(gpu.mig_profiles) or "no instances"
+    return {
+        "gpu": str(index),
+        "product": facts.get("product", UNKNOWN),
+        "compute": facts.get("compute", UNKNOWN),
+        "memory": memory,
+        "mig": instances if gpu.mig else UNKNOWN,
+        "mode": facts.get("computeMode", UNKNOWN),
+    }
+
+
+def _verdict(runtime: Runtime) -> tuple[str, str]:
+    """Return what is said of a runtime and its neighbours: whether it runs, and why not, without versions."""
+    return _words(runtime), "; ".join(_VERSION.sub("", finding.reason.en) for finding in runtime.reasons)
+
+
+def _words(runtime: Runtime) -> str:
+    if runtime.way is None:
+        return "no"
+    if runtime.way is Way.DRIVER:
+        return "yes, with a warning" if runtime.reasons else "yes"
+    return f"by {runtime.way.value}"
+
+
+def _span(group: list[Runtime]) -> dict[str, str]:
+    """Return a row on neighbours of which the same is to be said."""
+    first, last = group[0], group[-1]
+    return {
+        "CUDA": str(first.cuda) if first is last else f"{first.cuda} to {last.cuda}",
+        "runs": _words(first),
+        "because": "; ".join(finding.reason.en for finding in first.reasons),
+    }

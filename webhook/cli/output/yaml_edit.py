@@ -1,0 +1,125 @@
+"""Edits of YAML text in place: what is not named stays as it was written, comments and layout too."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from rules.kube.json_patch import Path
+from rules.text.yaml_document import Document
+
+# Texts that are texts without quotes too: names, paths, JSON Pointers; but for the words that YAML 1.1 reads
+# as something else.
+_PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_/~.-]*")
+_NO_TEXT: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+
+
+class Place(NamedTuple):
+    """A place in a text: line and column, counted from 0."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A text to put in the place of what stands from start up to end."""
+
+    start: Place
+    end: Place
+    text: str
+
+
+def scalar_edit(document: Document, path: Path, text: str) -> Edit | None:
+    """Return the edit that writes text for the scalar at a path, None where none stands there itself."""
+    nodes = _nodes(document, path)
+    if not nodes or not isinstance(nodes[-1], yaml.ScalarNode):
+        return None
+    return Edit(_start(document, nodes[-1]), _end(document, nodes[-1]), text)
+
+
+def list_edit(document: Document, path: Path, values: Sequence[Any]) -> Edit | None:
+    """Return the edit that writes a list for the value of a key, an item a line where the layout has lines.
+
+    None where the value does not stand there itself, but is merged in or an alias.
+    """
+    items = [flow(value) for value in values]
+    nodes = _nodes(document, path)
+    if not nodes:
+        return None
+    *above, key, value = nodes
+    if value.start_mark.index < key.end_mark.index:
+        return None
+    end = _end(document, value)
+    in_lines = not any(getattr(node, "flow_style", False) for node in above)
+    if in_lines and items and isinstance(value, yaml.SequenceNode) and not value.flow_style:
+        start = _start(document, value)
+        return Edit(start, end, f"\n{' ' * start.column}".join(f"- {item}" for item in items))
+    after_colon = Place(document.line + key.end_mark.line, key.end_mark.column + 1)
+    if in_lines and items:
+        indent = " " * (key.start_mark.column + 2)
+        return Edit(after_colon, end, "".join(f"\n{indent}- {item}" for item in items))
+    return Edit(after_colon, end, f" [{', '.join(items)}]")
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """Return a text after edits that do not overlap."""
+    lines = text.splitlines(keepends=True)
+    newline = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
+    for edit in sorted(set(edits), key=lambda edit: edit.start, reverse=True):
+        (first, start), (last, end) = edit.start, edit.end
+        put = edit.text.replace("\n", newline)
+        lines[first : last + 1] = [f"{lines[first][:start]}{put}{lines[last][end:]}"]
+    return "".join(lines)
+
+
+def flow(value: Any) -> str:
+    """Return a JSON value of printable texts and whole numbers in YAML's flow style.
+
+    It is JSON, but for texts that a person would not quote.
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{flow(name)}: {flow(member)}" for name, member in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _nodes(document: Document, path: Path) -> list[yaml.Node]:
+    """Return the nodes from the root to the value at a path, its key before it; none where it is absent."""
+    nodes: list[yaml.Node] = []
+    node = document.root
+    key: yaml.Node = node
+    for step in path:
+        nodes.append(node)
+        if isinstance(node, yaml.MappingNode):
+            found = next((pair for pair in reversed(node.value) if pair[0].value == str(step)), None)
+            if found is None:
+                return []
+            key, node = found
+        else:
+            key = node = node.value[step]
+    return [*nodes, key, node]
+
+
+def _start(document: Document, node: yaml.Node) -> Place:
+    return Place(document.line + node.start_mark.line, node.start_mark.column)
+
+
+def _end(document: Document, node: yaml.Node) -> Place:
+    """Return where a value's text ends; a block's own mark is where the next thing begins."""
+    while isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:
+        last = node.value[-1]
+        node = last[1] if isinstance(last, tuple) else last
+    line, column = node.end_mark.line, node.end_mark.column
+    if not column:  # a text in lines of its own, and the blank lines after it
+        above = "".join(document.lines[:line]).rstrip().splitlines()
+        line, column = len(above) - 1, len(above[-1])
+    return Place(document.line + line, column)

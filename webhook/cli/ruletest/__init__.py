@@ -1,0 +1,1 @@
+"""Rule tests on the command line: runner, drafts, templates."""

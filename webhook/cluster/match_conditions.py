@@ -1,0 +1,140 @@
+"""Which objects the API server asks the gate about: a CEL expression, generated from the rules in force.
+
+The rest never waits for the gate, nor is refused while it is away. An object is asked about where a container
+of a pod or template in it, unless that stood there before, asks for a resource that a rule names: every rule
+is brought in by a resource, so where none is, there is nothing to decide. Images, labels and namespaces that
+rules name beside are left to the gate: to be asked about a pod with a GPU for nothing costs a millisecond.
+
+The expression has a value whatever the object is: with failurePolicy Fail, one that cannot be evaluated is a
+refusal. What is no pod or template is passed over; the API server or a controller will say so.
+Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from rules.decision.workload_kinds import EVERY, Steps, Workloads
+from rules.model.match import is_glob
+from rules.model.nouns import CompatibilityRule, InjectionRule, ResourceRule, RuleSet
+
+# Of the condition in each webhook; conditions of other names are the operator's.
+CONDITION: Final = "asks-for-accelerators"
+# The mutating webhook is asked about pods alone.
+PODS: Final = Workloads({("", "Pod"): ((),)})
+# All extended resources; `cpu`, `memory` and the like have no domain.
+EVERY_RESOURCE: Final = frozenset({"*/*"})
+# Characters of the list of names, of about 700. The API server finds a name in a list by its hash, and takes
+# no expression of more than 100,000 characters.
+MAX_NAMES_LENGTH: Final = 20_000
+# Characters of the pattern that all globs make, of about 100. The API server counts what it costs to match it
+# with each resource, and refuses a pod where that is too much: at this length one of 400 containers, each
+# with a resource that no rule is about, and not yet one of 200.
+MAX_PATTERN_LENGTH: Final = 3_000
+
+_GLOB: Final = {".": "[.]", "*": ".*", "?": "."}
+_TEXT: Final = {text: character for character, text in _GLOB.items()}
+_NAME: Final = re.compile(r'"([^"]*)"')
+_IN: Final = re.compile(r"key in (\[[^]]*\])")
+_MATCHES: Final = re.compile(r'key\.matches\("\(\?s\)\^\(([^"]*)\)\$"\)')
+
+
+def resources_of(rules: RuleSet) -> frozenset[str]:
+    """Return the names and globs of the resources that enabled rules are about.
+
+    Where they are too many for an expression, it is `vendor.com/*` for each vendor, and where those are too
+    many, one glob for all.
+    """
+    names = frozenset(name for rule in rules if rule.enabled for name in _named(rule))
+    domains = frozenset(f"{name.partition('/')[0]}/*" for name in names)
+    for chosen in (names, domains):
+        listed, pattern = _split(chosen)
+        if len(listed) <= MAX_NAMES_LENGTH and len(pattern) <= MAX_PATTERN_LENGTH:
+            return chosen
+    return EVERY_RESOURCE
+
+
+def _named(rule: object) -> Iterator[str]:
+    if isinstance(rule, ResourceRule):
+        yield rule.key
+    elif isinstance(rule, InjectionRule | CompatibilityRule):
+        yield from rule.match.resources
+
+
+def expression(resources: Collection[str], workloads: Workloads) -> str:
+    """Return the CEL expression that is true for what the gate has to see; the same text for the same input.
+
+    resources: names and globs; none makes it false for everything.
+    """
+    return f"""\
+[[object, oldObject].map(o,
+  {_templates(workloads)}
+)].exists(both, both[0].exists(templates, templates.exists(template,
+  type(template) == map &&
+  ("spec" in template ? [template["spec"]] : [template]).exists(spec, type(spec) == map &&
+    ["containers", "initContainers"].exists(field, field in spec && type(spec[field]) == list &&
+      spec[field].exists(container, type(container) == map &&
+        "resources" in container && type(container["resources"]) == map &&
+        ["limits", "requests"].exists(part,
+          part in container["resources"] && type(container["resources"][part]) == map &&
+          container["resources"][part].exists(key, {_asked(resources)}))))) &&
+  !both[1].exists(before, template in before))))"""
+
+
+def resources_in(text: str) -> frozenset[str]:
+    """Return the resources that an expression of ours names; of another, what looks like it."""
+    names, globs = _IN.search(text), _MATCHES.search(text)
+    found = set(_NAME.findall(names[1])) if names else set()
+    if globs:
+        found |= {
+            re.sub(r"\[\.\]|\.\*|\.", lambda part: _TEXT[part[0]], each) for each in globs[1].split("|")
+        }
+    return frozenset(found)
+
+
+def _split(resources: Collection[str]) -> tuple[str, str]:
+    """Return the names as a list in CEL, and the globs as a regular expression; empty for none."""
+    names = sorted(name for name in resources if not is_glob(name))
+    globs = sorted(name for name in resources if is_glob(name))
+    pattern = "|".join(re.sub("[.*?]", lambda part: _GLOB[part[0]], each) for each in globs)
+    return json.dumps(names) if names else "", pattern
+
+
+def _asked(resources: Collection[str]) -> str:
+    """Return what is true for the key of a resource; those without a domain are told first, and cheaply."""
+    names, pattern = _split(resources)
+    parts = [f"key in {names}"] * bool(names) + [f'key.matches("(?s)^({pattern})$")'] * bool(pattern)
+    return f'key.contains("/") && ({" || ".join(parts)})' if parts else "false"
+
+
+def _templates(workloads: Workloads) -> str:
+    """Return a list of lists of templates in `o`, by its kind."""
+    kinds: dict[tuple[Steps, ...], list[str]] = {}
+    for (group, kind), paths in sorted(workloads.paths.items()):
+        kinds.setdefault(paths, []).append(f"{group}/{kind}")
+    choices = [
+        f'request.kind.group + "/" + request.kind.kind in {json.dumps(names)} ?\n    {_lists(paths)} :\n  '
+        for paths, names in kinds.items()
+    ]
+    return f"{''.join(choices)}[]"
+
+
+def _lists(paths: tuple[Steps, ...]) -> str:
+    direct = [f"[o]{_walk(steps)}" for steps in paths if EVERY not in steps]
+    lists = [f"[{', '.join(direct)}]"] if direct else []
+    for steps in paths:
+        if EVERY in steps:
+            place = steps.index(EVERY)
+            members = "(type(all) == list ? all : type(all) == map ? all.map(name, all[name]) : [])"
+            lists.append(f"[o]{_walk(steps[:place])}.map(all, {members}{_walk(steps[place + 1 :])})")
+    return " + ".join(lists)
+
+
+def _walk(steps: Steps) -> str:
+    """Return what leads from each object of a list to a member, where it has it."""
+    return "".join(
+        f".map(n, type(n) == map && {json.dumps(step)} in n, n[{json.dumps(step)}])" for step in steps
+    )

@@ -1,0 +1,1 @@
+"""HTTPS server: connections, TLS, drain, limits. Knows nothing of AdmissionReview."""
