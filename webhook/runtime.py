@@ -11,6 +11,7 @@ from certs.rotation_plan import Plan
 from certs.rotator import Keeper
 from certs.store import SecretStore
 from webhook.admission.app import create_app
+from webhook.admission.review import is_quick
 from webhook.server.server import Server, ServerConfig
 from webhook.server.tls import TlsCertificate, self_signed_pair
 from webhook.telemetry import metrics
@@ -99,7 +100,7 @@ def make_server(
 
     metrics.READY.set_function(lambda: gate.ready and not awaited())
     app = create_app(gate, awaited, require_client_certificate=require_client_certificate)
-    return Server(app, config, tls, drain)
+    return Server(app, config, tls, drain, is_quick=is_quick)
 
 
 def report_thread(thrown: threading.ExceptHookArgs) -> None:

@@ -17,7 +17,7 @@ _MAX_LOOPS: Final = 2
 # in 30 microseconds.
 _MAX_NAMED: Final = 16
 _GIVEN: Final = re.compile(r"\b(?:limits|requests|pod)\b")
-# Entries of a map that an expression is given; rules/decision/size_limit.py allows fewer names in one container.
+# Entries of a map that an expression is given; size_limit.py allows fewer names in one container.
 MAX_ENTRIES: Final = 256
 # Microseconds that all patterns of an expression may take to compile, and in one that loops.
 _MAX_COST: Final = 1000

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rules.compatibility.fitness import without_node
 from rules.compatibility.node_evaluation import Asked, landscape_of
 from rules.compatibility.report import LEFT_OUT, NEAR_OFFERED, NOT_OFFERED, NOT_TOGETHER, Demand, Words
-from rules.kube.json_patch import field_path
 from rules.kube.quantity import QuantityError, parse_quantity
+from rules.model.decision import Violation
 from rules.model.finding import Level
-from rules.model.match import glob
-from rules.model.nouns import Action, CompatibilityRule, Language, Violation
+from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.node_affinity import Requirement, inject, prefer
 from rules.nodes.node_selector import REQUIRED, candidates
+from rules.text.glob import glob
+from rules.text.i18n import Language
+from rules.text.paths import field_path
 
 if TYPE_CHECKING:
     from rules.compatibility.node_evaluation import Landscape

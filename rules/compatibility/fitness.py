@@ -7,7 +7,6 @@ Sources: https://docs.nvidia.com/deploy/cuda-compatibility/ and the tables in `d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -16,16 +15,14 @@ from rules.cuda.requirements import ComputeNeed, CudaNeed, Needs
 from rules.cuda.tables import forward_compatible, gpu_model
 from rules.cuda.versions import ComputeCapability, CudaVersion, MajorMinor
 from rules.model.finding import Finding, Level, level_of, refusal, unknown
-from rules.model.nouns import Text
-from rules.nodes.label_families import LabelNames
+from rules.model.sharing import Terms
 from rules.nodes.node_capabilities import Offer, above_floor, driver_of
+from rules.text.i18n import Text
 
 STABLE_MAJORS: Final = 1  # a driver runs programs of the major before its own; further back is not supported
 # Segments of data/gpus.yaml for which NVIDIA supports forward compatibility, and does not; else some models.
 _FORWARD_SEGMENT: Final = "datacenter"
 _NO_FORWARD_SEGMENT: Final = "consumer"
-# The first major version within which a driver runs programs of newer minor versions.
-_MINOR_VERSIONS_SINCE: Final = 11
 # Errors of data/errors.yaml that a mismatch ends in.
 _INSUFFICIENT_DRIVER: Final = 35
 _NO_KERNEL_IMAGE: Final = 209
@@ -34,46 +31,8 @@ _UNKNOWN: Final = 999
 _NEWEST: Final = 10**9 - 1  # of a driver's branch
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 _NO_TEXT: Final = Text()
-_DEFAULT_LABELS: Final = LabelNames()
 _SILENT_CUDA: Final = Text("no label tells the driver's CUDA version", "没有标签说明驱动的 CUDA 版本")
 _SILENT_COMPUTE: Final = Text("no label tells the compute capability", "没有标签说明计算能力")
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a way of sharing GPUs asks beyond the container's own needs.
-
-    virtual: driver and runtime have to have baseline's major version. baseline: the highest CUDA version that
-    the virtualisation knows. minor_versions: what a driver of the runtime's major but a lower minor is.
-    min_cuda, min_compute: what the mode itself needs of driver and GPU. device_mode: what its nodes are for,
-    where they say so. mig: whether it goes with MIG slices. labels: which labels of nodes tell what.
-    """
-
-    virtual: bool = False
-    baseline: CudaVersion | None = None
-    minor_versions: Level = Level.REFUSED
-    min_cuda: CudaVersion | None = None
-    min_compute: ComputeCapability | None = None
-    device_mode: str | None = None
-    mig: bool = True
-    labels: LabelNames = _DEFAULT_LABELS
-
-    def __hash__(self) -> int:
-        return hash((self.virtual, self.device_mode, self.mig))  # few rules are alike, and they are compared
-
-    def driver_major(self, need: CudaNeed) -> int | None:
-        """Return the only major version that a driver may have; None where it may be a newer one."""
-        if not self.virtual:
-            return None
-        # A toolkit that may also be newer has to be of the baseline's major, or it runs nowhere.
-        return need.version.major if need.exact else self.baseline and self.baseline.major
-
-    def oldest_driver(self, need: CudaNeed) -> CudaVersion:
-        """Return the driver's CUDA version below which a container is refused, but for cuda-compat."""
-        major = need.version.major
-        within_major = self.minor_versions is not Level.REFUSED and major >= _MINOR_VERSIONS_SINCE
-        # The floors of data/drivers.yaml are drivers of the branches that brought 11.0, 12.0 and 13.0.
-        return CudaVersion(major, 0) if within_major and not self.virtual else need.version
 
 
 def without_node(terms: Terms, needs: Needs) -> tuple[Finding, ...]:

@@ -12,18 +12,20 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rules.compatibility.fitness import Terms, fitness, outline
+from rules.compatibility.fitness import fitness, outline
 from rules.compatibility.report import Demand, Judged, Opinion, Words, culprits
 from rules.compatibility.required_affinity import clauses_of, stable
 from rules.cuda.requirements import Needs
 from rules.model.finding import Level, level_of
-from rules.model.nouns import Action, Language
+from rules.model.rule import Action
+from rules.model.sharing import Terms
 from rules.nodes.inventory import Inventory, NodeClass
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_capabilities import Offer
 from rules.nodes.node_selector import Clause, admitted
 from rules.text.bounded_cache import length, remembered
+from rules.text.i18n import Language
 
 # All nodes, of which nothing has been said yet.
 _WHOLE: Final = Judged(Offer(), 0, Level.FITS, ())

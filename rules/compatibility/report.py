@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from rules.cuda.requirements import Needs
-from rules.decision.messages import width
 from rules.model.finding import Finding, Level
-from rules.model.nouns import Action, CompatibilityRule, Language, Text
+from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.node_capabilities import Offer
+from rules.text.display_width import width
+from rules.text.i18n import Language, Text
 
 # Rows of a table in a message, and kinds of nodes in a line; the rest is counted.
 _ROWS: Final = 8

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from rules.compatibility.fitness import STABLE_MAJORS, Terms, forward_fit
+from rules.compatibility.fitness import STABLE_MAJORS, forward_fit
 from rules.compatibility.label_constraints import (
     ARCH,
     CUDA,
@@ -27,6 +27,7 @@ from rules.compatibility.label_constraints import (
 from rules.cuda.tables import minor_version_floor
 from rules.cuda.versions import DriverVersion
 from rules.model.finding import Level
+from rules.model.sharing import Terms
 from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_capabilities import DEVICE_MODES, is_slice
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression

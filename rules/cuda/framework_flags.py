@@ -19,7 +19,7 @@ from rules.cuda.tables import Status, capability, read_table
 from rules.cuda.versions import ComputeCapability
 from rules.kube.container_env import LONGEST, expand_all
 from rules.kube.image_reference import Image, parse_image
-from rules.model.nouns import Text
+from rules.text.i18n import Text
 
 _SPACE = re.compile(r"\s")
 _COMMENT = re.compile(r"(?m)(?:^|(?<=\s))#.*$")

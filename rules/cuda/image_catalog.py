@@ -18,8 +18,8 @@ from rules.cuda.image_pattern import ImageRegex
 from rules.cuda.tables import Status, capabilities, capability, cuda_version, read_table
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.image_reference import Image, parse_image
-from rules.model.nouns import Text
 from rules.text.bounded_cache import remembered
+from rules.text.i18n import Text
 
 _NOWHERE: Final = Text()
 

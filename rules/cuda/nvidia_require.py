@@ -18,8 +18,8 @@ from functools import lru_cache
 from typing import Final
 
 from rules.cuda.versions import CudaVersion, DriverVersion
-from rules.model.nouns import Text
 from rules.text.bounded_cache import length, remembered
+from rules.text.i18n import Text
 
 REQUIRE_PREFIX: Final = "NVIDIA_REQUIRE_"
 _NOT_FOR_SERVERS: Final = "NVIDIA_REQUIRE_JETPACK"

@@ -16,7 +16,7 @@ from rules.cuda.nvidia_require import DISABLE_REQUIRE, REQUIRE_PREFIX, Constrain
 from rules.cuda.tables import compiles_for
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import Environment
-from rules.model.nouns import Text
+from rules.text.i18n import Text
 
 # Annotations of a pod; with `.CONTAINER` after it, one is for that container and goes before.
 CUDA_VERSION_ANNOTATION: Final = "gpugate.dev/cuda-version"

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 import yaml
 
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
-from rules.model.nouns import Text
+from rules.text.i18n import Text
 
 T = TypeVar("T")
 

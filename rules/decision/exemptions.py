@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rules.decision.messages import EXPIRED, sentence
-from rules.model.match import glob
-from rules.model.nouns import Exemption, ImageCatalogRule, Language, Rule
+from rules.model.rule import Exemption, ImageCatalogRule, Rule
+from rules.text.glob import glob
+from rules.text.i18n import Language
 
 if TYPE_CHECKING:
     from rules.kube.pod import Pod

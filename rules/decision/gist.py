@@ -17,7 +17,7 @@ from rules.cuda.nvidia_require import REQUIRE_PREFIX
 from rules.cuda.requirements import ANNOTATIONS
 from rules.kube.container_env import references
 from rules.kube.pod import Pod
-from rules.model.nouns import AdmissionRequest
+from rules.model.request import AdmissionRequest
 
 if TYPE_CHECKING:
     from rules.decision.likeness import Likeness

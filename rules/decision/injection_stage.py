@@ -5,7 +5,6 @@ What the user has set is never overwritten, unless the rule says `override`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from decimal import Decimal
@@ -16,15 +15,15 @@ from rules.decision import messages as message
 from rules.decision.resource_stage import told
 from rules.kube.image_reference import parse_image
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.model.match import Part
-from rules.model.nouns import EnvFromResource, InjectionAction, InjectionRule, Language
+from rules.model.match import MatchPart
+from rules.model.rule import PLACEHOLDER, EnvFromResource, InjectionAction, InjectionRule
 from rules.nodes.node_affinity import conjoin
+from rules.text.i18n import Language
 
 if TYPE_CHECKING:
     from rules.kube.pod import Container, Pod
     from rules.model.match import Match, Unmet
 
-PLACEHOLDER: Final = re.compile(r"\{(value|bytes|MiB|GiB)\}")
 # What the API server fills in before any webhook sees the pod; the user has not set it.
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
@@ -47,7 +46,7 @@ def unmet(match: Match, container: Container, pod: Pod, namespace: str) -> Unmet
         if piece is not None:
             return piece
     if match.images and not match.image(spellings(container.image)):
-        return Part.IMAGES
+        return MatchPart.IMAGES
     if not match.conditions:
         return None
 

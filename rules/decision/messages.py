@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Final
-from unicodedata import east_asian_width
 
-from rules.model.nouns import Language, Text
+from rules.text.i18n import Language, Text
 
 LIMIT_MISSING: Final = (
     Text("nothing", "未设置"),
@@ -142,8 +141,3 @@ def denial(language: Language, kind: str, reasons: list[tuple[str, str]]) -> str
         for number, (rule, message) in enumerate(reasons, start=1)
     )
     return "\n  ".join([head, *lines])
-
-
-def width(text: str) -> int:
-    """Return the columns of a text on a terminal; Chinese characters take two."""
-    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)

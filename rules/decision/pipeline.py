@@ -27,17 +27,9 @@ from rules.decision.recorder import Notes, Obstacle
 from rules.decision.scope import unjudged
 from rules.decision.size_limit import oversize
 from rules.kube.pod import Container, Pod
-from rules.model.nouns import (
-    ALLOWED,
-    Action,
-    AdmissionRequest,
-    CompatibilityRule,
-    Decision,
-    InjectionAction,
-    InjectionRule,
-    ResourceRule,
-    Violation,
-)
+from rules.model.decision import ALLOWED, Decision, Violation
+from rules.model.request import AdmissionRequest
+from rules.model.rule import Action, CompatibilityRule, InjectionAction, InjectionRule, ResourceRule
 from rules.nodes.inventory import Inventory
 
 R = TypeVar("R", InjectionRule, CompatibilityRule)

@@ -11,10 +11,11 @@ from rules.cuda.image_catalog import built_in_catalog
 from rules.decision.exemptions import by_rule
 from rules.decision.likeness import Likeness
 from rules.decision.reads import Reads, reads_of
-from rules.decision.workload_kinds import Workloads, built_in_workloads
-from rules.model.match import ResourceIndex
-from rules.model.nouns import CompatibilityRule, InjectionRule, Language, ResourceRule, RuleSet
+from rules.model.resource_index import ResourceIndex
+from rules.model.rule import CompatibilityRule, InjectionRule, ResourceRule, RuleSet
+from rules.model.workload_kinds import Workloads, built_in_workloads
 from rules.text.bounded_cache import remembered
+from rules.text.i18n import Language
 
 Names = tuple[str, ...]
 T = TypeVar("T")

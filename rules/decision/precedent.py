@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rules.decision.gist import MARK, from_gist, without_names
-from rules.model.nouns import Decision
+from rules.model.decision import Decision
 from rules.text.bounded_cache import remembered
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rules.kube.json_patch import Operation
     from rules.kube.pod import Pod
-    from rules.model.nouns import AdmissionRequest
+    from rules.model.request import AdmissionRequest
 
 # Decisions that are remembered, and the characters of what one says and puts in. With the longest gists and
 # most to say they are 40 KB each, with what other memories keep of them; usual ones 4 to 7 KB.

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rules.cuda.facts import telling
 from rules.cuda.requirements import ANNOTATIONS
-from rules.model.nouns import EnvFromResource
+from rules.model.rule import EnvFromResource
 
 if TYPE_CHECKING:
     from rules.cel.expression import Expression
-    from rules.model.nouns import CompatibilityRule, Exemption, InjectionRule, ResourceRule
+    from rules.model.rule import CompatibilityRule, Exemption, InjectionRule, ResourceRule
 
 # What of a spec tells where a pod may go, and in whose name it comes.
 _PLACING: Final = ("nodeName", "nodeSelector", "affinity")

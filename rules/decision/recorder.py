@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from rules.model.nouns import (
+from rules.model.decision import Violation
+from rules.model.rule import (
     Action,
     CompatibilityRule,
     Exemption,
     InjectionAction,
     InjectionRule,
     ResourceRule,
-    Violation,
 )
 
 if TYPE_CHECKING:

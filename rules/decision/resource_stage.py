@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 from rules.cel.expression import ExpressionError, number
 from rules.decision import messages as message
-from rules.kube.json_patch import field_path
 from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.model.nouns import Action, Language, LimitsPolicy, RequestsPolicy, ResourceRule, Violation
+from rules.model.decision import Violation
+from rules.model.rule import Action, LimitsPolicy, RequestsPolicy, ResourceRule
+from rules.text.i18n import Language
+from rules.text.paths import field_path
 
 # Fields of `resources` in the order in which they are looked at.
 LIMITS = "limits"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rules.decision.workload_kinds import Workloads
-from rules.model.nouns import AdmissionRequest
+from rules.model.request import AdmissionRequest
+from rules.model.workload_kinds import Workloads
 
 # A static pod's stand-in: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"

@@ -11,10 +11,12 @@ from typing import Final
 
 from rules.cuda.nvidia_require import REQUIRE_PREFIX
 from rules.decision.messages import denial
-from rules.kube.json_patch import field_path
 from rules.kube.pod import Container, Pod
-from rules.model.nouns import Action, Decision, Language, Text, Violation
+from rules.model.decision import Decision, Violation
+from rules.model.rule import Action
 from rules.nodes.node_selector import required_terms
+from rules.text.i18n import Language, Text
+from rules.text.paths import field_path
 
 # The name under which an oversized object is counted.
 RULE: Final = "size-limit"

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypedDict
 
-# A place in a JSON document: member names and list indexes, from the root.
-Path = tuple[str | int, ...]
+from rules.text.paths import Path, field_path
 
 _TYPES: Final = {
     dict: "an object",
@@ -45,17 +44,6 @@ def pointer(path: Path) -> str:
     if "~" not in text and text.count("/") == len(path):
         return text
     return "".join([f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path])
-
-
-def field_path(path: Path) -> str:
-    """Return a path as Kubernetes prints it: `spec.containers[0].resources.limits[nvidia.com/gpu]`."""
-    parts: list[str] = []
-    for step in path:
-        if isinstance(step, int) or not step.replace("_", "").isalnum():
-            parts.append(f"[{step}]")
-        else:
-            parts.append(f".{step}" if parts else step)
-    return "".join(parts)
 
 
 class Recorder:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from rules.kube.json_patch import ObjectError, Path, Recorder, field_path
+from rules.kube.json_patch import ObjectError, Recorder
+from rules.text.paths import Path, field_path
 
 _NOTHING: Final[dict[str, Any]] = {}
 

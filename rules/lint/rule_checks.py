@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules.cel.expression import Expression, ExpressionError, number
-from rules.model.match import Match, SelectorTerm, covers, glob_text
-from rules.model.nouns import (
+from rules.kube.names import is_label_key, is_label_value, is_resource
+from rules.model.match import Match, SelectorTerm
+from rules.model.rule import (
     CompatibilityRule,
     Exemption,
     InjectionRule,
@@ -21,12 +22,11 @@ from rules.model.nouns import (
     ResourceRule,
     Rule,
 )
-from rules.nodes.label_families import is_label_key, is_label_value
 from rules.schema.errors import Code
-from rules.schema.field_types import is_resource
+from rules.text.glob import covers, glob_text
 
 if TYPE_CHECKING:
-    from rules.kube.json_patch import Path
+    from rules.text.paths import Path
 
 # A repository name is in lower case, so nothing that follows a `/` can hold capitals before a tag.
 # Source: https://github.com/distribution/reference/blob/main/reference.go

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rules.decision.exemptions import exempted
 from rules.lint.rule_checks import Doubt, contradictions, doubts_of
-from rules.model.match import Match, ResourceIndex, covers, glob, is_glob, overlap
-from rules.model.nouns import (
+from rules.model.match import Match
+from rules.model.resource_index import ResourceIndex
+from rules.model.rule import (
     CompatibilityRule,
     EnvFromResource,
     Exemption,
@@ -27,11 +28,12 @@ from rules.model.nouns import (
 )
 from rules.schema.errors import Code, RuleError, suggestion
 from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, load_placed
+from rules.text.glob import covers, glob, is_glob, overlap
 
 if TYPE_CHECKING:
     import re
 
-    from rules.kube.json_patch import Path
+    from rules.text.paths import Path
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Final
 
 from rules.cuda.tables import cuda_error
-from rules.model.nouns import Text
+from rules.text.i18n import Text
 
 _NO_TEXT: Final = Text()
 

@@ -9,47 +9,18 @@ import re
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rules.cuda.tables import read_table
 from rules.cuda.versions import DriverVersion
-from rules.model.match import glob
+from rules.kube.names import parse_int64
+from rules.text.glob import glob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 # The parts of a version, from the major on; compared as numbers.
 Version = tuple[int, ...]
-
-# A DNS subdomain, but for its length of 253 at most:
-# https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names
-SUBDOMAIN: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
-_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_LABEL_KEY = re.compile(rf"(?:(?=[^/]{{1,253}}/){SUBDOMAIN}/)?{_NAME}")
-_KEY_LENGTH = 253 + len("/") + 63
-_LABEL_VALUE = re.compile(rf"(?:{_NAME})?")
-# A label value cannot hold a sign, and has 63 characters at most.
-_DIGITS = re.compile(r"[0-9]{1,63}")
-_INT64_MAX = 2**63 - 1
-
-# Keys repeat in every node. Longer ones, which a hostile pod may have, must not fill the cache.
-_match_key = lru_cache(maxsize=4096)(_LABEL_KEY.fullmatch)
-
-
-def is_label_key(key: object) -> bool:
-    """Tell whether Kubernetes accepts it as the key of a label."""
-    return isinstance(key, str) and len(key) <= _KEY_LENGTH and _match_key(key) is not None
-
-
-def is_label_value(value: object) -> bool:
-    """Tell whether Kubernetes accepts it as the value of a label."""
-    return isinstance(value, str) and _LABEL_VALUE.fullmatch(value) is not None
-
-
-def parse_int64(text: str) -> int | None:
-    """Return the number that a label value stands for in Gt and Lt, or None where it stands for none."""
-    number = int(text) if _DIGITS.fullmatch(text) else None
-    return number if number is not None and number <= _INT64_MAX else None
 
 
 @dataclass(frozen=True, slots=True)

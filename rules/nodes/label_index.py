@@ -12,7 +12,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Generic, TypeVar
 
-from rules.nodes.label_families import parse_int64
+from rules.kube.names import parse_int64
 
 # A key and a value; at most one value of a key holds for a node.
 Fact = tuple[str, Hashable]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from rules.cuda.tables import minor_version_floor
 from rules.cuda.versions import DriverVersion
+from rules.kube.names import is_label_key, is_label_value, parse_int64
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.nodes.label_families import LabelFamily, is_label_key, is_label_value, parse_int64
+from rules.nodes.label_families import LabelFamily
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
-from rules.nodes.label_families import SUBDOMAIN, is_label_key, is_label_value, parse_int64
+from rules.kube.names import SUBDOMAIN, is_label_key, is_label_value, parse_int64
 from rules.text.bounded_cache import length, remembered
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rules.nodes.label_families import LabelFamily, Version, parse_int64
+from rules.kube.names import parse_int64
+from rules.nodes.label_families import LabelFamily, Version
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term
 
 if TYPE_CHECKING:

@@ -13,7 +13,9 @@ from rules.decision.policy import Policy
 from rules.decision.recorder import Notes
 from rules.decision.scope import unjudged
 from rules.kube.pod import Pod
-from rules.model.nouns import AdmissionRequest, Decision, RuleSet, Violation
+from rules.model.decision import Decision, Violation
+from rules.model.request import AdmissionRequest
+from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
 from rules.report.trace import PodStory, Story
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from string import ascii_letters
 from typing import Any, Final
 
-from rules.compatibility.fitness import Terms, fitness, without_node
+from rules.compatibility.fitness import fitness, without_node
 from rules.cuda.image_catalog import ImageCatalog
 from rules.cuda.requirements import CUDA_VERSION_ANNOTATION, ContainerFacts, Needs, needs_of
 from rules.cuda.tables import (
@@ -27,9 +27,10 @@ from rules.cuda.tables import (
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from rules.kube.container_env import Environment
 from rules.model.finding import Finding, Level
-from rules.model.nouns import Language, Text
+from rules.model.sharing import Terms
 from rules.nodes.inventory import NodeClass
 from rules.nodes.node_capabilities import Offer
+from rules.text.i18n import Language, Text
 
 # The oldest major version for which NVIDIA states what it is compatible with (data/drivers.yaml).
 _OLDEST: Final = CudaVersion(11, 0)

@@ -14,10 +14,13 @@ from rules.compatibility.report import Demand
 from rules.decision.pipeline import INJECTED_ANNOTATION
 from rules.decision.recorder import JudgingRule, Notes, Obstacle
 from rules.decision.resource_stage import LIMITS, REQUESTS
-from rules.kube.json_patch import Path, field_path
 from rules.kube.pod import Container, ContainerKind, Pod
-from rules.model.match import Match, Part, SelectorTerm, glob_text
-from rules.model.nouns import Exemption, InjectionRule, Language, ResourceRule, RuleSet, Violation
+from rules.model.decision import Violation
+from rules.model.match import Match, MatchPart, SelectorTerm
+from rules.model.rule import Exemption, InjectionRule, ResourceRule, RuleSet
+from rules.text.glob import glob_text
+from rules.text.i18n import Language
+from rules.text.paths import Path, field_path
 
 _NO_CUDA: Final = "nothing tells its CUDA version"
 _SIGNED: Final = "names the rules that changed the pod"
@@ -217,7 +220,7 @@ class Story(Notes):
                 return Outcome.UNMET, _of_label(obstacle, self._pod.labels)
         if isinstance(rule, ResourceRule):
             raise TypeError(f"{rule.name} has no match that could fail: {obstacle!r}")
-        if obstacle is Part.IMAGES:
+        if obstacle is MatchPart.IMAGES:
             return Outcome.UNMET, f"image {container.image} is none of {_globs(rule.match.images)}"
         return Outcome.UNMET, _of_namespace(rule.match, self._namespace)
 

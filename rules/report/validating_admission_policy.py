@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rules.cel.expression import Expression
-from rules.model.match import glob, plain_regex
-from rules.model.nouns import Action, Language, LimitsPolicy, RequestsPolicy, ResourceRule
+from rules.model.rule import Action, LimitsPolicy, RequestsPolicy, ResourceRule
+from rules.text.glob import glob, plain_regex
+from rules.text.i18n import Language
 
 _API_VERSION: Final = "admissionregistration.k8s.io/v1"
 # https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/#validation-actions

@@ -13,12 +13,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rules.kube.json_patch import Path
-from rules.model.nouns import AdmissionRequest, Language, Location
+from rules.model.request import AdmissionRequest
 from rules.nodes.inventory import Inventory, InventoryError
 from rules.ruletest.schema import BESIDE, KIND, CaseDocument, ExpectDocument, NodeDocument, RuleTestDocument
 from rules.schema.errors import RuleError, describe, schema_errors, suggestion
 from rules.schema.exemption import instant
+from rules.text.i18n import Language
+from rules.text.location import Location
+from rules.text.paths import Path
 from rules.text.yaml_document import Document, SourceError, read
 
 # Gives the documents of a file that a test names. Raises SourceError for one that cannot be read.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Final, TypeVar
 
-from rules.model.nouns import Decision, Violation
+from rules.model.decision import Decision, Violation
 from rules.ruletest.schema import ExpectDocument, ViolationDocument
 
 W = TypeVar("W")

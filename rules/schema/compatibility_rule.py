@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rules.compatibility.fitness import Terms
-from rules.cuda.image_catalog import ImageCase, ImageRow
-from rules.cuda.image_pattern import ImageRegex
 from rules.cuda.versions import ComputeCapability, CudaVersion
+from rules.kube.names import is_label_key
 from rules.model.finding import Level
-from rules.model.match import glob
-from rules.model.nouns import Action, CompatibilityRule, ImageCatalogRule, Text
-from rules.nodes.label_families import LabelNames, is_label_key, read_driver_families, read_families
-from rules.schema.base import ACTIONS, MatchDocument, NonEmpty, RuleDocument, TextDocument
-from rules.schema.builder import Part, build_match, read_rule
+from rules.model.rule import Action, CompatibilityRule
+from rules.model.sharing import Terms
+from rules.nodes.label_families import LabelNames, read_driver_families, read_families
+from rules.schema.base import ACTIONS, RuleDocument, TextDocument
+from rules.schema.builder import RuleBuilder, read_rule
+from rules.schema.field_types import CapabilityText, CudaText, parse_optional_version
+from rules.schema.match_fields import MatchDocument, build_match
+from rules.text.i18n import Text
 
 _MINOR_VERSIONS: Final = {"deny": Level.REFUSED, "warn": Level.UNSTABLE, "allow": Level.FITS}
-_CUDA_GROUP: Final = "cuda"
 _IN_LABELS: Final = "whole in one label or its parts in several, with a blank between their keys"
 _PARTS: Final = 3  # of a driver's version, which has the most
-
-
-def _cuda(text: str) -> str:
-    if CudaVersion.parse(text) is None:
-        raise ValueError(f"expected a CUDA version such as '12.4', got {text!r}")
-    return text
-
-
-def _capability(text: str) -> str:
-    if ComputeCapability.parse(text) is None:
-        raise ValueError(f"expected a compute capability such as '8.0', got {text!r}")
-    return text
-
-
-def _image_regex(text: str) -> str:
-    groups = ImageRegex(text).groups
-    if set(groups) - {_CUDA_GROUP}:
-        raise ValueError(f"the only group with a name is {_CUDA_GROUP}, got {', '.join(groups)}")
-    return text
 
 
 def _label(text: str) -> str:
@@ -65,9 +46,6 @@ def _family(text: str) -> str:
     return text
 
 
-CudaText = Annotated[str, AfterValidator(_cuda)]
-CapabilityText = Annotated[str, AfterValidator(_capability)]
-RegexText = Annotated[NonEmpty, AfterValidator(_image_regex)]
 LabelText = Annotated[str, AfterValidator(_label)]
 LabelGlobText = Annotated[str, AfterValidator(_label_glob)]
 FamilyText = Annotated[str, AfterValidator(_family)]
@@ -159,44 +137,7 @@ class CompatibilityRuleDocument(RuleDocument):
         return self
 
 
-class ImageDocument(RuleDocument):
-    """What images of one kind carry."""
-
-    image: NonEmpty | None = Field(None, description="glob of the reference as written, or in full")
-    regex: RegexText | None = Field(
-        None, description="instead: of the whole reference; a group `cuda` gives the version"
-    )
-    cuda: CudaText | None = Field(None, description="the version of the CUDA toolkit inside, such as 12.4")
-    compute_capabilities: list[CapabilityText] = Field(
-        [], alias="computeCapabilities", description="what it has code for, such as 8.0"
-    )
-    ptx: bool | None = Field(None, description="whether GPUs newer than those can compile the rest")
-    cuda_compat: bool = Field(
-        False, alias="cudaCompat", description="forward compatibility libraries are in use"
-    )
-
-    @model_validator(mode="after")
-    def _one_pattern_and_a_fact(self) -> Self:
-        if [self.image, self.regex].count(None) != 1:
-            raise ValueError("expected exactly one of image, regex")
-        if self.ptx is not None and not self.compute_capabilities:
-            raise ValueError("ptx goes with computeCapabilities: it is for GPUs newer than those")
-        captured = self.regex is not None and _CUDA_GROUP in ImageRegex(self.regex).groups
-        if not (captured or self.cuda or self.compute_capabilities or self.cuda_compat):
-            raise ValueError("says nothing of the images: give cuda, computeCapabilities or cudaCompat")
-        return self
-
-
-class ImageCatalogDocument(RuleDocument):
-    """What images carry whose names do not tell."""
-
-    description: TextDocument = Field(TextDocument(), description="what it is for, in listings")
-    images: list[ImageDocument] = Field(
-        min_length=1, description="each with `image` or `regex`; the first that matches counts"
-    )
-
-
-def build_compatibility_rule(part: Part, data: Any) -> CompatibilityRule | None:
+def build_compatibility_rule(part: RuleBuilder, data: Any) -> CompatibilityRule | None:
     """Return the rule that `rule.yaml` states, or None with the mistakes kept in part."""
     found = read_rule(part, data, CompatibilityRuleDocument)
     if found is None:
@@ -208,10 +149,10 @@ def build_compatibility_rule(part: Part, data: Any) -> CompatibilityRule | None:
         match=build_match(part, document, read.match),
         terms=Terms(
             virtual=read.sharing == "virtual",
-            baseline=_version(CudaVersion, read.baseline),
+            baseline=parse_optional_version(CudaVersion, read.baseline),
             minor_versions=_MINOR_VERSIONS[read.minor_versions],
-            min_cuda=_version(CudaVersion, read.min_driver_cuda),
-            min_compute=_version(ComputeCapability, read.min_compute_capability),
+            min_cuda=parse_optional_version(CudaVersion, read.min_driver_cuda),
+            min_compute=parse_optional_version(ComputeCapability, read.min_compute_capability),
             device_mode=read.device_mode,
             mig=read.mig_slices == "allow",
             labels=read.labels.names(),
@@ -222,35 +163,3 @@ def build_compatibility_rule(part: Part, data: Any) -> CompatibilityRule | None:
         enabled=part.enabled,
         location=part.document.locate(part.path),
     )
-
-
-def build_image_catalog(part: Part, data: Any) -> ImageCatalogRule | None:
-    """Return the rows that an ImageCatalog's `rule.yaml` states, or None with the mistakes kept in part."""
-    found = read_rule(part, data, ImageCatalogDocument)
-    if found is None:
-        return None
-    _, read = found
-    return ImageCatalogRule(
-        name=part.name,
-        rows=tuple(_rows(part.name, read.images)),
-        description=Text(read.description.en, read.description.zh),
-        enabled=part.enabled,
-        location=part.document.locate(part.path),
-    )
-
-
-def _rows(name: str, images: list[ImageDocument]) -> Iterator[ImageRow]:
-    for image in images:
-        pattern = glob(image.image) if image.image is not None else ImageRegex(image.regex or "")
-        case = ImageCase(
-            cuda=_version(CudaVersion, image.cuda),
-            built_for=tuple(filter(None, map(ComputeCapability.parse, image.compute_capabilities))),
-            ptx=image.ptx,
-            cuda_compat=image.cuda_compat,
-            source=name,
-        )
-        yield ImageRow(name, pattern, (case,))
-
-
-def _version(kind: Any, text: str | None) -> Any:
-    return kind.parse(text) if text else None

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from rules.kube.json_patch import Path, field_path
-from rules.model.nouns import Location
+from rules.text.location import Location
+from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document
 
 _KINDS: Final = {

@@ -8,10 +8,13 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from rules.model.match import Match, glob
-from rules.model.nouns import Exemption, Text
-from rules.schema.base import NamespacesDocument, NonEmpty, PodSelectorDocument, RuleDocument
-from rules.schema.builder import Part, build_selector, read_rule
+from rules.model.match import Match
+from rules.model.rule import Exemption
+from rules.schema.base import NonEmpty, RuleDocument
+from rules.schema.builder import RuleBuilder, read_rule
+from rules.schema.match_fields import NamespacesDocument, PodSelectorDocument, build_selector
+from rules.text.glob import glob
+from rules.text.i18n import Text
 
 _DAY_S: Final = 86_400
 _DATE: Final = r"(\d{4})-(\d{2})-(\d{2})"
@@ -67,7 +70,7 @@ class ExemptionDocument(RuleDocument):
     )
 
 
-def build_exemption(part: Part, data: Any) -> Exemption | None:
+def build_exemption(part: RuleBuilder, data: Any) -> Exemption | None:
     """Return the exemption that `rule.yaml` states, or None with the mistakes kept in part."""
     found = read_rule(part, data, ExemptionDocument)
     if found is None:

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from rules.nodes.label_families import SUBDOMAIN, is_label_key, is_label_value
-
-# Extended resources carry a domain, and have 63 characters at most after it; here each part may be a glob.
-# https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
-_RESOURCE: Final = re.compile(
-    r"[a-z0-9*?](?:[-a-z0-9.*?]*[a-z0-9*?])?/[A-Za-z0-9*?](?:[-A-Za-z0-9_.*?]{0,61}[A-Za-z0-9*?])?"
+from rules.cuda.image_pattern import ImageRegex
+from rules.cuda.versions import ComputeCapability, CudaVersion
+from rules.kube.names import (
+    RESOURCE_PATTERN,
+    is_label_key,
+    is_label_value,
+    is_object_name,
+    is_resource_pattern,
 )
-_OBJECT: Final = re.compile(rf"(?=.{{1,253}}$){SUBDOMAIN}", re.DOTALL)
-_NATIVE: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-\w+")
-
-
-def is_resource_pattern(name: str) -> bool:
-    """Tell whether it is the name of an extended resource, or a glob of such names."""
-    return _RESOURCE.fullmatch(name) is not None
-
-
-def is_resource(name: str) -> bool:
-    """Tell whether a container may have a resource of this name; globs of extended resources too."""
-    return is_resource_pattern(name) or _NATIVE.fullmatch(name) is not None
-
-
-def is_object_name(name: str) -> bool:
-    """Tell whether an object such as a ConfigMap may have this name."""
-    return _OBJECT.fullmatch(name) is not None
+from rules.schema.base import NonEmpty
 
 
 def _resource_pattern(name: str) -> str:
@@ -63,8 +48,38 @@ def _annotations(annotations: dict[str, str]) -> dict[str, str]:
 ResourcePattern = Annotated[
     str,
     AfterValidator(_resource_pattern),
-    WithJsonSchema({"type": "string", "pattern": f"^{_RESOURCE.pattern}$"}),
+    WithJsonSchema({"type": "string", "pattern": f"^{RESOURCE_PATTERN.pattern}$"}),
 ]
 ObjectName = Annotated[str, AfterValidator(_object_name)]
 Labels = Annotated[dict[str, str], AfterValidator(_labels)]
 Annotations = Annotated[dict[str, str], AfterValidator(_annotations)]
+CUDA_GROUP: Final = "cuda"
+
+
+def _cuda(text: str) -> str:
+    if CudaVersion.parse(text) is None:
+        raise ValueError(f"expected a CUDA version such as '12.4', got {text!r}")
+    return text
+
+
+def _capability(text: str) -> str:
+    if ComputeCapability.parse(text) is None:
+        raise ValueError(f"expected a compute capability such as '8.0', got {text!r}")
+    return text
+
+
+def _image_regex(text: str) -> str:
+    groups = ImageRegex(text).groups
+    if set(groups) - {CUDA_GROUP}:
+        raise ValueError(f"the only group with a name is {CUDA_GROUP}, got {', '.join(groups)}")
+    return text
+
+
+CudaText = Annotated[str, AfterValidator(_cuda)]
+CapabilityText = Annotated[str, AfterValidator(_capability)]
+RegexText = Annotated[NonEmpty, AfterValidator(_image_regex)]
+
+
+def parse_optional_version(kind: Any, text: str | None) -> Any:
+    """Return a version of a kind that has `parse`, or None for no text."""
+    return kind.parse(text) if text else None

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rules.schema.base import InjectionRuleDocument, ResourceRuleData, RuleDocument, ValidationDocument
+from rules.schema.base import RuleDocument
 from rules.schema.builder import DOCUMENT_KEY
-from rules.schema.compatibility_rule import CompatibilityRuleDocument, ImageCatalogDocument
+from rules.schema.compatibility_rule import CompatibilityRuleDocument
 from rules.schema.exemption import ExemptionDocument
+from rules.schema.image_catalog import ImageCatalogDocument
+from rules.schema.injection_rule import InjectionRuleDocument
 from rules.schema.loader import (
     DEFAULT_NAMESPACE,
     ENABLED_LABEL,
@@ -20,6 +22,7 @@ from rules.schema.loader import (
     RULE_TYPES,
     TYPE_LABEL,
 )
+from rules.schema.resource_rule import ResourceRuleData, ValidationDocument
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 # Kinds by the names of their files: the documents in `rule.yaml`.

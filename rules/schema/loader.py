@@ -12,14 +12,17 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
-from rules.kube.json_patch import Path
-from rules.model.nouns import Location, ResourceRule, Rule, RuleSet
-from rules.nodes.label_families import is_label_value
-from rules.schema.builder import DOCUMENT_KEY, Part, build_injection_rule, build_resource_rule
-from rules.schema.compatibility_rule import build_compatibility_rule, build_image_catalog
+from rules.kube.names import is_label_value, is_object_name
+from rules.model.rule import ResourceRule, Rule, RuleSet
+from rules.schema.builder import DOCUMENT_KEY, RuleBuilder
+from rules.schema.compatibility_rule import build_compatibility_rule
 from rules.schema.errors import Code, RuleError, describe, suggestion
 from rules.schema.exemption import build_exemption
-from rules.schema.field_types import is_object_name
+from rules.schema.image_catalog import build_image_catalog
+from rules.schema.injection_rule import build_injection_rule
+from rules.schema.resource_rule import build_resource_rule
+from rules.text.location import Location
+from rules.text.paths import Path
 from rules.text.yaml_document import Document, SourceError, read
 
 DEFAULT_NAMESPACE: Final = "kube-public"
@@ -28,7 +31,7 @@ LABEL_PREFIXES: Final = ("features.alauda.io/", "features.cpaas.io/")
 RESOURCE_RULE_TYPE: Final = "CustomResourceLimitation"
 TYPE_LABEL: Final = "gpugate.dev/type"
 ENABLED_LABEL: Final = "gpugate.dev/enabled"
-RULE_TYPES: Final[dict[str, Callable[[Part, Any], Rule | None]]] = {
+RULE_TYPES: Final[dict[str, Callable[[RuleBuilder, Any], Rule | None]]] = {
     "InjectionRule": build_injection_rule,
     "CompatibilityRule": build_compatibility_rule,
     "ImageCatalog": build_image_catalog,
@@ -54,7 +57,7 @@ class Loaded:
     warnings: tuple[RuleError, ...] = ()
 
 
-def load(texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESPACE) -> Loaded:
+def load_rules(texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESPACE) -> Loaded:
     """Return the rules in (file name, text) pairs; objects that are no rules are passed over.
 
     namespace: where all rules have to be. Rules that claim the same resource are all left out.
@@ -88,7 +91,7 @@ class _Loader:
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
-        self._parts: list[tuple[Rule, Part]] = []
+        self._parts: list[tuple[Rule, RuleBuilder]] = []
         self.errors: list[RuleError] = []
         self.warnings: list[RuleError] = []
 
@@ -112,7 +115,7 @@ class _Loader:
         name = metadata.get("name")
         name = name if isinstance(name, str) else ""
         data = value.get("data")
-        part = Part(document, path, name, enabled=False, group="", errors=[])
+        part = RuleBuilder(document, path, name, enabled=False, group="", errors=[])
         in_labels: Path = (*path, "metadata", "labels")
         rule: Rule | None = None
         legacy = _legacy_labels(labels)
@@ -147,7 +150,9 @@ class _Loader:
         if rule is not None and not part.errors:
             self._parts.append((rule, part))
 
-    def _read_labels(self, part: Part, labels: dict[str, Any], legacy: dict[str, Any], path: Path) -> None:
+    def _read_labels(
+        self, part: RuleBuilder, labels: dict[str, Any], legacy: dict[str, Any], path: Path
+    ) -> None:
         for name in _LEGACY_LABELS:
             found = [labels[prefix + name] for prefix in LABEL_PREFIXES if prefix + name in labels]
             if len(found) == 2 and found[0] != found[1]:
@@ -166,7 +171,7 @@ class _Loader:
         else:
             part.group = group
 
-    def _check_metadata(self, part: Part, metadata: dict[str, Any]) -> None:
+    def _check_metadata(self, part: RuleBuilder, metadata: dict[str, Any]) -> None:
         if not part.name:
             told = "required key 'name' is missing"
             part.fail((*part.path, "metadata"), told, key=True, code=Code.MISSING_KEY)
@@ -179,7 +184,7 @@ class _Loader:
             told = f"rules live in namespace {self._namespace!r}, got {found!r}"
             part.fail(path, told, code=Code.WRONG_NAMESPACE)
 
-    def _check_name(self, part: Part, rule: ResourceRule | None) -> None:
+    def _check_name(self, part: RuleBuilder, rule: ResourceRule | None) -> None:
         if part.name and not part.name.startswith(_NAME_PREFIX):
             told = f"expected {_NAME_PREFIX}WORD-KEY, such as {_NAME_PREFIX}vendor-device, got {part.name!r}"
             part.fail((*part.path, "metadata", "name"), told, code=Code.BAD_NAME)
@@ -189,7 +194,7 @@ class _Loader:
                 message = f"expected to end in -{key_name}, after the key {rule.key!r}, got {part.name!r}"
                 self._warn(part, (*part.path, "metadata", "name"), message, Code.ODD_NAME)
 
-    def _warn(self, part: Part, path: Path, message: str, code: Code) -> None:
+    def _warn(self, part: RuleBuilder, path: Path, message: str, code: Code) -> None:
         self.warnings.append(RuleError(part.document.locate(path), path, message, part.name, code))
 
     def locate(self, rule: str, path: Path) -> Location:
@@ -201,7 +206,7 @@ class _Loader:
 
         Those that do are reported, each of them: nobody can tell which one was meant.
         """
-        claims: dict[tuple[str, str], list[tuple[Rule, Part]]] = defaultdict(list)
+        claims: dict[tuple[str, str], list[tuple[Rule, RuleBuilder]]] = defaultdict(list)
         for rule, part in self._parts:
             claims["name", rule.name].append((rule, part))
             if isinstance(rule, ResourceRule) and rule.enabled:
@@ -238,7 +243,7 @@ def _legacy_labels(labels: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _enabled(part: Part, value: object, path: Path) -> bool:
+def _enabled(part: RuleBuilder, value: object, path: Path) -> bool:
     if value not in ("true", "false"):
         what = repr(value) if isinstance(value, str) else describe(value)
         wanted = f'expected the label to be "true" or "false" in quotes, got {what}'

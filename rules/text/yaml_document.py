@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import yaml
 
-from rules.kube.json_patch import Path
-from rules.model.nouns import Location
 from rules.text.json_document import MAX_DEPTH, read_json
+from rules.text.location import Location
+from rules.text.paths import Path
 
 try:
     from yaml import CSafeLoader as _Loader

@@ -11,9 +11,10 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from rules.model.nouns import AdmissionRequest, RuleSet
+from rules.model.request import AdmissionRequest
+from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
-from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, load
+from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, load_rules
 from tests.support.builders import exemption, resource_rule
 from tests.support.node_builders import A100, GPU, H100, T4, V100, VGPU, gfd, node
 from webhook.admission.review import decode_review
@@ -172,7 +173,7 @@ def catalog() -> list[dict[str, Any]]:
 
 
 def _loaded(texts: Iterable[tuple[str, str]]) -> RuleSet:
-    read = load(texts)
+    read = load_rules(texts)
     assert not read.errors, read.errors[0]
     return read.rules
 

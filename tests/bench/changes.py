@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.model.nouns import RuleSet
+from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import candidates
-from rules.schema.loader import Loaded, load
+from rules.schema.loader import Loaded, load_rules
 from tests.bench.cases import OWN_AFFINITY, cluster, further_rule, node_of, shipped, with_further
 from tests.bench.figures import Effort, Section, Table, Target, measure
 from tests.support.node_builders import GPU
@@ -95,7 +95,7 @@ def _edits(effort: Effort) -> Table:
     number = 0
 
     def edited() -> Loaded:
-        return load([("edited.yaml", further_rule(number, next(defaults)))])
+        return load_rules([("edited.yaml", further_rule(number, next(defaults)))])
 
     cases: dict[str, Callable[[], object]] = {"reading the edited rule": edited}
     gate = Gate(shipped())

@@ -15,7 +15,7 @@ import msgspec
 
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy, compile_policy
-from rules.model.nouns import AdmissionRequest
+from rules.model.request import AdmissionRequest
 from rules.nodes.inventory import Inventory
 from tests.bench.cases import (
     ALIKE,

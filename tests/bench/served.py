@@ -154,7 +154,8 @@ def application(kind: str) -> WSGIApplication:
 
 def main(kind: str, *options: str) -> int:
     """Serve an application as `gpugate serve` would."""
-    from webhook.server.server import Server, ServerConfig  # noqa: PLC0415 - needed in the child alone
+    from webhook.admission.review import is_quick  # noqa: PLC0415 - needed in the child alone
+    from webhook.server.server import Server, ServerConfig  # noqa: PLC0415
     from webhook.server.tls import TlsCertificate  # noqa: PLC0415
 
     given: dict[str, Any] = dict(zip(options[::2], options[1::2], strict=True))
@@ -165,7 +166,7 @@ def main(kind: str, *options: str) -> int:
         if "--tls-cert" in given
         else TlsCertificate.self_signed(names)
     )
-    return Server(application(kind), config, certificate).run()
+    return Server(application(kind), config, certificate, is_quick=is_quick).run()
 
 
 if __name__ == "__main__":

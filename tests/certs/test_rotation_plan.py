@@ -41,8 +41,6 @@ REPLICAS = range(3)
 CONFIGURATIONS = range(2)
 # Calls of one replica alone from anything to rest: ten steps of at most five calls, conflicts included.
 ENOUGH = 50
-
-
 is_signed = cache(is_issued_by)
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from certs.ca_bundle import KINDS
-from rules.decision.workload_kinds import built_in_workloads
+from rules.model.workload_kinds import built_in_workloads
 from rules.schema.loader import Loaded
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.gate import eventually

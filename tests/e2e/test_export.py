@@ -12,10 +12,12 @@ import pytest
 
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy, compile_policy
-from rules.model.nouns import AdmissionRequest, Language, RuleSet
+from rules.model.request import AdmissionRequest
+from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
 from rules.report.validating_admission_policy import export
-from rules.schema.loader import load
+from rules.schema.loader import load_rules
+from rules.text.i18n import Language
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.gate import eventually
 from tests.support.builders import patched, resource_rule
@@ -94,7 +96,7 @@ def policy(control_plane: ControlPlane) -> Iterator[Policy]:
         for path in sorted((ROOT / "rules/catalog" / name).glob("*.yaml"))
         if "test" not in path.name and path.name != "kustomization.yaml"
     ]
-    loaded = load([*texts, *((f"own-{number}", text) for number, text in enumerate(OWN))])
+    loaded = load_rules([*texts, *((f"own-{number}", text) for number, text in enumerate(OWN))])
     assert () == loaded.errors
     objects = json.dumps(
         {"apiVersion": "v1", "kind": "List", "items": export(loaded.rules.resources).objects}

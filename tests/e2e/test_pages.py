@@ -25,7 +25,6 @@ from tests.support.pages import (
     ENGINE,
     IN_CLUSTER,
     REFUSED,
-    ROOT,
     fences,
     same,
     terminal,
@@ -33,6 +32,7 @@ from tests.support.pages import (
     wanted,
     write,
 )
+from tests.support.paths import ROOT
 
 # Seconds for the commands of a fence: the slowest apply some 150 objects twice.
 _FENCE_S: Final = 180.0

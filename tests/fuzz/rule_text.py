@@ -13,10 +13,10 @@ import yaml
 from rules.decision.pipeline import decide
 from rules.decision.policy import compile_policy
 from rules.lint.rule_set_checks import lint
-from rules.model.nouns import AdmissionRequest
+from rules.model.request import AdmissionRequest
 from rules.nodes.inventory import Inventory
 from rules.schema.json_schema import schemas
-from rules.schema.loader import Loaded, load
+from rules.schema.loader import Loaded, load_rules
 from tests.fuzz.mutator import texts
 from tests.fuzz.targets import TESTS
 
@@ -92,7 +92,7 @@ def check(data: bytes) -> None:
         assert error.location.file == "f"
         assert 1 <= error.location.line <= lines, error
         str(error)
-    assert [rule.name for rule in load([("f", text)]).rules] == [rule.name for rule in loaded.rules]
+    assert [rule.name for rule in load_rules([("f", text)]).rules] == [rule.name for rule in loaded.rules]
     _decide(loaded)
 
 

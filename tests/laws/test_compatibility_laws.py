@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy
-from rules.model.nouns import Decision
+from rules.model.decision import Decision
 from rules.nodes.inventory import Inventory
 from tests.support import reference_selector as reference
 from tests.support.builders import container, patched, pod, policy, request
@@ -64,8 +64,6 @@ def all_labels(cuda: Version, compute: Version, zone: str) -> dict[str, str]:
 labelled = st.lists(
     st.builds(all_labels, drivers, capabilities, st.sampled_from(["a", "b"])), min_size=1, max_size=6
 ).map(named)
-
-
 majors = st.one_of(st.sampled_from(["11", "12", "13"]), reference.version_values)
 minors = st.one_of(st.sampled_from(["0", "4", "8"]), reference.version_values)
 any_labels = st.fixed_dictionaries(

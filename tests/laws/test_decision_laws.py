@@ -22,9 +22,12 @@ from rules.decision.policy import Policy, compile_policy
 from rules.decision.recorder import Notes
 from rules.kube.json_patch import ObjectError, Recorder
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.model.nouns import AdmissionRequest, Decision, Language, RuleSet
+from rules.model.decision import Decision
+from rules.model.request import AdmissionRequest
+from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
-from rules.schema.loader import load
+from rules.schema.loader import load_rules
+from rules.text.i18n import Language
 from tests.support.builders import (
     DEVICE,
     NO_NODES,
@@ -322,7 +325,9 @@ def _replaced(document: Any, path: list[Any], value: Any) -> Any:
 def _everything() -> Policy:
     """Return the shipped rules and one that puts in all that can be put in."""
     catalog = Path(str(files("rules"))) / "catalog"
-    shipped = load((str(path), path.read_text("utf-8")) for path in sorted(catalog.rglob("*.yaml"))).rules
+    shipped = load_rules(
+        (str(path), path.read_text("utf-8")) for path in sorted(catalog.rglob("*.yaml"))
+    ).rules
     term = {"matchExpressions": [{"key": "k", "operator": "Exists"}]}
     ours = loaded(
         resource_rule(
@@ -550,7 +555,7 @@ def test_any_text_is_loaded_or_told_to_be_wrong(text: str, edits: list[tuple[int
     """And whatever it is, the rule in the next file stands."""
     for position, length, piece in edits:
         text = text[:position] + piece + text[position + length :]
-    read = load([("a", text), ("b", SOUND)])
+    read = load_rules([("a", text), ("b", SOUND)])
 
     assert "cf-crl-group-device" in [rule.name for rule in read.rules]
     assert [] == [error for error in read.errors if error.location.file != "a"]
@@ -570,7 +575,7 @@ def test_any_object_is_loaded_or_told_to_be_wrong(
         else:
             document = {"data": {}, "items": _replaced(document, path, value)}
             document |= document["items"] if isinstance(document["items"], dict) else {"kind": "List"}
-    read = load([("a", yaml.safe_dump(document)), ("b", SOUND)])
+    read = load_rules([("a", yaml.safe_dump(document)), ("b", SOUND)])
 
     assert "cf-crl-group-device" in [rule.name for rule in read.rules]
 

@@ -16,7 +16,7 @@ from rules.decision.pipeline import decide
 from rules.decision.policy import Policy
 from rules.decision.recorder import Notes
 from rules.kube.json_patch import ObjectError
-from rules.model.nouns import AdmissionRequest
+from rules.model.request import AdmissionRequest
 from rules.nodes import node_affinity as affinity
 from rules.nodes import node_selector as selector
 from rules.nodes.inventory import Inventory

@@ -24,12 +24,11 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from rules.schema.loader import DEFAULT_NAMESPACE, load
+from rules.schema.loader import DEFAULT_NAMESPACE, load_rules
 from tests.support.pages import (
     ENGINE,
     IN_CLUSTER,
     REFUSED,
-    ROOT,
     WITH_ENGINE,
     Fence,
     fences,
@@ -40,6 +39,7 @@ from tests.support.pages import (
     text_of,
     write,
 )
+from tests.support.paths import ROOT
 from webhook.agent.metrics import REGISTRY
 from webhook.cli import main
 from webhook.telemetry.metrics import exposition
@@ -276,7 +276,9 @@ def test_every_rule_that_a_page_shows_whole_is_sound(page: str) -> None:
     errors = []
     for fence in fences(text_of(page), page):
         if fence.language == "yaml" and "kind: ConfigMap" in fence.text and "\ndata:" in fence.text:
-            errors += [str(error) for error in load([(fence.where, fence.text)], DEFAULT_NAMESPACE).errors]
+            errors += [
+                str(error) for error in load_rules([(fence.where, fence.text)], DEFAULT_NAMESPACE).errors
+            ]
 
     assert [] == errors
 

@@ -12,10 +12,12 @@ import yaml
 
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy, compile_policy
-from rules.kube.json_patch import Path
-from rules.model.nouns import AdmissionRequest, Decision, Language
+from rules.model.decision import Decision
+from rules.model.request import AdmissionRequest
 from rules.nodes.inventory import Inventory
-from rules.schema.loader import Loaded, load
+from rules.schema.loader import Loaded, load_rules
+from rules.text.i18n import Language
+from rules.text.paths import Path
 
 DEVICE = "vendor.com/device"
 LEGACY = "features.alauda.io/"
@@ -75,7 +77,7 @@ def exemption(
 
 def loaded(*texts: str) -> Loaded:
     """Return what is read from rule texts, each as a file of its own."""
-    return load((f"{number}.yaml", text) for number, text in enumerate(texts))
+    return load_rules((f"{number}.yaml", text) for number, text in enumerate(texts))
 
 
 def policy(*texts: str, language: Language = Language.EN) -> Policy:

@@ -9,9 +9,11 @@ import yaml
 
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy, compile_policy
-from rules.model.nouns import Action, Decision, Language
+from rules.model.decision import Decision
+from rules.model.rule import Action
 from rules.nodes.inventory import Inventory
 from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.text.i18n import Language
 from tests.support import reference_selector as reference
 from tests.support.builders import config_map, container, patched, pod, request
 from webhook.cli.input.files import RuleSource

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from certs.authority import make_authority, make_leaf
+from webhook.admission.review import is_quick
 from webhook.server.server import Server, ServerConfig
 from webhook.server.tls import TlsCertificate
 
@@ -61,7 +62,7 @@ def serving(
     app: WSGIApplication, config: ServerConfig = QUICK, tls: TlsCertificate | None = None
 ) -> Iterator[Server]:
     """Serve the application in a thread while the block runs, then drain."""
-    server = Server(app, config, tls or TlsCertificate(new_pair))
+    server = Server(app, config, tls or TlsCertificate(new_pair), is_quick=is_quick)
     server.start()
     try:
         yield server

@@ -6,8 +6,8 @@ import json
 from functools import cache
 from typing import Any
 
-from rules.model.nouns import Language
 from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.text.i18n import Language
 from webhook.admission.handler import Gate
 from webhook.cli.input.files import RuleSource
 

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from time import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rules.decision.workload_kinds import built_in_workloads
+from rules.model.workload_kinds import built_in_workloads
 from webhook.telemetry import metrics
 from webhook.telemetry.logs import tell
 
 if TYPE_CHECKING:
-    from rules.model.nouns import Decision
+    from rules import Decision
     from webhook.admission.review import Review
 
 _log = logging.getLogger("gpugate.admission")

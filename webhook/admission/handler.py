@@ -10,13 +10,19 @@ from time import perf_counter, time
 from traceback import format_tb
 from typing import Literal
 
-from rules.decision.pipeline import decide
-from rules.decision.policy import Policy, compile_policy
-from rules.decision.workload_kinds import Workloads
-from rules.kube.json_patch import ObjectError
-from rules.model.nouns import AdmissionRequest, Decision, Language
-from rules.nodes.inventory import Inventory
-from rules.schema.loader import DEFAULT_NAMESPACE, Loaded
+from rules import (
+    DEFAULT_NAMESPACE,
+    AdmissionRequest,
+    Decision,
+    Inventory,
+    Language,
+    Loaded,
+    ObjectError,
+    Policy,
+    Workloads,
+    compile_policy,
+    decide,
+)
 from webhook.admission.decision_log import Ledger, shown
 from webhook.admission.review import ReviewError, decode_review, encode_decision, encode_failure
 from webhook.admission.rule_configmap import judge_rule

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.model.nouns import AdmissionRequest, Decision
+from rules import AdmissionRequest, Decision
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _KIND: Final = "AdmissionReview"
@@ -20,8 +20,6 @@ _WARNING_LENGTH: Final = 256
 _WARNINGS_LENGTH: Final = 4096
 # Warnings travel as HTTP headers; the API server drops one with any of these.
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-
-
 # Bytes: two usual reviews. The dearest pod that fits is judged in 80 ms, a rule in more than a second.
 _SHORT: Final = 16 * 2**10
 _A_RULE: Final = b'"ConfigMap"'

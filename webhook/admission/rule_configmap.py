@@ -9,13 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any, Final
 
+from rules import AdmissionRequest, Decision, Language, ObjectError, RuleError, RuleSet, load_rules
 from rules.decision.messages import denial
-from rules.kube.json_patch import ObjectError, field_path
 from rules.lint.rule_set_checks import doubts
-from rules.model.nouns import ALLOWED, AdmissionRequest, Decision, Language, ResourceRule, Rule, RuleSet, Text
+from rules.model.decision import ALLOWED
+from rules.model.rule import ResourceRule, Rule
 from rules.schema.builder import DOCUMENT_KEY
-from rules.schema.errors import RuleError
-from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL, load
+from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
+from rules.text.i18n import Text
+from rules.text.paths import field_path
 from webhook.yaml_output import dump_yaml
 
 _ELSEWHERE: Final = Text(
@@ -83,7 +85,7 @@ def judge_rule(
         told = _ELSEWHERE.in_language(language).format(wanted=namespace, found=request.namespace)
         return Decision(warnings=(told,))
     name, text = rule_text(new)
-    loaded = load([(name, text)], namespace)
+    loaded = load_rules([(name, text)], namespace)
     known = list(in_force)
     conflicts = (contested(rule, known) for rule in loaded.rules)
     mistakes = [*loaded.errors, *(error for error in conflicts if error is not None)]

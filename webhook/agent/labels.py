@@ -16,13 +16,15 @@ from importlib.resources import files
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
-from rules.compatibility.fitness import Terms, fitness
+from rules import DEFAULT_NAMESPACE, load_rules
+from rules.compatibility.fitness import fitness
 from rules.cuda.requirements import Needs
+from rules.kube.names import is_label_key
 from rules.model.finding import Level, level_of
-from rules.model.nouns import CompatibilityRule
-from rules.nodes.label_families import LabelNames, is_label_key
+from rules.model.rule import CompatibilityRule
+from rules.model.sharing import Terms
+from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeReader, Offer, is_slice
-from rules.schema.loader import DEFAULT_NAMESPACE, load
 from webhook.agent.nvml_probe import Gpu, Probe
 
 T = TypeVar("T")
@@ -163,7 +165,7 @@ def mps_capable(probe: Probe) -> bool | None:
 def _mps() -> Terms:
     """Return what MPS needs: the terms of the rule that ships."""
     file = "catalog/mps/compatibility.yaml"
-    loaded = load([(file, files("rules").joinpath(file).read_text("utf-8"))], DEFAULT_NAMESPACE)
+    loaded = load_rules([(file, files("rules").joinpath(file).read_text("utf-8"))], DEFAULT_NAMESPACE)
     (terms,) = (rule.terms for rule in loaded.rules if isinstance(rule, CompatibilityRule))
     return terms
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from rules.compatibility.fitness import Terms, fitness
+from rules.compatibility.fitness import fitness
 from rules.cuda.image_catalog import ImageCatalog
 from rules.cuda.requirements import CUDA_VERSION_ANNOTATION, ContainerFacts, needs_of
 from rules.cuda.tables import cuda_version, read_table
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import Environment
 from rules.model.finding import Finding, Level, level_of
+from rules.model.sharing import Terms
 from rules.nodes.node_capabilities import Offer
 
 # The lowest compute capability on which tensor cores compute with a type. Source: PTX ISA, what `mma` says of

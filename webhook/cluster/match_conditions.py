@@ -17,9 +17,10 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from rules.decision.workload_kinds import EVERY, Steps, Workloads
-from rules.model.match import is_glob
-from rules.model.nouns import CompatibilityRule, InjectionRule, ResourceRule, RuleSet
+from rules import RuleSet, Workloads
+from rules.model.rule import CompatibilityRule, InjectionRule, ResourceRule
+from rules.model.workload_kinds import EVERY, Steps
+from rules.text.glob import is_glob
 
 # Of the condition in each webhook; conditions of other names are the operator's.
 CONDITION: Final = "asks-for-accelerators"

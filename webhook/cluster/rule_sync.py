@@ -15,10 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, NotRequired, TypedDict
 
-from rules.model.nouns import Rule, RuleSet
-from rules.nodes.inventory import Inventory
-from rules.schema.errors import RuleError
-from rules.schema.loader import Loaded, load
+from rules import Inventory, Loaded, RuleError, RuleSet, load_rules
+from rules.model.rule import Rule
 from webhook.admission.handler import Gate
 from webhook.admission.rule_configmap import contested, rule_text
 from webhook.cluster.client import NODES, RULE_SELECTORS, ClusterApi, config_maps
@@ -257,7 +255,7 @@ class Live:
         """Take up what was in force before this process, once; nothing of what no longer reads."""
         texts = self._last_good.load() if self._last_good and self._unread else None
         if texts is not None:
-            read = {name: load([(name, text)], self._namespace).rules for name, text in texts.items()}
+            read = {name: load_rules([(name, text)], self._namespace).rules for name, text in texts.items()}
             self._texts = {**texts, **self._texts}
             self._standing = replace(self._standing, in_force={**read, **self._standing.in_force})
             self._unread = False
@@ -285,7 +283,7 @@ class Live:
         version, loaded = self._read.get(name, ("", Loaded()))
         if version == config_map["metadata"]["resourceVersion"]:
             return loaded
-        return load([rule_text(config_map)], self._namespace)
+        return load_rules([rule_text(config_map)], self._namespace)
 
     def _tell(self, config_map: Object, mistakes: tuple[RuleError, ...], *, stays: bool) -> None:
         what = "the version before stays in force" if stays else "not in force"

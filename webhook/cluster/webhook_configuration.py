@@ -27,8 +27,7 @@ from webhook.telemetry import metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from rules.decision.workload_kinds import Workloads
-    from rules.schema.loader import Loaded
+    from rules import Loaded, Workloads
     from webhook.admission.handler import Gate
 
 _log = logging.getLogger("gpugate.cluster")
@@ -42,8 +41,6 @@ REST: Final = 1.0
 SETTLING: Final = 60.0
 # Conflicts of one look; each is a step of somebody else's, and those end.
 _MOST_TRIES: Final = 20
-
-
 # The webhooks that are about pods and what holds them, and the condition in each that is ours.
 _WEBHOOKS: Final = ("mutate.gpugate.dev", "validate.gpugate.dev")
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from certs.authority import CertificateError
-from webhook.admission.review import is_quick
 from webhook.server.connection import Connection, Connections, protocol_config
 from webhook.server.wsgi_adapter import Bridge
 from webhook.telemetry.logs import Seldom
@@ -89,7 +88,8 @@ class ServerConfig:
 class Server:
     """Serves a WSGI application from construction to drain; the port is bound at construction.
 
-    on_drain is called when the drain begins, in the thread of `run`: readiness turns false there.
+    on_drain is called when the drain begins, in the thread of `run`: readiness turns false there. is_quick:
+    tells by its body which request is answered in the event loop, before those that wait for a thread.
     port: where it listens. Raises OSError where the address cannot be had.
     """
 
@@ -99,12 +99,15 @@ class Server:
         config: ServerConfig,
         tls: TlsCertificate,
         on_drain: Callable[[], None] | None = None,
+        *,
+        is_quick: Callable[[bytes | bytearray], bool] = lambda _: False,
     ) -> None:
         logging.getLogger("uvicorn.error").addFilter(_seldom)
         self._app = app
         self._config = config
         self._tls = tls
         self._on_drain = on_drain
+        self._is_quick = is_quick
         self._socket = socket.create_server(
             (config.host, config.port),
             family=socket.AF_INET6 if ":" in config.host else socket.AF_INET,
@@ -179,7 +182,7 @@ class Server:
         bridge = Bridge(
             self._app,
             pool,
-            is_quick=is_quick,
+            is_quick=self._is_quick,
             body_limit=config.body_limit,
             body_timeout=config.client_timeout,
             bodies_limit=config.bodies_limit,

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from certs.authority import validity_of
 
 if TYPE_CHECKING:
-    from rules.schema.loader import Loaded
+    from rules import Loaded
 
 REGISTRY: Final = CollectorRegistry()
 _counter = partial(Counter, registry=REGISTRY)

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from rules.decision.policy import Policy, compile_policy
-from rules.model.nouns import Decision, InjectionRule, ResourceRule
-from rules.schema.loader import Loaded, load
+from rules.model.decision import Decision
+from rules.model.rule import InjectionRule, ResourceRule
+from rules.schema.loader import Loaded, load_rules
 from tests.support.builders import container, decision, defaulted, patched, pod
 
 CATALOG = Path(str(files("rules"))) / "catalog"
@@ -30,7 +31,7 @@ GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 
 @cache
 def _catalog() -> Loaded:
-    return load((str(path.relative_to(CATALOG)), path.read_text("utf-8")) for path in RULE_FILES)
+    return load_rules((str(path.relative_to(CATALOG)), path.read_text("utf-8")) for path in RULE_FILES)
 
 
 @cache
@@ -43,7 +44,7 @@ def _policy(*switched: str) -> Policy:
             on, off = 'enabled: "true"', 'enabled: "false"'
             text = text.replace(on, off) if on in text else text.replace(off, on)
         texts.append((path.name, text))
-    read = load(texts)
+    read = load_rules(texts)
     assert [] == [str(error) for error in read.errors]
     return compile_policy(read.rules)
 
@@ -204,7 +205,7 @@ def test_two_systems_that_use_one_name_are_alternatives_of_which_lint_wants_one(
         name: (CATALOG / name).read_text("utf-8").replace('enabled: "false"', 'enabled: "true"')
         for name in ("pgpu/gpu.yaml", "hami/gpu.yaml")
     }
-    found = [(error.code, error.location.file, error.message) for error in load(texts.items()).errors]
+    found = [(error.code, error.location.file, error.message) for error in load_rules(texts.items()).errors]
 
     others = "the others"
 

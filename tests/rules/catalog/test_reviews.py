@@ -1,8 +1,7 @@
 """Golden reviews: what a real API server sent (v1.20, recorded), and what the gate answers.
 
 `request.json` is the recording; `mutate.json` and `validate.json` are the answers, the patch in clear text.
-`pytest tests/rules/catalog/test_reviews.py --update-golden` writes the answers again; read the diff before you
-commit it.
+`pytest tests/rules/catalog/test_reviews.py --update-golden` writes them; read the diff before a commit.
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from rules.model.nouns import Action, Decision, Language
+from rules.model.decision import Decision
+from rules.model.rule import Action
+from rules.text.i18n import Language
 from tests.support.builders import patched, pod, policy
 from tests.support.node_builders import (
     A100,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.compatibility.fitness import Terms, fitness, forward_fit, outline, without_node
+from rules.compatibility.fitness import fitness, forward_fit, outline, without_node
 from rules.compatibility.required_affinity import clauses_of
 from rules.cuda.image_catalog import BuiltFor, ImageCase, ImageCatalog, ImageRow, built_in_catalog
 from rules.cuda.nvidia_require import constraints
@@ -17,10 +17,11 @@ from rules.cuda.requirements import ComputeNeed, ContainerFacts, CudaNeed, Needs
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import environment
 from rules.model.finding import Finding, Level, level_of
-from rules.model.match import glob
-from rules.model.nouns import Text
+from rules.model.sharing import Terms
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import Offer
+from rules.text.glob import glob
+from rules.text.i18n import Text
 from tests.support.node_builders import COMPAT, COMPUTE, CUDA, gfd, node
 
 PHYSICAL = Terms()
@@ -391,8 +392,6 @@ doubted = st.builds(
     ),
     cuda_compat=st.booleans(),
 )
-
-
 offers = st.builds(
     Offer,
     cuda=st.none() | versions,

@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
-from rules.compatibility.fitness import Terms, fitness
+from rules.compatibility.fitness import fitness
 from rules.compatibility.node_evaluation import landscape_of
 from rules.cuda.requirements import Needs
 from rules.model.finding import Finding
+from rules.model.sharing import Terms
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import Offer
 from tests.support.builders import pod as pod_of

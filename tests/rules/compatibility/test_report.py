@@ -5,8 +5,8 @@ from __future__ import annotations
 from rules.compatibility.report import Demand, Judged, Opinion, Words
 from rules.cuda.requirements import Needs
 from rules.model.finding import Finding, Level
-from rules.model.nouns import Language, Text
 from rules.nodes.node_capabilities import Offer
+from rules.text.i18n import Language, Text
 from tests.support.builders import loaded
 from tests.support.node_builders import compatibility_rule
 

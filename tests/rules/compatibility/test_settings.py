@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rules.model.nouns import Action, Decision
+from rules.model.decision import Decision
+from rules.model.rule import Action
 from tests.support.builders import patched, pod, policy
 from tests.support.node_builders import (
     A100,

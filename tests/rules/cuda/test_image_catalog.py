@@ -20,7 +20,7 @@ from rules.cuda.image_catalog import (
     built_in_catalog,
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion
-from rules.model.match import glob
+from rules.text.glob import glob
 
 DIGEST = "@sha256:" + "0123456789abcdef" * 4
 

@@ -14,7 +14,7 @@ from rules.cuda.nvidia_require import Host
 from rules.cuda.requirements import ContainerFacts, Needs, needs_of
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import environment
-from rules.model.match import glob
+from rules.text.glob import glob
 
 PYTORCH = "pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime"
 CUDA = "gpugate.dev/cuda-version"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy
-from rules.model.nouns import Language
 from rules.schema.exemption import instant
+from rules.text.i18n import Language
 from tests.support.builders import (
     DEVICE,
     admitted,

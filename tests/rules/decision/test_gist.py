@@ -16,7 +16,8 @@ from rules.decision.precedent import Precedents
 from rules.decision.reads import reads_of
 from rules.decision.recorder import Notes
 from rules.kube.pod import Pod
-from rules.model.nouns import ALLOWED, AdmissionRequest, Decision
+from rules.model.decision import ALLOWED, Decision
+from rules.model.request import AdmissionRequest
 from tests.support.builders import (
     DEVICE,
     NO_NODES,
@@ -40,8 +41,6 @@ from tests.support.node_builders import (
 
 VOLUME = {"name": "models", "emptyDir": {}}
 MOUNT = {"name": "models", "mountPath": "/models"}
-
-
 # Conditions of a match on the image, and on all labels at once.
 PADDLE = "container.image.contains('paddle') || pod.labels.exists(key, pod.labels[key].contains('paddle'))"
 

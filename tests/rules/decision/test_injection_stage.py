@@ -9,7 +9,8 @@ import pytest
 from rules.decision.injection_stage import environment_value
 from rules.decision.pipeline import INJECTED_ANNOTATION
 from rules.kube.quantity import parse_quantity
-from rules.model.nouns import EnvFromResource, Language
+from rules.model.rule import EnvFromResource
+from rules.text.i18n import Language
 from tests.support.builders import (
     DEVICE,
     admitted,

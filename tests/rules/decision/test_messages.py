@@ -8,7 +8,7 @@ import pytest
 
 from rules.decision import messages as message
 from rules.decision.messages import LIMIT_MISSING, denial, invalid, sentence, violation
-from rules.model.nouns import Language, Text
+from rules.text.i18n import Language, Text
 
 FACTS = {
     "container": "main",

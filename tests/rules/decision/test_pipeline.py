@@ -8,8 +8,11 @@ from typing import Any, cast
 import pytest
 
 from rules.decision.pipeline import INJECTED_ANNOTATION, decide
-from rules.kube.json_patch import ObjectError, Path, field_path
-from rules.model.nouns import ALLOWED, AdmissionRequest, Language
+from rules.kube.json_patch import ObjectError
+from rules.model.decision import ALLOWED
+from rules.model.request import AdmissionRequest
+from rules.text.i18n import Language
+from rules.text.paths import Path, field_path
 from tests.support.builders import (
     DEVICE,
     NO_NODES,

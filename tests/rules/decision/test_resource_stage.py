@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rules.model.nouns import Action, Language
+from rules.model.rule import Action
+from rules.text.i18n import Language
 from tests.support.builders import (
     DEVICE,
     LEGACY,

@@ -8,7 +8,8 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from rules.kube.json_patch import ObjectError, Path, Recorder, field_path, pointer
+from rules.kube.json_patch import ObjectError, Recorder, pointer
+from rules.text.paths import Path, field_path
 
 
 def _applied(document: Any, recorder: Recorder) -> Any:

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from rules.decision.workload_kinds import built_in_workloads, read_workloads
-from rules.kube.json_patch import ObjectError, Path
+from rules.kube.json_patch import ObjectError
 from rules.kube.pod import Container, Pod
+from rules.model.workload_kinds import built_in_workloads
+from rules.schema.workload_kinds import read_workloads
+from rules.text.paths import Path
 from tests.support.builders import DEVICE, container, nested, pod
 
 WORKLOADS = built_in_workloads()

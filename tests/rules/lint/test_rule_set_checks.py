@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-import rules.lint.rule_set_checks
 from rules.lint.rule_set_checks import doubts, lint
-from rules.model.nouns import RuleSet
+from rules.model.rule import RuleSet
 from rules.schema.loader import LABEL_PREFIXES
 from tests.support.builders import DEVICE, config_map, exemption, injection_rule, loaded, resource_rule
 from tests.support.node_builders import compatibility_rule, image_catalog

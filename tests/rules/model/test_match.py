@@ -11,17 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.cel.expression import CONDITION_VARIABLES, Expression
-from rules.model.match import (
-    Match,
-    ResourceIndex,
-    SelectorTerm,
-    covers,
-    glob,
-    glob_text,
-    is_glob,
-    overlap,
-    plain_regex,
-)
+from rules.model.match import Match, SelectorTerm
+from rules.model.resource_index import ResourceIndex
+from rules.text.glob import covers, glob, glob_text, is_glob, overlap, plain_regex
 
 # Every text of up to five letters: what globs of up to four tokens match can be told apart by them.
 TEXTS = ["".join(letters) for length in range(6) for letters in product("ab", repeat=length)]

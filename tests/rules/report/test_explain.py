@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy, compile_policy
-from rules.model.nouns import AdmissionRequest, RuleSet
+from rules.model.request import AdmissionRequest
+from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
 from rules.report.explain import Explanation, explain
 from rules.report.trace import Edit, Look, Outcome

@@ -13,13 +13,13 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner, Result
 
-from rules.compatibility.fitness import Terms
 from rules.cuda.versions import CudaVersion
 from rules.decision.pipeline import decide
 from rules.model.finding import Level, level_of
-from rules.model.nouns import Language, Text
+from rules.model.sharing import Terms
 from rules.nodes.inventory import Inventory
 from rules.report.matrix import VERDICTS, Table, class_table, driver_table, footnotes, gpu_table, letters
+from rules.text.i18n import Language, Text
 from tests.support.builders import container, pod, policy, request
 from tests.support.node_builders import compatibility_rule
 from tests.support.pseudo_terminal import on_terminal

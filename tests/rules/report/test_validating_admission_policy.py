@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from rules.report.validating_admission_policy import export
-from rules.schema.loader import load
+from rules.schema.loader import load_rules
 from tests.support.builders import exemption, injection_rule, resource_rule
 from webhook.cli import main
 
@@ -21,7 +21,7 @@ DEVICES = ("vendor.com/one", "vendor.com/two")
 
 def _objects(*texts: str) -> dict[str, dict[str, Any]]:
     """Return the exported objects by kind and name."""
-    loaded = load([(f"rule-{number}", text) for number, text in enumerate(texts)])
+    loaded = load_rules([(f"rule-{number}", text) for number, text in enumerate(texts)])
     return {
         f"{each['kind']}/{each['metadata']['name']}": each for each in export(loaded.rules.resources).objects
     }

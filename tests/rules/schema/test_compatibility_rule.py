@@ -6,12 +6,13 @@ from textwrap import indent
 
 import pytest
 
-from rules.compatibility.fitness import Terms
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.finding import Level
-from rules.model.nouns import Action, CompatibilityRule, ImageCatalogRule, Text
+from rules.model.rule import Action, CompatibilityRule, ImageCatalogRule
+from rules.model.sharing import Terms
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
-from rules.schema.loader import load
+from rules.schema.loader import load_rules
+from rules.text.i18n import Text
 from tests.support.node_builders import compatibility_rule, image_catalog, shipped
 
 HEAD = """\
@@ -38,7 +39,7 @@ def written(kind: str, document: str) -> str:
 
 def mistakes(kind: str, document: str) -> list[str]:
     """Return the mistakes of a rule as `line:column: path: message`, counted in its own document."""
-    found = load([("rule.yaml", written(kind, document))])
+    found = load_rules([("rule.yaml", written(kind, document))])
     assert [] == list(found.rules)
     lines = []
     for error in found.errors:
@@ -51,13 +52,13 @@ def mistakes(kind: str, document: str) -> list[str]:
 
 def compatibility(text: str) -> CompatibilityRule:
     """Return the one CompatibilityRule of a text."""
-    (rule,) = load([("rule.yaml", text)]).rules.compatibility
+    (rule,) = load_rules([("rule.yaml", text)]).rules.compatibility
     return rule
 
 
 def catalog(text: str) -> ImageCatalogRule:
     """Return the one ImageCatalog of a text."""
-    found = load([("rule.yaml", text)])
+    found = load_rules([("rule.yaml", text)])
     assert [] == [str(error) for error in found.errors]
     (rule,) = found.rules.images
     return rule
@@ -240,7 +241,7 @@ def test_each_mistake_of_an_image_catalog_is_told_with_its_place(document: str, 
 def test_a_rule_without_its_document_is_told(kind: str) -> None:
     """All of it stands in rule.yaml."""
     text = HEAD.format(kind=kind).replace("  rule.yaml: |\n", "  rule: x\n")
-    (error,) = load([("rule.yaml", text)]).errors
+    (error,) = load_rules([("rule.yaml", text)]).errors
 
     assert ("data", "required key 'rule.yaml' is missing: it holds the rule") == (error.path, error.message)
 
@@ -248,7 +249,7 @@ def test_a_rule_without_its_document_is_told(kind: str) -> None:
 def test_a_bad_rule_leaves_the_others_in_force() -> None:
     """Each file stands alone."""
     good, bad = compatibility_rule(name="good"), compatibility_rule(name="bad", sharing="none")
-    found = load([("good.yaml", good), ("bad.yaml", bad)])
+    found = load_rules([("good.yaml", good), ("bad.yaml", bad)])
 
     assert (["good"], ["bad"]) == (
         [rule.name for rule in found.rules],

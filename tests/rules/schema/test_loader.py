@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rules.model.nouns import Action, EnvFromResource, InjectionAction, LimitsPolicy, RequestsPolicy, Text
-from rules.schema.loader import RULE_TYPES, load
+from rules.model.rule import Action, EnvFromResource, InjectionAction, LimitsPolicy, RequestsPolicy
+from rules.schema.loader import RULE_TYPES, load_rules
+from rules.text.i18n import Text
 from tests.support.builders import (
     DEVICE,
     LEGACY,
@@ -945,7 +946,7 @@ def test_rules_may_live_in_another_namespace() -> None:
     """If it is said which."""
     text = _changed(INJECTION, "kube-public", "gpugate")
 
-    assert ["flags"] == [rule.name for rule in load([("f", text)], "gpugate").rules]
+    assert ["flags"] == [rule.name for rule in load_rules([("f", text)], "gpugate").rules]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.kube.json_patch import Path
-from rules.model.nouns import Location
 from rules.text.json_document import MAX_DEPTH, read_json
+from rules.text.location import Location
+from rules.text.paths import Path
 from rules.text.yaml_document import MAX_VALUES, Document, SourceError, read
 
 # What no JSON begins with, so that the YAML reader takes the text.

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules.kube.json_patch import Path
-from rules.model.nouns import Location
 from rules.text.json_document import MAX_DEPTH
+from rules.text.location import Location
+from rules.text.paths import Path
 from rules.text.yaml_document import Document, SourceError, read
 
 BILLION_LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(

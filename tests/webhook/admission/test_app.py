@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rules.model.nouns import RuleSet
+from rules.model.rule import RuleSet
 from rules.schema.loader import Loaded
 from tests.support.builders import loaded, resource_rule
 from tests.support.serving import ask, client, serving

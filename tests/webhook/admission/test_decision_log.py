@@ -9,7 +9,9 @@ from time import monotonic, sleep
 import pytest
 
 import webhook.admission.decision_log
-from rules.model.nouns import Action, AdmissionRequest, Decision, Violation
+from rules.model.decision import Decision, Violation
+from rules.model.request import AdmissionRequest
+from rules.model.rule import Action
 from webhook.admission.decision_log import Entry, Ledger
 from webhook.admission.review import Review
 from webhook.telemetry import metrics

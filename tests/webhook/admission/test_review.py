@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.model.nouns import Action, Decision, Violation
+from rules.model.decision import Decision, Violation
+from rules.model.rule import Action
 from tests.support.webhooks import body, pod, review, shipped_gate
 from webhook.admission.review import ReviewError, decode_review, encode_decision, encode_failure, is_quick
 

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.model.nouns import Language
+from rules.text.i18n import Language
 from tests.support.builders import config_map, exemption, injection_rule, loaded, resource_rule
 from tests.support.paths import TESTS
 from tests.support.webhooks import body, shipped_gate

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
-from rules.nodes.label_families import LabelNames, is_label_key, is_label_value
+from rules.kube.names import is_label_key, is_label_value
+from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeReader
 from tests.support.nvml import RECORDED, library, recorded
 from webhook.agent.labels import (

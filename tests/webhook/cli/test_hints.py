@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rules.decision.policy import compile_policy
-from rules.model.nouns import Language
 from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.text.i18n import Language
 from tests.support.builders import container, injection_rule, loaded, pod, request, resource_rule
 from webhook.cli.input.files import RuleSource
 from webhook.cli.input.hints import Hints

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.decision.pipeline import decide
-from rules.decision.workload_kinds import built_in_workloads
+from rules.model.workload_kinds import built_in_workloads
 from rules.schema.loader import DEFAULT_NAMESPACE
 from rules.text.yaml_document import Document, read
 from tests.support.builders import (

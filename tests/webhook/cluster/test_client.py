@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from rules.schema.loader import load
+from rules.schema.loader import load_rules
 from webhook.cluster.client import Cluster, ClusterError
 
 RULE = {
@@ -85,7 +85,7 @@ def test_all_pages_of_all_selectors_are_read_as_kubectl_prints_them(tmp_path: Pa
     assert ["configmap kube-public/mps", "configmap kube-public/other"] == [name for name, _ in found]
     assert found[0][1].startswith("apiVersion: v1\ndata:\n  rule.yaml: |\n    match:\n")
     assert "managedFields" not in found[0][1]
-    assert ["mps", "other"] == [rule.name for rule in load(found).rules]
+    assert ["mps", "other"] == [rule.name for rule in load_rules(found).rules]
 
 
 def test_a_refused_call_is_named_with_its_reason(tmp_path: Path) -> None:

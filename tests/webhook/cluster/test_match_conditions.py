@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.decision.pipeline import decide
-from rules.decision.workload_kinds import EVERY, Steps, Workloads, built_in_workloads
-from rules.model.nouns import AdmissionRequest
+from rules.model.request import AdmissionRequest
+from rules.model.workload_kinds import EVERY, Steps, Workloads, built_in_workloads
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.laws.test_decision_laws import JSON, containers, policies
 from tests.support.builders import (

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kubernetes.client import Configuration
 
 from certs.kubernetes_api import KubernetesError
-from rules.schema.loader import Loaded, load
+from rules.schema.loader import Loaded, load_rules
 from tests.support.builders import config_map, injection_rule, resource_rule
 from tests.support.fake_api import FakeApi, running
 from tests.support.memory import Memory
@@ -47,7 +47,7 @@ SELECTOR = RULE_SELECTORS[1]
 @cache
 def reading(text: str) -> Loaded:
     """Return how one ConfigMap reads."""
-    return load([("rule", text)])
+    return load_rules([("rule", text)])
 
 
 def version(name: str, key: str = "vendor.com/device", limits: str = "optional") -> str:

@@ -12,9 +12,7 @@ from typing import Any, Final
 
 import click
 
-from rules.decision.pipeline import decide
-from rules.kube.json_patch import ObjectError
-from rules.model.nouns import Action, AdmissionRequest, Decision
+from rules import Action, AdmissionRequest, Decision, ObjectError, decide
 from rules.text.yaml_document import SourceError
 from webhook.cli.input.decision_context import Judge, Sources, judge_options
 from webhook.cli.input.objects import InputError, objects_in

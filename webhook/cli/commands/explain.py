@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from rules.kube.json_patch import Path, field_path, pointer
-from rules.model.nouns import Action, AdmissionRequest, Decision, Violation
-from rules.report.explain import Explanation, explain
+from rules import Action, AdmissionRequest, Decision, Violation, explain
+from rules.kube.json_patch import pointer
+from rules.report.explain import Explanation
 from rules.report.trace import ContainerStory, Edit, Look, Outcome, PodStory
+from rules.text.paths import Path, field_path
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, judge_options
 from webhook.cli.input.hints import Hints

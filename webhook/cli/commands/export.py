@@ -7,7 +7,8 @@ import sys
 
 import click
 
-from rules.model.nouns import Exemption, Language, Rule
+from rules import Language
+from rules.model.rule import Exemption, Rule
 from rules.report.validating_admission_policy import ExportError, export
 from webhook.cli.input.files import BAD_INPUT, RuleSource
 from webhook.cli.input.options import language_option, namespace_option

@@ -7,7 +7,7 @@ from time import time
 
 import click
 
-from rules.lint.rule_set_checks import lint
+from rules import lint
 from webhook.cli.input.files import NO_RULES, RuleSource
 from webhook.cli.input.options import namespace_option
 from webhook.cli.output.console import counted, warn

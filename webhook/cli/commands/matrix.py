@@ -11,11 +11,10 @@ from typing import Any, Final
 
 import click
 
-from rules.compatibility.fitness import Terms
+from rules import Inventory, Language
 from rules.cuda.versions import CudaVersion
 from rules.model.finding import Level, level_of
-from rules.model.nouns import Language
-from rules.nodes.inventory import Inventory
+from rules.model.sharing import Terms
 from rules.report.matrix import (
     FACTS,
     VERDICTS,
@@ -29,9 +28,9 @@ from rules.report.matrix import (
     gpu_table,
     letters,
 )
-from webhook.cli.commands.nodes import UNKNOWN, NodeSource, node_options
+from webhook.cli.input.node_source import NodeSource, node_options
 from webhook.cli.input.options import language_option
-from webhook.cli.output.console import BadInputError, padded
+from webhook.cli.output.console import UNKNOWN, BadInputError, padded
 from webhook.cli.output.matrix_svg import draw
 
 # What GPU-Manager's virtualisation supports.

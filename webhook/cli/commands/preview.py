@@ -15,8 +15,8 @@ import click
 import jsonpatch
 import msgspec
 
-from rules.decision.pipeline import decide
-from rules.model.nouns import Action, AdmissionRequest, Decision, Language, Text
+from rules import Action, AdmissionRequest, Decision, Language, decide
+from rules.text.i18n import Text
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, judge_options
 from webhook.cli.input.hints import Hints

@@ -8,17 +8,9 @@ from time import time
 
 import click
 
+from rules import Language, Loaded, RuleSet
 from rules.decision.exemptions import exempted
-from rules.model.nouns import (
-    CompatibilityRule,
-    Exemption,
-    InjectionRule,
-    Language,
-    ResourceRule,
-    Rule,
-    RuleSet,
-)
-from rules.schema.loader import Loaded
+from rules.model.rule import CompatibilityRule, Exemption, InjectionRule, ResourceRule, Rule
 from webhook.cli.input.files import RuleSource
 from webhook.cli.input.options import cluster_options, language_option, namespace_option
 from webhook.cli.input.rule_metrics import Counts, read_counts

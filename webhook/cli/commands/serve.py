@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rules.model.nouns import Language
-from rules.schema.loader import Loaded
+from rules import Language, Loaded
 from webhook.cli.input.certificate_options import CertificateSource, certificate_options
 from webhook.cli.input.files import RuleSource, load_inventory, load_workloads, read_file
 from webhook.cli.input.options import (

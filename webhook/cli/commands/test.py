@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from rules.model.match import glob, is_glob
+from rules.text.glob import glob, is_glob
 from webhook.cli.input.files import BAD_INPUT, catalog_path, load_workloads, read_path
 from webhook.cli.input.options import namespace_option, workloads_option
 from webhook.cli.output.console import BadInputError, complain

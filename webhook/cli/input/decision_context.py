@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final, NamedTuple, TypeVar
 
-from rules.decision.policy import Policy, compile_policy
-from rules.kube.json_patch import ObjectError
-from rules.model.nouns import AdmissionRequest, Decision, Language, RuleSet
-from rules.nodes.inventory import Inventory
+from rules import (
+    AdmissionRequest,
+    Decision,
+    Inventory,
+    Language,
+    ObjectError,
+    Policy,
+    RuleSet,
+    compile_policy,
+)
 from webhook.cli.input.files import BAD_INPUT, RuleSource, load_inventory, load_workloads
 from webhook.cli.input.objects import InputError, objects_in, request_of
 from webhook.cli.input.options import (

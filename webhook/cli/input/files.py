@@ -10,9 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
-from rules.decision.workload_kinds import Workloads, built_in_workloads, read_workloads
-from rules.nodes.inventory import Inventory, InventoryError
-from rules.schema.loader import Loaded, load
+from rules import Inventory, InventoryError, Loaded, Workloads, load_rules
+from rules.model.workload_kinds import built_in_workloads
+from rules.schema.workload_kinds import read_workloads
 from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.output.console import BadInputError, told
 
@@ -58,7 +58,7 @@ class RuleSource:
         Raises BadInputError for what cannot be read, and for paths in which there is no rule.
         """
         chosen = list(paths)
-        loaded = load(self.texts(chosen), self.namespace)
+        loaded = load_rules(self.texts(chosen), self.namespace)
         if chosen and not loaded.errors and not any(loaded.rules):
             raise BadInputError(f"{', '.join(chosen)}: {NO_RULES}")
         return loaded

@@ -8,11 +8,10 @@ from difflib import SequenceMatcher
 from functools import cache
 from typing import Final
 
-from rules.decision.policy import Policy
-from rules.kube.json_patch import ObjectError
+from rules import AdmissionRequest, ObjectError, Policy, RuleSet
 from rules.kube.pod import Container, Pod
-from rules.model.match import ResourceIndex
-from rules.model.nouns import AdmissionRequest, RuleSet, Text
+from rules.model.resource_index import ResourceIndex
+from rules.text.i18n import Text
 
 # How alike a slip of the pen is to what was meant, at least: nvidia.com/gpus is to nvidia.com/gpu by 0.97,
 # while a vendor's own example.com/gpu is to amd.com/gpu by 0.77.

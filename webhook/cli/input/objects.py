@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rules.model.nouns import AdmissionRequest, Location
+from rules import AdmissionRequest
+from rules.text.location import Location
 from rules.text.yaml_document import SourceError, read
 from webhook.admission.review import ReviewError, decode_review, encode
 from webhook.cli.input.files import read_path

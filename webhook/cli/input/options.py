@@ -7,8 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from rules.model.nouns import Language
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules import DEFAULT_NAMESPACE, Language
 
 F = TypeVar("F", bound=Callable[..., Any])
 

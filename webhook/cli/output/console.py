@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from rules.decision.messages import width
+from rules.text.display_width import width
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -111,3 +111,6 @@ def show(renderable: RenderableType) -> None:
         console.print(renderable)
     for line in capture.get().splitlines():
         print(line.rstrip() if not terminal else line)  # noqa: T201
+
+
+UNKNOWN: Final = "-"

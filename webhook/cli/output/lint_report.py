@@ -13,8 +13,8 @@ from xml.etree import ElementTree as ET
 
 import click
 
-from rules.schema.errors import Code, RuleError
-from rules.schema.loader import Loaded
+from rules import Loaded, RuleError
+from rules.schema.errors import Code
 
 # What each code is about; docs/ci.md has the same.
 ABOUT: Final[dict[Code, str]] = {

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from xml.etree import ElementTree as ET
 
+from rules import Language
 from rules.cuda.versions import CudaVersion
 from rules.model.finding import Level, level_of
-from rules.model.nouns import Language, Text
 from rules.report.matrix import FACTS, VERDICTS, Cell, Column, Footnotes, Table, letters
+from rules.text.i18n import Text
 
 _TITLE: Final = Text("CUDA compatibility", "CUDA 兼容性")
 

@@ -12,8 +12,7 @@ from webhook.agent.diagnosis import Diagnosis
 from webhook.agent.labels import NOTHING, gpu_facts, mps_capable, offer_of, told_by
 from webhook.agent.nvml_probe import Failure, Gpu, Probe
 from webhook.agent.supported_workloads import Runtime, Way, data_types, runtimes
-from webhook.cli.commands.nodes import UNKNOWN
-from webhook.cli.output.console import show_table
+from webhook.cli.output.console import UNKNOWN, show_table
 
 _VERSION: Final = re.compile(r"\d+\.\d+")
 

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import click
 
+from rules import RuleError
 from rules.ruletest.comparison import BOTH, EXPECTED, FOUND
-from rules.schema.errors import RuleError
 from webhook.cli.output.console import counted
 from webhook.cli.ruletest.runner import FileResult, Result
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from rules.kube.json_patch import Path
+from rules.text.paths import Path
 from rules.text.yaml_document import Document
 
 # Texts that are texts without quotes too: names, paths, JSON Pointers; but for the words that YAML 1.1 reads

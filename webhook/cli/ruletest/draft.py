@@ -7,17 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from rules import DEFAULT_NAMESPACE, RuleSet, compile_policy, load_rules
 from rules.cuda.versions import CudaVersion
-from rules.decision.policy import compile_policy
-from rules.kube.json_patch import field_path
 from rules.lint.rule_checks import doubts_of
-from rules.model.nouns import RuleSet
 from rules.nodes.label_families import LabelNames
 from rules.ruletest.cases import read_tests
 from rules.ruletest.schema import KIND
 from rules.schema.builder import DOCUMENT_KEY
 from rules.schema.errors import Code
-from rules.schema.loader import DEFAULT_NAMESPACE, ENABLED_LABEL, TYPE_LABEL, load
+from rules.schema.loader import ENABLED_LABEL, TYPE_LABEL
+from rules.text.paths import field_path
 from webhook.cli.ruletest.runner import Result, run_case
 from webhook.yaml_output import dump_yaml
 
@@ -89,7 +88,7 @@ class Draft:
 
 def rules_of(texts: Texts) -> RuleSet:
     """Return the rules in texts. Raises DraftError with every mistake, and where one can have no effect."""
-    loaded = load(texts)
+    loaded = load_rules(texts)
     found = [f"{error.path}: {error.message}" for error in loaded.errors]
     doubts = (doubt for rule in loaded.rules for doubt in doubts_of(rule))
     found += [f"{field_path(doubt.path)}: {doubt.message}" for doubt in doubts if doubt.code in _USELESS]

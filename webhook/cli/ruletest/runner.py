@@ -13,16 +13,24 @@ from typing import Final, NamedTuple
 
 import jsonpatch
 
-from rules.decision.pipeline import decide
-from rules.decision.policy import Policy, compile_policy
-from rules.decision.workload_kinds import Workloads
-from rules.kube.json_patch import ObjectError
-from rules.model.match import glob
-from rules.model.nouns import Decision, Language, Location
+from rules import (
+    Decision,
+    Language,
+    Loaded,
+    ObjectError,
+    Policy,
+    RuleError,
+    Workloads,
+    compile_policy,
+    decide,
+    load_rules,
+)
 from rules.ruletest.cases import Case, RuleTest, read_tests
 from rules.ruletest.comparison import Difference, differences, value_at
-from rules.schema.errors import RuleError, suggestion
-from rules.schema.loader import ENABLED_LABEL, LABEL_PREFIXES, Loaded, load
+from rules.schema.errors import suggestion
+from rules.schema.loader import ENABLED_LABEL, LABEL_PREFIXES
+from rules.text.glob import glob
+from rules.text.location import Location
 from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.input.files import catalog_path, read_path
 from webhook.cli.output.console import BadInputError
@@ -172,7 +180,7 @@ def _load(key: _Key, namespace: str, workloads: Workloads) -> _Rules:
     ]
     if switches:
         texts = {name: _switched(name, text, switches) for name, text in texts.items()}
-    loaded = load(texts.items(), namespace)
+    loaded = load_rules(texts.items(), namespace)
     names = frozenset(rule.name for rule in loaded.rules)
     return _Rules(loaded, unread, names, compile_policy(loaded.rules, key.language, workloads))
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from rules import load_rules
 from rules.cuda.versions import CudaVersion
 from rules.decision.pipeline import INJECTED_ANNOTATION
 from rules.decision.recorder import JudgingRule
 from rules.kube.json_patch import pointer
-from rules.model.match import glob, glob_text
-from rules.model.nouns import InjectionRule, ResourceRule
+from rules.model.rule import InjectionRule, ResourceRule
 from rules.schema.exemption import instant
-from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, load
+from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE
+from rules.text.glob import glob, glob_text
 from webhook.cli.ruletest.draft import (
     IMAGE,
     Draft,
@@ -205,7 +206,7 @@ def _exempted(names: Sequence[str], known: Iterable[tuple[str, str]]) -> tuple[s
     """Return the first rule that has one of the names, behind its file."""
     patterns = [glob(name) for name in names]
     for file, text in known:
-        found = load([(file, text)]).rules
+        found = load_rules([(file, text)]).rules
         those: list[JudgingRule] = [*found.resources, *found.injections, *found.compatibility]
         for rule in those:
             if rule.enabled and any(pattern.fullmatch(rule.name) for pattern in patterns):

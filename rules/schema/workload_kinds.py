@@ -3,67 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from rules.kube.json_patch import ObjectError, Path
+from rules.model.workload_kinds import EVERY, Steps, Workloads, built_in_workloads
 from rules.schema.errors import Code, RuleError, describe, suggestion
+from rules.text.paths import Path
 from rules.text.yaml_document import Document, SourceError, read
-
-# In a path: every member of an object or list.
-EVERY: Final = "*"
-Steps = tuple[str, ...]
 
 _GROUP: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*|")
 _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
 _PATH: Final = re.compile(r"((\w+|\*)(\.(\w+|\*))*)?", re.ASCII)
 # How other notations say what `*` says here: tasks[*], tasks[], tasks[0].
 _INDEX: Final = re.compile(r"\[[*\d]*\]")
-
-
-@dataclass(frozen=True, slots=True)
-class Workloads:
-    """Where the pods of each kind stand. Immutable.
-
-    paths: by API group, empty for the core, and kind: the steps to each pod template, or pod spec.
-    """
-
-    paths: Mapping[tuple[str, str], tuple[Steps, ...]]
-
-    def __or__(self, other: Workloads) -> Workloads:
-        """Return the kinds of both; of a kind in both, all paths."""
-        kinds = self.paths.keys() | other.paths.keys()
-        return Workloads(
-            {
-                kind: tuple(dict.fromkeys((*self.paths.get(kind, ()), *other.paths.get(kind, ()))))
-                for kind in sorted(kinds)
-            }
-        )
-
-    def holds_pods(self, group: str, kind: str) -> bool:
-        """Tell whether objects of a kind are pods or hold pod templates; group is empty for the core API."""
-        return (group, kind) in self.paths
-
-    def templates_of(self, group: str, kind: str, document: Mapping[str, Any]) -> dict[Path, Any]:
-        """Return the pod, or each pod template, of an object by its path; none for a kind that holds no pods.
-
-        Raises ObjectError where the object is not shaped as its kind is.
-        """
-        return {
-            path: raw for steps in self.paths.get((group, kind), ()) for path, raw in _find(document, steps)
-        }
-
-
-@cache
-def built_in_workloads() -> Workloads:
-    """Return the kinds that ship."""
-    path = "data/workloads.yaml"
-    workloads, errors = read_workloads([(path, files("rules").joinpath(path).read_text("utf-8"))])
-    assert not errors, errors[0]  # noqa: S101 - our own file
-    return workloads
 
 
 def read_workloads(texts: Iterable[tuple[str, str]]) -> tuple[Workloads, list[RuleError]]:
@@ -132,21 +84,3 @@ class _Reader:
 
 def _known_kinds() -> set[str]:
     return {kind for _, kind in built_in_workloads().paths}
-
-
-def _find(node: Any, steps: Steps, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield each place that the steps lead to; null and absent members lead nowhere."""
-    if not steps:
-        yield path, node
-        return
-    step, rest = steps[0], steps[1:]
-    if step == EVERY and isinstance(node, list):
-        for index, item in enumerate(node):
-            if item is not None:
-                yield from _find(item, rest, (*path, index))
-        return
-    if not isinstance(node, dict):
-        raise ObjectError(path, "an object", node)
-    for name in node if step == EVERY else (step,):
-        if node.get(name) is not None:
-            yield from _find(node[name], rest, (*path, name))

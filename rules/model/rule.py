@@ -6,21 +6,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from rules.text.i18n import Text
+from rules.text.location import Location
 
 if TYPE_CHECKING:
     from rules.cel.expression import Expression
-    from rules.compatibility.fitness import Terms
     from rules.cuda.image_catalog import ImageRow
-    from rules.kube.json_patch import Operation
-    from rules.model.match import Match, ResourceIndex
-
-
-class Language(StrEnum):
-    """The languages that messages come in."""
-
-    EN = "en"
-    ZH = "zh"
+    from rules.model.match import Match
+    from rules.model.resource_index import ResourceIndex
+    from rules.model.sharing import Terms
 
 
 class Action(StrEnum):
@@ -52,30 +48,6 @@ class RequestsPolicy(StrEnum):
     DISABLED = "disabled"
     REQUIRED = "required"
     FROM_LIMITS = "fromLimits"
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """The same words in each language; an empty one falls back to the other."""
-
-    en: str = ""
-    zh: str = ""
-
-    def in_language(self, language: Language) -> str:
-        """Return the words in a language."""
-        return (self.zh or self.en) if language is Language.ZH else (self.en or self.zh)
-
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """A place in a rule file; line and column count from 1, 0 where there is none."""
-
-    file: str
-    line: int = 0
-    column: int = 0
-
-    def __str__(self) -> str:
-        return ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,54 +219,4 @@ class RuleSet:
         yield from self.exemptions
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionRequest:
-    """What the API server asks, as far as a decision needs it.
-
-    object, old_object: the raw JSON, read only. group: the kind's API group, empty for the core. mutating: a
-    patch may be answered; otherwise the object is judged as it is.
-    """
-
-    operation: str
-    group: str
-    kind: str
-    namespace: str
-    object: Mapping[str, Any] | None
-    old_object: Mapping[str, Any] | None = None
-    subresource: str = ""
-    mutating: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One thing that a rule does not let pass.
-
-    path: as Kubernetes prints it. message: one line with container, path, found, wanted and what to do.
-    """
-
-    rule: str
-    action: Action
-    path: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The answer: a verdict, and the edits where it is to allow.
-
-    message: the whole refusal, empty where allowed. patch: RFC 6902 operations, none for what is denied or
-    not to be changed. warnings: a line each. audit: annotations of the audit event, names without prefix.
-    rules: names of those that matched. cuda_sources: what told each judged container's CUDA, or `unknown`.
-    """
-
-    allowed: bool = True
-    message: str = ""
-    violations: tuple[Violation, ...] = ()
-    warnings: tuple[str, ...] = ()
-    patch: tuple[Operation, ...] = ()
-    audit: Mapping[str, str] = field(default_factory=dict)
-    rules: tuple[str, ...] = ()
-    cuda_sources: tuple[str, ...] = ()
-
-
-ALLOWED = Decision()
+PLACEHOLDER: Final = re.compile(r"\{(value|bytes|MiB|GiB)\}")

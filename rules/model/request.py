@@ -1,0 +1,25 @@
+"""What the API server asks, as far as a decision needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRequest:
+    """What the API server asks, as far as a decision needs it.
+
+    object, old_object: the raw JSON, read only. group: the kind's API group, empty for the core. mutating: a
+    patch may be answered; otherwise the object is judged as it is.
+    """
+
+    operation: str
+    group: str
+    kind: str
+    namespace: str
+    object: Mapping[str, Any] | None
+    old_object: Mapping[str, Any] | None = None
+    subresource: str = ""
+    mutating: bool = True

@@ -1,0 +1,109 @@
+"""What a rule applies to: the `match` of a rule document, and its builder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from rules.cel.expression import CONDITION_VARIABLES, Expression, ExpressionError
+from rules.model.match import SELECTOR_OPERATORS, Match, SelectorTerm
+from rules.schema.base import NonEmpty, RuleDocument
+from rules.schema.builder import RuleBuilder
+from rules.schema.errors import Code
+from rules.schema.field_types import ResourcePattern
+from rules.text.glob import glob
+from rules.text.paths import Path
+from rules.text.yaml_document import Document
+
+
+class NamespacesDocument(RuleDocument):
+    """Namespaces by name or glob."""
+
+    include: list[NonEmpty] = Field([], description="names or globs; empty: all")
+    exclude: list[NonEmpty] = Field([], description="names or globs; goes before `include`")
+
+
+class SelectorTermDocument(RuleDocument):
+    """One requirement of a label selector."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"operator": {"enum": list(SELECTOR_OPERATORS[:2])}}},
+            "then": {"properties": {"values": {"minItems": 1}}, "required": ["values"]},
+            "else": {"properties": {"values": {"maxItems": 0}}},
+        }
+    )
+
+    key: NonEmpty = Field(description="of the label")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="NotIn holds without the label, too"
+    )
+    values: list[str] = Field([], description="for In and NotIn, one at least; for the others none")
+
+    @model_validator(mode="after")
+    def _values_suit_operator(self) -> Self:
+        if (self.operator in SELECTOR_OPERATORS[:2]) != bool(self.values):
+            wanted = "at least one value" if not self.values else "no values"
+            raise ValueError(f"operator {self.operator} takes {wanted}")
+        return self
+
+
+class PodSelectorDocument(RuleDocument):
+    """A label selector, as in the Kubernetes API."""
+
+    match_labels: dict[str, str] = Field({}, alias="matchLabels", description="labels with their values")
+    match_expressions: list[SelectorTermDocument] = Field(
+        [], alias="matchExpressions", description="requirements of labels, which all have to hold"
+    )
+
+
+class MatchDocument(RuleDocument):
+    """What a rule applies to; all that is given has to hold."""
+
+    resources: list[ResourcePattern] = Field(
+        min_length=1, description="names or globs; the container asks for any of these"
+    )
+    images: list[NonEmpty] = Field(
+        [], description="globs; any matches the container's image, as written or in full"
+    )
+    namespaces: NamespacesDocument = Field(NamespacesDocument(), description="where the pod is")
+    pod_selector: PodSelectorDocument = Field(
+        PodSelectorDocument(), alias="podSelector", description="labels of the pod"
+    )
+    conditions: list[NonEmpty] = Field([], description="CEL over limits, requests, container, pod; all true")
+
+
+def build_match(part: RuleBuilder, document: Document, match: MatchDocument) -> Match:
+    """Return what a rule applies to, with its globs and expressions compiled."""
+    conditions = tuple(_conditions(part, document, match.conditions))
+    return Match(
+        resources=tuple(match.resources),
+        images=tuple(glob(pattern) for pattern in match.images),
+        include=tuple(glob(pattern) for pattern in match.namespaces.include),
+        exclude=tuple(glob(pattern) for pattern in match.namespaces.exclude),
+        selector=build_selector(match.pod_selector),
+        conditions=conditions,
+        terms=tuple(term for condition in conditions for term in condition.terms()),
+    )
+
+
+def build_selector(selector: PodSelectorDocument) -> tuple[SelectorTerm, ...]:
+    """Return the requirements of a label selector, those of matchLabels first."""
+    return (
+        *(SelectorTerm(key, "In", frozenset([value])) for key, value in selector.match_labels.items()),
+        *(
+            SelectorTerm(term.key, term.operator, frozenset(term.values))
+            for term in selector.match_expressions
+        ),
+    )
+
+
+def _conditions(part: RuleBuilder, document: Document, sources: list[str]) -> Iterator[Expression]:
+    for index, source in enumerate(sources):
+        try:
+            yield Expression(source, CONDITION_VARIABLES)
+        except ExpressionError as error:
+            path: Path = ("match", "conditions", index)
+            part.fail(path, f"CEL: {error}", document, code=Code.BAD_EXPRESSION)

@@ -1,0 +1,17 @@
+"""A place in a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a rule file; line and column count from 1, 0 where there is none."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
