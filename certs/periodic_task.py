@@ -19,7 +19,7 @@ def report_bug() -> None:
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
-class Looks:
+class PeriodicTask:
     """Takes a look again and again, in a thread of its own that does not keep the process alive.
 
     name: the thread's. look: raises one of `faults` where somebody else is at fault: `complain` is told, once

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from certs.authority import CertificateError, KeyPair, validity_of
 from certs.ca_bundle import Configuration, read_configurations, write_ca_bundles
 from certs.kubernetes_api import Conflict, Kubernetes, KubernetesError
-from certs.periodic_task import Looks
+from certs.periodic_task import PeriodicTask
 from certs.rotation_plan import Plan, Step, is_ours
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Keeper:
+class CertRotator:
     """Keeps one bundle of certificates valid and trusted; any number of replicas may, of the same one.
 
     api: where the webhook configurations are; None where the caBundle is somebody else's work. clock: that of
@@ -59,7 +59,7 @@ class Keeper:
         self._observe = observe
         self._pair: KeyPair | None = None
         self._ending: KeyPair | None = None  # the CA of which was told that it expires
-        self._looks = Looks(
+        self._looks = PeriodicTask(
             "certificates",
             self.look,
             lambda: LOOK_INTERVAL if self._pair else START_INTERVAL,

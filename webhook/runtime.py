@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from certs.authority import is_valid_at
 from certs.rotation_plan import Plan
-from certs.rotator import Keeper
+from certs.rotator import CertRotator
 from certs.store import SecretStore
 from webhook.admission.app import create_app
 from webhook.admission.review import is_quick
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from certs.bundle import Bundle
     from certs.kubernetes_api import Kubernetes
-    from webhook.admission.handler import Gate
+    from webhook.admission.handler import AdmissionHandler
 
 _log = logging.getLogger("gpugate")
 
@@ -56,7 +56,7 @@ class SecretCertificate:
         client_ca_pem: bytes | None = None,
     ) -> None:
         """Keep the Secret of this name; for the rest see Plan and TlsCertificate."""
-        self._keeper = Keeper(SecretStore(api, namespace, secret), Plan(names), api, observe=_observe)
+        self._keeper = CertRotator(SecretStore(api, namespace, secret), Plan(names), api, observe=_observe)
         self._placeholder = self_signed_pair(names)
         self.tls = TlsCertificate(lambda: self._keeper.pair() or self._placeholder, client_ca_pem)
 
@@ -77,7 +77,7 @@ class SecretCertificate:
 
 
 def make_server(
-    gate: Gate,
+    gate: AdmissionHandler,
     tls: TlsCertificate,
     background: Sequence[Background],
     config: ServerConfig,

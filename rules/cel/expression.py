@@ -16,7 +16,7 @@ from rules.cel.cost_limits import MAX_ENTRIES, why_unbounded
 from rules.cel.expression_terms import terms_of
 from rules.cel.library import cel
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.text.bounded_cache import length, remembered
+from rules.text.bounded_cache import bounded_cache, length
 
 # A rule author's expression fits in a line; a bound keeps the parser's recursion bounded.
 MAX_EXPRESSION_LENGTH: Final = 2048
@@ -62,7 +62,7 @@ class Expression:
         """Compile source, which may name the given variables. Raises ExpressionError."""
         self.source = source
         self._program = _compile(source)
-        self._found = remembered(self._evaluate, _REMEMBERED, lambda told: length(told) <= _LONGEST)
+        self._found = bounded_cache(self._evaluate, _REMEMBERED, lambda told: length(told) <= _LONGEST)
         known = list(variables)
         named = self._program.variables()
         bound = set(_MACRO.findall(source))

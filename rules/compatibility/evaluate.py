@@ -10,8 +10,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rules.compatibility.fitness import without_node
-from rules.compatibility.node_evaluation import Asked, landscape_of
-from rules.compatibility.report import LEFT_OUT, NEAR_OFFERED, NOT_OFFERED, NOT_TOGETHER, Demand, Words
+from rules.compatibility.node_evaluation import EvaluationRequest, node_evaluator
+from rules.compatibility.report import (
+    LEFT_OUT,
+    NEAR_OFFERED,
+    NOT_OFFERED,
+    NOT_TOGETHER,
+    MessageWriter,
+    RuleRequirement,
+)
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.decision import Violation
 from rules.model.finding import Level
@@ -23,7 +30,7 @@ from rules.text.i18n import Language
 from rules.text.paths import field_path
 
 if TYPE_CHECKING:
-    from rules.compatibility.node_evaluation import Landscape
+    from rules.compatibility.node_evaluation import NodeEvaluator
     from rules.kube.pod import Container, Pod
     from rules.nodes.inventory import Inventory
 
@@ -34,7 +41,7 @@ _PREFERRED: Final = (*_NODE_AFFINITY, "preferredDuringSchedulingIgnoredDuringExe
 _STABLE_WEIGHT: Final = 50
 
 
-class Verdict(NamedTuple):
+class CompatibilityResult(NamedTuple):
     """What is found of a pod. requirement: what its node has to satisfy; preference: what it better would."""
 
     violations: tuple[Violation, ...] = ()
@@ -44,17 +51,17 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    demands: Iterable[tuple[Container, Demand]], pod: Pod, inventory: Inventory, language: Language
-) -> Verdict:
+    demands: Iterable[tuple[Container, RuleRequirement]], pod: Pod, inventory: Inventory, language: Language
+) -> CompatibilityResult:
     """Return the verdict on a pod whose containers have these demands.
 
     What follows from a rule is never weakened by another: rules that warn, which do not steer, are judged
     beside those that deny, and those of a dry run, which say nothing either, beside all others.
     """
-    words = Words(language)
+    words = MessageWriter(language)
     violations: list[Violation] = []
     warnings: list[str] = []
-    possible: list[tuple[Container, Demand]] = []
+    possible: list[tuple[Container, RuleRequirement]] = []
     resources: list[tuple[str, ...]] = []
     for container, demand in demands:
         names = _asked(container)
@@ -63,17 +70,21 @@ def judge(
         found, action = without_node(demand.rule.terms, demand.needs), demand.rule.action
         if found or demand.needs.problems:
             lines = [words.of(problem) for problem in demand.needs.problems]
-            lines += [words.anywhere(demand, finding) for finding in found if finding.level < Level.REFUSED]
+            lines += [
+                words.anywhere(demand, finding) for finding in found if finding.level < Level.INCOMPATIBLE
+            ]
             warnings += lines if action is not Action.DRYRUN else ()
-            refused = [words.anywhere(demand, finding) for finding in found if finding.level is Level.REFUSED]
+            refused = [
+                words.anywhere(demand, finding) for finding in found if finding.level is Level.INCOMPATIBLE
+            ]
             violations += [_violation(container, demand.rule, action, line) for line in refused]
             if refused:
                 continue
         possible.append((container, demand))
         resources.append(names)
     if not possible or not len(inventory):
-        return Verdict(tuple(violations), tuple(dict.fromkeys(warnings)))
-    landscape = landscape_of(inventory)
+        return CompatibilityResult(tuple(violations), tuple(dict.fromkeys(warnings)))
+    landscape = node_evaluator(inventory)
     nodes = candidates(inventory, pod.spec)
     for names in resources:
         nodes &= landscape.offering(names)
@@ -82,17 +93,17 @@ def judge(
         if any(demand.rule.no_fitting_node is not Action.DRYRUN for demand in asked):
             asks = [(demand.needs.container, names) for demand, names in zip(asked, resources, strict=True)]
             warnings.append(_no_candidates(landscape, asks, words))
-        return Verdict(tuple(violations), tuple(dict.fromkeys(warnings)))
-    verdict = landscape.judge(Asked(asked, nodes, language))
-    if verdict.refusal:
-        culprit, action, line = verdict.refusal
+        return CompatibilityResult(tuple(violations), tuple(dict.fromkeys(warnings)))
+    verdict = landscape.judge(EvaluationRequest(asked, nodes, language))
+    if verdict.incompatible:
+        culprit, action, line = verdict.incompatible
         container = possible[asked.index(culprit)][0]
         violations.append(_violation(container, culprit.rule, action, line))
     told = tuple(dict.fromkeys([*warnings, *verdict.warnings]))
-    return Verdict(tuple(violations), told, verdict.requirement, verdict.preference)
+    return CompatibilityResult(tuple(violations), told, verdict.requirement, verdict.preference)
 
 
-def steer(verdict: Verdict, pod: Pod) -> bool:
+def steer(verdict: CompatibilityResult, pod: Pod) -> bool:
     """Put node affinity into a pod so that only fitting nodes remain; tell whether something changed.
 
     A pod that names its node is not scheduled any more, and was judged by that node.
@@ -113,7 +124,9 @@ def steer(verdict: Verdict, pod: Pod) -> bool:
     return changed
 
 
-def _no_candidates(landscape: Landscape, asks: Sequence[tuple[str, tuple[str, ...]]], words: Words) -> str:
+def _no_candidates(
+    landscape: NodeEvaluator, asks: Sequence[tuple[str, tuple[str, ...]]], words: MessageWriter
+) -> str:
     """Return why no node could take a pod. asks: containers by name, and the resources that they ask for."""
     nodes, together = landscape.offering(()), dict[str, None]()
     for container, names in asks:

@@ -12,16 +12,16 @@ from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term
-from rules.nodes.version_range import Interval, version_clause
+from rules.nodes.version_range import VersionRange, version_clause
 
 if TYPE_CHECKING:
     from rules.nodes.inventory import Inventory
     from rules.nodes.label_families import LabelNames
 
 # What is said of a fact: a version inside, one of these texts, or with None nothing that can be read.
-Told = Interval | frozenset[str] | None
-Box = Mapping[str, Told]
-Region = list[Box]
+Told = VersionRange | frozenset[str] | None
+Conjunction = Mapping[str, Told]
+LabelConstraint = list[Conjunction]
 
 # The facts of a node, by the names that NVIDIA_REQUIRE_* has for them, in the order in which terms name them.
 CUDA: Final = "cuda"
@@ -29,17 +29,17 @@ DRIVER: Final = "driver"
 ARCH: Final = "arch"
 PRODUCT: Final = "product"
 _FACTS: Final = (CUDA, DRIVER, ARCH, PRODUCT)
-EVERYWHERE: Final[Region] = [{}]
+EVERYWHERE: Final[LabelConstraint] = [{}]
 # Boxes of a region. NVIDIA's images write a handful that labels can tell, a hostile pod may write thousands.
 _MOST: Final = 12
 
 
-def both(one: Region, other: Region) -> Region:
+def both(one: LabelConstraint, other: LabelConstraint) -> LabelConstraint:
     """Return the nodes that are in both regions."""
     return shortened(box for a, b in product(one, other) if (box := _in_both(a, b)) is not None)
 
 
-def shortened(boxes: Iterable[Box]) -> Region:
+def shortened(boxes: Iterable[Conjunction]) -> LabelConstraint:
     """Return a region with as few boxes as it takes; of too many, what is between their outermost bounds."""
     found = list({frozenset(box.items()): box for box in boxes}.values())
     for fact in _FACTS:
@@ -49,7 +49,7 @@ def shortened(boxes: Iterable[Box]) -> Region:
     return found if len(found) <= _MOST else [_outermost(found)]
 
 
-def clause(region: Region, inventory: Inventory, names: LabelNames) -> Clause:
+def clause(region: LabelConstraint, inventory: Inventory, names: LabelNames) -> Clause:
     """Return the terms that a node is in a region, in the labels that the cluster's nodes have.
 
     Empty where the region is everywhere, and where no label tells what it asks.
@@ -106,11 +106,11 @@ def _terms(fact: str, told: Told, inventory: Inventory, names: LabelNames) -> Cl
     return found
 
 
-def _in_both(one: Box, other: Box) -> Box | None:
+def _in_both(one: Conjunction, other: Conjunction) -> Conjunction | None:
     box = {**one, **other}
     for fact in one.keys() & other.keys():
         a, b = one[fact], other[fact]
-        if isinstance(a, Interval) and isinstance(b, Interval):
+        if isinstance(a, VersionRange) and isinstance(b, VersionRange):
             box[fact] = met = a & b
             if met.empty:
                 return None
@@ -119,27 +119,27 @@ def _in_both(one: Box, other: Box) -> Box | None:
     return box
 
 
-def _joined(boxes: Region, fact: str) -> Region:
+def _joined(boxes: LabelConstraint, fact: str) -> LabelConstraint:
     """Return boxes in which those that differ in one fact alone are one, where nothing is between them."""
-    alike: defaultdict[frozenset[tuple[str, Told]], list[Box]] = defaultdict(list)
+    alike: defaultdict[frozenset[tuple[str, Told]], list[Conjunction]] = defaultdict(list)
     for box in boxes:
         alike[frozenset((name, told) for name, told in box.items() if name != fact)].append(box)
-    joined: Region = []
+    joined: LabelConstraint = []
     for rest, group in alike.items():
         if any(fact not in box for box in group):
             joined.append(dict(rest))
             continue
         told = [box[fact] for box in group]
         texts = frozenset[str]().union(*(each for each in told if isinstance(each, frozenset)))
-        intervals = _union(each for each in told if isinstance(each, Interval))
+        intervals = _union(each for each in told if isinstance(each, VersionRange))
         found: list[Told] = [*intervals, *([texts] if texts else []), *([None] if None in told else [])]
         joined += ({fact: each, **dict(rest)} for each in found)
     return joined
 
 
-def _union(intervals: Iterable[Interval]) -> list[Interval]:
+def _union(intervals: Iterable[VersionRange]) -> list[VersionRange]:
     """Return intervals without gaps between them as one."""
-    union: list[Interval] = []
+    union: list[VersionRange] = []
     for interval in sorted(intervals, key=lambda each: each.at_least):
         if union and (union[-1].below is None or union[-1].below >= interval.at_least):
             union.append(union.pop() | interval)
@@ -148,13 +148,13 @@ def _union(intervals: Iterable[Interval]) -> list[Interval]:
     return union
 
 
-def _outermost(boxes: Region) -> Box:
+def _outermost(boxes: LabelConstraint) -> Conjunction:
     """Return the smallest box that holds them all."""
     hull = dict(boxes[0])
     for box in boxes[1:]:
         for fact, told in list(hull.items()):
             other = box.get(fact)
-            if isinstance(told, Interval) and isinstance(other, Interval):
+            if isinstance(told, VersionRange) and isinstance(other, VersionRange):
                 hull[fact] = told | other
             elif told != other or fact not in box:
                 del hull[fact]

@@ -13,22 +13,28 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rules.compatibility.fitness import fitness, outline
-from rules.compatibility.report import Demand, Judged, Opinion, Words, culprits
+from rules.compatibility.report import (
+    ContainerResult,
+    MessageWriter,
+    NodeClassResult,
+    RuleRequirement,
+    unmet_requirements,
+)
 from rules.compatibility.required_affinity import clauses_of, stable
-from rules.cuda.requirements import Needs
+from rules.cuda.requirements import GpuRequirements
 from rules.model.finding import Level, level_of
 from rules.model.rule import Action
-from rules.model.sharing import Terms
+from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory, NodeClass
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_affinity import Requirement
-from rules.nodes.node_capabilities import Offer
+from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import Clause, admitted
-from rules.text.bounded_cache import length, remembered
+from rules.text.bounded_cache import bounded_cache, length
 from rules.text.i18n import Language
 
 # All nodes, of which nothing has been said yet.
-_WHOLE: Final = Judged(Offer(), 0, Level.FITS, ())
+_WHOLE: Final = NodeClassResult(NodeCapabilities(), 0, Level.COMPATIBLE, ())
 # Different needs that a cluster's containers have at one time; about 10 KB each with 100 classes of nodes.
 _REMEMBERED: Final = 512
 # Characters that a pod's author wrote in them; NVIDIA's longest requirement has some 2,000.
@@ -44,33 +50,33 @@ _COMPARED: Final = 2
 _ALIKE: Final = 0.8
 
 
-class Refusal(NamedTuple):
+class NoFittingNode(NamedTuple):
     """Why none of some nodes fits, for one demand of which that can be said. action: what follows."""
 
-    culprit: Demand
+    culprit: RuleRequirement
     action: Action
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class NodeVerdict:
+class NodeSetResult:
     """What is found of demands on nodes. requirement: what a node has to satisfy; preference: what it may."""
 
-    refusal: Refusal | None = None
+    incompatible: NoFittingNode | None = None
     warnings: tuple[str, ...] = ()
     requirement: Requirement = field(default_factory=Requirement)
     preference: Requirement | None = None
 
 
-class Asked(NamedTuple):
+class EvaluationRequest(NamedTuple):
     """A question: what demands of one pod come to on a set of nodes, at least one, in which language."""
 
-    demands: tuple[Demand, ...]
+    demands: tuple[RuleRequirement, ...]
     nodes: int
     language: Language
 
 
-class Landscape:
+class NodeEvaluator:
     """The classes of nodes of an inventory, and what they mean for containers; remembered.
 
     judge: for a question, its verdict. offering: for names of resources, the nodes that could take a
@@ -80,12 +86,12 @@ class Landscape:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._kinds = remembered(self._find_kinds, _REMEMBERED, lambda _: True)
-        self._findings = remembered(self._find, _REMEMBERED, _is_short)
-        self._clauses = remembered(self._find_clauses, _REMEMBERED, _is_short)
-        self.judge = remembered(self._judge, _REMEMBERED, _are_few)
-        self.offering = remembered(self._offering, _REMEMBERED_NAMES, _are_short)
-        self.near = remembered(self._near, _REMEMBERED_NAMES, _are_short)
+        self._kinds = bounded_cache(self._find_kinds, _REMEMBERED, lambda _: True)
+        self._findings = bounded_cache(self._find, _REMEMBERED, _is_short)
+        self._clauses = bounded_cache(self._find_clauses, _REMEMBERED, _is_short)
+        self.judge = bounded_cache(self._judge, _REMEMBERED, _are_few)
+        self.offering = bounded_cache(self._offering, _REMEMBERED_NAMES, _are_short)
+        self.near = bounded_cache(self._near, _REMEMBERED_NAMES, _are_short)
 
     def _offering(self, names: tuple[str, ...]) -> int:
         """Return the nodes that offer all resources, as a bit set.
@@ -104,44 +110,48 @@ class Landscape:
         near = (get_close_matches(name, offered, 1, _ALIKE) for name in names[:_COMPARED])
         return next((found for found, *_ in filter(None, near)), "")
 
-    def _judge(self, asked: Asked) -> NodeVerdict:
+    def _judge(self, asked: EvaluationRequest) -> NodeSetResult:
         """Return the verdict on nodes, with the refusal where for some rule none of them fits."""
-        words = Words(asked.language)
-        verdict = NodeVerdict()
-        considered: list[Demand] = []
+        words = MessageWriter(asked.language)
+        verdict = NodeSetResult()
+        considered: list[RuleRequirement] = []
         for action in Action:  # the strictest comes first
             added = [demand for demand in asked.demands if demand.rule.no_fitting_node is action]
             if not added:
                 continue
             considered += added
             judged = self._judged(considered, asked.nodes)
-            if all(each.level is Level.REFUSED for each in judged):
+            if all(each.level is Level.INCOMPATIBLE for each in judged):
                 others = self._judged(considered, self._inventory.everything & ~asked.nodes)
                 elsewhere = (each for each in others if each.level <= Level.UNSTABLE)
-                line = words.refusal(judged, elsewhere, table=action is not Action.WARN)
-                culprit = next(demand for demand in culprits(judged) if demand.rule.no_fitting_node is action)
-                return replace(verdict, refusal=Refusal(culprit, action, line))
+                line = words.incompatible(judged, elsewhere, table=action is not Action.WARN)
+                culprit = next(
+                    demand for demand in unmet_requirements(judged) if demand.rule.no_fitting_node is action
+                )
+                return replace(verdict, incompatible=NoFittingNode(culprit, action, line))
             if action is not Action.DRYRUN:
                 verdict = self._fitting(considered, judged, words)
         return verdict
 
-    def _fitting(self, demands: Sequence[Demand], judged: Sequence[Judged], words: Words) -> NodeVerdict:
+    def _fitting(
+        self, demands: Sequence[RuleRequirement], judged: Sequence[NodeClassResult], words: MessageWriter
+    ) -> NodeSetResult:
         """Return the verdict where some class of nodes is not refused."""
         best = min([each.level for each in judged])
-        warnings = tuple(words.doubts(best, judged)) if best is not Level.FITS else ()
+        warnings = tuple(words.rule_set_warnings(best, judged)) if best is not Level.COMPATIBLE else ()
         steering = [demand for demand in demands if demand.rule.action is Action.DENY]
         if not steering:  # a rule that only warns leaves the pod as it is
-            return NodeVerdict(warnings=warnings)
+            return NodeSetResult(warnings=warnings)
         some = len(steering) < len(demands)
         levels = [each.level_under(Action.DENY) if some else each.level for each in judged]
         preference = None
-        if Level.FITS in levels and Level.UNSTABLE in levels:
+        if Level.COMPATIBLE in levels and Level.UNSTABLE in levels:
             needs = (demand.needs for demand in steering)
             preference = stable(steering[0].rule.terms, needs, self._inventory)
-        return NodeVerdict(None, warnings, self._required(steering, judged, levels), preference)
+        return NodeSetResult(None, warnings, self._required(steering, judged, levels), preference)
 
     def _required(
-        self, demands: Sequence[Demand], judged: Sequence[Judged], levels: Sequence[Level]
+        self, demands: Sequence[RuleRequirement], judged: Sequence[NodeClassResult], levels: Sequence[Level]
     ) -> Requirement:
         """Return what these demands require of a node. levels: what each class of nodes is for them."""
         doubtful = min(levels) is Level.UNKNOWN
@@ -161,7 +171,7 @@ class Landscape:
                     left &= nodes
         return Requirement(tuple(clauses))
 
-    def _judged(self, demands: Sequence[Demand], nodes: int) -> list[Judged]:
+    def _judged(self, demands: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
         """Return the classes that a set of nodes forms, with what there is to say of each demand on them."""
         if not nodes:
             return []
@@ -171,7 +181,7 @@ class Landscape:
             judged = [both for each in judged for both in self._split(each, group)]
         return judged
 
-    def _split(self, judged: Judged, demands: Sequence[Demand]) -> list[Judged]:
+    def _split(self, judged: NodeClassResult, demands: Sequence[RuleRequirement]) -> list[NodeClassResult]:
         """Return the classes that nodes form for demands that read the same labels."""
         _, nodes, worst, before = judged
         found = [self._findings((demand.rule.terms, demand.needs)) for demand in demands]
@@ -181,36 +191,44 @@ class Landscape:
             if members := each.members & nodes:
                 level = max([worst, *[opinion.level for opinion in opinions]])
                 offer = judged.offer if before else each.offer
-                split.append(Judged(offer, members, level, (*before, *zip(demands, opinions, strict=True))))
+                split.append(
+                    NodeClassResult(offer, members, level, (*before, *zip(demands, opinions, strict=True)))
+                )
         return split
 
-    def _find(self, asked: tuple[Terms, Needs]) -> tuple[tuple[NodeClass, ...], tuple[Opinion, ...]]:
+    def _find(
+        self, asked: tuple[SharingPolicy, GpuRequirements]
+    ) -> tuple[tuple[NodeClass, ...], tuple[ContainerResult, ...]]:
         """Return the classes, and what there is to say of a container on each."""
         terms, needs = asked
         classes, offers, which = self._kinds((terms.labels, bool(needs.constraints), needs.cuda_compat))
         found = [fitness(terms, needs, offer) for offer in offers]
-        opinions = [Opinion(level_of(findings), findings) for findings in found]
+        opinions = [ContainerResult(level_of(findings), findings) for findings in found]
         return classes, tuple([opinions[at] for at in which])
 
     def _find_kinds(
         self, asked: tuple[LabelNames, bool, bool]
-    ) -> tuple[tuple[NodeClass, ...], tuple[Offer, ...], tuple[int, ...]]:
+    ) -> tuple[tuple[NodeClass, ...], tuple[NodeCapabilities, ...], tuple[int, ...]]:
         """Return the classes, the offers that needs tell apart, and which of these each class has."""
         labels, variables, compat = asked
         classes = self._inventory.classes(self._inventory.everything, labels)
-        kinds: dict[Offer, int] = {}
+        kinds: dict[NodeCapabilities, int] = {}
         offers = (outline(each.offer, variables=variables, compat=compat) for each in classes)
         which = [kinds.setdefault(offer, len(kinds)) for offer in offers]
         return classes, tuple(kinds), tuple(which)
 
-    def _find_clauses(self, asked: tuple[Terms, Needs, bool]) -> tuple[tuple[Clause, int], ...]:
+    def _find_clauses(
+        self, asked: tuple[SharingPolicy, GpuRequirements, bool]
+    ) -> tuple[tuple[Clause, int], ...]:
         """Return each clause of the needs with the nodes that satisfy it, as a bit set."""
         terms, needs, doubtful = asked
         clauses = clauses_of(terms, needs, self._inventory, doubtful=doubtful)
         return tuple((clause, admitted(self._inventory, clause)) for clause in clauses)
 
 
-def _is_short(asked: tuple[Terms, Needs] | tuple[Terms, Needs, bool]) -> bool:
+def _is_short(
+    asked: tuple[SharingPolicy, GpuRequirements] | tuple[SharingPolicy, GpuRequirements, bool],
+) -> bool:
     return asked[1].length <= _LONGEST
 
 
@@ -218,17 +236,17 @@ def _are_short(names: tuple[str, ...]) -> bool:
     return length(names) <= _LONGEST_NAMES
 
 
-def _are_few(asked: Asked) -> bool:
+def _are_few(asked: EvaluationRequest) -> bool:
     return len(asked.demands) <= _MOST and sum(demand.needs.length for demand in asked.demands) <= _LONGEST
 
 
-def _newest(demand: Demand) -> tuple[int, int]:
+def _newest(demand: RuleRequirement) -> tuple[int, int]:
     return demand.needs.cuda.version if demand.needs.cuda else (0, 0)
 
 
-def _alike(demands: Sequence[Demand]) -> list[list[Demand]]:
+def _alike(demands: Sequence[RuleRequirement]) -> list[list[RuleRequirement]]:
     """Return demands by the labels that their rules read; most rules read the same."""
-    groups: list[list[Demand]] = []
+    groups: list[list[RuleRequirement]] = []
     for demand in demands:
         for group in groups:
             if group[0].rule.terms.labels == demand.rule.terms.labels:
@@ -240,4 +258,4 @@ def _alike(demands: Sequence[Demand]) -> list[list[Demand]]:
 
 
 # One inventory is in force at a time; another takes the place of the one that is remembered.
-landscape_of = lru_cache(maxsize=1)(Landscape)
+node_evaluator = lru_cache(maxsize=1)(NodeEvaluator)

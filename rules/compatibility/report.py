@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from rules.cuda.requirements import Needs
-from rules.model.finding import Finding, Level
+from rules.cuda.requirements import GpuRequirements
+from rules.model.finding import CheckResult, Level
 from rules.model.rule import Action, CompatibilityRule
-from rules.nodes.node_capabilities import Offer
+from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.display_width import width
 from rules.text.i18n import Language, Text
 
@@ -62,30 +62,30 @@ LEFT_OUT: Final = Text(
 )
 
 
-class Demand(NamedTuple):
+class RuleRequirement(NamedTuple):
     """The rule that a container comes under, and what the container needs."""
 
     rule: CompatibilityRule
-    needs: Needs
+    needs: GpuRequirements
 
 
-class Opinion(NamedTuple):
+class ContainerResult(NamedTuple):
     """What there is to say of a container on a node, and the worst level of it."""
 
     level: Level
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
 
 
-class Judged(NamedTuple):
+class NodeClassResult(NamedTuple):
     """Nodes that offer the same, and what there is to say of each demand on them.
 
     members: their bit set. level: the worst of all containers, which go to one node.
     """
 
-    offer: Offer
+    offer: NodeCapabilities
     members: int
     level: Level
-    opinions: tuple[tuple[Demand, Opinion], ...]
+    opinions: tuple[tuple[RuleRequirement, ContainerResult], ...]
 
     @property
     def nodes(self) -> int:
@@ -98,20 +98,20 @@ class Judged(NamedTuple):
 
 
 # What is found of containers, each with its demand.
-Pairs = tuple[tuple[Demand, Finding], ...]
+Pairs = tuple[tuple[RuleRequirement, CheckResult], ...]
 
 
-def culprits(judged: Sequence[Judged]) -> list[Demand]:
+def unmet_requirements(judged: Sequence[NodeClassResult]) -> list[RuleRequirement]:
     """Return the demands that none of these nodes meets; if there is none, those that some do not meet."""
     demands = [demand for demand, _ in judged[0].opinions]
     opinions = zip(*([opinion for _, opinion in each.opinions] for each in judged), strict=True)
-    refused = ([opinion.level is Level.REFUSED for opinion in found] for found in opinions)
+    refused = ([opinion.level is Level.INCOMPATIBLE for opinion in found] for found in opinions)
     verdicts = list(zip(demands, refused, strict=True))
     never = [demand for demand, found in verdicts if all(found)]
     return never or [demand for demand, found in verdicts if any(found)]
 
 
-class Words:
+class MessageWriter:
     """Says it in one language."""
 
     def __init__(self, language: Language) -> None:
@@ -121,7 +121,7 @@ class Words:
         """Return a text in the language."""
         return text.in_language(self._language)
 
-    def anywhere(self, demand: Demand, finding: Finding) -> str:
+    def anywhere(self, demand: RuleRequirement, finding: CheckResult) -> str:
         """Return what holds of a container on any node."""
         return self._fill(
             _ANYWHERE,
@@ -137,32 +137,34 @@ class Words:
         told = self.of(_COMMA).join([*resources[:_ROWS], *rest])
         return self._fill(_NO_CANDIDATES, container=container, why=self._fill(why, resources=told, **facts))
 
-    def doubts(self, level: Level, judged: Iterable[Judged]) -> list[str]:
+    def rule_set_warnings(self, level: Level, judged: Iterable[NodeClassResult]) -> list[str]:
         """Return a warning for each thing in doubt on nodes of a level, which is UNSTABLE or UNKNOWN."""
         told = _told([each for each in judged if each.level is level], level)
-        doubts: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        rule_set_warnings: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
         for pairs in _distinct(told):
             for demand, finding in pairs:
-                doubts[demand.needs.container, self._reason(finding)].add(id(pairs))
+                rule_set_warnings[demand.needs.container, self._reason(finding)].add(id(pairs))
         nodes = {
             alike: self._joined(self._kinds(each for each, pairs in told if id(pairs) in alike))
-            for alike in set(map(frozenset, doubts.values()))
+            for alike in set(map(frozenset, rule_set_warnings.values()))
         }
         words = _UNSTABLE if level is Level.UNSTABLE else _UNJUDGED
         return [
             self._fill(words, container=container, reason=reason, nodes=nodes[frozenset(alike)])
-            for (container, reason), alike in doubts.items()
+            for (container, reason), alike in rule_set_warnings.items()
         ]
 
-    def refusal(self, judged: Sequence[Judged], elsewhere: Iterable[Judged], *, table: bool) -> str:
+    def incompatible(
+        self, judged: Sequence[NodeClassResult], elsewhere: Iterable[NodeClassResult], *, table: bool
+    ) -> str:
         """Return why all these nodes are refused: needs and who says so, nodes and reasons, ways out.
 
         elsewhere: nodes that would fit and that the pod's own selectors leave out. table: in lines; otherwise
         in one, without the nodes, as API servers drop a warning with line breaks.
         """
-        demands = culprits(judged)
+        demands = unmet_requirements(judged)
         names = dict.fromkeys(demand.needs.container for demand in demands)
-        told = _told(judged, Level.REFUSED, demands)
+        told = _told(judged, Level.INCOMPATIBLE, demands)
         head = self._fill(
             _HEAD if len(names) == 1 else _HEAD_TOGETHER,
             containers=self.of(_COMMA).join(map(repr, names)),
@@ -179,7 +181,7 @@ class Words:
             parts.append(self._fill(_WAYS_OUT, ways=self._joined(ways)))
         return "\n    ".join(parts) if table else self._joined(parts)
 
-    def _table(self, told: Sequence[tuple[Judged, Pairs]], *, several: bool) -> list[str]:
+    def _table(self, told: Sequence[tuple[NodeClassResult, Pairs]], *, several: bool) -> list[str]:
         """Return a line for each kind of node, that of which there are most first. several: containers."""
         why = {id(pairs): self._why(pairs, several=several) for pairs in _distinct(told)}
         counts: Counter[tuple[str, ...]] = Counter()
@@ -204,7 +206,7 @@ class Words:
         )
         return self._joined(dict.fromkeys(reasons))
 
-    def _remedies(self, told: Iterable[tuple[Judged, Pairs]]) -> list[str]:
+    def _remedies(self, told: Iterable[tuple[NodeClassResult, Pairs]]) -> list[str]:
         """Return what would help; of several remedies for one need, that for the newest driver."""
         by_cuda = sorted(told, key=lambda each: each[0].offer.cuda or (0, 0))
         remedies: dict[tuple[str, Text, int], str] = {}
@@ -216,11 +218,11 @@ class Words:
                     remedies[need] = self.of(finding.remedy)
         return list(dict.fromkeys(remedies.values()))
 
-    def _left_out(self, elsewhere: Iterable[Judged]) -> list[str]:
+    def _left_out(self, elsewhere: Iterable[NodeClassResult]) -> list[str]:
         told = [each for each in elsewhere if each.offer.cuda or each.offer.compute_capability]
         return [self._fill(_ELSEWHERE, nodes=kind) for kind in self._kinds(told)]
 
-    def _kinds(self, judged: Iterable[Judged]) -> list[str]:
+    def _kinds(self, judged: Iterable[NodeClassResult]) -> list[str]:
         """Return nodes in a few words: `3 × Tesla-T4, CUDA 12.2`."""
         counts: Counter[str] = Counter()
         for each in judged:
@@ -229,7 +231,7 @@ class Words:
         rest = counts.total() - sum(count for _, count in counts.most_common(_ROWS))
         return [*kinds, self._fill(_MORE, count=rest)] if rest else kinds
 
-    def _reason(self, finding: Finding) -> str:
+    def _reason(self, finding: CheckResult) -> str:
         reason = self.of(finding.reason)
         return self._fill(_COLON, about=reason, what=finding.error) if finding.error else reason
 
@@ -241,8 +243,8 @@ class Words:
 
 
 def _told(
-    judged: Iterable[Judged], level: Level, demands: Iterable[Demand] | None = None
-) -> list[tuple[Judged, Pairs]]:
+    judged: Iterable[NodeClassResult], level: Level, demands: Iterable[RuleRequirement] | None = None
+) -> list[tuple[NodeClassResult, Pairs]]:
     """Return classes with what is found of a level; where that is the same, it is the same object.
 
     demands: of which it is to be told, if not of all. A pod may have hundreds, on as many classes: they are
@@ -267,7 +269,7 @@ def _told(
     return told
 
 
-def _distinct(told: Iterable[tuple[Judged, Pairs]]) -> list[Pairs]:
+def _distinct(told: Iterable[tuple[NodeClassResult, Pairs]]) -> list[Pairs]:
     """Return what is found, once where it is the same."""
     return list({id(pairs): pairs for _, pairs in told}.values())
 

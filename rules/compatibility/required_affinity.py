@@ -17,8 +17,8 @@ from rules.compatibility.label_constraints import (
     DRIVER,
     EVERYWHERE,
     PRODUCT,
-    Box,
-    Region,
+    Conjunction,
+    LabelConstraint,
     both,
     clause,
     not_labelled,
@@ -27,25 +27,27 @@ from rules.compatibility.label_constraints import (
 from rules.cuda.tables import minor_version_floor
 from rules.cuda.versions import DriverVersion
 from rules.model.finding import Level
-from rules.model.sharing import Terms
+from rules.model.sharing import SharingPolicy
 from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_capabilities import DEVICE_MODES, is_slice
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression
-from rules.nodes.version_range import Interval
+from rules.nodes.version_range import VersionRange
 
 if TYPE_CHECKING:
     from rules.cuda.image_catalog import BuiltFor
     from rules.cuda.nvidia_require import Constraint, Factor
-    from rules.cuda.requirements import CudaNeed, Needs
+    from rules.cuda.requirements import CudaRequirement, GpuRequirements
     from rules.nodes.inventory import Inventory
     from rules.nodes.label_families import Version
-    from rules.nodes.node_capabilities import Offer
+    from rules.nodes.node_capabilities import NodeCapabilities
 
 # Parts of a version that labels tell.
 _PARTS: Final = {CUDA: 2, DRIVER: 3, ARCH: 2}
 
 
-def clauses_of(terms: Terms, needs: Needs, inventory: Inventory, *, doubtful: bool) -> tuple[Clause, ...]:
+def clauses_of(
+    terms: SharingPolicy, needs: GpuRequirements, inventory: Inventory, *, doubtful: bool
+) -> tuple[Clause, ...]:
     """Return the clauses that a node has to satisfy, in the labels that the cluster's nodes have.
 
     doubtful: nodes that may fit are admitted too, as far as labels tell them from those that do not.
@@ -60,37 +62,43 @@ def clauses_of(terms: Terms, needs: Needs, inventory: Inventory, *, doubtful: bo
     return tuple(each for each in found if each)
 
 
-def stable(terms: Terms, needs: Iterable[Needs], inventory: Inventory) -> Requirement | None:
+def stable(
+    terms: SharingPolicy, needs: Iterable[GpuRequirements], inventory: Inventory
+) -> Requirement | None:
     """Return what a node tells whose driver is not too far ahead of any container's runtime."""
     versions = [each.cuda.version for each in needs if each.cuda]
     if not versions:
         return None
-    interval = Interval(max(versions), (min(versions).major + STABLE_MAJORS + 1, 0))
+    interval = VersionRange(max(versions), (min(versions).major + STABLE_MAJORS + 1, 0))
     return Requirement.of_version(interval, terms.labels.cuda, inventory)
 
 
-def _of_driver(terms: Terms, needs: Needs, offers: list[Offer], *, doubtful: bool) -> Iterator[Region]:
+def _of_driver(
+    terms: SharingPolicy, needs: GpuRequirements, offers: list[NodeCapabilities], *, doubtful: bool
+) -> Iterator[LabelConstraint]:
     """Yield the regions in all of which a node has to be: what the variables, the image and the mode ask."""
-    silent: Region = [{CUDA: None}] if doubtful else []
+    silent: LabelConstraint = [{CUDA: None}] if doubtful else []
     asked = [constraint for constraint in needs.constraints if constraint.groups]
     for constraint in asked:
         yield _of_constraint(constraint, doubtful=doubtful)
     if needs.cuda and needs.cuda.certain:
         major = terms.driver_major(needs.cuda)
         if asked and major is not None:  # they hold or do not; the version is only what they say of it
-            yield [{CUDA: Interval((major, 0), (major + 1, 0))}, *silent]
+            yield [{CUDA: VersionRange((major, 0), (major + 1, 0))}, *silent]
         elif not asked and not (doubtful and needs.cuda_compat and not terms.virtual):
             yield [*_native(terms, needs.cuda, major, offers), *_forward(terms, needs, offers), *silent]
     if terms.min_cuda:
-        yield [{CUDA: Interval(terms.min_cuda)}, *silent]
+        yield [{CUDA: VersionRange(terms.min_cuda)}, *silent]
 
 
-def _of_gpu(terms: Terms, needs: Needs, offers: list[Offer], *, doubtful: bool) -> Iterator[Region]:
+def _of_gpu(
+    terms: SharingPolicy, needs: GpuRequirements, offers: list[NodeCapabilities], *, doubtful: bool
+) -> Iterator[LabelConstraint]:
     """Yield the regions in all of which a node has to be: what flags, the image and the mode ask."""
     minima = [need.minimum for need in needs.compute if need.asked and need.certain]
     minima += [terms.min_compute] if terms.min_compute else []
     if minima:
-        yield [{ARCH: Interval(max(minima))}, *([{ARCH: None}] if doubtful else [])]
+        yield [{ARCH: VersionRange(max(minima))}, *([{ARCH: None}] if doubtful else [])]
     for floor in _floors(needs):
         # Every image has a floor; few clusters have a GPU below it.
         gpus = (offer.compute_capability for offer in offers)
@@ -98,7 +106,7 @@ def _of_gpu(terms: Terms, needs: Needs, offers: list[Offer], *, doubtful: bool) 
             yield [*({ARCH: interval} for interval in floor), {ARCH: None}]
 
 
-def _of_mode(terms: Terms, inventory: Inventory) -> Iterator[Clause]:
+def _of_mode(terms: SharingPolicy, inventory: Inventory) -> Iterator[Clause]:
     """Yield what a node must not tell under a way of sharing: another mode, or MIG slices."""
     names = terms.labels
     if terms.device_mode:
@@ -115,24 +123,26 @@ def _of_mode(terms: Terms, inventory: Inventory) -> Iterator[Clause]:
 # NVIDIA_REQUIRE_*
 
 
-def _of_constraint(constraint: Constraint, *, doubtful: bool) -> Region:
+def _of_constraint(constraint: Constraint, *, doubtful: bool) -> LabelConstraint:
     """Return the nodes on which a variable holds; doubtful: on which nobody knows that it does not."""
-    boxes: list[Box] = []
+    boxes: list[Conjunction] = []
     for group in constraint.groups:
         facts = [factor for factor in group if factor.name in _PARTS]
         if len(facts) < len(group) and not doubtful:  # no label tells a brand
             continue
-        held: Region = reduce(both, (_of_factor(factor, doubtful=doubtful) for factor in facts), EVERYWHERE)
+        held: LabelConstraint = reduce(
+            both, (_of_factor(factor, doubtful=doubtful) for factor in facts), EVERYWHERE
+        )
         boxes += held
     return shortened(boxes)
 
 
-def _of_factor(factor: Factor, *, doubtful: bool) -> Region:
-    silent: Region = [{factor.name: None}] if doubtful else []
+def _of_factor(factor: Factor, *, doubtful: bool) -> LabelConstraint:
+    silent: LabelConstraint = [{factor.name: None}] if doubtful else []
     return [*({factor.name: interval} for interval in _intervals(factor)), *silent]
 
 
-def _intervals(factor: Factor) -> list[Interval]:
+def _intervals(factor: Factor) -> list[VersionRange]:
     """Return the versions that satisfy a condition, in as many parts as labels tell of one."""
     parts, numbers = _PARTS[factor.name], factor.numbers or ()
     here = (*numbers, *(0,) * parts)[:parts]
@@ -141,16 +151,16 @@ def _intervals(factor: Factor) -> list[Interval]:
     least = after if any(numbers[parts:]) else here
     match factor.operator:
         case ">=":
-            return [Interval(_end(least))]
+            return [VersionRange(_end(least))]
         case ">":
-            return [Interval(_end(after))]
+            return [VersionRange(_end(after))]
         case "<":
-            return [Interval(below=_end(least))]
+            return [VersionRange(below=_end(least))]
         case "<=":
-            return [Interval(below=_end(after))]
+            return [VersionRange(below=_end(after))]
         case "=":
-            return [Interval(_end(least), _end(after))]
-    return [Interval(below=_end(least)), Interval(_end(after))]
+            return [VersionRange(_end(least), _end(after))]
+    return [VersionRange(below=_end(least)), VersionRange(_end(after))]
 
 
 def _end(version: Version) -> Version:
@@ -163,53 +173,57 @@ def _end(version: Version) -> Version:
 # The driver
 
 
-def _native(terms: Terms, need: CudaNeed, major: int | None, offers: list[Offer]) -> Iterator[Box]:
+def _native(
+    terms: SharingPolicy, need: CudaRequirement, major: int | None, offers: list[NodeCapabilities]
+) -> Iterator[Conjunction]:
     """Yield the drivers that run the container as they are, or by minor version compatibility."""
     if major is not None:
-        yield {CUDA: Interval(max(need.version, (major, 0)), (major + 1, 0))}
+        yield {CUDA: VersionRange(max(need.version, (major, 0)), (major + 1, 0))}
         return
     oldest, fact = terms.oldest_driver(need), minor_version_floor(need.version.major)
-    minors = Interval(oldest, need.version)
-    floor = Interval(_end(fact.value.numbers)) if fact else Interval()
+    minors = VersionRange(oldest, need.version)
+    floor = VersionRange(_end(fact.value.numbers)) if fact else VersionRange()
     lower = [offer for offer in offers if offer.cuda is not None and offer.cuda in minors]
     drivers = (DriverVersion.parse(offer.driver or "") for offer in lower)
     if all(driver is None or driver.numbers in floor for driver in drivers):
-        yield {CUDA: Interval(oldest)}
+        yield {CUDA: VersionRange(oldest)}
         return
-    yield {CUDA: Interval(need.version)}
+    yield {CUDA: VersionRange(need.version)}
     yield {CUDA: minors, DRIVER: floor}
     yield {CUDA: minors, DRIVER: None}
 
 
-def _forward(terms: Terms, needs: Needs, offers: list[Offer]) -> Iterator[Box]:
+def _forward(
+    terms: SharingPolicy, needs: GpuRequirements, offers: list[NodeCapabilities]
+) -> Iterator[Conjunction]:
     """Yield the nodes on which cuda-compat makes up for an older driver."""
     if terms.virtual or not needs.cuda_compat:
         return
     for offer in offers:
         driver = DriverVersion.parse(offer.driver or "")
-        if driver and offer.product and forward_fit(needs, offer) is Level.FITS:
-            branch = Interval((driver.branch, 0), (driver.branch + 1, 0))
-            yield {CUDA: Interval(), DRIVER: branch, PRODUCT: frozenset({offer.product})}
+        if driver and offer.product and forward_fit(needs, offer) is Level.COMPATIBLE:
+            branch = VersionRange((driver.branch, 0), (driver.branch + 1, 0))
+            yield {CUDA: VersionRange(), DRIVER: branch, PRODUCT: frozenset({offer.product})}
 
 
 # Compute capability
 
 
-def _floors(needs: Needs) -> Iterator[list[Interval]]:
+def _floors(needs: GpuRequirements) -> Iterator[list[VersionRange]]:
     """Yield the compute capabilities that the image has code for, as far as that is certain."""
     floors = [need.minimum for need in needs.compute if need.certain and not need.asked]
     if floors:
-        yield [Interval(max(floors))]
+        yield [VersionRange(max(floors))]
     if needs.built_for and needs.built_for.certain:
         yield _of_code(needs.built_for)
 
 
-def _of_code(built_for: BuiltFor) -> list[Interval]:
+def _of_code(built_for: BuiltFor) -> list[VersionRange]:
     """Return the compute capabilities that run code for others: of the same major, from the first on."""
     if built_for.ptx is None:
-        return [Interval(min(built_for.capabilities))]
+        return [VersionRange(min(built_for.capabilities))]
     first: dict[int, Version] = {}
     for capability in sorted(built_for.capabilities):
         first.setdefault(capability.major, capability)
-    intervals = [Interval.same_major(each) for each in first.values()]
-    return [*intervals[:-1], Interval(intervals[-1].at_least)] if built_for.ptx else intervals
+    intervals = [VersionRange.same_major(each) for each in first.values()]
+    return [*intervals[:-1], VersionRange(intervals[-1].at_least)] if built_for.ptx else intervals

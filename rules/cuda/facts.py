@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rules.cuda import framework_flags as flags
 from rules.cuda.nvidia_require import DISABLE_REQUIRE, REQUIRE_PREFIX
-from rules.cuda.requirements import ANNOTATIONS, CUDA_VERSION_VARIABLE, ContainerFacts, Needs, needs_of
+from rules.cuda.requirements import (
+    ANNOTATIONS,
+    CUDA_VERSION_VARIABLE,
+    ContainerFacts,
+    GpuRequirements,
+    requirements_of,
+)
 from rules.kube.container_env import Environment, environment, references
-from rules.text.bounded_cache import length, remembered
+from rules.text.bounded_cache import bounded_cache, length
 
 if TYPE_CHECKING:
     from rules.cuda.image_catalog import ImageCatalog
@@ -48,15 +54,15 @@ def facts_of(container: Container, annotations: Mapping[str, str]) -> Facts:
     return Facts(container.name, container.image, words, known, unknown, said)
 
 
-def reader(catalog: ImageCatalog) -> Callable[[Facts], Needs]:
+def reader(catalog: ImageCatalog) -> Callable[[Facts], GpuRequirements]:
     """Return what finds the needs that follow from facts, and remembers them. catalog: of images."""
 
-    def needs(facts: Facts) -> Needs:
+    def needs(facts: Facts) -> GpuRequirements:
         env = Environment(dict(facts.known), frozenset(facts.unknown))
         container = ContainerFacts(facts.name, facts.image, env, facts.words)
-        return needs_of(container, dict(facts.annotations), catalog)
+        return requirements_of(container, dict(facts.annotations), catalog)
 
-    return remembered(needs, _REMEMBERED, lambda facts: length(facts) <= _LONGEST)
+    return bounded_cache(needs, _REMEMBERED, lambda facts: length(facts) <= _LONGEST)
 
 
 def _variables(container: Container, words: tuple[str, ...]) -> tuple[_Pairs, tuple[str, ...]]:

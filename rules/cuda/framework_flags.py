@@ -70,7 +70,7 @@ class Framework:
 
 
 @dataclass(frozen=True, slots=True)
-class FlagNeed:
+class FlagRequirement:
     """A capability that a flag asks for. framework: with its version if known. written: as the user did."""
 
     framework: str
@@ -107,7 +107,9 @@ def variables() -> frozenset[str]:
     return frozenset({*table.env, *table.arguments})
 
 
-def flag_needs(image: str, words: Sequence[str], env: Mapping[str, str]) -> tuple[FlagNeed, ...]:
+def flag_requirements(
+    image: str, words: Sequence[str], env: Mapping[str, str]
+) -> tuple[FlagRequirement, ...]:
     """Return what a container's command line and variables ask of a GPU; of one too long to start, nothing.
 
     words: command and args; env: the variables whose values are known.
@@ -128,7 +130,9 @@ def may_ask(words: Sequence[str]) -> bool:
     return "$(" in line or _table().names_a_flag(line)
 
 
-def _find(image: str, words: Sequence[str], set_by_env: Iterable[tuple[str, str]]) -> tuple[FlagNeed, ...]:
+def _find(
+    image: str, words: Sequence[str], set_by_env: Iterable[tuple[str, str]]
+) -> tuple[FlagRequirement, ...]:
     parsed = parse_image(image)
     versions = _versions(parsed) if parsed else {}
     if versions is None:
@@ -206,13 +210,13 @@ def _words(command: str) -> list[str]:
 
 def _need(
     framework: Framework, version: Version | None, flag: str, value: str, written: str
-) -> FlagNeed | None:
+) -> FlagRequirement | None:
     key = value.lower()
     chosen = _choose(framework, version, flag, key) if key in framework.rows[flag] else None
     if chosen is None:
         return None
     name = f"{framework.name} {version}" if version else framework.name
-    return FlagNeed(name, written, chosen.compute, chosen.certain, chosen.way_out)
+    return FlagRequirement(name, written, chosen.compute, chosen.certain, chosen.way_out)
 
 
 @lru_cache(maxsize=1024)

@@ -18,7 +18,7 @@ from rules.cuda.image_pattern import ImageRegex
 from rules.cuda.tables import Status, capabilities, capability, cuda_version, read_table
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.image_reference import Image, parse_image
-from rules.text.bounded_cache import remembered
+from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Text
 
 _NOWHERE: Final = Text()
@@ -111,7 +111,7 @@ class ImageCatalog:
 
     def __init__(self, rows: Iterable[ImageRow]) -> None:
         self.rows = tuple(rows)
-        self.find = remembered(self.look_up, _REMEMBERED, lambda reference: len(reference) <= _LONGEST)
+        self.find = bounded_cache(self.look_up, _REMEMBERED, lambda reference: len(reference) <= _LONGEST)
 
     def preceded_by(self, rows: Iterable[ImageRow]) -> ImageCatalog:
         """Return a catalogue that tries other rows first."""

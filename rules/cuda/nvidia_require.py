@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Final
 
 from rules.cuda.versions import CudaVersion, DriverVersion
-from rules.text.bounded_cache import length, remembered
+from rules.text.bounded_cache import bounded_cache, length
 from rules.text.i18n import Text
 
 REQUIRE_PREFIX: Final = "NVIDIA_REQUIRE_"
@@ -159,7 +159,7 @@ def _parse(told: tuple[str, str]) -> Constraint:
     return Constraint(variable, text, tuple(groups), minimum, native=minimum or next(iter(known), None))
 
 
-_read = remembered(_parse, 64, lambda told: length(told) <= _MAX_REMEMBERED)
+_read = bounded_cache(_parse, 64, lambda told: length(told) <= _MAX_REMEMBERED)
 
 
 def _factor(word: str) -> Factor | None:

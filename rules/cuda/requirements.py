@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from rules.cuda.framework_flags import flag_needs
+from rules.cuda.framework_flags import flag_requirements
 from rules.cuda.image_catalog import BuiltFor, ImageCatalog, ImageFacts
 from rules.cuda.nvidia_require import DISABLE_REQUIRE, REQUIRE_PREFIX, Constraint, constraints
 from rules.cuda.tables import compiles_for
@@ -46,7 +46,7 @@ class ContainerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class CudaNeed:
+class CudaRequirement:
     """The CUDA version that the driver has to have at least.
 
     exact: it is the toolkit inside; otherwise that may also be newer. certain: a pod may be refused for it.
@@ -61,7 +61,7 @@ class CudaNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class ComputeNeed:
+class ComputeRequirement:
     """The lowest compute capability that will do.
 
     asked: the pod itself asks for it, by annotation or flag; otherwise it is a floor of its image.
@@ -76,7 +76,7 @@ class ComputeNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class GpuRequirements:
     """All that a container needs of a node; the node has to satisfy every one.
 
     constraints: its NVIDIA_REQUIRE_* variables. One that holds for certain goes before the comparison with
@@ -85,9 +85,9 @@ class Needs:
     """
 
     container: str
-    cuda: CudaNeed | None = None
+    cuda: CudaRequirement | None = None
     constraints: tuple[Constraint, ...] = ()
-    compute: tuple[ComputeNeed, ...] = ()
+    compute: tuple[ComputeRequirement, ...] = ()
     built_for: BuiltFor | None = None
     cuda_compat: bool = False
     problems: tuple[Text, ...] = ()
@@ -109,7 +109,9 @@ class Needs:
         return sum(map(len, written))
 
 
-def needs_of(container: ContainerFacts, annotations: Mapping[str, Any], catalog: ImageCatalog) -> Needs:
+def requirements_of(
+    container: ContainerFacts, annotations: Mapping[str, Any], catalog: ImageCatalog
+) -> GpuRequirements:
     """Return what a container needs. annotations: the pod's. Never raises; what is odd is a problem."""
     said = _Annotations(annotations, container.name)
     image = catalog.find(container.image)
@@ -123,7 +125,7 @@ def needs_of(container: ContainerFacts, annotations: Mapping[str, Any], catalog:
         *_compute_of_flags(container),
     )
     compat = said.read(CUDA_COMPAT_ANNOTATION, _BOOLEAN.get, "true")
-    return Needs(
+    return GpuRequirements(
         container=container.name,
         cuda=_cuda_of_constraints(asked) or toolkit,
         constraints=asked,
@@ -167,24 +169,24 @@ class _Annotations:
 # The CUDA version
 
 
-def _cuda_of_annotation(said: _Annotations) -> CudaNeed | None:
+def _cuda_of_annotation(said: _Annotations) -> CudaRequirement | None:
     where = Text(f"annotation {CUDA_VERSION_ANNOTATION}", f"注解 {CUDA_VERSION_ANNOTATION}")
     return said.read(CUDA_VERSION_ANNOTATION, lambda text: _declared_cuda(text, ANNOTATION, where), "12.4")
 
 
-def _cuda_of_variable(env: Environment) -> CudaNeed | None:
+def _cuda_of_variable(env: Environment) -> CudaRequirement | None:
     text = env.known.get(CUDA_VERSION_VARIABLE)
     where = Text(f"variable {CUDA_VERSION_VARIABLE}", f"环境变量 {CUDA_VERSION_VARIABLE}")
     return _declared_cuda(text, CUDA_VERSION_VARIABLE, where) if text else None
 
 
-def _declared_cuda(text: str, found: str, where: Text) -> CudaNeed | None:
+def _declared_cuda(text: str, found: str, where: Text) -> CudaRequirement | None:
     """Return what a version as a user writes it needs; `12` leaves open which 12."""
     cuda = CudaVersion.parse(text)
     if cuda is None:
         return None
     origin = Text(f"{where.en} says CUDA {text}", f"{where.zh} 声明 CUDA {text}")
-    return CudaNeed(cuda, exact="." in text, certain=True, found=found, origin=origin)
+    return CudaRequirement(cuda, exact="." in text, certain=True, found=found, origin=origin)
 
 
 def _constraints(env: Environment) -> tuple[Constraint, ...]:
@@ -192,7 +194,7 @@ def _constraints(env: Environment) -> tuple[Constraint, ...]:
     return () if DISABLE_REQUIRE in env.unknown else constraints(env.known)
 
 
-def _cuda_of_constraints(asked: Iterable[Constraint]) -> CudaNeed | None:
+def _cuda_of_constraints(asked: Iterable[Constraint]) -> CudaRequirement | None:
     found = [(cuda, constraint) for constraint in asked if (cuda := constraint.native)]
     if not found:
         return None
@@ -202,13 +204,13 @@ def _cuda_of_constraints(asked: Iterable[Constraint]) -> CudaNeed | None:
         f"variable {name} asks for CUDA {cuda} or newer", f"环境变量 {name} 要求 CUDA {cuda} 或更新版本"
     )
     # Counted under one name: a user may call a variable NVIDIA_REQUIRE_ and anything.
-    return CudaNeed(cuda, exact=False, certain=True, found=f"{REQUIRE_PREFIX}CUDA", origin=origin)
+    return CudaRequirement(cuda, exact=False, certain=True, found=f"{REQUIRE_PREFIX}CUDA", origin=origin)
 
 
-def _cuda_of_image(image: ImageFacts) -> CudaNeed | None:
+def _cuda_of_image(image: ImageFacts) -> CudaRequirement | None:
     if image.cuda is None:
         return None
-    return CudaNeed(
+    return CudaRequirement(
         image.cuda, exact=image.exact, certain=image.certain, found=image.row, origin=image.cuda_origin
     )
 
@@ -216,9 +218,9 @@ def _cuda_of_image(image: ImageFacts) -> CudaNeed | None:
 # The compute capability
 
 
-def _compute_of_annotation(said: _Annotations) -> Iterator[ComputeNeed]:
+def _compute_of_annotation(said: _Annotations) -> Iterator[ComputeRequirement]:
     if minimum := said.read(MIN_COMPUTE_ANNOTATION, ComputeCapability.parse, "8.0"):
-        yield ComputeNeed(
+        yield ComputeRequirement(
             minimum,
             certain=True,
             origin=Text(
@@ -229,18 +231,18 @@ def _compute_of_annotation(said: _Annotations) -> Iterator[ComputeNeed]:
         )
 
 
-def _compute_of_image(image: ImageFacts) -> Iterator[ComputeNeed]:
+def _compute_of_image(image: ImageFacts) -> Iterator[ComputeRequirement]:
     if image.compute:
-        yield ComputeNeed(image.compute, certain=image.certain, origin=image.compute_origin)
+        yield ComputeRequirement(image.compute, certain=image.certain, origin=image.compute_origin)
 
 
-def _compute_of_toolkit(toolkit: CudaNeed | None) -> Iterator[ComputeNeed]:
+def _compute_of_toolkit(toolkit: CudaRequirement | None) -> Iterator[ComputeRequirement]:
     """Yield what the toolkit still compiles for. A newer one compiles for no older GPU."""
     if toolkit and (floor := _floor(toolkit)):
         yield floor
 
 
-def _floor(toolkit: CudaNeed) -> ComputeNeed | None:
+def _floor(toolkit: CudaRequirement) -> ComputeRequirement | None:
     built_for = compiles_for(toolkit.version)
     if built_for is None:
         return None
@@ -251,12 +253,12 @@ def _floor(toolkit: CudaNeed) -> ComputeNeed | None:
     )
     way_out = Text("use an image with an older CUDA", "改用较旧 CUDA 的镜像")
     certain = built_for.certain and toolkit.certain
-    return ComputeNeed(lowest, certain=certain, origin=origin, way_out=way_out)
+    return ComputeRequirement(lowest, certain=certain, origin=origin, way_out=way_out)
 
 
-def _compute_of_flags(container: ContainerFacts) -> Iterator[ComputeNeed]:
-    for need in flag_needs(container.image, container.words, container.env.known):
-        yield ComputeNeed(
+def _compute_of_flags(container: ContainerFacts) -> Iterator[ComputeRequirement]:
+    for need in flag_requirements(container.image, container.words, container.env.known):
+        yield ComputeRequirement(
             need.compute,
             certain=need.certain,
             origin=Text(
@@ -268,7 +270,7 @@ def _compute_of_flags(container: ContainerFacts) -> Iterator[ComputeNeed]:
         )
 
 
-def _built_for(image: ImageFacts, toolkit: CudaNeed | None) -> BuiltFor | None:
+def _built_for(image: ImageFacts, toolkit: CudaRequirement | None) -> BuiltFor | None:
     """Return what the image has code for: as its catalogue row says, else what its toolkit compiles for."""
     if image.built_for or toolkit is None or not toolkit.exact:
         return image.built_for

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rules.decision.injection_stage import spellings
-from rules.text.bounded_cache import Firsts, length, remembered
+from rules.text.bounded_cache import Firsts, bounded_cache, length
 
 if TYPE_CHECKING:
     from rules.cuda.image_catalog import ImageFacts
@@ -42,7 +42,7 @@ class Likeness:
         self._facts_of = facts_of
         self._first_image: Firsts[str] = Firsts(_FIRST)
         self._first_labels: Firsts[Mapping[str, str]] = Firsts(_FIRST)
-        self.image = remembered(self._find_image, _IMAGES, _is_short)
+        self.image = bounded_cache(self._find_image, _IMAGES, _is_short)
 
     def _find_image(self, asked: tuple[Names, str]) -> str:
         names, image = asked

@@ -105,10 +105,12 @@ _DENIED: Final = Text(
 _NOUNS: Final = ("thing", "things")
 _ITEM: Final = Text("{number}. {message} [rule {rule}]", "{number}. {message} [规则 {rule}]")
 
-Words = tuple[Text, Text, Text]
+MessageWriter = tuple[Text, Text, Text]
 
 
-def violation(language: Language, words: Words, description: Text, facts: Mapping[str, object]) -> str:
+def violation(
+    language: Language, words: MessageWriter, description: Text, facts: Mapping[str, object]
+) -> str:
     """Return a violation's line; words are what was found, what was wanted, what to do.
 
     facts: at least container and path, and whatever the words name.
@@ -121,7 +123,7 @@ def violation(language: Language, words: Words, description: Text, facts: Mappin
     )
 
 
-def invalid(variables: Collection[str]) -> Words:
+def invalid(variables: Collection[str]) -> MessageWriter:
     """Return the words on a validation that is not met. variables: those that its expression reads."""
     if "value" not in variables:
         return INVALID_NEIGHBOUR

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from rules.cel.expression import ExpressionError
 from rules.compatibility import evaluate as compatibility
-from rules.compatibility.report import Demand
+from rules.compatibility.report import RuleRequirement
 from rules.cuda.facts import facts_of
 from rules.decision import injection_stage as injection
 from rules.decision import messages as message
@@ -23,7 +23,7 @@ from rules.decision.exemptions import PodExemptions
 from rules.decision.gist import gist_of
 from rules.decision.policy import Policy
 from rules.decision.precedent import Precedents
-from rules.decision.recorder import Notes, Obstacle
+from rules.decision.recorder import DecisionRecorder, Obstacle
 from rules.decision.scope import unjudged
 from rules.decision.size_limit import oversize
 from rules.kube.pod import Container, Pod
@@ -43,7 +43,7 @@ def decide(
     inventory: Inventory,
     request: AdmissionRequest,
     now: float = math.inf,
-    notes: Callable[[Pod], Notes] | None = None,
+    notes: Callable[[Pod], DecisionRecorder] | None = None,
 ) -> Decision:
     """Return the verdict on a request, with the patch where it may have one.
 
@@ -59,7 +59,7 @@ def decide(
         return ALLOWED
     if request.subresource:
         pod = Pod(document, document)
-        stages = _Stages(policy, inventory, request, pod, now, notes and notes(pod))
+        stages = Pipeline(policy, inventory, request, pod, now, notes and notes(pod))
         return oversize([pod], request.kind, policy.language) or stages.debug(request.old_object or {})
     templates = workloads.templates_of(request.group, request.kind, document)
     pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
@@ -71,7 +71,9 @@ def decide(
         before = workloads.templates_of(request.group, request.kind, request.old_object).values()
         pods = {path: pod for path, pod in pods.items() if templates[path] not in before}
     if notes:
-        decisions = [_Stages(policy, inventory, request, pod, now, notes(pod)).run() for pod in pods.values()]
+        decisions = [
+            Pipeline(policy, inventory, request, pod, now, notes(pod)).run() for pod in pods.values()
+        ]
     else:
         decisions = [_decided(policy, inventory, request, pod, now) for pod in pods.values()]
     return decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
@@ -85,15 +87,15 @@ def _decided(
         return ALLOWED
     gist = gist_of(policy, request, pod, now)
     found = None if gist is None else _precedents(policy, inventory)(gist)
-    return found or _Stages(policy, inventory, request, pod, now).run()
+    return found or Pipeline(policy, inventory, request, pod, now).run()
 
 
 @lru_cache(maxsize=1)  # one policy and one inventory are in force at a time
 def _precedents(policy: Policy, inventory: Inventory) -> Precedents:
-    return Precedents(lambda request, pod, now: _Stages(policy, inventory, request, pod, now).run())
+    return Precedents(lambda request, pod, now: Pipeline(policy, inventory, request, pod, now).run())
 
 
-class _Stages:
+class Pipeline:
     """One pod's way through the stages; all that happens on it is noted."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a decision depends on
@@ -103,14 +105,14 @@ class _Stages:
         request: AdmissionRequest,
         pod: Pod,
         now: float,
-        notes: Notes | None = None,
+        notes: DecisionRecorder | None = None,
     ) -> None:
         self._exemptions = PodExemptions(policy.exemptions, pod, request.namespace, now)
         self._policy = policy
         self._inventory = inventory
         self._request = request
         self._pod = pod
-        self._notes = notes or Notes(pod)
+        self._notes = notes or DecisionRecorder(pod)
 
     def run(self) -> Decision:
         """Complete where the request may be answered by a patch or stands for pods to come, then judge."""
@@ -197,12 +199,12 @@ class _Stages:
         return applying
 
     def _fit(self, users: list[Container]) -> None:
-        demands: list[tuple[Container, Demand]] = []
+        demands: list[tuple[Container, RuleRequirement]] = []
         for container in users:
             if rules := self._applying(self._policy.compatibility_of(container.names), container):
-                needs = self._policy.needs_of(facts_of(container, self._pod.annotations))
+                needs = self._policy.requirements_of(facts_of(container, self._pod.annotations))
                 for rule in rules:
-                    demand = Demand(rule, needs)
+                    demand = RuleRequirement(rule, needs)
                     demands.append((container, demand))
                     self._notes.needs(container, demand)
         if not demands:

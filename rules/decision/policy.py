@@ -14,7 +14,7 @@ from rules.decision.reads import Reads, reads_of
 from rules.model.resource_index import ResourceIndex
 from rules.model.rule import CompatibilityRule, InjectionRule, ResourceRule, RuleSet
 from rules.model.workload_kinds import Workloads, built_in_workloads
-from rules.text.bounded_cache import remembered
+from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Language
 
 Names = tuple[str, ...]
@@ -44,8 +44,8 @@ class Policy:
         "injections_of",
         "language",
         "likeness",
-        "needs_of",
         "reads_of",
+        "requirements_of",
         "workloads",
     )
 
@@ -57,7 +57,7 @@ class Policy:
         self._groups = ResourceIndex((rule.key, group) for group in groups.values() for rule in group)
         own_images = (row for catalog in rules.images if catalog.enabled for row in catalog.rows)
         images = built_in_catalog().preceded_by(own_images)
-        self.needs_of = reader(images)
+        self.requirements_of = reader(images)
         self.exemptions = by_rule(rules.exemptions, rules)
         self.language = language
         self.workloads = workloads
@@ -91,7 +91,7 @@ class Policy:
 
 
 def _remembered(find: Callable[[Names], T]) -> Callable[[Names], T]:
-    return remembered(find, _REMEMBERED, lambda names: sum(map(len, names)) <= _LONGEST)
+    return bounded_cache(find, _REMEMBERED, lambda names: sum(map(len, names)) <= _LONGEST)
 
 
 def _ranked(index: ResourceIndex[tuple[int, T]], names: Names) -> tuple[T, ...]:

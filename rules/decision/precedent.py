@@ -9,7 +9,7 @@ import msgspec
 
 from rules.decision.gist import MARK, from_gist, without_names
 from rules.model.decision import Decision
-from rules.text.bounded_cache import remembered
+from rules.text.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,8 +39,8 @@ class Precedents:
     def __init__(self, decide: Callable[[AdmissionRequest, Pod, float], Decision]) -> None:
         """Decide by `decide`, which takes what `from_gist` returns."""
         self._decide = decide
-        self._found = remembered(self._find, _REMEMBERED, lambda _: True)
-        self._found_without_names = remembered(
+        self._found = bounded_cache(self._find, _REMEMBERED, lambda _: True)
+        self._found_without_names = bounded_cache(
             self._find_without_names, _REMEMBERED_WITHOUT_NAMES, lambda _: True
         )
 

@@ -20,7 +20,7 @@ from rules.model.rule import (
 
 if TYPE_CHECKING:
     from rules.cel.expression import ExpressionError
-    from rules.compatibility.report import Demand
+    from rules.compatibility.report import RuleRequirement
     from rules.kube.pod import Container, Pod
     from rules.model.match import Unmet
 
@@ -29,7 +29,7 @@ JudgingRule: TypeAlias = ResourceRule | InjectionRule | CompatibilityRule
 Obstacle: TypeAlias = "Unmet | ExpressionError | Exemption"
 
 
-class Notes:
+class DecisionRecorder:
     """The notes that a decision is written from.
 
     rules: the names of those that held. injected, would_inject: what each rule put in, or would but for its
@@ -72,7 +72,7 @@ class Notes:
             done = self.would_inject if rule.action is InjectionAction.DRYRUN else self.injected
             done.setdefault(rule.name, []).extend(what)
 
-    def needs(self, container: Container, demand: Demand) -> None:
+    def needs(self, container: Container, demand: RuleRequirement) -> None:
         """Note what a container needs of a node."""
         del container
         self.cuda_sources.append(demand.needs.cuda.found if demand.needs.cuda else "unknown")

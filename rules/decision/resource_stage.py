@@ -19,7 +19,7 @@ LIMITS = "limits"
 REQUESTS = "requests"
 
 
-class Judgement(NamedTuple):
+class ResourceRuleResult(NamedTuple):
     """What a rule finds in a container, and warnings about the rule itself."""
 
     rule: ResourceRule
@@ -64,14 +64,16 @@ def asks(rule: ResourceRule, container: Container) -> bool:
     return any(container.limits.get(key) is not None for key in _keys(rule, container))
 
 
-def judge(rules: Iterable[ResourceRule], container: Container, language: Language) -> list[Judgement]:
+def judge(
+    rules: Iterable[ResourceRule], container: Container, language: Language
+) -> list[ResourceRuleResult]:
     """Return for each rule that finds something in a container that uses its group what it finds."""
     judged = [_judged(rule, container, language) for rule in rules]
     return [each for each in judged if each.violations or each.warnings]
 
 
-def _judged(rule: ResourceRule, container: Container, language: Language) -> Judgement:
-    judging = _Judging(rule, container, language)
+def _judged(rule: ResourceRule, container: Container, language: Language) -> ResourceRuleResult:
+    judging = _ResourceRuleCheck(rule, container, language)
     for key in _keys(rule, container):
         limit, request = container.limits.get(key), container.requests.get(key)
         judging.presence(key, limit, request)
@@ -79,7 +81,7 @@ def _judged(rule: ResourceRule, container: Container, language: Language) -> Jud
             judging.value(LIMITS, key, limit)
         if request is not None and not _same(limit, request):
             judging.value(REQUESTS, key, request)
-    return Judgement(rule, tuple(judging.violations), tuple(judging.warnings))
+    return ResourceRuleResult(rule, tuple(judging.violations), tuple(judging.warnings))
 
 
 def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
@@ -90,7 +92,7 @@ def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
     return tuple(name for name in names if rule.key_pattern.fullmatch(name))
 
 
-class _Judging:
+class _ResourceRuleCheck:
     """What is found of one rule in one container."""
 
     def __init__(self, rule: ResourceRule, container: Container, language: Language) -> None:
@@ -130,7 +132,13 @@ class _Judging:
             self.fail(REQUESTS, key, message.REQUEST_WITHOUT_LIMIT, found=request, limit_path=limit_path)
 
     def fail(
-        self, field: str, key: str, words: message.Words, *, action: Action | None = None, **facts: object
+        self,
+        field: str,
+        key: str,
+        words: message.MessageWriter,
+        *,
+        action: Action | None = None,
+        **facts: object,
     ) -> None:
         """Keep a violation at `limits` or `requests` of a resource; action: instead of the rule's."""
         rule = self._rule

@@ -38,7 +38,7 @@ _IN_NO_IMAGE: Final = (
 _IN_NO_NAMESPACE: Final = re.compile(r"[^a-z0-9*?-]")
 
 
-class Doubt(NamedTuple):
+class LintWarning(NamedTuple):
     """What may not do what was meant. path: in the rule's own document, or its ConfigMap's metadata."""
 
     rule: str
@@ -47,7 +47,7 @@ class Doubt(NamedTuple):
     message: str
 
 
-def doubts_of(rule: Rule) -> Iterator[Doubt]:
+def rule_warnings(rule: Rule) -> Iterator[LintWarning]:
     """Yield what is doubtful about a rule, whatever other rules there are."""
     match rule:
         case ResourceRule():
@@ -59,7 +59,7 @@ def doubts_of(rule: Rule) -> Iterator[Doubt]:
         case _:
             return
     for path, code, message in found:
-        yield Doubt(rule.name, path, code, message)
+        yield LintWarning(rule.name, path, code, message)
 
 
 _Found = Iterator[tuple["Path", Code, str]]

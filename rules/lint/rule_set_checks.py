@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rules.decision.exemptions import exempted
-from rules.lint.rule_checks import Doubt, contradictions, doubts_of
+from rules.lint.rule_checks import LintWarning, contradictions, rule_warnings
 from rules.model.match import Match
 from rules.model.resource_index import ResourceIndex
 from rules.model.rule import (
@@ -47,12 +47,14 @@ def lint(texts: Iterable[tuple[str, str]], now: float, namespace: str = DEFAULT_
     loaded, locate = load_placed(texts, namespace)
     found = (
         RuleError(locate(doubt.rule, doubt.path), doubt.path, doubt.message, doubt.rule, doubt.code)
-        for doubt in doubts(loaded.rules, now)
+        for doubt in rule_set_warnings(loaded.rules, now)
     )
     return replace(loaded, warnings=(*loaded.warnings, *found))
 
 
-def doubts(rules: RuleSet, now: float, names: Collection[str] | None = None) -> Iterator[Doubt]:
+def rule_set_warnings(
+    rules: RuleSet, now: float, names: Collection[str] | None = None
+) -> Iterator[LintWarning]:
     """Yield what is doubtful about rules, each alone and all together. now: seconds since the epoch.
 
     names: of the rules to tell about, all where it is None. A few of many take the time of the few.
@@ -61,11 +63,11 @@ def doubts(rules: RuleSet, now: float, names: Collection[str] | None = None) -> 
     yield from (doubt for doubt in _doubts(rules, now, asked) if doubt.rule in asked)
 
 
-def _doubts(rules: RuleSet, now: float, asked: Collection[str]) -> Iterator[Doubt]:
+def _doubts(rules: RuleSet, now: float, asked: Collection[str]) -> Iterator[LintWarning]:
     """Yield what is doubtful about the rules that are asked about, and perhaps about others."""
     for rule in rules:
         if rule.name in asked:
-            yield from doubts_of(rule)
+            yield from rule_warnings(rule)
     groups: dict[str, list[ResourceRule]] = defaultdict(list)
     for rule in rules.resources:
         groups[rule.group].append(rule)
@@ -82,17 +84,17 @@ def _doubts(rules: RuleSet, now: float, asked: Collection[str]) -> Iterator[Doub
             yield from _exemption(exemption, rules, now)
 
 
-def _half(group: str, members: list[ResourceRule], claimed: Collection[str]) -> Iterator[Doubt]:
+def _half(group: str, members: list[ResourceRule], claimed: Collection[str]) -> Iterator[LintWarning]:
     """Yield a rule that is off beside others of its group, but for where another rules its resource."""
     on = [rule.name for rule in members if rule.enabled]
     for rule in members if on else ():
         if not rule.enabled and rule.key not in claimed:
             told = f"is off while others of group {group!r} are on ({', '.join(on)}): nothing is held to "
             told += f"{rule.key}; switch all of the group, or give this rule a group of its own"
-            yield Doubt(rule.name, ("metadata", "labels"), Code.HALF_GROUP, told)
+            yield LintWarning(rule.name, ("metadata", "labels"), Code.HALF_GROUP, told)
 
 
-def _excluded_companions(members: list[ResourceRule]) -> Iterator[Doubt]:
+def _excluded_companions(members: list[ResourceRule]) -> Iterator[LintWarning]:
     """Yield a rule that excludes what its own group puts into every container, or requires of it."""
     always = [rule for rule in members if rule.enabled and _is_everywhere(rule)]
     for rule in members if always else ():
@@ -100,7 +102,7 @@ def _excluded_companions(members: list[ResourceRule]) -> Iterator[Doubt]:
             if rule.enabled and other.key != rule.key and rule.excludes.find(other.key):
                 told = f"excludes {other.key}, which {other.name} wants in every container of the group: "
                 told += f"none with {rule.key} passes; make {other.key} optional, without a default"
-                yield Doubt(rule.name, ("data", "excludeResources"), Code.NEVER_SATISFIED, told)
+                yield LintWarning(rule.name, ("data", "excludeResources"), Code.NEVER_SATISFIED, told)
 
 
 def _is_everywhere(rule: ResourceRule) -> bool:
@@ -109,7 +111,7 @@ def _is_everywhere(rule: ResourceRule) -> bool:
     return wanted or (bool(rule.default) and rule.limits is not LimitsPolicy.DISABLED)
 
 
-def _misspelt(rules: RuleSet, asked: Collection[str]) -> Iterator[Doubt]:
+def _misspelt(rules: RuleSet, asked: Collection[str]) -> Iterator[LintWarning]:
     """Yield resources that no rule is for, and that are spelt almost as one that a rule is for."""
     known = [rule.key for rule in rules.resources]
     index = ResourceIndex((key, key) for key in known)
@@ -119,7 +121,7 @@ def _misspelt(rules: RuleSet, asked: Collection[str]) -> Iterator[Doubt]:
         for key in known:
             if _alike(resource, key):
                 told = f"no rule here is for {resource!r} – did you mean {key!r}?"
-                yield Doubt(name, path, Code.MISSPELT_RESOURCE, told)
+                yield LintWarning(name, path, Code.MISSPELT_RESOURCE, told)
                 break
 
 
@@ -150,7 +152,7 @@ def _near(one: str, other: str) -> bool:
     return all(bound() >= _ALIKE for bound in bounds)
 
 
-def _volumes(rules: Iterable[InjectionRule]) -> Iterator[Doubt]:
+def _volumes(rules: Iterable[InjectionRule]) -> Iterator[LintWarning]:
     """Yield mounts of volumes that no rule brings: the API refuses pods that have none of that name."""
     kept = list(rules)
     brought = {volume["name"] for rule in kept for volume in rule.inject.volumes}
@@ -159,10 +161,12 @@ def _volumes(rules: Iterable[InjectionRule]) -> Iterator[Doubt]:
             if mount["name"] not in brought:
                 told = f"no rule brings a volume {mount['name']!r}{suggestion(mount['name'], brought)}"
                 told += "; list it under volumes, or pods without one are refused"
-                yield Doubt(rule.name, ("inject", "volumeMounts", index, "name"), Code.MISSING_VOLUME, told)
+                yield LintWarning(
+                    rule.name, ("inject", "volumeMounts", index, "name"), Code.MISSING_VOLUME, told
+                )
 
 
-def _competitors(rules: Iterable[InjectionRule], asked: Collection[str]) -> Iterator[Doubt]:
+def _competitors(rules: Iterable[InjectionRule], asked: Collection[str]) -> Iterator[LintWarning]:
     """Yield variables that two rules, one asked about, give to a container with different values.
 
     Rules apply in the order of their names, and what stands is kept unless a rule overrides. A narrow rule
@@ -183,7 +187,7 @@ def _competitors(rules: Iterable[InjectionRule], asked: Collection[str]) -> Iter
                 why = "overrides" if overrides else "comes first by name"
                 told = f"{name} has another value in {stands.name} ({stands.location}), which {why}: for "
                 told += "pods that both match, this one is not used; narrow one of the matches"
-                yield Doubt(yields.name, ("inject", "env", index, "name"), Code.COMPETING_VALUES, told)
+                yield LintWarning(yields.name, ("inject", "env", index, "name"), Code.COMPETING_VALUES, told)
 
 
 def _pairs(kept: Iterable[T], asked: Callable[[T], bool]) -> Iterator[tuple[T, T]]:
@@ -252,19 +256,19 @@ def _takes_in(wide: Sequence[re.Pattern[str]], narrow: Sequence[re.Pattern[str]]
     return all(any(covers(pattern, inside) for pattern in wide) for inside in narrow)
 
 
-def _exemption(exemption: Exemption, rules: RuleSet, now: float) -> Iterator[Doubt]:
+def _exemption(exemption: Exemption, rules: RuleSet, now: float) -> Iterator[LintWarning]:
     if not exemption.enabled:
         return
     if exemption.expires <= now:
         told = f"expired at {exemption.until} and has no effect; renew or remove it"
-        yield Doubt(exemption.name, ("expires",), Code.EXPIRED, told)
+        yield LintWarning(exemption.name, ("expires",), Code.EXPIRED, told)
     names = [rule.name for rule in rules if not isinstance(rule, Exemption)]
     for index, name in enumerate(exemption.rules):
         if not exempted(replace(exemption, rules=(name,)), rules):
             told = f"{name!r} names no rule here that decides anything{suggestion(name, names)}; "
             told += "check exemptions together with the rules they are for"
-            yield Doubt(exemption.name, ("rules", index), Code.EXEMPTS_NOTHING, told)
+            yield LintWarning(exemption.name, ("rules", index), Code.EXEMPTS_NOTHING, told)
     match = exemption.match
     if not (match.include or match.exclude or match.selector or exemption.service_accounts):
         told = "exempts every pod; name namespaces, podSelector or serviceAccounts, or switch the rules off"
-        yield Doubt(exemption.name, ("rules",), Code.EXEMPTS_EVERYONE, told)
+        yield LintWarning(exemption.name, ("rules",), Code.EXEMPTS_EVERYONE, told)

@@ -15,14 +15,14 @@ _NO_TEXT: Final = Text()
 class Level(IntEnum):
     """How well a node suits, from well to not at all."""
 
-    FITS = 0
+    COMPATIBLE = 0
     UNSTABLE = 1  # runs, with a warning
     UNKNOWN = 2  # nobody can tell: a label is missing
-    REFUSED = 3
+    INCOMPATIBLE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One reason for a level.
 
     origin: where the need was read. remedy: what would help. Both may be empty. code: the CUDA error that it
@@ -42,14 +42,14 @@ class Finding:
         return f"{known.driver_name or known.name} ({known.code})" if known else ""
 
 
-def level_of(findings: tuple[Finding, ...]) -> Level:
+def level_of(findings: tuple[CheckResult, ...]) -> Level:
     """Return the worst level of the findings."""
-    return max([finding.level for finding in findings], default=Level.FITS)
+    return max([finding.level for finding in findings], default=Level.COMPATIBLE)
 
 
-def refusal(*, certain: bool) -> Level:
+def incompatible(*, certain: bool) -> Level:
     """Return what follows from a need that is not met."""
-    return Level.REFUSED if certain else Level.UNSTABLE
+    return Level.INCOMPATIBLE if certain else Level.UNSTABLE
 
 
 def unknown(*, certain: bool) -> Level:

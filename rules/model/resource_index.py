@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
-from rules.text.bounded_cache import remembered
+from rules.text.bounded_cache import bounded_cache
 from rules.text.glob import glob, is_glob
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class ResourceIndex(Generic[T]):
                 self._by_domain[domain] = (*self._by_domain.get(domain, ()), (glob(name), kept))
             else:
                 self._everywhere = (*self._everywhere, (glob(name), kept))
-        self.find = remembered(self._find, _REMEMBERED, lambda name: len(name) <= _LONGEST_REMEMBERED)
+        self.find = bounded_cache(self._find, _REMEMBERED, lambda name: len(name) <= _LONGEST_REMEMBERED)
 
     def __iter__(self) -> Iterator[T]:
         """Yield all that is kept: exact names first."""

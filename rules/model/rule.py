@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rules.cuda.image_catalog import ImageRow
     from rules.model.match import Match
     from rules.model.resource_index import ResourceIndex
-    from rules.model.sharing import Terms
+    from rules.model.sharing import SharingPolicy
 
 
 class Action(StrEnum):
@@ -144,7 +144,7 @@ class CompatibilityRule:
 
     name: str
     match: Match
-    terms: Terms
+    terms: SharingPolicy
     no_fitting_node: Action
     action: Action
     description: Text

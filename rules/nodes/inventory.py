@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from rules.nodes.label_families import LabelFamily, LabelNames
-from rules.nodes.label_index import Fact, Index, Scattered, positions
-from rules.nodes.node_capabilities import NodeReader, Offer, Problem
+from rules.nodes.label_index import Fact, Index, ShardedDict, positions
+from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 
 # What a node has beside its labels, under a key that no label can have.
 _RESOURCES: Final = "//resources"
@@ -27,7 +27,7 @@ class InventoryError(ValueError):
 class NodeClass:
     """Nodes that offer the same. members: their bit set."""
 
-    offer: Offer
+    offer: NodeCapabilities
     members: int
 
 
@@ -42,8 +42,8 @@ class Inventory:
 
     def __init__(self) -> None:
         self._classes: dict[LabelNames, tuple[NodeClass, ...]] = {}
-        self._rows: Scattered[int, _Row] = Scattered()  # by position
-        self._positions: Scattered[str, int] = Scattered()  # by node name
+        self._rows: ShardedDict[int, _Row] = ShardedDict()  # by position
+        self._positions: ShardedDict[str, int] = ShardedDict()  # by node name
         self.labels = Index()
         self.everything = 0
 
@@ -118,7 +118,7 @@ class Inventory:
     def _read(self, names: LabelNames) -> tuple[NodeClass, ...]:
         """Return the classes: one node of each is read, and the index tells which others say the same."""
         keys = names.among(self.labels)
-        found: defaultdict[Offer, int] = defaultdict(int)
+        found: defaultdict[NodeCapabilities, int] = defaultdict(int)
         left = self.everything
         while left:
             row, alike = self._rows.get(next(positions(left))), left
@@ -209,11 +209,11 @@ class _Row(NamedTuple):
         return {key: value for key, value in self.facts if isinstance(value, str)}
 
 
-def _offer(labels: Mapping[str, str], names: LabelNames) -> Offer:
+def _offer(labels: Mapping[str, str], names: LabelNames) -> NodeCapabilities:
     return NodeReader("", {key: labels[key] for key in names.among(labels)}).offer(names)
 
 
-def _classes(members: Mapping[Offer, int]) -> tuple[NodeClass, ...]:
+def _classes(members: Mapping[NodeCapabilities, int]) -> tuple[NodeClass, ...]:
     """Return the classes by their first nodes: what is told must not depend on when they were read."""
     found = (NodeClass(offer, nodes) for offer, nodes in members.items() if nodes)
     return tuple(sorted(found, key=lambda each: each.members & -each.members))

@@ -89,7 +89,7 @@ class Index:
             if (key := changed.get(name)) is None:
                 before = self._keys.get(name)
                 key = changed[name] = (
-                    _Key(before.values.copy(), before.present) if before else _Key(Scattered(), 0)
+                    _Key(before.values.copy(), before.present) if before else _Key(ShardedDict(), 0)
                 )
             entry, mask = key.values.get(value) or (fact, 0), _mask(members)
             key.present ^= mask
@@ -98,15 +98,15 @@ class Index:
             key.values.put(value, (entry[0], _packed(nodes)) if nodes else None)
         return Index({name: key for name, key in {**self._keys, **changed}.items() if key.present})
 
-    def _ladder(self, key: str) -> _Ladder:
+    def _ladder(self, key: str) -> _SortedValues:
         if (kept := self._keys.get(key)) is None:
-            return _Ladder(Scattered())
+            return _SortedValues(ShardedDict())
         if kept.ladder is None:  # made at the first question; two threads would make the same one
-            kept.ladder = _Ladder(kept.values)
+            kept.ladder = _SortedValues(kept.values)
         return kept.ladder
 
 
-class Scattered(Generic[K, V]):
+class ShardedDict(Generic[K, V]):
     """A dict whose copies share what does not change, so that a change costs little however large it is.
 
     A host name is the value of one node: to copy ten thousand of them for each node that joins takes longer
@@ -118,9 +118,9 @@ class Scattered(Generic[K, V]):
     def __init__(self) -> None:
         self._parts: list[dict[K, V]] = [{}]  # a power of 2; none of them ever changes
 
-    def copy(self) -> Scattered[K, V]:
+    def copy(self) -> ShardedDict[K, V]:
         """Return a copy that may be changed."""
-        copy: Scattered[K, V] = Scattered()
+        copy: ShardedDict[K, V] = ShardedDict()
         copy._parts = self._parts.copy()
         return copy
 
@@ -150,7 +150,7 @@ class Scattered(Generic[K, V]):
 
 
 # The values under one key, each with the fact and the nodes that say it.
-_Values = Scattered[Hashable, _Entry]
+_Values = ShardedDict[Hashable, _Entry]
 
 
 class _Key:
@@ -161,10 +161,10 @@ class _Key:
     def __init__(self, values: _Values, present: int) -> None:
         self.values = values
         self.present = present
-        self.ladder: _Ladder | None = None
+        self.ladder: _SortedValues | None = None
 
 
-class _Ladder:
+class _SortedValues:
     """The values of a key that are numbers, sorted, for questions of order."""
 
     __slots__ = ("_nodes", "_steps", "numbers")

@@ -14,8 +14,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term, parse_term, required_terms
-from rules.nodes.version_range import Interval, version_clause
-from rules.text.bounded_cache import length, remembered
+from rules.nodes.version_range import VersionRange, version_clause
+from rules.text.bounded_cache import bounded_cache, length
 
 if TYPE_CHECKING:
     from rules.nodes.inventory import Inventory
@@ -40,7 +40,7 @@ class Requirement:
 
     @classmethod
     def of_version(
-        cls, interval: Interval, families: Iterable[LabelFamily], inventory: Inventory
+        cls, interval: VersionRange, families: Iterable[LabelFamily], inventory: Inventory
     ) -> Requirement:
         """Return the requirement that a node tells a version of the interval.
 
@@ -48,7 +48,7 @@ class Requirement:
         cluster, each guarded against nodes on which an earlier one speaks. Where none speaks nothing is known
         and nothing required. A node whose minor is unknown satisfies it where the major alone decides.
         """
-        if interval == Interval():
+        if interval == VersionRange():
             return cls()
         clause = version_clause(interval, families, inventory)
         return cls() if clause is None else cls((clause,))
@@ -141,7 +141,7 @@ def _find_additions(told: tuple[Term, Clause]) -> tuple[Term, ...]:
     return tuple(possible or impossible[:1])
 
 
-_additions = remembered(_find_additions, _REMEMBERED, lambda told: length(told) <= _LONGEST)
+_additions = bounded_cache(_find_additions, _REMEMBERED, lambda told: length(told) <= _LONGEST)
 
 
 def _with(raw: Mapping[str, Any], added: Term) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ _SLICE: Final = "-MIG-"
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class NodeCapabilities:
     """What a node tells of its GPUs; None where it tells nothing that can be read.
 
     cuda: the highest CUDA version that the driver's API has. driver: its version as nvidia-smi prints it
@@ -45,7 +45,7 @@ class Offer:
     device_mode: str | None = None
 
 
-def driver_of(offer: Offer) -> DriverVersion | None:
+def driver_of(offer: NodeCapabilities) -> DriverVersion | None:
     """Return the version of an offer's driver, None where it tells none."""
     return _parsed(offer.driver) if offer.driver else None
 
@@ -53,7 +53,7 @@ def driver_of(offer: Offer) -> DriverVersion | None:
 _parsed = lru_cache(maxsize=1024)(DriverVersion.parse)
 
 
-def above_floor(offer: Offer) -> bool:
+def above_floor(offer: NodeCapabilities) -> bool:
     """Tell whether its driver runs newer minor versions of its CUDA's major; nothing is known against it."""
     driver, floor = driver_of(offer), minor_version_floor(offer.cuda[0]) if offer.cuda else None
     return driver is None or floor is None or driver >= floor.value
@@ -90,10 +90,10 @@ class NodeReader:
             else:
                 self._report(key, value)
 
-    def offer(self, names: LabelNames) -> Offer:
+    def offer(self, names: LabelNames) -> NodeCapabilities:
         """Return what the labels tell of the node's GPUs."""
         product = self._text(names.product)
-        return Offer(
+        return NodeCapabilities(
             cuda=self._version(names.cuda),
             driver=self._driver(names.driver),
             compute_capability=self._version(names.compute_capability),

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from rules.kube.names import SUBDOMAIN, is_label_key, is_label_value, parse_int64
-from rules.text.bounded_cache import length, remembered
+from rules.text.bounded_cache import bounded_cache, length
 
 if TYPE_CHECKING:
     from rules.nodes.inventory import Inventory
@@ -106,7 +106,7 @@ def _find(told: tuple[str, object, object, tuple[object, ...]]) -> MatchExpressi
     return MatchExpression(section, key, cast("Operator", operator), texts) if usable else None
 
 
-_read = remembered(_find, _REMEMBERED, lambda told: length(told) <= _LONGEST)
+_read = bounded_cache(_find, _REMEMBERED, lambda told: length(told) <= _LONGEST)
 
 
 def parse_term(raw: object) -> Term | None:

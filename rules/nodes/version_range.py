@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class VersionRange:
     """The versions from `at_least`, which is one of them, to `below`, which is not; None is no upper end.
 
     Ends have two parts or more, and no zeros behind the second.
@@ -25,7 +25,7 @@ class Interval:
     below: Version | None = None
 
     @classmethod
-    def same_major(cls, at_least: Version) -> Interval:
+    def same_major(cls, at_least: Version) -> VersionRange:
         """Return the versions from this one on that have its major."""
         return cls(at_least, (at_least[0] + 1, 0))
 
@@ -37,19 +37,19 @@ class Interval:
     def __contains__(self, version: Version) -> bool:
         return self.at_least <= version and (self.below is None or version < self.below)
 
-    def __and__(self, other: Interval) -> Interval:
+    def __and__(self, other: VersionRange) -> VersionRange:
         """Return the versions that are in both."""
         ends = [end for end in (self.below, other.below) if end is not None]
-        return Interval(max(self.at_least, other.at_least), min(ends, default=None))
+        return VersionRange(max(self.at_least, other.at_least), min(ends, default=None))
 
-    def __or__(self, other: Interval) -> Interval:
+    def __or__(self, other: VersionRange) -> VersionRange:
         """Return the smallest interval that holds both."""
         ends = None if self.below is None or other.below is None else max(self.below, other.below)
-        return Interval(min(self.at_least, other.at_least), ends)
+        return VersionRange(min(self.at_least, other.at_least), ends)
 
 
 def version_clause(
-    interval: Interval | None, families: Iterable[LabelFamily], inventory: Inventory
+    interval: VersionRange | None, families: Iterable[LabelFamily], inventory: Inventory
 ) -> Clause | None:
     """Return the terms that a node tells a version of an interval, or None where no node tells any.
 
@@ -68,7 +68,7 @@ def version_clause(
     return (*clause, guards) if interval is None else tuple(clause)
 
 
-def _inside(interval: Interval, family: LabelFamily, inventory: Inventory) -> list[Term]:
+def _inside(interval: VersionRange, family: LabelFamily, inventory: Inventory) -> list[Term]:
     """Return terms, of which no two match the same node, for the versions of an interval in one family."""
     low, high = interval.at_least, interval.below
     if interval.empty:

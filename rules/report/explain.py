@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy
-from rules.decision.recorder import Notes
+from rules.decision.recorder import DecisionRecorder
 from rules.decision.scope import unjudged
 from rules.kube.pod import Pod
 from rules.model.decision import Decision, Violation
 from rules.model.request import AdmissionRequest
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
-from rules.report.trace import PodStory, Story
+from rules.report.trace import PodTrace, TraceRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Explanation:
 
     decision: Decision
     unjudged: str
-    pods: tuple[PodStory, ...]
+    pods: tuple[PodTrace, ...]
     violations: tuple[Violation, ...]
     warnings: tuple[str, ...]
 
@@ -41,10 +41,10 @@ def explain(
 
     Raises ObjectError where the object is not shaped as its kind is.
     """
-    taken: list[Story] = []
+    taken: list[TraceRecorder] = []
 
-    def notes(pod: Pod) -> Notes:
-        taken.append(Story(pod, request.namespace, policy.language))
+    def notes(pod: Pod) -> DecisionRecorder:
+        taken.append(TraceRecorder(pod, request.namespace, policy.language))
         return taken[-1]
 
     decision = decide(policy, inventory, request, now, notes)

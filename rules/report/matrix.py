@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rules.compatibility.fitness import fitness, without_node
 from rules.cuda.image_catalog import ImageCatalog
-from rules.cuda.requirements import CUDA_VERSION_ANNOTATION, ContainerFacts, Needs, needs_of
+from rules.cuda.requirements import CUDA_VERSION_ANNOTATION, ContainerFacts, GpuRequirements, requirements_of
 from rules.cuda.tables import (
     Status,
     capability,
@@ -26,10 +26,10 @@ from rules.cuda.tables import (
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from rules.kube.container_env import Environment
-from rules.model.finding import Finding, Level
-from rules.model.sharing import Terms
+from rules.model.finding import CheckResult, Level
+from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import NodeClass
-from rules.nodes.node_capabilities import Offer
+from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Language, Text
 
 # The oldest major version for which NVIDIA states what it is compatible with (data/drivers.yaml).
@@ -38,7 +38,7 @@ _NOTHING: Final = Text()
 _VERSION: Final = re.compile(r"\d+\.\d+")
 
 # All that is said of one runtime in one place; nothing where it runs.
-Cell = tuple[Finding, ...]
+Cell = tuple[CheckResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Verdict:
 
 
 VERDICTS: Final[Mapping[Level, Verdict]] = {
-    Level.FITS: Verdict("✓", Text("runs", "可运行")),
+    Level.COMPATIBLE: Verdict("✓", Text("runs", "可运行")),
     Level.UNSTABLE: Verdict("!", Text("runs, with a warning", "可运行，有警告")),
-    Level.REFUSED: Verdict("✗", Text("refused", "拒绝")),
+    Level.INCOMPATIBLE: Verdict("✗", Text("refused", "拒绝")),
     Level.UNKNOWN: Verdict("?", Text("unknown", "未知")),
 }
 # The facts that head columns.
@@ -111,10 +111,10 @@ class Footnote:
     error: Text
 
 
-Footnotes = Mapping[Finding, Footnote]
+Footnotes = Mapping[CheckResult, Footnote]
 
 
-def class_table(terms: Terms, classes: Iterable[NodeClass]) -> Table | None:
+def class_table(terms: SharingPolicy, classes: Iterable[NodeClass]) -> Table | None:
     """Return what runs on nodes; None where no node tells anything that bears on it.
 
     Classes that differ in nothing that is shown and judged are one column; silent nodes have none.
@@ -136,14 +136,14 @@ def class_table(terms: Terms, classes: Iterable[NodeClass]) -> Table | None:
     return Table(title, _runtimes(), tuple(columns))
 
 
-def driver_table(terms: Terms) -> Table:
+def driver_table(terms: SharingPolicy) -> Table:
     """Return what runs on the driver branches that are known, whatever the GPU."""
     asked = [replace(needs, compute=(), built_for=None) for needs in _all_needs()]
     columns = []
     for branch in sorted(row["branch"] for row in read_table("drivers")["branches"]):
         cuda = cuda_of_branch(branch)
         if cuda and cuda.certain and cuda.value >= _OLDEST:
-            offer = Offer(cuda=cuda.value)
+            offer = NodeCapabilities(cuda=cuda.value)
             cells = tuple((*without_node(terms, needs), *fitness(terms, needs, offer)) for needs in asked)
             columns.append(Column({"driver": str(branch), "cuda": str(cuda.value)}, cells))
     sharing = _sharing(terms)
@@ -159,8 +159,8 @@ def gpu_table() -> Table:
     asked = [replace(needs, cuda=None) for needs in _all_needs()]
     columns = []
     for compute in sorted(rows):
-        offer = Offer(compute_capability=compute)
-        cells = tuple(fitness(Terms(), needs, offer) for needs in asked)
+        offer = NodeCapabilities(compute_capability=compute)
+        cells = tuple(fitness(SharingPolicy(), needs, offer) for needs in asked)
         about = Text(*(_products(rows[compute], doubt) for doubt in ("unverified", "未证实")))
         columns.append(Column({"compute": str(compute)}, cells, about))
     title = Text("CUDA runtimes on compute capabilities", "CUDA 运行时与计算能力")
@@ -169,12 +169,12 @@ def gpu_table() -> Table:
 
 def footnotes(tables: Iterable[Table]) -> Footnotes:
     """Return the footnote of each finding, lettered as one reads."""
-    alike: defaultdict[tuple[int, str], list[Finding]] = defaultdict(list)
+    alike: defaultdict[tuple[int, str], list[CheckResult]] = defaultdict(list)
     for table in tables:
         for _, cells in table.rows():
             for finding in (finding for cell in cells for finding in cell):
                 alike[finding.code, _VERSION.sub("", finding.reason.en)].append(finding)
-    found: dict[Finding, Footnote] = {}
+    found: dict[CheckResult, Footnote] = {}
     # More letters than `fitness` has sentences.
     for letter, findings in zip(ascii_letters, alike.values(), strict=False):
         reason = Text(*(_merged([f.reason.in_language(language) for f in findings]) for language in Language))
@@ -187,7 +187,7 @@ def letters(cell: Cell, notes: Footnotes) -> str:
     return "".join(sorted(notes[finding].letter for finding in cell))
 
 
-def sort_key(offer: Offer) -> tuple[Any, ...]:
+def sort_key(offer: NodeCapabilities) -> tuple[Any, ...]:
     """Return what puts offers in order, fact by fact from product and CUDA on; the unknown comes last."""
     driver = DriverVersion.parse(offer.driver) if offer.driver else None
     facts = (
@@ -213,21 +213,22 @@ def _runtimes() -> tuple[CudaVersion, ...]:
     return tuple(sorted((cuda for cuda in known if cuda >= _OLDEST), reverse=True))
 
 
-def _all_needs() -> list[Needs]:
+def _all_needs() -> list[GpuRequirements]:
     """Return for each runtime what a container needs of which its version is all that is known."""
     container = ContainerFacts("", "", Environment({}))
     return [
-        needs_of(container, {CUDA_VERSION_ANNOTATION: str(cuda)}, ImageCatalog(())) for cuda in _runtimes()
+        requirements_of(container, {CUDA_VERSION_ANNOTATION: str(cuda)}, ImageCatalog(()))
+        for cuda in _runtimes()
     ]
 
 
-def _sharing(terms: Terms) -> Text:
+def _sharing(terms: SharingPolicy) -> Text:
     if not terms.virtual:
         return Text("physical GPUs", "物理 GPU")
     return Text(f"virtual GPUs up to CUDA {terms.baseline}", f"虚拟 GPU（最高 CUDA {terms.baseline}）")
 
 
-def _facts(offer: Offer) -> dict[str, str | None]:
+def _facts(offer: NodeCapabilities) -> dict[str, str | None]:
     """Return the facts of an offer that bear on runtimes."""
     model = gpu_model(offer.product) if offer.product else None
     return {
@@ -247,7 +248,7 @@ def _products(rows: Iterable[Mapping[str, Any]], doubt: str) -> str:
     return "; ".join(f"{arch.replace('-', ' ').title()}: {', '.join(names)}" for arch, names in found.items())
 
 
-def _error(finding: Finding) -> Text:
+def _error(finding: CheckResult) -> Text:
     known = cuda_error(finding.code)
     if known is None:
         return _NOTHING

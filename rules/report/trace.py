@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from rules.cel.expression import Expression, ExpressionError
-from rules.compatibility.report import Demand
+from rules.compatibility.report import RuleRequirement
 from rules.decision.pipeline import INJECTED_ANNOTATION
-from rules.decision.recorder import JudgingRule, Notes, Obstacle
+from rules.decision.recorder import DecisionRecorder, JudgingRule, Obstacle
 from rules.decision.resource_stage import LIMITS, REQUESTS
 from rules.kube.pod import Container, ContainerKind, Pod
 from rules.model.decision import Violation
@@ -28,14 +28,14 @@ _SIGNED: Final = "names the rules that changed the pod"
 _Key: TypeAlias = tuple[Container, str]
 
 
-class Outcome(StrEnum):
+class RuleOutcome(StrEnum):
     """What came of a rule for a container."""
 
     MATCHED = "matched"
-    UNMET = "unmet"  # some part of its match fails
-    UNDECIDED = "undecided"  # a condition has no value
+    NOT_MATCHED = "unmet"  # some part of its match fails
+    EVALUATION_ERROR = "undecided"  # a condition has no value
     EXEMPTED = "exempted"
-    ELSEWHERE = "elsewhere"  # it is about resources that the container does not ask for
+    NOT_APPLICABLE = "elsewhere"  # it is about resources that the container does not ask for
     DISABLED = "disabled"
 
 
@@ -50,11 +50,11 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RuleEvaluation:
     """One rule and one container. why: of any outcome but a match. would: what a dry run would put in."""
 
     rule: JudgingRule
-    outcome: Outcome
+    outcome: RuleOutcome
     why: str = ""
     needs: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
@@ -64,7 +64,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerStory:
+class ContainerTrace:
     """One container, as it came, and every rule, in the order in which they were looked at."""
 
     name: str
@@ -72,15 +72,15 @@ class ContainerStory:
     path: Path
     image: str
     asks: Mapping[str, Any]
-    looks: tuple[Look, ...]
+    looks: tuple[RuleEvaluation, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PodStory:
+class PodTrace:
     """One pod or pod template, at a path. edits: all, in the order in which they were made."""
 
     path: Path
-    containers: tuple[ContainerStory, ...]
+    containers: tuple[ContainerTrace, ...]
     edits: tuple[Edit, ...]
 
     @property
@@ -90,7 +90,7 @@ class PodStory:
         return tuple(edit for edit in self.edits if edit not in told)
 
 
-class Story(Notes):
+class TraceRecorder(DecisionRecorder):
     """The notes on one pod from which its story is told."""
 
     __slots__ = ("_asks", "_edits", "_language", "_looks", "_namespace", "_needs", "_pod", "_seen", "_told")
@@ -103,7 +103,7 @@ class Story(Notes):
         self._asks = [{**container.requests, **container.limits} for container in pod.containers]
         self._seen = deepcopy(pod.recorder.get(()))
         self._edits: list[Edit] = []
-        self._looks: dict[Container, dict[str, Look]] = {}
+        self._looks: dict[Container, dict[str, RuleEvaluation]] = {}
         self._needs: dict[_Key, list[str]] = {}
         self._told: dict[_Key, list[str]] = {}
 
@@ -112,9 +112,9 @@ class Story(Notes):
         super().looked_at(rule, container, obstacle)
         looks = self._looks.setdefault(container, {})
         if obstacle is None:
-            looks[rule.name] = Look(rule, Outcome.MATCHED)
-        elif rule.name not in looks or looks[rule.name].outcome is not Outcome.MATCHED:
-            looks[rule.name] = Look(rule, *self._why(rule, container, obstacle))
+            looks[rule.name] = RuleEvaluation(rule, RuleOutcome.MATCHED)
+        elif rule.name not in looks or looks[rule.name].outcome is not RuleOutcome.MATCHED:
+            looks[rule.name] = RuleEvaluation(rule, *self._why(rule, container, obstacle))
 
     def put_in(self, rule: ResourceRule | InjectionRule, what: Collection[str]) -> None:
         """Note how the object has changed, and why."""
@@ -122,7 +122,7 @@ class Story(Notes):
         for path, value in self._changes():
             self._edit(path, value, self._reason(rule, path, value), rule.name)
 
-    def needs(self, container: Container, demand: Demand) -> None:
+    def needs(self, container: Container, demand: RuleRequirement) -> None:
         """Note what was read of a container."""
         super().needs(container, demand)
         cuda, language = demand.needs.cuda, self._language
@@ -153,7 +153,7 @@ class Story(Notes):
         if rule and container:
             self._told.setdefault((container, rule.name), []).extend(lines)
 
-    def told(self, rules: RuleSet) -> PodStory:
+    def told(self, rules: RuleSet) -> PodTrace:
         """Return the story, when the decision has been made."""
         for path, value in self._changes():
             self._edit(path, value, "")
@@ -164,16 +164,16 @@ class Story(Notes):
             told = [self._whole(look, container) for look in looks.values()]
             told += [_passed_over(rule) for rule in others if rule.name not in looks]
             containers.append(
-                ContainerStory(
+                ContainerTrace(
                     container.name, container.kind, container.path, container.image, asks, tuple(told)
                 )
             )
-        return PodStory(self._pod.path, tuple(containers), tuple(self._edits))
+        return PodTrace(self._pod.path, tuple(containers), tuple(self._edits))
 
-    def _whole(self, look: Look, container: Container) -> Look:
+    def _whole(self, look: RuleEvaluation, container: Container) -> RuleEvaluation:
         """Return a look with all that came of the rule for the container."""
         warnings = tuple(dict.fromkeys(self._told.get((container, look.rule.name), ())))
-        if look.outcome is not Outcome.MATCHED:
+        if look.outcome is not RuleOutcome.MATCHED:
             return replace(look, warnings=warnings)
         name, place = look.rule.name, f"{field_path(container.path)}."
         own = [edit for edit in self._edits if edit.rule == name and _is_below(edit.path, container.path)]
@@ -207,22 +207,22 @@ class Story(Notes):
             return "follows the limit"
         return "default"
 
-    def _why(self, rule: JudgingRule, container: Container, obstacle: Obstacle) -> tuple[Outcome, str]:
+    def _why(self, rule: JudgingRule, container: Container, obstacle: Obstacle) -> tuple[RuleOutcome, str]:
         """Return what came of a rule that something keeps from a container, and why."""
         match obstacle:
             case Exemption(name=name, until=until, description=reason):
-                return Outcome.EXEMPTED, f"{name} until {until}: {reason.in_language(self._language)}"
+                return RuleOutcome.EXEMPTED, f"{name} until {until}: {reason.in_language(self._language)}"
             case ExpressionError():
-                return Outcome.UNDECIDED, f"a condition cannot be evaluated: {obstacle}"
+                return RuleOutcome.EVALUATION_ERROR, f"a condition cannot be evaluated: {obstacle}"
             case Expression(source=source):
-                return Outcome.UNMET, f"condition is false: {source}"
+                return RuleOutcome.NOT_MATCHED, f"condition is false: {source}"
             case SelectorTerm():
-                return Outcome.UNMET, _of_label(obstacle, self._pod.labels)
+                return RuleOutcome.NOT_MATCHED, _of_label(obstacle, self._pod.labels)
         if isinstance(rule, ResourceRule):
             raise TypeError(f"{rule.name} has no match that could fail: {obstacle!r}")
         if obstacle is MatchPart.IMAGES:
-            return Outcome.UNMET, f"image {container.image} is none of {_globs(rule.match.images)}"
-        return Outcome.UNMET, _of_namespace(rule.match, self._namespace)
+            return RuleOutcome.NOT_MATCHED, f"image {container.image} is none of {_globs(rule.match.images)}"
+        return RuleOutcome.NOT_MATCHED, _of_namespace(rule.match, self._namespace)
 
 
 def _of_namespace(match: Match, namespace: str) -> str:
@@ -242,13 +242,15 @@ def _globs(patterns: Iterable[re.Pattern[str]]) -> str:
     return ", ".join(map(glob_text, patterns))
 
 
-def _passed_over(rule: JudgingRule) -> Look:
+def _passed_over(rule: JudgingRule) -> RuleEvaluation:
     """Return the look at a rule that did not come up for a container."""
     if not rule.enabled:
-        return Look(rule, Outcome.DISABLED, "switched off by its label")
+        return RuleEvaluation(rule, RuleOutcome.DISABLED, "switched off by its label")
     if isinstance(rule, ResourceRule):
-        return Look(rule, Outcome.ELSEWHERE, f"group {rule.group} is not used")
-    return Look(rule, Outcome.ELSEWHERE, f"asks for none of {', '.join(rule.match.resources)}")
+        return RuleEvaluation(rule, RuleOutcome.NOT_APPLICABLE, f"group {rule.group} is not used")
+    return RuleEvaluation(
+        rule, RuleOutcome.NOT_APPLICABLE, f"asks for none of {', '.join(rule.match.resources)}"
+    )
 
 
 def _is_below(path: Path, root: Path) -> bool:

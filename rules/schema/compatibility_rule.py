@@ -11,7 +11,7 @@ from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import is_label_key
 from rules.model.finding import Level
 from rules.model.rule import Action, CompatibilityRule
-from rules.model.sharing import Terms
+from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
 from rules.schema.base import ACTIONS, RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
@@ -19,7 +19,7 @@ from rules.schema.field_types import CapabilityText, CudaText, parse_optional_ve
 from rules.schema.match_fields import MatchDocument, build_match
 from rules.text.i18n import Text
 
-_MINOR_VERSIONS: Final = {"deny": Level.REFUSED, "warn": Level.UNSTABLE, "allow": Level.FITS}
+_MINOR_VERSIONS: Final = {"deny": Level.INCOMPATIBLE, "warn": Level.UNSTABLE, "allow": Level.COMPATIBLE}
 _IN_LABELS: Final = "whole in one label or its parts in several, with a blank between their keys"
 _PARTS: Final = 3  # of a driver's version, which has the most
 
@@ -147,7 +147,7 @@ def build_compatibility_rule(part: RuleBuilder, data: Any) -> CompatibilityRule 
     return CompatibilityRule(
         name=part.name,
         match=build_match(part, document, read.match),
-        terms=Terms(
+        terms=SharingPolicy(
             virtual=read.sharing == "virtual",
             baseline=parse_optional_version(CudaVersion, read.baseline),
             minor_versions=_MINOR_VERSIONS[read.minor_versions],

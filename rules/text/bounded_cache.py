@@ -13,7 +13,7 @@ T = TypeVar("T")
 _ENDLESS: Final = 2**62
 
 
-def remembered(find: Callable[[K], T], entries: int, fits: Callable[[K], bool]) -> Callable[[K], T]:
+def bounded_cache(find: Callable[[K], T], entries: int, fits: Callable[[K], bool]) -> Callable[[K], T]:
     """Return a function that finds the same, and remembers so many arguments that fit; then it begins anew.
 
     What an honest cluster asks again and again is small; what a hostile pod makes up may be megabytes. To

@@ -18,7 +18,7 @@ from rules.schema.loader import Loaded, load_rules
 from tests.bench.cases import OWN_AFFINITY, cluster, further_rule, node_of, shipped, with_further
 from tests.bench.figures import Effort, Section, Table, Target, measure
 from tests.support.node_builders import GPU
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 from webhook.cluster.rule_sync import Node
 
 TITLE: Final = "Changes of nodes and rules"
@@ -47,7 +47,7 @@ def run(effort: Effort) -> Section:
 def _events(nodes: int, effort: Effort) -> tuple[Table, float]:
     """Return what the event of a node costs to take in, and the dearest in microseconds."""
     inventory = cluster(nodes)
-    gate = Gate(shipped(), inventory=inventory)
+    gate = AdmissionHandler(shipped(), inventory=inventory)
     same, fresh = node_of(5), node_of(nodes)
     moved = node_of(5)
     moved["metadata"]["labels"]["nvidia.com/cuda.runtime-version.minor"] = "8"
@@ -69,7 +69,7 @@ def _events(nodes: int, effort: Effort) -> tuple[Table, float]:
     return table, max(samples.median(name) for name in changes)
 
 
-def _into_force(gate: Gate, change: Callable[[], Inventory]) -> None:
+def _into_force(gate: AdmissionHandler, change: Callable[[], Inventory]) -> None:
     gate.put_nodes(change())
 
 
@@ -98,7 +98,7 @@ def _edits(effort: Effort) -> Table:
         return load_rules([("edited.yaml", further_rule(number, next(defaults)))])
 
     cases: dict[str, Callable[[], object]] = {"reading the edited rule": edited}
-    gate = Gate(shipped())
+    gate = AdmissionHandler(shipped())
     for further in (0, 100, 1_000):
         standing: tuple[Any, ...] = tuple(with_further(further))
 

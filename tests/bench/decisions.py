@@ -35,9 +35,9 @@ from tests.bench.cases import (
 from tests.bench.figures import Effort, Samples, Section, Table, Target, measure
 from tests.support.builders import NO_NODES
 from tests.support.node_builders import GPU
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 from webhook.admission.review import decode_review, encode_decision
-from webhook.telemetry.logs import Aside, JsonFormatter
+from webhook.telemetry.logs import BackgroundHandler, JsonFormatter
 
 TITLE: Final = "Decisions"
 _COLUMNS: Final = ("µs", "÷ json.loads of the review", "÷ msgspec.json.decode of it")
@@ -220,7 +220,7 @@ def _at_most(promise: str, samples: Samples, case: str, most: float) -> Target:
 
 def _bytes_to_bytes(nodes: int, effort: Effort) -> Table:
     """Return what a review costs in the gate, and its parts."""
-    gate = Gate(shipped(), inventory=cluster(nodes))
+    gate = AdmissionHandler(shipped(), inventory=cluster(nodes))
     bodies = BY_RULES | BY_NODES
     policy = gate.snapshot.policy
     calls: dict[str, Callable[[], object]] = {}
@@ -256,7 +256,7 @@ def logging_to_nowhere() -> Iterator[None]:
     """Log decisions as a served gate does, to nowhere."""
     logger = logging.getLogger("gpugate.admission")
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - os.devnull is a name, not a path
-        handler = Aside(nowhere)
+        handler = BackgroundHandler(nowhere)
         handler.setFormatter(JsonFormatter())
         level, propagate = logger.level, logger.propagate
         logger.addHandler(handler)

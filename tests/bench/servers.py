@@ -101,7 +101,7 @@ def serve(kind: str, threads: str, port: str, cert: str, key: str) -> None:
 
     import webhook.server.server  # noqa: PLC0415
     from webhook.server.tls import TlsCertificate  # noqa: PLC0415
-    from webhook.server.wsgi_adapter import Bridge  # noqa: PLC0415
+    from webhook.server.wsgi_adapter import WsgiAdapter  # noqa: PLC0415
 
     if kind == "gpugate":
         webhook.server.server._RELOAD_INTERVAL = 0.5  # the trial does not wait five seconds
@@ -110,7 +110,9 @@ def serve(kind: str, threads: str, port: str, cert: str, key: str) -> None:
         sys.exit(webhook.server.server.Server(application.wsgi_app, config, tls).run())
     SSLProtocol.max_size = 256 * 2**10  # as asyncio has it
     with ThreadPoolExecutor(int(threads)) as pool:
-        bridge = Bridge(application.wsgi_app, pool, body_limit=2**20, body_timeout=10, bodies_limit=2**26)
+        bridge = WsgiAdapter(
+            application.wsgi_app, pool, body_limit=2**20, body_timeout=10, bodies_limit=2**26
+        )
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             scope["state"]["verified"] = False

@@ -17,7 +17,7 @@ from tests.bench.decisions import logging_to_nowhere
 from tests.bench.figures import Table
 from tests.support.serving import HOST, serving
 from webhook.admission.app import create_app
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 
 # In a thread that has nothing to do.
 _WAITING: Final = ("'poll' of 'select.epoll'", "'acquire' of '_thread.lock'", "'get' of '_queue.SimpleQueue'")
@@ -30,7 +30,7 @@ def profile(bodies: Sequence[bytes], nodes: int, turns: int = 40) -> Table:
 
     One connection, so that threads take turns and none waits for another.
     """
-    gate = Gate(shipped(), inventory=cluster(nodes))
+    gate = AdmissionHandler(shipped(), inventory=cluster(nodes))
     for body in bodies:
         gate.answer("mutate", body)  # what is read or remembered once
     with logging_to_nowhere(), _new_threads_profiled() as profiles, serving(create_app(gate)) as server:

@@ -11,16 +11,18 @@ from time import monotonic
 import pytest
 
 from certs.kubernetes_api import KubernetesError
-from certs.periodic_task import Looks
+from certs.periodic_task import PeriodicTask
 from tests.support.serving import wait_for
 
 NEVER = 3600.0  # seconds; longer than a test takes
 
 
 @contextmanager
-def looking(look: Callable[[], object], complaints: list[str], interval_s: float = 0.001) -> Iterator[Looks]:
+def looking(
+    look: Callable[[], object], complaints: list[str], interval_s: float = 0.001
+) -> Iterator[PeriodicTask]:
     """Look while the block runs, and keep the complaints."""
-    looks = Looks("looks", look, lambda: interval_s, lambda fault: complaints.append(str(fault)))
+    looks = PeriodicTask("looks", look, lambda: interval_s, lambda fault: complaints.append(str(fault)))
     looks.start()
     try:
         yield looks
@@ -67,7 +69,7 @@ def test_a_bug_does_not_end_the_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_look_that_is_hastened_again_and_again_rests_between() -> None:
     """What comes together is looked at together; the first look comes at once."""
     times = list[float]()
-    looks = Looks("looks", lambda: times.append(monotonic()), lambda: NEVER, print, rest=lambda: 0.2)
+    looks = PeriodicTask("looks", lambda: times.append(monotonic()), lambda: NEVER, print, rest=lambda: 0.2)
     looks.start()
     wait_for(lambda: bool(times))
     begun = monotonic()

@@ -17,7 +17,7 @@ from certs.authority import CLOCK_SKEW, CertificateError, KeyPair, is_valid_at, 
 from certs.bundle import Bundle, is_issued_by
 from certs.kubernetes_api import Conflict, KubernetesError
 from certs.rotation_plan import Plan, Step
-from certs.rotator import Keeper
+from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
 from tests.support.memory import CONFIGURATIONS, SECRET, Memory, ca_bundle, ca_bundles, with_configurations
 from tests.support.serving import PATIENCE, answers, client_context, connect, serving, wait_for
@@ -48,12 +48,12 @@ class Clock:
         return self.now
 
 
-def keeper(memory: Memory, clock: Callable[[], datetime] = Clock(), plan: Plan = PLAN) -> Keeper:  # noqa: B008
+def keeper(memory: Memory, clock: Callable[[], datetime] = Clock(), plan: Plan = PLAN) -> CertRotator:  # noqa: B008
     """Return a replica's keeper of the one Secret."""
-    return Keeper(SecretStore(memory, "gpugate", "gpugate-certs"), plan, memory, clock)
+    return CertRotator(SecretStore(memory, "gpugate", "gpugate-certs"), plan, memory, clock)
 
 
-def pair_of(one: Keeper) -> KeyPair:
+def pair_of(one: CertRotator) -> KeyPair:
     """Return what a keeper that has looked hands to the server."""
     pair = one.pair()
     assert pair
@@ -73,9 +73,9 @@ def test_certificates_are_issued_by_the_api_servers_clock_and_not_by_ones_own(da
     memory = with_configurations()
     memory.clock = lambda: START + days * DAY
     store = SecretStore(memory, "gpugate", "gpugate-certs")
-    first = Keeper(store, PLAN, memory).look()
+    first = CertRotator(store, PLAN, memory).look()
     memory.clock = lambda: START + (days + 1) * DAY
-    again = Keeper(store, PLAN, memory).look()
+    again = CertRotator(store, PLAN, memory).look()
 
     assert first.leaf
     assert validity_of(first.leaf.certificate_pem).not_before == START + days * DAY - CLOCK_SKEW
@@ -87,7 +87,7 @@ def test_of_replicas_that_start_at_once_exactly_one_makes_the_authority() -> Non
     memory = with_configurations()
     keepers = [keeper(memory) for _ in range(8)]
     with ThreadPoolExecutor(8) as threads:
-        bundles = list(threads.map(Keeper.look, keepers))
+        bundles = list(threads.map(CertRotator.look, keepers))
 
     assert {stored(memory).authority} == {bundle.authority for bundle in bundles}
     assert {stored(memory).leaf} == {each.pair() for each in keepers}
@@ -319,7 +319,7 @@ def test_what_is_read_is_told_for_metrics() -> None:
     """When it expires, above all."""
     memory, told = with_configurations(), list[Bundle]()
     store = SecretStore(memory, "gpugate", "gpugate-certs")
-    Keeper(store, PLAN, memory, Clock(), told.append).look()
+    CertRotator(store, PLAN, memory, Clock(), told.append).look()
 
     assert told[-1] == stored(memory)
     assert told[-1].leaf
@@ -330,7 +330,7 @@ def test_what_is_read_is_told_for_metrics() -> None:
 def test_a_directory_is_kept_as_well(tmp_path: Path) -> None:
     """Its caBundle is somebody else's work."""
     clock = Clock()
-    one = Keeper(DirectoryStore(tmp_path / "certs"), PLAN, None, clock)
+    one = CertRotator(DirectoryStore(tmp_path / "certs"), PLAN, None, clock)
     one.look()
     first = one.pair()
     clock.now += 61 * DAY

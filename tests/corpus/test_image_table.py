@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from rules.cuda.image_catalog import ImageFacts, built_in_catalog
-from rules.cuda.requirements import ContainerFacts, Needs, needs_of
+from rules.cuda.requirements import ContainerFacts, GpuRequirements, requirements_of
 from rules.kube.container_env import environment
 from rules.kube.image_reference import parse_image
 
@@ -45,7 +45,7 @@ def containers(node: Any, annotations: dict[str, Any]) -> Iterator[tuple[dict[st
 
 
 @pytest.fixture(scope="module")
-def found() -> list[tuple[str, Needs]]:
+def found() -> list[tuple[str, GpuRequirements]]:
     """Ask for the needs of every container of every manifest; with its image."""
     answers = []
     for path in sorted(MANIFESTS.rglob("*.yaml")):
@@ -58,12 +58,12 @@ def found() -> list[tuple[str, Needs]]:
                     if isinstance(word, str)
                 ]
                 facts = ContainerFacts(raw["name"], raw["image"], environment(raw.get("env") or []), words)
-                answers.append((raw["image"], needs_of(facts, noted, built_in_catalog())))
+                answers.append((raw["image"], requirements_of(facts, noted, built_in_catalog())))
     return answers
 
 
 @pytest.fixture(scope="module")
-def images(found: list[tuple[str, Needs]]) -> dict[str, ImageFacts]:
+def images(found: list[tuple[str, GpuRequirements]]) -> dict[str, ImageFacts]:
     """Look up each image that is one; templates such as `${IMAGE}` are none."""
     return {image: built_in_catalog().find(image) for image, _ in found if parse_image(image)}
 
@@ -102,7 +102,7 @@ def test_a_version_is_found_only_where_something_says_so(images: dict[str, Image
     assert unexplained == []
 
 
-def test_images_for_other_platforms_need_no_cuda(found: list[tuple[str, Needs]]) -> None:
+def test_images_for_other_platforms_need_no_cuda(found: list[tuple[str, GpuRequirements]]) -> None:
     """Nor any compute capability."""
     wrong = [
         image for image, needs in found if OTHER_PLATFORMS.search(image) and (needs.cuda or needs.compute)
@@ -111,12 +111,12 @@ def test_images_for_other_platforms_need_no_cuda(found: list[tuple[str, Needs]])
     assert wrong == []
 
 
-def test_nothing_that_people_wrote_is_a_problem(found: list[tuple[str, Needs]]) -> None:
+def test_nothing_that_people_wrote_is_a_problem(found: list[tuple[str, GpuRequirements]]) -> None:
     """Annotations and requirements in the published manifests can be read."""
     assert [image for image, needs in found if needs.problems] == []
 
 
-def test_every_need_has_an_origin(found: list[tuple[str, Needs]]) -> None:
+def test_every_need_has_an_origin(found: list[tuple[str, GpuRequirements]]) -> None:
     """In both languages."""
     origins = [need.origin for _, needs in found for need in needs.compute]
     origins += [needs.cuda.origin for _, needs in found if needs.cuda]

@@ -44,7 +44,7 @@ def ask(port: int, path: str, body: bytes | None = None) -> tuple[int, str]:
         connection.close()
 
 
-class Gate(Daemon):
+class AdmissionHandler(Daemon):
     """A process of `gpugate serve`; a context manager. It counts as started once it is alive.
 
     port: where it listens. program: what Python runs.

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from tests.e2e.cluster import ControlPlane
-from tests.e2e.gate import SERVE, Gate, eventually
+from tests.e2e.gate import SERVE, AdmissionHandler, eventually
 from tests.e2e.manifests import MANIFESTS, Object, commands, render
 from tests.e2e.test_control_plane import node, pod
 
@@ -37,10 +37,10 @@ class Installation:
 
     def serve(
         self, log: Path, *options: str, port: int | None = None, program: Sequence[str] = SERVE
-    ) -> Gate:
+    ) -> AdmissionHandler:
         """Return a gate of this cluster, to be started: at the port that is called, or another."""
         options = ("--drain-seconds=0", *options)  # whatever is given last holds
-        return Gate(self.port if port is None else port, [*self.options, *options], log, program)
+        return AdmissionHandler(self.port if port is None else port, [*self.options, *options], log, program)
 
     def apply(self) -> None:
         """Apply the overlay again, but for its rules, which are many."""
@@ -82,7 +82,7 @@ class Installation:
 class Installed(Installation):
     """One with a gate that runs."""
 
-    gate: Gate
+    gate: AdmissionHandler
 
     @contextmanager
     def away(self) -> Iterator[None]:

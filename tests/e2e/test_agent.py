@@ -24,7 +24,7 @@ from tests.e2e.gate import eventually
 from tests.e2e.manifests import MANIFESTS, ROOT, Object, commands, of_kind, render, run
 from tests.support.nvml import library, recorded
 from webhook.agent.labels import CUDA_LABELS, FACTS, GPUS_ANNOTATION, LABELS, is_own, told_by
-from webhook.agent.node_writer import MANAGER, Publisher
+from webhook.agent.node_writer import MANAGER, NodeWriter
 from webhook.agent.nvml_probe import Gpu, Probe
 from webhook.cli import main
 from webhook.cluster.client import ClusterApi
@@ -190,7 +190,7 @@ def test_without_a_driver_labels_go_and_once_ends_while_a_watch_waits(
 ) -> None:
     """One line says so; once ends with status 2, and a watch serves its metrics until SIGTERM."""
     options = ["--kubeconfig", str(agent(node)), "--node-name", node]
-    Publisher(api_of(Path(options[1])), node).publish(T4)
+    NodeWriter(api_of(Path(options[1])), node).publish(T4)
     argv = [sys.executable, "-c", WITHOUT, *options]
     once = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     left = labels_of(installed, node)
@@ -220,7 +220,7 @@ def test_what_no_longer_holds_goes_and_what_others_set_stays(
 ) -> None:
     """A driver is upgraded, MPS stops, and then the driver is gone."""
     installed.kubectl("label", "node", node, "accelerator=t4", "cuda-minor-version=2")
-    publisher = Publisher(api_of(agent(node)), node)
+    publisher = NodeWriter(api_of(agent(node)), node)
     publisher.publish(replace(T4, mps=("/run/nvidia/mps/nvidia.com/gpu/pipe",)))
     with_mps = labels_of(installed, node)
     publisher.publish(T4)
@@ -235,7 +235,7 @@ def test_what_no_longer_holds_goes_and_what_others_set_stays(
 def test_the_page_uninstalls_labels_too(installed: ControlPlane, node: str, agent: Agent) -> None:
     """All that the agent set, and nothing else."""
     installed.kubectl("label", "node", node, "accelerator=t4")
-    Publisher(api_of(agent(node)), node).publish(T4)
+    NodeWriter(api_of(agent(node)), node).publish(T4)
     _, let_go = commands("agent.md", "Uninstall")
     done = run(installed, let_go)
 
@@ -247,14 +247,14 @@ def test_a_changed_label_of_its_own_is_put_right_and_a_contested_one_is_left_and
     installed: ControlPlane, node: str, agent: Agent
 ) -> None:
     """`kubectl describe node` shows why; --take-over decides."""
-    publisher = Publisher(api_of(kubeconfig := agent(node)), node)
+    publisher = NodeWriter(api_of(kubeconfig := agent(node)), node)
     publisher.publish(T4)
     installed.kubectl(
         "label", "--overwrite", "node", node, "cuda-major-version=11", "gpugate.dev/gpu.count=8"
     )
     publisher.publish(T4)
     left, said = labels_of(installed, node), events_of(installed, node)
-    Publisher(api_of(kubeconfig), node, take_over=True).publish(T4)
+    NodeWriter(api_of(kubeconfig), node, take_over=True).publish(T4)
 
     assert ["11", None] == [left.get(key) for key in CUDA_LABELS]
     assert "1" == left["gpugate.dev/gpu.count"]
@@ -271,7 +271,7 @@ def test_discovery_that_contradicts_nvml_is_an_event_on_the_node(
     installed.kubectl("label", "node", node, "nvidia.com/gpu.product=Tesla-V100-SXM2-16GB")
     kubeconfig = agent(node)
     for _ in range(2):
-        Publisher(api_of(kubeconfig), node).publish(T4)
+        NodeWriter(api_of(kubeconfig), node).publish(T4)
     (event,) = [line for line in events_of(installed, node) if "DiscoveryLabelsDiffer" in line]
 
     assert event.startswith("Warning DiscoveryLabelsDiffer")

@@ -16,7 +16,7 @@ from certs.bundle import certificates_in
 from certs.ca_bundle import KINDS, read_configurations, write_ca_bundles
 from certs.kubernetes_api import Conflict
 from certs.rotation_plan import Plan
-from certs.rotator import Keeper
+from certs.rotator import CertRotator
 from certs.store import SecretStore
 from tests.e2e.daemon import HOST
 from tests.e2e.manifests import MANIFESTS
@@ -49,10 +49,10 @@ def configurations(control_plane: ControlPlane) -> Iterator[Callable[[list[int]]
     control_plane.kubectl("delete", "--ignore-not-found", "-f", "-", input=yaml.safe_dump_all(documents))
 
 
-def keeper(control_plane: ControlPlane, namespace: str) -> Keeper:
+def keeper(control_plane: ControlPlane, namespace: str) -> CertRotator:
     """Return a replica's keeper, with connections of its own."""
     api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
-    return Keeper(SecretStore(api, namespace, SECRET), PLAN, api)
+    return CertRotator(SecretStore(api, namespace, SECRET), PLAN, api)
 
 
 def ca_bundles(control_plane: ControlPlane) -> set[tuple[bytes, ...]]:
@@ -72,7 +72,7 @@ def test_of_keepers_that_race_one_makes_the_secret_and_both_configurations_trust
     configurations([1, 1])
     keepers = [keeper(control_plane, namespace) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
-        bundles = list(threads.map(Keeper.look, keepers))
+        bundles = list(threads.map(CertRotator.look, keepers))
     secret = json.loads(control_plane.kubectl("get", "secret", "-n", namespace, SECRET, "-o", "json").stdout)
 
     assert "kubernetes.io/tls" == secret["type"]

@@ -17,7 +17,7 @@ from tests.e2e.gate import eventually
 from tests.e2e.manifests import MANIFESTS
 from tests.e2e.test_control_plane import pod
 from tests.support.builders import loaded, resource_rule
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.match_conditions import CONDITION, MAX_NAMES_LENGTH, MAX_PATTERN_LENGTH, expression
 from webhook.cluster.webhook_configuration import SETTLING, Conditions
@@ -163,17 +163,17 @@ def conditions_of(control_plane: ControlPlane) -> list[list[str]]:
 
 
 @pytest.fixture
-def replica(control_plane: ControlPlane) -> Iterator[tuple[Gate, Conditions, list[float]]]:
+def replica(control_plane: ControlPlane) -> Iterator[tuple[AdmissionHandler, Conditions, list[float]]]:
     """Yield a gate without rules, what keeps its conditions, and the time for that."""
     api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
-    gate, now = Gate(Loaded()), [0.0]
+    gate, now = AdmissionHandler(Loaded()), [0.0]
     yield gate, Conditions(api, gate, lambda: now[0]), now
     api.close()
 
 
 @pytest.mark.usefixtures("away")
 def test_a_new_rule_is_asked_about_at_once_and_an_old_one_for_a_while(
-    control_plane: ControlPlane, replica: tuple[Gate, Conditions, list[float]]
+    control_plane: ControlPlane, replica: tuple[AdmissionHandler, Conditions, list[float]]
 ) -> None:
     """Another replica may not have heard of the one, or still hold to the other."""
     gate, conditions, now = replica
@@ -199,7 +199,7 @@ def test_a_new_rule_is_asked_about_at_once_and_an_old_one_for_a_while(
 
 @pytest.mark.usefixtures("away")
 def test_while_a_rule_reads_wrong_nothing_is_taken_away(
-    control_plane: ControlPlane, replica: tuple[Gate, Conditions, list[float]]
+    control_plane: ControlPlane, replica: tuple[AdmissionHandler, Conditions, list[float]]
 ) -> None:
     """Another replica may have its last good version in force."""
     gate, conditions, now = replica
@@ -214,7 +214,7 @@ def test_while_a_rule_reads_wrong_nothing_is_taken_away(
 
 @pytest.mark.usefixtures("away")
 def test_conditions_of_an_operator_stay(
-    control_plane: ControlPlane, replica: tuple[Gate, Conditions, list[float]]
+    control_plane: ControlPlane, replica: tuple[AdmissionHandler, Conditions, list[float]]
 ) -> None:
     """And ours comes back where it was removed."""
     _, conditions, _ = replica
@@ -229,7 +229,7 @@ def test_conditions_of_an_operator_stay(
 
 @pytest.mark.usefixtures("away")
 def test_nothing_is_written_where_all_is_as_it_should_be(
-    control_plane: ControlPlane, replica: tuple[Gate, Conditions, list[float]]
+    control_plane: ControlPlane, replica: tuple[AdmissionHandler, Conditions, list[float]]
 ) -> None:
     """However often and by however many replicas it is looked at."""
     _, conditions, _ = replica

@@ -16,7 +16,7 @@ from tests.faults.measure import Fault, Outcome, measure
 from tests.faults.page import COLUMNS
 from tests.faults.probes import STEADY
 from tests.faults.world import World
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def test_a_loss_that_a_fault_does_not_declare_is_told() -> None:
 
 def test_a_gate_that_lost_its_rules_answers_wrong() -> None:
     """To each question but those that nothing is to be said about."""
-    gate = Gate(Loaded())
+    gate = AdmissionHandler(Loaded())
     right = {probe.about for probe in STEADY if probe.right(gate.answer(probe.path[1:], probe.body))}  # type: ignore[arg-type]
 
     assert {"exemption", "no rule"} == right

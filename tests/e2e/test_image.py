@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from tests.e2e.assets import base
 from tests.e2e.engine import COMMAND_S, Engine, missing
-from tests.e2e.gate import Gate, eventually
+from tests.e2e.gate import AdmissionHandler, eventually
 from tests.e2e.installed import VCUDA_CORE, VCUDA_MEMORY, Installation
 from tests.e2e.manifests import ROOT
 from tests.e2e.test_control_plane import pod
@@ -184,7 +184,7 @@ def test_the_command_line_works_in_the_image(engine: Engine, image: str) -> None
     assert f"{VCUDA_CORE}: '20'" in told
 
 
-class _Container(Gate):
+class _Container(AdmissionHandler):
     """The gate as a container; it ends as a process does."""
 
     def __init__(self, argv: Sequence[str], port: int, log: Path) -> None:

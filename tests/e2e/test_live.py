@@ -14,14 +14,14 @@ import yaml
 
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.e2e.cluster import ControlPlane
-from tests.e2e.gate import PATIENCE_S, Gate, ask, eventually
+from tests.e2e.gate import PATIENCE_S, AdmissionHandler, ask, eventually
 from tests.e2e.installed import TEAM, Installed
 from tests.e2e.test_control_plane import node, pod
 from tests.support.builders import resource_rule
 from tests.support.webhooks import body
 from tests.support.webhooks import pod as reviewed
 from webhook.cluster.client import NODES, ClusterApi, config_maps
-from webhook.cluster.reflector import Change, Listed, Resource, Watch
+from webhook.cluster.reflector import Change, Listed, Reflector, Resource
 from webhook.telemetry.metrics import REGISTRY
 
 # Seconds in which a change of a rule is in force.
@@ -43,7 +43,7 @@ class Cluster:
         return self.installed.cluster
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> AdmissionHandler:
         """What runs."""
         return self.installed.gate
 
@@ -217,7 +217,7 @@ def test_a_watch_is_told_by_bookmarks_of_what_it_does_not_select(control_plane: 
     heard: list[Change] = []
     pauses: list[float] = []
     resource = Resource("quiet", config_maps("default"), "nobody=has-this")
-    watch = Watch(api, resource, pause=pauses.append, chance=lambda: 0.5, watch_s=5)
+    watch = Reflector(api, resource, pause=pauses.append, chance=lambda: 0.5, watch_s=5)
     watch.start(heard.append)
     eventually(lambda: watch._stream is not None)
     control_plane.kubectl("create", "configmap", "-n", "default", "noise")
@@ -234,7 +234,7 @@ def test_a_watch_over_tls_stops_at_once(control_plane: ControlPlane) -> None:
     """The thread that waits for the next event is let go."""
     api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
     heard: list[Change] = []
-    watch = Watch(api, Resource("stopped", NODES))
+    watch = Reflector(api, Resource("stopped", NODES))
     watch.start(heard.append)
     eventually(lambda: bool(heard) and watch._stream is not None)
     (thread,) = [each for each in threading.enumerate() if each.name == "watch stopped"]

@@ -15,10 +15,10 @@ from certs.authority import make_leaf
 from certs.bundle import Bundle, is_issued_by
 from certs.ca_bundle import read_configurations
 from certs.rotation_plan import Plan, service_names
-from certs.rotator import Keeper
+from certs.rotator import CertRotator
 from certs.store import SecretStore
 from tests.e2e.daemon import HOST, reserve_port
-from tests.e2e.gate import QUICK_SERVE, SERVE, Gate, ask, eventually
+from tests.e2e.gate import QUICK_SERVE, SERVE, AdmissionHandler, ask, eventually
 from tests.e2e.load import CLIENTS, Load
 from tests.e2e.service import Service
 from webhook.cli import main
@@ -72,7 +72,7 @@ class Trust:
 @contextmanager
 def two_replicas(
     installation: Installation, folder: Path, *options: str, program: Sequence[str] = SERVE
-) -> Iterator[list[Gate]]:
+) -> Iterator[list[AdmissionHandler]]:
     """Run two gates behind the address that the API server calls, until the block ends."""
     with ExitStack() as stack:
         replicas = []
@@ -153,7 +153,7 @@ def test_a_leaf_that_expired_while_the_server_was_down_is_renewed_at_its_start(
     """By the CA that there is, so that the API server calls it at once."""
     trust = Trust(installation.cluster)
     names = (*service_names("gpugate"), HOST)
-    Keeper(trust.store, Plan(names), trust.api).look()
+    CertRotator(trust.store, Plan(names), trust.api).look()
     before = trust.store.load()
     assert before.bundle
     long_ago = datetime.now(UTC) - timedelta(days=100)

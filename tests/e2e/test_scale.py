@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.gate import Gate, eventually
+from tests.e2e.gate import AdmissionHandler, eventually
 from tests.e2e.installed import Installation
 from webhook.cluster.client import NODES, ClusterApi
 
@@ -61,7 +61,7 @@ def _node(number: int) -> dict[str, Any]:
 class Big:
     """A gate that has been ready for a moment; start_s: the seconds from its start to that."""
 
-    gate: Gate
+    gate: AdmissionHandler
     start_s: float
 
 

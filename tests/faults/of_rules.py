@@ -19,7 +19,7 @@ from tests.faults.ways import Refusing
 from tests.faults.world import RULES, empty
 from tests.support.builders import resource_rule
 from tests.support.webhooks import body, pod
-from webhook.cluster.rule_snapshot import LastGood
+from webhook.cluster.rule_snapshot import RuleSnapshot
 
 if TYPE_CHECKING:
     from tests.faults.world import World
@@ -86,7 +86,7 @@ def _knows(number: int) -> Probe:
 def _many_rules(world: World) -> Iterator[None]:
     """Have a hundred good rules in force, and kept."""
     _at_once(world, [_many(number) for number in range(_MANY)])
-    last_good = LastGood(world.api, "gpugate")
+    last_good = RuleSnapshot(world.api, "gpugate")
     world.until(partial(world.answers, _knows(_MANY - 1)))
     world.until(lambda: f"r{_MANY - 1}" in str(last_good.load()))
     try:
@@ -138,7 +138,7 @@ def _restart_while_unread(world: World) -> Iterator[None]:
 
 def _is_kept(world: World) -> bool:
     """Tell whether the last good versions are where a restart finds them."""
-    return bool(LastGood(world.api, "gpugate").load())
+    return bool(RuleSnapshot(world.api, "gpugate").load())
 
 
 _KNOWN: Final = tuple(_knows(number) for number in range(_MANY))

@@ -10,11 +10,11 @@ from typing import Final
 
 import webhook.cluster.rule_sync
 from webhook.cli import main
-from webhook.cluster.reflector import Watch
+from webhook.cluster.reflector import Reflector
 
 # Seconds of one watch request.
 WATCH_S: Final = 4.0
 
 if __name__ == "__main__":
-    vars(webhook.cluster.rule_sync).update(Watch=partial(Watch, watch_s=WATCH_S))
+    vars(webhook.cluster.rule_sync).update(Reflector=partial(Reflector, watch_s=WATCH_S))
     main()

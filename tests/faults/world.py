@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.daemon import HOST, reserve_port
-from tests.e2e.gate import SERVE, Gate, eventually
+from tests.e2e.gate import SERVE, AdmissionHandler, eventually
 from tests.e2e.installed import install
 from tests.e2e.service import Service
 from tests.faults.load import RIGHT, Client
@@ -55,7 +55,7 @@ def empty(kind: str, name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "gpugate"}}
 
 
-class Prefixed(Gate):
+class Prefixed(AdmissionHandler):
     """A gate that another command starts, which becomes it."""
 
     def __init__(

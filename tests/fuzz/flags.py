@@ -6,9 +6,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from rules.cuda.framework_flags import flag_needs
+from rules.cuda.framework_flags import flag_requirements
 from rules.cuda.image_catalog import built_in_catalog
-from rules.cuda.requirements import ContainerFacts, needs_of
+from rules.cuda.requirements import ContainerFacts, requirements_of
 from rules.kube.container_env import environment
 from tests.fuzz.mutator import texts
 
@@ -82,8 +82,10 @@ def check(data: bytes) -> None:
     words = [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
     env = environment(entries if isinstance(entries, list) else [])
     texts_of = annotations if isinstance(annotations, dict) else {}
-    needs_of(ContainerFacts("main", image, env, words), texts_of, built_in_catalog())
+    requirements_of(ContainerFacts("main", image, env, words), texts_of, built_in_catalog())
     if all(_PLAIN.fullmatch(word) for word in words):
         script = " ".join(words) + "\n"
-        in_words, in_script = (flag_needs(image, given, env.known) for given in (words, ["sh", "-c", script]))
+        in_words, in_script = (
+            flag_requirements(image, given, env.known) for given in (words, ["sh", "-c", script])
+        )
         assert {need.compute for need in in_words} == {need.compute for need in in_script}

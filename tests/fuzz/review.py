@@ -14,7 +14,7 @@ from rules.nodes.inventory import Inventory
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.fuzz.mutator import texts
 from tests.fuzz.targets import TESTS
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 from webhook.admission.review import ReviewError
 from webhook.cli.input.files import RuleSource
 
@@ -91,7 +91,7 @@ def _answer(endpoint: Endpoint, data: bytes) -> dict[str, Any] | None:
 
 
 @cache
-def _gate() -> Gate:
+def _gate() -> AdmissionHandler:
     """Return a gate with the rules that ship and the nodes of the documentation."""
     nodes = yaml.safe_load((TESTS.parent / "docs/compatibility/nodes.yaml").read_text("utf-8"))
-    return Gate(RuleSource(DEFAULT_NAMESPACE).load([]), inventory=Inventory.of(nodes["items"]))
+    return AdmissionHandler(RuleSource(DEFAULT_NAMESPACE).load([]), inventory=Inventory.of(nodes["items"]))

@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_affinity import Requirement, conjoin, inject, prefer
-from rules.nodes.version_range import Interval
+from rules.nodes.version_range import VersionRange
 from tests.support import reference_selector as reference
 
 _NAMES = LabelNames()
 _EXTRA = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
 
 versions = st.tuples(st.sampled_from([0, 1, 8, 11, 12, 13]), st.sampled_from([0, 1, 3, 4, 5]))
-intervals = st.builds(Interval, st.one_of(st.just((0, 0)), versions), st.one_of(st.none(), versions))
+intervals = st.builds(VersionRange, st.one_of(st.just((0, 0)), versions), st.one_of(st.none(), versions))
 families = st.sampled_from(
     [(_NAMES.cuda, reference.CUDA_KEYS), (_NAMES.compute_capability[:1], reference.CAPABILITY_KEYS)]
 )
 
 
-def fits(node: reference.Node, cluster: list[reference.Node], interval: Interval, keys: Any) -> bool:
+def fits(node: reference.Node, cluster: list[reference.Node], interval: VersionRange, keys: Any) -> bool:
     """Tell whether a node's version is inside, whatever its minor is where it tells none."""
-    if interval == Interval() or not any(
+    if interval == VersionRange() or not any(
         each[0] in reference.labels_of(other) for other in cluster for each in keys
     ):
         return True
@@ -104,7 +104,7 @@ def test_the_users_terms_stay_first_and_in_order(user_terms: list[dict[str, Any]
 @settings(max_examples=100, deadline=None)
 @given(reference.clusters, intervals, families)
 def test_no_node_satisfies_two_terms_of_a_version(
-    cluster: list[reference.Node], interval: Interval, chosen: Any
+    cluster: list[reference.Node], interval: VersionRange, chosen: Any
 ) -> None:
     """So that in preferred affinity every node has the weight once."""
     requirement = Requirement.of_version(interval, chosen[0], Inventory.of(cluster))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from rules.decision.pipeline import INJECTED_ANNOTATION, decide
 from rules.decision.policy import Policy, compile_policy
-from rules.decision.recorder import Notes
+from rules.decision.recorder import DecisionRecorder
 from rules.kube.json_patch import ObjectError, Recorder
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.decision import Decision
@@ -210,7 +210,9 @@ def test_a_pod_is_decided_as_its_gist_is(
     for document in [*documents, *documents]:
         asked = request(document, mutating=mutating)
 
-        assert decide(compiled, NO_NODES, asked, 0.0, Notes) == decide(compiled, NO_NODES, asked, 0.0)
+        assert decide(compiled, NO_NODES, asked, 0.0, DecisionRecorder) == decide(
+            compiled, NO_NODES, asked, 0.0
+        )
 
 
 @given(policies(), pods())

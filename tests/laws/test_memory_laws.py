@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.compatibility.node_evaluation import landscape_of
+from rules.compatibility.node_evaluation import node_evaluator
 from rules.cuda import nvidia_require as require
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy
-from rules.decision.recorder import Notes
+from rules.decision.recorder import DecisionRecorder
 from rules.kube.json_patch import ObjectError
 from rules.model.request import AdmissionRequest
 from rules.nodes import node_affinity as affinity
@@ -215,7 +215,7 @@ def _told(
     cluster: Inventory,
     asking: AdmissionRequest,
     now: float = math.inf,
-    notes: type[Notes] | None = None,
+    notes: type[DecisionRecorder] | None = None,
 ) -> str:
     """Return all of the decision on a pod, in which 1 is not true; or what is wrong with the pod."""
     try:
@@ -226,10 +226,10 @@ def _told(
 
 def _afresh(texts: Iterable[str], asked: dict[str, Any]) -> str:
     """Return the same of rules and nodes that were never asked before, by the whole pod, not by its gist."""
-    landscape_of.cache_clear()
+    node_evaluator.cache_clear()
     for memory in (selector._read, affinity._additions, require._read):
         memory.__self__.clear()  # type: ignore[union-attr]
-    return _told(policy(*texts), _cluster(asked["nodes"]), *_asked(asked), Notes)
+    return _told(policy(*texts), _cluster(asked["nodes"]), *_asked(asked), DecisionRecorder)
 
 
 def _cluster(numbers: Iterable[int]) -> Inventory:

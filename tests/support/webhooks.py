@@ -8,14 +8,14 @@ from typing import Any
 
 from rules.schema.loader import DEFAULT_NAMESPACE
 from rules.text.i18n import Language
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 from webhook.cli.input.files import RuleSource
 
 
 @cache
-def shipped_gate(language: Language = Language.EN) -> Gate:
+def shipped_gate(language: Language = Language.EN) -> AdmissionHandler:
     """Return a gate with the rules that ship."""
-    return Gate(RuleSource(DEFAULT_NAMESPACE).load([]), language)
+    return AdmissionHandler(RuleSource(DEFAULT_NAMESPACE).load([]), language)
 
 
 def pod(limits: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from webhook.admission.handler import Endpoint, Gate
+    from webhook.admission.handler import AdmissionHandler, Endpoint
 
 _JSON: Final = "application/json"
 _PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,7 +30,7 @@ _REVIEWS: Final[dict[str, Endpoint]] = {"/mutate": "mutate", "/validate": "valid
 
 
 def create_app(
-    gate: Gate,
+    gate: AdmissionHandler,
     awaited: Callable[[], Collection[str]] = tuple,
     *,
     require_client_certificate: bool = False,
@@ -74,7 +74,9 @@ def create_app(
     return app
 
 
-def _reviews_first(gate: Gate, others: WSGIApplication, require_client_certificate: bool) -> WSGIApplication:
+def _reviews_first(
+    gate: AdmissionHandler, others: WSGIApplication, require_client_certificate: bool
+) -> WSGIApplication:
     """Return the application that answers reviews itself and hands on what is none."""
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

@@ -53,7 +53,7 @@ class Entry(NamedTuple):
     seconds: float
 
 
-class Ledger:
+class DecisionLog:
     """Counts and logs decisions: at once, or while it gathers, soon. Any thread may write to it."""
 
     def __init__(self) -> None:

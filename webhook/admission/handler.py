@@ -23,7 +23,7 @@ from rules import (
     compile_policy,
     decide,
 )
-from webhook.admission.decision_log import Ledger, shown
+from webhook.admission.decision_log import DecisionLog, shown
 from webhook.admission.review import ReviewError, decode_review, encode_decision, encode_failure
 from webhook.admission.rule_configmap import judge_rule
 from webhook.telemetry import metrics
@@ -50,7 +50,7 @@ class Snapshot:
     stale: frozenset[str] = frozenset()
 
 
-class Gate:
+class AdmissionHandler:
     """Answers AdmissionReviews.
 
     on_error_allow: whether an object on which gpugate itself fails is let pass. rules_namespace: where the
@@ -74,7 +74,7 @@ class Gate:
         self._language = language
         self._workloads = workloads
         self.on_rules: Callable[[], None] = lambda: None
-        self.ledger = Ledger()
+        self.ledger = DecisionLog()
         self._swapping = threading.Lock()  # rules and nodes come from different threads
         self._synced = self.ready = True
         self.snapshot = Snapshot(

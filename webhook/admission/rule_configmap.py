@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rules import AdmissionRequest, Decision, Language, ObjectError, RuleError, RuleSet, load_rules
 from rules.decision.messages import denial
-from rules.lint.rule_set_checks import doubts
+from rules.lint.rule_set_checks import rule_set_warnings
 from rules.model.decision import ALLOWED
 from rules.model.rule import ResourceRule, Rule
 from rules.schema.builder import DOCUMENT_KEY
@@ -102,7 +102,7 @@ def _doubts(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[st
     """Yield what is doubtful about rules beside those in force, which they may be newer versions of."""
     names = {rule.name for rule in rules}
     others = (rule for rule in in_force if rule.name not in names)
-    for doubt in doubts(RuleSet.of([*rules, *others]), now, names):
+    for doubt in rule_set_warnings(RuleSet.of([*rules, *others]), now, names):
         yield f"{field_path(doubt.path)}: {doubt.message}"
 
 

@@ -35,7 +35,7 @@ class Publishes(Protocol):
         """Make the node say it; None: nothing. Raises KubernetesError."""
 
 
-class Watch:
+class LabelLoop:
     """One node's agent.
 
     look: asks NVML. module: the kernel's driver, as `kernel_module` has it. interval_s: seconds from one look

@@ -18,13 +18,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from rules import DEFAULT_NAMESPACE, load_rules
 from rules.compatibility.fitness import fitness
-from rules.cuda.requirements import Needs
+from rules.cuda.requirements import GpuRequirements
 from rules.kube.names import is_label_key
 from rules.model.finding import Level, level_of
 from rules.model.rule import CompatibilityRule
-from rules.model.sharing import Terms
+from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import LabelNames
-from rules.nodes.node_capabilities import NodeReader, Offer, is_slice
+from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, is_slice
 from webhook.agent.nvml_probe import Gpu, Probe
 
 T = TypeVar("T")
@@ -89,11 +89,11 @@ def is_own(key: str) -> bool:
     return key in LABELS or _MIG_PROFILE.fullmatch(key) is not None
 
 
-def offer_of(probe: Probe) -> Offer:
+def offer_of(probe: Probe) -> NodeCapabilities:
     """Return what a node offers, as the rules know it; they read the same from its labels."""
     product = _product(probe.gpus)
     compute = _lowest(gpu.compute_capability for gpu in probe.gpus)
-    return Offer(
+    return NodeCapabilities(
         cuda=(probe.cuda.major, probe.cuda.minor) if probe.cuda else None,
         driver=probe.driver.text if probe.driver else None,
         compute_capability=(compute.major, compute.minor) if compute else None,
@@ -157,12 +157,12 @@ def mps_capable(probe: Probe) -> bool | None:
     """Tell whether MPS can share a node's GPUs, by the rule of admission; None where nobody knows."""
     if any(gpu.compute_mode == _PROHIBITED for gpu in probe.gpus):
         return False
-    level = level_of(fitness(_mps(), Needs(""), offer_of(probe)))
-    return None if level is Level.UNKNOWN else level is not Level.REFUSED
+    level = level_of(fitness(_mps(), GpuRequirements(""), offer_of(probe)))
+    return None if level is Level.UNKNOWN else level is not Level.INCOMPATIBLE
 
 
 @cache
-def _mps() -> Terms:
+def _mps() -> SharingPolicy:
     """Return what MPS needs: the terms of the rule that ships."""
     file = "catalog/mps/compatibility.yaml"
     loaded = load_rules([(file, files("rules").joinpath(file).read_text("utf-8"))], DEFAULT_NAMESPACE)

@@ -16,7 +16,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app
 
 from webhook.server.connection import Connection, Connections, protocol_config
-from webhook.server.wsgi_adapter import Bridge
+from webhook.server.wsgi_adapter import WsgiAdapter
 
 REGISTRY: Final = CollectorRegistry()
 
@@ -70,7 +70,7 @@ def serve(port: int) -> int:
 async def _serve(listener: socket.socket) -> None:
     connections = Connections(_CLIENT_S, _CONNECTIONS)
     with ThreadPoolExecutor(1, "metrics") as pool:
-        app = Bridge(make_wsgi_app(REGISTRY), pool, body_limit=0, body_timeout=_CLIENT_S, bodies_limit=0)
+        app = WsgiAdapter(make_wsgi_app(REGISTRY), pool, body_limit=0, body_timeout=_CLIENT_S, bodies_limit=0)
         config = protocol_config(
             app,
             keep_alive=_KEEP_ALIVE_S,

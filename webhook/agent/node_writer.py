@@ -37,7 +37,7 @@ class Api(Creates, Protocol):
         """Own just these fields of an object (server-side apply, forced); raises Conflict."""
 
 
-class Publisher:
+class NodeWriter:
     """Keeps one node's object at what NVML says.
 
     take_over: also where others have the CUDA labels otherwise.

@@ -123,7 +123,7 @@ class _Place:
     quiet: int = 0
 
 
-class Watch:
+class Reflector:
     """Follows one resource, by any number of requests.
 
     pause: waits so many seconds, or until stopped. chance: returns a number from 0 to 1. watch_s: seconds of

@@ -35,7 +35,7 @@ def content_of(config_map: Mapping[str, Any]) -> str:
     return msgspec.json.encode(content, order="sorted").decode()
 
 
-class LastGood:
+class RuleSnapshot:
     """One ConfigMap of the manifests, read at start and replaced when other versions come into force.
 
     It has to be there: so the right to create any, which cannot be held to one name, is not needed.

@@ -17,7 +17,7 @@ from typing import Final, Literal, NotRequired, TypedDict
 
 from rules import Inventory, Loaded, RuleError, RuleSet, load_rules
 from rules.model.rule import Rule
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 from webhook.admission.rule_configmap import contested, rule_text
 from webhook.cluster.client import NODES, RULE_SELECTORS, ClusterApi, config_maps
 from webhook.cluster.events import write_refusal
@@ -28,10 +28,10 @@ from webhook.cluster.reflector import (
     Deleted,
     Listed,
     Object,
+    Reflector,
     Resource,
-    Watch,
 )
-from webhook.cluster.rule_snapshot import LastGood, content_of
+from webhook.cluster.rule_snapshot import RuleSnapshot, content_of
 
 _log = logging.getLogger("gpugate.cluster")
 
@@ -62,7 +62,7 @@ class Node(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ActiveRules:
     """What is in force, and why the rest is not; by the names of ConfigMaps.
 
     stale: which are in force as they were before they read wrong.
@@ -73,7 +73,7 @@ class Standing:
     stale: frozenset[str]
 
 
-def settle(newest: Mapping[str, Loaded], before: Mapping[str, RuleSet]) -> Standing:
+def settle(newest: Mapping[str, Loaded], before: Mapping[str, RuleSet]) -> ActiveRules:
     """Return what comes into force when ConfigMaps read so; before: what was in force.
 
     A version with a mistake, or with a key that another rule claims, is left out: what was in force of that
@@ -91,7 +91,7 @@ def settle(newest: Mapping[str, Loaded], before: Mapping[str, RuleSet]) -> Stand
         mistakes |= found  # what stays instead may conflict with others, never with what stays too
     in_force = {name: rules for name, rules in claims.items() if any(rules)}
     stale = {name for name in mistakes.keys() & in_force.keys() if in_force[name] != newest[name].rules}
-    return Standing(in_force, mistakes, frozenset(stale))
+    return ActiveRules(in_force, mistakes, frozenset(stale))
 
 
 def _conflicts(
@@ -127,11 +127,11 @@ class Live:
     def __init__(  # noqa: PLR0913 - what is kept, and at what
         self,
         api: ClusterApi,
-        gate: Gate,
+        gate: AdmissionHandler,
         namespace: str,
         followed: Collection[Followed] = ("rules", "nodes"),
         *,
-        last_good: LastGood | None = None,
+        last_good: RuleSnapshot | None = None,
         later: Callable[..., None] = _later,
     ) -> None:
         self._api, self._gate, self._namespace, self._later = api, gate, namespace, later
@@ -145,17 +145,17 @@ class Live:
         self._seen: dict[str, dict[str, Object]] = {}  # by selector, then by name
         self._due = False
         self._read: dict[str, tuple[str, Loaded]] = {}  # by name: a version, and how it reads
-        self._standing = Standing({}, {}, frozenset())
+        self._standing = ActiveRules({}, {}, frozenset())
         self._texts: Mapping[str, str] = {}  # of what is in force, by name
         self._inventory = gate.snapshot.inventory
         self._awaited = set(followed)
-        self._watches: list[tuple[Watch, Callable[[Change], None]]] = []
+        self._watches: list[tuple[Reflector, Callable[[Change], None]]] = []
         if "rules" in followed:
             for selector in RULE_SELECTORS:
                 resource = Resource(f"configmaps {selector}", config_maps(namespace), selector)
-                self._watches.append((Watch(api, resource), partial(self.rule_changed, selector)))
+                self._watches.append((Reflector(api, resource), partial(self.rule_changed, selector)))
         if "nodes" in followed:
-            self._watches.append((Watch(api, Resource("nodes", NODES, shape=Node)), self.node_changed))
+            self._watches.append((Reflector(api, Resource("nodes", NODES, shape=Node)), self.node_changed))
         gate.shut()
 
     def start(self) -> None:
@@ -260,7 +260,7 @@ class Live:
             self._standing = replace(self._standing, in_force={**read, **self._standing.in_force})
             self._unread = False
 
-    def _keep(self, now: Standing, config_maps: Mapping[str, Object]) -> None:
+    def _keep(self, now: ActiveRules, config_maps: Mapping[str, Object]) -> None:
         """Let what is in force outlive this process; not over what may be needed yet."""
         self._texts = {
             name: self._texts[name] if name in now.mistakes else content_of(config_maps[name])

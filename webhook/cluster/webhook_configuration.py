@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from certs.ca_bundle import KINDS, NAME
 from certs.kubernetes_api import Conflict, Kubernetes, KubernetesError, NotFound
-from certs.periodic_task import Looks
+from certs.periodic_task import PeriodicTask
 from webhook.cluster.match_conditions import CONDITION, PODS, expression, resources_in, resources_of
 from webhook.telemetry import metrics
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from rules import Loaded, Workloads
-    from webhook.admission.handler import Gate
+    from webhook.admission.handler import AdmissionHandler
 
 _log = logging.getLogger("gpugate.cluster")
 
@@ -53,14 +53,16 @@ class Conditions:
 
     awaited: Collection[str] = ()
 
-    def __init__(self, api: Kubernetes, gate: Gate, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, api: Kubernetes, gate: AdmissionHandler, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._api = api
         self._gate = gate
         self._clock = clock
         # By configuration: what a condition names and no rule here, and since when.
         self._unnamed: dict[str, dict[str, float]] = {}
         self._wrote = False  # in the last look
-        self._looks = Looks(
+        self._looks = PeriodicTask(
             "conditions",
             self.look,
             lambda: LOOK_INTERVAL,

@@ -22,8 +22,8 @@ import uvicorn
 
 from certs.authority import CertificateError
 from webhook.server.connection import Connection, Connections, protocol_config
-from webhook.server.wsgi_adapter import Bridge
-from webhook.telemetry.logs import Seldom
+from webhook.server.wsgi_adapter import WsgiAdapter
+from webhook.telemetry.logs import RateLimitFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 # What uvicorn says of each request that is no HTTP or wants a WebSocket.
-_seldom = Seldom()
+_seldom = RateLimitFilter()
 
 # Bytes. etcd takes 1.5 MiB in a request by default and kube-apiserver 3 MiB in a resource; an AdmissionReview
 # carries object and oldObject, so 2 x 3 MiB, and 1 MiB for its envelope (user, options, escapes).
@@ -179,7 +179,7 @@ class Server:
 
     def _protocol_config(self, pool: ThreadPoolExecutor) -> uvicorn.Config:
         config = self._config
-        bridge = Bridge(
+        bridge = WsgiAdapter(
             self._app,
             pool,
             is_quick=self._is_quick,

@@ -69,7 +69,7 @@ def _refusal(status: HTTPStatus, detail: str = "") -> _Response:
     return _Response(status, headers, f"{status.phrase}{detail}\n".encode())
 
 
-class Bridge:
+class WsgiAdapter:
     """An ASGI application that reads a request whole, then calls a WSGI application once.
 
     pool: where the application is called. is_quick: tells by its body which request is answered before those

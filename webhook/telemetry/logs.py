@@ -70,7 +70,7 @@ _GATHERING_S: Final = 0.05
 _FAREWELL_S: Final = 1.0
 
 
-class Aside(logging.Handler):
+class BackgroundHandler(logging.Handler):
     """Writes in a thread of its own: nobody waits for who reads it, and does not.
 
     A pipe whose reader stands still would hold up each request that is logged, and so all of them. Lines
@@ -136,7 +136,7 @@ def tell(logger: logging.Logger, message: str, facts: Mapping[str, Any], created
         handlers += at.handlers
         at = at.parent if at.propagate else None
     aside = handlers[0] if len(handlers) == 1 else None
-    if isinstance(aside, Aside) and not (aside.level or aside.filters or logger.filters):
+    if isinstance(aside, BackgroundHandler) and not (aside.level or aside.filters or logger.filters):
         formatter = aside.formatter
         if isinstance(formatter, JsonFormatter):
             aside.put(formatter.line(created or time.time(), "INFO", logger.name, message, facts))
@@ -148,7 +148,7 @@ def tell(logger: logging.Logger, message: str, facts: Mapping[str, Any], created
 _SELDOM_S: Final = 60.0
 
 
-class Seldom(logging.Filter):
+class RateLimitFilter(logging.Filter):
     """Lets a warning pass once a minute, so that no client fills a disk with what it makes a library say.
 
     Told apart by their words without arguments, which have to be few.
@@ -177,7 +177,7 @@ def configure_logs(*, plain: bool | None = None, level: int = logging.INFO) -> N
     """Send logs to stderr; plain: text for people, by default where stderr is a terminal."""
     handler: logging.Handler = logging.NullHandler()
     if sys.stderr is not None:  # as it is where a shell has closed it
-        handler = Aside(sys.stderr)
+        handler = BackgroundHandler(sys.stderr)
         plain = sys.stderr.isatty() if plain is None else plain
         handler.setFormatter(_PlainFormatter() if plain else JsonFormatter())
     # Nobody asks where a line was logged: https://docs.python.org/3/howto/logging.html#optimization

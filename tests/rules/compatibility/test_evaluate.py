@@ -506,10 +506,12 @@ def deployment(template: Any) -> dict[str, Any]:
 def test_a_workload_is_judged_by_its_template_and_never_patched() -> None:
     """With the message that its pods would have, and its own path."""
     old, new = nodes(1, "old", gfd("11.4")), nodes(1, "new", gfd("12.4"))
-    refusal = decided(old, deployment(gpu_pod(PYTORCH_11_7)))
+    incompatible = decided(old, deployment(gpu_pod(PYTORCH_11_7)))
 
-    assert [("compatibility-pgpu", Action.DENY, "spec.template.spec.containers[0].image")] == refused(refusal)
-    assert decided(old, gpu_pod(PYTORCH_11_7)).violations[0].message == refusal.violations[0].message
+    assert [("compatibility-pgpu", Action.DENY, "spec.template.spec.containers[0].image")] == refused(
+        incompatible
+    )
+    assert decided(old, gpu_pod(PYTORCH_11_7)).violations[0].message == incompatible.violations[0].message
     assert (True, ()) == (
         decided(old + new, deployment(gpu_pod(PYTORCH_11_7))).allowed,
         decided(old + new, deployment(gpu_pod(PYTORCH_11_7))).patch,
@@ -541,14 +543,14 @@ def test_all_containers_of_a_pod_go_to_one_node() -> None:
     new_gpu = gpu_container("team/vllm:v1", "--dtype=bfloat16", name="gpu")
     document = pod(new_driver, new_gpu)
     warming = pod(new_driver, initContainers=[new_gpu])
-    refusal = decided(cluster[:2], document)
+    incompatible = decided(cluster[:2], document)
 
     assert ["both"] == admitted_to(cluster, document) == admitted_to(cluster, warming)
     assert "no node that could take the pod fits containers 'driver', 'gpu' together (2 looked at)" in (
-        refusal.message
+        incompatible.message
     )
-    assert "gpu: compute capability 7.5, below 8.0" in refusal.message
-    assert "driver: the driver has CUDA 12.0, below 12.4" in refusal.message
+    assert "gpu: compute capability 7.5, below 8.0" in incompatible.message
+    assert "driver: the driver has CUDA 12.0, below 12.4" in incompatible.message
 
 
 def test_what_one_version_implies_is_not_written_again() -> None:

@@ -13,50 +13,58 @@ from rules.compatibility.fitness import fitness, forward_fit, outline, without_n
 from rules.compatibility.required_affinity import clauses_of
 from rules.cuda.image_catalog import BuiltFor, ImageCase, ImageCatalog, ImageRow, built_in_catalog
 from rules.cuda.nvidia_require import constraints
-from rules.cuda.requirements import ComputeNeed, ContainerFacts, CudaNeed, Needs, needs_of
+from rules.cuda.requirements import (
+    ComputeRequirement,
+    ContainerFacts,
+    CudaRequirement,
+    GpuRequirements,
+    requirements_of,
+)
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import environment
-from rules.model.finding import Finding, Level, level_of
-from rules.model.sharing import Terms
+from rules.model.finding import CheckResult, Level, level_of
+from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
-from rules.nodes.node_capabilities import Offer
+from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.glob import glob
 from rules.text.i18n import Text
 from tests.support.node_builders import COMPAT, COMPUTE, CUDA, gfd, node
 
-PHYSICAL = Terms()
-VIRTUAL = Terms(virtual=True)
-WITH_BASELINE = Terms(virtual=True, baseline=CudaVersion(12, 4))
+PHYSICAL = SharingPolicy()
+VIRTUAL = SharingPolicy(virtual=True)
+WITH_BASELINE = SharingPolicy(virtual=True, baseline=CudaVersion(12, 4))
 UNVERIFIED = "tensorflow/tensorflow:2.15.0-gpu"  # CUDA 12.2, which nobody has verified
 
 
-def needing(image: str = "team/app:v1", env: dict[str, str] | None = None, **annotations: str) -> Needs:
+def needing(
+    image: str = "team/app:v1", env: dict[str, str] | None = None, **annotations: str
+) -> GpuRequirements:
     """Return the needs of a container; annotations: `cuda`, `compute`, `compat`."""
     names = {"cuda": CUDA, "compute": COMPUTE, "compat": COMPAT}
     entries = [{"name": name, "value": value} for name, value in (env or {}).items()]
     said = {names[name]: value for name, value in annotations.items()}
-    return needs_of(ContainerFacts("main", image, environment(entries)), said, built_in_catalog())
+    return requirements_of(ContainerFacts("main", image, environment(entries)), said, built_in_catalog())
 
 
-def built(for_: str, ptx: bool | None) -> Needs:
+def built(for_: str, ptx: bool | None) -> GpuRequirements:
     """Return the needs of an image that has code for these compute capabilities."""
     capabilities = tuple(filter(None, map(ComputeCapability.parse, for_.split())))
     case = ImageCase(built_for=capabilities, ptx=ptx)
     catalog = ImageCatalog([ImageRow("ours", glob("*"), (case,))])
-    return needs_of(ContainerFacts("main", "team/app:v1", environment([])), {}, catalog)
+    return requirements_of(ContainerFacts("main", "team/app:v1", environment([])), {}, catalog)
 
 
-def driver(cuda: str, version: str | None = None, **offer: Any) -> Offer:
+def driver(cuda: str, version: str | None = None, **offer: Any) -> NodeCapabilities:
     """Return the offer of a node whose driver has a CUDA version."""
-    return Offer(cuda=CudaVersion.parse(cuda), driver=version, **offer)
+    return NodeCapabilities(cuda=CudaVersion.parse(cuda), driver=version, **offer)
 
 
-def gpu(compute: str) -> Offer:
+def gpu(compute: str) -> NodeCapabilities:
     """Return the offer of a node with the newest driver and a compute capability."""
-    return Offer(cuda=(13, 4), compute_capability=ComputeCapability.parse(compute))
+    return NodeCapabilities(cuda=(13, 4), compute_capability=ComputeCapability.parse(compute))
 
 
-def told(findings: tuple[Finding, ...]) -> list[tuple[Level, str, str]]:
+def told(findings: tuple[CheckResult, ...]) -> list[tuple[Level, str, str]]:
     """Return of each finding the level, the reason and the error."""
     return [(found.level, found.reason.en, found.error) for found in findings]
 
@@ -68,20 +76,20 @@ def test_a_driver_runs_every_older_cuda_and_no_newer_one(runtime: str, cuda: str
     newer = [int(part) for part in runtime.split(".")] > [int(part) for part in cuda.split(".")]
     level = level_of(fitness(PHYSICAL, needing(cuda=runtime), driver(cuda)))
 
-    assert newer is (level is Level.REFUSED)
+    assert newer is (level is Level.INCOMPATIBLE)
 
 
 def test_an_older_minor_and_an_older_major_fail_differently() -> None:
     """PTX of a newer toolkit within the major; otherwise the runtime itself refuses the driver."""
     assert [
         (
-            Level.REFUSED,
+            Level.INCOMPATIBLE,
             "the driver has CUDA 12.2, below 12.4",
             "CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)",
         )
     ] == told(fitness(PHYSICAL, needing(cuda="12.4"), driver("12.2")))
     assert [
-        (Level.REFUSED, "the driver has CUDA 11.8, below 12.4", "cudaErrorInsufficientDriver (35)")
+        (Level.INCOMPATIBLE, "the driver has CUDA 11.8, below 12.4", "cudaErrorInsufficientDriver (35)")
     ] == told(fitness(PHYSICAL, needing(cuda="12.4"), driver("11.8")))
 
 
@@ -98,14 +106,16 @@ def test_a_refusal_says_who_asks_and_what_helps() -> None:
 @pytest.mark.parametrize(
     ("terms", "needs", "offer"),
     [
-        (PHYSICAL, needing(), Offer()),
+        (PHYSICAL, needing(), NodeCapabilities()),
         (WITH_BASELINE, needing(), driver("13.0")),
-        (PHYSICAL, needing(env={"NVIDIA_REQUIRE_CUDA": "cuda>=="}), Offer()),
+        (PHYSICAL, needing(env={"NVIDIA_REQUIRE_CUDA": "cuda>=="}), NodeCapabilities()),
         (PHYSICAL, needing(cuda="12.4"), driver("12.4")),
         (PHYSICAL, needing(cuda="12.4"), driver("13.0")),
     ],
 )
-def test_what_is_not_needed_is_not_looked_for(terms: Terms, needs: Needs, offer: Offer) -> None:
+def test_what_is_not_needed_is_not_looked_for(
+    terms: SharingPolicy, needs: GpuRequirements, offer: NodeCapabilities
+) -> None:
     """No need, no finding."""
     assert () == fitness(terms, needs, offer)
 
@@ -113,16 +123,23 @@ def test_what_is_not_needed_is_not_looked_for(terms: Terms, needs: Needs, offer:
 @pytest.mark.parametrize(
     ("terms", "needs", "offer", "count"),
     [
-        (PHYSICAL, needing(cuda="12.4"), Offer(), 1),
+        (PHYSICAL, needing(cuda="12.4"), NodeCapabilities(), 1),
         (PHYSICAL, needing(compute="8.0"), driver("12.4"), 1),
-        (PHYSICAL, needing(cuda="12.4", compute="8.0"), Offer(), 2),
-        (PHYSICAL, needing(env={"NVIDIA_REQUIRE_CUDA": "cuda>=12.4"}), Offer(), 1),
-        (WITH_BASELINE, needing(env={"NVIDIA_REQUIRE_CUDA": "driver>=535 cuda>=12.0"}), Offer(), 1),
-        (Terms(min_cuda=CudaVersion(11, 5)), needing(), Offer(), 1),
-        (Terms(min_compute=ComputeCapability(7, 0)), needing(), Offer(), 1),
+        (PHYSICAL, needing(cuda="12.4", compute="8.0"), NodeCapabilities(), 2),
+        (PHYSICAL, needing(env={"NVIDIA_REQUIRE_CUDA": "cuda>=12.4"}), NodeCapabilities(), 1),
+        (
+            WITH_BASELINE,
+            needing(env={"NVIDIA_REQUIRE_CUDA": "driver>=535 cuda>=12.0"}),
+            NodeCapabilities(),
+            1,
+        ),
+        (SharingPolicy(min_cuda=CudaVersion(11, 5)), needing(), NodeCapabilities(), 1),
+        (SharingPolicy(min_compute=ComputeCapability(7, 0)), needing(), NodeCapabilities(), 1),
     ],
 )
-def test_what_is_needed_and_not_told_is_unknown(terms: Terms, needs: Needs, offer: Offer, count: int) -> None:
+def test_what_is_needed_and_not_told_is_unknown(
+    terms: SharingPolicy, needs: GpuRequirements, offer: NodeCapabilities, count: int
+) -> None:
     """Neither refused nor let pass in silence."""
     assert [Level.UNKNOWN] * count == [found.level for found in fitness(terms, needs, offer)]
 
@@ -148,9 +165,9 @@ def test_what_is_unverified_is_never_more_than_unstable() -> None:
     findings = (
         *fitness(PHYSICAL, needs, driver("11.8")),
         *fitness(VIRTUAL, needs, driver("13.0")),
-        *without_node(Terms(virtual=True, baseline=CudaVersion(11, 8)), needs),
-        *without_node(Terms(virtual=True, baseline=CudaVersion(13, 0)), needs),
-        *fitness(PHYSICAL, needs, Offer()),
+        *without_node(SharingPolicy(virtual=True, baseline=CudaVersion(11, 8)), needs),
+        *without_node(SharingPolicy(virtual=True, baseline=CudaVersion(13, 0)), needs),
+        *fitness(PHYSICAL, needs, NodeCapabilities()),
     )
 
     assert [Level.UNSTABLE] * 5 == [found.level for found in findings]
@@ -174,13 +191,13 @@ def test_a_baseline_is_not_to_be_exceeded_nor_of_another_major(runtime: str, rea
     """Whatever the node; the error is unknown, even to CUDA."""
     found = without_node(WITH_BASELINE, needing(cuda=runtime))
 
-    assert [(Level.REFUSED, reason, "CUDA_ERROR_UNKNOWN (999)")] == told(found)
+    assert [(Level.INCOMPATIBLE, reason, "CUDA_ERROR_UNKNOWN (999)")] == told(found)
     assert "use an image with CUDA 12.x up to 12.4, or whole GPUs" == found[0].remedy.en
 
 
 @pytest.mark.parametrize("terms", [PHYSICAL, VIRTUAL, WITH_BASELINE])
 @pytest.mark.parametrize("needs", [needing(), needing(cuda="12.0"), needing(cuda="12.4"), needing(cuda="12")])
-def test_within_the_baseline_there_is_nothing_to_say(terms: Terms, needs: Needs) -> None:
+def test_within_the_baseline_there_is_nothing_to_say(terms: SharingPolicy, needs: GpuRequirements) -> None:
     """Or without one."""
     assert () == without_node(terms, needs)
 
@@ -196,7 +213,7 @@ def test_within_the_baseline_there_is_nothing_to_say(terms: Terms, needs: Needs)
     ],
 )
 def test_virtual_gpus_need_a_driver_of_the_runtimes_major(
-    terms: Terms, needs: Needs, only: int | None
+    terms: SharingPolicy, needs: GpuRequirements, only: int | None
 ) -> None:
     """Of the baseline's, where the runtime may also be newer than it says."""
     assert needs.cuda is not None
@@ -210,14 +227,14 @@ def test_a_variable_that_holds_does_not_make_up_for_another_major() -> None:
     needs = needing(env={"NVIDIA_REQUIRE_CUDA": "cuda>=12.0"})
 
     assert () == fitness(PHYSICAL, needs, driver("13.0"))
-    assert Level.REFUSED is level_of(fitness(WITH_BASELINE, needs, driver("13.0")))
+    assert Level.INCOMPATIBLE is level_of(fitness(WITH_BASELINE, needs, driver("13.0")))
     assert () == fitness(WITH_BASELINE, needs, driver("12.2"))
 
 
 # Minor version and forward compatibility
 
 
-@pytest.mark.parametrize("setting", [Level.FITS, Level.UNSTABLE])
+@pytest.mark.parametrize("setting", [Level.COMPATIBLE, Level.UNSTABLE])
 @pytest.mark.parametrize(
     ("runtime", "cuda", "version", "runs"),
     [
@@ -235,28 +252,28 @@ def test_within_a_major_a_driver_above_the_floor_may_run_newer_minors(
     setting: Level, runtime: str, cuda: str, version: str | None, runs: bool
 ) -> None:
     """From CUDA 11 on, as the rule sets it; an unknown driver version is not held against the node."""
-    found = fitness(Terms(minor_versions=setting), needing(cuda=runtime), driver(cuda, version))
+    found = fitness(SharingPolicy(minor_versions=setting), needing(cuda=runtime), driver(cuda, version))
 
-    assert (setting if runs else Level.REFUSED) is level_of(found)
+    assert (setting if runs else Level.INCOMPATIBLE) is level_of(found)
 
 
 def test_minor_versions_are_no_help_to_virtual_gpus() -> None:
     """Whatever is set."""
-    terms = Terms(virtual=True, minor_versions=Level.FITS)
+    terms = SharingPolicy(virtual=True, minor_versions=Level.COMPATIBLE)
 
-    assert Level.REFUSED is level_of(fitness(terms, needing(cuda="12.4"), driver("12.2", "535.104.05")))
+    assert Level.INCOMPATIBLE is level_of(fitness(terms, needing(cuda="12.4"), driver("12.2", "535.104.05")))
 
 
 @pytest.mark.parametrize(
     ("product", "version", "runtime", "level"),
     [
-        ("Tesla-T4", "535.104.05", "12.8", Level.FITS),
-        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "535.104.05", "12.8", Level.FITS),
-        ("Tesla-T4", "570.26", "12.8", Level.REFUSED),
+        ("Tesla-T4", "535.104.05", "12.8", Level.COMPATIBLE),
+        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "535.104.05", "12.8", Level.COMPATIBLE),
+        ("Tesla-T4", "570.26", "12.8", Level.INCOMPATIBLE),
         ("Tesla-T4", "550.54.15", "12.8", Level.UNKNOWN),
         ("Tesla-T4", None, "12.8", Level.UNKNOWN),
         ("Tesla-T4", "535.104.05", "12.7", Level.UNKNOWN),
-        ("NVIDIA-GeForce-RTX-4090", "535.104.05", "12.8", Level.REFUSED),
+        ("NVIDIA-GeForce-RTX-4090", "535.104.05", "12.8", Level.INCOMPATIBLE),
         ("NVIDIA-RTX-A6000", "535.104.05", "12.8", Level.UNKNOWN),
         ("Card-of-tomorrow", "535.104.05", "12.8", Level.UNKNOWN),
         (None, "535.104.05", "12.8", Level.UNKNOWN),
@@ -271,14 +288,16 @@ def test_cuda_compat_helps_where_nvidia_lists_it(
 
     assert level is forward_fit(needs, offer)
     assert level is level_of(fitness(PHYSICAL, needs, offer))
-    assert Level.REFUSED is forward_fit(needing(cuda=runtime), offer)
+    assert Level.INCOMPATIBLE is forward_fit(needing(cuda=runtime), offer)
 
 
 def test_where_minor_versions_are_allowed_cuda_compat_need_not_help() -> None:
     """Nobody knows of the one, and the other is certain."""
-    terms, needs = Terms(minor_versions=Level.FITS), needing(cuda="12.8", compat="true")
+    terms, needs = SharingPolicy(minor_versions=Level.COMPATIBLE), needing(cuda="12.8", compat="true")
 
-    assert Level.FITS is level_of(fitness(terms, needs, driver("12.4", "550.54.15", product="Tesla-T4")))
+    assert Level.COMPATIBLE is level_of(
+        fitness(terms, needs, driver("12.4", "550.54.15", product="Tesla-T4"))
+    )
 
 
 def test_without_cuda_compat_in_need_there_is_no_word_of_it() -> None:
@@ -294,21 +313,23 @@ def test_without_cuda_compat_in_need_there_is_no_word_of_it() -> None:
 @pytest.mark.parametrize(
     ("expression", "offer", "level"),
     [
-        ("cuda>=12.4", driver("12.4"), Level.FITS),
-        ("cuda>=12.4", driver("12.2"), Level.REFUSED),
-        ("cuda>=12.4,cuda<13", driver("13.0"), Level.REFUSED),
-        ("cuda>=12.4 driver>=535", driver("12.2", "535.104.05"), Level.FITS),
+        ("cuda>=12.4", driver("12.4"), Level.COMPATIBLE),
+        ("cuda>=12.4", driver("12.2"), Level.INCOMPATIBLE),
+        ("cuda>=12.4,cuda<13", driver("13.0"), Level.INCOMPATIBLE),
+        ("cuda>=12.4 driver>=535", driver("12.2", "535.104.05"), Level.COMPATIBLE),
         ("cuda>=12.4 driver>=535", driver("12.2"), Level.UNKNOWN),
         ("cuda>=12.4 brand=tesla,driver>=535", driver("12.2", "535.104.05"), Level.UNKNOWN),
-        ("cuda>=12.4 brand=tesla,driver>=535", driver("12.0", "525.60.13"), Level.REFUSED),
-        ("cuda>=12.4 brand=tesla,driver>=535", driver("12.4", "550.54.15"), Level.FITS),
-        ("arch>=8.0", gpu("7.5"), Level.REFUSED),
-        ("arch>=8.0", Offer(), Level.UNKNOWN),
+        ("cuda>=12.4 brand=tesla,driver>=535", driver("12.0", "525.60.13"), Level.INCOMPATIBLE),
+        ("cuda>=12.4 brand=tesla,driver>=535", driver("12.4", "550.54.15"), Level.COMPATIBLE),
+        ("arch>=8.0", gpu("7.5"), Level.INCOMPATIBLE),
+        ("arch>=8.0", NodeCapabilities(), Level.UNKNOWN),
         ("brand=tesla", driver("12.4"), Level.UNKNOWN),
         ("cuda>=12.4,brand=tesla", driver("12.6"), Level.UNKNOWN),
     ],
 )
-def test_a_variable_holds_or_does_not_or_nobody_knows(expression: str, offer: Offer, level: Level) -> None:
+def test_a_variable_holds_or_does_not_or_nobody_knows(
+    expression: str, offer: NodeCapabilities, level: Level
+) -> None:
     """One that holds goes before the comparison of versions, and only one that does not refuses."""
     assert level is level_of(fitness(PHYSICAL, needing(env={"NVIDIA_REQUIRE_CUDA": expression}), offer))
 
@@ -326,7 +347,7 @@ def test_a_long_expression_is_cut_in_the_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("compute", "level"), [("7.5", Level.REFUSED), ("8.0", Level.FITS), ("9.0", Level.FITS)]
+    ("compute", "level"), [("7.5", Level.INCOMPATIBLE), ("8.0", Level.COMPATIBLE), ("9.0", Level.COMPATIBLE)]
 )
 def test_a_gpu_below_the_capability_that_is_asked_for_is_refused(compute: str, level: Level) -> None:
     """No CUDA error is claimed: who asks for it, a framework by its flag, stops before CUDA does."""
@@ -367,8 +388,10 @@ def test_one_gpu_that_is_too_old_is_told_once() -> None:
 
 def test_the_worst_finding_is_the_level() -> None:
     """Nothing found is well."""
-    assert Level.FITS is level_of(())
-    assert Level.REFUSED is level_of(fitness(PHYSICAL, needing(cuda="12.4", compute="8.0"), driver("11.8")))
+    assert Level.COMPATIBLE is level_of(())
+    assert Level.INCOMPATIBLE is level_of(
+        fitness(PHYSICAL, needing(cuda="12.4", compute="8.0"), driver("11.8"))
+    )
 
 
 # What nobody has verified
@@ -376,12 +399,15 @@ def test_the_worst_finding_is_the_level() -> None:
 versions = st.builds(CudaVersion, st.integers(10, 14), st.integers(0, 9))
 computes = st.builds(ComputeCapability, st.integers(5, 12), st.integers(0, 9))
 doubted = st.builds(
-    Needs,
+    GpuRequirements,
     container=st.just("main"),
     cuda=st.none()
-    | st.builds(CudaNeed, versions, st.booleans(), st.just(False), st.just("row"), st.just(Text("an image"))),
+    | st.builds(
+        CudaRequirement, versions, st.booleans(), st.just(False), st.just("row"), st.just(Text("an image"))
+    ),
     compute=st.lists(
-        st.builds(ComputeNeed, computes, st.just(False), st.just(Text("a flag")), st.booleans()), max_size=2
+        st.builds(ComputeRequirement, computes, st.just(False), st.just(Text("a flag")), st.booleans()),
+        max_size=2,
     ).map(tuple),
     built_for=st.none()
     | st.builds(
@@ -393,7 +419,7 @@ doubted = st.builds(
     cuda_compat=st.booleans(),
 )
 offers = st.builds(
-    Offer,
+    NodeCapabilities,
     cuda=st.none() | versions,
     driver=st.none()
     | st.sampled_from(["450.80.02", "450.51.06", "470.82.01", "525.60.13", "525.60.1", "535.104.05", "?"]),
@@ -412,8 +438,8 @@ offers = st.builds(
         [
             PHYSICAL,
             WITH_BASELINE,
-            Terms(minor_versions=Level.UNSTABLE),
-            Terms(
+            SharingPolicy(minor_versions=Level.UNSTABLE),
+            SharingPolicy(
                 min_cuda=CudaVersion(11, 4), min_compute=ComputeCapability(7, 0), device_mode="mps", mig=False
             ),
         ]
@@ -423,7 +449,7 @@ offers = st.builds(
     offers,
 )
 def test_an_outline_of_an_offer_suits_as_the_offer_does(
-    terms: Terms, needs: Needs, required: str, offer: Offer
+    terms: SharingPolicy, needs: GpuRequirements, required: str, offer: NodeCapabilities
 ) -> None:
     """In every word that is said of it."""
     needs = replace(needs, constraints=constraints({"NVIDIA_REQUIRE_CUDA": required} if required else {}))
@@ -444,10 +470,10 @@ def test_drivers_of_one_branch_are_of_one_outline_but_for_the_floor_that_parts_t
 
 
 @given(
-    st.sampled_from([PHYSICAL, VIRTUAL, WITH_BASELINE, Terms(minor_versions=Level.UNSTABLE)]),
+    st.sampled_from([PHYSICAL, VIRTUAL, WITH_BASELINE, SharingPolicy(minor_versions=Level.UNSTABLE)]),
     doubted,
     st.builds(
-        Offer,
+        NodeCapabilities,
         cuda=st.none() | versions,
         driver=st.none() | st.sampled_from(["470.82.01", "535.104.05", "580.65.06"]),
         compute_capability=st.none() | computes,
@@ -456,7 +482,7 @@ def test_drivers_of_one_branch_are_of_one_outline_but_for_the_floor_that_parts_t
     st.booleans(),
 )
 def test_what_nobody_has_verified_refuses_no_node_and_shuts_none_out(
-    terms: Terms, needs: Needs, offer: Offer, doubtful: bool
+    terms: SharingPolicy, needs: GpuRequirements, offer: NodeCapabilities, doubtful: bool
 ) -> None:
     """Whatever it would ask: it is a warning, and no reason for affinity."""
     cluster = Inventory.of([node("old", gfd("11.4")), node("new", gfd("13.0"))])

@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from rules.compatibility.fitness import fitness
-from rules.compatibility.node_evaluation import landscape_of
-from rules.cuda.requirements import Needs
-from rules.model.finding import Finding
-from rules.model.sharing import Terms
+from rules.compatibility.node_evaluation import node_evaluator
+from rules.cuda.requirements import GpuRequirements
+from rules.model.finding import CheckResult
+from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
-from rules.nodes.node_capabilities import Offer
+from rules.nodes.node_capabilities import NodeCapabilities
 from tests.support.builders import pod as pod_of
 from tests.support.builders import policy
 from tests.support.node_builders import (
@@ -87,14 +87,14 @@ def test_a_resource_that_no_node_offers_sorts_out_none_beside_one_that_some_do(
     """Asked for alone it sorts out all."""
     cluster = inventory(nodes(2, "whole", {}, **{GPU: "8"}), nodes(3, "shared", {}, **{VCUDA_CORE: "8"}))
 
-    assert count == landscape_of(cluster).offering(names).bit_count()
+    assert count == node_evaluator(cluster).offering(names).bit_count()
 
 
 def test_of_other_nodes_other_resources_are_remembered() -> None:
     """The offers of one inventory are not those of the next."""
     clusters = [inventory(node("a", {}, **{GPU: "8"})), inventory(node("a", {}, **{VCUDA_CORE: "8"}))]
 
-    assert [1, 0, 1] == [landscape_of(clusters[at]).offering((GPU,)) for at in (0, 1, 0)]
+    assert [1, 0, 1] == [node_evaluator(clusters[at]).offering((GPU,)) for at in (0, 1, 0)]
 
 
 def test_a_pod_of_many_containers_is_judged_and_not_remembered() -> None:
@@ -102,7 +102,7 @@ def test_a_pod_of_many_containers_is_judged_and_not_remembered() -> None:
     cluster = inventory(NEW)
     image = cuda_image("12.4")
     many = [gpu_container(image, name=f"c{at}") for at in range(17)]
-    landscape = landscape_of(cluster)
+    landscape = node_evaluator(cluster)
     kept = landscape.judge.__self__  # type: ignore[attr-defined]
     allowed = [judged(shipped(), cluster, pod_of(*many[:count])).allowed for count in (17, 16)]
 
@@ -117,9 +117,11 @@ def cluster_of(kinds: int) -> Inventory:
 
 def test_containers_are_judged_by_what_they_see_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for nodes that differ in what no need of theirs is about."""
-    asked: list[Offer] = []
+    asked: list[NodeCapabilities] = []
 
-    def counted(terms: Terms, needs: Needs, offer: Offer) -> tuple[Finding, ...]:
+    def counted(
+        terms: SharingPolicy, needs: GpuRequirements, offer: NodeCapabilities
+    ) -> tuple[CheckResult, ...]:
         asked.append(offer)
         return fitness(terms, needs, offer)
 

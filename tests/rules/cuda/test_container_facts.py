@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rules.cuda.facts import Facts, facts_of, reader
 from rules.cuda.image_catalog import built_in_catalog
-from rules.cuda.requirements import ContainerFacts, needs_of
+from rules.cuda.requirements import ContainerFacts, requirements_of
 from rules.kube.container_env import environment
 from rules.kube.pod import Container, Pod
 from tests.support.builders import pod as pod_of
@@ -75,7 +75,7 @@ def test_facts_tell_all_that_the_container_does(
     whole = ContainerFacts("main", VLLM, environment(entries), words)
     facts = facts_of(_main(env=entries, args=words), annotations)
 
-    assert needs_of(whole, annotations, built_in_catalog()) == reader(built_in_catalog())(facts)
+    assert requirements_of(whole, annotations, built_in_catalog()) == reader(built_in_catalog())(facts)
 
 
 def test_what_tells_nothing_is_no_fact() -> None:
@@ -96,19 +96,19 @@ def test_of_variables_only_those_are_facts_that_tell_or_are_referred_to() -> Non
 def test_containers_that_tell_the_same_have_the_same_needs() -> None:
     """The very same, found once; those of one whose facts are long are found again and not kept."""
     compiled = policy()
-    found = [compiled.needs_of(facts_of(_main(env=_variables(A=text)), {})) for text in ("1", "2")]
+    found = [compiled.requirements_of(facts_of(_main(env=_variables(A=text)), {})) for text in ("1", "2")]
     long = facts_of(_main(args=["x" * 5000]), {})
 
     assert found[0] is found[1]
-    assert compiled.needs_of(long) == compiled.needs_of(long)
-    assert compiled.needs_of(long) is not compiled.needs_of(long)
+    assert compiled.requirements_of(long) == compiled.requirements_of(long)
+    assert compiled.requirements_of(long) is not compiled.requirements_of(long)
 
 
 def test_an_edited_image_catalogue_tells_other_needs() -> None:
     """A policy remembers by its own catalogue."""
     facts = Facts("main", "team/app:v1")
     found = [
-        policy(image_catalog({"image": "*team/app:*", "cuda": cuda})).needs_of(facts).cuda
+        policy(image_catalog({"image": "*team/app:*", "cuda": cuda})).requirements_of(facts).cuda
         for cuda in ("12.1", "11.8")
     ]
 
@@ -122,7 +122,7 @@ def test_the_pod_is_looked_up_with_the_values_that_it_has() -> None:
     for word in ("--dtype=bfloat16", "--dtype=half", "--dtype=bfloat16"):
         document = gpu_pod(VLLM, word)
         (main,) = Pod(document, document).containers
-        needs = compiled.needs_of(facts_of(main, {}))
+        needs = compiled.requirements_of(facts_of(main, {}))
         compute.append([need.asked for need in needs.compute if need.asked])
 
     assert [[True], [], [True]] == compute

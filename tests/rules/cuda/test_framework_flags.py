@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.cuda.framework_flags import flag_needs
+from rules.cuda.framework_flags import flag_requirements
 
 VLLM = "vllm/vllm-openai:v0.9.0"
 SGLANG = "lmsysorg/sglang:v0.5.23"
@@ -15,7 +15,7 @@ TGI = "ghcr.io/huggingface/text-generation-inference:3.3.7"
 
 def asked(image: str, *words: str, **env: str) -> list[str]:
     """Return what a container asks for, `?` after what is not certain."""
-    return [f"{need.compute}{'' if need.certain else '?'}" for need in flag_needs(image, words, env)]
+    return [f"{need.compute}{'' if need.certain else '?'}" for need in flag_requirements(image, words, env)]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,10 @@ def test_a_method_that_is_gone_is_not_certain_in_an_unknown_version() -> None:
 
 def test_a_person_is_told_who_asks_and_what_else_would_do() -> None:
     """With the version where the image tells it."""
-    needs = [*flag_needs(VLLM, ["--dtype", "bfloat16"], {}), *flag_needs("team/vllm:x", ["-q=fp8"], {})]
+    needs = [
+        *flag_requirements(VLLM, ["--dtype", "bfloat16"], {}),
+        *flag_requirements("team/vllm:x", ["-q=fp8"], {}),
+    ]
 
     assert [
         ("vLLM 0.9.0", "--dtype bfloat16", "set --dtype=half or use an AWQ or GPTQ model"),
@@ -193,7 +196,7 @@ def test_a_person_is_told_who_asks_and_what_else_would_do() -> None:
 )
 def test_no_command_line_makes_reading_fail(words: list[str], env: dict[str, str], image: str) -> None:
     """And a command line without a flag of the table asks for nothing."""
-    needs = flag_needs(image, words, env)
+    needs = flag_requirements(image, words, env)
 
     assert not needs or env or any("-" in word for word in words)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rules.cuda.image_catalog import ImageCase, ImageCatalog, ImageRow, built_in_catalog
 from rules.cuda.nvidia_require import Host
-from rules.cuda.requirements import ContainerFacts, Needs, needs_of
+from rules.cuda.requirements import ContainerFacts, GpuRequirements, requirements_of
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import environment
 from rules.text.glob import glob
@@ -29,10 +29,10 @@ def needs(
     env: list[dict[str, Any]] | None = None,
     annotations: dict[str, Any] | None = None,
     catalog: ImageCatalog | None = None,
-) -> Needs:
+) -> GpuRequirements:
     """Ask for the needs of a container named `main`."""
     container = ContainerFacts("main", image, environment(env or []), words)
-    return needs_of(container, annotations or {}, catalog or built_in_catalog())
+    return requirements_of(container, annotations or {}, catalog or built_in_catalog())
 
 
 def variable(name: str, value: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def variable(name: str, value: str) -> dict[str, Any]:
     return {"name": name, "value": value}
 
 
-def cuda(found: Needs) -> tuple[str, str] | None:
+def cuda(found: GpuRequirements) -> tuple[str, str] | None:
     """Return the CUDA version and where it was found; `>=`: not exact, `?`: not sure."""
     if found.cuda is None:
         return None
@@ -48,7 +48,7 @@ def cuda(found: Needs) -> tuple[str, str] | None:
     return f"{mark}{found.cuda.version}{'' if found.cuda.certain else '?'}", found.cuda.found
 
 
-def compute(found: Needs) -> list[str]:
+def compute(found: GpuRequirements) -> list[str]:
     """Return the compute capabilities needed, `?` after what is not sure."""
     return [f"{need.minimum}{'' if need.certain else '?'}" for need in found.compute]
 
@@ -292,7 +292,7 @@ def test_a_person_is_told_who_asks_for_the_compute_capability() -> None:
 
 def test_a_plain_container_needs_nothing() -> None:
     """Unknown stays unknown."""
-    assert Needs("main") == needs("busybox", "sh", "-c", "sleep 1")
+    assert GpuRequirements("main") == needs("busybox", "sh", "-c", "sleep 1")
 
 
 @given(

@@ -14,7 +14,7 @@ from rules.decision.pipeline import decide
 from rules.decision.policy import Policy
 from rules.decision.precedent import Precedents
 from rules.decision.reads import reads_of
-from rules.decision.recorder import Notes
+from rules.decision.recorder import DecisionRecorder
 from rules.kube.pod import Pod
 from rules.model.decision import ALLOWED, Decision
 from rules.model.request import AdmissionRequest
@@ -403,7 +403,7 @@ def test_pods_that_differ_in_the_names_of_containers_are_decided_once_and_each_i
     decisions, found = _counted(rules, *asked)
 
     assert found == 2
-    assert decisions == [decide(rules, NO_NODES, request(each), notes=Notes) for each in asked]
+    assert decisions == [decide(rules, NO_NODES, request(each), notes=DecisionRecorder) for each in asked]
     assert "'other'" in decisions[2].message
     assert "'b'" in decisions[3].warnings[0]
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rules.lint.rule_set_checks import doubts, lint
+from rules.lint import rule_set_checks
+from rules.lint.rule_set_checks import lint, rule_set_warnings
 from rules.model.rule import RuleSet
 from rules.schema.loader import LABEL_PREFIXES
 from tests.support.builders import DEVICE, config_map, exemption, injection_rule, loaded, resource_rule
@@ -373,10 +374,12 @@ def every_kind() -> list[str]:
 def test_of_one_rule_the_same_is_told_as_of_it_among_all(kept: int) -> None:
     """At admission only the rule that comes is of interest."""
     known = RuleSet.of(rule for text in every_kind() for rule in loaded(text).rules)
-    everything = list(doubts(known, NOW))
+    everything = list(rule_set_warnings(known, NOW))
     name = list(known)[kept].name
 
-    assert [doubt for doubt in everything if doubt.rule == name] == list(doubts(known, NOW, {name}))
+    assert [doubt for doubt in everything if doubt.rule == name] == list(
+        rule_set_warnings(known, NOW, {name})
+    )
     assert len({doubt.rule for doubt in everything}) > 4
 
 
@@ -392,9 +395,7 @@ def test_what_is_told_of_one_rule_takes_no_comparison_of_all_others(monkeypatch:
         return counted
 
     for name in ("_may_meet", "_alike"):
-        monkeypatch.setattr(
-            rules.lint.rule_set_checks, name, counting(getattr(rules.lint.rule_set_checks, name))
-        )
+        monkeypatch.setattr(rule_set_checks, name, counting(getattr(rule_set_checks, name)))
     known = [
         rule
         for number in range(40)
@@ -404,6 +405,6 @@ def test_what_is_told_of_one_rule_takes_no_comparison_of_all_others(monkeypatch:
         )
         for rule in loaded(text).rules
     ]
-    list(doubts(RuleSet.of(known), NOW, {"cf-crl-7-a", "rule-7"}))
+    list(rule_set_warnings(RuleSet.of(known), NOW, {"cf-crl-7-a", "rule-7"}))
 
     assert 40 <= len(compared) <= 2 * 40

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import rules.nodes.label_index
 from rules.nodes.inventory import Inventory, InventoryError
 from rules.nodes.label_families import LabelNames
-from rules.nodes.label_index import Scattered
-from rules.nodes.node_capabilities import NodeReader, Offer, Problem
+from rules.nodes.label_index import ShardedDict
+from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 from rules.nodes.node_selector import candidates
 from tests.support import reference_selector as reference
 
@@ -185,7 +185,7 @@ def test_what_is_scattered_holds_what_a_dict_does(changes: list[tuple[Any, int |
     """Whatever is put in and taken out; and copies from before hold what they held."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rules.nodes.label_index, "_PART", part)
-        now: Scattered[Any, int] = Scattered()
+        now: ShardedDict[Any, int] = ShardedDict()
         expected: dict[Any, int] = {}
         history = []
         for key, value in changes:
@@ -207,7 +207,7 @@ def test_classes_are_formed_by_reading_one_node_of_each(monkeypatch: pytest.Monk
     read: list[str] = []
     offer = NodeReader.offer
 
-    def counted(reader: NodeReader, names: LabelNames) -> Offer:
+    def counted(reader: NodeReader, names: LabelNames) -> NodeCapabilities:
         read.append(reader.labels.get("nvidia.com/gpu.product", ""))
         return offer(reader, names)
 
@@ -335,7 +335,7 @@ def test_a_query_reads_no_node() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     spec = {"nodeSelector": {"zone": "1"}, "affinity": {"nodeAffinity": required}}
     inventory.classes(inventory.everything)  # read once
-    inventory._rows = Scattered()
+    inventory._rows = ShardedDict()
     nodes = candidates(inventory, spec) & inventory.offering("gpu")
 
     assert nodes.bit_count() == 10

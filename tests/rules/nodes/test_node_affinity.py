@@ -9,7 +9,7 @@ import pytest
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames, Version
 from rules.nodes.node_affinity import Requirement, conjoin, inject, prefer
-from rules.nodes.version_range import Interval
+from rules.nodes.version_range import VersionRange
 from tests.support.reference_selector import with_required
 
 NAMES = LabelNames()
@@ -33,7 +33,7 @@ def cuda(
     at_least: Version = (0, 0), below: Version | None = None, inventory: Inventory = PLAIN
 ) -> Requirement:
     """Return the requirement of a CUDA version."""
-    return Requirement.of_version(Interval(at_least, below), NAMES.cuda, inventory)
+    return Requirement.of_version(VersionRange(at_least, below), NAMES.cuda, inventory)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_an_interval_of_versions_is_a_few_terms(
 
 def test_the_same_major_is_an_interval_that_ends_at_the_next() -> None:
     """For virtual GPUs, which need runtime and driver of one major."""
-    assert Interval.same_major((12, 4)) == Interval((12, 4), (13, 0))
+    assert VersionRange.same_major((12, 4)) == VersionRange((12, 4), (13, 0))
 
 
 def test_mixed_families_are_each_held_to_the_nodes_on_which_they_speak() -> None:

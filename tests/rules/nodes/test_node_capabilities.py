@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.nodes.label_families import LabelFamily, LabelNames
-from rules.nodes.node_capabilities import NodeReader, Offer
+from rules.nodes.node_capabilities import NodeCapabilities, NodeReader
 
 # As GPU Feature Discovery writes them, deprecated names and all.
 A100 = {
@@ -33,7 +33,7 @@ A100 = {
 }
 
 
-def offer(labels: dict[Any, Any], names: LabelNames | None = None) -> Offer:
+def offer(labels: dict[Any, Any], names: LabelNames | None = None) -> NodeCapabilities:
     """Return what a node with these labels offers."""
     return NodeReader("one", labels).offer(names or LabelNames())
 
@@ -47,7 +47,7 @@ def problems(labels: dict[Any, Any]) -> list[tuple[str, str]]:
 
 def test_the_labels_of_gpu_feature_discovery_tell_the_whole_offer() -> None:
     """The driver's version keeps its leading zeros; "runtime" is the driver's CUDA version."""
-    assert offer(A100) == Offer(
+    assert offer(A100) == NodeCapabilities(
         cuda=(12, 2),
         driver="535.104.05",
         compute_capability=(8, 0),
@@ -62,7 +62,7 @@ def test_the_labels_of_gpu_feature_discovery_tell_the_whole_offer() -> None:
 
 def test_a_node_without_labels_offers_nothing_known() -> None:
     """Unknown stays unknown, and is no problem."""
-    assert offer({}) == Offer()
+    assert offer({}) == NodeCapabilities()
     assert problems({}) == []
 
 
@@ -124,7 +124,7 @@ def test_label_names_are_configuration() -> None:
     """Another publisher's labels need no code."""
     names = LabelNames(cuda=(LabelFamily(("example.com/cuda",)),), product=("example.com/model",))
 
-    assert offer({"example.com/cuda": "12.8", "example.com/model": "X1"}, names) == Offer(
+    assert offer({"example.com/cuda": "12.8", "example.com/model": "X1"}, names) == NodeCapabilities(
         cuda=(12, 8), product="X1"
     )
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_read_is_unknown_and_reported(
     labels: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
     """A typing error on one node is a line in a report, never a crash."""
-    assert offer(labels) == Offer()
+    assert offer(labels) == NodeCapabilities()
     assert problems(labels) == expected
 
 

@@ -19,7 +19,7 @@ from rules.model.request import AdmissionRequest
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
 from rules.report.explain import Explanation, explain
-from rules.report.trace import Edit, Look, Outcome
+from rules.report.trace import Edit, RuleEvaluation, RuleOutcome
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.laws.test_decision_laws import pods, policies
 from tests.support.builders import (
@@ -64,7 +64,7 @@ def _explained(*texts: str, document: Any = None, nodes: Inventory = NO_NODES, *
     return explain(rules, compile_policy(rules), nodes, asked, now=0)
 
 
-def _looks(told: Explanation, container: int = 0) -> dict[str, Look]:
+def _looks(told: Explanation, container: int = 0) -> dict[str, RuleEvaluation]:
     """Return the looks at the rules for a container of the first pod."""
     return {look.rule.name: look for look in told.pods[0].containers[container].looks}
 
@@ -94,7 +94,7 @@ def _agrees(rules: RuleSet, policy: Policy, inventory: Inventory, asked: Admissi
     lines |= {f"{violation.message} [{violation.rule}]" for violation in decision.violations}
 
     assert decision == told.decision
-    assert set(decision.rules) == {look.rule.name for look in looks if look.outcome is Outcome.MATCHED}
+    assert set(decision.rules) == {look.rule.name for look in looks if look.outcome is RuleOutcome.MATCHED}
     assert set(decision.violations) == {*found, *told.violations}
     assert set(decision.warnings) <= {*lines, *told.warnings}
     for each in told.pods:
@@ -154,41 +154,47 @@ def test_so_it_is_with_the_rules_that_ship(
 @pytest.mark.parametrize(
     ("match", "outcome", "why"),
     [
-        ({"namespaces": {"exclude": ["te*"]}}, Outcome.UNMET, "namespace team is excluded by te*"),
-        ({"namespaces": {"include": ["ml", "dev-*"]}}, Outcome.UNMET, "namespace team is none of ml, dev-*"),
+        ({"namespaces": {"exclude": ["te*"]}}, RuleOutcome.NOT_MATCHED, "namespace team is excluded by te*"),
+        (
+            {"namespaces": {"include": ["ml", "dev-*"]}},
+            RuleOutcome.NOT_MATCHED,
+            "namespace team is none of ml, dev-*",
+        ),
         (
             {"images": ["*/paddle*"]},
-            Outcome.UNMET,
+            RuleOutcome.NOT_MATCHED,
             "image registry.example.com/team/train:1 is none of */paddle*",
         ),
         (
             {"podSelector": {"matchLabels": {"app": "a"}}},
-            Outcome.UNMET,
+            RuleOutcome.NOT_MATCHED,
             "podSelector: label app is 'b', wanted In a",
         ),
         (
             {"podSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}},
-            Outcome.UNMET,
+            RuleOutcome.NOT_MATCHED,
             "podSelector: label tier is absent, wanted Exists",
         ),
         (
             {"conditions": ["size(limits) == 1", "pod.namespace == 'ml'"]},
-            Outcome.UNMET,
+            RuleOutcome.NOT_MATCHED,
             "condition is false: pod.namespace == 'ml'",
         ),
         (
             {"conditions": ["limits['vendor.com/other'] > 1"]},
-            Outcome.UNDECIDED,
+            RuleOutcome.EVALUATION_ERROR,
             "a condition cannot be evaluated: ",
         ),
         (
             {"resources": ["vendor.com/other", "vendor.com/more"]},
-            Outcome.ELSEWHERE,
+            RuleOutcome.NOT_APPLICABLE,
             "asks for none of vendor.com/other, vendor.com/more",
         ),
     ],
 )
-def test_the_part_of_a_match_that_fails_is_named(match: dict[str, Any], outcome: Outcome, why: str) -> None:
+def test_the_part_of_a_match_that_fails_is_named(
+    match: dict[str, Any], outcome: RuleOutcome, why: str
+) -> None:
     """Of several the first; of conditions the one, as it is written."""
     told = _explained(injection_rule(ENV, match=match), document=pod(metadata={"labels": {"app": "b"}}))
     look = _looks(told)["injection"]
@@ -205,9 +211,9 @@ def test_a_resource_rule_holds_where_its_group_is_used() -> None:
     )
 
     assert {
-        "cf-crl-group-device": (Outcome.MATCHED, ""),
-        "cf-crl-other-x": (Outcome.ELSEWHERE, "group other is not used"),
-        "cf-crl-group-off": (Outcome.DISABLED, "switched off by its label"),
+        "cf-crl-group-device": (RuleOutcome.MATCHED, ""),
+        "cf-crl-other-x": (RuleOutcome.NOT_APPLICABLE, "group other is not used"),
+        "cf-crl-group-off": (RuleOutcome.DISABLED, "switched off by its label"),
     } == {name: (look.outcome, look.why) for name, look in _looks(told).items()}
 
 
@@ -220,7 +226,10 @@ def test_an_exemption_that_takes_effect_is_named_with_its_end_and_reason() -> No
     )
     look = _looks(told)["cf-crl-group-device"]
 
-    assert (Outcome.EXEMPTED, "migration until 2030-01-31: until the migration") == (look.outcome, look.why)
+    assert (RuleOutcome.EXEMPTED, "migration until 2030-01-31: until the migration") == (
+        look.outcome,
+        look.why,
+    )
 
 
 def test_a_rule_that_held_once_held_though_its_own_label_keeps_it_off_the_next_time() -> None:
@@ -228,7 +237,7 @@ def test_a_rule_that_held_once_held_though_its_own_label_keeps_it_off_the_next_t
     match = {"podSelector": {"matchExpressions": [{"key": "done", "operator": "DoesNotExist"}]}}
     told = _explained(injection_rule({"labels": {"done": "1"}}, match=match))
 
-    assert Outcome.MATCHED is _looks(told)["injection"].outcome
+    assert RuleOutcome.MATCHED is _looks(told)["injection"].outcome
 
 
 # What a rule did

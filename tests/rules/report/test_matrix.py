@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from rules.cuda.versions import CudaVersion
 from rules.decision.pipeline import decide
 from rules.model.finding import Level, level_of
-from rules.model.sharing import Terms
+from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.report.matrix import VERDICTS, Table, class_table, driver_table, footnotes, gpu_table, letters
 from rules.text.i18n import Language, Text
@@ -26,8 +26,8 @@ from tests.support.pseudo_terminal import on_terminal
 from webhook.cli import main
 from webhook.cli.output.matrix_svg import draw
 
-PHYSICAL = Terms()
-VIRTUAL = Terms(virtual=True, baseline=CudaVersion(12, 4))
+PHYSICAL = SharingPolicy()
+VIRTUAL = SharingPolicy(virtual=True, baseline=CudaVersion(12, 4))
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -59,7 +59,7 @@ NODES = [
 ]
 
 
-def _classes(terms: Terms, *nodes: dict[str, Any]) -> Table:
+def _classes(terms: SharingPolicy, *nodes: dict[str, Any]) -> Table:
     """Return the table of some nodes, which tell something."""
     inventory = Inventory.of(list(nodes))
     table = class_table(terms, inventory.classes(inventory.everything))
@@ -102,28 +102,28 @@ def test_a_physical_gpu_runs_what_its_driver_covers_and_warns_two_majors_behind(
     for column in table.columns:
         driver = CudaVersion.parse(str(column.facts["cuda"])) or CudaVersion(0, 0)
         for cuda, cell in zip(table.runtimes, column.cells, strict=True):
-            warned = Level.UNSTABLE if driver.major - cuda.major > 1 else Level.FITS
+            warned = Level.UNSTABLE if driver.major - cuda.major > 1 else Level.COMPATIBLE
 
-            assert (Level.REFUSED if driver < cuda else warned) is level_of(cell)
+            assert (Level.INCOMPATIBLE if driver < cuda else warned) is level_of(cell)
 
 
 def test_a_virtual_gpu_runs_one_major_version_up_to_its_baseline() -> None:
     """The driver's, the runtime's and the baseline's."""
     levels = _levels(driver_table(VIRTUAL), driver="535")
 
-    assert {"12.0", "12.1", "12.2"} == {cuda for cuda, level in levels.items() if level is Level.FITS}
-    assert {Level.REFUSED} == set(_levels(driver_table(VIRTUAL), driver="580").values())
+    assert {"12.0", "12.1", "12.2"} == {cuda for cuda, level in levels.items() if level is Level.COMPATIBLE}
+    assert {Level.INCOMPATIBLE} == set(_levels(driver_table(VIRTUAL), driver="580").values())
 
 
 @pytest.mark.parametrize(
     ("compute", "cuda", "level"),
     [
-        ("7.0", "13.0", Level.REFUSED),
-        ("7.0", "12.9", Level.FITS),
-        ("9.0", "11.8", Level.FITS),
+        ("7.0", "13.0", Level.INCOMPATIBLE),
+        ("7.0", "12.9", Level.COMPATIBLE),
+        ("9.0", "11.8", Level.COMPATIBLE),
         ("9.0", "11.7", Level.UNSTABLE),
-        ("10.0", "12.8", Level.FITS),
-        ("3.7", "12.0", Level.REFUSED),
+        ("10.0", "12.8", Level.COMPATIBLE),
+        ("3.7", "12.0", Level.INCOMPATIBLE),
     ],
 )
 def test_a_toolkit_runs_on_the_gpus_that_it_compiles_for(compute: str, cuda: str, level: Level) -> None:
@@ -145,7 +145,7 @@ def test_gpus_are_named_by_architecture_and_what_is_not_verified_is_marked() -> 
         (VIRTUAL, "gpu-manager/compatibility-shares.yaml", {"tencent.com/vcuda-core": "20"}),
     ],
 )
-def test_the_matrix_says_what_admission_does(terms: Terms, rule: str, limits: dict[str, str]) -> None:
+def test_the_matrix_says_what_admission_does(terms: SharingPolicy, rule: str, limits: dict[str, str]) -> None:
     """A pod of each runtime is refused where the node is refused to it, and warned of where it says so."""
     judge = policy(Path("rules/catalog", rule).read_text("utf-8"))
     for node in NODES:
@@ -155,7 +155,7 @@ def test_the_matrix_says_what_admission_does(terms: Terms, rule: str, limits: di
             decision = decide(judge, inventory, request(pod(container(limits), metadata=metadata)))
             level = level_of(cell)
 
-            assert (level is not Level.REFUSED) is decision.allowed
+            assert (level is not Level.INCOMPATIBLE) is decision.allowed
             assert (level in {Level.UNSTABLE, Level.UNKNOWN}) is bool(decision.warnings)
 
 

@@ -9,7 +9,7 @@ import pytest
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.finding import Level
 from rules.model.rule import Action, CompatibilityRule, ImageCatalogRule
-from rules.model.sharing import Terms
+from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
 from rules.schema.loader import load_rules
 from rules.text.i18n import Text
@@ -272,7 +272,7 @@ def test_a_compatibility_rule_says_what_a_way_of_sharing_asks() -> None:
         )
     )
 
-    assert rule.terms == Terms(
+    assert rule.terms == SharingPolicy(
         virtual=True,
         baseline=CudaVersion(12, 4),
         min_cuda=CudaVersion(11, 5),
@@ -296,11 +296,11 @@ def test_what_a_compatibility_rule_leaves_out_is_the_strict_choice() -> None:
     """Deny: the operators' rule."""
     rule = compatibility(compatibility_rule())
 
-    assert (Action.DENY, Action.DENY, Terms()) == (rule.action, rule.no_fitting_node, rule.terms)
+    assert (Action.DENY, Action.DENY, SharingPolicy()) == (rule.action, rule.no_fitting_node, rule.terms)
 
 
 @pytest.mark.parametrize(
-    ("word", "level"), [("deny", Level.REFUSED), ("warn", Level.UNSTABLE), ("allow", Level.FITS)]
+    ("word", "level"), [("deny", Level.INCOMPATIBLE), ("warn", Level.UNSTABLE), ("allow", Level.COMPATIBLE)]
 )
 def test_minor_version_compatibility_is_a_level(word: str, level: Level) -> None:
     """Of a node whose driver is of the same major, and lower."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules.text.bounded_cache import length, remembered
+from rules.text.bounded_cache import bounded_cache, length
 from tests.support.builders import policy, resource_rule
 
 
@@ -18,7 +18,7 @@ def test_only_arguments_that_fit_are_remembered() -> None:
         asked.append(text)
         return len(text)
 
-    memo = remembered(find, 2, lambda text: len(text) < 3)
+    memo = bounded_cache(find, 2, lambda text: len(text) < 3)
 
     assert [memo(text) for text in ("a", "a", "long", "long")] == [1, 1, 4, 4]
     assert asked == ["a", "long", "long"]
@@ -32,7 +32,7 @@ def test_no_more_is_remembered_than_there_is_room_for() -> None:
         asked.append(number)
         return -number
 
-    memo = remembered(find, 2, lambda _: True)
+    memo = bounded_cache(find, 2, lambda _: True)
 
     assert [memo(number) for number in (1, 2, 1, 3, 3, 1, 2)] == [-1, -2, -1, -3, -3, -1, -2]
     assert asked == [1, 2, 3, 1, 2]
@@ -46,7 +46,7 @@ def test_what_raises_is_not_remembered() -> None:
         asked.append(text)
         raise LookupError(text)
 
-    memo = remembered(find, 2, lambda _: True)
+    memo = bounded_cache(find, 2, lambda _: True)
     for _ in range(2):
         with pytest.raises(LookupError):
             memo("a")

@@ -16,7 +16,7 @@ from tests.support.builders import loaded, resource_rule
 from tests.support.serving import ask, client, serving
 from tests.support.webhooks import body, pod, shipped_gate
 from webhook.admission.app import create_app
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 from webhook.server.server import Server
 
 
@@ -105,7 +105,7 @@ def test_a_body_over_the_limit_is_told_the_limit(server: Server) -> None:
 
 def test_readiness_says_what_it_waits_for_while_health_stays_200() -> None:
     """A server that waits or drains is alive."""
-    gate, awaited = Gate(Loaded()), ["nodes", "certificate"]
+    gate, awaited = AdmissionHandler(Loaded()), ["nodes", "certificate"]
     gate.shut()
     with serving(create_app(gate, lambda: awaited)) as server:
         waiting = ask(server.port, "/readyz")
@@ -124,7 +124,7 @@ def test_readiness_says_what_it_waits_for_while_health_stays_200() -> None:
 
 def test_a_review_before_rules_and_nodes_are_known_is_nobodys_fault() -> None:
     """503, after which the API server asks again; in the end failurePolicy decides."""
-    gate = Gate(Loaded())
+    gate = AdmissionHandler(Loaded())
     gate.shut()
     with serving(create_app(gate)) as server, client(server.port) as connection:
         connection.request("POST", "/mutate", body(pod()))
@@ -137,7 +137,7 @@ def test_a_review_before_rules_and_nodes_are_known_is_nobodys_fault() -> None:
 
 def test_a_review_without_a_verified_client_is_refused_where_one_is_required() -> None:
     """Probes have no certificate."""
-    with serving(create_app(Gate(Loaded()), require_client_certificate=True)) as server:
+    with serving(create_app(AdmissionHandler(Loaded()), require_client_certificate=True)) as server:
         assert (401, 200) == (ask(server.port, "/mutate", body(pod()))[0], ask(server.port, "/healthz")[0])
 
 
@@ -153,7 +153,7 @@ def test_a_bug_costs_one_object_and_is_counted_and_logged_under_its_uid(
     caplog: pytest.LogCaptureFixture, *, allow: bool
 ) -> None:
     """The verdict is the operator's; the answer keeps the uid and has no traceback."""
-    gate = Gate(Loaded(RuleSet()), on_error_allow=allow)
+    gate = AdmissionHandler(Loaded(RuleSet()), on_error_allow=allow)
     gate.snapshot = replace(gate.snapshot, policy=_Broken(object="S3CRET"))  # type: ignore[arg-type]  # the bug
     with caplog.at_level(logging.ERROR), serving(create_app(gate)) as server:
         status, answer = ask(
@@ -207,7 +207,7 @@ def test_a_decision_is_logged_with_the_rules_that_were_violated_by_what_followed
     """Each once, though two containers violate it; a dry run is seen in the log."""
     always = [{"expression": "value < 1", "messageEn": "never"}]
     rules = {"deny": "a.com/a", "warn": "b.com/b", "dryrun": "c.com/c"}
-    gate = Gate(
+    gate = AdmissionHandler(
         loaded(*(resource_rule(key, validations=always, enforcementAction=how) for how, key in rules.items()))
     )
     document = pod(dict.fromkeys(rules.values(), "1"))

@@ -12,7 +12,7 @@ import webhook.admission.decision_log
 from rules.model.decision import Decision, Violation
 from rules.model.request import AdmissionRequest
 from rules.model.rule import Action
-from webhook.admission.decision_log import Entry, Ledger
+from webhook.admission.decision_log import DecisionLog, Entry
 from webhook.admission.review import Review
 from webhook.telemetry import metrics
 
@@ -30,7 +30,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
         yield names
 
 
-def _note(ledger: Ledger, name: str, decision: Decision | None = None) -> None:
+def _note(ledger: DecisionLog, name: str, decision: Decision | None = None) -> None:
     request = AdmissionRequest("CREATE", "", "Pod", "team", {"metadata": {"name": name}})
     ledger.note("mutate", Review("uid", name, False, request), decision or Decision(rules=("a",)), 0.001)
 
@@ -41,7 +41,7 @@ def _counted(rule: str) -> float:
 
 def test_a_decision_is_told_at_once(told: Callable[[], list[str]]) -> None:
     """Unless a server gathers."""
-    ledger, before = Ledger(), _counted("a")
+    ledger, before = DecisionLog(), _counted("a")
     _note(ledger, "first")
 
     assert told() == ["first"]
@@ -50,7 +50,7 @@ def test_a_decision_is_told_at_once(told: Callable[[], list[str]]) -> None:
 
 def test_what_a_server_gathers_is_told_many_at_once_in_its_order(told: Callable[[], list[str]]) -> None:
     """And the rest when it ends."""
-    ledger, before = Ledger(), _counted("a")
+    ledger, before = DecisionLog(), _counted("a")
     names = [str(number) for number in range(70)]
     with ledger.gathering():
         for name in names[:63]:
@@ -66,7 +66,7 @@ def test_what_a_server_gathers_is_told_many_at_once_in_its_order(told: Callable[
 
 def test_what_a_server_gathers_is_told_soon(told: Callable[[], list[str]]) -> None:
     """However few they are."""
-    ledger = Ledger()
+    ledger = DecisionLog()
     with ledger.gathering():
         _note(ledger, "alone")
         begun = monotonic()
@@ -78,7 +78,7 @@ def test_what_a_server_gathers_is_told_soon(told: Callable[[], list[str]]) -> No
 
 def test_what_a_server_gathers_is_told_when_somebody_asks(told: Callable[[], list[str]]) -> None:
     """As metrics are read."""
-    ledger = Ledger()
+    ledger = DecisionLog()
     with ledger.gathering():
         _note(ledger, "alone")
         ledger.settle()
@@ -88,7 +88,7 @@ def test_what_a_server_gathers_is_told_when_somebody_asks(told: Callable[[], lis
 
 def test_what_waits_to_be_told_holds_on_to_nothing_of_the_object() -> None:
     """A body may have megabytes, and so a name."""
-    ledger = Ledger()
+    ledger = DecisionLog()
     patch = {"op": "add", "path": "/spec/x", "value": "x" * 2**20}
     violation = Violation("rule", Action.WARN, "spec", "x" * 2**20)
     with ledger.gathering():
@@ -105,7 +105,7 @@ def test_one_that_cannot_be_told_costs_no_other(
     told: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """That is logged, without what it was."""
-    ledger, tell = Ledger(), webhook.admission.decision_log._tell
+    ledger, tell = DecisionLog(), webhook.admission.decision_log._tell
     monkeypatch.setattr(
         webhook.admission.decision_log, "_tell", lambda entry: tell(entry if entry.rules else entry.missing)
     )

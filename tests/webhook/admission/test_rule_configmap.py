@@ -15,14 +15,14 @@ from rules.text.i18n import Language
 from tests.support.builders import config_map, exemption, injection_rule, loaded, resource_rule
 from tests.support.paths import TESTS
 from tests.support.webhooks import body, shipped_gate
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 from webhook.admission.review import ReviewError
 
 RECORDED = TESTS / "reviews/018-create-configmap-cf-crl-gpu-manager-vcuda-core/request.json"
 
 
 def answer(
-    gate: Gate, document: str | dict[str, Any] | None, old: str | None = None, **request: Any
+    gate: AdmissionHandler, document: str | dict[str, Any] | None, old: str | None = None, **request: Any
 ) -> dict[str, Any]:
     """Return what /validate answers for a ConfigMap in the rules' namespace."""
     parsed = yaml.safe_load(document) if isinstance(document, str) else document
@@ -32,7 +32,7 @@ def answer(
     return response
 
 
-def refusal(gate: Gate, document: str, old: str | None = None) -> list[str]:
+def refusal(gate: AdmissionHandler, document: str, old: str | None = None) -> list[str]:
     """Return the lines of a refusal, which must be one by 403."""
     response = answer(gate, document, old)
     assert (False, 403, "Forbidden") == (
@@ -44,9 +44,9 @@ def refusal(gate: Gate, document: str, old: str | None = None) -> list[str]:
     return lines
 
 
-def gate(*texts: str) -> Gate:
+def gate(*texts: str) -> AdmissionHandler:
     """Return a gate with these rules in force."""
-    return Gate(loaded(*texts))
+    return AdmissionHandler(loaded(*texts))
 
 
 def recorded(**data: str) -> bytes:

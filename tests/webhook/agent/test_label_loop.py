@@ -14,7 +14,7 @@ import pytest
 from certs.kubernetes_api import KubernetesError
 from rules.cuda.versions import CudaVersion, DriverVersion
 from tests.support.nvml import ERRORS, Answer, Library, failing, library, well
-from webhook.agent.label_loop import End, Watch
+from webhook.agent.label_loop import End, LabelLoop
 from webhook.agent.metrics import REGISTRY
 from webhook.agent.nvml_probe import Failure, Gpu, Probe, probe
 
@@ -76,7 +76,7 @@ class Node:
 
     def watch(self) -> End:
         """Run the agent."""
-        return Watch(self, self.look, self.module, self.pause, INTERVAL_S).run()
+        return LabelLoop(self, self.look, self.module, self.pause, INTERVAL_S).run()
 
 
 def test_it_looks_at_the_interval_until_it_is_stopped() -> None:

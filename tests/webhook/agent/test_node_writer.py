@@ -14,7 +14,7 @@ from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.support.memory import Memory
 from webhook.agent.labels import CUDA_LABELS, FACTS, told_by
 from webhook.agent.metrics import REGISTRY
-from webhook.agent.node_writer import MANAGER, Publisher
+from webhook.agent.node_writer import MANAGER, NodeWriter
 from webhook.agent.nvml_probe import Gpu, Probe
 
 NODE = "/api/v1/nodes/gpu-1"
@@ -82,9 +82,9 @@ class Cluster(Memory):
             present[key] = value
 
 
-def publisher(cluster: Cluster, *, take_over: bool = False) -> Publisher:
+def publisher(cluster: Cluster, *, take_over: bool = False) -> NodeWriter:
     """Return a newly started agent of the node."""
-    return Publisher(cluster, "gpu-1", take_over=take_over)
+    return NodeWriter(cluster, "gpu-1", take_over=take_over)
 
 
 def events(cluster: Cluster) -> list[tuple[str, str]]:

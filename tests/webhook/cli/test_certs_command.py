@@ -15,7 +15,7 @@ from certs.authority import make_authority
 from certs.bundle import Bundle, certificates_in
 from certs.kubernetes_api import KubernetesError
 from certs.rotation_plan import Plan, Step
-from certs.rotator import Keeper
+from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
 from tests.support.memory import (
     CONFIGURATIONS,
@@ -62,7 +62,7 @@ def shown(*arguments: str | Path) -> dict[str, Any]:
 def age(memory: Memory | None, directory: Path | None, plan: Plan, when: datetime) -> None:
     """Make certificates as they would have been made at another time."""
     store = SecretStore(memory, "gpugate", "gpugate-certs") if memory else None
-    Keeper(store or DirectoryStore(directory or Path()), plan, memory, lambda: when).look()
+    CertRotator(store or DirectoryStore(directory or Path()), plan, memory, lambda: when).look()
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def test_rotate_finishes_what_was_begun_when_its_time_has_come(tmp_path: Path) -
     plan = Plan(("localhost",))
     age(None, tmp_path, plan, now - timedelta(days=5))
     store = DirectoryStore(tmp_path)
-    keeper = Keeper(store, plan, None, lambda: now - timedelta(minutes=2))
+    keeper = CertRotator(store, plan, None, lambda: now - timedelta(minutes=2))
     keeper.force(Step.MAKE_AUTHORITY)
     assert 0 == certs("rotate", "--directory", tmp_path).exit_code
     bundle = store.load().bundle
@@ -257,7 +257,7 @@ def test_rotate_finishes_what_was_begun_when_its_time_has_come(tmp_path: Path) -
     assert bundle
     assert 1 == len(bundle.previous)
     assert bundle.authority.certificate_pem == bundle.issuer()
-    assert () == Keeper(store, plan, None, lambda: now + timedelta(days=2)).look().previous
+    assert () == CertRotator(store, plan, None, lambda: now + timedelta(days=2)).look().previous
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from tests.support.builders import DEVICE, injection_rule, loaded, resource_rule
 from tests.support.webhooks import body, pod
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 from webhook.cli import main
 from webhook.telemetry import metrics
 
@@ -33,7 +33,7 @@ def _rules(folder: Path, *arguments: str | Path) -> Result:
 @pytest.fixture
 def exposed(tmp_path: Path) -> Path:
     """Let a gate with a stale rule answer three reviews, one by a refusal; return its metrics in a file."""
-    gate = Gate(loaded(*RULES))
+    gate = AdmissionHandler(loaded(*RULES))
     gate.put_rules(loaded(*RULES), frozenset({"counted-injection"}))
     gate.answer("validate", body(pod({DEVICE: 1})))
     for count in (1, 9):

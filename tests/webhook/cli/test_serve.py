@@ -20,13 +20,13 @@ import webhook.server.server
 from certs.authority import validity_of
 from certs.kubernetes_api import KubernetesError
 from certs.rotation_plan import Plan
-from certs.rotator import Keeper
+from certs.rotator import CertRotator
 from certs.store import SecretStore
 from rules.schema.loader import Loaded
 from tests.support.memory import CONFIGURATIONS, Memory, api_server, ca_bundle, with_configurations
 from tests.support.node_builders import node
 from tests.support.serving import HOST, QUICK, client_context, connect, wait_for
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 from webhook.cli import main
 from webhook.runtime import SecretCertificate, make_server
 from webhook.telemetry.metrics import REGISTRY
@@ -70,7 +70,7 @@ def test_a_server_is_ready_when_it_serves_what_the_webhook_configurations_trust(
     memory = with_configurations()
     memory.before = partial(refuse, methods=("GET",))
     kept = SecretCertificate(memory, "gpugate", "gpugate-certs", NAMES)
-    server = make_server(Gate(Loaded()), kept.tls, [kept], QUICK)
+    server = make_server(AdmissionHandler(Loaded()), kept.tls, [kept], QUICK)
     server.start()
     kept.start()
     before = probe(server.port)
@@ -98,7 +98,7 @@ def test_a_certificate_that_expired_while_no_server_ran_is_as_good_as_none() -> 
     memory = with_configurations()
     long_ago = datetime.now(UTC) - timedelta(days=91)
     store = SecretStore(memory, "gpugate", "gpugate-certs")
-    old = Keeper(store, Plan(NAMES), memory, lambda: long_ago).look()
+    old = CertRotator(store, Plan(NAMES), memory, lambda: long_ago).look()
     memory.before = partial(refuse, methods=("PUT",))
     kept = SecretCertificate(memory, "gpugate", "gpugate-certs", NAMES)
     kept.start()

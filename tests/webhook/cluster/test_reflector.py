@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.support.fake_api import FakeApi, running
 from webhook.cluster.client import ClusterApi, ClusterError
-from webhook.cluster.reflector import LONGEST_PAUSE_S, Applied, Change, Deleted, Listed, Resource, Watch
+from webhook.cluster.reflector import LONGEST_PAUSE_S, Applied, Change, Deleted, Listed, Reflector, Resource
 from webhook.cluster.rule_sync import Node
 from webhook.telemetry import metrics
 
@@ -40,7 +40,7 @@ class Followed:
 
     def __init__(self, api: ClusterApi, resource: Resource, watch_s: float) -> None:
         self.pauses: list[float] = []
-        self.watch = Watch(api, resource, pause=self.pauses.append, chance=lambda: 1.0, watch_s=watch_s)
+        self.watch = Reflector(api, resource, pause=self.pauses.append, chance=lambda: 1.0, watch_s=watch_s)
         self._changes = self.watch.changes()
 
     def next(self) -> tuple[str, list[str]]:
@@ -126,7 +126,7 @@ def test_of_a_node_only_what_decides_is_read() -> None:
     status = {"allocatable": {"cpu": "8"}, "images": [{"names": ["much"]}]}
     fake.put(NODES, thing("node", zone="a") | {"status": status})
     with running(fake) as api:
-        changes = Watch(api, Resource("things", NODES, shape=Node)).changes()
+        changes = Reflector(api, Resource("things", NODES, shape=Node)).changes()
         listed = next(changes)
         fake.put(NODES, thing("node", zone="b") | {"status": status})
         applied = next(changes)
@@ -280,7 +280,7 @@ def test_an_api_server_that_is_away_for_long_is_found_again() -> None:
             back.append(running(fake))
             back[0].__enter__()
 
-    changes = Watch(api, ALL, pause=pause, chance=lambda: 0.0).changes()
+    changes = Reflector(api, ALL, pause=pause, chance=lambda: 0.0).changes()
     found = names(next(changes))
     changes.close()
     back[0].__exit__(None, None, None)
@@ -296,7 +296,7 @@ def test_pauses_of_several_watches_differ() -> None:
     pauses: list[float] = []
     with running(fake) as api:
         chances = iter([0.0, 0.5, 1.0, 0.5])
-        changes = Watch(api, ALL, pause=pauses.append, chance=lambda: next(chances)).changes()
+        changes = Reflector(api, ALL, pause=pauses.append, chance=lambda: next(chances)).changes()
         next(changes)
 
     assert [0.5, 1.5, 4.0] == pauses
@@ -344,7 +344,7 @@ def test_a_watch_stops_at_once_while_nothing_happens() -> None:
     fake = FakeApi()
     heard: list[Change] = []
     with running(fake) as api:
-        silent = Watch(api, ALL)
+        silent = Reflector(api, ALL)
         silent.start(heard.append)
         fake.until(lambda: fake.opened == 1)
         (thread,) = _threads()
@@ -352,7 +352,7 @@ def test_a_watch_stops_at_once_while_nothing_happens() -> None:
         thread.join(1)
 
         assert (False, 1) == (thread.is_alive(), len(heard))
-    paused = Watch(api, ALL)
+    paused = Reflector(api, ALL)
     paused.start(heard.append)
     (thread,) = _threads()
     paused.stop()
@@ -380,7 +380,7 @@ def test_a_bug_in_who_is_told_does_not_end_the_watch(monkeypatch: pytest.MonkeyP
             if len(told) == 1:
                 raise RuntimeError("a bug")
 
-        watch = Watch(api, ALL, pause=pauses.append)
+        watch = Reflector(api, ALL, pause=pauses.append)
         watch.start(consume)
         fake.until(lambda: fake.opened == 1)
         watch.stop()
@@ -404,7 +404,7 @@ def test_a_watch_goes_on_where_no_further_thread_can_be_started(monkeypatch: pyt
             if len(threads) == 1:
                 raise MemoryError
 
-        watch = Watch(api, ALL, pause=lambda _: None)
+        watch = Reflector(api, ALL, pause=lambda _: None)
         watch.start(consume)
         fake.until(lambda: fake.opened == 1)
         watch.stop()
@@ -444,7 +444,7 @@ def test_a_deleted_object_is_told_as_it_was() -> None:
     fake = FakeApi()
     with running(fake) as api:
         fake.put(NODES, thing("node", zone="a"))
-        changes = Watch(api, ALL).changes()
+        changes = Reflector(api, ALL).changes()
         next(changes)
         fake.delete(NODES, "node")
         deleted = next(changes)

@@ -10,7 +10,7 @@ import pytest
 
 from certs.kubernetes_api import KubernetesError
 from tests.support.memory import Memory
-from webhook.cluster.rule_snapshot import LastGood
+from webhook.cluster.rule_snapshot import RuleSnapshot
 
 PATH = "/api/v1/namespaces/gpugate/configmaps/gpugate-last-good"
 
@@ -25,17 +25,17 @@ def kept(**config_map: object) -> Memory:
 def test_what_was_saved_is_loaded_by_the_next() -> None:
     """Other fields of the ConfigMap stay."""
     memory = kept()
-    saved = LastGood(memory, "gpugate").save({"a": "{}"})
+    saved = RuleSnapshot(memory, "gpugate").save({"a": "{}"})
 
     assert saved
-    assert {"a": "{}"} == LastGood(memory, "gpugate").load()
+    assert {"a": "{}"} == RuleSnapshot(memory, "gpugate").load()
     assert {"team": "a"} == memory.objects[PATH]["metadata"]["labels"]
 
 
 def test_what_is_kept_already_is_not_written_again() -> None:
     """Neither by the one who wrote it nor by another replica."""
     memory = kept()
-    first, second = LastGood(memory, "gpugate"), LastGood(memory, "gpugate")
+    first, second = RuleSnapshot(memory, "gpugate"), RuleSnapshot(memory, "gpugate")
     first.save({"a": "{}"})
     first.save({"a": "{}"})
     second.save({"a": "{}"})
@@ -46,12 +46,12 @@ def test_what_is_kept_already_is_not_written_again() -> None:
 def test_what_somebody_emptied_is_filled_by_the_next_change() -> None:
     """Also where what is in force is what it was, as when an edit reads wrong."""
     memory = kept()
-    last_good = LastGood(memory, "gpugate")
+    last_good = RuleSnapshot(memory, "gpugate")
     last_good.save({"a": "{}"})
     memory.put(PATH, {"metadata": {}})
     last_good.save({"a": "{}"})
 
-    assert {"a": "{}"} == LastGood(memory, "gpugate").load()
+    assert {"a": "{}"} == RuleSnapshot(memory, "gpugate").load()
 
 
 def test_who_is_overtaken_by_another_writes_over_it() -> None:
@@ -64,9 +64,9 @@ def test_who_is_overtaken_by_another_writes_over_it() -> None:
             memory.put(path, others.pop())
 
     memory.before = overtake
-    LastGood(memory, "gpugate").save({"a": "{}"})
+    RuleSnapshot(memory, "gpugate").save({"a": "{}"})
 
-    assert {"a": "{}"} == LastGood(memory, "gpugate").load()
+    assert {"a": "{}"} == RuleSnapshot(memory, "gpugate").load()
 
 
 @pytest.mark.parametrize(
@@ -79,20 +79,20 @@ def test_what_cannot_be_read_is_logged_and_counts_for_nothing(
 ) -> None:
     """The next version that comes into force is written over it."""
     memory = kept(binaryData={"rules.json.gz": packed})
-    last_good = LastGood(memory, "gpugate")
+    last_good = RuleSnapshot(memory, "gpugate")
     with caplog.at_level(logging.WARNING):
         found = last_good.load()
         (record,) = caplog.records
     last_good.save({"a": "{}"})
 
     assert ({}, "cannot be read" in record.getMessage()) == (found, True)
-    assert {"a": "{}"} == LastGood(memory, "gpugate").load()
+    assert {"a": "{}"} == RuleSnapshot(memory, "gpugate").load()
 
 
 def test_an_api_server_that_refuses_is_logged_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     """A gate without the ConfigMap works on; only a restart would lose what is stale."""
     memory = Memory()
-    last_good = LastGood(memory, "gpugate")
+    last_good = RuleSnapshot(memory, "gpugate")
     with caplog.at_level(logging.WARNING):
         found = last_good.load()
         last_good.save({"a": "{}"})
@@ -103,7 +103,7 @@ def test_an_api_server_that_refuses_is_logged_and_asked_again(caplog: pytest.Log
     assert ["not known: ", "would lose"] == [
         word for word in ("not known: ", "would lose") if word in caplog.text
     ]
-    assert {"a": "{}"} == LastGood(memory, "gpugate").load()
+    assert {"a": "{}"} == RuleSnapshot(memory, "gpugate").load()
 
 
 def test_a_failing_api_server_does_not_stop_the_gate() -> None:
@@ -114,14 +114,14 @@ def test_a_failing_api_server_does_not_stop_the_gate() -> None:
         raise KubernetesError(f"{method} {path}: 500")
 
     memory.before = fail
-    last_good = LastGood(memory, "gpugate")
+    last_good = RuleSnapshot(memory, "gpugate")
 
     assert (False, None) == (last_good.save({"a": "{}"}), last_good.load())
 
 
 def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """It is tried again and again."""
-    last_good = LastGood(Memory(), "gpugate")
+    last_good = RuleSnapshot(Memory(), "gpugate")
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             last_good.save({"a": "{}"})

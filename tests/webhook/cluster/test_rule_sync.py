@@ -26,21 +26,21 @@ from tests.support.fake_api import FakeApi, running
 from tests.support.memory import Memory
 from tests.support.node_builders import gfd, node
 from tests.support.webhooks import body, pod
-from webhook.admission.handler import Gate, NotSyncedError
+from webhook.admission.handler import AdmissionHandler, NotSyncedError
 from webhook.cli import main
 from webhook.cli.commands.serve import _cluster
 from webhook.cluster.client import RULE_SELECTORS, ClusterApi, config_maps
 from webhook.cluster.events import write_refusal
 from webhook.cluster.reflector import Applied, Deleted, Listed, Object
-from webhook.cluster.rule_snapshot import LastGood
-from webhook.cluster.rule_sync import Live, Standing, settle
+from webhook.cluster.rule_snapshot import RuleSnapshot
+from webhook.cluster.rule_sync import ActiveRules, Live, settle
 from webhook.telemetry import metrics
 
 NAMESPACE = "kube-public"
 RULES = config_maps(NAMESPACE)
 EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
 NODES = "/api/v1/nodes"
-NOTHING = Standing({}, {}, frozenset())
+NOTHING = ActiveRules({}, {}, frozenset())
 SELECTOR = RULE_SELECTORS[1]
 
 
@@ -55,13 +55,13 @@ def version(name: str, key: str = "vendor.com/device", limits: str = "optional")
     return resource_rule(key, name=f"cf-crl-{name}", limits=limits, defaultValue="1")
 
 
-def settled(before: Standing, *texts: str) -> Standing:
+def settled(before: ActiveRules, *texts: str) -> ActiveRules:
     """Return what is in force when the ConfigMaps read so."""
     newest = {yaml.safe_load(text)["metadata"]["name"]: reading(text) for text in texts}
     return settle(newest, before.in_force)
 
 
-def keys(standing: Standing) -> dict[str, str]:
+def keys(standing: ActiveRules) -> dict[str, str]:
     """Return the resource that each rule in force claims, and its limits."""
     return {
         name: f"{rule.key} {rule.limits.value}"
@@ -70,7 +70,7 @@ def keys(standing: Standing) -> dict[str, str]:
     }
 
 
-def told(standing: Standing) -> dict[str, list[str]]:
+def told(standing: ActiveRules) -> dict[str, list[str]]:
     """Return what is wrong, by ConfigMap."""
     return {
         name: [error.message for error in mistakes] for name, mistakes in sorted(standing.mistakes.items())
@@ -210,8 +210,8 @@ def parsed(text: str, number: int = 1) -> Object:
 class Still:
     """A gate that is kept live without any API server: what is put off is done when asked for."""
 
-    def __init__(self, last_good: LastGood | None = None) -> None:
-        self.gate = Gate(Loaded())
+    def __init__(self, last_good: RuleSnapshot | None = None) -> None:
+        self.gate = AdmissionHandler(Loaded())
         self.put_off: list[Callable[[], None]] = []
         self.again: list[Callable[[], None]] = []
         self.version = 0
@@ -255,7 +255,7 @@ class Short:
         self._call(*given)
 
 
-def limits(gate: Gate) -> list[str]:
+def limits(gate: AdmissionHandler) -> list[str]:
     """Return the limits policies in force."""
     return [rule.limits.value for rule in gate.snapshot.loaded.rules.resources]
 
@@ -295,7 +295,7 @@ def test_a_gate_that_drains_before_it_was_ready_does_not_open() -> None:
 
 def test_the_rules_of_files_wait_for_the_nodes_alone() -> None:
     """The cluster's ConfigMaps are then not looked at."""
-    gate = Gate(Loaded())
+    gate = AdmissionHandler(Loaded())
     live = Live(ClusterApi(Configuration()), gate, NAMESPACE, ["nodes"])
     before = gate.ready
     live.node_changed(Listed([]))
@@ -391,10 +391,10 @@ def test_the_last_good_version_outlives_a_restart() -> None:
     """A gate that starts when the rule is broken already has it in force as the one before had."""
     memory = Memory()
     memory.put("/api/v1/namespaces/gpugate/configmaps/gpugate-last-good", {"metadata": {}})
-    before = Still(LastGood(memory, "gpugate"))
+    before = Still(RuleSnapshot(memory, "gpugate"))
     before.list_rules(GOOD)
     before.list_rules(BROKEN)
-    after = Still(LastGood(memory, "gpugate"))
+    after = Still(RuleSnapshot(memory, "gpugate"))
     after.list_rules(BROKEN)
 
     assert ["required"] == limits(before.gate) == limits(after.gate)
@@ -419,10 +419,10 @@ def broken_before_a_restart() -> tuple[Memory, Still]:
     """Return an API server that keeps the last good version of what is broken, and a gate that starts."""
     memory = Memory()
     memory.put(LAST_GOOD, {"metadata": {}})
-    before = Still(LastGood(memory, "gpugate"))
+    before = Still(RuleSnapshot(memory, "gpugate"))
     before.list_rules(GOOD)
     before.list_rules(BROKEN)
-    after = Still(LastGood(memory, "gpugate"))
+    after = Still(RuleSnapshot(memory, "gpugate"))
     after.live.node_changed(Listed([]))
     return memory, after
 
@@ -438,7 +438,7 @@ def test_a_gate_that_cannot_read_the_last_good_version_waits_for_it_where_a_rule
     after.try_again()
 
     assert (False, True, ["required"]) == (waited, after.gate.ready, limits(after.gate))
-    assert {"cf-crl-a"} == LastGood(memory, "gpugate").load().keys()  # type: ignore[union-attr]
+    assert {"cf-crl-a"} == RuleSnapshot(memory, "gpugate").load().keys()  # type: ignore[union-attr]
 
 
 def test_a_gate_waits_for_the_last_good_versions_only_so_long_and_never_forgets_them() -> None:
@@ -456,7 +456,7 @@ def test_a_gate_waits_for_the_last_good_versions_only_so_long_and_never_forgets_
     after.try_again()
 
     assert (["optional"], ["required", "optional"]) == (without, limits(after.gate))
-    assert {"cf-crl-a", "cf-crl-b"} == LastGood(memory, "gpugate").load().keys()  # type: ignore[union-attr]
+    assert {"cf-crl-a", "cf-crl-b"} == RuleSnapshot(memory, "gpugate").load().keys()  # type: ignore[union-attr]
 
 
 def test_the_last_good_version_is_not_lost_to_a_gate_that_fails_on_it_once(
@@ -485,12 +485,12 @@ def test_a_gate_does_not_wait_for_the_last_good_versions_where_no_rule_is_broken
 def test_versions_that_could_not_be_kept_are_kept_a_moment_later() -> None:
     """Not only with the next edit, which may come in a year."""
     memory = Memory()
-    still = Still(LastGood(memory, "gpugate"))
+    still = Still(RuleSnapshot(memory, "gpugate"))
     still.list_rules(GOOD)
     memory.put(LAST_GOOD, {"metadata": {}})
     still.try_again()
 
-    assert {"cf-crl-a"} == LastGood(memory, "gpugate").load().keys()  # type: ignore[union-attr]
+    assert {"cf-crl-a"} == RuleSnapshot(memory, "gpugate").load().keys()  # type: ignore[union-attr]
     assert [] == still.again
 
 
@@ -498,8 +498,8 @@ def test_what_was_deleted_while_no_gate_ran_is_gone() -> None:
     """The versions that were kept count for ConfigMaps that are there."""
     memory = Memory()
     memory.put("/api/v1/namespaces/gpugate/configmaps/gpugate-last-good", {"metadata": {}})
-    Still(LastGood(memory, "gpugate")).list_rules(GOOD, version("b", "vendor.com/other"))
-    after = Still(LastGood(memory, "gpugate"))
+    Still(RuleSnapshot(memory, "gpugate")).list_rules(GOOD, version("b", "vendor.com/other"))
+    after = Still(RuleSnapshot(memory, "gpugate"))
     after.list_rules(version("b", "vendor.com/other", limits="disabled"))
 
     assert ["disabled"] == limits(after.gate)
@@ -541,9 +541,9 @@ def eventually(happened: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def following(api: ClusterApi) -> Iterator[Gate]:
+def following(api: ClusterApi) -> Iterator[AdmissionHandler]:
     """Keep a gate at what an API server holds, while the block runs."""
-    gate = Gate(Loaded())
+    gate = AdmissionHandler(Loaded())
     live = Live(api, gate, NAMESPACE)
     live.start()
     try:

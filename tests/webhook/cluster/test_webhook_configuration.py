@@ -10,7 +10,7 @@ import webhook.cluster.webhook_configuration
 from tests.support.builders import loaded, resource_rule
 from tests.support.memory import CONFIGURATIONS, Memory, with_configurations
 from tests.support.serving import wait_for
-from webhook.admission.handler import Gate
+from webhook.admission.handler import AdmissionHandler
 from webhook.cluster.webhook_configuration import Conditions
 
 
@@ -19,10 +19,10 @@ def asks_about(memory: Memory, resource: str) -> bool:
     return all(resource in str(memory.objects[path]["webhooks"]) for path in CONFIGURATIONS)
 
 
-def started() -> tuple[Memory, Gate, Conditions]:
+def started() -> tuple[Memory, AdmissionHandler, Conditions]:
     """Return the configurations, a gate of one rule, and what has written that rule's resource into them."""
     memory = with_configurations()
-    gate = Gate(loaded(resource_rule("vendor.com/device")))
+    gate = AdmissionHandler(loaded(resource_rule("vendor.com/device")))
     conditions = Conditions(memory, gate)
     conditions.start()
     wait_for(lambda: asks_about(memory, "vendor.com/device"))

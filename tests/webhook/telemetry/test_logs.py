@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from webhook.telemetry import metrics
-from webhook.telemetry.logs import Aside, JsonFormatter, Seldom, tell
+from webhook.telemetry.logs import BackgroundHandler, JsonFormatter, RateLimitFilter, tell
 
 # Lines; more than a pipe and all that waits take, and what a busy gate says in ten seconds.
 MANY = 20_000
@@ -40,7 +40,7 @@ def record(message: str, *args: object, level: int = logging.INFO, **extra: Any)
 def test_what_is_written_is_there_when_the_program_ends() -> None:
     """In its order, formatted at once or later."""
     stream = io.StringIO()
-    aside = Aside(stream)
+    aside = BackgroundHandler(stream)
     for number, level in enumerate((logging.INFO, logging.WARNING, logging.INFO)):
         aside.handle(record("line %s", number, level=level))
     aside.close()
@@ -61,7 +61,7 @@ def test_a_program_that_ends_writes_its_last_line() -> None:
 def test_a_line_that_cannot_be_formatted_costs_itself_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """The program hears of it as from any handler, and later lines are written."""
     stream = io.StringIO()
-    aside = Aside(stream)
+    aside = BackgroundHandler(stream)
     aside.handle(record("%d", "no number"))
     aside.handle(record("next"))
     aside.close()
@@ -78,7 +78,7 @@ def test_an_error_that_is_logged_is_not_kept_until_it_is_read() -> None:
     """It holds on to the frames that it passed, and they to a request's body."""
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as stream, os.fdopen(reader) as read:
-        aside = Aside(stream)
+        aside = BackgroundHandler(stream)
         aside.handle(record("x" * 2**20))  # more than a pipe takes
         error = _Error("of a request")
         seen = weakref.ref(error)
@@ -117,9 +117,9 @@ def test_a_line_tells_the_time_as_the_standard_library_does() -> None:
 
 
 @contextmanager
-def logging_to(stream: io.StringIO) -> Iterator[tuple[logging.Logger, Aside]]:
+def logging_to(stream: io.StringIO) -> Iterator[tuple[logging.Logger, BackgroundHandler]]:
     """Yield a logger and its only handler; what was logged is written when the block ends."""
-    aside = Aside(stream)
+    aside = BackgroundHandler(stream)
     aside.setFormatter(JsonFormatter())
     parent = logging.getLogger("told")
     parent.propagate = False
@@ -181,7 +181,7 @@ def test_whoever_listens_beside_gets_a_record() -> None:
     ],
     ids=["level of the logger", "filter of the logger", "level of the handler", "filter of the handler"],
 )
-def test_what_nobody_wants_is_not_told(change: Callable[[logging.Logger, Aside], object]) -> None:
+def test_what_nobody_wants_is_not_told(change: Callable[[logging.Logger, BackgroundHandler], object]) -> None:
     """As with a record."""
     stream = io.StringIO()
     with logging_to(stream) as (logger, aside):
@@ -218,7 +218,7 @@ def test_a_name_that_is_no_text_is_logged_all_the_same() -> None:
 
 def test_a_warning_that_is_said_again_and_again_passes_once_a_minute() -> None:
     """The next says how many were held back; other words and errors pass."""
-    seldom = Seldom()
+    seldom = RateLimitFilter()
     told = []
     for second, message, level in (
         (0, "no HTTP", logging.WARNING),
@@ -250,7 +250,7 @@ def test_nobody_waits_for_a_reader_that_stands_still() -> None:
     before = dropped()
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as stream:
-        aside = Aside(stream)
+        aside = BackgroundHandler(stream)
         for _ in range(MANY):
             aside.handle(record(LINE.rstrip()))
         lost = dropped() - before

@@ -14,7 +14,7 @@ import click
 
 from rules import Action, AdmissionRequest, Decision, ObjectError, decide
 from rules.text.yaml_document import SourceError
-from webhook.cli.input.decision_context import Judge, Sources, judge_options
+from webhook.cli.input.decision_context import DecisionContext, Sources, judge_options
 from webhook.cli.input.objects import InputError, objects_in
 from webhook.cli.input.options import fail_on_option
 from webhook.cli.output.console import counted, show_table
@@ -100,7 +100,7 @@ def command(
     sys.exit(judge.exit_status((each.decision for each in audited), fail_on))
 
 
-def _audited(judge: Judge, pods: Iterable[Any], namespace: str | None) -> Iterator[Audited]:
+def _audited(judge: DecisionContext, pods: Iterable[Any], namespace: str | None) -> Iterator[Audited]:
     """Yield the pods that have not ended, of one namespace or all, and what is decided of them."""
     for pod in pods:
         if isinstance(pod, ValueError):

@@ -22,7 +22,7 @@ from certs.bundle import Bundle, names_in
 from certs.ca_bundle import KINDS, NAME, Configuration, read_configurations
 from certs.kubernetes_api import Kubernetes, KubernetesError
 from certs.rotation_plan import Plan, Step, service_names
-from certs.rotator import Keeper
+from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
 from webhook.cli.output.console import BadInputError, complain, show_table
 
@@ -46,10 +46,10 @@ class _Place:
     api: Kubernetes | None
     namespace: str
 
-    def keeper(self, names: tuple[str, ...], bundle: Bundle | None) -> Keeper:
+    def keeper(self, names: tuple[str, ...], bundle: Bundle | None) -> CertRotator:
         """Return who keeps them: for the given names, those that they have, or the Service's."""
         held = names_in(bundle.leaf.certificate_pem) if bundle and bundle.leaf else ()
-        return Keeper(self.store, Plan(names or held or service_names(self.namespace)), self.api)
+        return CertRotator(self.store, Plan(names or held or service_names(self.namespace)), self.api)
 
 
 def _place_options(command: F) -> F:

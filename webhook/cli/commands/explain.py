@@ -14,7 +14,7 @@ import msgspec
 from rules import Action, AdmissionRequest, Decision, Violation, explain
 from rules.kube.json_patch import pointer
 from rules.report.explain import Explanation
-from rules.report.trace import ContainerStory, Edit, Look, Outcome, PodStory
+from rules.report.trace import ContainerTrace, Edit, PodTrace, RuleEvaluation, RuleOutcome
 from rules.text.paths import Path, field_path
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, judge_options
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 # What there is to say of most rules is only that they are about something else.
-_ASIDE: Final = (Outcome.ELSEWHERE, Outcome.DISABLED)
+_ASIDE: Final = (RuleOutcome.NOT_APPLICABLE, RuleOutcome.DISABLED)
 _MARKS: Final = {
-    Outcome.MATCHED: ("✓", "green"),
-    Outcome.UNMET: ("·", "dim"),
-    Outcome.UNDECIDED: ("!", "yellow"),
-    Outcome.EXEMPTED: ("~", "cyan"),
-    Outcome.ELSEWHERE: ("·", "dim"),
-    Outcome.DISABLED: ("·", "dim"),
+    RuleOutcome.MATCHED: ("✓", "green"),
+    RuleOutcome.NOT_MATCHED: ("·", "dim"),
+    RuleOutcome.EVALUATION_ERROR: ("!", "yellow"),
+    RuleOutcome.EXEMPTED: ("~", "cyan"),
+    RuleOutcome.NOT_APPLICABLE: ("·", "dim"),
+    RuleOutcome.DISABLED: ("·", "dim"),
 }
 # Columns for the branches of the tree, the mark and the blanks about a rule's name.
 _BEFORE_RULES: Final = 13
@@ -122,7 +122,7 @@ def _facts(told: Explanation, *, everything: bool) -> dict[str, Any]:
     }
 
 
-def _rule(look: Look) -> dict[str, Any]:
+def _rule(look: RuleEvaluation) -> dict[str, Any]:
     return {
         "name": look.rule.name,
         "source": _place(look),
@@ -173,7 +173,7 @@ def _verdict(told: Explanation) -> tuple[str, str]:
     return ("✎ patched", "green") if told.decision.patch else ("✓ untouched", "green")
 
 
-def _add_container(tree: Tree, container: ContainerStory, *, everything: bool) -> None:
+def _add_container(tree: Tree, container: ContainerTrace, *, everything: bool) -> None:
     asks = ", ".join(f"{name}: {quantity}" for name, quantity in container.asks.items())
     title = f"{container.kind} {container.name}"
     node = tree.add(_line((title, "bold"), (container.image, ""), (asks or "asks for no resources", "dim")))
@@ -186,22 +186,22 @@ def _add_container(tree: Tree, container: ContainerStory, *, everything: bool) -
         refuses = any(found.action is Action.DENY for found in look.violations)
         mark, colour = ("✗", "red") if refuses else _MARKS[look.outcome]
         name, place = look.rule.name.ljust(names), _place(look).ljust(places)
-        why = f"{look.outcome}: {look.why}" if look.outcome is Outcome.EXEMPTED else look.why
+        why = f"{look.outcome}: {look.why}" if look.outcome is RuleOutcome.EXEMPTED else look.why
         leaf = node.add(_line((mark, colour), (name, colour), (place, "dim"), (why, "")))
         for line in _details(look, container.path):
             leaf.add(line)
-    elsewhere = sum(look.outcome is Outcome.ELSEWHERE for look in container.looks)
+    elsewhere = sum(look.outcome is RuleOutcome.NOT_APPLICABLE for look in container.looks)
     if elsewhere and not everything:
         rules = f"{elsewhere} rule{'s' * (elsewhere != 1)}"
         node.add(_line((f"· {rules} for what it does not ask for; --all names them", "dim")))
 
 
-def _place(look: Look) -> str:
+def _place(look: RuleEvaluation) -> str:
     location = look.rule.location
     return f"{location.file}:{location.line}"
 
 
-def _details(look: Look, root: Path) -> Iterator[Text]:
+def _details(look: RuleEvaluation, root: Path) -> Iterator[Text]:
     """Yield what a rule read, did and found."""
     yield from (_line(("needs", "dim"), (need, "")) for need in look.needs)
     yield from (_put_in(edit, root) for edit in look.edits)
@@ -211,7 +211,7 @@ def _details(look: Look, root: Path) -> Iterator[Text]:
     yield from (_line(("warn", "yellow"), (warning, "")) for warning in look.warnings)
 
 
-def _add_pod(tree: Tree, pod: PodStory) -> None:
+def _add_pod(tree: Tree, pod: PodTrace) -> None:
     """Add the edits of the pod itself."""
     if pod.own:
         node = tree.add(_line(("pod", "bold")))

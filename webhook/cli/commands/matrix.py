@@ -14,7 +14,7 @@ import click
 from rules import Inventory, Language
 from rules.cuda.versions import CudaVersion
 from rules.model.finding import Level, level_of
-from rules.model.sharing import Terms
+from rules.model.sharing import SharingPolicy
 from rules.report.matrix import (
     FACTS,
     VERDICTS,
@@ -36,9 +36,9 @@ from webhook.cli.output.matrix_svg import draw
 # What GPU-Manager's virtualisation supports.
 _BASELINE: Final = CudaVersion(12, 4)
 _COLOURS: Final[Mapping[Level, str]] = {
-    Level.FITS: "green",
+    Level.COMPATIBLE: "green",
     Level.UNSTABLE: "yellow",
-    Level.REFUSED: "red",
+    Level.INCOMPATIBLE: "red",
     Level.UNKNOWN: "cyan",
 }
 _BETWEEN: Final = " "  # columns
@@ -101,15 +101,15 @@ def command(sharing: str, baseline: CudaVersion | None, output: str, nodes: Node
             click.echo(line)
 
 
-def _terms(sharing: str, baseline: CudaVersion | None) -> Terms:
+def _terms(sharing: str, baseline: CudaVersion | None) -> SharingPolicy:
     if sharing == "virtual":
-        return Terms(virtual=True, baseline=baseline or _BASELINE)
+        return SharingPolicy(virtual=True, baseline=baseline or _BASELINE)
     if baseline:
         raise click.UsageError("--baseline is for --sharing virtual")
-    return Terms()
+    return SharingPolicy()
 
 
-def _of_nodes(terms: Terms, inventory: Inventory) -> Table:
+def _of_nodes(terms: SharingPolicy, inventory: Inventory) -> Table:
     table = class_table(terms, inventory.classes(inventory.everything, terms.labels))
     if table is None:
         raise BadInputError("no label of these nodes tells anything of a GPU")

@@ -24,7 +24,7 @@ from webhook.cluster.in_cluster import in_pod
 from webhook.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
-    from webhook.agent.node_writer import Publisher
+    from webhook.agent.node_writer import NodeWriter
     from webhook.cluster.client import ClusterApi
 
 _log = logging.getLogger("gpugate.agent")
@@ -129,7 +129,7 @@ def label(
         return
     # Imported here: the client takes a fifth of a second, and a dry run needs none.
     from certs.kubernetes_api import KubernetesError  # noqa: PLC0415
-    from webhook.agent.node_writer import Publisher  # noqa: PLC0415
+    from webhook.agent.node_writer import NodeWriter  # noqa: PLC0415
 
     try:
         api = _cluster(kubeconfig, context)
@@ -137,7 +137,7 @@ def label(
         if once and isinstance(found := look(), Failure):  # which is to be mended first
             _show_labels(found, output)
         raise
-    publisher = Publisher(api, _named(node_name), take_over=take_over)
+    publisher = NodeWriter(api, _named(node_name), take_over=take_over)
     if not once:
         sys.exit(_watch(publisher, look, interval, metrics_port))
     found = look()
@@ -222,14 +222,14 @@ def _labels(kubeconfig: str | None, context: str | None, node_name: str | None) 
 
 
 def _watch(
-    publisher: Publisher, look: Callable[[], Probe | Failure], interval: float, metrics_port: int | None
+    publisher: NodeWriter, look: Callable[[], Probe | Failure], interval: float, metrics_port: int | None
 ) -> int:
     """Watch until a signal comes or the driver was replaced, and return the exit status.
 
     A thread of its own does the work and is left behind: NVML may hang on a broken GPU, and a signal has to
     end the process all the same.
     """
-    from webhook.agent.label_loop import Watch  # noqa: PLC0415 - as in `label`
+    from webhook.agent.label_loop import LabelLoop  # noqa: PLC0415 - as in `label`
     from webhook.agent.metrics import serve  # noqa: PLC0415 - as in `label`
 
     configure_logs()
@@ -244,7 +244,7 @@ def _watch(
 
     def work() -> None:
         try:
-            Watch(publisher, look, kernel_module, ended.wait, interval * _by_chance()).run()
+            LabelLoop(publisher, look, kernel_module, ended.wait, interval * _by_chance()).run()
             status[0] = 0
         finally:
             ended.set()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from rules.nodes.node_capabilities import Offer, Problem
+from rules.nodes.node_capabilities import NodeCapabilities, Problem
 from rules.report.matrix import dotted, sort_key
 from webhook.cli.input.node_source import NodeSource, node_options
 from webhook.cli.output.console import UNKNOWN, show_table
@@ -44,7 +44,7 @@ def command(output: str, nodes: NodeSource) -> None:
     _report(unread)
 
 
-def _facts(offer: Offer) -> dict[str, Any]:
+def _facts(offer: NodeCapabilities) -> dict[str, Any]:
     return {
         "product": offer.product,
         "driver": offer.driver,
@@ -58,7 +58,7 @@ def _facts(offer: Offer) -> dict[str, Any]:
     }
 
 
-def _row(offer: Offer, nodes: int) -> dict[str, str]:
+def _row(offer: NodeCapabilities, nodes: int) -> dict[str, str]:
     facts = _facts(offer)
     memory, slices = facts.pop("memoryMiB"), facts.pop("slices")
     facts["memory"] = None if memory is None else f"{memory}Mi"

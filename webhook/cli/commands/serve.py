@@ -27,7 +27,7 @@ from webhook.cluster.in_cluster import in_pod
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from webhook.admission.handler import Gate
+    from webhook.admission.handler import AdmissionHandler
     from webhook.cluster.client import ClusterApi
     from webhook.cluster.rule_sync import Followed
     from webhook.runtime import Background
@@ -110,7 +110,7 @@ def command(
     # Imported here: no other command needs the server.
     from certs.authority import CertificateError  # noqa: PLC0415
     from certs.bundle import certificates_named  # noqa: PLC0415
-    from webhook.admission.handler import Gate  # noqa: PLC0415
+    from webhook.admission.handler import AdmissionHandler  # noqa: PLC0415
     from webhook.runtime import make_server, report_thread  # noqa: PLC0415
     from webhook.server.server import ServerConfig  # noqa: PLC0415
     from webhook.telemetry.logs import configure_logs  # noqa: PLC0415
@@ -121,7 +121,7 @@ def command(
     loaded = Loaded() if from_cluster else RuleSource(rules_namespace).load(rule_paths)
     for error in loaded.errors:
         _log.error("rule left out: %s", error)
-    gate = Gate(
+    gate = AdmissionHandler(
         loaded,
         Language(lang),
         load_inventory(node_paths),
@@ -195,18 +195,22 @@ def _own_cluster() -> ClusterApi:
 
 
 def _following(
-    api: ClusterApi, gate: Gate, rules_namespace: str, followed: list[Followed], shared_namespace: str | None
+    api: ClusterApi,
+    gate: AdmissionHandler,
+    rules_namespace: str,
+    followed: list[Followed],
+    shared_namespace: str | None,
 ) -> Iterator[Background]:
     """Yield what keeps a gate at its cluster and, where it is installed there, the cluster at its rules.
 
     shared_namespace: of what replicas share; None where this is no replica, but a gate that looks on.
     """
-    from webhook.cluster.rule_snapshot import LastGood  # noqa: PLC0415
+    from webhook.cluster.rule_snapshot import RuleSnapshot  # noqa: PLC0415
     from webhook.cluster.rule_sync import Live  # noqa: PLC0415
     from webhook.cluster.webhook_configuration import Conditions  # noqa: PLC0415 - as above
 
     if shared_namespace is None or "rules" not in followed:
         yield Live(api, gate, rules_namespace, followed)
         return
-    yield Live(api, gate, rules_namespace, followed, last_good=LastGood(api, shared_namespace))
+    yield Live(api, gate, rules_namespace, followed, last_good=RuleSnapshot(api, shared_namespace))
     yield Conditions(api, gate)

@@ -44,7 +44,7 @@ class Subject(NamedTuple):
 
 
 @dataclass(slots=True)
-class Judge:
+class DecisionContext:
     """Rules, kinds and nodes to judge by. failed: whether something is wrong with a rule or an object."""
 
     rules: RuleSet
@@ -108,14 +108,14 @@ class Sources:
     workload_paths: tuple[str, ...]
     language: Language
 
-    def judge(self) -> Judge:
+    def judge(self) -> DecisionContext:
         """Return the judge by what they name, and complain of rules with mistakes. Raises BadInputError."""
         loaded = self.rules.load(self.rule_paths)
         for error in loaded.errors:
             complain(str(error))
         inventory = load_inventory(self.node_paths, self.rules.kubeconfig, self.rules.context)
         policy = compile_policy(loaded.rules, self.language, load_workloads(self.workload_paths))
-        return Judge(loaded.rules, policy, inventory, failed=bool(loaded.errors))
+        return DecisionContext(loaded.rules, policy, inventory, failed=bool(loaded.errors))
 
 
 def judge_options(command: F) -> F:

@@ -29,9 +29,9 @@ _NARROWEST: Final = 36  # a cell with a mark and two letters
 
 # Blue, yellow and orange differ for people with any of the usual kinds of colour blindness; so do the marks.
 _FILLS: Final[Mapping[Level, dict[str, str]]] = {
-    Level.FITS: {"fill": "#b0d4f1"},
+    Level.COMPATIBLE: {"fill": "#b0d4f1"},
     Level.UNSTABLE: {"fill": "#f9dd74"},
-    Level.REFUSED: {"fill": "#ed9a76"},
+    Level.INCOMPATIBLE: {"fill": "#ed9a76"},
     Level.UNKNOWN: {"fill": "#ffffff", "stroke": "#7b8794", "stroke-dasharray": "3 2"},
 }
 _STYLE: Final = """

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rules import DEFAULT_NAMESPACE, RuleSet, compile_policy, load_rules
 from rules.cuda.versions import CudaVersion
-from rules.lint.rule_checks import doubts_of
+from rules.lint.rule_checks import rule_warnings
 from rules.nodes.label_families import LabelNames
 from rules.ruletest.cases import read_tests
 from rules.ruletest.schema import KIND
@@ -90,8 +90,10 @@ def rules_of(texts: Texts) -> RuleSet:
     """Return the rules in texts. Raises DraftError with every mistake, and where one can have no effect."""
     loaded = load_rules(texts)
     found = [f"{error.path}: {error.message}" for error in loaded.errors]
-    doubts = (doubt for rule in loaded.rules for doubt in doubts_of(rule))
-    found += [f"{field_path(doubt.path)}: {doubt.message}" for doubt in doubts if doubt.code in _USELESS]
+    rule_set_warnings = (doubt for rule in loaded.rules for doubt in rule_warnings(rule))
+    found += [
+        f"{field_path(doubt.path)}: {doubt.message}" for doubt in rule_set_warnings if doubt.code in _USELESS
+    ]
     if found:
         raise DraftError("; ".join(found))
     return loaded.rules
