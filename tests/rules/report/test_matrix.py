@@ -252,10 +252,10 @@ def test_json_has_a_row_for_each_runtime_with_a_cell_for_each_class(nodes: Path)
     assert list(classes) == [each["class"] for each in found["classes"]]
     assert {
         "class": "A100, driver 535.104.05, driver CUDA 12.2, compute 8.0",
-        "level": "refused",
+        "level": "incompatible",
         "reasons": [
             {
-                "level": "refused",
+                "level": "incompatible",
                 "reason": "the driver has CUDA 12.2, below 12.4",
                 "remedy": "use an image with CUDA 12.2 or older, or a driver with CUDA 12.4 or newer",
                 "error": "CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)",
@@ -288,7 +288,7 @@ def test_the_baseline_of_virtual_gpus_can_be_said() -> None:
             row["cuda"]
             for row in levels[baseline]
             for cell in row["cells"]
-            if cell["class"].startswith("driver 570") and cell["level"] == "fits"
+            if cell["class"].startswith("driver 570") and cell["level"] == "compatible"
         ]
 
     assert ["12.8", "12.6", "12.5"] == [cuda for cuda in runs("12.8") if cuda not in runs("12.4")]
