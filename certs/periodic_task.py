@@ -1,4 +1,4 @@
-"""Looks that are taken again and again, beside everything else, whatever they meet."""
+"""A background task that repeats at an interval and survives errors."""
 
 from __future__ import annotations
 
@@ -14,72 +14,72 @@ if TYPE_CHECKING:
 
 
 def report_bug() -> None:
-    """Report the exception that is being handled as what a thread dies of, which then goes on."""
+    """Pass the exception that is being handled to `threading.excepthook`; the thread goes on."""
     with suppress(Exception):  # there may be no memory even for that
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
 class PeriodicTask:
-    """Takes a look again and again, in a thread of its own that does not keep the process alive.
+    """Calls `run` repeatedly in a daemon thread, until `stop`.
 
-    name: the thread's. look: raises one of `faults` where somebody else is at fault: `complain` is told, once
-    and not at every look. interval: tells the seconds until the next look. rest: tells those in which not
-    even a hastened look comes. A look that fails otherwise is reported as what a thread dies of, and the next
-    look comes all the same.
+    name: of the thread. run: raises one of `faults` if the cause is outside gpugate: `log_fault` is called with
+    it, once while the message stays the same. interval: returns the seconds until the next run. cooldown:
+    returns the seconds in which even a triggered run does not start. Any other exception is passed to
+    `threading.excepthook`, and the next run starts as usual.
     """
 
     def __init__(  # noqa: PLR0913 - settings, by name
         self,
         name: str,
-        look: Callable[[], object],
+        run: Callable[[], object],
         interval: Callable[[], float],
-        complain: Callable[[Exception], None],
+        log_fault: Callable[[Exception], None],
         faults: tuple[type[Exception], ...] = (KubernetesError,),
         *,
-        rest: Callable[[], float] = lambda: 0,
+        cooldown: Callable[[], float] = lambda: 0,
     ) -> None:
         self._name = name
-        self._look = look
+        self._run = run
         self._interval = interval
-        self._complain = complain
+        self._log_fault = log_fault
         self._faults = faults
-        self._rest = rest
-        self._complained = ""
+        self._cooldown = cooldown
+        self._logged = ""
         self._stopped = threading.Event()
         self._due = threading.Event()
 
     def start(self, after_s: float = 0) -> None:
-        """Take the first look after so many seconds; returns at once."""
-        threading.Thread(target=self._run, args=(after_s,), name=self._name, daemon=True).start()
+        """Start the first run after so many seconds; returns at once."""
+        threading.Thread(target=self._loop, args=(after_s,), name=self._name, daemon=True).start()
 
-    def hasten(self) -> None:
-        """Take the next look now, or after the rest; one that is under way has missed what this is about."""
+    def trigger(self) -> None:
+        """Start the next run now, or after the current run and the cooldown."""
         self._due.set()
 
     def stop(self) -> None:
-        """Take no more, after one that is under way; returns at once."""
+        """Start no more runs; a run in progress ends normally. Returns at once."""
         self._stopped.set()
         self._due.set()
 
-    def _run(self, after_s: float) -> None:
-        while not self._is_over(after_s):
+    def _loop(self, after_s: float) -> None:
+        while not self._is_stopped(after_s):
             try:
-                self._look()
-                self._complained = ""
+                self._run()
+                self._logged = ""
             except self._faults as fault:
-                self._complain_once(fault)
-            except Exception:  # noqa: BLE001 - a bug of ours, or no memory: neither must end the looks
+                self._log_once(fault)
+            except Exception:  # noqa: BLE001 - a bug of ours, or no memory: neither must end the loop
                 report_bug()
-            rest_s = self._rest()
-            self._stopped.wait(rest_s)
-            after_s = self._interval() - rest_s
+            cooldown_s = self._cooldown()
+            self._stopped.wait(cooldown_s)
+            after_s = self._interval() - cooldown_s
 
-    def _is_over(self, after_s: float) -> bool:
+    def _is_stopped(self, after_s: float) -> bool:
         self._due.wait(after_s)
-        self._due.clear()  # before the look: what changes meanwhile is another one
+        self._due.clear()  # before the run: a trigger during the run is for the next one
         return self._stopped.is_set()
 
-    def _complain_once(self, fault: Exception) -> None:
-        if str(fault) != self._complained:
-            self._complained = str(fault)
-            self._complain(fault)
+    def _log_once(self, fault: Exception) -> None:
+        if str(fault) != self._logged:
+            self._logged = str(fault)
+            self._log_fault(fault)

@@ -1,4 +1,4 @@
-"""Looks go on, whatever they meet, and say once what is wrong."""
+"""A periodic task continues after any error, and logs a fault once."""
 
 from __future__ import annotations
 
@@ -18,91 +18,91 @@ NEVER = 3600.0  # seconds; longer than a test takes
 
 
 @contextmanager
-def looking(
-    look: Callable[[], object], complaints: list[str], interval_s: float = 0.001
+def running(
+    run: Callable[[], object], faults: list[str], interval_s: float = 0.001
 ) -> Iterator[PeriodicTask]:
-    """Look while the block runs, and keep the complaints."""
-    looks = PeriodicTask("looks", look, lambda: interval_s, lambda fault: complaints.append(str(fault)))
-    looks.start()
+    """Repeat `run` during the block, and collect the logged faults."""
+    task = PeriodicTask("task", run, lambda: interval_s, lambda fault: faults.append(str(fault)))
+    task.start()
     try:
-        yield looks
+        yield task
     finally:
-        looks.stop()
+        task.stop()
 
 
-def test_what_is_wrong_is_said_once_and_again_when_it_is_something_else_or_was_well_between() -> None:
-    """Not at every look."""
+def test_a_fault_is_logged_once_and_again_after_another_fault_or_a_success() -> None:
+    """Not in every run."""
     met = iter(["away", "away", "full", "full", "", "full", "full"])
     done = threading.Event()
-    complaints = list[str]()
+    faults = list[str]()
 
-    def look() -> None:
+    def run() -> None:
         if (fault := next(met, None)) is None:
             done.set()
         elif fault:
             raise KubernetesError(fault)
 
-    with looking(look, complaints):
+    with running(run, faults):
         wait_for(done.is_set)
 
-    assert ["away", "full", "full"] == complaints
+    assert ["away", "full", "full"] == faults
 
 
-def test_a_bug_does_not_end_the_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python reports it; the next look comes all the same."""
-    reported, complaints = list[str](), list[str]()
+def test_a_bug_does_not_end_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python reports it; the next run starts as usual."""
+    reported, faults = list[str](), list[str]()
     monkeypatch.setattr(threading, "excepthook", lambda thrown: reported.append(str(thrown.exc_value)))
     counts = iter(range(100))
     done = threading.Event()
 
-    def look() -> None:
+    def run() -> None:
         if next(counts) == 0:
             raise RuntimeError("a bug")
         done.set()
 
-    with looking(look, complaints):
+    with running(run, faults):
         wait_for(done.is_set)
 
-    assert (["a bug"], []) == (reported, complaints)
+    assert (["a bug"], []) == (reported, faults)
 
 
-def test_a_look_that_is_hastened_again_and_again_rests_between() -> None:
-    """What comes together is looked at together; the first look comes at once."""
+def test_a_task_that_is_triggered_repeatedly_runs_once_per_cooldown() -> None:
+    """Triggers within a cooldown share one run; the first run starts at once."""
     times = list[float]()
-    looks = PeriodicTask("looks", lambda: times.append(monotonic()), lambda: NEVER, print, rest=lambda: 0.2)
-    looks.start()
+    task = PeriodicTask("task", lambda: times.append(monotonic()), lambda: NEVER, print, cooldown=lambda: 0.2)
+    task.start()
     wait_for(lambda: bool(times))
     begun = monotonic()
     while monotonic() - begun < 0.5:
-        looks.hasten()
-    looks.stop()
+        task.trigger()
+    task.stop()
 
     assert all(later - earlier >= 0.2 for earlier, later in pairwise(times))
     assert 2 <= len(times) <= 4
 
 
-def test_a_hastened_look_comes_at_once_and_sees_what_it_is_about() -> None:
-    """Also where one is under way, which has missed it."""
-    wanted, seen = ["first"], list[str]()
+def test_a_triggered_run_starts_at_once_and_sees_the_change() -> None:
+    """A trigger during a run starts another one."""
+    current, seen = ["first"], list[str]()
     let = threading.Semaphore(0)
 
-    def look() -> None:
-        seen.append(wanted[0])
+    def run() -> None:
+        seen.append(current[0])
         let.acquire()
 
-    with looking(look, [], NEVER) as looks:
+    with running(run, [], NEVER) as task:
         wait_for(lambda: seen == ["first"])
-        wanted[0] = "second"
-        looks.hasten()
+        current[0] = "second"
+        task.trigger()
         let.release(2)
         wait_for(lambda: seen == ["first", "second"])
 
 
-def test_after_a_stop_there_is_no_look_and_no_thread() -> None:
-    """Though the next one were far off."""
+def test_after_a_stop_there_is_no_run_and_no_thread() -> None:
+    """Even if the next run was far off."""
     before = set(threading.enumerate())
     seen = list[int]()
-    with looking(lambda: seen.append(1), [], NEVER):
+    with running(lambda: seen.append(1), [], NEVER):
         wait_for(lambda: bool(seen))
     wait_for(lambda: before >= set(threading.enumerate()))
 

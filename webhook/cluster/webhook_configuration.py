@@ -67,12 +67,12 @@ class Conditions:
             self.look,
             lambda: LOOK_INTERVAL,
             _complain,
-            rest=lambda: REST if self._wrote else 0,
+            cooldown=lambda: REST if self._wrote else 0,
         )
 
     def start(self) -> None:
         """Write what is in force, and again whenever that changes; returns at once."""
-        self._gate.on_rules = self._looks.hasten
+        self._gate.on_rules = self._looks.trigger
         self._looks.start()
 
     def stop(self) -> None:
