@@ -1,9 +1,9 @@
-"""Required node affinity that admits only fitting nodes, and how it joins a user's own.
+"""Required node affinity that admits only compatible nodes, and how it joins the user's own terms.
 
-A requirement is a conjunction of clauses, a clause a disjunction of terms. It joins a user's terms by a cross
-product: each term of the clause goes into each of the user's, so that the pod can go exactly where it could
-before and the requirement holds. The user's expressions stay as they are, first and in order; what a term
-implies already is not added, so that joining once more changes nothing.
+A requirement is a conjunction of clauses, a clause is a disjunction of terms. It joins the user's terms by a
+cross product: each term of the clause is added to each term of the user, so that the pod can use exactly those
+nodes that it could use before and that satisfy the requirement. The user's expressions stay unchanged, first
+and in order. Expressions that a term already implies are not added, so joining again changes nothing.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ if TYPE_CHECKING:
     from rules.nodes.inventory import Inventory
     from rules.nodes.label_families import LabelFamily
 
-# Terms that pods have, each with a clause that is added, and the characters of both.
-_REMEMBERED: Final = 512
-_LONGEST: Final = 4096
+# Cached pairs of a pod's term and a clause that is added, and the maximum characters of one pair.
+_CACHE_ENTRIES: Final = 512
+_MAX_LENGTH: Final = 4096
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a node must satisfy: of every clause some term. Without clauses it is satisfied by any node."""
+    """What a node must satisfy: at least one term of every clause. Any node satisfies it if it has no clauses."""
 
     clauses: tuple[Clause, ...] = ()
 
     @classmethod
     def of_terms(cls, terms: Iterable[object]) -> Requirement:
-        """Return the requirement that one of the nodeSelectorTerms matches, as a rule or a pod has them."""
+        """Return the requirement that at least one of the nodeSelectorTerms of a rule or a pod matches."""
         return cls((tuple(term for raw in terms if (term := parse_term(raw)) is not None),))
 
     @classmethod
     def of_version(
-        cls, interval: VersionRange, families: Iterable[LabelFamily], inventory: Inventory
+        cls, versions: VersionRange, families: Iterable[LabelFamily], inventory: Inventory
     ) -> Requirement:
-        """Return the requirement that a node tells a version of the interval.
+        """Return the requirement that a node reports a version in the range.
 
-        families: in order, as LabelNames has them. It is written in those that speak on some node of the
-        cluster, each guarded against nodes on which an earlier one speaks. Where none speaks nothing is known
-        and nothing required. A node whose minor is unknown satisfies it where the major alone decides.
+        families: in order, as LabelNames has them. The terms use those that are present on some node of the
+        cluster; each excludes the nodes that carry an earlier family. If none is present, the versions are
+        unknown and nothing is required. A node without a minor version satisfies it if the major is enough.
         """
-        if interval == VersionRange():
+        if versions == VersionRange():
             return cls()
-        clause = version_clause(interval, families, inventory)
+        clause = version_clause(versions, families, inventory)
         return cls() if clause is None else cls((clause,))
 
     def __and__(self, other: Requirement) -> Requirement:
@@ -58,18 +58,18 @@ class Requirement:
 
 
 def inject(spec: Mapping[str, Any], requirement: Requirement) -> Any:
-    """Return the required nodeSelectorTerms that a pod's spec must have, or None where nothing changes.
+    """Return the required nodeSelectorTerms that a pod's spec must have, or None if nothing changes.
 
-    spec: as JSON has it, never changed. What its nodeSelector implies is not repeated in the terms.
+    spec: as JSON, not modified. The terms do not repeat what its nodeSelector implies.
     """
     selector = spec.get("nodeSelector")
     context: Term = ()
     if isinstance(selector, dict) and selector:
-        asked = {expression.key for clause in requirement.clauses for term in clause for expression in term}
+        keys = {expression.key for clause in requirement.clauses for term in clause for expression in term}
         context = tuple(
             MatchExpression(EXPRESSIONS, key, "In", (value,))
             for key, value in selector.items()
-            if key in asked and isinstance(value, str)
+            if key in keys and isinstance(value, str)
         )
     before = after = required_terms(spec)
     for clause in requirement.clauses:
@@ -78,53 +78,53 @@ def inject(spec: Mapping[str, Any], requirement: Requirement) -> Any:
 
 
 def conjoin(user_terms: object, added_terms: Iterable[object]) -> Any:
-    """Return the nodeSelectorTerms that match where some of the user's and some of the added terms match.
+    """Return the nodeSelectorTerms that match if one of the user's and one of the added terms match.
 
-    user_terms: as they stand in a pod; None where it has none. What is no list comes back as it is.
+    user_terms: as in the pod; None if it has none. A value that is not a list is returned unchanged.
     """
     (clause,) = Requirement.of_terms(added_terms).clauses
     return _joined(user_terms, clause, ())
 
 
 def prefer(spec: Mapping[str, Any], requirement: Requirement, weight: int) -> list[dict[str, Any]]:
-    """Return the preferred terms to append to a pod's spec, so that fitting nodes score more.
+    """Return the preferred terms to append to a pod's spec, so that compatible nodes score higher.
 
-    weight: 1 to 100. Terms that the spec has are left out. The terms of one version exclude each other, so
-    that no node counts twice.
+    weight: 1 to 100. Terms that the spec has already are omitted. The terms of one version range exclude each
+    other, so no node scores twice.
     """
-    standing: Any = spec
+    existing: Any = spec
     for name in ("affinity", "nodeAffinity", _PREFERRED):
-        standing = standing.get(name) if isinstance(standing, Mapping) else None
-    wanted = ({"weight": weight, "preference": term} for term in inject({}, requirement) or () if term)
-    return [term for term in wanted if not isinstance(standing, list) or term not in standing]
+        existing = existing.get(name) if isinstance(existing, Mapping) else None
+    terms = ({"weight": weight, "preference": term} for term in inject({}, requirement) or () if term)
+    return [term for term in terms if not isinstance(existing, list) or term not in existing]
 
 
 def _joined(user_terms: Any, clause: Clause, context: Term) -> Any:
-    """Return the cross product of a user's terms with a clause. context: what holds beside the terms."""
+    """Return the cross product of a user's terms with a clause. context: holds in addition to each term."""
     if user_terms is None:
         joined = _cross({}, context, clause)
-        return None if joined == [{}] and clause else joined or [{}]
+        return None if joined == [{}] else joined or [{}]
     if not isinstance(user_terms, list):
         return user_terms
     joined = []
     for raw in user_terms:
         own = parse_term(raw)
-        # What matches nothing stays so: with an expression more, an empty term would match.
+        # A term that matches nothing stays unchanged: with one more expression, an empty term would match.
         joined += [raw] if own is None else _cross(raw, own + context, clause)
     return joined if joined or not user_terms else [{}]
 
 
 def _cross(raw: Mapping[str, Any], known: Term, clause: Clause) -> list[Mapping[str, Any]]:
-    """Return one user term with each term of a clause, as far as that is new. known: all that holds."""
+    """Return one user term combined with each term of a clause. known: the expressions that hold already."""
     return [_with(raw, added) for added in _additions((known, clause))]
 
 
-def _find_additions(told: tuple[Term, Clause]) -> tuple[Term, ...]:
-    """Return what of each term of a clause a term does not imply; nothing once where it implies one of them.
+def _find_additions(key: tuple[Term, Clause]) -> tuple[Term, ...]:
+    """Return the expressions of each term of a clause that a term does not imply; one `()` if it implies a term.
 
-    What contradicts itself is left out, but for the first where nothing else remains.
+    Impossible combinations are omitted, except the first if no other remains.
     """
-    known, clause = told
+    known, clause = key
     possible: list[Term] = []
     impossible: list[Term] = []
     for term in clause:
@@ -134,14 +134,14 @@ def _find_additions(told: tuple[Term, Clause]) -> tuple[Term, ...]:
                 added += (expression,)
         if not added:
             return ((),)
-        consistent = not any(_contradictory(_alike(known + added, expression)) for expression in added)
+        consistent = not any(_contradictory(_on_same_key(known + added, expression)) for expression in added)
         into = possible if consistent else impossible
         if added not in into:
             into.append(added)
     return tuple(possible or impossible[:1])
 
 
-_additions = bounded_cache(_find_additions, _REMEMBERED, lambda told: length(told) <= _LONGEST)
+_additions = bounded_cache(_find_additions, _CACHE_ENTRIES, lambda key: length(key) <= _MAX_LENGTH)
 
 
 def _with(raw: Mapping[str, Any], added: Term) -> Mapping[str, Any]:
@@ -153,60 +153,60 @@ def _with(raw: Mapping[str, Any], added: Term) -> Mapping[str, Any]:
     return joined
 
 
-def _alike(term: Term, expression: MatchExpression) -> Term:
-    """Return the expressions of a term about the same label or field."""
+def _on_same_key(term: Term, expression: MatchExpression) -> Term:
+    """Return the expressions of a term on the same label or field."""
     return tuple(other for other in term if other[:2] == expression[:2])
 
 
-def _strictest(alike: Term) -> Term:
-    """Return the Gt and the Lt that all others of these expressions follow from, if there are any."""
-    above = max((each for each in alike if each.operator == "Gt"), key=attrgetter("bound"), default=None)
-    below = min((each for each in alike if each.operator == "Lt"), key=attrgetter("bound"), default=None)
+def _strictest(related: Term) -> Term:
+    """Return the strictest Gt and the strictest Lt of these expressions, if any."""
+    above = max((each for each in related if each.operator == "Gt"), key=attrgetter("bound"), default=None)
+    below = min((each for each in related if each.operator == "Lt"), key=attrgetter("bound"), default=None)
     return tuple(each for each in (above, below) if each is not None)
 
 
-def _values(alike: Term) -> set[str | None] | None:
-    """Return the values that expressions about one label leave, None standing for its absence.
+def _values(related: Term) -> set[str | None] | None:
+    """Return the values that expressions on one label allow; the value None means that the label is absent.
 
-    None where they leave more than can be listed. The cost is linear in what a pod can bring.
+    Returns None if they allow more than can be listed. The time is linear in the length of the expressions.
     """
-    listing = [each for each in alike if each.operator in ("In", "DoesNotExist")]
+    listing = [each for each in related if each.operator in ("In", "DoesNotExist")]
     if not listing:
         return None
     left: set[str | None] = set(listing[0].values or (None,))
     for each in listing[1:]:
         left.intersection_update(each.values or (None,))
-    left.difference_update(*(each.values for each in alike if each.operator == "NotIn"))
-    if any(each.operator == "Exists" for each in alike):
+    left.difference_update(*(each.values for each in related if each.operator == "NotIn"))
+    if any(each.operator == "Exists" for each in related):
         left.discard(None)
-    bounds = _strictest(alike)
+    bounds = _strictest(related)
     return {value for value in left if all(each.holds(value) for each in bounds)}
 
 
-def _implies(term: Term, wanted: MatchExpression) -> bool:
-    """Tell whether an expression holds wherever a term does. False may be wrong, True never is."""
-    alike = _alike(term, wanted)
-    if (values := _values(alike)) is not None:
-        return all(wanted.holds(value) for value in values)
-    match wanted.operator:
+def _implies(term: Term, added: MatchExpression) -> bool:
+    """Return whether an expression holds wherever a term does. False may be wrong, True never is."""
+    related = _on_same_key(term, added)
+    if (values := _values(related)) is not None:
+        return all(added.holds(value) for value in values)
+    match added.operator:
         case "Exists":
-            return any(each.operator in ("Exists", "Gt", "Lt") for each in alike)
+            return any(each.operator in ("Exists", "Gt", "Lt") for each in related)
         case "NotIn":
-            return not any(all(each.holds(value) for each in alike) for value in wanted.values)
+            return not any(all(each.holds(value) for each in related) for value in added.values)
         case "Gt":
-            return any(each.operator == "Gt" and each.bound >= wanted.bound for each in alike)
+            return any(each.operator == "Gt" and each.bound >= added.bound for each in related)
         case "Lt":
-            return any(each.operator == "Lt" and each.bound <= wanted.bound for each in alike)
+            return any(each.operator == "Lt" and each.bound <= added.bound for each in related)
     return False
 
 
-def _contradictory(alike: Term) -> bool:
-    """Tell whether no value satisfies all these expressions about one label. False may be wrong."""
-    if len(alike) < 2:  # one alone does not contradict itself
+def _contradictory(related: Term) -> bool:
+    """Return whether no value satisfies all these expressions on one label. False may be wrong."""
+    if len(related) < 2:  # one alone does not contradict itself
         return False
-    if (values := _values(alike)) is not None:
+    if (values := _values(related)) is not None:
         return not values
-    match _strictest(alike):
+    match _strictest(related):
         case (above, below):
             return above.bound + 1 >= below.bound
     return False

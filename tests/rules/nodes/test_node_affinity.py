@@ -59,20 +59,20 @@ def cuda(
         ((0, 0), None, None),
     ],
 )
-def test_an_interval_of_versions_is_a_few_terms(
+def test_a_version_range_becomes_a_few_terms(
     at_least: Version, below: Version | None, expected: list[Term] | None
 ) -> None:
-    """No version inside: a term that matches nothing. No bounds: nothing is required."""
+    """An empty range: a term that matches nothing. No bounds: nothing is required."""
     assert inject({}, cuda(at_least, below)) == expected
 
 
-def test_the_same_major_is_an_interval_that_ends_at_the_next() -> None:
+def test_the_range_of_one_major_ends_at_the_next_major() -> None:
     """For virtual GPUs, which need runtime and driver of one major."""
     assert VersionRange.same_major((12, 4)) == VersionRange((12, 4), (13, 0))
 
 
-def test_mixed_families_are_each_held_to_the_nodes_on_which_they_speak() -> None:
-    """A node that tells 11.8 in the first family is not admitted by what a later one says."""
+def test_each_label_family_constrains_only_the_nodes_that_carry_it() -> None:
+    """A node with 11.8 in the first family is not admitted by the labels of a later one."""
     later = ("nvidia.com/cuda.runtime-version.major", "nvidia.com/cuda.runtime-version.minor")
     inventory = Inventory.of(
         [
@@ -87,8 +87,8 @@ def test_mixed_families_are_each_held_to_the_nodes_on_which_they_speak() -> None
     ]
 
 
-def test_a_version_in_one_label_is_required_by_the_texts_that_nodes_have() -> None:
-    """Texts have no order, so those that fit are listed."""
+def test_a_version_in_one_label_is_required_by_listing_the_values_of_nodes() -> None:
+    """Label values have no order as versions, so those in the range are listed."""
     key = "nvidia.com/cuda.runtime-version.full"
     inventory = Inventory.of(
         [
@@ -109,9 +109,9 @@ def test_a_major_is_required_in_every_spelling_that_nodes_have() -> None:
     ]
 
 
-def test_where_no_node_tells_a_version_none_is_required() -> None:
+def test_no_version_is_required_if_no_node_reports_one() -> None:
     """A cluster without labels must not become one without pods."""
-    assert inject({}, cuda((12, 4), None, Inventory.of({"metadata": {"name": "silent"}}))) is None
+    assert inject({}, cuda((12, 4), None, Inventory.of({"metadata": {"name": "unlabelled"}}))) is None
 
 
 def test_every_term_of_the_user_is_joined_with_every_term_of_the_requirement() -> None:
@@ -131,7 +131,7 @@ def test_every_term_of_the_user_is_joined_with_every_term_of_the_requirement() -
     "empty", [{}, {"matchExpressions": []}, {"matchExpressions": None, "matchFields": []}, None]
 )
 def test_an_empty_term_still_matches_nothing(empty: Any) -> None:
-    """With an expression put in, it would match nodes to which the pod could not go before."""
+    """With an expression added, it would match nodes that the pod could not use before."""
     assert inject(with_required({}, [empty]), cuda((12, 4))) is None
     assert inject(with_required({}, [empty, term(("zone", "In", "a"))]), cuda((12, 0))) == [
         empty,
@@ -152,7 +152,7 @@ def test_an_empty_term_still_matches_nothing(empty: Any) -> None:
     ],
 )
 def test_what_a_term_implies_is_not_added(implying: Term) -> None:
-    """The user was stricter already."""
+    """The user's term is stricter already."""
     assert inject(with_required({}, [implying]), cuda((12, 4))) is None
 
 
@@ -162,8 +162,11 @@ def test_what_a_term_implies_is_not_added(implying: Term) -> None:
         (term(("zone", "In", "a")), term(("zone", "Exists"))),
         (term(("zone", "In", "a")), term(("zone", "NotIn", "b"))),
         (term(("zone", "NotIn", "a b")), term(("zone", "NotIn", "b"))),
+        (term(("zone", "Exists")), term(("zone", "Exists"))),
         (term(("cores", "Gt", "4")), term(("cores", "Exists"))),
+        (term(("cores", "Lt", "4")), term(("cores", "Exists"))),
         (term(("cores", "Gt", "4")), term(("cores", "NotIn", "4 many"))),
+        (term(("cores", "Lt", "4")), term(("cores", "Lt", "4"))),
         (term(("cores", "Lt", "4")), term(("cores", "Lt", "5"))),
         (
             term(("cores", "In", "3 13"), ("cores", "Gt", "2"), ("cores", "Gt", "9")),
@@ -177,7 +180,7 @@ def test_what_a_term_implies_is_not_added(implying: Term) -> None:
         (term(("zone", "DoesNotExist")), term(("zone", "DoesNotExist"))),
     ],
 )
-def test_implication_is_seen_between_all_operators(user: Term, added: Term) -> None:
+def test_implication_is_found_between_all_operators(user: Term, added: Term) -> None:
     """An expression that holds wherever the term does is not added."""
     assert conjoin([user], [added]) == [user]
 
@@ -195,7 +198,7 @@ def test_implication_is_seen_between_all_operators(user: Term, added: Term) -> N
     ],
 )
 def test_what_is_not_implied_is_added(user: Term, added: Term) -> None:
-    """Behind what stands there."""
+    """After the user's own expressions."""
     joined = {"matchExpressions": [*user["matchExpressions"], *added["matchExpressions"]]}
 
     assert conjoin([user], [added]) == [joined]
@@ -220,10 +223,58 @@ def test_only_terms_that_can_match_are_joined() -> None:
     ]
 
 
-def test_what_can_match_nothing_becomes_an_empty_term() -> None:
-    """A list without terms would be refused by the API server."""
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        term(("zone", "In", "a"), ("zone", "In", "b")),
+        term(("zone", "In", "a"), ("zone", "DoesNotExist")),
+        term(("zone", "In", "a"), ("zone", "NotIn", "a")),
+    ],
+)
+@pytest.mark.parametrize("added", [("zone", "Exists"), ("zone", "In", "c"), ("zone", "Gt", "1")])
+def test_an_impossible_term_of_the_user_implies_every_expression_on_its_label(
+    impossible: Term, added: tuple[str, str]
+) -> None:
+    """No node can satisfy it, so nothing is added."""
+    assert conjoin([impossible], [term(added)]) == [impossible]
+
+
+def test_if_all_joined_terms_are_impossible_only_the_first_is_kept() -> None:
+    """One is enough to match no node."""
+    user = term(("zone", "In", "a"))
+
+    assert conjoin([user], [term(("zone", "In", "b")), term(("zone", "DoesNotExist"))]) == [
+        term(("zone", "In", "a"), ("zone", "In", "b"))
+    ]
+    assert conjoin(None, [term(("zone", "Exists"), ("zone", "DoesNotExist")), user]) == [user]
+
+
+def test_terms_that_add_the_same_expressions_are_joined_once() -> None:
+    """The user's term implies the first expression of both."""
+    user = term(("zone", "In", "a"))
+    added = [term(("zone", "In", f"a {other}"), ("cores", "Exists")) for other in "bc"]
+
+    assert conjoin([user], added) == [term(("zone", "In", "a"), ("cores", "Exists"))]
+
+
+def test_a_label_and_a_field_of_the_same_name_are_independent() -> None:
+    """An expression on the label implies nothing about the field."""
+    label = term(("metadata.name", "In", "one"))
+    field = {"matchFields": label["matchExpressions"]}
+
+    assert conjoin([label], [field]) == [{**label, **field}]
+
+
+def test_a_list_that_can_match_nothing_becomes_an_empty_term() -> None:
+    """The API server denies a list without terms."""
     assert conjoin([term(("zone", "Exists"))], [{}]) == [{}]
     assert conjoin(None, []) == [{}]
+
+
+@pytest.mark.parametrize("malformed", [[], {}, "zone", 5])
+def test_malformed_terms_of_the_user_stay_as_they_are(malformed: Any) -> None:
+    """The API server denies them after admission."""
+    assert conjoin(malformed, [term(("zone", "Exists"))]) == malformed
 
 
 def test_only_what_is_missing_of_a_term_is_added() -> None:
@@ -235,10 +286,11 @@ def test_only_what_is_missing_of_a_term_is_added() -> None:
     ]
     assert inject({"nodeSelector": {MAJOR: "12"}}, cuda((12, 4))) == [term((MINOR, "Gt", "3"))]
     assert inject({"nodeSelector": {MAJOR: "13"}}, cuda((12, 4))) is None
+    assert inject({"nodeSelector": {MAJOR: 13}}, cuda((12, 0))) == [term((MAJOR, "Gt", "11"))]
 
 
 def test_a_term_that_contradicts_the_requirement_stays_and_matches_nothing() -> None:
-    """It is the user's; without it, what they asked for could not be seen."""
+    """It is the user's; removing it would hide what they requested."""
     old, free = term((MAJOR, "Lt", "12")), term(("zone", "In", "a"))
 
     assert inject(with_required({}, [old, free]), cuda((12, 0))) == [
@@ -247,24 +299,24 @@ def test_a_term_that_contradicts_the_requirement_stays_and_matches_nothing() -> 
     ]
 
 
-def test_preferred_terms_are_offered_once() -> None:
-    """To steer away from an unstable gap of majors without forbidding it."""
+def test_preferred_terms_are_added_once() -> None:
+    """A preference to avoid an unstable gap of majors, without forbidding it."""
     requirement = cuda((0, 0), (14, 0))
     entry = {"weight": 50, "preference": term((MAJOR, "Lt", "14"))}
     other = {**entry, "weight": 1}
 
-    def standing(*entries: dict[str, Any]) -> dict[str, Any]:
+    def preferring(*entries: dict[str, Any]) -> dict[str, Any]:
         return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [*entries]}}}
 
     assert prefer({}, requirement, 50) == [entry]
-    assert prefer(standing(other), requirement, 50) == [entry]
-    assert prefer(standing(other, entry), requirement, 50) == []
+    assert prefer(preferring(other), requirement, 50) == [entry]
+    assert prefer(preferring(other, entry), requirement, 50) == []
     assert prefer({"affinity": None}, Requirement(), 50) == []
 
 
 @pytest.mark.timeout(20)
-def test_a_hostile_selector_costs_no_more_than_its_length() -> None:
-    """Mutating webhooks run before the API server validates; 3 MB of expressions must not stop the gate."""
+def test_a_malicious_selector_takes_time_linear_in_its_length() -> None:
+    """Mutating webhooks run before the API server validates; 3 MB of expressions must not block it."""
     numbers = [str(number) for number in range(100_000)]
     user = {
         "matchExpressions": [
