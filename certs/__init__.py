@@ -1,1 +1,1 @@
-"""The trust: certificate authority and serving certificates. Knows nothing of rules."""
+"""Certificate authority (CA), serving certificates and their rotation. Independent of rules."""

@@ -1,8 +1,8 @@
-"""Certificates as values: a certificate authority, leaves signed by it, and when they hold.
+"""X.509 certificates as values: a certificate authority (CA), leaf certificates and their validity.
 
-Pure: no files, no sockets, no clock; `now` is an argument, aware and in any zone. Every certificate is X.509
-v3 with an ECDSA P-256 key, the curve that every TLS library verifies by default; a CA made elsewhere may have
-another curve, or RSA.
+Pure: no files, no sockets, no clock; `now` is an argument, aware and in any zone. Every new certificate is
+X.509 v3 with an ECDSA P-256 key, the curve that every TLS library verifies by default. An external CA may
+have another curve, or RSA.
 Source: RFC 5280; https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """
 
@@ -27,40 +27,40 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# A verifier's clock may run behind ours: NotBefore lies this far in the past.
+# The clock of a verifier may be behind: NotBefore is this far in the past.
 CLOCK_SKEW = timedelta(hours=1)
 # Ten years and ninety days: the CA outlives any cluster upgrade, a leaf is renewed four times a year.
 CA_LIFETIME = timedelta(days=3650)
 LEAF_LIFETIME = timedelta(days=90)
-# RFC 5280 appendix A, ub-common-name; longer names stand in the SAN alone, where verifiers look.
+# RFC 5280 appendix A, ub-common-name; longer names are in the SAN only, which is what verifiers read.
 _COMMON_NAME_LIMIT = 64
 
 
 class CertificateError(ValueError):
-    """The PEM is no certificate or key, or the two do not belong together. The fault of whoever gave it."""
+    """The PEM is not a certificate or key, or the two do not match. The fault of the caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate chain, leaf or CA first, and the private key of that first one; both as PEM."""
+    """A certificate chain, leaf or CA first, and the private key of its first certificate; both as PEM."""
 
     certificate_pem: bytes
-    key_pem: bytes = field(repr=False)  # a private key has no place in a log
+    key_pem: bytes = field(repr=False)  # a private key must not be logged
 
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """When a certificate holds; both ends belong to it (RFC 5280, 4.1.2.5), aware, in UTC."""
+    """The validity period of a certificate, both ends included (RFC 5280, 4.1.2.5); aware, in UTC."""
 
     not_before: datetime
     not_after: datetime
 
 
 def make_authority(common_name: str, now: datetime, lifetime: timedelta = CA_LIFETIME) -> KeyPair:
-    """Return a new self-signed CA that may sign leaves and no further CA.
+    """Return a new self-signed CA that may sign leaf certificates but no other CA.
 
-    common_name: 1 to 64 characters. Two CAs of one name differ in key and key identifier, so that both can
-    stand in one caBundle while one takes over from the other.
+    common_name: 1 to 64 characters. Two CAs with the same name differ in key and key identifier, so one
+    caBundle can hold both during a CA rotation.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
@@ -79,14 +79,13 @@ def make_leaf(
     """Return a new serving certificate for DNS names and IP addresses, signed by the CA.
 
     names: at least one, such as `gpugate.gpugate-system.svc`, `127.0.0.1` or `::1`; an address becomes an IP
-    SAN, because verifiers do not look for one among DNS names. The leaf never outlives its CA.
-    Raises CertificateError where the authority is no pair that signs, ValueError where a name is
-    empty or not ASCII.
+    SAN, because verifiers do not search DNS names for addresses. The leaf never expires after its CA.
+    Raises CertificateError if the authority cannot sign, ValueError if a name is empty or not ASCII.
     """
     issuer, issuer_key = _load(authority)
     distinct = list(dict.fromkeys(names))
     if not all(distinct) or not distinct:
-        raise ValueError("a serving certificate needs a DNS name or IP address, and none that is empty")
+        raise ValueError("a serving certificate needs at least one DNS name or IP address, and no empty name")
     general_names = [_general_name(name) for name in distinct]
     common_names = [str(name.value) for name in general_names if len(str(name.value)) <= _COMMON_NAME_LIMIT]
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in common_names[:1]])
@@ -94,14 +93,14 @@ def make_leaf(
     validity = Validity(now - CLOCK_SKEW, min(now + lifetime, issuer.not_valid_after_utc))
     try:
         identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    except x509.ExtensionNotFound:  # a CA made elsewhere, and not by RFC 5280
+    except x509.ExtensionNotFound:  # an external CA that does not follow RFC 5280
         identifier = _identifier(issuer_key.public_key())
     certificate = (
         _builder(subject, key, issuer.subject, identifier, validity)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        # Critical where the subject is empty: RFC 5280, 4.2.1.6.
+        # Critical if the subject is empty: RFC 5280, 4.2.1.6.
         .add_extension(x509.SubjectAlternativeName(general_names), critical=not common_names)
         .sign(issuer_key, SHA256())
     )
@@ -109,13 +108,13 @@ def make_leaf(
 
 
 def validity_of(certificate_pem: bytes) -> Validity:
-    """Return when the first certificate of a PEM holds; raises CertificateError where there is none."""
+    """Return the validity of the first certificate in a PEM; raises CertificateError if there is none."""
     certificate = _certificate(certificate_pem)
     return Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
 def is_valid_at(certificate_pem: bytes, now: datetime) -> bool:
-    """Tell whether the first certificate of a PEM holds at this moment; raises CertificateError as above."""
+    """Return whether the first certificate in a PEM is valid now; raises CertificateError as above."""
     validity = validity_of(certificate_pem)
     return validity.not_before <= now <= validity.not_after
 
@@ -155,7 +154,7 @@ def _general_name(name: str) -> x509.DNSName | x509.IPAddress:
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    # A P-256 leaf signs the handshake and never enciphers a key; a CA signs certificates and revocations.
+    # A P-256 leaf signs the handshake and never encrypts a key; a CA signs certificates and revocations.
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         key_cert_sign=signs_certificates,
@@ -173,7 +172,7 @@ def _certificate(certificate_pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(certificate_pem)
     except ValueError as error:
-        raise CertificateError(f"not a certificate in PEM: {error}") from error
+        raise CertificateError(f"not a PEM certificate: {error}") from error
 
 
 def _load(pair: KeyPair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey]:
@@ -181,18 +180,18 @@ def _load(pair: KeyPair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey |
     try:
         key = load_pem_private_key(pair.key_pem, password=None)
     except (ValueError, TypeError) as error:  # TypeError: the key is encrypted
-        raise CertificateError("not a private key in PEM without a password") from error
+        raise CertificateError("not an unencrypted PEM private key") from error
     if key.public_key() != certificate.public_key():
-        raise CertificateError("the private key is not the one of the certificate")
+        raise CertificateError("the private key does not match the certificate")
     if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise CertificateError("the CA's key is neither ECDSA nor RSA")
     if not _may_sign(certificate.extensions):
-        raise CertificateError("this certificate may not sign others: it is no CA")
+        raise CertificateError("this certificate is not a CA: it may not sign other certificates")
     return certificate, key
 
 
 def _may_sign(extensions: x509.Extensions) -> bool:
-    """Tell whether the certificate of these extensions is a CA's; one of long ago has none."""
+    """Return whether a certificate with these extensions is a CA; X.509 v1 CAs have no extensions."""
     for extension in extensions:
         match extension.value:
             case x509.BasicConstraints(ca=False) | x509.KeyUsage(key_cert_sign=False):

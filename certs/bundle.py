@@ -1,4 +1,4 @@
-"""What is kept of the trust, as a value and as the files that a Secret or a directory holds."""
+"""The stored certificates, as a value and as the files of a Secret or a directory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from certs.authority import CertificateError, KeyPair
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The names of a kubernetes.io/tls Secret, https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets,
-# and three of our own.
+# The names of a kubernetes.io/tls Secret,
+# https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets, and three of gpugate.
 TLS_CERTIFICATE: Final = "tls.crt"
 TLS_KEY: Final = "tls.key"
 _AUTHORITY: Final = "ca.crt"
@@ -24,17 +24,17 @@ _AUTHORITY_KEY: Final = "ca.key"
 _PREVIOUS: Final = "previous-ca.crt"
 _TRUSTED_SINCE: Final = "ca-trusted-since"
 FILES: Final = (_AUTHORITY, _AUTHORITY_KEY, _PREVIOUS, _TRUSTED_SINCE, TLS_CERTIFICATE, TLS_KEY)
-# Which of them hold a private key.
+# The files that hold a private key.
 KEYS: Final = frozenset({TLS_KEY, _AUTHORITY_KEY})
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A CA, the serving certificate, and what one CA needs to take over from another.
+    """A CA, the serving certificate, and the state of a CA rotation.
 
-    authority: signs every new leaf. previous: certificates of CAs before it, PEM, still trusted.
-    trusted_since: when every caBundle was seen to trust the authority; aware. leaf: None before the first;
-    signed by the authority or, until that has taken over, by a previous one.
+    authority: signs every new leaf. previous: certificates of the previous CAs, PEM, still trusted.
+    trusted_since: when all caBundles were first seen to contain the authority; aware. leaf: None before the
+    first is issued; signed by the authority or, until the CA rotation reaches ISSUE_LEAF, by a previous one.
     """
 
     authority: KeyPair
@@ -44,11 +44,11 @@ class Bundle:
 
     @property
     def trusted(self) -> tuple[bytes, ...]:
-        """The certificates, PEM, that a caBundle has to hold; the newest first."""
+        """The CA certificates, PEM, that a caBundle must hold; newest first."""
         return (self.authority.certificate_pem, *self.previous)
 
     def issuer(self) -> bytes | None:
-        """Return which of the trusted CAs signed the leaf, None where there is no leaf."""
+        """Return the trusted CA that signed the leaf, None if there is no leaf."""
         if self.leaf is None:
             return None
         leaf = self.leaf.certificate_pem
@@ -56,7 +56,7 @@ class Bundle:
 
 
 def encode(bundle: Bundle) -> dict[str, bytes]:
-    """Return the content of each file; what there is not is empty."""
+    """Return the content of each file; a missing part is an empty file."""
     since = bundle.trusted_since
     leaf = bundle.leaf or KeyPair(b"", b"")
     return {
@@ -70,9 +70,9 @@ def encode(bundle: Bundle) -> dict[str, bytes]:
 
 
 def decode(files: Mapping[str, bytes]) -> Bundle | None:
-    """Return what `encode` wrote, None where there is nothing.
+    """Return the bundle that `encode` wrote, None if all files are empty or missing.
 
-    Raises CertificateError, with the file's name, where something else is there: it is not ours to overwrite.
+    Raises CertificateError, with the file's name, for any other content: gpugate must not overwrite it.
     """
     if not any(files.values()):
         return None
@@ -93,7 +93,7 @@ def decode(files: Mapping[str, bytes]) -> Bundle | None:
 
 
 def certificates_in(pem: bytes) -> tuple[bytes, ...]:
-    """Return each certificate of a PEM in one spelling; none where it is not PEM, as a placeholder is not."""
+    """Return each certificate of a PEM, re-encoded; none if it is not PEM, such as a placeholder."""
     try:
         found = x509.load_pem_x509_certificates(pem)
     except ValueError:
@@ -102,17 +102,17 @@ def certificates_in(pem: bytes) -> tuple[bytes, ...]:
 
 
 def is_issued_by(certificate_pem: bytes, authority_pem: bytes) -> bool:
-    """Tell whether a CA signed the first certificate of a PEM."""
+    """Return whether a CA signed the first certificate of a PEM."""
     certificate, authority = map(x509.load_pem_x509_certificate, (certificate_pem, authority_pem))
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):  # another name, another kind of key, another key
+    except (ValueError, TypeError, InvalidSignature):  # another name, key type or key
         return False
     return True
 
 
 def names_in(certificate_pem: bytes) -> tuple[str, ...]:
-    """Return the DNS names and addresses for which the first certificate of a PEM is good."""
+    """Return the DNS names and IP addresses of the first certificate of a PEM."""
     certificate = x509.load_pem_x509_certificate(certificate_pem)
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -122,7 +122,7 @@ def names_in(certificate_pem: bytes) -> tuple[str, ...]:
 
 
 def pair_of(files: Mapping[str, bytes], certificate: str, key: str) -> KeyPair:
-    """Return the certificate and the key of two files, PEM; raises CertificateError, which names the file."""
+    """Return the certificate and the key of two PEM files; raises CertificateError, which names the file."""
     for name in (certificate, key):
         if not files.get(name):
             raise CertificateError(f"{name} is missing or empty")
@@ -130,17 +130,17 @@ def pair_of(files: Mapping[str, bytes], certificate: str, key: str) -> KeyPair:
     try:
         private = load_pem_private_key(files[key], password=None)
     except (ValueError, TypeError) as error:  # TypeError: the key is encrypted
-        raise CertificateError(f"{key} is not a private key in PEM without a password") from error
+        raise CertificateError(f"{key} is not an unencrypted PEM private key") from error
     if private.public_key() != first.public_key():
         raise CertificateError(f"{key} is not the key of {certificate}")
     return KeyPair(files[certificate], files[key])
 
 
 def certificates_named(name: str, pem: bytes) -> tuple[bytes, ...]:
-    """Return each certificate of a file in one spelling; raises CertificateError where there is none."""
+    """Return each certificate of a file, re-encoded; raises CertificateError if there is none."""
     found = certificates_in(pem)
     if not found:
-        raise CertificateError(f"{name} is not a certificate in PEM")
+        raise CertificateError(f"{name} is not a PEM certificate")
     return found
 
 
@@ -150,7 +150,7 @@ def _moment(text: bytes) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text.decode("ascii"))
     except ValueError as error:
-        raise CertificateError(f"{_TRUSTED_SINCE} is not a time as RFC 3339 has it") from error
+        raise CertificateError(f"{_TRUSTED_SINCE} is not a timestamp in RFC 3339 format") from error
     if moment.tzinfo is None:
-        raise CertificateError(f"{_TRUSTED_SINCE} has no zone")
+        raise CertificateError(f"{_TRUSTED_SINCE} has no time zone")
     return moment

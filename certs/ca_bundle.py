@@ -1,4 +1,4 @@
-"""The caBundle of our webhooks: which CAs the API server trusts when it calls them."""
+"""The caBundle of gpugate's webhooks: the CAs that the API server trusts when it calls them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from certs.kubernetes_api import Kubernetes, NotFound
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The name of both webhook configurations, and what our webhooks' names end with. Whatever else stands in a
-# configuration of this name is somebody else's.
+# The name of both webhook configurations, and the suffix of gpugate's webhook names. Other webhooks in these
+# configurations belong to somebody else.
 NAME: Final = "gpugate"
 DOMAIN: Final = ".gpugate.dev"
 KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -23,8 +23,8 @@ KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 class Configuration:
     """A webhook configuration as it was read.
 
-    kind: one of KINDS. version: its resourceVersion. ca_bundles: place of each webhook of ours in it, and the
-    CAs, PEM, in its caBundle; none where that is absent or no PEM.
+    kind: one of KINDS. version: its resourceVersion. ca_bundles: by the index of each webhook of gpugate, the
+    CAs, PEM, in its caBundle; none if that is absent or not PEM.
     """
 
     kind: str
@@ -33,33 +33,33 @@ class Configuration:
 
     @property
     def trusted(self) -> frozenset[bytes]:
-        """The CAs that each of our webhooks trusts."""
+        """The CAs that all caBundles contain."""
         return frozenset.intersection(*map(frozenset, self.ca_bundles.values()))
 
 
 def read_configurations(api: Kubernetes) -> list[Configuration]:
-    """Return the webhook configurations that are there and hold a webhook of ours; raises KubernetesError."""
+    """Return the webhook configurations that contain a webhook of gpugate; raises KubernetesError."""
     return [found for kind in KINDS if (found := _read(api, kind)) is not None]
 
 
 def write_ca_bundles(
     api: Kubernetes, configuration: Configuration, trust: Callable[[tuple[bytes, ...]], tuple[bytes, ...]]
 ) -> None:
-    """Let each caBundle hold what `trust` makes of the CAs in it, where that is not what it holds.
+    """Replace the CAs of each caBundle by the result of `trust`, in one patch; equal sets are not written.
 
-    All at once, and nothing else is touched. Raises Conflict where the configuration has changed since it was
-    read, KubernetesError.
+    Nothing else is changed. Raises Conflict if the configuration has changed since it was read,
+    KubernetesError.
     """
     operations: list[dict[str, Any]] = []
-    for place, held in configuration.ca_bundles.items():
-        wanted = trust(held)
-        if set(wanted) != set(held):
-            value = b64encode(b"".join(wanted)).decode()
+    for index, held in configuration.ca_bundles.items():
+        expected = trust(held)
+        if set(expected) != set(held):
+            value = b64encode(b"".join(expected)).decode()
             operations.append(
-                {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": value}
+                {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": value}
             )
     if operations:
-        # Not `test`, whose failure is a 422 among others: an old version in the result is a 409.
+        # Not `test`: it fails with 422, as other errors do. An old resourceVersion fails with 409.
         version = {"op": "replace", "path": "/metadata/resourceVersion", "value": configuration.version}
         api.patch(_path(configuration.kind), [version, *operations])
 
@@ -70,8 +70,8 @@ def _read(api: Kubernetes, kind: str) -> Configuration | None:
     except NotFound:
         return None
     ca_bundles = {
-        place: certificates_in(b64decode(webhook["clientConfig"].get("caBundle") or ""))
-        for place, webhook in enumerate(document.get("webhooks") or ())
+        index: certificates_in(b64decode(webhook["clientConfig"].get("caBundle") or ""))
+        for index, webhook in enumerate(document.get("webhooks") or ())
         if webhook["name"].endswith(DOMAIN)
     }
     return Configuration(kind, document["metadata"]["resourceVersion"], ca_bundles) if ca_bundles else None

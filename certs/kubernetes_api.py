@@ -1,4 +1,4 @@
-"""The API server as the trust sees it: raw JSON at a path, and the two answers that are no failures."""
+"""The Kubernetes API that certificate rotation needs: raw JSON by path, and two expected errors."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ if TYPE_CHECKING:
 
 
 class KubernetesError(Exception):
-    """The API server refused or does not answer: the fault of the cluster or of its RBAC."""
+    """The API server denied the request or does not answer: the fault of the cluster or of its RBAC."""
 
 
 class NotFound(KubernetesError):  # noqa: N818 - the API server's own word
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class Conflict(KubernetesError):  # noqa: N818 - the API server's own word
-    """Somebody else wrote first: read again, decide again."""
+    """The object has changed since it was read: read it again and retry."""
 
 
 class Kubernetes(Protocol):
-    """Objects at their paths, such as `/api/v1/namespaces/gpugate/secrets/gpugate-certs`, as JSON.
+    """Objects by path, such as `/api/v1/namespaces/gpugate/secrets/gpugate-certs`, as JSON.
 
-    Each raises KubernetesError; Conflict where an object that is written has changed since it was read.
+    Each method raises KubernetesError; Conflict if an object that is written has changed since it was read.
     """
 
     def now(self) -> datetime:
-        """Return the time, aware; by the API server's clock once it has answered."""
+        """Return the current time, aware; by the API server's clock after its first answer."""
 
     def get(self, path: str) -> dict[str, Any]:
         """Return the object; raises NotFound."""
 
     def create(self, path: str, document: dict[str, Any]) -> None:
-        """Add an object to the collection at this path; Conflict where one of its name is there."""
+        """Create an object in the collection at this path; Conflict if one with its name exists."""
 
     def replace(self, path: str, document: dict[str, Any]) -> None:
-        """Put an object in the place of the one of its resourceVersion."""
+        """Replace the object of this resourceVersion."""
 
     def patch(self, path: str, operations: list[dict[str, Any]]) -> None:
-        """Apply RFC 6902 operations; where one sets the resourceVersion, to the object of that version."""
+        """Apply RFC 6902 operations; if one sets the resourceVersion, to the object of that version only."""

@@ -22,10 +22,10 @@ def report_bug() -> None:
 class PeriodicTask:
     """Calls `run` repeatedly in a daemon thread, until `stop`.
 
-    name: of the thread. run: raises one of `faults` if the cause is outside gpugate: `log_fault` is called with
-    it, once while the message stays the same. interval: returns the seconds until the next run. cooldown:
-    returns the seconds in which even a triggered run does not start. Any other exception is passed to
-    `threading.excepthook`, and the next run starts as usual.
+    name: of the thread. run: raises one of `faults` if the cause is outside gpugate; `log_fault` is then
+    called with it, once while the message stays the same. interval: returns the seconds until the next run.
+    cooldown: returns the seconds in which even a triggered run does not start. Any other exception is passed
+    to `threading.excepthook`, and the next run starts as usual.
     """
 
     def __init__(  # noqa: PLR0913 - settings, by name

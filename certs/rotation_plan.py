@@ -1,16 +1,16 @@
-"""The state machine of the trust: from what is kept and what is trusted to the one step that is next.
+"""The state machine of certificate rotation: from the stored bundle and the caBundles to the next step.
 
-Pure: no clock, no store, no cluster. Any replica may take any step at any time, because each is decided anew
-from what is stored. A CA takes over in this order, and whoever stops in the middle is continued by another:
+Pure: no clock, no store, no cluster. Any replica may take any step at any time, because each step is computed
+from what is stored. A CA rotation has these steps; if one replica stops, another continues:
 
-    MAKE_AUTHORITY   the new CA is stored; the old one is `previous`, and its leaf goes on serving
-    TRUST            every caBundle holds both
-    CONFIRM          it is stored since when
+    MAKE_AUTHORITY   store the new CA; the old one becomes `previous`, and its leaf continues to serve
+    TRUST            write both CAs to every caBundle
+    CONFIRM          store the time at which every caBundle contained both
     ISSUE_LEAF       after `settling`: the new CA signs the leaf that serves from now on
-    DROP_PREVIOUS    after `overlap`: the old CA is forgotten
-    TRUST            every caBundle holds the new CA alone
+    DROP_PREVIOUS    after `overlap`: remove the old CA from the bundle
+    TRUST            write the new CA alone to every caBundle
 
-A CA that was made elsewhere is its owner's to replace: one of ours takes over as late as can be.
+An external CA belongs to its owner, who should replace it: a generated CA replaces it as late as possible.
 """
 
 from __future__ import annotations
@@ -39,82 +39,82 @@ if TYPE_CHECKING:
 
     from certs.authority import KeyPair
 
-# Of every CA made here, and of those alone. Verifiers tell two apart by key and key identifier.
+# Common name of every generated CA, and of no other. Verifiers distinguish two by key and key identifier.
 AUTHORITY_NAME = "gpugate CA"
 
 
 def service_names(namespace: str) -> tuple[str, ...]:
-    """Return the names of gpugate's Service, as its cluster spells them; the API server's comes first."""
+    """Return the DNS names of gpugate's Service in a cluster; the one that the API server uses is first."""
     service = f"gpugate.{namespace}"
     return (f"{service}.svc", service, "gpugate", f"{service}.svc.cluster.local")
 
 
 class Step(Enum):
-    """What is next."""
+    """One step of the rotation; the value is its text in logs."""
 
-    REST = "nothing to do now"
-    MAKE_AUTHORITY = "make a CA"
-    TRUST = "put the CAs into every caBundle"
-    CONFIRM = "note since when every caBundle trusts the CA"
+    DONE = "nothing to do now"
+    MAKE_AUTHORITY = "create a CA"
+    TRUST = "write the CAs to every caBundle"
+    CONFIRM = "record that every caBundle contains the CA"
     ISSUE_LEAF = "issue a serving certificate"
-    DROP_PREVIOUS = "forget the CAs before"
+    DROP_PREVIOUS = "remove the previous CAs"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is wanted: a leaf for these names, and when it and its CA are replaced.
+    """The rotation settings: the names of the leaf, and when the leaf and its CA are replaced.
 
-    names: DNS names and IP addresses. lookahead: a certificate that does not hold at now + lookahead is
-    replaced. settling: from the moment at which every caBundle holds a CA until a leaf of it may serve, while
-    API servers hear of it. overlap: from a leaf's issue until CAs before its own are trusted no more, while
-    replicas hear of it. Raises ValueError where certificates would be made that are due at once.
+    names: DNS names and IP addresses. lookahead: a certificate that is not valid at now + lookahead is
+    replaced. settling: time from when every caBundle contains a CA until a leaf of it may serve, so that all
+    API servers see the change. overlap: time from the issue of a leaf until the previous CAs are removed, so
+    that all replicas load it. Raises ValueError if a new certificate would be due for replacement at once.
     """
 
     names: tuple[str, ...]
-    # A third of a leaf's life: a month in which somebody can repair what keeps it from being renewed.
+    # A third of a leaf's lifetime: if renewal fails, there is a month to fix it.
     lookahead: timedelta = timedelta(days=30)
     leaf_lifetime: timedelta = LEAF_LIFETIME
     authority_lifetime: timedelta = CA_LIFETIME
-    # API servers watch webhook configurations and hear of a change in well under a second.
+    # API servers watch webhook configurations and see a change in well under a second.
     settling: timedelta = timedelta(minutes=1)
-    # Replicas look every few seconds; a day is for one that cannot reach the API server.
+    # Replicas check every few seconds; a day is for one that cannot reach the API server.
     overlap: timedelta = timedelta(days=1)
 
     def __post_init__(self) -> None:
         if self.lookahead >= self.leaf_lifetime:
-            raise ValueError("the lookahead has to be shorter than a serving certificate's life")
+            raise ValueError("lookahead must be shorter than leaf_lifetime")
         if self.lookahead + self.leaf_lifetime >= self.authority_lifetime:
-            raise ValueError("a CA has to live longer than a serving certificate and the lookahead")
+            raise ValueError("authority_lifetime must be longer than leaf_lifetime + lookahead")
         object.__setattr__(self, "names", tuple(map(_canonical, self.names)))
 
     def next_step(
         self, bundle: Bundle | None, ca_bundles: Iterable[tuple[bytes, ...]], now: datetime
     ) -> Step:
-        """Return the step that comes next.
+        """Return the next step.
 
-        bundle: what is stored. ca_bundles: the CAs in each caBundle of ours, PEM as in `certificates_in`;
-        read before the bundle, and written only if unchanged since, so that nobody takes out of a caBundle
-        what it has not heard of yet.
+        bundle: as stored. ca_bundles: the CAs in each caBundle of gpugate, PEM as in `certificates_in`; read
+        before the bundle and written only if unchanged since, so that no replica removes a CA that it does
+        not know yet from a caBundle.
         """
         if bundle is None or self._authority_is_due(bundle, now):
             return Step.MAKE_AUTHORITY
         is_trusted = all(set(self.trust(bundle, held, now)) == set(held) for held in ca_bundles)
         if bundle.issuer() != bundle.authority.certificate_pem:
             return self._next_of_takeover(bundle, now, is_trusted=is_trusted)
-        # Before TRUST, for where no caBundle may be written: a leaf of the same CA asks for no other trust.
+        # Before TRUST, in case gpugate may not write caBundles: a leaf of the same CA needs no change there.
         if self._leaf_is_due(bundle, now):
             return Step.ISSUE_LEAF
         if not is_trusted:
             return Step.TRUST
-        return Step.DROP_PREVIOUS if bundle.previous and self._overlap_is_over(bundle, now) else Step.REST
+        return Step.DROP_PREVIOUS if bundle.previous and self._overlap_is_over(bundle, now) else Step.DONE
 
     def take(self, step: Step, bundle: Bundle | None, now: datetime) -> Bundle:
-        """Return the bundle after a step that changes it; raises ValueError for another."""
+        """Return the bundle after a step that changes it; raises ValueError for any other step."""
         if step is Step.MAKE_AUTHORITY:
             made = make_authority(AUTHORITY_NAME, now, self.authority_lifetime)
             return Bundle(made, bundle.trusted if bundle else (), None, bundle.leaf if bundle else None)
         if bundle is None or step not in {Step.CONFIRM, Step.ISSUE_LEAF, Step.DROP_PREVIOUS}:
-            raise ValueError(f"{step} changes no bundle")
+            raise ValueError(f"{step} does not change the bundle")
         if step is Step.CONFIRM:
             return replace(bundle, trusted_since=now)
         if step is Step.DROP_PREVIOUS:
@@ -125,50 +125,47 @@ class Plan:
         return replace(bundle, leaf=leaf)
 
     def trust(self, bundle: Bundle, held: tuple[bytes, ...], now: datetime) -> tuple[bytes, ...]:
-        """Return what a caBundle has to hold that now holds these CAs.
+        """Return the CAs that a caBundle must hold, given those in it now.
 
-        Others than ours go when the overlap is over: where somebody deleted the stored bundle, they are what
-        replicas still serve by.
+        Unknown CAs are removed after the overlap: if somebody deleted the stored bundle, replicas may still
+        serve a leaf of one of them.
         """
         if self._overlap_is_over(bundle, now):
             return bundle.trusted
         return (*bundle.trusted, *(each for each in held if each not in bundle.trusted))
 
     def takes_over_at(self, bundle: Bundle) -> datetime | None:
-        """Return when the CA may sign the leaf that serves; None while some caBundle does not trust it."""
+        """Return when the CA may sign the serving leaf; None until every caBundle contains the CA."""
         return bundle.trusted_since and bundle.trusted_since + self.settling
 
-    def gives_up_at(self, authority: KeyPair, now: datetime) -> datetime | None:
-        """Return from when on one of ours replaces a CA that was made elsewhere and soon expires.
-
-        None for any other.
-        """
+    def external_ca_replaced_at(self, authority: KeyPair, now: datetime) -> datetime | None:
+        """Return when a generated CA replaces an external CA that expires soon; None for any other CA."""
         held = authority.certificate_pem
-        if is_ours(authority) or self._holds(held, now, self.lookahead + self.leaf_lifetime):
+        if is_ours(authority) or self._is_valid_through(held, now, self.lookahead + self.leaf_lifetime):
             return None
         return validity_of(held).not_after - self.lookahead
 
     def _authority_is_due(self, bundle: Bundle, now: datetime) -> bool:
-        # No leaf outlives its CA. Replaced a leaf's life earlier, a CA never has to cut one short; one made
-        # elsewhere may, until what it signs would be due at once.
+        # No leaf expires after its CA. A generated CA is replaced one leaf lifetime earlier, so it never
+        # shortens a leaf. An external CA may shorten leaves, until a new leaf would be due at once.
         margin = self.leaf_lifetime if is_ours(bundle.authority) else timedelta()
-        return not self._holds(bundle.authority.certificate_pem, now, self.lookahead + margin)
+        return not self._is_valid_through(bundle.authority.certificate_pem, now, self.lookahead + margin)
 
     def _leaf_is_due(self, bundle: Bundle, now: datetime) -> bool:
         if bundle.leaf is None or not set(self.names) <= set(names_in(bundle.leaf.certificate_pem)):
             return True
-        return not self._holds(bundle.leaf.certificate_pem, now, self.lookahead)
+        return not self._is_valid_through(bundle.leaf.certificate_pem, now, self.lookahead)
 
     def _next_of_takeover(self, bundle: Bundle, now: datetime, *, is_trusted: bool) -> Step:
-        """Return what is next while the CA has not signed the leaf."""
+        """Return the next step while the CA has not signed the leaf."""
         if not is_trusted:
             return Step.TRUST
         due = self.takes_over_at(bundle)
         if due is None:
             return Step.CONFIRM
-        # Nobody is served by what has expired or never was: there is nothing to wait for.
+        # Without a valid leaf nothing is served: there is no reason to wait.
         serves = bundle.leaf is not None and is_valid_at(bundle.leaf.certificate_pem, now)
-        return Step.REST if serves and now < due else Step.ISSUE_LEAF
+        return Step.DONE if serves and now < due else Step.ISSUE_LEAF
 
     def _overlap_is_over(self, bundle: Bundle, now: datetime) -> bool:
         leaf = bundle.leaf
@@ -180,34 +177,34 @@ class Plan:
     def _names_for(self, bundle: Bundle) -> tuple[str, ...]:
         """Return the names for a new leaf: during an update of gpugate, those of both versions.
 
-        Otherwise replicas that want different names would take turns.
+        Otherwise replicas with different names would replace each other's leaf without end.
         """
         held = names_in(bundle.leaf.certificate_pem) if bundle.leaf else ()
         return self.names if set(self.names) <= set(held) else (*self.names, *held)
 
     def _lifetime_after(self, leaf: KeyPair | None, now: datetime) -> timedelta:
-        """Return how long a new leaf holds: after one of the future, as long as that one.
+        """Return the lifetime of a new leaf: at least until the end of an old one that is not valid yet.
 
-        Somebody's clock is ahead. A leaf that is due by it would be replaced by another of the future
-        and so on, by turns.
+        Another replica's clock is ahead. If the new leaf were due by that clock, both replicas would replace
+        each other's leaf without end.
         """
         if leaf is None or (held := validity_of(leaf.certificate_pem)).not_before <= now:
             return self.leaf_lifetime
         return max(self.leaf_lifetime, held.not_after - now)
 
     @staticmethod
-    def _holds(certificate_pem: bytes, now: datetime, lookahead: timedelta) -> bool:
+    def _is_valid_through(certificate_pem: bytes, now: datetime, lookahead: timedelta) -> bool:
         return is_valid_at(certificate_pem, now) and is_valid_at(certificate_pem, now + lookahead)
 
 
 def is_ours(authority: KeyPair) -> bool:
-    """Tell whether a CA was made here: its name says so."""
+    """Return whether a CA was generated by gpugate, by its name."""
     subject = x509.load_pem_x509_certificate(authority.certificate_pem).subject
     return subject.rfc4514_string() == f"CN={AUTHORITY_NAME}"
 
 
 def _canonical(name: str) -> str:
-    """Return an address as a certificate tells it, `::1` and not `0:0:0:0:0:0:0:1`."""
+    """Return an address as a certificate spells it: `::1`, not `0:0:0:0:0:0:0:1`."""
     try:
         return str(ip_address(name))
     except ValueError:

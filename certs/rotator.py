@@ -1,4 +1,4 @@
-"""Keeps the trust: looks at what is stored and what is trusted, and takes the steps that are due."""
+"""Certificate rotation: takes the steps of the plan that are due for the stored bundle and caBundles."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Seconds between two looks, three small reads each. As long may a caBundle be wrong that somebody overwrote.
-LOOK_INTERVAL: Final = 10.0
-# Seconds, as long as there is nothing to serve by: somebody waits for it.
+# Seconds between two runs, three small reads each. A caBundle that somebody overwrote is wrong for so long.
+RECONCILE_INTERVAL: Final = 10.0
+# Seconds between two runs while there is no serving certificate: readiness waits for it.
 START_INTERVAL: Final = 1.0
-# Steps and conflicts of one look. From nothing to rest it is four steps; each conflict is a step of somebody
-# else's, and those end as well.
-_MOST_STEPS: Final = 50
-_ENDING: Final = "%s: the CA of your own expires %s; put another there, or gpugate makes one on %s"
+# Steps and conflicts of one run. From an empty store it takes four steps; each conflict is a step of another
+# replica, and those end as well.
+_MAX_STEPS: Final = 50
+_EXPIRING: Final = "%s: the external CA expires %s; replace it, or gpugate creates one on %s"
 
 
 def utc_now() -> datetime:
-    """Return the time, aware, in UTC."""
+    """Return the current time, aware, in UTC."""
     return datetime.now(UTC)
 
 
 class CertRotator:
-    """Keeps one bundle of certificates valid and trusted; any number of replicas may, of the same one.
+    """Keeps the CA and serving certificate of one bundle valid and trusted; replicas may share a bundle.
 
-    api: where the webhook configurations are; None where the caBundle is somebody else's work. clock: that of
-    the api, which verifies what is made here; without one, ours. observe: told the bundle whenever it is
-    read, for metrics. `pair` is for a server that asks again and again.
+    api: for the webhook configurations; None if gpugate does not manage the caBundle. clock: by default that
+    of the API server, which verifies the certificates; without an api, the local clock. observe: called with
+    the bundle whenever it is read, for metrics.
     """
 
     def __init__(
@@ -58,74 +58,74 @@ class CertRotator:
         self.clock = clock or (api.now if api else utc_now)
         self._observe = observe
         self._pair: KeyPair | None = None
-        self._ending: KeyPair | None = None  # the CA of which was told that it expires
-        self._looks = PeriodicTask(
+        self._warned: KeyPair | None = None  # the external CA whose expiry was logged
+        self._task = PeriodicTask(
             "certificates",
-            self.look,
-            lambda: LOOK_INTERVAL if self._pair else START_INTERVAL,
-            lambda fault: _log.warning("certificates are not kept up: %s", fault),
+            self.reconcile,
+            lambda: RECONCILE_INTERVAL if self._pair else START_INTERVAL,
+            lambda fault: _log.warning("cannot update certificates: %s", fault),
             (KubernetesError, CertificateError, OSError),
         )
 
     def pair(self) -> KeyPair | None:
-        """Return the serving certificate as last seen, without waiting for anything; None before."""
+        """Return the serving certificate as last read, without blocking; None before the first."""
         return self._pair
 
     def start(self) -> None:
-        """Look again and again, in a thread of its own that does not keep the process alive.
+        """Reconcile periodically in a daemon thread.
 
-        Whatever is wrong is logged, once, and tried again: also an API server that is away from the start.
+        Each fault is logged once and retried, also an API server that is not reachable at start.
         """
-        self._looks.start()
+        self._task.start()
 
     def stop(self) -> None:
-        """End the thread, after a step that is under way; returns at once."""
-        self._looks.stop()
+        """End the thread after the current step; returns at once."""
+        self._task.stop()
 
-    def look(self) -> Bundle:
-        """Take all steps that are due now, and return the bundle at rest.
+    def reconcile(self) -> Bundle:
+        """Take all steps that are due now, and return the final bundle.
 
-        Raises KubernetesError, CertificateError where what is stored is no bundle, OSError.
+        Raises KubernetesError, CertificateError if the store has other content, OSError.
         """
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MAX_STEPS):
             try:
                 if (bundle := self._step()) is not None:
                     return bundle
             except Conflict as conflict:
-                _log.debug("another was faster: %s", conflict)
-        raise KubernetesError(f"{self._store} does not come to rest: others keep changing it")
+                _log.debug("another replica was faster: %s", conflict)
+        raise KubernetesError(f"{self._store} does not settle: another client keeps changing it")
 
     def force(self, step: Step) -> Bundle:
-        """Take a step that is not due, then all that follow from it; return the bundle at rest.
+        """Take a step that is not due, then all steps that follow from it; return the final bundle.
 
-        MAKE_AUTHORITY begins a rotation of the CA, ISSUE_LEAF renews the leaf; its CA has to have taken over,
-        which the caller sees in what `look` returned. Raises as `look`.
+        MAKE_AUTHORITY starts a CA rotation. ISSUE_LEAF renews the leaf; the caller checks first, in the
+        result of `reconcile`, that no CA rotation is in progress. Raises as `reconcile`.
         """
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MAX_STEPS):
             stored = self._load()
             try:
                 self._save(step, stored)
             except Conflict as conflict:
-                _log.debug("another was faster: %s", conflict)
+                _log.debug("another replica was faster: %s", conflict)
             else:
-                return self.look()
-        raise KubernetesError(f"{self._store} does not come to rest: others keep changing it")
+                return self.reconcile()
+        raise KubernetesError(f"{self._store} does not settle: another client keeps changing it")
 
     def _step(self) -> Bundle | None:
-        """Take the next step; return the bundle where there is none. Raises Conflict too."""
-        # In this order: see Plan.next_step.
+        """Take the next step; return the bundle if there is none. Raises Conflict too."""
+        # Read in this order: see Plan.next_step.
         configurations = self._configurations()
         stored = self._load()
         ca_bundles = [held for each in configurations for held in each.ca_bundles.values()]
         bundle = stored.bundle
         now = self.clock()
         if bundle is not None:
-            self._warn_of(bundle.authority, now)
+            self._warn_of_expiry(bundle.authority, now)
         step = self._plan.next_step(bundle, ca_bundles, now)
-        if bundle is None or step not in {Step.REST, Step.TRUST}:
+        if bundle is None or step not in {Step.DONE, Step.TRUST}:
             self._save(step, stored)
             return None
-        if step is Step.REST:
+        if step is Step.DONE:
             return bundle
         self._inject(bundle, configurations)
         return None
@@ -136,7 +136,7 @@ class CertRotator:
         try:
             return read_configurations(self._api)
         except KubernetesError:
-            self._load()  # what is stored can be served all the same
+            self._load()  # the stored certificate can be served anyway
             raise
 
     def _load(self) -> Stored:
@@ -146,18 +146,18 @@ class CertRotator:
             self._observe(stored.bundle)
         return stored
 
-    def _warn_of(self, authority: KeyPair, now: datetime) -> None:
-        """Say once of a CA that was made elsewhere that it has to be replaced."""
-        gives_up = self._plan.gives_up_at(authority, now)
-        if gives_up and authority != self._ending:
-            self._ending = authority
+    def _warn_of_expiry(self, authority: KeyPair, now: datetime) -> None:
+        """Log once that an external CA must be replaced."""
+        replaced_at = self._plan.external_ca_replaced_at(authority, now)
+        if replaced_at and authority != self._warned:
+            self._warned = authority
             expires = validity_of(authority.certificate_pem).not_after
-            _log.warning(_ENDING, self._store, f"{expires:%Y-%m-%d}", f"{gives_up:%Y-%m-%d}")
+            _log.warning(_EXPIRING, self._store, f"{expires:%Y-%m-%d}", f"{replaced_at:%Y-%m-%d}")
 
     def _save(self, step: Step, stored: Stored) -> None:
         self._store.save(self._plan.take(step, stored.bundle, self.clock()), stored)
         if step is Step.MAKE_AUTHORITY and stored.bundle and not is_ours(stored.bundle.authority):
-            _log.warning("%s: %s, in place of one of your own", self._store, step.value)
+            _log.warning("%s: %s, replacing the external CA", self._store, step.value)
         else:
             _log.info("%s: %s", self._store, step.value)
 

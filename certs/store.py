@@ -1,7 +1,7 @@
-"""Where the bundle is kept: a Secret that all replicas share, or a directory.
+"""Storage of the bundle: a Secret that all replicas share, or a directory.
 
-What is stored is the truth. Whoever writes says what it had read; if that has changed since, it is a
-Conflict, and the loser reads what the winner wrote.
+The stored bundle is the source of truth. A writer passes what it has read before; if the store has changed
+since, it gets a Conflict and reads again.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from certs.kubernetes_api import Conflict, Kubernetes, NotFound
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# The link that a directory's files go through, as in the kubelet's: moved, it changes them all at once.
+# The symlink that all files of a directory go through, as the kubelet does: replacing it updates them
+# atomically.
 _DATA: Final = "..data"
 _NEW: Final = "..new"
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What was read: the bundle, None where there is none yet, and by what the store knows it again."""
+    """What was read: the bundle, None if there is none yet, and the version for optimistic locking."""
 
     bundle: Bundle | None
     version: Any
 
 
 class Store(Protocol):
-    """A place for one bundle."""
+    """Storage for one bundle."""
 
     def load(self) -> Stored:
-        """Return what is stored; raises CertificateError where it is no bundle, KubernetesError, OSError."""
+        """Return the stored bundle; raises CertificateError if it is invalid, KubernetesError, OSError."""
 
     def save(self, bundle: Bundle, over: Stored) -> None:
-        """Put the bundle in the place of what was read; raises Conflict where that has changed."""
+        """Replace what was read; raises Conflict if the store has changed since."""
 
 
 class SecretStore:
-    """A Secret: of type kubernetes.io/tls where it is made here; one that is there keeps what else it has."""
+    """A Secret; created with type kubernetes.io/tls. An existing one keeps its type and other data."""
 
     def __init__(self, api: Kubernetes, namespace: str, name: str) -> None:
         self._api = api
@@ -59,9 +60,9 @@ class SecretStore:
         return f"Secret {self._namespace}/{self._name}"
 
     def load(self) -> Stored:
-        """Return what the Secret holds; one without data is as good as none.
+        """Return the bundle in the Secret; a Secret without data is treated as missing.
 
-        Raises CertificateError where it holds something else, KubernetesError.
+        Raises CertificateError if it has other content, KubernetesError.
         """
         try:
             secret = self._api.get(f"{self._secrets}/{quote(self._name, safe='')}")
@@ -70,7 +71,7 @@ class SecretStore:
         try:
             files = {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
         except ValueError as error:
-            raise _refusal(self, error) from error
+            raise _invalid(self, error) from error
         return Stored(_decode(self, files), secret)
 
     def save(self, bundle: Bundle, over: Stored) -> None:
@@ -88,9 +89,9 @@ class SecretStore:
 
 
 class DirectoryStore:
-    """A directory of PEM files, changed all at once; keys are readable by their owner alone.
+    """A directory of PEM files, updated atomically; keys are readable by their owner only.
 
-    path: the directory; made when something is saved.
+    path: the directory; created by the first save.
     """
 
     def __init__(self, path: Path) -> None:
@@ -100,7 +101,7 @@ class DirectoryStore:
         return f"directory {self.path}"
 
     def load(self) -> Stored:
-        """Return what the directory holds; raises CertificateError where it is something else, OSError."""
+        """Return the bundle in the directory; raises CertificateError if it has other content, OSError."""
         if not self.path.is_dir():
             return Stored(None, {})
         with self._locked():
@@ -108,11 +109,11 @@ class DirectoryStore:
         return Stored(_decode(self, files), files)
 
     def save(self, bundle: Bundle, over: Stored) -> None:
-        """Write the files, making the directory where there is none; raises Conflict, OSError."""
+        """Write the files, and create the directory if it is missing; raises Conflict, OSError."""
         self.path.mkdir(parents=True, exist_ok=True)
         with self._locked():
             if self._read() != over.version:
-                raise Conflict(f"{self} has changed meanwhile")
+                raise Conflict(f"{self} has changed since it was read")
             link = self.path / _DATA
             old = link.resolve() if link.is_symlink() else None
             new = Path(mkdtemp(prefix="..", dir=self.path))
@@ -130,7 +131,7 @@ class DirectoryStore:
         return {path.name: path.read_bytes() for path in found if path.is_file()}
 
     def _link(self, name: str, target: str) -> None:
-        """Let a name lead elsewhere, in one step."""
+        """Point a symlink to a new target atomically."""
         link = self.path / _NEW
         link.unlink(missing_ok=True)
         link.symlink_to(target)
@@ -147,7 +148,7 @@ class DirectoryStore:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    # Made with its mode, so that there is no moment in which others may read a key.
+    # Created with its mode: others can never read a key, not even for a moment.
     with open(path, "wb", opener=lambda name, flags: os.open(name, flags | os.O_EXCL, mode)) as file:
         file.write(content)
         file.flush()
@@ -158,8 +159,8 @@ def _decode(store: Store, files: Mapping[str, bytes]) -> Bundle | None:
     try:
         return decode(files)
     except CertificateError as error:
-        raise _refusal(store, error) from error
+        raise _invalid(store, error) from error
 
 
-def _refusal(store: Store, error: ValueError) -> CertificateError:
-    return CertificateError(f"{store} holds no certificates of gpugate: {error}; delete it, or name another")
+def _invalid(store: Store, error: ValueError) -> CertificateError:
+    return CertificateError(f"{store} holds no certificates of gpugate: {error}; delete it, or use another")

@@ -1,4 +1,4 @@
-"""Certificates hold in real TLS handshakes, and only for whom and when they should."""
+"""Certificates work in real TLS handshakes, only for their names and in their validity period."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from certs.authority import (
 from tests.support.serving import encrypted
 
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
-# OpenSSL verifies by the real clock, so what is to hold must be made now.
+# OpenSSL verifies by the real clock, so a certificate that must be valid is created now.
 NOW = datetime.now(UTC).replace(microsecond=0)  # X.509 knows whole seconds
 AUTHORITY = make_authority("test CA", NOW)
 SERVICE = "gpugate.gpugate-system.svc"
@@ -44,7 +44,7 @@ LEAF = make_leaf(AUTHORITY, [SERVICE], NOW)
 def handshake(
     leaf: KeyPair, trusted_pem: bytes, name: str, flags: ssl.VerifyFlags = ssl.VERIFY_X509_STRICT
 ) -> str:
-    """Shake hands in memory, with a strict client; return the TLS version, raise what the client says."""
+    """Do a handshake in memory with a strict client; return the TLS version, raise the client's error."""
     server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with NamedTemporaryFile() as file:
         Path(file.name).write_bytes(leaf.certificate_pem + leaf.key_pem)
@@ -70,8 +70,8 @@ def test_a_client_that_trusts_the_authority_accepts_every_name_of_the_leaf(name:
     assert handshake(leaf, AUTHORITY.certificate_pem, name) == "TLSv1.3"
 
 
-def test_an_authority_without_a_key_identifier_signs_leaves_all_the_same() -> None:
-    """As `openssl req -x509` made them long ago; clients go by its name and key."""
+def test_an_authority_without_a_key_identifier_signs_leaves() -> None:
+    """As old versions of `openssl req -x509` created them; clients use its name and key."""
     issuer = x509.load_pem_x509_certificate(AUTHORITY.certificate_pem)
     key = load_pem_private_key(AUTHORITY.key_pem, password=None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -92,8 +92,8 @@ def test_an_authority_without_a_key_identifier_signs_leaves_all_the_same() -> No
     assert handshake(leaf, bare, SERVICE, ssl.VerifyFlags.VERIFY_DEFAULT) == "TLSv1.3"
 
 
-def own_authority(key: Key, *, is_authority: bool = True) -> KeyPair:
-    """Return a CA as an organisation makes it for itself; `is_authority` false: a server's certificate."""
+def external_authority(key: Key, *, is_authority: bool = True) -> KeyPair:
+    """Return an external CA, as an organisation creates it; `is_authority` false: a server's certificate."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "own CA")])
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), 1, NOW - CLOCK_SKEW, NOW + CA_LIFETIME)
@@ -112,9 +112,9 @@ RSA = rsa.generate_private_key(65537, 2048)
 
 
 @pytest.mark.parametrize("key", [RSA, ec.generate_private_key(ec.SECP384R1())], ids=["rsa", "p-384"])
-def test_an_authority_of_ones_own_signs_leaves(key: Key) -> None:
-    """Also where its key is RSA, as most organisations have it, or on another curve."""
-    authority = own_authority(key)
+def test_an_external_authority_signs_leaves(key: Key) -> None:
+    """Also if its key is RSA, as in most organisations, or on another curve."""
+    authority = external_authority(key)
 
     assert handshake(make_leaf(authority, [SERVICE], NOW), authority.certificate_pem, SERVICE) == "TLSv1.3"
 
@@ -122,13 +122,21 @@ def test_an_authority_of_ones_own_signs_leaves(key: Key) -> None:
 @pytest.mark.parametrize(
     ("authority", "complaint"),
     [
-        (own_authority(ed25519.Ed25519PrivateKey.generate()), "the CA's key is neither ECDSA nor RSA"),
-        (own_authority(RSA, is_authority=False), "this certificate may not sign others: it is no CA"),
-        (KeyPair(own_authority(RSA).certificate_pem, AUTHORITY.key_pem), "not the one of the certificate"),
+        (external_authority(ed25519.Ed25519PrivateKey.generate()), "the CA's key is neither ECDSA nor RSA"),
+        (
+            external_authority(RSA, is_authority=False),
+            "this certificate is not a CA: it may not sign other certificates",
+        ),
+        (
+            KeyPair(external_authority(RSA).certificate_pem, AUTHORITY.key_pem),
+            "the private key does not match",
+        ),
     ],
 )
-def test_an_authority_of_ones_own_that_cannot_sign_is_told_why(authority: KeyPair, complaint: str) -> None:
-    """Not that its key is another's, where that is not so."""
+def test_the_error_for_an_external_authority_that_cannot_sign_says_why(
+    authority: KeyPair, complaint: str
+) -> None:
+    """It does not blame the key if the key matches."""
     with pytest.raises(CertificateError, match=complaint):
         make_leaf(authority, [SERVICE], NOW)
 
@@ -141,8 +149,8 @@ def test_a_client_that_trusts_another_authority_of_the_same_name_refuses() -> No
         handshake(LEAF, other.certificate_pem, SERVICE)
 
 
-def test_two_authorities_of_one_name_can_be_trusted_side_by_side() -> None:
-    """As while one takes over from the other: leaves of both are accepted, in either order."""
+def test_two_authorities_with_the_same_name_can_be_trusted_together() -> None:
+    """As during a CA rotation: leaves of both are accepted, in either order."""
     other = make_authority("test CA", NOW)
     bundles = [
         AUTHORITY.certificate_pem + other.certificate_pem,
@@ -155,7 +163,7 @@ def test_two_authorities_of_one_name_can_be_trusted_side_by_side() -> None:
 
 @pytest.mark.parametrize("name", ["gpugate.elsewhere.svc", "127.0.0.2"])
 def test_a_client_that_calls_another_name_refuses(name: str) -> None:
-    """A leaf is good for its own names only."""
+    """A leaf is valid for its own names only."""
     leaf = make_leaf(AUTHORITY, [SERVICE, "127.0.0.1"], NOW)
 
     with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
@@ -166,8 +174,8 @@ def test_a_client_that_calls_another_name_refuses(name: str) -> None:
     ("made", "complaint"),
     [(NOW - timedelta(days=91), "expired"), (NOW + timedelta(hours=2), "not yet valid")],
 )
-def test_a_client_refuses_a_leaf_outside_its_time(made: datetime, complaint: str) -> None:
-    """Both the expired one and the one of tomorrow."""
+def test_a_client_refuses_a_leaf_outside_its_validity(made: datetime, complaint: str) -> None:
+    """Whether it is expired or not valid yet."""
     leaf = make_leaf(AUTHORITY, [SERVICE], made)
 
     with pytest.raises(ssl.SSLCertVerificationError, match=complaint):
@@ -175,7 +183,7 @@ def test_a_client_refuses_a_leaf_outside_its_time(made: datetime, complaint: str
 
 
 def test_a_client_whose_clock_is_an_hour_behind_accepts_a_new_leaf() -> None:
-    """Made 59 minutes in the verifier's future, it holds already."""
+    """A leaf created 59 minutes in the verifier's future is already valid."""
     ahead = NOW + timedelta(minutes=59)
     authority = make_authority("test CA", ahead)
 
@@ -183,7 +191,7 @@ def test_a_client_whose_clock_is_an_hour_behind_accepts_a_new_leaf() -> None:
 
 
 def test_a_leaf_cannot_act_as_an_authority(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a stolen serving key signs is refused, by whatever program."""
+    """A certificate signed with a stolen serving key is refused."""
     monkeypatch.setattr("certs.authority._may_sign", lambda _: True)
     forged = make_leaf(LEAF, ["kubernetes.default.svc"], NOW)
     chain = KeyPair(forged.certificate_pem + LEAF.certificate_pem, forged.key_pem)
@@ -192,8 +200,8 @@ def test_a_leaf_cannot_act_as_an_authority(monkeypatch: pytest.MonkeyPatch) -> N
         handshake(chain, AUTHORITY.certificate_pem, "kubernetes.default.svc")
 
 
-def test_an_authority_holds_for_ten_years_and_a_leaf_for_ninety_days_from_an_hour_ago() -> None:
-    """The defaults, to the second that X.509 knows."""
+def test_an_authority_is_valid_for_ten_years_and_a_leaf_for_ninety_days_from_an_hour_ago() -> None:
+    """The defaults, to the second, as in X.509."""
     now = datetime(2026, 1, 1, 12, tzinfo=UTC)
     authority = validity_of(make_authority("test CA", now).certificate_pem)
     leaf = validity_of(make_leaf(make_authority("test CA", now), [SERVICE], now).certificate_pem)
@@ -203,8 +211,8 @@ def test_an_authority_holds_for_ten_years_and_a_leaf_for_ninety_days_from_an_hou
     assert now + timedelta(days=90) == leaf.not_after
 
 
-def test_a_leaf_never_outlives_its_authority() -> None:
-    """A verifier would refuse it then, with a message that blames the leaf."""
+def test_a_leaf_never_expires_after_its_authority() -> None:
+    """A verifier would then refuse it with a misleading message about the leaf."""
     authority = make_authority("test CA", NOW, lifetime=timedelta(days=7))
     leaf = make_leaf(authority, [SERVICE], NOW)
 
@@ -212,15 +220,15 @@ def test_a_leaf_never_outlives_its_authority() -> None:
 
 
 @given(offset=st.timedeltas(timedelta(days=-1), timedelta(days=91)))
-def test_a_certificate_holds_from_its_first_to_its_last_second(offset: timedelta) -> None:
-    """And at no other moment, in whatever zone the clock tells it."""
-    holds = timedelta(hours=-1) <= offset <= timedelta(days=90)
+def test_a_certificate_is_valid_from_its_first_to_its_last_second(offset: timedelta) -> None:
+    """And at no other time, in any time zone."""
+    expected = timedelta(hours=-1) <= offset <= timedelta(days=90)
 
-    assert holds == is_valid_at(LEAF.certificate_pem, NOW + offset)
+    assert expected == is_valid_at(LEAF.certificate_pem, NOW + offset)
 
 
-def test_keys_are_of_the_curve_p_256_and_usages_are_the_least() -> None:
-    """A CA signs certificates, a leaf signs handshakes; neither does the other's work."""
+def test_keys_use_the_curve_p_256_and_the_fewest_usages() -> None:
+    """A CA signs certificates, a leaf signs handshakes; neither may do the other."""
     authority = x509.load_pem_x509_certificate(AUTHORITY.certificate_pem)
     leaf = x509.load_pem_x509_certificate(LEAF.certificate_pem)
     usages = [one.extensions.get_extension_for_class(x509.KeyUsage).value for one in (authority, leaf)]
@@ -235,15 +243,15 @@ def test_keys_are_of_the_curve_p_256_and_usages_are_the_least() -> None:
     ]
 
 
-def test_a_name_too_long_for_a_common_name_is_served_all_the_same() -> None:
-    """It stands in the SAN alone, as verifiers want it."""
+def test_a_name_too_long_for_a_common_name_is_served() -> None:
+    """It is in the SAN only, which verifiers read."""
     name = f"{'g' * 63}.{'n' * 63}.svc"
 
     assert handshake(make_leaf(AUTHORITY, [name], NOW), AUTHORITY.certificate_pem, name) == "TLSv1.3"
 
 
 def test_a_private_key_is_not_shown() -> None:
-    """Neither printed nor logged with the pair."""
+    """The pair neither prints nor logs it."""
     assert "PRIVATE KEY" in AUTHORITY.key_pem.decode()
     assert "PRIVATE KEY" not in f"{AUTHORITY} {AUTHORITY!r}"
 
@@ -251,23 +259,23 @@ def test_a_private_key_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("authority", "complaint"),
     [
-        (KeyPair(b"", AUTHORITY.key_pem), "not a certificate in PEM"),
-        (KeyPair(AUTHORITY.certificate_pem, b"no key"), "not a private key in PEM"),
-        (KeyPair(AUTHORITY.certificate_pem, encrypted(AUTHORITY.key_pem)), "without a password"),
-        (KeyPair(AUTHORITY.certificate_pem, make_authority("other", NOW).key_pem), "not the one of"),
+        (KeyPair(b"", AUTHORITY.key_pem), "not a PEM certificate"),
+        (KeyPair(AUTHORITY.certificate_pem, b"no key"), "not an unencrypted PEM private key"),
+        (KeyPair(AUTHORITY.certificate_pem, encrypted(AUTHORITY.key_pem)), "not an unencrypted PEM"),
+        (KeyPair(AUTHORITY.certificate_pem, make_authority("other", NOW).key_pem), "does not match"),
     ],
 )
-def test_what_is_no_authority_is_refused_with_the_reason(authority: KeyPair, complaint: str) -> None:
-    """Nothing is signed by a pair that no client could verify."""
+def test_an_invalid_authority_is_refused_with_the_reason(authority: KeyPair, complaint: str) -> None:
+    """No leaf is signed that no client could verify."""
     with pytest.raises(CertificateError, match=complaint):
         make_leaf(authority, [SERVICE], NOW)
 
 
 @pytest.mark.parametrize(
     ("names", "complaint"),
-    [([], "needs a DNS name"), ([SERVICE, ""], "none that is empty"), (["gpugate.例.svc"], "A-label")],
+    [([], "needs at least one DNS name"), ([SERVICE, ""], "no empty name"), (["gpugate.例.svc"], "A-label")],
 )
-def test_a_leaf_for_no_name_that_a_client_could_call_is_refused(names: list[str], complaint: str) -> None:
-    """An empty list, an empty name, a name that DNS does not write."""
+def test_a_leaf_without_a_valid_name_is_refused(names: list[str], complaint: str) -> None:
+    """An empty list, an empty name, a name that is not valid in DNS."""
     with pytest.raises(ValueError, match=complaint):
         make_leaf(AUTHORITY, names, NOW)

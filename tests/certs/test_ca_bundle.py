@@ -1,4 +1,4 @@
-"""The caBundle of our webhooks is kept right, and nothing else is touched."""
+"""The caBundle of gpugate's webhooks is updated, and nothing else is changed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MUTATING, VALIDATING = CONFIGURATIONS
 
 
 def write_all(memory: Memory, *authorities: bytes) -> None:
-    """Let each caBundle hold these CAs."""
+    """Write these CAs to each caBundle."""
     for configuration in read_configurations(memory):
         write_ca_bundles(memory, configuration, lambda _: authorities)
 
 
 def test_both_configurations_get_the_ca_bundle() -> None:
-    """And the next one in its place."""
+    """A later one replaces it."""
     memory = with_configurations()
     read = [configuration.kind for configuration in read_configurations(memory)]
     write_all(memory, FIRST)
@@ -36,8 +36,8 @@ def test_both_configurations_get_the_ca_bundle() -> None:
     assert {(SECOND, FIRST)} == ca_bundles(memory)
 
 
-def test_a_ca_bundle_that_is_right_is_not_written() -> None:
-    """Order does not matter to who verifies."""
+def test_a_correct_ca_bundle_is_not_written() -> None:
+    """The order of CAs does not matter to a verifier."""
     memory = with_configurations()
     write_all(memory, FIRST, SECOND)
     memory.calls.clear()
@@ -47,8 +47,8 @@ def test_a_ca_bundle_that_is_right_is_not_written() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "Cg==", "bm8gUEVN", b64encode(b"-----BEGIN X-----").decode()])
-def test_a_ca_bundle_that_is_no_pem_is_replaced(value: str) -> None:
-    """A line feed is what many charts ship as a placeholder."""
+def test_a_ca_bundle_that_is_not_pem_is_replaced(value: str) -> None:
+    """A line feed is the placeholder in many charts."""
     memory = with_configurations()
     memory.put(
         MUTATING,
@@ -59,8 +59,8 @@ def test_a_ca_bundle_that_is_no_pem_is_replaced(value: str) -> None:
     assert {(FIRST,)} == ca_bundles(memory)
 
 
-def test_webhooks_that_are_not_ours_and_unknown_fields_are_left_alone() -> None:
-    """In a configuration of our name that somebody extended."""
+def test_webhooks_of_others_and_unknown_fields_are_unchanged() -> None:
+    """In a configuration named gpugate that somebody extended."""
     memory = with_configurations()
     strangers = [webhook("a.example.com"), webhook("gpugate.dev.example.com", caBundle="Cg==")]
     ours = [webhook("one.gpugate.dev"), webhook("two.gpugate.dev", caBundle="Cg==")]
@@ -80,7 +80,7 @@ def test_webhooks_that_are_not_ours_and_unknown_fields_are_left_alone() -> None:
 
 
 def test_a_configuration_that_changed_since_it_was_read_is_a_conflict() -> None:
-    """Who changed it may know more than we do."""
+    """The other writer may know more."""
     memory = with_configurations()
     (configuration, _) = read_configurations(memory)
     memory.put(MUTATING, memory.get(MUTATING))
@@ -91,16 +91,18 @@ def test_a_configuration_that_changed_since_it_was_read_is_a_conflict() -> None:
 
 
 @pytest.mark.parametrize("webhooks", [None, [], [webhook("a.example.com")]])
-def test_a_configuration_without_a_webhook_of_ours_is_none(webhooks: list[dict[str, Any]] | None) -> None:
-    """Nor is one that is not there."""
+def test_a_configuration_without_a_webhook_of_gpugate_is_ignored(
+    webhooks: list[dict[str, Any]] | None,
+) -> None:
+    """So is a missing one."""
     memory = Memory()
     memory.put(VALIDATING, {"metadata": {"name": "gpugate"}, "webhooks": webhooks})
 
     assert [] == read_configurations(memory)
 
 
-def test_a_configuration_trusts_what_each_of_its_webhooks_trusts() -> None:
-    """What one of them lacks, it does not."""
+def test_a_configuration_trusts_the_cas_that_all_its_webhooks_trust() -> None:
+    """A CA that is missing in one caBundle is not trusted."""
     memory = with_configurations()
     bundles = [b64encode(pem).decode() for pem in (FIRST + SECOND, SECOND)]
     webhooks = [webhook(f"{index}.gpugate.dev", caBundle=each) for index, each in enumerate(bundles)]
@@ -110,8 +112,8 @@ def test_a_configuration_trusts_what_each_of_its_webhooks_trusts() -> None:
     assert {SECOND} == configuration.trusted
 
 
-def test_what_the_api_server_refuses_is_told() -> None:
-    """For RBAC to be looked at."""
+def test_a_denial_of_the_api_server_is_raised() -> None:
+    """So that an administrator can fix RBAC."""
     memory = with_configurations()
 
     def refuse(method: str, path: str) -> None:

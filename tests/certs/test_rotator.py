@@ -1,4 +1,4 @@
-"""Certificates that renew themselves: started by many, served through every rotation, never refused."""
+"""Automatic rotation: concurrent replicas agree, and clients accept every served certificate."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 START = datetime.now(UTC).replace(microsecond=0)  # X.509 knows whole seconds
 DAY = timedelta(days=1)
 NAMES = ("localhost", "127.0.0.1")
-# Minutes in place of a day: the clock of a handshake is a real one, so a rotation has to fit into the hour
-# that a certificate holds before it was made.
+# Minutes instead of a day: handshakes use the real clock, so a rotation must fit into the hour by which
+# certificates are backdated.
 PLAN = Plan(NAMES, overlap=timedelta(minutes=5))
 GET = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
@@ -48,13 +48,13 @@ class Clock:
         return self.now
 
 
-def keeper(memory: Memory, clock: Callable[[], datetime] = Clock(), plan: Plan = PLAN) -> CertRotator:  # noqa: B008
-    """Return a replica's keeper of the one Secret."""
+def rotator(memory: Memory, clock: Callable[[], datetime] = Clock(), plan: Plan = PLAN) -> CertRotator:  # noqa: B008
+    """Return the rotator of a replica; all share one Secret."""
     return CertRotator(SecretStore(memory, "gpugate", "gpugate-certs"), plan, memory, clock)
 
 
 def pair_of(one: CertRotator) -> KeyPair:
-    """Return what a keeper that has looked hands to the server."""
+    """Return the pair that a rotator gives to the server."""
     pair = one.pair()
     assert pair
     return pair
@@ -68,47 +68,47 @@ def stored(memory: Memory) -> Bundle:
 
 
 @pytest.mark.parametrize("days", [100, -10_000])
-def test_certificates_are_issued_by_the_api_servers_clock_and_not_by_ones_own(days: int) -> None:
-    """The API server verifies them: a node whose clock is days off renews nothing that holds there."""
+def test_certificates_are_issued_by_the_clock_of_the_api_server(days: int) -> None:
+    """The API server verifies them; a wrong clock on a node does not cause a renewal."""
     memory = with_configurations()
     memory.clock = lambda: START + days * DAY
     store = SecretStore(memory, "gpugate", "gpugate-certs")
-    first = CertRotator(store, PLAN, memory).look()
+    first = CertRotator(store, PLAN, memory).reconcile()
     memory.clock = lambda: START + (days + 1) * DAY
-    again = CertRotator(store, PLAN, memory).look()
+    again = CertRotator(store, PLAN, memory).reconcile()
 
     assert first.leaf
     assert validity_of(first.leaf.certificate_pem).not_before == START + days * DAY - CLOCK_SKEW
     assert first.leaf == again.leaf
 
 
-def test_of_replicas_that_start_at_once_exactly_one_makes_the_authority() -> None:
-    """All serve the same pair, which both webhook configurations trust; nobody fails."""
+def test_of_replicas_that_start_at_once_exactly_one_creates_the_authority() -> None:
+    """All serve the same pair, which both webhook configurations trust; none fails."""
     memory = with_configurations()
-    keepers = [keeper(memory) for _ in range(8)]
+    rotators = [rotator(memory) for _ in range(8)]
     with ThreadPoolExecutor(8) as threads:
-        bundles = list(threads.map(CertRotator.look, keepers))
+        bundles = list(threads.map(CertRotator.reconcile, rotators))
 
     assert {stored(memory).authority} == {bundle.authority for bundle in bundles}
-    assert {stored(memory).leaf} == {each.pair() for each in keepers}
+    assert {stored(memory).leaf} == {each.pair() for each in rotators}
     assert {stored(memory).trusted} == ca_bundles(memory)
 
 
 @pytest.mark.parametrize("losses", range(12))
-def test_a_replica_that_others_overtake_at_any_call_agrees_with_them(losses: int) -> None:
-    """Before the first call, the second and so on, another does all of its work."""
+def test_a_replica_overtaken_by_another_at_any_call_agrees_with_it(losses: int) -> None:
+    """Before the first call, the second and so on, another replica does a whole run."""
     memory = with_configurations()
-    other, slow = keeper(memory), keeper(memory)
+    other, slow = rotator(memory), rotator(memory)
 
     def overtake(method: str, path: str) -> None:
         del method, path
         if len(memory.calls) == losses + 1:
             memory.before = lambda *_: None
-            other.look()
+            other.reconcile()
 
     memory.before = overtake
-    slow.look()
-    other.look()
+    slow.reconcile()
+    other.reconcile()
 
     assert {stored(memory).leaf} == {slow.pair(), other.pair()}
     assert {stored(memory).trusted} == ca_bundles(memory)
@@ -116,11 +116,11 @@ def test_a_replica_that_others_overtake_at_any_call_agrees_with_them(losses: int
 
 
 @pytest.mark.parametrize("call", range(3))
-def test_a_replica_that_goes_on_after_a_rotation_takes_no_trust_away(call: int) -> None:
-    """Before each read of its look, another has an authority take over; what that serves is trusted on."""
+def test_a_replica_that_continues_after_a_rotation_removes_no_trusted_ca(call: int) -> None:
+    """Before each read of its run, another replica rotates the CA; the new leaf stays trusted."""
     memory, clock = with_configurations(), Clock()
-    other, slow = keeper(memory, clock), keeper(memory, clock)
-    slow.look()
+    other, slow = rotator(memory, clock), rotator(memory, clock)
+    slow.reconcile()
     clock.now += PLAN.overlap
     before = len(memory.calls)
 
@@ -130,7 +130,7 @@ def test_a_replica_that_goes_on_after_a_rotation_takes_no_trust_away(call: int) 
             memory.before = lambda *_: None
             other.force(Step.MAKE_AUTHORITY)
             clock.now += PLAN.settling
-            other.look()
+            other.reconcile()
             memory.before = check
 
     def check(method: str, path: str) -> None:
@@ -139,20 +139,20 @@ def test_a_replica_that_goes_on_after_a_rotation_takes_no_trust_away(call: int) 
             assert any(is_issued_by(pair_of(other).certificate_pem, authority) for authority in held)
 
     memory.before = overtake
-    slow.look()
+    slow.reconcile()
 
     assert other.pair() == slow.pair()
     assert {stored(memory).trusted} == ca_bundles(memory)
 
 
 def test_a_certificate_that_expired_while_no_server_ran_is_renewed_at_start() -> None:
-    """The authority stays, and so does the trust."""
+    """The authority and the caBundle stay the same."""
     memory, clock = with_configurations(), Clock()
-    keeper(memory, clock).look()
+    rotator(memory, clock).reconcile()
     before = stored(memory)
     clock.now += 200 * DAY
-    late = keeper(memory, clock)
-    late.look()
+    late = rotator(memory, clock)
+    late.reconcile()
 
     assert is_valid_at(pair_of(late).certificate_pem, clock.now)
     assert before.authority == stored(memory).authority
@@ -160,18 +160,18 @@ def test_a_certificate_that_expired_while_no_server_ran_is_renewed_at_start() ->
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return what was warned of; what else is logged hangs on the level that others have set."""
+    """Return the logged warnings; other tests may have changed the log level."""
     return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
 
 
-def test_in_ten_years_of_looks_every_replica_serves_what_is_trusted(caplog: pytest.LogCaptureFixture) -> None:
-    """With the terms that ship: a leaf at each look past sixty days, one new authority, and no warning."""
+def test_in_ten_years_every_replica_serves_a_trusted_certificate(caplog: pytest.LogCaptureFixture) -> None:
+    """With the default plan: a leaf every sixty days, one new authority, and no warning."""
     memory, clock = with_configurations(), Clock()
-    replicas = [keeper(memory, clock, Plan(NAMES)) for _ in range(2)]
+    replicas = [rotator(memory, clock, Plan(NAMES)) for _ in range(2)]
     leaves, authorities = set(), set()
     for _ in range(360):
         for replica in replicas:
-            replica.look()
+            replica.reconcile()
             leaf = pair_of(replica).certificate_pem
             leaves.add(leaf)
             assert is_valid_at(leaf, clock.now)
@@ -185,39 +185,39 @@ def test_in_ten_years_of_looks_every_replica_serves_what_is_trusted(caplog: pyte
     assert not warnings(caplog)
 
 
-def test_an_authority_made_elsewhere_is_replaced_as_late_as_can_be_and_never_in_silence(
+def test_an_external_authority_is_replaced_as_late_as_possible_and_with_warnings(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Told when it begins to cut certificates short, and when one of ours takes over; served throughout."""
+    """One when it starts to shorten leaves, one when it is replaced; a trusted leaf always serves."""
     memory, clock = with_configurations(), Clock()
-    own = make_authority("own CA", START, 200 * DAY)
+    external = make_authority("external CA", START, 200 * DAY)
     store = SecretStore(memory, "gpugate", "gpugate-certs")
-    store.save(Bundle(own), store.load())
-    one, told = keeper(memory, clock), dict[int, list[str]]()
+    store.save(Bundle(external), store.load())
+    one, warned = rotator(memory, clock), dict[int, list[str]]()
     for day in range(250):
-        one.look()
+        one.reconcile()
         leaf = pair_of(one).certificate_pem
         assert is_valid_at(leaf, clock.now)
         assert {stored(memory).trusted} == ca_bundles(memory)
         assert any(is_issued_by(leaf, authority) for authority in stored(memory).trusted)
-        assert (day <= 170) is (own == stored(memory).authority)
-        told |= {day: lines} if (lines := warnings(caplog)) else {}
+        assert (day <= 170) is (external == stored(memory).authority)
+        warned |= {day: lines} if (lines := warnings(caplog)) else {}
         caplog.clear()
         clock.now += DAY
 
     where = "Secret gpugate/gpugate-certs"
     expires, at = (f"{START + days * DAY:%Y-%m-%d}" for days in (200, 170))
-    ending = f"the CA of your own expires {expires}; put another there, or gpugate makes one on {at}"
-    made = "make a CA, in place of one of your own"
-    assert {81: [f"{where}: {ending}"], 171: [f"{where}: {made}"]} == told
+    expiring = f"the external CA expires {expires}; replace it, or gpugate creates one on {at}"
+    created = "create a CA, replacing the external CA"
+    assert {81: [f"{where}: {expiring}"], 171: [f"{where}: {created}"]} == warned
 
 
-def test_tls_clients_that_trust_the_ca_bundle_of_the_moment_are_never_refused() -> None:
-    """Two replicas under load, through rotations of leaf and authority; each client reads, then connects."""
+def test_tls_clients_that_trust_the_current_ca_bundle_never_fail() -> None:
+    """Two replicas under load, during rotations; each client reads the caBundle, then connects."""
     memory, clock = with_configurations(), Clock()
-    replicas = [keeper(memory, clock) for _ in range(2)]
+    replicas = [rotator(memory, clock) for _ in range(2)]
     for replica in replicas:
-        replica.look()
+        replica.reconcile()
     served = [TlsCertificate(partial(pair_of, replica)) for replica in replicas]
     done = threading.Event()
     counts = [0] * 4
@@ -232,8 +232,8 @@ def test_tls_clients_that_trust_the_ca_bundle_of_the_moment_are_never_refused() 
             counts[number] += 1
         return seen
 
-    def turn_over() -> None:
-        """Wait until each client has read the caBundle and connected anew."""
+    def wait_for_clients() -> None:
+        """Wait until each client has read the caBundle and connected again."""
         before, ticking = list(counts), threading.Event()
         for _ in range(int(PATIENCE * 200)):
             if all(now >= then + 2 for now, then in zip(counts, before, strict=True)):
@@ -247,15 +247,15 @@ def test_tls_clients_that_trust_the_ca_bundle_of_the_moment_are_never_refused() 
         ports = [stack.enter_context(serving(application, tls=tls)).port for tls in served]
         stack.callback(done.set)
         loads = [threads.submit(load, number, ports[number // 2]) for number in range(4)]
-        turn_over()
+        wait_for_clients()
         for step in (Step.ISSUE_LEAF, Step.MAKE_AUTHORITY, Step.ISSUE_LEAF, Step.MAKE_AUTHORITY):
             replicas[0].force(step)
             for pause in (timedelta(), PLAN.settling, PLAN.overlap):
                 clock.now += pause
                 for replica, tls in zip(replicas, served, strict=True):
-                    replica.look()
+                    replica.reconcile()
                     tls.reload()
-                    turn_over()
+                    wait_for_clients()
         done.set()
         seen = [load.result() for load in loads]
 
@@ -272,31 +272,31 @@ def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iter
     return [b"here"]
 
 
-def test_what_somebody_does_to_the_ca_bundle_is_put_right_at_the_next_look() -> None:
-    """A configuration applied anew has none, and one that is applied later is filled too."""
+def test_a_changed_ca_bundle_is_corrected_in_the_next_run() -> None:
+    """After `kubectl apply`, and also in a configuration that is applied later."""
     memory = with_configurations()
     late = memory.objects.pop(CONFIGURATIONS[1])
-    one = keeper(memory)
-    one.look()
+    one = rotator(memory)
+    one.reconcile()
     memory.put(CONFIGURATIONS[0], with_configurations().objects[CONFIGURATIONS[0]])
     memory.put(CONFIGURATIONS[1], late)
-    one.look()
+    one.reconcile()
 
     assert {stored(memory).trusted} == ca_bundles(memory)
 
 
-def test_a_deleted_secret_is_made_anew_and_what_replicas_serve_stays_trusted_for_the_overlap() -> None:
-    """As operators do to have everything new."""
+def test_a_deleted_secret_is_created_again_and_served_leaves_stay_trusted_for_the_overlap() -> None:
+    """Operators delete it to replace all certificates."""
     memory, clock = with_configurations(), Clock()
-    one, other = keeper(memory, clock), keeper(memory, clock)
+    one, other = rotator(memory, clock), rotator(memory, clock)
     for each in (one, other):
-        each.look()
+        each.reconcile()
     old = stored(memory).authority.certificate_pem
     del memory.objects[SECRET]
-    one.look()
+    one.reconcile()
     (during,) = ca_bundles(memory)
     clock.now += PLAN.overlap
-    other.look()
+    other.reconcile()
     (after,) = ca_bundles(memory)
 
     assert (stored(memory).authority.certificate_pem, old) == during
@@ -304,136 +304,138 @@ def test_a_deleted_secret_is_made_anew_and_what_replicas_serve_stays_trusted_for
     assert during[:1] == after
 
 
-def test_a_rest_is_three_reads_and_no_write() -> None:
-    """Of each replica, at each look."""
+def test_a_run_without_a_due_step_is_three_reads_and_no_write() -> None:
+    """In each replica."""
     memory = with_configurations()
-    one = keeper(memory)
-    one.look()
+    one = rotator(memory)
+    one.reconcile()
     memory.calls.clear()
-    one.look()
+    one.reconcile()
 
     assert ["GET gpugate", "GET gpugate", "GET gpugate-certs"] == memory.calls
 
 
-def test_what_is_read_is_told_for_metrics() -> None:
-    """When it expires, above all."""
-    memory, told = with_configurations(), list[Bundle]()
+def test_the_bundle_is_observed_for_metrics() -> None:
+    """They show when it expires."""
+    memory, observed = with_configurations(), list[Bundle]()
     store = SecretStore(memory, "gpugate", "gpugate-certs")
-    CertRotator(store, PLAN, memory, Clock(), told.append).look()
+    CertRotator(store, PLAN, memory, Clock(), observed.append).reconcile()
 
-    assert told[-1] == stored(memory)
-    assert told[-1].leaf
-    ends = [validity_of(each.certificate_pem).not_after for each in (told[-1].authority, told[-1].leaf)]
+    assert observed[-1] == stored(memory)
+    assert observed[-1].leaf
+    ends = [
+        validity_of(each.certificate_pem).not_after for each in (observed[-1].authority, observed[-1].leaf)
+    ]
     assert [START + timedelta(days=3650), START + timedelta(days=90)] == ends
 
 
-def test_a_directory_is_kept_as_well(tmp_path: Path) -> None:
-    """Its caBundle is somebody else's work."""
+def test_certificates_in_a_directory_are_rotated_too(tmp_path: Path) -> None:
+    """Its caBundle is not managed by gpugate."""
     clock = Clock()
     one = CertRotator(DirectoryStore(tmp_path / "certs"), PLAN, None, clock)
-    one.look()
+    one.reconcile()
     first = one.pair()
     clock.now += 61 * DAY
-    one.look()
+    one.reconcile()
 
     assert first != one.pair()
     assert (tmp_path / "certs/tls.crt").read_bytes() == pair_of(one).certificate_pem
 
 
-def forbid(memory: Memory, *refused: str) -> None:
-    """Have the API server refuse these methods."""
+def forbid(memory: Memory, *denied: str) -> None:
+    """Let the API server deny these methods for webhook configurations."""
 
-    def refuse(method: str, path: str) -> None:
-        if method in refused and "webhookconfigurations" in path:
+    def deny(method: str, path: str) -> None:
+        if method in denied and "webhookconfigurations" in path:
             raise KubernetesError(f"{method} {path}: 403 forbidden")
 
-    memory.before = refuse
+    memory.before = deny
 
 
-@pytest.mark.parametrize("refused", ["GET", "PATCH"])
-def test_a_server_that_may_not_touch_webhook_configurations_serves_what_is_stored(
-    refused: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("denied", ["GET", "PATCH"])
+def test_a_server_without_rights_on_webhook_configurations_serves_the_stored_certificate(
+    denied: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And says what it lacks."""
+    """And logs the missing right."""
     memory = with_configurations()
-    keeper(memory).look()
+    rotator(memory).reconcile()
     memory.put(CONFIGURATIONS[0], with_configurations().objects[CONFIGURATIONS[0]])
-    forbid(memory, refused)
-    late = keeper(memory)
+    forbid(memory, denied)
+    late = rotator(memory)
     late.start()
     wait_for(lambda: "403 forbidden" in caplog.text)
     late.stop()
 
     assert stored(memory).leaf == late.pair()
-    assert "certificates are not kept up" in caplog.text
+    assert "cannot update certificates" in caplog.text
 
 
-@pytest.mark.parametrize("refused", ["GET", "PATCH"])
-def test_who_has_nothing_to_serve_by_waits_for_it(
-    refused: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("denied", ["GET", "PATCH"])
+def test_a_replica_without_a_certificate_waits_for_it(
+    denied: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As when the API server is away from the start: told once, and a leaf that nobody trusts is none."""
+    """It logs the fault once, and does not serve a leaf that is not trusted."""
     monkeypatch.setattr(certs.rotator, "START_INTERVAL", 0.001)
     memory = with_configurations()
-    forbid(memory, refused)
-    one = keeper(memory)
+    forbid(memory, denied)
+    one = rotator(memory)
     one.start()
-    looks(memory, 20)
+    wait_for_runs(memory, 20)
     before = one.pair()
     memory.before = lambda *_: None
     wait_for(lambda: one.pair() is not None)
     one.stop()
 
     assert (None, stored(memory).leaf) == (before, one.pair())
-    assert 1 == caplog.text.count("certificates are not kept up")
+    assert 1 == caplog.text.count("cannot update certificates")
 
 
-def test_a_broken_secret_is_not_overwritten_and_what_is_served_goes_on(
+def test_an_invalid_secret_is_not_overwritten_and_the_served_certificate_stays(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is complained of once, not at every look; put right, it is taken up again."""
-    monkeypatch.setattr(certs.rotator, "LOOK_INTERVAL", 0.001)
+    """The fault is logged once, not in every run; after it is corrected, rotation continues."""
+    monkeypatch.setattr(certs.rotator, "RECONCILE_INTERVAL", 0.001)
     memory = with_configurations()
-    one = keeper(memory)
-    one.look()
+    one = rotator(memory)
+    one.reconcile()
     whole = memory.objects[SECRET]
     before = one.pair()
     one.start()
     memory.put(SECRET, whole | {"data": {"tls.crt": "Cg=="}})
-    looks(memory, 20)
+    wait_for_runs(memory, 20)
     served = one.pair()
-    memory.put(SECRET, whole | {"type": "put right"})
-    looks(memory, 3)
+    memory.put(SECRET, whole | {"type": "corrected"})
+    wait_for_runs(memory, 3)
     memory.put(SECRET, whole | {"data": {"tls.crt": "Cg=="}})
-    looks(memory, 20)
+    wait_for_runs(memory, 20)
     one.stop()
-    complaints = [record for record in caplog.records if record.levelno == logging.WARNING]
+    faults = [record for record in caplog.records if record.levelno == logging.WARNING]
 
     assert {"tls.crt": "Cg=="} == memory.objects[SECRET]["data"]
     assert before == served == one.pair()
-    assert 2 == len(complaints)
+    assert 2 == len(faults)
     with pytest.raises(CertificateError, match="holds no certificates of gpugate"):
-        keeper(memory).look()
+        rotator(memory).reconcile()
 
 
-def looks(memory: Memory, count: int) -> None:
-    """Return after so many more looks at the Secret."""
+def wait_for_runs(memory: Memory, count: int) -> None:
+    """Return after so many more reads of the Secret."""
     seen = len(memory.calls)
     wait_for(lambda: memory.calls[seen:].count("GET gpugate-certs") >= count)
 
 
-def test_a_thread_keeps_looking_and_hands_the_new_pair_to_the_server(
+def test_the_thread_reconciles_periodically_and_gives_the_new_pair_to_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The server's own look finds it without asking the API server."""
-    monkeypatch.setattr(certs.rotator, "LOOK_INTERVAL", 0.001)
+    """The server reloads it without a call to the API server."""
+    monkeypatch.setattr(certs.rotator, "RECONCILE_INTERVAL", 0.001)
     memory, clock = with_configurations(), Clock()
-    one = keeper(memory, clock)
-    one.look()
+    one = rotator(memory, clock)
+    one.reconcile()
     tls = TlsCertificate(partial(pair_of, one))
     one.start()
     clock.now += 61 * DAY
-    looks(memory, 10)
+    wait_for_runs(memory, 10)
     one.stop()
 
     assert tls.reload()
@@ -441,18 +443,18 @@ def test_a_thread_keeps_looking_and_hands_the_new_pair_to_the_server(
 
 
 @pytest.mark.parametrize("step", [None, Step.ISSUE_LEAF])
-def test_an_endless_fight_is_given_up_and_told(step: Step | None) -> None:
-    """Another who always writes first is not one of ours."""
+def test_endless_conflicts_raise_an_error(step: Step | None) -> None:
+    """A client that always writes first is not a replica of gpugate."""
     memory = with_configurations()
-    one = keeper(memory)
-    one.look()
+    one = rotator(memory)
+    one.reconcile()
     memory.put(SECRET, memory.objects[SECRET] | {"data": {}} if step is None else memory.objects[SECRET])
 
-    def fight(method: str, path: str) -> None:
+    def conflict(method: str, path: str) -> None:
         if method == "PUT":
             raise Conflict(f"{method} {path}: 409")
 
-    memory.before = fight
+    memory.before = conflict
 
-    with pytest.raises(KubernetesError, match="does not come to rest"):
-        one.look() if step is None else one.force(step)
+    with pytest.raises(KubernetesError, match="does not settle"):
+        one.reconcile() if step is None else one.force(step)

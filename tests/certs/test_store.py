@@ -1,4 +1,4 @@
-"""The bundle is kept as one, by whoever was first; what is no bundle is never overwritten."""
+"""The store saves a bundle as a whole, the first writer wins, and other content is never overwritten."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_an_empty_store_holds_no_bundle(store: Store) -> None:
-    """Whether it is not there or has nothing in it."""
+    """Whether it is missing or empty."""
     assert store.load().bundle is None
 
 
 @pytest.mark.parametrize("bundle", [FULL, BARE, replace(FULL, previous=(), leaf=None)])
-def test_what_is_saved_is_loaded(store: Store, bundle: Bundle) -> None:
-    """Before the first leaf, in the middle of a rotation, and at rest; also over another."""
+def test_a_saved_bundle_is_loaded(store: Store, bundle: Bundle) -> None:
+    """Before the first leaf, during a rotation and after it; also over another bundle."""
     for each in (bundle, FULL, bundle):
         store.save(each, store.load())
 
         assert each == store.load().bundle
 
 
-def test_who_writes_over_what_has_changed_meets_a_conflict(store: Store) -> None:
-    """Where there was nothing, and where there was something; the winner's stays."""
+def test_a_write_over_a_changed_store_is_a_conflict(store: Store) -> None:
+    """Whether the store was empty or not; the first write stays."""
     empty = store.load()
     store.save(BARE, empty)
     with pytest.raises(Conflict):
@@ -69,8 +69,8 @@ def test_who_writes_over_what_has_changed_meets_a_conflict(store: Store) -> None
     assert FULL == store.load().bundle
 
 
-def test_of_many_that_write_at_once_exactly_one_wins(store: Store) -> None:
-    """All others are told."""
+def test_of_many_concurrent_writers_exactly_one_wins(store: Store) -> None:
+    """All others get a conflict."""
     empty = store.load()
 
     def write(authority: KeyPair) -> bool:
@@ -92,15 +92,15 @@ def test_of_many_that_write_at_once_exactly_one_wins(store: Store) -> None:
 
 FULL_FILES = encode(FULL)
 BROKEN = {
-    "ca.crt is not a certificate": {"ca.crt": GARBAGE},
+    "ca.crt is not a PEM certificate": {"ca.crt": GARBAGE},
     "ca.crt is missing": {"ca.crt": b""},
     "ca.key is missing": {"ca.key": b""},
-    "ca.key is not a private key": {"ca.key": GARBAGE},
-    "without a password": {"ca.key": encrypted(AUTHORITIES[0].key_pem)},
+    "ca.key is not an unencrypted PEM private": {"ca.key": GARBAGE},
+    "ca.key is not an unencrypted PEM private key": {"ca.key": encrypted(AUTHORITIES[0].key_pem)},
     "ca.key is not the key of ca.crt": {"ca.key": AUTHORITIES[1].key_pem},
-    "previous-ca.crt is not a certificate": {"previous-ca.crt": GARBAGE},
-    "ca-trusted-since is not a time": {"ca-trusted-since": b"yesterday"},
-    "ca-trusted-since has no zone": {"ca-trusted-since": b"2026-01-01T12:00:00"},
+    "previous-ca.crt is not a PEM certificate": {"previous-ca.crt": GARBAGE},
+    "ca-trusted-since is not a timestamp": {"ca-trusted-since": b"yesterday"},
+    "ca-trusted-since has no time zone": {"ca-trusted-since": b"2026-01-01T12:00:00"},
     "tls.key is missing": {"tls.key": b""},
     "tls.crt is missing": {"tls.crt": b""},
     "tls.key is not the key of tls.crt": {"tls.key": AUTHORITIES[1].key_pem},
@@ -109,10 +109,10 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("complaint", "change"), BROKEN.items(), ids=BROKEN)
-def test_what_is_no_bundle_is_told_with_the_file_and_the_place(
+def test_the_error_for_an_invalid_bundle_names_the_file_and_the_store(
     complaint: str, change: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """In one line that says what to do; a Secret and a directory alike."""
+    """In one line that says what to do, for a Secret and for a directory."""
     files = FULL_FILES | change
     memory = Memory()
     memory.put(SECRET, {"data": {key: b64encode(value).decode() for key, value in files.items()}})
@@ -125,7 +125,7 @@ def test_what_is_no_bundle_is_told_with_the_file_and_the_place(
         message = str(error.value)
         assert message.startswith(f"{store} holds no certificates of gpugate: ")
         assert complaint in message
-        assert message.endswith("; delete it, or name another")
+        assert message.endswith("; delete it, or use another")
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_what_is_no_bundle_is_told_with_the_file_and_the_place(
     ],
     ids=["foreign", "of another issuer", "broken"],
 )
-def test_a_secret_of_somebody_else_is_refused(data: dict[str, str]) -> None:
-    """It is not ours to overwrite."""
+def test_a_secret_with_other_content_is_refused(data: dict[str, str]) -> None:
+    """It belongs to somebody else and must not be overwritten."""
     memory = Memory()
     memory.put(SECRET, {"data": data})
 
@@ -147,8 +147,8 @@ def test_a_secret_of_somebody_else_is_refused(data: dict[str, str]) -> None:
 
 
 @given(files=st.dictionaries(st.sampled_from(FILES), st.sampled_from([*FULL_FILES.values(), GARBAGE])))
-def test_any_mixture_of_files_is_a_bundle_or_one_clear_error(files: dict[str, bytes]) -> None:
-    """And what is a bundle is written as it was read."""
+def test_any_combination_of_files_is_a_bundle_or_one_clear_error(files: dict[str, bytes]) -> None:
+    """A bundle does not change when it is encoded and decoded."""
     try:
         bundle = decode(files)
     except CertificateError:
@@ -157,8 +157,8 @@ def test_any_mixture_of_files_is_a_bundle_or_one_clear_error(files: dict[str, by
     assert bundle is None or bundle == decode(encode(bundle))
 
 
-def test_a_secret_is_of_the_type_for_tls_and_keeps_what_else_it_has() -> None:
-    """An empty one may have been applied by hand, for who may write but not create."""
+def test_a_new_secret_has_the_tls_type_and_an_existing_one_keeps_its_other_data() -> None:
+    """An administrator may have applied an empty one, because gpugate may update but not create it."""
     memory = Memory()
     store = SecretStore(memory, "gpugate", "gpugate-certs")
     store.save(BARE, store.load())
@@ -178,8 +178,8 @@ def test_a_secret_is_of_the_type_for_tls_and_keeps_what_else_it_has() -> None:
     assert LEAF.certificate_pem == b64decode(memory.objects[SECRET]["data"]["tls.crt"])
 
 
-def test_keys_in_a_directory_are_for_their_owner_alone(tmp_path: Path) -> None:
-    """Through every renewal; certificates are for everybody."""
+def test_keys_in_a_directory_are_readable_by_their_owner_only(tmp_path: Path) -> None:
+    """After every renewal; certificates are readable by everybody."""
     store = DirectoryStore(tmp_path)
     modes = []
     for bundle in (BARE, FULL):
@@ -189,8 +189,8 @@ def test_keys_in_a_directory_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert [{name: 0o600 if name.endswith("key") else 0o644 for name in FILES}] * 2 == modes
 
 
-def test_a_directory_is_replaced_as_a_whole_and_a_server_may_read_it_meanwhile(tmp_path: Path) -> None:
-    """Certificate and key come from one version, and nothing is left of the others."""
+def test_a_directory_is_replaced_atomically_while_a_server_reads_it(tmp_path: Path) -> None:
+    """Certificate and key come from one version, and no older version remains."""
     store = DirectoryStore(tmp_path)
     store.save(FULL, store.load())
     tls = TlsCertificate.from_files(tmp_path / "tls.crt", tmp_path / "tls.key")
@@ -205,8 +205,8 @@ def test_a_directory_is_replaced_as_a_whole_and_a_server_may_read_it_meanwhile(t
     assert 1 == sum(each.is_dir() and not each.is_symlink() for each in tmp_path.iterdir())
 
 
-def test_a_directory_that_readers_race_with_is_never_seen_half_written(tmp_path: Path) -> None:
-    """A half would be no bundle, and raise."""
+def test_concurrent_readers_never_see_a_half_written_directory(tmp_path: Path) -> None:
+    """A half-written bundle would raise."""
     store = DirectoryStore(tmp_path)
     store.save(FULL, store.load())
 
@@ -226,7 +226,7 @@ def test_a_directory_that_readers_race_with_is_never_seen_half_written(tmp_path:
     assert len(seen) > 1
 
 
-def test_what_is_no_pem_holds_no_certificate() -> None:
-    """As the placeholder that many charts ship, a line feed."""
+def test_content_that_is_not_pem_has_no_certificates() -> None:
+    """Such as a line feed, the placeholder in many charts."""
     assert ((), ()) == (certificates_in(b"\n"), certificates_in(b""))
     assert PREVIOUS == certificates_in(b"# our CAs\n" + b"\n".join(PREVIOUS))

@@ -35,7 +35,7 @@ def closing(app: WSGIApplication) -> WSGIApplication:
 
 
 if __name__ == "__main__":
-    vars(certs.rotator).update(LOOK_INTERVAL=0.2)
+    vars(certs.rotator).update(RECONCILE_INTERVAL=0.2)
     vars(webhook.server.server).update(_RELOAD_INTERVAL=0.1)
     vars(webhook.runtime).update(
         # Certificates know whole seconds, so an overlap of 4 may be one of 3.

@@ -72,7 +72,7 @@ def test_of_keepers_that_race_one_makes_the_secret_and_both_configurations_trust
     configurations([1, 1])
     keepers = [keeper(control_plane, namespace) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
-        bundles = list(threads.map(CertRotator.look, keepers))
+        bundles = list(threads.map(CertRotator.reconcile, keepers))
     secret = json.loads(control_plane.kubectl("get", "secret", "-n", namespace, SECRET, "-o", "json").stdout)
 
     assert "kubernetes.io/tls" == secret["type"]
@@ -103,13 +103,13 @@ def test_an_erased_ca_bundle_is_filled_again(
     """And one of a configuration that was deleted and applied anew."""
     configurations([1, 1])
     one = keeper(control_plane, namespace)
-    trusted = one.look().trusted
+    trusted = one.reconcile().trusted
     erase = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
     control_plane.kubectl("patch", KINDS[0], "gpugate", "--type=json", "-p", json.dumps(erase))
     control_plane.kubectl("delete", KINDS[1], "gpugate")
     configurations([1, 1])
     between = ca_bundles(control_plane)
-    one.look()
+    one.reconcile()
 
     assert {()} == between
     assert {trusted} == ca_bundles(control_plane)

@@ -153,7 +153,7 @@ def test_a_leaf_that_expired_while_the_server_was_down_is_renewed_at_its_start(
     """By the CA that there is, so that the API server calls it at once."""
     trust = Trust(installation.cluster)
     names = (*service_names("gpugate"), HOST)
-    CertRotator(trust.store, Plan(names), trust.api).look()
+    CertRotator(trust.store, Plan(names), trust.api).reconcile()
     before = trust.store.load()
     assert before.bundle
     long_ago = datetime.now(UTC) - timedelta(days=100)

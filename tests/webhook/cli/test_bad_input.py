@@ -261,8 +261,8 @@ def test_a_port_that_one_may_not_bind_is_told_with_what_to_do(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("certificate", "key", "why"),
     [
-        ("garbage", "tls.key", "{certificate} is not a certificate in PEM"),
-        ("tls.crt", "garbage", "{key} is not a private key in PEM without a password"),
+        ("garbage", "tls.key", "{certificate} is not a PEM certificate"),
+        ("tls.crt", "garbage", "{key} is not an unencrypted PEM private key"),
         ("tls.crt", "other.key", "{key} is not the key of {certificate}"),
         ("empty", "tls.key", "{certificate} is missing or empty"),
     ],
@@ -301,7 +301,7 @@ def test_an_authority_of_clients_that_is_none_is_named(tmp_path: Path) -> None:
     result = run("serve --port 0 --client-ca @", tmp_path / "ca.crt")
 
     assert 2 == result.exit_code
-    assert told(result) == f"Error: {tmp_path}/ca.crt is not a certificate in PEM"
+    assert told(result) == f"Error: {tmp_path}/ca.crt is not a PEM certificate"
 
 
 @pytest.mark.parametrize("command", ["serve --port 0 --kubeconfig @", "audit --kubeconfig @"])
@@ -326,7 +326,7 @@ def test_a_kubeconfig_that_is_none_is_told_in_one_line(
 
     assert 2 == result.exit_code
     assert line.startswith("Error: no cluster: ")
-    assert all(part in line for part in (f"{tmp_path}/config", why, "; look at --kubeconfig and --context"))
+    assert all(part in line for part in (f"{tmp_path}/config", why, "; check --kubeconfig and --context"))
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def shown(*arguments: str | Path) -> dict[str, Any]:
 def age(memory: Memory | None, directory: Path | None, plan: Plan, when: datetime) -> None:
     """Make certificates as they would have been made at another time."""
     store = SecretStore(memory, "gpugate", "gpugate-certs") if memory else None
-    CertRotator(store or DirectoryStore(directory or Path()), plan, memory, lambda: when).look()
+    CertRotator(store or DirectoryStore(directory or Path()), plan, memory, lambda: when).reconcile()
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ def test_rotate_finishes_what_was_begun_when_its_time_has_come(tmp_path: Path) -
     assert bundle
     assert 1 == len(bundle.previous)
     assert bundle.authority.certificate_pem == bundle.issuer()
-    assert () == CertRotator(store, plan, None, lambda: now + timedelta(days=2)).look().previous
+    assert () == CertRotator(store, plan, None, lambda: now + timedelta(days=2)).reconcile().previous
 
 
 @pytest.mark.parametrize(
@@ -310,4 +310,4 @@ def test_a_kubeconfig_that_is_none_is_told() -> None:
     done = certs("show", "--kubeconfig", "/nowhere")
 
     assert 2 == done.exit_code
-    assert done.stderr.endswith("look at --kubeconfig and --context\n")
+    assert done.stderr.endswith("check --kubeconfig and --context\n")

@@ -98,7 +98,7 @@ def test_a_certificate_that_expired_while_no_server_ran_is_as_good_as_none() -> 
     memory = with_configurations()
     long_ago = datetime.now(UTC) - timedelta(days=91)
     store = SecretStore(memory, "gpugate", "gpugate-certs")
-    old = CertRotator(store, Plan(NAMES), memory, lambda: long_ago).look()
+    old = CertRotator(store, Plan(NAMES), memory, lambda: long_ago).reconcile()
     memory.before = partial(refuse, methods=("PUT",))
     kept = SecretCertificate(memory, "gpugate", "gpugate-certs", NAMES)
     kept.start()
@@ -149,7 +149,7 @@ def test_a_server_outlives_an_api_server_that_hangs_up(tmp_path: Path) -> None:
     (complaint,) = [line["message"] for line in lines if line["level"] != "INFO"]
 
     assert (b"not ready: waiting for certificate\n", 0) == (answer, status)
-    assert complaint.startswith("certificates are not kept up: the API server does not answer GET /api/v1/")
+    assert complaint.startswith("cannot update certificates: the API server does not answer GET /api/v1/")
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def init(place: _Place, names: tuple[str, ...]) -> None:
       gpugate certs init --directory certs/ --name localhost --name 127.0.0.1
       gpugate serve --tls-cert certs/tls.crt --tls-key certs/tls.key
     """
-    bundle = place.keeper(names, place.store.load().bundle).look()
+    bundle = place.keeper(names, place.store.load().bundle).reconcile()
     _summarize(place, bundle)
 
 
@@ -190,7 +190,7 @@ def rotate(place: _Place, names: tuple[str, ...], ca: bool) -> None:
     if before is None:
         raise BadInputError(f"{place.store} is empty; next: gpugate certs init")
     keeper = place.keeper(names, before)
-    bundle = keeper.force(Step.MAKE_AUTHORITY) if ca else keeper.look()
+    bundle = keeper.force(Step.MAKE_AUTHORITY) if ca else keeper.reconcile()
     if not ca and bundle.leaf == before.leaf:
         if bundle.issuer() != bundle.authority.certificate_pem:
             raise BadInputError(f"a new CA is about to take over; try again at {_takeover(bundle)}")
