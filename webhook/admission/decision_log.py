@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules.model.workload_kinds import built_in_workloads
 from webhook.telemetry import metrics
-from webhook.telemetry.logs import tell
+from webhook.telemetry.logs import log_event
 
 if TYPE_CHECKING:
     from rules import Decision
@@ -154,4 +154,4 @@ def _tell(entry: Entry) -> None:
         "edits": entry.edits,
         "microseconds": round(entry.seconds * 1e6),
     }
-    tell(_log, f"{facts['verdict']} {facts['kind']} {facts['namespace']}/{facts['object']}", facts, entry.at)
+    log_event(_log, f"{facts['verdict']} {facts['kind']} {facts['namespace']}/{facts['object']}", facts, entry.at)

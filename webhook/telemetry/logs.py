@@ -1,4 +1,4 @@
-"""Logs: JSON lines for machines, plain text on a terminal; never an object's body or a value of env."""
+"""Logs: JSON lines, or plain text on a terminal; never the body of an object or an env value."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import msgspec
 from webhook.telemetry import metrics
 
 _COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
-# What every record has, or gets from another handler; the rest is what `extra` gave it.
+# Attributes of every record, or set by other handlers; any other attribute comes from `extra`.
 _COMMON: Final = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class _PlainFormatter(logging.Formatter):
-    """What a person reads: time, level, message."""
+    """Plain text for people: time, level, message."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = click.style(f"{record.levelname.lower():<7}", fg=_COLOURS.get(record.levelname, "green"))
@@ -33,89 +33,89 @@ class _PlainFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """What a machine reads: an object in a line."""
+    """JSON lines: one object per line."""
 
     def __init__(self) -> None:
         super().__init__()
         self._second = (-1, "")
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return time, level, logger, message, what `extra` gave the record, and `exc_info` of an error."""
-        facts = {name: value for name, value in vars(record).items() if name not in _COMMON}
+        """Return time, level, logger, message, the fields of `extra`, and `exc_info` of an error."""
+        fields = {name: value for name, value in vars(record).items() if name not in _COMMON}
         if record.exc_info:
-            facts["exc_info"] = self.formatException(record.exc_info)
-        return self.line(record.created, record.levelname, record.name, record.getMessage(), facts)
+            fields["exc_info"] = self.formatException(record.exc_info)
+        return self.line(record.created, record.levelname, record.name, record.getMessage(), fields)
 
-    def line(self, created: float, level: str, logger: str, message: str, facts: Mapping[str, Any]) -> str:
-        """Return the line of a record that would have these; facts: what `extra` would give it."""
+    def line(self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any]) -> str:
+        """Return the line of a record with these values; fields: its `extra`."""
         second, text = self._second
         if second != int(created):
             second = int(created)
             text = time.strftime(self.default_time_format, self.converter(second))
             self._second = second, text
-        told = f"{text},{int((created - second) * 1000):03d}"
-        line = {"time": told, "level": level, "logger": logger, "message": message, **facts}
+        timestamp = f"{text},{int((created - second) * 1000):03d}"
+        line = {"time": timestamp, "level": level, "logger": logger, "message": message, **fields}
         try:
             return _encode(line).decode()
-        except UnicodeEncodeError:  # half of a surrogate pair, as a file name that is no UTF-8 has
+        except UnicodeEncodeError:  # a lone surrogate, as in a file name that is not UTF-8
             return json.dumps(line, default=str)
 
 
-# Lines that wait for a reader: of decisions, 4 MB.
-_MOST_WAITING: Final = 10_000
-# Seconds in which lines gather to be written together. A thread that wakes takes the interpreter from the one
-# that answers, and what that had in its caches.
-_GATHERING_S: Final = 0.05
-# Seconds in which a program that ends still writes what waits.
-_FAREWELL_S: Final = 1.0
+# Lines in the queue: 4 MB of decisions.
+_MAX_QUEUED: Final = 10_000
+# Seconds in which lines are collected and then written together. A thread that wakes up takes the
+# interpreter, and the CPU caches, from the thread that answers requests.
+_BATCH_S: Final = 0.05
+# Seconds to flush the queue when the program ends.
+_SHUTDOWN_FLUSH_S: Final = 1.0
 
 
 class BackgroundHandler(logging.Handler):
-    """Writes in a thread of its own: nobody waits for who reads it, and does not.
+    """Writes log lines in a background thread, so that a slow reader never blocks a request.
 
-    A pipe whose reader stands still would hold up each request that is logged, and so all of them. Lines
-    beyond _MOST_WAITING are dropped, and counted.
+    A pipe that is not read would otherwise block every request that is logged. Lines beyond _MAX_QUEUED are
+    dropped and counted.
     """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        # None: that is all.
-        self._waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        # None: the end.
+        self._queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have a record written soon; say so on stderr where its arguments do not fit.
+        """Format and queue a record; report a formatting error on stderr.
 
-        It is formatted here: its arguments may hold on to the body of a request.
+        It is formatted here, because its arguments may keep the body of a request in memory.
         """
         try:
             self.put(self.format(record))
-        except Exception:  # noqa: BLE001 - as all handlers do: a mistake in a log line costs that line
+        except Exception:  # noqa: BLE001 - as all handlers do: an error in a log line loses that line only
             self.handleError(record)
 
     def put(self, line: str) -> None:
-        """Have a line written soon."""
-        if self._waiting.qsize() >= _MOST_WAITING:
+        """Queue a line."""
+        if self._queue.qsize() >= _MAX_QUEUED:
             metrics.LOG_LINES_DROPPED.inc()
         else:
-            self._waiting.put(line)
+            self._queue.put(line)
 
     def close(self) -> None:
-        """Write what waits, as far as it is read within a moment; called when the program ends."""
-        self._waiting.put(None)
-        self._thread.join(_FAREWELL_S)
+        """Flush the queue, for at most _SHUTDOWN_FLUSH_S; called when the program ends."""
+        self._queue.put(None)
+        self._thread.join(_SHUTDOWN_FLUSH_S)
         super().close()
 
     def _write(self) -> None:
-        waiting: list[str | None] = []
-        while None not in waiting:
-            waiting = [self._waiting.get()]
-            if waiting[0] is not None:
-                time.sleep(_GATHERING_S)
-            waiting += [self._waiting.get() for _ in range(self._waiting.qsize())]
-            lines = [f"{line}\n" for line in waiting if line is not None]
+        batch: list[str | None] = []
+        while None not in batch:
+            batch = [self._queue.get()]
+            if batch[0] is not None:
+                time.sleep(_BATCH_S)
+            batch += [self._queue.get() for _ in range(self._queue.qsize())]
+            lines = [f"{line}\n" for line in batch if line is not None]
             try:
                 self._stream.write("".join(lines))
                 self._stream.flush()
@@ -123,10 +123,10 @@ class BackgroundHandler(logging.Handler):
                 metrics.LOG_LINES_DROPPED.inc(len(lines))
 
 
-def tell(logger: logging.Logger, message: str, facts: Mapping[str, Any], created: float = 0.0) -> None:
-    """Log as `logger.info(message, extra=facts)` does. created: when, in seconds since the epoch; 0 is now.
+def log_event(logger: logging.Logger, message: str, fields: Mapping[str, Any], created: float = 0.0) -> None:
+    """Log like `logger.info(message, extra=fields)`. created: seconds since the epoch; 0 is now.
 
-    Where all that would come of a record is a line of JSON, none is made: that costs a quarter.
+    If a record would only become one JSON line, none is created: the line alone costs a quarter.
     """
     if not logger.isEnabledFor(logging.INFO):
         return
@@ -135,52 +135,52 @@ def tell(logger: logging.Logger, message: str, facts: Mapping[str, Any], created
     while at is not None:
         handlers += at.handlers
         at = at.parent if at.propagate else None
-    aside = handlers[0] if len(handlers) == 1 else None
-    if isinstance(aside, BackgroundHandler) and not (aside.level or aside.filters or logger.filters):
-        formatter = aside.formatter
+    only = handlers[0] if len(handlers) == 1 else None
+    if isinstance(only, BackgroundHandler) and not (only.level or only.filters or logger.filters):
+        formatter = only.formatter
         if isinstance(formatter, JsonFormatter):
-            aside.put(formatter.line(created or time.time(), "INFO", logger.name, message, facts))
+            only.put(formatter.line(created or time.time(), "INFO", logger.name, message, fields))
             return
-    logger.info(message, extra=facts)
+    logger.info(message, extra=fields)
 
 
-# Seconds between two warnings in the same words; see Seldom.
-_SELDOM_S: Final = 60.0
+# Seconds between two equal warnings; see RateLimitFilter.
+_WARNING_INTERVAL_S: Final = 60.0
 
 
 class RateLimitFilter(logging.Filter):
-    """Lets a warning pass once a minute, so that no client fills a disk with what it makes a library say.
+    """Passes each warning once a minute, so that no client fills a disk with the warnings of a library.
 
-    Told apart by their words without arguments, which have to be few.
+    Warnings are equal if they have the same format string; there must be few of these.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: dict[str, float] = {}
-        self._held: Counter[str] = Counter()
+        self._passed: dict[str, float] = {}
+        self._suppressed: Counter[str] = Counter()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a record passes; one that does says how many were held back before it."""
-        words = record.msg
+        """Return whether a record passes; its message then says how many were suppressed before it."""
+        template = record.msg
         if record.levelno != logging.WARNING:
             return True
-        if record.created < self._told.get(words, 0.0) + _SELDOM_S:
-            self._held[words] += 1
+        if record.created < self._passed.get(template, 0.0) + _WARNING_INTERVAL_S:
+            self._suppressed[template] += 1
             return False
-        self._told[words] = record.created
-        if held := self._held.pop(words, 0):
-            record.msg = f"{words} ({held} more since the last)"
+        self._passed[template] = record.created
+        if suppressed := self._suppressed.pop(template, 0):
+            record.msg = f"{template} ({suppressed} more since the last)"
         return True
 
 
 def configure_logs(*, plain: bool | None = None, level: int = logging.INFO) -> None:
-    """Send logs to stderr; plain: text for people, by default where stderr is a terminal."""
+    """Send logs to stderr. plain: text for people; by default if stderr is a terminal."""
     handler: logging.Handler = logging.NullHandler()
-    if sys.stderr is not None:  # as it is where a shell has closed it
+    if sys.stderr is not None:  # None if a shell has closed it
         handler = BackgroundHandler(sys.stderr)
         plain = sys.stderr.isatty() if plain is None else plain
         handler.setFormatter(_PlainFormatter() if plain else JsonFormatter())
-    # Nobody asks where a line was logged: https://docs.python.org/3/howto/logging.html#optimization
+    # The source location of a log call is not used: https://docs.python.org/3/howto/logging.html#optimization
     logging._srcfile = None  # noqa: SLF001 - the documented way
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
