@@ -1,6 +1,6 @@
-"""The nodes of a cluster: which there are, what classes they form, and which set of them a question names.
+"""The nodes of a cluster, their classes, and sets of them.
 
-Sets of nodes are bit sets, as `index` has them.
+Sets of nodes are bit sets, as in `label_index`.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from rules.nodes.label_families import LabelFamily, LabelNames
-from rules.nodes.label_index import Fact, Index, ShardedDict, positions
+from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 
-# What a node has beside its labels, under a key that no label can have.
+# The resources of a node, indexed together with its labels under a key that no label can have.
 _RESOURCES: Final = "//resources"
 _DEFAULT: Final = LabelNames()
 
 
 class InventoryError(ValueError):
-    """The document is not shaped as nodes are. The fault of whoever named it, never of an API server."""
+    """The document does not contain nodes. The fault of the caller, never of an API server."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeClass:
-    """Nodes that offer the same. members: their bit set."""
+    """Nodes with the same capabilities. members: their bit set."""
 
     offer: NodeCapabilities
     members: int
 
 
 class Inventory:
-    """The nodes of a cluster, immutable: a change gives a new inventory that shares what did not change.
+    """The nodes of a cluster, immutable; a change returns a new inventory that shares the unchanged parts.
 
-    Made by `Inventory.of`. everything: the set of all nodes. labels: the index of their labels. Which of them
-    tell what is for the one who asks to say: rules come and go, the nodes stay.
+    Made by `Inventory.of`. everything: the set of all nodes. labels: the index of their labels. What a label
+    means is a parameter of queries (LabelNames), because rules change independently of nodes.
     """
 
     __slots__ = ("_classes", "_positions", "_rows", "everything", "labels")
@@ -44,21 +44,21 @@ class Inventory:
         self._classes: dict[LabelNames, tuple[NodeClass, ...]] = {}
         self._rows: ShardedDict[int, _Row] = ShardedDict()  # by position
         self._positions: ShardedDict[str, int] = ShardedDict()  # by node name
-        self.labels = Index()
+        self.labels = LabelIndex()
         self.everything = 0
 
     @classmethod
     def of(cls, document: object) -> Inventory:
-        """Return the inventory of a Node, a NodeList, or a list of them, as JSON or YAML has them.
+        """Return the inventory of a Node, a NodeList, or a list of them, as read from JSON or YAML.
 
-        Of nodes of one name the last counts. Raises InventoryError for anything else.
+        If several nodes have the same name, the last one is used. Raises InventoryError for anything else.
         """
         return cls().with_node(document)
 
     def with_node(self, document: object) -> Inventory:
-        """Return an inventory with a Node, in place of the one of its name; this one where nothing changes.
+        """Return an inventory with a Node added or replaced; this inventory if nothing changes.
 
-        document: as for `of`; several nodes at once cost less. Raises InventoryError.
+        document: as for `of`; several nodes at once take less time. Raises InventoryError.
         """
         pool: dict[Fact, Fact] = {}
         rows = {row.name: row for row in (self._row(*node, pool) for node in _nodes(document, "document"))}
@@ -72,7 +72,7 @@ class Inventory:
         return self.everything.bit_count()
 
     def problems(self, labels: LabelNames = _DEFAULT) -> tuple[Problem, ...]:
-        """Return what could not be read of the nodes. Walks them: for reports, not for decisions."""
+        """Return the labels and quantities that are invalid. Iterates over the nodes: not for decisions."""
         found: list[Problem] = []
         for _, row in sorted(self._rows.items()):
             reader = NodeReader(row.name, row.labels)
@@ -81,32 +81,32 @@ class Inventory:
         return tuple(found)
 
     def names(self, nodes: int) -> list[str]:
-        """Return the names of a set of nodes. Walks the set: for reports, not for decisions."""
+        """Return the names of a set of nodes. Iterates over the set: for reports, not for decisions."""
         return [row.name for position in positions(nodes) if (row := self._rows.get(position))]
 
     def named(self, name: str) -> int:
-        """Return the set of the one node of this name; empty where there is none."""
+        """Return the set of the node with this name; empty if there is none."""
         position = self._positions.get(name)
         return 0 if position is None else 1 << position
 
     def offering(self, resource: str) -> int:
-        """Return the nodes that have any of a resource allocatable."""
+        """Return the nodes that have more than zero of a resource allocatable."""
         found = 0
-        for names, nodes in self.labels.values(_RESOURCES):  # as many as there are kinds of nodes
+        for names, nodes in self.labels.values(_RESOURCES):  # one entry per distinct set of resources
             if isinstance(names, frozenset) and resource in names:
                 found |= nodes
         return found
 
     @property
     def resources(self) -> frozenset[str]:
-        """The resources of which some node has any allocatable."""
+        """The resources of which some node has more than zero allocatable."""
         kinds = (names for names, _ in self.labels.values(_RESOURCES) if isinstance(names, frozenset))
         return frozenset().union(*kinds)
 
     def classes(self, nodes: int, labels: LabelNames = _DEFAULT) -> tuple[NodeClass, ...]:
-        """Return the classes that a set of nodes forms, in the order of their first nodes.
+        """Return the classes of a set of nodes, ordered by their first nodes.
 
-        labels: which of them tell what. They are read once, at a cost that grows with the number of classes.
+        The classes of each LabelNames are read once, in time linear in the number of classes.
         """
         if (classes := self._classes.get(labels)) is None:
             classes = self._classes[labels] = self._read(labels)
@@ -116,33 +116,35 @@ class Inventory:
         return tuple(NodeClass(offer, members) for offer, members in found if members)
 
     def _read(self, names: LabelNames) -> tuple[NodeClass, ...]:
-        """Return the classes: one node of each is read, and the index tells which others say the same."""
+        """Return the classes: one node of each is read, and the index finds the nodes with equal labels."""
         keys = names.among(self.labels)
         found: defaultdict[NodeCapabilities, int] = defaultdict(int)
         left = self.everything
         while left:
-            row, alike = self._rows.get(next(positions(left))), left
-            told = row.labels if row else {}
+            row, matching = self._rows.get(next(positions(left))), left
+            labels = row.labels if row else {}
             for key in keys:
-                alike &= self.labels.equal(key, told[key]) if key in told else ~self.labels.having(key)
-            found[_offer(told, names)] |= alike
-            left ^= alike
+                matching &= self.labels.equal(key, labels[key]) if key in labels else ~self.labels.having(key)
+            found[_capabilities(labels, names)] |= matching
+            left ^= matching
         return _classes(found)
 
-    def speakers(self, families: Iterable[LabelFamily], nodes: int) -> tuple[tuple[LabelFamily, int], ...]:
-        """Return the families that tell a fact of some of these nodes, each with the nodes that it speaks on.
+    def families_present(
+        self, families: Iterable[LabelFamily], nodes: int
+    ) -> tuple[tuple[LabelFamily, int], ...]:
+        """Return the families that are present on some of these nodes, each with the nodes that use it.
 
-        families: in order; of those whose labels a node carries the first speaks, readable or not.
+        families: in order; a node uses the first one that it carries, even if the value is invalid.
         """
         found = []
         for family in families:
-            if spoken := self.labels.having(family.key) & nodes:
-                found.append((family, spoken))
-                nodes ^= spoken
+            if carrying := self.labels.having(family.key) & nodes:
+                found.append((family, carrying))
+                nodes ^= carrying
         return tuple(found)
 
     def _row(self, node: Mapping[str, Any], path: str, pool: dict[Fact, Fact]) -> _Row:
-        """Read a node. Equal facts, of this document and of the index, become one object: there are many."""
+        """Read a node. Equal facts of this document and of the index become one object, to save memory."""
         metadata = _mapping(node, "metadata", path)
         name = metadata.get("name")
         if not isinstance(name, str) or not name:
@@ -150,35 +152,35 @@ class Inventory:
         reader = NodeReader(name, _mapping(metadata, "labels", f"{path}.metadata"))
         allocatable = _mapping(_mapping(node, "status", path), "allocatable", f"{path}.status")
         facts: list[Fact] = [*reader.labels.items(), (_RESOURCES, reader.resources(allocatable))]
-        shared = (self.labels.canonical(fact) for fact in facts)
-        said = tuple(pool.setdefault(fact, fact) for fact in shared)
-        name = next((value for _, value in said if value == name), name)  # its host name, mostly
-        return _Row(name, said, tuple(reader.problems))
+        indexed = (self.labels.canonical(fact) for fact in facts)
+        shared = tuple(pool.setdefault(fact, fact) for fact in indexed)
+        name = next((value for _, value in shared if value == name), name)  # usually kubernetes.io/hostname
+        return _Row(name, shared, tuple(reader.problems))
 
     def _replace(self, changes: Mapping[str, _Row | None]) -> Inventory:
-        """Return an inventory in which these names have these rows, or none."""
+        """Return an inventory with these rows replaced; None removes a node."""
         if not changes:
             return self
         after = Inventory()
         after._rows, after._positions = self._rows.copy(), self._positions.copy()
         after.everything = self.everything
-        lost: defaultdict[Fact, list[int]] = defaultdict(list)
-        won: defaultdict[Fact, list[int]] = defaultdict(list)
+        removed: defaultdict[Fact, list[int]] = defaultdict(list)
+        added: defaultdict[Fact, list[int]] = defaultdict(list)
         moves: list[tuple[int, _Row | None, _Row | None]] = []
         for name, row in changes.items():
-            position = after._seat(name)
+            position = after._position_for(name)
             before = after._rows.get(position)
             moves.append((position, before, row))
             old, new = before.facts if before else (), row.facts if row else ()
             for fact in set(old).difference(new):
-                lost[fact].append(position)
+                removed[fact].append(position)
             for fact in set(new).difference(old):
-                won[fact].append(position)
+                added[fact].append(position)
             after._rows.put(position, row)
             if row is None:
                 after._positions.put(name, None)
                 after.everything ^= 1 << position
-        after.labels = self.labels.changed(lost, won)
+        after.labels = self.labels.changed(removed, added)
         after._classes = {
             names: _moved(classes, moves, names) for names, classes in self._classes.copy().items()
         }
@@ -188,8 +190,8 @@ class Inventory:
         position = self._positions.get(name)
         return None if position is None else self._rows.get(position)
 
-    def _seat(self, name: str) -> int:
-        """Return a node's position; a new one takes the lowest that is free."""
+    def _position_for(self, name: str) -> int:
+        """Return a node's position; a new node takes the lowest free one."""
         position = self._positions.get(name)
         if position is None:
             position = (~self.everything & (self.everything + 1)).bit_length() - 1
@@ -209,12 +211,12 @@ class _Row(NamedTuple):
         return {key: value for key, value in self.facts if isinstance(value, str)}
 
 
-def _offer(labels: Mapping[str, str], names: LabelNames) -> NodeCapabilities:
+def _capabilities(labels: Mapping[str, str], names: LabelNames) -> NodeCapabilities:
     return NodeReader("", {key: labels[key] for key in names.among(labels)}).offer(names)
 
 
 def _classes(members: Mapping[NodeCapabilities, int]) -> tuple[NodeClass, ...]:
-    """Return the classes by their first nodes: what is told must not depend on when they were read."""
+    """Return the classes ordered by their first nodes, so that messages do not depend on the read order."""
     found = (NodeClass(offer, nodes) for offer, nodes in members.items() if nodes)
     return tuple(sorted(found, key=lambda each: each.members & -each.members))
 
@@ -222,16 +224,16 @@ def _classes(members: Mapping[NodeCapabilities, int]) -> tuple[NodeClass, ...]:
 def _moved(
     classes: Iterable[NodeClass], moves: Iterable[tuple[int, _Row | None, _Row | None]], names: LabelNames
 ) -> tuple[NodeClass, ...]:
-    """Return the classes after some positions, each with its row before and after, changed."""
+    """Return the classes after changes. moves: positions, each with its row before and after."""
     found = defaultdict(int, {each.offer: each.members for each in classes})
     for position, *rows in moves:
         for row in filter(None, rows):
-            found[_offer(row.labels, names)] ^= 1 << position
+            found[_capabilities(row.labels, names)] ^= 1 << position
     return _classes(found)
 
 
 def _nodes(document: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield each node of a document with its place."""
+    """Yield each node of a document with its path."""
     if isinstance(document, Mapping):
         kind = document.get("kind", "NodeList" if "items" in document else "Node")
         if kind == "Node":

@@ -1,7 +1,7 @@
-"""Which nodes say what: an immutable index of (key, value) facts, whose questions never walk the nodes.
+"""Immutable inverted index of node labels; queries do not iterate over nodes.
 
 A set of nodes is a Python int used as a bit set: every node has a bit position, `&`, `|` and `^` combine
-sets, `bit_count()` counts one. At 10,000 nodes a set is 1.3 KB.
+sets, `bit_count()` returns the size. At 10,000 nodes a set is 1.3 KB.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Generic, TypeVar
 
 from rules.kube.names import parse_int64
 
-# A key and a value; at most one value of a key holds for a node.
+# A key and a value; a node has at most one value of a key.
 Fact = tuple[str, Hashable]
 
-# A set of no more nodes is kept as a tuple of positions: 10,000 host names as bit sets would take 13 MB.
+# Sets up to this size are stored as a tuple of positions: 10,000 host names as bit sets would take 13 MB.
 _FEW = 8
-# For a key with many numbers, "this number and above" is kept once in so many: no Gt ORs more sets than that.
+# The union of "this value and all greater ones" is stored for each 32nd value: a Gt ORs at most 32 sets.
 _STRIDE = 32
 
-# Entries in a part of a scattered dict; one more, and there are so many times as many parts.
+# Maximum entries in one shard of a ShardedDict; if a shard has more, the number of shards grows 16-fold.
 _PART = 128
 _SPREAD = 16
 
@@ -33,10 +33,10 @@ _Set = int | tuple[int, ...]
 _Entry = tuple[Fact, _Set]
 
 
-class Index:
-    """An index of facts, immutable: a change gives a new index that shares the keys without a change.
+class LabelIndex:
+    """Immutable index of facts; a change returns a new index that shares the unchanged keys.
 
-    Keys that are unique to a node (host names) cost a tuple a value, the others a bit set a value.
+    A value that few nodes have (a host name) takes a tuple, any other value a bit set.
     """
 
     __slots__ = ("_keys",)
@@ -49,24 +49,24 @@ class Index:
         return iter(self._keys)
 
     def having(self, key: str) -> int:
-        """Return the nodes that have the key, whatever its value."""
+        """Return the nodes that have the key, with any value."""
         return self._keys[key].present if key in self._keys else 0
 
     def equal(self, key: str, value: Hashable) -> int:
-        """Return the nodes that have this value of the key."""
-        kept = self._keys.get(key)
-        entry = kept.values.get(value) if kept else None
+        """Return the nodes that have the key with this value."""
+        stored = self._keys.get(key)
+        entry = stored.values.get(value) if stored else None
         return 0 if entry is None else _bits(entry[1])
 
     def above(self, key: str, number: int) -> int:
         """Return the nodes whose value is a number greater than this."""
-        ladder = self._ladder(key)
-        return ladder.from_rung(bisect_right(ladder.numbers, number))
+        values = self._sorted_values(key)
+        return values.from_position(bisect_right(values.numbers, number))
 
     def below(self, key: str, number: int) -> int:
         """Return the nodes whose value is a number less than this."""
-        ladder = self._ladder(key)
-        return ladder.from_rung(0) ^ ladder.from_rung(bisect_left(ladder.numbers, number))
+        values = self._sorted_values(key)
+        return values.from_position(0) ^ values.from_position(bisect_left(values.numbers, number))
 
     def values(self, key: str) -> Iterator[tuple[Hashable, int]]:
         """Yield each value of a key with its nodes, in no particular order."""
@@ -75,16 +75,18 @@ class Index:
                 yield value, _bits(nodes)
 
     def canonical(self, fact: Fact) -> Fact:
-        """Return the equal fact that is indexed already, so that nodes can share it, or else this one."""
+        """Return the equal fact that is indexed already, so that nodes can share it; otherwise this one."""
         key, value = fact
-        kept = self._keys.get(key)
-        entry = kept.values.get(value) if kept else None
+        stored = self._keys.get(key)
+        entry = stored.values.get(value) if stored else None
         return fact if entry is None else entry[0]
 
-    def changed(self, lost: Mapping[Fact, Sequence[int]], won: Mapping[Fact, Sequence[int]]) -> Index:
-        """Return the index after nodes at these positions lost facts, then won others."""
+    def changed(
+        self, removed: Mapping[Fact, Sequence[int]], added: Mapping[Fact, Sequence[int]]
+    ) -> LabelIndex:
+        """Return the index after facts are removed from nodes at these positions, then others added."""
         changed: dict[str, _Key] = {}
-        for fact, members in chain(lost.items(), won.items()):
+        for fact, members in chain(removed.items(), added.items()):
             name, value = fact
             if (key := changed.get(name)) is None:
                 before = self._keys.get(name)
@@ -93,45 +95,45 @@ class Index:
                 )
             entry, mask = key.values.get(value) or (fact, 0), _mask(members)
             key.present ^= mask
-            # A set either holds all that lost the fact, or none that won it.
+            # The set contains all nodes that the fact is removed from, and none that it is added to.
             nodes = _bits(entry[1]) ^ mask
             key.values.put(value, (entry[0], _packed(nodes)) if nodes else None)
-        return Index({name: key for name, key in {**self._keys, **changed}.items() if key.present})
+        return LabelIndex({name: key for name, key in {**self._keys, **changed}.items() if key.present})
 
-    def _ladder(self, key: str) -> _SortedValues:
-        if (kept := self._keys.get(key)) is None:
+    def _sorted_values(self, key: str) -> _SortedValues:
+        if (stored := self._keys.get(key)) is None:
             return _SortedValues(ShardedDict())
-        if kept.ladder is None:  # made at the first question; two threads would make the same one
-            kept.ladder = _SortedValues(kept.values)
-        return kept.ladder
+        if stored.sorted is None:  # made by the first query; two threads would make the same one
+            stored.sorted = _SortedValues(stored.values)
+        return stored.sorted
 
 
 class ShardedDict(Generic[K, V]):
-    """A dict whose copies share what does not change, so that a change costs little however large it is.
+    """A dict whose copies share unchanged shards, so that the time of a change does not depend on its size.
 
-    A host name is the value of one node: to copy ten thousand of them for each node that joins takes longer
-    than all else. Keys lie in parts by their hashes, and of what changes one part is copied.
+    A host name is the value of one node: copying 10,000 of them for each node that joins would be the slowest
+    step. The hash of a key selects its shard; a change copies one shard.
     """
 
     __slots__ = ("_parts",)
 
     def __init__(self) -> None:
-        self._parts: list[dict[K, V]] = [{}]  # a power of 2; none of them ever changes
+        self._parts: list[dict[K, V]] = [{}]  # their number is a power of 2; a part is never modified
 
     def copy(self) -> ShardedDict[K, V]:
-        """Return a copy that may be changed."""
+        """Return a copy that can be modified."""
         copy: ShardedDict[K, V] = ShardedDict()
         copy._parts = self._parts.copy()
         return copy
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key, None where it has none."""
+        """Return the value of a key, or None."""
         parts = self._parts
-        # Most have one part, and are asked for every label of a node.
+        # Most have one part, and this is called for every label of a node.
         return (parts[0] if len(parts) == 1 else parts[hash(key) & len(parts) - 1]).get(key)
 
     def put(self, key: K, value: V | None) -> None:
-        """Give a key another value, or none."""
+        """Set the value of a key; None removes the key."""
         at = hash(key) & len(self._parts) - 1
         part = self._parts[at] = self._parts[at].copy()
         if value is None:
@@ -140,8 +142,8 @@ class ShardedDict(Generic[K, V]):
         part[key] = value
         if len(part) > _PART:
             parts: list[dict[K, V]] = [{} for _ in range(_SPREAD * len(self._parts))]
-            for each, its in self.items():
-                parts[hash(each) & len(parts) - 1][each] = its
+            for each, existing in self.items():
+                parts[hash(each) & len(parts) - 1][each] = existing
             self._parts = parts
 
     def items(self) -> Iterator[tuple[K, V]]:
@@ -149,45 +151,45 @@ class ShardedDict(Generic[K, V]):
         return chain.from_iterable(part.items() for part in self._parts)
 
 
-# The values under one key, each with the fact and the nodes that say it.
+# The values of one key, each with the shared fact and the nodes that have it.
 _Values = ShardedDict[Hashable, _Entry]
 
 
 class _Key:
-    """What is said under one key: value to the fact, which all nodes share, and the nodes that say it."""
+    """The values of one key. present: the nodes that have any of them. sorted: those that are numbers."""
 
-    __slots__ = ("ladder", "present", "values")
+    __slots__ = ("present", "sorted", "values")
 
     def __init__(self, values: _Values, present: int) -> None:
         self.values = values
         self.present = present
-        self.ladder: _SortedValues | None = None
+        self.sorted: _SortedValues | None = None
 
 
 class _SortedValues:
-    """The values of a key that are numbers, sorted, for questions of order."""
+    """The values of a key that are numbers, sorted, for Gt and Lt."""
 
-    __slots__ = ("_nodes", "_steps", "numbers")
+    __slots__ = ("_nodes", "_unions", "numbers")
 
     def __init__(self, values: _Values) -> None:
         read = ((parse_int64(value), nodes) for value, (_, nodes) in values.items() if isinstance(value, str))
-        rungs = [(number, nodes) for number, nodes in read if number is not None]
-        rungs.sort(key=itemgetter(0))
-        self.numbers = [number for number, _ in rungs]
-        self._nodes = [nodes for _, nodes in rungs]
-        steps = [0]
-        for start in range(len(rungs) // _STRIDE * _STRIDE, -1, -_STRIDE):
-            steps.append(steps[-1] | _union(self._nodes[start : start + _STRIDE]))
-        self._steps = steps[::-1]  # step n: the nodes of the rungs from n * _STRIDE on
+        entries = [(number, nodes) for number, nodes in read if number is not None]
+        entries.sort(key=itemgetter(0))
+        self.numbers = [number for number, _ in entries]
+        self._nodes = [nodes for _, nodes in entries]
+        unions = [0]
+        for start in range(len(entries) // _STRIDE * _STRIDE, -1, -_STRIDE):
+            unions.append(unions[-1] | _union(self._nodes[start : start + _STRIDE]))
+        self._unions = unions[::-1]  # item n: the nodes of the positions from n * _STRIDE on
 
-    def from_rung(self, rung: int) -> int:
-        """Return the nodes of this rung and of all above it."""
-        step = -(-rung // _STRIDE)
-        return self._steps[step] | _union(self._nodes[rung : step * _STRIDE])
+    def from_position(self, position: int) -> int:
+        """Return the nodes of the value at this position and of all greater values."""
+        stride = -(-position // _STRIDE)
+        return self._unions[stride] | _union(self._nodes[position : stride * _STRIDE])
 
 
 def positions(nodes: int) -> Iterator[int]:
-    """Yield the positions in a set, from the lowest; walks the set."""
+    """Yield the positions in a set, lowest first; iterates over the set."""
     while nodes:
         lowest = nodes & -nodes
         yield lowest.bit_length() - 1

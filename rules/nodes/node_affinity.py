@@ -1,7 +1,7 @@
 """Required node affinity that admits only compatible nodes, and how it joins the user's own terms.
 
 A requirement is a conjunction of clauses, a clause is a disjunction of terms. It joins the user's terms by a
-cross product: each term of the clause is added to each term of the user, so that the pod can use exactly those
+cross product: each term of the clause is added to each term of the user. The pod can then use exactly those
 nodes that it could use before and that satisfy the requirement. The user's expressions stay unchanged, first
 and in order. Expressions that a term already implies are not added, so joining again changes nothing.
 """
@@ -29,7 +29,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a node must satisfy: at least one term of every clause. Any node satisfies it if it has no clauses."""
+    """What a node must satisfy: at least one term of every clause. Without clauses any node satisfies it."""
 
     clauses: tuple[Clause, ...] = ()
 
@@ -120,9 +120,10 @@ def _cross(raw: Mapping[str, Any], known: Term, clause: Clause) -> list[Mapping[
 
 
 def _find_additions(key: tuple[Term, Clause]) -> tuple[Term, ...]:
-    """Return the expressions of each term of a clause that a term does not imply; one `()` if it implies a term.
+    """Return the expressions of each term of a clause that a term does not imply.
 
-    Impossible combinations are omitted, except the first if no other remains.
+    If it implies a whole term, the result is one `()`. Impossible combinations are omitted, except the first
+    if no other remains.
     """
     known, clause = key
     possible: list[Term] = []

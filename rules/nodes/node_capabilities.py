@@ -1,4 +1,4 @@
-"""What a node offers, read from its labels and its allocatable resources."""
+"""Node capabilities, read from a node's labels and allocatable resources."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=LabelFamily)
 
-# What a node is set up for, as `nvidia-device-enable` says it; other values are unknown.
+# The known values of the label `nvidia-device-enable`.
 DEVICE_MODES: Final = frozenset({"pgpu", "vgpu", "mps"})
-# In what GPU Feature Discovery writes where all GPUs are MIG slices: `NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`.
+# Part of the product label of GPU Feature Discovery if all GPUs are partitioned with MIG, as in
+# `NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`.
 _SLICE: Final = "-MIG-"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCapabilities:
-    """What a node tells of its GPUs; None where it tells nothing that can be read.
+    """What the labels of a node report of its GPUs; None if a label is missing or invalid.
 
-    cuda: the highest CUDA version that the driver's API has. driver: its version as nvidia-smi prints it
-    (`535.104.05`). memory_mib: MiB of one GPU. mig_devices: whether labels say that GPUs are cut into slices.
-    device_mode: one of DEVICE_MODES.
+    cuda: the highest CUDA version of the driver's API. driver: its version as nvidia-smi prints it
+    (`535.104.05`). memory_mib: MiB of one GPU. mig_devices: whether labels show that GPUs are partitioned
+    with MIG. device_mode: one of DEVICE_MODES.
     """
 
     cuda: tuple[int, int] | None = None
@@ -46,7 +47,7 @@ class NodeCapabilities:
 
 
 def driver_of(offer: NodeCapabilities) -> DriverVersion | None:
-    """Return the version of an offer's driver, None where it tells none."""
+    """Return the driver version, or None if it is unknown."""
     return _parsed(offer.driver) if offer.driver else None
 
 
@@ -54,18 +55,18 @@ _parsed = lru_cache(maxsize=1024)(DriverVersion.parse)
 
 
 def above_floor(offer: NodeCapabilities) -> bool:
-    """Tell whether its driver runs newer minor versions of its CUDA's major; nothing is known against it."""
+    """Return whether the driver runs newer minor versions of its CUDA major; True if that is unknown."""
     driver, floor = driver_of(offer), minor_version_floor(offer.cuda[0]) if offer.cuda else None
     return driver is None or floor is None or driver >= floor.value
 
 
 def is_slice(product: str) -> bool:
-    """Tell whether a product label names a MIG slice."""
+    """Return whether a product label names a MIG device."""
     return _SLICE in product
 
 
 class Problem(NamedTuple):
-    """A label or a quantity of a node that cannot be read; what it would tell stays unknown."""
+    """An invalid label or quantity of a node; the fact that it reports stays unknown."""
 
     node: str
     key: str
@@ -73,9 +74,9 @@ class Problem(NamedTuple):
 
 
 class NodeReader:
-    """Reads one node; what cannot be read is None and goes to `problems`.
+    """Reads one node; an invalid value becomes None and is added to `problems`.
 
-    labels: those of its labels that Kubernetes would accept.
+    labels: those that Kubernetes accepts.
     """
 
     __slots__ = ("_name", "labels", "problems")
@@ -91,7 +92,7 @@ class NodeReader:
                 self._report(key, value)
 
     def offer(self, names: LabelNames) -> NodeCapabilities:
-        """Return what the labels tell of the node's GPUs."""
+        """Return the capabilities that the labels report."""
         product = self._text(names.product)
         return NodeCapabilities(
             cuda=self._version(names.cuda),
@@ -106,7 +107,7 @@ class NodeReader:
         )
 
     def resources(self, allocatable: Mapping[Any, Any]) -> frozenset[str]:
-        """Return the names of the resources of which the node has any."""
+        """Return the names of the resources of which the node has more than zero."""
         return frozenset(name for name, quantity in allocatable.items() if self._has(name, quantity))
 
     def _has(self, name: object, quantity: object) -> bool:
@@ -120,7 +121,7 @@ class NodeReader:
         self.problems.append(Problem(self._name, str(key), str(value)))
 
     def _version(self, families: Iterable[LabelFamily]) -> tuple[int, int] | None:
-        family = _speaker(families, self.labels)
+        family = _first_present(families, self.labels)
         if family is None:
             return None
         if version := family.version(self.labels):
@@ -131,7 +132,7 @@ class NodeReader:
         return None
 
     def _driver(self, families: Iterable[DriverFamily]) -> str | None:
-        family = _speaker(families, self.labels)
+        family = _first_present(families, self.labels)
         if family is None:
             return None
         if family.version(self.labels):
@@ -157,5 +158,5 @@ class NodeReader:
         return number
 
 
-def _speaker(families: Iterable[F], labels: Mapping[str, str]) -> F | None:
+def _first_present(families: Iterable[F], labels: Mapping[str, str]) -> F | None:
     return next((family for family in families if family.key in labels), None)

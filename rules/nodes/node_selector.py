@@ -1,7 +1,7 @@
-"""Node selectors: which nodes a pod may go to, decided as the scheduler decides it.
+"""Node selectors: the nodes that a pod can be scheduled to, with the semantics of the scheduler.
 
-A list of terms is ORed, the expressions and fields of a term are ANDed. A piece that the API server would
-have refused makes its term match nothing. Nothing here raises on any JSON.
+A list of terms is ORed, the expressions and fields of a term are ANDed. An invalid expression, which the API
+server would deny, makes its term match nothing. No function here raises on any JSON.
 Sources: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/, and the behaviour of
 `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
 """
@@ -25,9 +25,9 @@ _NAME_FIELD = "metadata.name"  # the only field that Kubernetes can match
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 
-# Expressions that the pods of a cluster have, and the characters of one.
-_REMEMBERED: Final = 1024
-_LONGEST: Final = 1024
+# Cached expressions of the pods of a cluster, and the maximum characters of one.
+_CACHE_ENTRIES: Final = 1024
+_MAX_LENGTH: Final = 1024
 
 _NODE_NAME = re.compile(rf"(?=.{{1,253}}\Z){SUBDOMAIN}")
 
@@ -42,16 +42,16 @@ class MatchExpression(NamedTuple):
 
     @property
     def bound(self) -> int:
-        """The number of a Gt or Lt."""
+        """The number of a Gt or Lt expression."""
         return int(self.values[0])
 
     def entry(self) -> dict[str, Any]:
-        """Return the expression as JSON has it."""
+        """Return the expression as JSON."""
         entry: dict[str, Any] = {"key": self.key, "operator": self.operator}
         return {**entry, "values": list(self.values)} if self.values else entry
 
     def holds(self, value: str | None) -> bool:
-        """Tell whether a node matches whose label or field has this value; None where it has none."""
+        """Return whether a node with this value of the label or field matches; None: it is absent."""
         match self.operator:
             case "In":
                 return value in self.values
@@ -65,12 +65,12 @@ class MatchExpression(NamedTuple):
         return number is not None and (number > self.bound if self.operator == "Gt" else number < self.bound)
 
 
-Term = tuple[MatchExpression, ...]  # all of them hold
-Clause = tuple[Term, ...]  # some of them holds
+Term = tuple[MatchExpression, ...]  # ANDed
+Clause = tuple[Term, ...]  # ORed
 
 
 def _list(raw: Mapping[str, Any], name: str) -> list[Any] | None:
-    """Return a list of an object, empty where absent, or None where it is something else."""
+    """Return a list member of an object, empty if it is absent, or None if it is not a list."""
     value = raw.get(name)
     return [] if value is None else value if isinstance(value, list) else None
 
@@ -83,12 +83,12 @@ def _parse(section: str, raw: object) -> MatchExpression | None:
         return None
     try:
         return _read((section, raw.get("key"), raw.get("operator"), tuple(values)))
-    except TypeError:  # an object or a list has no hash, and is no text
+    except TypeError:  # an object or a list is not hashable, and not a string
         return None
 
 
-def _find(told: tuple[str, object, object, tuple[object, ...]]) -> MatchExpression | None:
-    section, key, operator, values = told
+def _find(raw: tuple[str, object, object, tuple[object, ...]]) -> MatchExpression | None:
+    section, key, operator, values = raw
     texts = tuple([value for value in values if isinstance(value, str)])
     if not isinstance(key, str) or not isinstance(operator, str) or len(texts) < len(values):
         return None
@@ -106,13 +106,13 @@ def _find(told: tuple[str, object, object, tuple[object, ...]]) -> MatchExpressi
     return MatchExpression(section, key, cast("Operator", operator), texts) if usable else None
 
 
-_read = bounded_cache(_find, _REMEMBERED, lambda told: length(told) <= _LONGEST)
+_read = bounded_cache(_find, _CACHE_ENTRIES, lambda raw: length(raw) <= _MAX_LENGTH)
 
 
 def parse_term(raw: object) -> Term | None:
-    """Return the expressions of a nodeSelectorTerm, or None where it matches no node at all.
+    """Return the expressions of a nodeSelectorTerm, or None if it matches no node.
 
-    That is so for an empty term, and for one with a piece that Kubernetes would refuse.
+    An empty term and a term with an invalid expression match no node.
     """
     if not isinstance(raw, dict):
         return None
@@ -129,7 +129,7 @@ def parse_term(raw: object) -> Term | None:
 
 
 def required_terms(pod_spec: Mapping[str, Any]) -> object:
-    """Return the required nodeSelectorTerms of a pod's spec as they stand; None where it requires none."""
+    """Return the required nodeSelectorTerms of a pod's spec as written; None if there are none."""
     value: object = pod_spec
     for name in ("affinity", "nodeAffinity", REQUIRED):
         if not isinstance(value, dict):
@@ -141,10 +141,7 @@ def required_terms(pod_spec: Mapping[str, Any]) -> object:
 
 
 def candidates(inventory: Inventory, pod_spec: Mapping[str, Any]) -> int:
-    """Return the nodes that the pod's spec lets it go to, as a bit set.
-
-    The spec's nodeName, nodeSelector and required node affinity count.
-    """
+    """Return the nodes that the spec's nodeName, nodeSelector and required affinity match, as a bit set."""
     nodes = inventory.everything
     name, selector, terms = pod_spec.get("nodeName"), pod_spec.get("nodeSelector"), required_terms(pod_spec)
     if name not in (None, ""):
@@ -158,13 +155,13 @@ def candidates(inventory: Inventory, pod_spec: Mapping[str, Any]) -> int:
 
 
 def matching(inventory: Inventory, terms: object) -> int:
-    """Return the nodes that some of the nodeSelectorTerms matches, as a bit set."""
+    """Return the nodes that at least one of the nodeSelectorTerms matches, as a bit set."""
     parsed = (parse_term(raw) for raw in (terms if isinstance(terms, list | tuple) else ()))
     return admitted(inventory, (term for term in parsed if term is not None))
 
 
 def admitted(inventory: Inventory, terms: Iterable[Term]) -> int:
-    """Return the nodes that some of the parsed terms matches, as a bit set."""
+    """Return the nodes that at least one of the parsed terms matches, as a bit set."""
     nodes = 0
     for term in terms:
         matched = inventory.everything

@@ -1,4 +1,4 @@
-"""Intervals of versions, and the terms of node affinity that a node tells a version of one."""
+"""Version ranges, and the node affinity terms that match nodes with a version in a range."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """The versions from `at_least`, which is one of them, to `below`, which is not; None is no upper end.
+    """The versions from `at_least` (included) to `below` (excluded; None: no upper bound).
 
-    Ends have two parts or more, and no zeros behind the second.
+    Bounds have two parts or more, and no trailing zeros after the second.
     """
 
     at_least: Version = (0, 0)
@@ -26,12 +26,12 @@ class VersionRange:
 
     @classmethod
     def same_major(cls, at_least: Version) -> VersionRange:
-        """Return the versions from this one on that have its major."""
+        """Return this version and all later ones of the same major."""
         return cls(at_least, (at_least[0] + 1, 0))
 
     @property
     def empty(self) -> bool:
-        """Whether there is no version inside."""
+        """Whether the range contains no version."""
         return self.below is not None and self.at_least >= self.below
 
     def __contains__(self, version: Version) -> bool:
@@ -43,48 +43,56 @@ class VersionRange:
         return VersionRange(max(self.at_least, other.at_least), min(ends, default=None))
 
     def __or__(self, other: VersionRange) -> VersionRange:
-        """Return the smallest interval that holds both."""
+        """Return the smallest range that contains both."""
         ends = None if self.below is None or other.below is None else max(self.below, other.below)
         return VersionRange(min(self.at_least, other.at_least), ends)
 
 
-def version_clause(
-    interval: VersionRange | None, families: Iterable[LabelFamily], inventory: Inventory
-) -> Clause | None:
-    """Return the terms that a node tells a version of an interval, or None where no node tells any.
+def without_trailing_zeros(version: Version) -> Version:
+    """Return a version without zeros after its minor, as the ends of a range have it."""
+    while len(version) > 2 and not version[-1]:
+        version = version[:-1]
+    return version
 
-    interval: None asks for a node that tells none that can be read.
+
+def version_clause(
+    versions: VersionRange | None, families: Iterable[LabelFamily], inventory: Inventory
+) -> Clause | None:
+    """Return the terms that match nodes with a version in the range; None if no node carries a family.
+
+    versions: None matches nodes whose version is missing or invalid.
     """
-    # Of the cluster, not of the pod's candidates, which it narrows: a second run must write the same.
-    speakers = inventory.speakers(families, inventory.everything)
-    if not speakers:
+    # Families of the whole cluster, not of the pod's candidates: the terms reduce the candidates, and a
+    # second run must write the same terms.
+    present = inventory.families_present(families, inventory.everything)
+    if not present:
         return None
     clause: list[Term] = []
     guards: Term = ()
-    for family, _ in speakers:
-        terms = _unread(family, inventory) if interval is None else _inside(interval, family, inventory)
+    for family, _ in present:
+        terms = _invalid(family, inventory) if versions is None else _inside(versions, family, inventory)
         clause += ((*term, *guards) for term in terms)
         guards += (_has_not(family.key),)
-    return (*clause, guards) if interval is None else tuple(clause)
+    return (*clause, guards) if versions is None else tuple(clause)
 
 
-def _inside(interval: VersionRange, family: LabelFamily, inventory: Inventory) -> list[Term]:
-    """Return terms, of which no two match the same node, for the versions of an interval in one family."""
-    low, high = interval.at_least, interval.below
-    if interval.empty:
+def _inside(versions: VersionRange, family: LabelFamily, inventory: Inventory) -> list[Term]:
+    """Return disjoint terms for the versions of a range in one family."""
+    low, high = versions.at_least, versions.below
+    if versions.empty:
         return []
-    if family.whole:  # texts have no order, but it is known which there are
-        inside = [text for text, version in _written(family, inventory) if version and version in interval]
+    if family.whole:  # label values have no order as versions, so the existing ones are listed
+        inside = [text for text, version in _values(family, inventory) if version and version in versions]
         return [(_in(family.key, *inside),)] if inside else []
     labels, width = inventory.labels, len(family.keys)
 
     def at(key: str, number: int) -> MatchExpression:
-        """In compares texts: where a node writes 012, that is 12 too."""
+        """In compares strings, so other spellings of the number on nodes (012 for 12) are listed too."""
         texts = (str(text) for text, _ in labels.values(key))
         return _in(key, *sorted({str(number), *(text for text in texts if parse_int64(text) == number)}))
 
     def between(keys: Sequence[str], low: Version, high: Version | None) -> list[Term]:
-        """Return the terms for the parts that these keys tell, as many as low and high have."""
+        """Return the terms for the version parts of these keys; low and high have as many parts."""
         key, *others = keys
         if high is not None and low[0] == high[0]:
             return [(at(key, low[0]), *term) for term in between(others, low[1:], high[1:])]
@@ -92,15 +100,15 @@ def _inside(interval: VersionRange, family: LabelFamily, inventory: Inventory) -
         inside = any(low[1:])
         if inside:
             terms += ((at(key, low[0]), *term) for term in between(others, low[1:], None))
-        # Numbers that are inside with all that follows: from first to the one before last.
+        # Numbers for which any later part is in the range: first <= number < last.
         first, last = low[0] + inside, None if high is None else high[0]
         if others and last == first + 1:
             terms.append((at(key, first),))
         elif last is None or first < last:
-            # A label value has no sign: above -1 cannot be written, nor need it be.
+            # A label value has no sign, so Gt -1 is invalid, and not needed.
             above = (_above(key, first - 1),) if first else ()
             terms.append((*above, *([] if last is None else [_below(key, last)])) or (_has(key),))
-        if not first and width - len(keys) >= family.needed:  # a part that is left out is 0
+        if not first and width - len(keys) >= family.needed:  # a missing part counts as 0
             terms += [(_in(key, ""),)] if labels.equal(key, "") else []
             terms += [(_has_not(key),)] if labels.having(family.key) & ~labels.having(key) else []
         if high is not None and any(high[1:]):
@@ -115,24 +123,24 @@ def _padded(version: Version, width: int) -> Version:
     return (*version, *(0,) * width)[:width]
 
 
-def _unread(family: LabelFamily, inventory: Inventory) -> list[Term]:
-    """Return the terms for nodes on which a family speaks and tells no version that can be read."""
+def _invalid(family: LabelFamily, inventory: Inventory) -> list[Term]:
+    """Return the terms for nodes that carry a family with an invalid version."""
     if family.whole:
-        odd = [text for text, version in _written(family, inventory) if version is None]
-        return [(_in(family.key, *odd),)] if odd else []
+        invalid = [text for text, version in _values(family, inventory) if version is None]
+        return [(_in(family.key, *invalid),)] if invalid else []
     labels = inventory.labels
     terms: list[Term] = []
     for at, key in enumerate(family.keys):
-        written = (str(text) for text, _ in labels.values(key))
-        odd = sorted(text for text in written if parse_int64(text) is None and (text or at < family.needed))
-        terms += [(_in(key, *odd),)] if odd else []
+        texts = (str(text) for text, _ in labels.values(key))
+        invalid = sorted(text for text in texts if parse_int64(text) is None and (text or at < family.needed))
+        terms += [(_in(key, *invalid),)] if invalid else []
         if at < family.needed and labels.having(family.key) & ~labels.having(key):
             terms.append((_has(family.key), _has_not(key)))
     return terms
 
 
-def _written(family: LabelFamily, inventory: Inventory) -> list[tuple[str, Version | None]]:
-    """Return the texts of a family's one label, each with the version that it names."""
+def _values(family: LabelFamily, inventory: Inventory) -> list[tuple[str, Version | None]]:
+    """Return the values of a family's single label, each with its version."""
     texts = sorted(str(text) for text, _ in inventory.labels.values(family.key))
     return [(text, family.version({family.key: text})) for text in texts]
 

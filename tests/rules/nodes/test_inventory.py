@@ -1,4 +1,4 @@
-"""The index of nodes: what it answers, and how it changes."""
+"""The node inventory: its queries and its updates."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def node(name: str, labels: dict[str, Any] | None = None, **allocatable: Any) ->
     }
 
 
-# Entries of a part of what is scattered: what a handful of nodes fills, and what is in force.
+# Maximum entries of a shard: one that a few nodes exceed, and the one in use.
 parts = st.sampled_from([1, 128])
 
 
 def shown(inventory: Inventory) -> dict[str, Any]:
-    """Return all that an inventory answers, by node name and so without regard to bit positions."""
+    """Return the results of all queries of an inventory, by node name and so independent of bit positions."""
     labels = inventory.labels
     keys = {key for family in reference.CUDA_KEYS for key in family} | {"zone", "kubernetes.io/hostname"}
     found: dict[str, Any] = {
@@ -60,20 +60,20 @@ def shown(inventory: Inventory) -> dict[str, Any]:
     return found
 
 
-def test_of_several_families_the_first_configured_speaks() -> None:
-    """And which one speaks is known, as affinity is written in its labels."""
+def test_a_node_uses_the_first_configured_family_that_it_carries() -> None:
+    """`families_present` returns which family each node uses, as affinity is written in its labels."""
     names = LabelNames()
     inventory = Inventory.of(
         [
             node("both", {"cuda-major-version": "11", "cuda-minor-version": "8", **A100}),
             node("discovered", A100),
-            node("silent"),
+            node("unlabelled"),
         ]
     )
-    spoken = inventory.speakers(names.cuda, inventory.everything)
+    present = inventory.families_present(names.cuda, inventory.everything)
 
     assert {each.offer.cuda for each in inventory.classes(inventory.named("both"))} == {(11, 8)}
-    assert [(family.key, inventory.names(nodes)) for family, nodes in spoken] == [
+    assert [(family.key, inventory.names(nodes)) for family, nodes in present] == [
         ("cuda-major-version", ["both"]),
         ("nvidia.com/cuda.runtime-version.major", ["discovered"]),
     ]
@@ -82,16 +82,16 @@ def test_of_several_families_the_first_configured_speaks() -> None:
 @pytest.mark.parametrize(
     ("quantity", "offered"), [("8", True), (8, True), ("1k", True), ("0", False), ("x", False)]
 )
-def test_a_resource_is_offered_where_some_of_it_is_allocatable(quantity: Any, offered: bool) -> None:
-    """None of it, or a quantity that is none, is no offer."""
+def test_a_node_offers_a_resource_if_more_than_zero_is_allocatable(quantity: Any, offered: bool) -> None:
+    """Zero or an invalid quantity does not count."""
     inventory = Inventory.of(node("one", None, gpu=quantity))
 
     assert inventory.names(inventory.offering("gpu")) == (["one"] if offered else [])
     assert inventory.problems() == ((Problem("one", "gpu", "x"),) if quantity == "x" else ())
 
 
-def test_nodes_of_equal_offer_form_one_class() -> None:
-    """However many they are, and whatever else their labels say; asked of some nodes, it tells of those."""
+def test_nodes_with_equal_capabilities_form_one_class() -> None:
+    """Other labels do not matter; classes of a set of nodes contain only those nodes."""
     inventory = Inventory.of(
         [node(f"gpu-{at}", {**A100, "rack": str(at)}) for at in range(100)] + [node("cpu")]
     )
@@ -111,8 +111,8 @@ def test_nodes_of_equal_offer_form_one_class() -> None:
         [node("one", A100), node("one")],
     ],
 )
-def test_nodes_are_read_from_every_form_in_which_they_are_kept(document: Any) -> None:
-    """A Node, a list, a NodeList as the API server sends it, a List as kubectl writes it."""
+def test_nodes_are_read_from_every_document_form(document: Any) -> None:
+    """A Node, a list, a NodeList from the API server, a List from kubectl."""
     inventory = Inventory.of(document)
 
     assert inventory.names(inventory.everything) == ["one"]
@@ -137,12 +137,12 @@ def test_nodes_are_read_from_every_form_in_which_they_are_kept(document: Any) ->
         ),
     ],
 )
-def test_what_is_no_node_is_refused_with_its_place(document: Any, message: str) -> None:
-    """The fault of whoever named the file."""
-    with pytest.raises(InventoryError) as refusal:
+def test_a_document_without_nodes_is_an_error_with_its_path(document: Any, message: str) -> None:
+    """The fault of the caller."""
+    with pytest.raises(InventoryError) as raised:
         Inventory.of(document)
 
-    assert str(refusal.value) == message
+    assert str(raised.value) == message
 
 
 @settings(max_examples=150, deadline=None)
@@ -154,26 +154,26 @@ def test_what_is_no_node_is_refused_with_its_place(document: Any, message: str) 
     ),
     parts,
 )
-def test_an_updated_inventory_answers_as_a_new_one_does(
+def test_an_updated_inventory_equals_a_new_one(
     cluster: list[reference.Node], changes: list[reference.Node | str], part: int
 ) -> None:
-    """Nodes that come, change and go, in any order; and the inventories before stay as they were."""
+    """Nodes are added, changed and removed in any order; earlier inventories stay unchanged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rules.nodes.label_index, "_PART", part)
-        standing = {node["metadata"]["name"]: node for node in cluster}
+        current = {node["metadata"]["name"]: node for node in cluster}
         inventory = Inventory.of(cluster)
         history = []
         for change in changes:
             history.append((inventory, shown(inventory)))
             if isinstance(change, str):
                 inventory = inventory.without_node(change)
-                standing.pop(change, None)
+                current.pop(change, None)
             else:
                 inventory = inventory.with_node(change)
-                standing[change["metadata"]["name"]] = change
+                current[change["metadata"]["name"]] = change
 
-    assert shown(inventory) == shown(Inventory.of(list(standing.values())))
-    assert len(inventory) == len(standing)
+    assert shown(inventory) == shown(Inventory.of(list(current.values())))
+    assert len(inventory) == len(current)
     assert all(shown(before) == answers for before, answers in history)
 
 
@@ -181,8 +181,8 @@ def test_an_updated_inventory_answers_as_a_new_one_does(
     st.lists(st.tuples(st.integers(0, 40) | st.text(max_size=1), st.none() | st.integers(0, 2))),
     st.sampled_from([1, 2, 5, 128]),
 )
-def test_what_is_scattered_holds_what_a_dict_does(changes: list[tuple[Any, int | None]], part: int) -> None:
-    """Whatever is put in and taken out; and copies from before hold what they held."""
+def test_a_sharded_dict_equals_a_dict(changes: list[tuple[Any, int | None]], part: int) -> None:
+    """After any additions and removals; earlier copies stay unchanged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rules.nodes.label_index, "_PART", part)
         now: ShardedDict[Any, int] = ShardedDict()
@@ -197,13 +197,13 @@ def test_what_is_scattered_holds_what_a_dict_does(changes: list[tuple[Any, int |
             else:
                 expected[key] = value
 
-    for found, told in [*history, (now, expected)]:
-        assert told == dict(found.items())
-        assert all(told.get(key) == found.get(key) for key, _ in changes)
+    for sharded, plain in [*history, (now, expected)]:
+        assert plain == dict(sharded.items())
+        assert all(plain.get(key) == sharded.get(key) for key, _ in changes)
 
 
 def test_classes_are_formed_by_reading_one_node_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many there are; and a node that changes costs the reading of that node."""
+    """A changed node is the only one that is read again."""
     read: list[str] = []
     offer = NodeReader.offer
 
@@ -225,8 +225,8 @@ def test_classes_are_formed_by_reading_one_node_of_each(monkeypatch: pytest.Monk
     assert ["A100", "H200"] == read[2:]
 
 
-def test_each_reader_has_its_own_classes() -> None:
-    """Rules that read other labels see other nodes in the same ones; a change of nodes reaches both."""
+def test_each_set_of_label_names_has_its_own_classes() -> None:
+    """Rules with other label names get other classes; a changed node updates both."""
     names = LabelNames(product=("example.com/gpu",))
     first = Inventory.of(
         [node("a", {"example.com/gpu": "X1"}), node("b", {"nvidia.com/gpu.product": "A100"})]
@@ -245,8 +245,8 @@ def test_each_reader_has_its_own_classes() -> None:
     ] == found
 
 
-def test_a_node_that_says_nothing_new_gives_the_same_inventory() -> None:
-    """Heartbeats are most of what a watch sends."""
+def test_an_unchanged_node_returns_the_same_inventory() -> None:
+    """Most events of a watch are heartbeats."""
     inventory = Inventory.of([node("one", A100, gpu="8"), node("two", A100, gpu="8")])
 
     assert inventory.with_node(node("one", deepcopy(A100), gpu="8")) is inventory
@@ -254,8 +254,8 @@ def test_a_node_that_says_nothing_new_gives_the_same_inventory() -> None:
     assert inventory.without_node("three") is inventory
 
 
-def test_nodes_that_come_and_go_one_by_one_are_as_if_they_had_come_together() -> None:
-    """Host names too, of which each is the value of one node; those that go leave nothing."""
+def test_adding_nodes_one_by_one_equals_adding_them_at_once() -> None:
+    """Including host names, each the value of one node; removed nodes leave no value."""
     nodes = [node(f"n{number}", {"kubernetes.io/hostname": f"n{number}"}) for number in range(400)]
     grown = Inventory.of([])
     for each in nodes:
@@ -273,8 +273,8 @@ def test_nodes_that_come_and_go_one_by_one_are_as_if_they_had_come_together() ->
     assert 200 == sum(1 for _ in grown.labels.values("kubernetes.io/hostname"))
 
 
-def test_nodes_share_what_they_say_alike_however_they_came() -> None:
-    """Or else the memory of 10,000 nodes would be that of 10,000 texts for every label."""
+def test_nodes_share_equal_facts() -> None:
+    """Otherwise 10,000 nodes would need the memory of 10,000 strings for every label."""
     inventory = Inventory.of(json.loads(json.dumps([node("one", A100, gpu="8"), node("two", A100, gpu="8")])))
     inventory = inventory.with_node(json.loads(json.dumps(node("three", A100, gpu="8"))))
     first, *others = (row.facts for _, row in inventory._rows.items())
@@ -282,8 +282,8 @@ def test_nodes_share_what_they_say_alike_however_they_came() -> None:
     assert all(mine is theirs for other in others for mine, theirs in zip(first, other, strict=True))
 
 
-def test_a_node_is_kept_under_the_very_text_of_its_host_name() -> None:
-    """They are equal nearly always, and as long as all else that only one node says."""
+def test_a_nodes_name_and_its_host_name_label_share_one_string() -> None:
+    """They are nearly always equal, and take most of the memory that is unique to a node."""
     label = {"kubernetes.io/hostname": "ip-10-0-0-1.internal"}
     inventory = Inventory.of(json.loads(json.dumps(node("ip-10-0-0-1.internal", label))))
     (_, row), *_ = inventory._rows.items()
@@ -291,16 +291,16 @@ def test_a_node_is_kept_under_the_very_text_of_its_host_name() -> None:
     assert row.name is row.labels["kubernetes.io/hostname"]
 
 
-def test_a_label_that_no_node_has_any_more_is_forgotten() -> None:
-    """A gate that runs for years must not keep every key it ever saw."""
+def test_a_label_that_no_node_has_any_more_is_removed() -> None:
+    """A process that runs for years must not keep every key it has seen."""
     inventory = Inventory.of(node("one", {"once": "1"})).with_node(node("one", {"now": "1"}))
 
     assert "once" not in inventory.labels._keys
     assert inventory.labels.having("now") == inventory.everything
 
 
-def test_positions_of_departed_nodes_are_given_to_new_ones() -> None:
-    """Sets stay as small as the cluster, however many nodes have come and gone."""
+def test_positions_of_removed_nodes_are_reused() -> None:
+    """The size of a set depends on the size of the cluster, not on its history."""
     inventory = Inventory.of([node("first"), node("second")])
     for turn in range(50):
         inventory = inventory.with_node(node(f"spot-{turn}")).without_node(f"spot-{turn}")
@@ -311,8 +311,8 @@ def test_positions_of_departed_nodes_are_given_to_new_ones() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 400), max_size=300), st.integers(-1, 401))
-def test_order_questions_hold_for_keys_of_many_numbers(numbers: list[int], bound: int) -> None:
-    """More numbers than one step of the ladder has, some on one node and some on many."""
+def test_gt_and_lt_are_correct_for_keys_with_many_numbers(numbers: list[int], bound: int) -> None:
+    """More numbers than one stride, some on one node and some on many."""
     inventory = Inventory.of([node(f"n{at}", {"serial": str(number)}) for at, number in enumerate(numbers)])
 
     def named(chosen: list[int]) -> list[str]:
@@ -324,8 +324,8 @@ def test_order_questions_hold_for_keys_of_many_numbers(numbers: list[int], bound
     assert inventory.names(inventory.labels.below("serial", bound)) == named(below)
 
 
-def test_a_query_reads_no_node() -> None:
-    """Its cost is that of the index: it answers with the rows taken away."""
+def test_a_query_does_not_iterate_over_nodes() -> None:
+    """It works after the rows are removed, so its time is that of the index."""
     inventory = Inventory.of([node(f"gpu-{at}", {**A100, "zone": str(at % 3)}, gpu="8") for at in range(30)])
     term = {
         "matchExpressions": [

@@ -1,4 +1,4 @@
-"""What a node's labels tell of its GPUs."""
+"""Node capabilities, read from labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rules.nodes.label_families import LabelFamily, LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader
 
-# As GPU Feature Discovery writes them, deprecated names and all.
+# As GPU Feature Discovery writes them, including deprecated names.
 A100 = {
     "nvidia.com/cuda.driver-version.full": "535.104.05",
     "nvidia.com/cuda.driver-version.major": "535",
@@ -33,21 +33,21 @@ A100 = {
 }
 
 
-def offer(labels: dict[Any, Any], names: LabelNames | None = None) -> NodeCapabilities:
-    """Return what a node with these labels offers."""
+def capabilities(labels: dict[Any, Any], names: LabelNames | None = None) -> NodeCapabilities:
+    """Return the capabilities of a node with these labels."""
     return NodeReader("one", labels).offer(names or LabelNames())
 
 
 def problems(labels: dict[Any, Any]) -> list[tuple[str, str]]:
-    """Return the keys and values that could not be read."""
+    """Return the invalid keys and values."""
     reader = NodeReader("one", labels)
     reader.offer(LabelNames())
     return [(problem.key, problem.value) for problem in reader.problems]
 
 
-def test_the_labels_of_gpu_feature_discovery_tell_the_whole_offer() -> None:
+def test_all_capabilities_are_read_from_gpu_feature_discovery() -> None:
     """The driver's version keeps its leading zeros; "runtime" is the driver's CUDA version."""
-    assert offer(A100) == NodeCapabilities(
+    assert capabilities(A100) == NodeCapabilities(
         cuda=(12, 2),
         driver="535.104.05",
         compute_capability=(8, 0),
@@ -60,18 +60,18 @@ def test_the_labels_of_gpu_feature_discovery_tell_the_whole_offer() -> None:
     assert problems(A100) == []
 
 
-def test_a_node_without_labels_offers_nothing_known() -> None:
-    """Unknown stays unknown, and is no problem."""
-    assert offer({}) == NodeCapabilities()
+def test_a_node_without_labels_has_unknown_capabilities() -> None:
+    """A missing label is not a problem."""
+    assert capabilities({}) == NodeCapabilities()
     assert problems({}) == []
 
 
 @pytest.mark.parametrize("family", LabelNames().cuda)
-def test_every_family_tells_the_cuda_version(family: LabelFamily) -> None:
-    """By its parts or as a whole."""
+def test_every_family_reports_the_cuda_version(family: LabelFamily) -> None:
+    """In parts or as a whole."""
     parts = ["12.4"] if len(family.keys) == 1 else ["12", "4"]
 
-    assert offer(dict(zip(family.keys, parts, strict=True))).cuda == (12, 4)
+    assert capabilities(dict(zip(family.keys, parts, strict=True))).cuda == (12, 4)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,11 @@ def test_every_family_tells_the_cuda_version(family: LabelFamily) -> None:
         ({"nvidia.com/cuda.driver-version.full": "r550"}, None),
     ],
 )
-def test_the_driver_version_is_as_nvidia_smi_prints_it(labels: dict[str, str], expected: str | None) -> None:
+def test_the_driver_version_is_formatted_like_nvidia_smi(
+    labels: dict[str, str], expected: str | None
+) -> None:
     """A revision may be empty."""
-    assert offer(labels).driver == expected
+    assert capabilities(labels).driver == expected
 
 
 @pytest.mark.parametrize(
@@ -113,18 +115,18 @@ def test_the_driver_version_is_as_nvidia_smi_prints_it(labels: dict[str, str], e
         ({"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig.capable": "true"}, False),
     ],
 )
-def test_slices_are_told_by_what_is_labelled_for_them_not_by_the_strategy(
+def test_mig_devices_are_detected_by_their_labels_not_by_the_strategy(
     labels: dict[str, str], expected: bool
 ) -> None:
-    """GPU Feature Discovery labels the strategy also where no GPU is cut."""
-    assert expected is offer(labels).mig_devices
+    """GPU Feature Discovery sets the strategy label also if no GPU is partitioned."""
+    assert expected is capabilities(labels).mig_devices
 
 
-def test_label_names_are_configuration() -> None:
+def test_label_names_are_configurable() -> None:
     """Another publisher's labels need no code."""
     names = LabelNames(cuda=(LabelFamily(("example.com/cuda",)),), product=("example.com/model",))
 
-    assert offer({"example.com/cuda": "12.8", "example.com/model": "X1"}, names) == NodeCapabilities(
+    assert capabilities({"example.com/cuda": "12.8", "example.com/model": "X1"}, names) == NodeCapabilities(
         cuda=(12, 8), product="X1"
     )
 
@@ -145,14 +147,14 @@ def test_label_names_are_configuration() -> None:
         ({"nvidia.com/gpu.product": ""}, []),
     ],
 )
-def test_what_cannot_be_read_is_unknown_and_reported(
+def test_an_invalid_label_is_unknown_and_reported(
     labels: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
-    """A typing error on one node is a line in a report, never a crash."""
-    assert offer(labels) == NodeCapabilities()
+    """A typing error on one node is a line in a report, not a crash."""
+    assert capabilities(labels) == NodeCapabilities()
     assert problems(labels) == expected
 
 
-def test_a_malformed_family_is_not_overruled_by_a_later_one() -> None:
-    """Affinity cannot tell a malformed label from a good one, so the offer must not either."""
-    assert offer({**A100, "cuda-major-version": "twelve"}).cuda is None
+def test_a_later_family_does_not_replace_an_invalid_one() -> None:
+    """Affinity cannot distinguish an invalid label from a valid one, so capabilities must not either."""
+    assert capabilities({**A100, "cuda-major-version": "twelve"}).cuda is None

@@ -1,4 +1,4 @@
-"""Node selectors, compared with the documentation's reading of them."""
+"""Node selectors, compared with a reference implementation of the documentation."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def expression(key: Any, operator: Any, *values: Any) -> dict[str, Any]:
 
 @settings(max_examples=300, deadline=None)
 @given(reference.clusters, reference.pod_specs)
-def test_the_index_finds_the_nodes_that_the_documentation_names(
+def test_the_index_finds_the_same_nodes_as_the_reference(
     cluster: list[reference.Node], spec: dict[str, Any]
 ) -> None:
-    """Whatever the nodes and the selector, well formed or not."""
+    """For any nodes and any selector, valid or not."""
     inventory = Inventory.of(cluster)
     before = deepcopy(spec)
 
@@ -55,8 +55,8 @@ def test_the_index_finds_the_nodes_that_the_documentation_names(
 
 @settings(max_examples=100, deadline=None)
 @given(reference.junk)
-def test_no_json_in_the_place_of_terms_raises(terms: Any) -> None:
-    """The decision must survive what no API server would let through."""
+def test_any_json_instead_of_terms_does_not_raise(terms: Any) -> None:
+    """Mutating webhooks run before the API server validates."""
     assert matching(INVENTORY, terms) == 0 or isinstance(terms, list)
 
 
@@ -70,7 +70,7 @@ def test_no_json_in_the_place_of_terms_raises(terms: Any) -> None:
         ("DoesNotExist", [], {"bare"}),
     ],
 )
-def test_an_operator_selects_by_the_labels_text(operator: str, values: list[str], expected: set[str]) -> None:
+def test_an_operator_selects_by_the_label_value(operator: str, values: list[str], expected: set[str]) -> None:
     """NotIn and DoesNotExist match nodes without the label."""
     assert matched(expression("zone", operator, *values)) == expected
 
@@ -86,8 +86,10 @@ def test_an_operator_selects_by_the_labels_text(operator: str, values: list[str]
         ("Gt", "9223372036854775807", set()),
     ],
 )
-def test_gt_and_lt_compare_numbers_and_skip_texts(operator: str, value: str, expected: set[str]) -> None:
-    """The bound itself does not match, nor does a label that is no number."""
+def test_gt_and_lt_compare_numbers_and_ignore_other_values(
+    operator: str, value: str, expected: set[str]
+) -> None:
+    """The bound itself does not match, nor does a label that is not a number."""
     assert matched(expression("cores", operator, value)) == expected
 
 
@@ -109,13 +111,13 @@ def test_gt_and_lt_compare_numbers_and_skip_texts(operator: str, value: str, exp
         None,
     ],
 )
-def test_an_expression_that_kubernetes_refuses_makes_its_term_match_nothing(bad: Any) -> None:
-    """Even beside an expression that matches every node."""
+def test_a_term_with_an_invalid_expression_matches_nothing(bad: Any) -> None:
+    """Even together with an expression that matches every node."""
     assert matched(bad, expression("absent", "DoesNotExist")) == set()
 
 
 def test_expressions_and_fields_of_a_term_must_all_hold() -> None:
-    """Terms are ORed, what is in them is ANDed."""
+    """Terms are ORed, their expressions are ANDed."""
     field = expression("metadata.name", "In", "east")
 
     assert matched(expression("zone", "Exists"), fields=(field,)) == {"east"}
@@ -134,7 +136,7 @@ def test_expressions_and_fields_of_a_term_must_all_hold() -> None:
     ],
 )
 def test_fields_match_the_name_by_one_value_only(field: dict[str, Any], expected: set[str]) -> None:
-    """The scheduler knows In and NotIn of metadata.name."""
+    """The scheduler supports In and NotIn of metadata.name."""
     assert matched(fields=(field,)) == expected
 
 
@@ -163,23 +165,21 @@ def test_no_terms_and_empty_terms_match_no_node(terms: Any) -> None:
         ({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}}, set()),
     ],
 )
-def test_name_selector_and_affinity_of_a_pod_are_all_held_to(
-    spec: dict[str, Any], expected: set[str]
-) -> None:
-    """What is absent, null or empty selects nothing out, but for an affinity without terms."""
+def test_node_name_selector_and_affinity_must_all_match(spec: dict[str, Any], expected: set[str]) -> None:
+    """An absent, null or empty field matches every node, except an affinity without terms."""
     assert set(INVENTORY.names(candidates(INVENTORY, spec))) == expected
 
 
-def test_an_expression_is_not_mistaken_for_another_that_is_equal() -> None:
-    """In Python 1 and true are equal; no label has a value that is no text."""
+def test_equal_values_of_other_types_are_different_expressions() -> None:
+    """In Python 1 and True are equal; label values are strings only."""
     terms = [{"matchExpressions": [expression("n", "In", value)]} for value in ("1", 1, True, ["1"], "1")]
     inventory = Inventory.of([{"metadata": {"name": "one", "labels": {"n": "1"}}}])
 
     assert [1, 0, 0, 0, 1] == [matching(inventory, [term]).bit_count() for term in terms]
 
 
-def test_a_long_expression_is_read_each_time() -> None:
-    """A pod may bring one of a megabyte; the index is asked with what it says."""
+def test_a_long_expression_is_not_cached() -> None:
+    """A pod can contain one of a megabyte."""
     values = [f"v{at}" for at in range(1000)]
     term = {"matchExpressions": [expression("n", "In", *values)]}
     inventory = Inventory.of([{"metadata": {"name": "one", "labels": {"n": "v999"}}}])
