@@ -1,4 +1,4 @@
-"""Remembering what was found for small arguments, so that memory is bounded in bytes, not only in entries."""
+"""Caches for small arguments only, so that memory is bounded in bytes as well as in entries."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
 
-_ENDLESS: Final = 2**62
+_UNBOUNDED: Final = 2**62
 
 
 def bounded_cache(find: Callable[[K], T], entries: int, fits: Callable[[K], bool]) -> Callable[[K], T]:
-    """Return a function that finds the same, and remembers so many arguments that fit; then it begins anew.
+    """Return `find` with a cache of so many results; a full cache is cleared.
 
-    What an honest cluster asks again and again is small; what a hostile pod makes up may be megabytes. To
-    look up what is remembered costs no more than a dict does. Any thread may call it.
+    fits: whether an argument is small enough to be cached. Arguments of a well-behaved cluster are small and
+    repeat; those of a malicious pod can have megabytes. A hit takes as long as in a dict. Thread-safe.
     """
-    return _Memo(find, entries, fits).__getitem__
+    return _Cache(find, entries, fits).__getitem__
 
 
-def length(told: object) -> int:
-    """Return the number of characters in a text, or in a tuple of texts; of all else it is endless."""
-    if isinstance(told, str):
-        return len(told)
-    if not isinstance(told, tuple):
-        return _ENDLESS
+def length(key: object) -> int:
+    """Return the number of characters in a string or a nested tuple of strings; else a huge number."""
+    if isinstance(key, str):
+        return len(key)
+    if not isinstance(key, tuple):
+        return _UNBOUNDED
     try:
-        return len("".join(told))
+        return len("".join(key))
     except TypeError:
-        return sum(map(length, told))
+        return sum(map(length, key))
 
 
-class _Memo(dict[K, T], Generic[K, T]):
+class _Cache(dict[K, T], Generic[K, T]):
     __slots__ = ("_entries", "_find", "_fits")
 
     def __init__(self, find: Callable[[K], T], entries: int, fits: Callable[[K], bool]) -> None:
@@ -53,16 +53,16 @@ class _Memo(dict[K, T], Generic[K, T]):
 
 
 class Firsts(Generic[T]):
-    """The first of those that tell the same, for so many; then it begins anew. Any thread may ask it."""
+    """The first value of each key, for so many keys; if full, it is cleared. Thread-safe."""
 
-    __slots__ = ("_entries", "_kept")
+    __slots__ = ("_entries", "_values")
 
     def __init__(self, entries: int) -> None:
         self._entries = entries
-        self._kept: dict[Hashable, T] = {}
+        self._values: dict[Hashable, T] = {}
 
-    def __call__(self, told: Hashable, value: T) -> T:
-        """Return the value that came first of those that told this."""
-        if told not in self._kept and len(self._kept) >= self._entries:
-            self._kept.clear()
-        return self._kept.setdefault(told, value)
+    def __call__(self, key: Hashable, value: T) -> T:
+        """Return the first value of this key."""
+        if key not in self._values and len(self._values) >= self._entries:
+            self._values.clear()
+        return self._values.setdefault(key, value)

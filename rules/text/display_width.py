@@ -1,4 +1,4 @@
-"""Columns of a text on a terminal."""
+"""Display width of text on a terminal."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from unicodedata import east_asian_width
 
 
 def width(text: str) -> int:
-    """Return the columns of a text on a terminal; Chinese characters take two."""
+    """Return the number of terminal columns of a text; Chinese characters take two."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)

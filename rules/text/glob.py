@@ -14,10 +14,10 @@ _UP_TO: Final = "(?>.*?"  # the shortest text up to what follows; never tried ag
 
 
 def glob(pattern: str) -> re.Pattern[str]:
-    """Compile a glob: `*` is any text, `?` any one character, all else itself. Use its fullmatch.
+    """Compile a glob: `*` matches any text, `?` any one character. Use its fullmatch.
 
-    What stands between two stars is taken where it first occurs, once and for all, which finds a match where
-    there is one. So the time is bounded by the lengths of pattern and text, however many the stars.
+    The text between two stars is matched at its first occurrence, without backtracking; this finds a match
+    if there is one. So the time depends on the lengths of pattern and text, not on the number of stars.
     """
     first, *rest = (re.escape(part).replace(r"\?", _ANY) for part in pattern.split("*"))
     if rest:
@@ -26,13 +26,13 @@ def glob(pattern: str) -> re.Pattern[str]:
 
 
 def glob_tokens(pattern: re.Pattern[str]) -> list[str]:
-    """Return the characters of a compiled glob, with `.*` for each star, `.` for each `?`; others escaped."""
+    """Return the tokens of a compiled glob: `.*` for a star, `.` for `?`, other characters escaped."""
     parts = _TOKEN.findall(pattern.pattern)
     return [_STAR if part == _UP_TO else part for part in parts if part != ")"]
 
 
 def plain_regex(pattern: re.Pattern[str]) -> str:
-    """Return a compiled glob as a regular expression of any dialect, such as CEL's."""
+    """Return a compiled glob as a regular expression of any dialect, for example CEL's."""
     return "".join(glob_tokens(pattern))
 
 
@@ -42,11 +42,11 @@ def glob_text(pattern: re.Pattern[str]) -> str:
 
 
 def overlap(one: re.Pattern[str], other: re.Pattern[str]) -> bool:
-    """Tell whether some text matches both of two compiled globs; of long ones it is taken for granted."""
+    """Return whether some text matches both compiled globs; True for patterns longer than any name."""
     left, right = glob_tokens(one), glob_tokens(other)
     if max(len(left), len(right)) > _LONGEST:
         return True
-    seen, todo = set(), [(0, 0)]  # how far both are used up by the same text
+    seen, todo = set(), [(0, 0)]  # tokens of each that match the same text
     while todo:
         at, to = place = todo.pop()
         if place in seen:
@@ -65,12 +65,12 @@ def overlap(one: re.Pattern[str], other: re.Pattern[str]) -> bool:
 
 
 def covers(wide: re.Pattern[str], narrow: re.Pattern[str]) -> bool:
-    """Tell whether a compiled glob matches all that another does; False where that is not plain to see."""
+    """Return whether a compiled glob matches everything that another matches. False may be wrong."""
     if "?" in glob_text(wide) and "*" in glob_text(narrow):
         return False
     return wide.fullmatch(glob_text(narrow)) is not None
 
 
 def is_glob(pattern: str) -> bool:
-    """Tell whether a name is a pattern."""
+    """Return whether a name is a glob."""
     return "*" in pattern or "?" in pattern

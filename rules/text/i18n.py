@@ -1,4 +1,4 @@
-"""Texts in each language."""
+"""Texts in English and Chinese."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Language(StrEnum):
-    """The languages that messages come in."""
+    """The languages of messages."""
 
     EN = "en"
     ZH = "zh"
@@ -15,11 +15,11 @@ class Language(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The same words in each language; an empty one falls back to the other."""
+    """A text in each language; an empty one falls back to the other."""
 
     en: str = ""
     zh: str = ""
 
     def in_language(self, language: Language) -> str:
-        """Return the words in a language."""
+        """Return the text in a language."""
         return (self.zh or self.en) if language is Language.ZH else (self.en or self.zh)

@@ -1,4 +1,4 @@
-"""JSON text as values, decoded fast, and the places of those values, looked up when somebody asks for one."""
+"""Fast JSON decoding, with the locations of values computed on demand."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import yaml
 # object that an API server accepts is deeper than some forty levels.
 MAX_DEPTH: Final = 200
 
-# Characters that the YAML reader refuses or takes for a line's end, and escapes of halves of one.
-_ODD: Final = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-_HALF: Final = ("\\ud", "\\uD")
-# What YAML 1.1 reads as a number too: `1e3` is text to it.
+# Characters that the YAML reader rejects or takes as a line break, and escapes of surrogates.
+_SPECIAL: Final = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+_SURROGATE: Final = ("\\ud", "\\uD")
+# Numbers that YAML 1.1 reads as floats too: `1e3` is a string in YAML 1.1.
 _FLOAT: Final = re.compile(r"-?[0-9]+\.[0-9]+(?:[eE][-+][0-9]+)?")
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 _TEXT: Final = "tag:yaml.org,2002:str"
@@ -25,20 +25,20 @@ _BEGIN: Final = yaml.Mark("", 0, 0, 0, None, 0)
 
 
 class Json(NamedTuple):
-    """An object or list, and its node tree as PyYAML has them, of which a level is read when asked for."""
+    """An object or list, and its PyYAML node tree, each level of which is read on first access."""
 
     value: Any
     root: yaml.Node
 
 
 def read_json(text: str) -> Json | None:
-    """Return the object or list that a text is, with the values that YAML 1.1 gives its members.
+    """Return the object or list of a JSON text, with the values that YAML 1.1 gives its members.
 
-    None where it is no JSON, or where the YAML reader has something to say of it: of a key that stands twice,
-    of characters that it does not take, of nesting deeper than MAX_DEPTH.
+    Returns None if the text is not JSON, or if the YAML reader reports it: a duplicate key, a character that
+    it does not accept, or nesting deeper than MAX_DEPTH.
     """
     begin = _skip(text, 0)
-    if text[begin : begin + 1] not in ("{", "[") or _is_odd(text):
+    if text[begin : begin + 1] not in ("{", "[") or _has_special_characters(text):
         return None
     try:
         value = _DECODER.decode(text)
@@ -52,9 +52,9 @@ def read_json(text: str) -> Json | None:
     return Json(value, _Object(text, start, end) if isinstance(value, dict) else _List(text, start, end))
 
 
-def _is_odd(text: str) -> bool:
-    odd = "\x7f" in text if text.isascii() else _ODD.search(text) is not None
-    return odd or any(half in text for half in _HALF)
+def _has_special_characters(text: str) -> bool:
+    special = "\x7f" in text if text.isascii() else _SPECIAL.search(text) is not None
+    return special or any(escape in text for escape in _SURROGATE)
 
 
 def _is_deeper(value: Any, depth: int) -> bool:
@@ -74,7 +74,7 @@ def _is_deeper(value: Any, depth: int) -> bool:
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(members)
     if len(found) != len(members):
-        raise ValueError("a key stands twice")
+        raise ValueError("duplicate key")
     return found
 
 
@@ -83,14 +83,14 @@ def _float(text: str) -> float | str:
 
 
 def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
 
 
 def _mark(text: str, index: int, before: yaml.Mark = _BEGIN) -> yaml.Mark:
-    """Return the mark of a place, counted from one before it."""
+    """Return the mark of an index, counted from an earlier mark."""
     newline = text.rfind("\n", before.index, index)
     if newline < 0:
         return yaml.Mark("", index, before.line, before.column + index - before.index, None, 0)
@@ -99,7 +99,7 @@ def _mark(text: str, index: int, before: yaml.Mark = _BEGIN) -> yaml.Mark:
 
 
 class _Object(yaml.MappingNode):
-    """An object whose members are looked for when somebody asks."""
+    """An object whose members are read on first access."""
 
     def __init__(self, text: str, start: yaml.Mark, end: yaml.Mark) -> None:
         self.tag, self.start_mark, self.end_mark, self.flow_style = "", start, end, True
@@ -112,7 +112,7 @@ class _Object(yaml.MappingNode):
 
 
 class _List(yaml.SequenceNode):
-    """A list, likewise."""
+    """A list whose items are read on first access."""
 
     def __init__(self, text: str, start: yaml.Mark, end: yaml.Mark) -> None:
         self.tag, self.start_mark, self.end_mark, self.flow_style = "", start, end, True
@@ -124,7 +124,7 @@ class _List(yaml.SequenceNode):
 
 
 def _members(text: str, mark: yaml.Mark) -> Iterator[yaml.Node]:
-    """Yield what stands in an object or list that begins at a mark: of an object keys and values by turns."""
+    """Yield the items of an object or list that begins at a mark; an object's keys and values alternate."""
     at = _skip(text, mark.index + 1)
     while text[at] not in "}]":
         node, mark = _node(text, _mark(text, at, mark))
@@ -135,7 +135,7 @@ def _members(text: str, mark: yaml.Mark) -> Iterator[yaml.Node]:
 
 
 def _node(text: str, start: yaml.Mark) -> tuple[yaml.Node, yaml.Mark]:
-    """Return the value that begins at a mark, and where it ends."""
+    """Return the value that begins at a mark, and the mark of its end."""
     value, index = _DECODER.raw_decode(text, start.index)
     end = _mark(text, index, start)
     if isinstance(value, dict):
@@ -147,4 +147,4 @@ def _node(text: str, start: yaml.Mark) -> tuple[yaml.Node, yaml.Mark]:
 
 
 def _skip(text: str, at: int) -> int:
-    return _BLANKS.match(text, at).end()  # type: ignore[union-attr]  # it matches anywhere
+    return _BLANKS.match(text, at).end()  # type: ignore[union-attr]  # it matches at any position

@@ -1,4 +1,4 @@
-"""A place in a file."""
+"""A location in a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in a rule file; line and column count from 1, 0 where there is none."""
+    """A location in a rule file; line and column count from 1, 0 if unknown."""
 
     file: str
     line: int = 0

@@ -1,13 +1,13 @@
-"""Paths in JSON documents, and how Kubernetes prints them."""
+"""Paths in JSON documents, and their Kubernetes notation."""
 
 from __future__ import annotations
 
-# A place in a JSON document: member names and list indexes, from the root.
+# Member names and list indexes, from the root of a JSON document.
 Path = tuple[str | int, ...]
 
 
 def field_path(path: Path) -> str:
-    """Return a path as Kubernetes prints it: `spec.containers[0].resources.limits[nvidia.com/gpu]`."""
+    """Return a path in Kubernetes notation: `spec.containers[0].resources.limits[nvidia.com/gpu]`."""
     parts: list[str] = []
     for step in path:
         if isinstance(step, int) or not step.replace("_", "").isalnum():

@@ -1,7 +1,7 @@
-"""YAML and JSON text as plain values, and the place in the text of each of them.
+"""YAML and JSON documents: plain values, each with its location in the text.
 
-Values are read as kubectl reads them (YAML 1.1 booleans, no timestamps); tabs and what aliases blow up are
-refused with their place, duplicate keys are noted. One reader serves rule files and manifests.
+Values are read as kubectl reads them (YAML 1.1 booleans, no timestamps). Tabs and alias expansion attacks are
+errors with a location, duplicate keys are recorded. Rule files and manifests use the same reader.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from rules.text.paths import Path
 
 try:
     from yaml import CSafeLoader as _Loader
-except ImportError:  # PyYAML without libyaml: the same, slower
+except ImportError:  # PyYAML without libyaml is slower
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
-# By how many there may be more values than characters: aliases of honest rules repeat no thousands.
+# A document may have this many more values than characters: aliases of real rules do not repeat thousands.
 MAX_VALUES: Final = 5_000
 
-_NOT_UTF8: Final = "not UTF-8; save the file as UTF-8"  # of bytes that Python decoded by `surrogateescape`
+_NOT_UTF8: Final = "not UTF-8; save the file as UTF-8"  # for bytes that Python decoded by `surrogateescape`
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _TAG: Final = "tag:yaml.org,2002:"
-_TEMPLATE: Final = "; {{ is of a template, which has to be rendered first"
+_TEMPLATE: Final = "; {{ is template syntax: render the template first"
 _TRUE: Final = frozenset({"true", "yes", "on"})
-_OCTAL: Final = re.compile(r"[-+]?0[0-9_]")  # of YAML 1.1, a bare leading zero
+_OCTAL: Final = re.compile(r"[-+]?0[0-9_]")  # in YAML 1.1 a leading zero is enough
 
 
 class SourceError(ValueError):
-    """The text is no YAML, or more than a reader should take. The fault of whoever wrote it."""
+    """The text is not YAML, or too large or too deep. The fault of its author."""
 
     def __init__(self, location: Location, message: str) -> None:
         super().__init__(f"{location}: {message}")
@@ -45,9 +45,9 @@ class SourceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a text: its value, and the way back from a path to a place in the text.
+    """One document of a text: its value, and the location of each path.
 
-    lines: the text's, none of JSON. duplicates: keys that stand twice in an object; the last one counts.
+    lines: the lines of the text, empty for JSON. duplicates: duplicate keys of objects; the last one is used.
     root: the node tree. line, column: where the document begins in the file, counted from 0.
     """
 
@@ -60,7 +60,7 @@ class Document:
     column: int = 0
 
     def locate(self, path: Path = (), *, key: bool = False) -> Location:
-        """Return where the value at the path stands, or its key; the nearest parent where there is none."""
+        """Return the location of the value at the path, or of its key; if absent, of the nearest parent."""
         place = node = self.root
         for step in path:
             if (child := _child(node, step)) is None:
@@ -71,7 +71,7 @@ class Document:
         return Location(self.file, *self._at(place.start_mark))
 
     def duplicates_below(self, path: Path) -> list[SourceError]:
-        """Return the duplicates in the value at the path, which is there."""
+        """Return the duplicates in the value at the path, which must exist."""
         node = self._node(path)
         begin, end = self._at(node.start_mark), self._at(node.end_mark)
         return [
@@ -79,14 +79,14 @@ class Document:
         ]
 
     def objects(self) -> Iterator[tuple[Path, Any]]:
-        """Yield the Kubernetes objects in it with their paths: itself, or a list's items, each typed."""
+        """Yield the Kubernetes objects with their paths: the value, or the items of a list, each typed."""
         yield from _objects(self.value, ())
 
     def embedded(self, path: Path) -> Document:
-        """Return the document that the string at the path is, such as `data["rule.yaml"]` of a ConfigMap.
+        """Return the document in the string at the path, such as `data["rule.yaml"]` of a ConfigMap.
 
-        Places are those in the outer text where the string is a literal block (`|`), and the string's own
-        place otherwise. Raises SourceError.
+        Locations are those in the outer text if the string is a literal block (`|`), else the location of the
+        string. Raises SourceError.
         """
         node = self._node(path)
         own, text = self.locate(path), str(node.value)
@@ -121,15 +121,15 @@ class Document:
         return node
 
     def _at(self, mark: Any) -> tuple[int, int]:
-        """Return the line and column of a mark in the file, counted from 1."""
+        """Return line and column of a mark in the file, counted from 1."""
         return mark.line + 1 + self.line, mark.column + 1 + self.column
 
 
 def read(text: str, file: str) -> Iterator[Document | SourceError]:
-    """Yield each document of a text, or what is wrong with it; JSON is YAML.
+    """Yield each document of a text, or its error; JSON is YAML.
 
-    An empty document has the value None. Documents are parted at lines of `---` first, as kubectl does, so
-    that a mistake in one hides no other.
+    An empty document has the value None. As in kubectl, the text is split at lines of `---` first, so that an
+    error in one document does not hide another.
     """
     if found := read_json(text := text.removeprefix("\ufeff")):
         yield Document(found.value, file, (), (), found.root)
@@ -166,20 +166,20 @@ def _read(lines: list[str], file: str) -> Iterator[Document]:
         _check_depth(text, file)
         loader = _Loader(text)
         while loader.check_node():
-            node: yaml.Node = loader.get_node()  # type: ignore[assignment]  # check_node said there is one
+            node: yaml.Node = loader.get_node()  # type: ignore[assignment]  # check_node returned True
             builder = _Builder(file, len(text) + MAX_VALUES)
             value = builder.build(node, 0)
             yield Document(value, file, tuple(lines), tuple(builder.duplicates), node)
     except yaml.MarkedYAMLError as error:
         raise SourceError(_place(file, error.problem_mark), _explain(error, lines)) from None
-    except yaml.reader.ReaderError as error:  # its position is one in bytes, or in characters
+    except yaml.reader.ReaderError as error:  # its position counts bytes or characters
         raise _forbidden(text, text.index(chr(error.character)), file, error.reason) from None
     except UnicodeEncodeError as error:
         raise _forbidden(text, error.start, file, error.reason) from None
 
 
 def _place(file: str, mark: Any) -> Location:
-    """Return the place of a mark; there is one, though types say that there may be none."""
+    """Return the location of a mark; the type allows None, but there is always one."""
     return Location(file, mark.line + 1, mark.column + 1)
 
 
@@ -191,7 +191,7 @@ def _forbidden(text: str, position: int, file: str, reason: str) -> SourceError:
 
 
 def _check_depth(text: str, file: str) -> None:
-    """Refuse deep nesting before the composer, which recurses in C, meets it."""
+    """Raise SourceError for deep nesting before the composer, which recurses in C, reads it."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -207,24 +207,24 @@ def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
     mark = error.problem_mark
     line = lines[mark.line] if mark and mark.line < len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
-        problem += "; indent with spaces, YAML takes no tabs"
+        problem += "; indent with spaces, YAML does not allow tabs"
     elif "{{" in line:
         problem += _TEMPLATE
     return f"not YAML: {problem}"
 
 
 class _Builder:
-    """Turns a node tree into values, counting them. most: of them."""
+    """Converts a node tree into at most `limit` values."""
 
-    def __init__(self, file: str, most: int) -> None:
-        self._file, self._most = file, most
+    def __init__(self, file: str, limit: int) -> None:
+        self._file, self._limit = file, limit
         self._count = 0
         self.duplicates: list[SourceError] = []
 
     def build(self, node: yaml.Node, depth: int) -> Any:
         self._count += 1
-        if self._count > self._most:
-            raise self._error(node, f"more than {self._most} values: aliases repeat too much")
+        if self._count > self._limit:
+            raise self._error(node, f"more than {self._limit} values: aliases expand too much")
         if depth > MAX_DEPTH:
             raise self._error(node, f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(node, yaml.ScalarNode):
@@ -240,14 +240,14 @@ class _Builder:
                 continue
             if not isinstance(key_node, yaml.ScalarNode):
                 hint = _TEMPLATE * isinstance(key_node, yaml.MappingNode)
-                raise self._error(key_node, f"a key has to be a plain text{hint}")
+                raise self._error(key_node, f"expected a string as key{hint}")
             key = str(key_node.value)
             if key in result:
                 self.duplicates.append(self._error(key_node, f"duplicate key {key!r}: remove one of them"))
             result[key] = self.build(value_node, depth + 1)
         for mapping in merged:
             if not isinstance(mapping, dict):
-                raise self._error(node, "`<<` merges an object or a list of objects")
+                raise self._error(node, "expected an object or a list of objects after `<<`")
             result = {**mapping, **result}
         return result
 
@@ -270,7 +270,7 @@ class _Builder:
 
 
 def _number(text: str, read_number: Callable[[str], float]) -> float | str:
-    """Return the number that is written; what JSON has no number for stays text."""
+    """Return a number; what JSON cannot represent as a number stays a string."""
     try:
         return read_number(text.replace("_", ""))
     except ValueError:  # sexagesimal 1:30, .inf, more digits than Python converts
@@ -278,7 +278,7 @@ def _number(text: str, read_number: Callable[[str], float]) -> float | str:
 
 
 def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return the (key, value) nodes of a member: the last of that name, or the first that is merged in."""
+    """Return the (key, value) nodes of a member: the last one of that name, or the first merged one."""
     if isinstance(node, yaml.MappingNode):
         for key, value in reversed(node.value):
             if key.value == str(step):
@@ -294,5 +294,5 @@ def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | No
 
 
 def _margin(lines: Iterable[str]) -> int:
-    """Return by how many spaces the first line that is not blank is indented."""
+    """Return the indentation of the first line that is not blank."""
     return next((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), 0)

@@ -1048,7 +1048,7 @@ def test_tabs_are_told_apart_from_other_mistakes() -> None:
     (error,) = _errors(RESOURCE.replace("  key", "\tkey"))
 
     assert error.startswith("0.yaml:11:1: not YAML: ")
-    assert error.endswith("; indent with spaces, YAML takes no tabs")
+    assert error.endswith("; indent with spaces, YAML does not allow tabs")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is small is found once; what is not is found again, and not kept."""
+"""Bounded caches: small arguments are cached, large ones are not."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rules.text.bounded_cache import bounded_cache, length
 from tests.support.builders import policy, resource_rule
 
 
-def test_only_arguments_that_fit_are_remembered() -> None:
-    """The answer is the same in either case."""
+def test_only_small_arguments_are_cached() -> None:
+    """The result is the same in both cases."""
     asked: list[str] = []
 
     def find(text: str) -> int:
@@ -24,8 +24,8 @@ def test_only_arguments_that_fit_are_remembered() -> None:
     assert asked == ["a", "long", "long"]
 
 
-def test_no_more_is_remembered_than_there_is_room_for() -> None:
-    """One more than two, and all are found anew."""
+def test_a_full_cache_is_cleared() -> None:
+    """After a third key, a cache of two computes all of them again."""
     asked: list[int] = []
 
     def find(number: int) -> int:
@@ -38,7 +38,7 @@ def test_no_more_is_remembered_than_there_is_room_for() -> None:
     assert asked == [1, 2, 3, 1, 2]
 
 
-def test_what_raises_is_not_remembered() -> None:
+def test_an_exception_is_not_cached() -> None:
     """It raises again."""
     asked: list[str] = []
 
@@ -55,20 +55,20 @@ def test_what_raises_is_not_remembered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "characters"), [("", 0), ("ab", 2), ((), 0), (("ab", ("c", ("d",))), 4), ((("",),), 0)]
+    ("key", "characters"), [("", 0), ("ab", 2), ((), 0), (("ab", ("c", ("d",))), 4), ((("",),), 0)]
 )
-def test_the_length_of_texts_is_that_of_all_of_them(told: Any, characters: int) -> None:
-    """However deep they stand."""
-    assert characters == length(told)
+def test_the_length_of_a_tuple_is_the_sum_of_its_strings(key: Any, characters: int) -> None:
+    """At any depth."""
+    assert characters == length(key)
 
 
-@pytest.mark.parametrize("told", [1, True, None, 1.5, ["a"], ("a", 1), ("a", ("b", None))])
-def test_what_is_no_text_has_no_length_that_fits(told: Any) -> None:
-    """1, 1.0 and true are one key, and must not be taken for each other."""
-    assert length(told) > 2**60
+@pytest.mark.parametrize("key", [1, True, None, 1.5, ["a"], ("a", 1), ("a", ("b", None))])
+def test_other_types_have_a_huge_length(key: Any) -> None:
+    """1, 1.0 and True are equal keys of a dict, but different arguments."""
+    assert length(key) > 2**60
 
 
-def test_a_policy_keeps_no_long_names() -> None:
+def test_a_policy_does_not_cache_long_names() -> None:
     """Four thousand sets of names of a megabyte would be four gigabytes."""
     compiled = policy(resource_rule("vendor.com/mig-*"))
     name = f"vendor.com/mig-{'g' * 2**20}"

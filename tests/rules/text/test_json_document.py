@@ -1,4 +1,4 @@
-"""JSON is read fast, and to the values, places and mistakes that the YAML reader has for it."""
+"""JSON is read fast, with the same values, locations and errors as by the YAML reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rules.text.location import Location
 from rules.text.paths import Path
 from rules.text.yaml_document import MAX_VALUES, Document, SourceError, read
 
-# What no JSON begins with, so that the YAML reader takes the text.
+# JSON cannot begin with a comment, so the YAML reader reads the text.
 COMMENT = "# YAML\n"
 
 VALUES = st.recursive(
@@ -25,7 +25,7 @@ VALUES = st.recursive(
 
 
 def paths(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Yield the path of a value and those of all that is in it."""
+    """Yield the path of a value and the paths of all its members."""
     yield path
     members = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -34,8 +34,8 @@ def paths(value: Any, path: Path = ()) -> Iterator[Path]:
         yield from paths(member, (*path, step))
 
 
-def told(text: str, above: int = 0) -> list[str]:
-    """Return all that is read of a text: values, places, mistakes; above: lines to leave out."""
+def read_all(text: str, above: int = 0) -> list[str]:
+    """Return values, locations and errors of a text; above: lines to subtract."""
     return [line for found in read(text, "f") for line in _told(found, above)]
 
 
@@ -60,14 +60,14 @@ def _counted(location: Location, above: int) -> str:
     st.booleans(),
     st.sampled_from(["\n", "\r\n", "\r"]),
 )
-def test_json_is_what_yaml_makes_of_it(
+def test_json_is_read_as_the_yaml_reader_reads_it(
     value: Any, indent: Any, separators: tuple[str, str], escaped: bool, newline: str
 ) -> None:
-    """However it is laid out."""
+    """In any layout."""
     text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=escaped)
     text = text.replace("\n", newline)
 
-    assert told(COMMENT + text, above=1) == told(text)
+    assert read_all(COMMENT + text, above=1) == read_all(text)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_json_is_what_yaml_makes_of_it(
         "\n\n  [ ]\n\n",
     ],
 )
-def test_what_json_and_yaml_see_differently_is_as_yaml_sees_it(text: str) -> None:
-    """Numbers without a sign in their exponent, keys that stand twice, and what is no JSON."""
-    assert told(COMMENT + text, above=1) == told(text)
+def test_text_that_json_and_yaml_read_differently_is_read_as_yaml(text: str) -> None:
+    """Exponents without a sign, duplicate keys, and text that is not JSON."""
+    assert read_all(COMMENT + text, above=1) == read_all(text)
 
 
 @pytest.mark.parametrize(
@@ -110,23 +110,23 @@ def test_what_json_and_yaml_see_differently_is_as_yaml_sees_it(text: str) -> Non
         (f'{{"{"k" * 2000}": 1, "a": {{"b": 1}}}}', (1, 2020)),
     ],
 )
-def test_json_that_yaml_cannot_read_is_read(text: str, place: tuple[int, int]) -> None:
-    """A key apart from its colon, a tab before it all, a key of more than 1,024 characters."""
+def test_valid_json_that_is_invalid_yaml_is_read(text: str, place: tuple[int, int]) -> None:
+    """A line break before a colon, a leading tab, a key of more than 1,024 characters."""
     (found,) = read(text, "f")
 
     assert isinstance(found, Document)
     assert ({"b": 1}, Location("f", *place)) == (found.value["a"], found.locate(("a", "b")))
 
 
-def test_json_of_many_values_is_not_taken_for_aliases() -> None:
-    """It has none: there are no more values than are written."""
+def test_json_with_many_values_is_read() -> None:
+    """The limit of values is for aliases, which JSON does not have."""
     text = f"[{'0,' * MAX_VALUES}0]"
 
     assert [MAX_VALUES + 1] == [len(found.value) for found in read(text, "f") if isinstance(found, Document)]
 
 
-def test_a_mark_is_that_of_the_yaml_reader() -> None:
-    """Both ends, of keys and of values: what edits a text cuts there."""
+def test_marks_equal_those_of_the_yaml_reader() -> None:
+    """Start and end, of keys and values; editors of a text cut there."""
     text = '{"a": [1,\n "b"],\n  "c": {}}\n'
     found = read_json(text)
 

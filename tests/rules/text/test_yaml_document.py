@@ -1,4 +1,4 @@
-"""YAML is read as kubectl reads it, each value knows its place, and nothing that is no YAML gets through."""
+"""YAML is read as kubectl reads it, each value has a location, and invalid YAML is an error."""
 
 from __future__ import annotations
 
@@ -74,19 +74,19 @@ def _errors(text: str) -> list[str]:
     ],
 )
 def test_a_value_is_read_as_kubectl_reads_it(text: str, value: Any) -> None:
-    """YAML 1.1 without timestamps; what JSON cannot say stays text; a tag makes no object."""
+    """YAML 1.1 without timestamps; values that JSON does not have stay strings; tags are ignored."""
     found = _document(f"a: {text}").value["a"]
 
     assert (type(value), value) == (type(found), found)
 
 
-def test_keys_are_text() -> None:
+def test_keys_are_strings() -> None:
     """As in JSON."""
     assert {"1": "a", "true": "b", "": "c"} == _document("1: a\ntrue: b\n'': c").value
 
 
 def test_an_alias_is_the_value_of_its_anchor() -> None:
-    """And so is a merge, which the object's own keys and the earlier of a list beat."""
+    """So is a merge; keys of the object and earlier items of a list take precedence."""
     text = "a: &a {x: 1, y: 2}\nb: &b {y: 3, z: 4}\nc: *a\nd: {<<: *a, x: 5}\ne: {<<: [*a, *b]}"
 
     assert {
@@ -98,8 +98,8 @@ def test_an_alias_is_the_value_of_its_anchor() -> None:
     } == _document(text).value
 
 
-def test_documents_are_parted_at_lines_of_dashes() -> None:
-    """Each with its own place; empty ones are there, comments alone are not."""
+def test_documents_are_split_at_lines_of_dashes() -> None:
+    """Each with its location; an empty document is kept, a document of comments is not."""
     found = _documents("# head\n---\na: 1\n---\n---\nb: 2\n--- {c: 3}\n")
 
     assert [{"a": 1}, None, {"b": 2}, {"c": 3}] == [document.value for document in found]
@@ -107,12 +107,12 @@ def test_documents_are_parted_at_lines_of_dashes() -> None:
 
 
 def test_an_empty_text_has_no_documents() -> None:
-    """Nor any mistakes."""
+    """And no errors."""
     assert [] == list(read("", "f"))
 
 
-def test_a_mistake_hides_no_other_document() -> None:
-    """Each document stands alone."""
+def test_an_error_does_not_hide_other_documents() -> None:
+    """Each document is read separately."""
     found = list(read("a: 1\n---\nb: [\n---\nc: 3\n---\nd: }\n", "f"))
 
     assert [{"a": 1}, "f:4:1", {"c": 3}, "f:7:4"] == [
@@ -121,8 +121,8 @@ def test_a_mistake_hides_no_other_document() -> None:
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-def test_places_do_not_depend_on_line_ends(newline: str) -> None:
-    """Files come from Windows too."""
+def test_locations_do_not_depend_on_line_ends(newline: str) -> None:
+    """Files from Windows are valid too."""
     found = _documents("\ufeff" + newline.join(["a: 1", "---", "b:", "  c: x", ""]))
 
     assert ({"b": {"c": "x"}}, Location("f", 4, 6)) == (found[1].value, found[1].locate(("b", "c")))
@@ -161,21 +161,21 @@ items:
     ],
 )
 def test_a_value_is_located_by_its_path(path: Path, key: bool, place: tuple[int, int]) -> None:
-    """A scalar where it stands, an object at its key, what is absent at its nearest parent."""
+    """A scalar at its value, an object at its key, an absent value at its nearest parent."""
     assert Location("f", *place) == _document(TEXT).locate(path, key=key)
 
 
 def test_a_scalar_on_a_line_of_its_own_is_located_at_its_key() -> None:
-    """Where whoever looks for the key finds it."""
+    """The reader looks for the key."""
     assert Location("f", 2, 1) == _document("a: 1\nb:\n    long text\n").locate(("b",))
 
 
-def test_a_tab_that_indents_nothing_is_not_blamed() -> None:
-    """It is no mistake."""
+def test_a_tab_outside_of_indentation_is_valid() -> None:
+    """It is not an error."""
     assert ["f:1:5: not YAML: mapping values are not allowed in this context"] == _errors("a: b:\tc")
 
 
-def test_of_doubled_keys_the_last_one_counts_and_each_is_reported() -> None:
+def test_the_last_of_duplicate_keys_is_used_and_each_is_reported() -> None:
     """In nested objects and inline ones."""
     found = _document("a: 1\nb: {c: 1, c: 2}\na: 2\na: 3\n")
 
@@ -187,8 +187,8 @@ def test_of_doubled_keys_the_last_one_counts_and_each_is_reported() -> None:
     ] == [str(error) for error in found.duplicates]
 
 
-def test_a_doubled_key_is_known_to_be_below_a_path_or_not() -> None:
-    """One object of a list has nothing to do with the next."""
+def test_duplicate_keys_are_listed_below_a_path() -> None:
+    """Each object of a list has its own duplicates."""
     _, found = _documents("x: 1\n---\nitems:\n- {a: 1, a: 2}\n- {b: 1}\n- c: 1\n  c: 2\n")
 
     assert [["f:4:10"], [], ["f:7:3"]] == [
@@ -207,23 +207,23 @@ def test_a_doubled_key_is_known_to_be_below_a_path_or_not() -> None:
             (
                 "f:2:1: not YAML: while scanning for the next token found character that cannot"
                 " start any token; "
-                "indent with spaces, YAML takes no tabs"
+                "indent with spaces, YAML does not allow tabs"
             ),
         ),
-        ("? [a]\n: b", "f:1:3: a key has to be a plain text"),
+        ("? [a]\n: b", "f:1:3: expected a string as key"),
         (
             "name: {{ .Values.name }}",
-            "f:1:8: a key has to be a plain text; {{ is of a template, which has to be rendered first",
+            "f:1:8: expected a string as key; {{ is template syntax: render the template first",
         ),
         (
             "{{- if .Values.gpu }}\na: b\n",
             (
                 "f:1:3: not YAML: while parsing a flow node did not find expected node content; "
-                "{{ is of a template, which has to be rendered first"
+                "{{ is template syntax: render the template first"
             ),
         ),
-        ("a: {<<: 1}", "f:1:4: `<<` merges an object or a list of objects"),
-        ("a: {<<: [1]}", "f:1:4: `<<` merges an object or a list of objects"),
+        ("a: {<<: 1}", "f:1:4: expected an object or a list of objects after `<<`"),
+        ("a: {<<: [1]}", "f:1:4: expected an object or a list of objects after `<<`"),
         ("a: &a [*a]", "f:1:4: nested deeper than 200 levels"),
         ("a: &a {<<: *a}", "f:1:4: nested deeper than 200 levels"),
         ("[" * 100_000, "f:1:201: nested deeper than 200 levels"),
@@ -231,34 +231,34 @@ def test_a_doubled_key_is_known_to_be_below_a_path_or_not() -> None:
         ("a: 1\r\rb: \x0c\r", "f:3:4: control characters are not allowed (#x000c)"),
         ("a: 1\n---\nb: \x7f", "f:3:4: control characters are not allowed (#x007f)"),
         ("a: 中\nb: \ud800", "f:2:4: surrogates not allowed (#xd800)"),
-        (BILLION_LAUGHS, f"f:1:10: more than {len(BILLION_LAUGHS) + 5_000} values: aliases repeat too much"),
+        (BILLION_LAUGHS, f"f:1:10: more than {len(BILLION_LAUGHS) + 5_000} values: aliases expand too much"),
     ],
 )
-def test_what_is_no_yaml_or_too_much_of_it_is_refused_with_its_place(text: str, error: str) -> None:
-    """In bounded time, whatever it is."""
+def test_invalid_or_too_large_yaml_is_an_error_with_its_location(text: str, error: str) -> None:
+    """In bounded time, for any text."""
     assert [error] == _errors(text)
 
 
-def test_aliases_may_repeat_what_an_honest_text_repeats() -> None:
-    """A thousand containers with the variables of one; not much more than that."""
+def test_aliases_may_repeat_as_much_as_in_real_manifests() -> None:
+    """A thousand containers with the variables of one, but not much more."""
     variables = "- &env [{name: A, value: 1}, {name: B, value: 2}]\n"
     repeated = _document(variables + "- *env\n" * 1000)
     laughs = "".join(f"- &a{number} [{f'*a{number - 1}, ' * 10}]\n" for number in range(1, 4))
 
     assert [[{"name": "A", "value": 1}, {"name": "B", "value": 2}]] * 1001 == repeated.value
     assert [] == _errors("- &a0 [x]\n" + laughs)
-    assert ["f:1:8: more than 5210 values: aliases repeat too much"] == _errors(
+    assert ["f:1:8: more than 5210 values: aliases expand too much"] == _errors(
         "- &a0 [x]\n" + laughs + "- [*a3, *a3, *a3, *a3]\n"
     )
 
 
-def test_objects_as_deep_as_any_are_read() -> None:
-    """The bound is far from what an API server accepts."""
+def test_deep_objects_are_read() -> None:
+    """The limit is deeper than any object that an API server accepts."""
     assert [] == _errors("[" * MAX_DEPTH + "]" * MAX_DEPTH)
 
 
 def test_two_megabytes_are_read() -> None:
-    """A list of a thousand ConfigMaps is no attack."""
+    """A list of a thousand ConfigMaps is valid."""
     item = f"- {{kind: ConfigMap, data: {{text: '{'x' * 2000}'}}}}\n"
     found = _document(f"items:\n{item * 1000}")
 
@@ -284,10 +284,10 @@ def _outer(written: str) -> Document:
         ("|\n    ---\n    ---\n    match: 1\n    inject: {a: b, a: c}", "f:9:23", "f:9:20"),
     ],
 )
-def test_a_document_in_a_string_keeps_its_places_in_the_file(
+def test_a_document_in_a_string_keeps_its_locations_in_the_file(
     written: str, place: str, duplicate: str
 ) -> None:
-    """Line by line in a literal block; elsewhere the string's own place has to do."""
+    """By line in a literal block; otherwise the location of the string."""
     found = _outer(written).embedded(("data", "rule.yaml"))
 
     assert ({"match": 1, "inject": {"a": "c"}}, place, [duplicate]) == (
@@ -304,22 +304,22 @@ def test_a_document_in_a_string_keeps_its_places_in_the_file(
             "|\n    a: 1\n    b: [",
             "f:8:5: not YAML: while parsing a flow node did not find expected node content",
         ),
-        ("|\n    a: 1\n    ? [b]", "f:7:7: a key has to be a plain text"),
+        ("|\n    a: 1\n    ? [b]", "f:7:7: expected a string as key"),
         ('"a: ["', "f:5:14: not YAML: while parsing a flow node did not find expected node content"),
         ('""', "f:5:14: expected one YAML document, got none"),
         ("|\n    a: 1\n    ---\n    b: 2", "f:5:14: expected one YAML document, got 2"),
     ],
 )
-def test_what_is_wrong_with_a_document_in_a_string_has_its_place(written: str, error: str) -> None:
-    """As above."""
+def test_an_error_in_an_embedded_document_has_a_location(written: str, error: str) -> None:
+    """By line in a literal block; otherwise the location of the string."""
     with pytest.raises(SourceError) as caught:
         _outer(written).embedded(("data", "rule.yaml"))
 
     assert error == str(caught.value)
 
 
-def test_a_document_in_a_string_that_came_by_a_merge_is_found() -> None:
-    """Where its anchor stands."""
+def test_an_embedded_document_of_a_merged_value_is_found() -> None:
+    """At its anchor."""
     text = "base: &base\n  rule.yaml: |\n    a: 1\ndata: {<<: [*base], x: 1}\n"
     found = _document(text).embedded(("data", "rule.yaml"))
 
@@ -330,15 +330,15 @@ def test_a_document_in_a_string_that_came_by_a_merge_is_found() -> None:
     ("path", "place"),
     [(("own",), (2, 24)), (("first",), (1, 16)), (("second",), (1, 32)), (("none",), (2, 1))],
 )
-def test_what_came_by_a_merge_is_located_at_its_anchor(path: Path, place: tuple[int, int]) -> None:
-    """The first that has it; what nobody has is at the object."""
+def test_a_merged_value_is_located_at_its_anchor(path: Path, place: tuple[int, int]) -> None:
+    """At the first anchor that has it; an absent value at the object."""
     text = "a: [&a {first: 1}, &b {second: 2, first: 3}]\nb: {<<: [*a, *b], own: 4}\n"
 
     assert Location("f", *place) == _document(text).locate(("b", *path))
 
 
-def test_a_document_in_a_string_that_is_not_there_is_a_bug() -> None:
-    """Whoever asks knows what is there."""
+def test_embedding_an_absent_string_is_a_bug() -> None:
+    """The caller must check that it is present."""
     with pytest.raises(KeyError):
         _document("a: 1").embedded(("b",))
 
@@ -346,6 +346,6 @@ def test_a_document_in_a_string_that_is_not_there_is_a_bug() -> None:
 @pytest.mark.parametrize(
     ("place", "text"), [(Location("f"), "f"), (Location("f", 3), "f:3"), (Location("f", 3, 4), "f:3:4")]
 )
-def test_a_place_is_written_as_editors_read_it(place: Location, text: str) -> None:
+def test_a_location_is_printed_in_the_format_of_editors(place: Location, text: str) -> None:
     """file:line:column, as far as it is known."""
     assert text == str(place)
