@@ -1,4 +1,4 @@
-"""A container's environment and command line, as far as they can be known before it starts.
+"""A container's environment variables and command line, as far as they are known before it starts.
 
 Source: https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/,
 and https://github.com/kubernetes/kubernetes/tree/master/third_party/forked/golang/expansion for the details.
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-# Bytes of arguments and variables with which the kernel starts a program, at most: a quarter of its stack of
-# 8 MiB, see execve(2). A few entries that double each other would grow far beyond.
+# Maximum bytes of arguments and variables with which the kernel starts a program: a quarter of its stack of
+# 8 MiB, see execve(2). A few entries that double each other would exceed it by far.
 LONGEST: Final = 2 * 2**20
 _REFERENCE = re.compile(r"\$(?:(\$)|\(([^()]*)\))")
 
@@ -26,10 +26,10 @@ class Environment:
 
 
 def environment(entries: Iterable[Any]) -> Environment:
-    """Return what the entries of `env` say; of a doubled name the last counts.
+    """Return the variables of the entries of `env`; the last entry of a name is used.
 
-    A value that refers to a variable nobody knows yet is unknown itself, and so is one with which no program
-    could start. Entries of another shape are skipped: the API server refuses them.
+    A value that refers to an unknown variable is unknown itself, and so is one that is too long to start a
+    program. Malformed entries are skipped: the API server denies them.
     """
     room = LONGEST
     known: dict[str, str] = {}
@@ -53,7 +53,7 @@ def environment(entries: Iterable[Any]) -> Environment:
 
 
 def expand_all(texts: Iterable[str], known: Mapping[str, str]) -> list[str]:
-    """Return the arguments of a program with their references replaced, as far as a program can start."""
+    """Return arguments with their references expanded, up to the length with which a program can start."""
     room, expanded = LONGEST, []
     for text in texts:
         whole = expand(text, known, room)
@@ -63,9 +63,9 @@ def expand_all(texts: Iterable[str], known: Mapping[str, str]) -> list[str]:
 
 
 def expand(text: str, known: Mapping[str, str], room: int = LONGEST) -> str | None:
-    """Return a text with each `$(NAME)` replaced as the kubelet does; what is not known stays as it is.
+    """Return a text with each `$(NAME)` expanded as by the kubelet; unknown names stay unchanged.
 
-    None where it would have more than `room` characters.
+    None if it would have more than `room` characters.
     """
     if "$" not in text:
         return text
@@ -81,5 +81,5 @@ def references(texts: Iterable[str]) -> set[str]:
 
 
 def _resolves(text: str, known: Mapping[str, str]) -> bool:
-    """Tell whether all variables that a text refers to are known."""
+    """Return whether all variables that a text refers to are known."""
     return all(match[1] or match[2] in known for match in _REFERENCE.finditer(text))

@@ -1,4 +1,4 @@
-"""Image references, read as container runtimes read them.
+"""Image references, parsed as container runtimes parse them.
 
 Source: grammar and normalisation of https://github.com/distribution/reference (regexp.go, normalize.go), and
 digest validation of https://github.com/opencontainers/go-digest.
@@ -24,18 +24,18 @@ _REMAINDER = re.compile(
     r"(?:@(?P<digest>[^@]+))?",
     re.ASCII,
 )
-# The algorithms that go-digest knows, and the length of each in hexadecimal digits.
+# The algorithms of go-digest, and the length of each in hexadecimal digits.
 _DIGEST = re.compile(r"sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}", re.ASCII)
 _IDENTIFIER = re.compile(r"[a-f0-9]{64}", re.ASCII)
-_MAX_NAME = 255  # characters of a repository path, as distribution/reference bounds it
+_MAX_NAME = 255  # characters of a repository path, the limit of distribution/reference
 # A registry host of 253 characters with its port, a repository, a tag of 128 and a sha512 digest of 135, and
-# the separators. It bounds the work for hostile texts, and what the cache holds.
+# the separators. It limits the time for malicious texts, and the size of the cache.
 _MAX_LENGTH = 253 + 6 + _MAX_NAME + 128 + 135 + 3
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A reference in its parts. tag and digest are None where they are not written; both may be."""
+    """A parsed image reference. tag and digest are None if absent; both can be present."""
 
     registry: str
     repository: str
@@ -49,7 +49,7 @@ class Image:
 
     @property
     def familiar_name(self) -> str:
-        """The name as people write it: without `docker.io/` and `library/`, where it still means the same."""
+        """The short name: without `docker.io/` and `library/` if the meaning stays the same."""
         first, slash, _ = self.repository.partition("/")
         if self.registry != DEFAULT_REGISTRY or (slash and _is_registry(first)):
             return self.name
@@ -58,22 +58,22 @@ class Image:
 
     @property
     def canonical(self) -> str:
-        """The whole reference in full, with the tag `latest` where there is neither tag nor digest."""
+        """The full reference, with the tag `latest` if there is neither tag nor digest."""
         return self.name + self._version()
 
     @property
     def familiar(self) -> str:
-        """The whole reference as people write it, with the tag `latest` as above."""
+        """The familiar name with tag and digest; the tag `latest` is added as in `canonical`."""
         return self.familiar_name + self._version()
 
     @property
     def short(self) -> str:
-        """The reference for people: familiar, and without a digest."""
+        """The familiar reference without a digest, for messages."""
         return f"{self.familiar_name}:{self.effective_tag}" if self.effective_tag else self.familiar_name
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """What a pattern may match: full and familiar, each with its tag, with all, and the name alone."""
+        """What a pattern can match: canonical and familiar, each with tag, with tag and digest, and alone."""
         name, familiar, version = self.name, self.familiar_name, self._version()
         tag = version.partition("@")[0]
         forms = (name + tag, familiar + tag, name + version, familiar + version, name, familiar)
@@ -81,7 +81,7 @@ class Image:
 
     @property
     def effective_tag(self) -> str | None:
-        """The tag that is pulled: `latest` where nothing else is written, None where only a digest is."""
+        """The tag that is pulled: `latest` if there is neither tag nor digest, None if only a digest."""
         return self.tag or (None if self.digest else DEFAULT_TAG)
 
     def _version(self) -> str:
@@ -90,7 +90,7 @@ class Image:
 
 
 def parse_image(text: str) -> Image | None:
-    """Return the parts of an image reference, normalised; None for a text that is no reference."""
+    """Return a normalised image reference, or None if the text is not a valid reference."""
     if len(text) > _MAX_LENGTH or _IDENTIFIER.fullmatch(text):  # an image id, not a name
         return None
     registry, slash, remainder = text.partition("/")
@@ -110,5 +110,5 @@ def parse_image(text: str) -> Image | None:
 
 
 def _is_registry(first: str) -> bool:
-    """Tell a registry from the first component of a Docker Hub path, as the reference implementation does."""
+    """Return whether the first component is a registry, by the rule of distribution/reference."""
     return first == "localhost" or "." in first or ":" in first or first != first.lower()

@@ -1,7 +1,7 @@
-"""Edits recorded as RFC 6902 operations while they are made.
+"""A recorder that turns edits of a JSON document into RFC 6902 operations.
 
-The document is never changed: reading through the recorder sees it as it will be, in a view that shares with
-it whatever no edit has touched. Fields that no edit named cannot be touched.
+The document is never modified: the recorder reads from a view with the edits applied, which shares everything
+else with the document. Only fields that an edit names are patched.
 Source: RFC 6902 (JSON Patch), RFC 6901 (JSON Pointer).
 """
 
@@ -24,14 +24,14 @@ _TYPES: Final = {
 
 
 class ObjectError(ValueError):
-    """The object is not shaped as its kind is. The fault of whoever sent it; an API server never does."""
+    """The object does not match its kind's schema. The fault of the client; an API server never sends it."""
 
-    def __init__(self, path: Path, wanted: str, found: object) -> None:
-        super().__init__(f"{field_path(path) or 'object'}: expected {wanted}, got {_TYPES[type(found)]}")
+    def __init__(self, path: Path, expected: str, found: object) -> None:
+        super().__init__(f"{field_path(path) or 'object'}: expected {expected}, got {_TYPES[type(found)]}")
 
 
 class Operation(TypedDict):
-    """One RFC 6902 operation; only `add` and `replace` are ever made."""
+    """One RFC 6902 operation; only `add` and `replace` are used."""
 
     op: str
     path: str
@@ -47,7 +47,7 @@ def pointer(path: Path) -> str:
 
 
 class Recorder:
-    """Records edits of one JSON document and shows the document as they leave it.
+    """Records edits of one JSON document and reads the document with the edits applied.
 
     document: any JSON object, read only.
     """
@@ -56,16 +56,16 @@ class Recorder:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
-        # The document as the edits leave it. Objects and lists on the way to an edit are copies, each made
-        # once; all else is the document's own.
+        # The document with the edits applied. Objects and lists on the path of an edit are copied once; the
+        # rest is shared with the document.
         self._view: Any = dict(document)
         self._copied: set[Path] = {()}
-        # The operations by the path of what they put in, which is ours to change in place.
+        # The operations by the path of the value that they add, which the recorder may modify in place.
         self._made: dict[Path, Operation] = {}
 
     @property
     def operations(self) -> list[Operation]:
-        """The edits in the order of application, without those that came back to what stood there."""
+        """The edits in order of application, without those that restore the existing value."""
         return [
             operation
             for path, operation in self._made.items()
@@ -73,11 +73,11 @@ class Recorder:
         ]
 
     def get(self, path: Path) -> Any:
-        """Return what stands at the path after the edits so far, read only, or None."""
+        """Return the value at the path after the edits so far, read only, or None."""
         return _find(self._view, path)
 
     def items(self, path: Path) -> list[Any]:
-        """Return the list at the path after the edits so far, empty where absent. Raises ObjectError."""
+        """Return the list at the path after the edits so far; empty if absent. Raises ObjectError."""
         items = self.get(path)
         if items is None:
             return []
@@ -86,17 +86,17 @@ class Recorder:
         return items
 
     def set(self, path: Path, value: Any) -> None:
-        """Put value at the path, as a member of the object there; absent parents are made on the way.
+        """Set the value at the path; absent parents are created.
 
-        `replace` where the member stands already, else `add`. value becomes the recorder's own. Raises
-        ObjectError where the parent has no such members.
+        The operation is `replace` if the member exists, else `add`. The recorder takes ownership of value.
+        Raises ObjectError if the parent is not an object or list.
         """
-        while (parent := self.get(path[:-1])) is None:  # also where the document says null
+        while (parent := self.get(path[:-1])) is None:  # absent or null
             path, value = path[:-1], {str(path[-1]): value}
         step = path[-1]
-        wanted = list if isinstance(step, int) else dict
-        if not isinstance(parent, wanted):
-            raise ObjectError(path[:-1], _TYPES[wanted], parent)
+        expected = list if isinstance(step, int) else dict
+        if not isinstance(parent, expected):
+            raise ObjectError(path[:-1], _TYPES[expected], parent)
         if not self._is_made(path[:-1]):
             self._forget_below(path)
             if path in self._made:
@@ -107,7 +107,7 @@ class Recorder:
         self._own(path[:-1])[step] = value
 
     def append(self, path: Path, item: Any) -> None:
-        """Append item to the list at the path; an absent list is made. Raises ObjectError."""
+        """Append item to the list at the path; an absent list is created. Raises ObjectError."""
         items = self.get(path)
         if items is None:
             self.set(path, [item])
@@ -120,19 +120,19 @@ class Recorder:
         self._own(path).append(item)
 
     def _is_made(self, path: Path) -> bool:
-        """Tell whether the path is in what an edit put in."""
+        """Return whether the path is in a value that an edit added."""
         made = self._made
         return bool(made) and any(path[:depth] in made for depth in range(1, len(path) + 1))
 
     def _forget_below(self, path: Path) -> None:
-        """Drop the edits of what is about to be replaced as a whole."""
+        """Remove the edits below a path that is about to be replaced."""
         if path in self._copied:
             depth = len(path)
             self._copied = {other for other in self._copied if other[:depth] != path}
             self._made = {other: made for other, made in self._made.items() if other[:depth] != path}
 
     def _own(self, path: Path) -> Any:
-        """Return the object or list at the path of the view, ours to change."""
+        """Return the object or list at the path of the view, which the recorder may modify."""
         node = self._view
         for depth, step in enumerate(path, start=1):
             place = path[:depth]
@@ -157,5 +157,5 @@ def _find(node: Any, path: Path) -> Any:
 
 
 def _same(one: object, other: object) -> bool:
-    """Tell whether two values are one in JSON, where true is not 1."""
+    """Return whether two values are equal in JSON, where true is not 1."""
     return type(one) is type(other) and one == other

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-# A DNS subdomain, but for its length of 253 at most:
+# A DNS subdomain, except its maximum length of 253:
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names
 SUBDOMAIN: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -16,27 +16,27 @@ _LABEL_VALUE = re.compile(rf"(?:{_NAME})?")
 # A label value cannot hold a sign, and has 63 characters at most.
 _DIGITS = re.compile(r"[0-9]{1,63}")
 _INT64_MAX = 2**63 - 1
-# Keys repeat in every node. Longer ones, which a hostile pod may have, must not fill the cache.
+# Keys repeat in every node. Longer ones of a malicious pod do not fill the cache.
 _match_key = lru_cache(maxsize=4096)(_LABEL_KEY.fullmatch)
 
 
 def is_label_key(key: object) -> bool:
-    """Tell whether Kubernetes accepts it as the key of a label."""
+    """Return whether it is a valid label key."""
     return isinstance(key, str) and len(key) <= _KEY_LENGTH and _match_key(key) is not None
 
 
 def is_label_value(value: object) -> bool:
-    """Tell whether Kubernetes accepts it as the value of a label."""
+    """Return whether it is a valid label value."""
     return isinstance(value, str) and _LABEL_VALUE.fullmatch(value) is not None
 
 
 def parse_int64(text: str) -> int | None:
-    """Return the number that a label value stands for in Gt and Lt, or None where it stands for none."""
+    """Return the number of a label value in Gt and Lt, or None if it is not a number."""
     number = int(text) if _DIGITS.fullmatch(text) else None
     return number if number is not None and number <= _INT64_MAX else None
 
 
-# Extended resources carry a domain, and have 63 characters at most after it; here each part may be a glob.
+# Extended resources have a domain, and at most 63 characters after it; here each part may be a glob.
 # https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
 RESOURCE_PATTERN: Final = re.compile(
     r"[a-z0-9*?](?:[-a-z0-9.*?]*[a-z0-9*?])?/[A-Za-z0-9*?](?:[-A-Za-z0-9_.*?]{0,61}[A-Za-z0-9*?])?"
@@ -46,15 +46,15 @@ _NATIVE: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-\w+")
 
 
 def is_resource_pattern(name: str) -> bool:
-    """Tell whether it is the name of an extended resource, or a glob of such names."""
+    """Return whether it is the name of an extended resource, or a glob of such names."""
     return RESOURCE_PATTERN.fullmatch(name) is not None
 
 
 def is_resource(name: str) -> bool:
-    """Tell whether a container may have a resource of this name; globs of extended resources too."""
+    """Return whether it is a valid resource name of a container, or a glob of extended resources."""
     return is_resource_pattern(name) or _NATIVE.fullmatch(name) is not None
 
 
 def is_object_name(name: str) -> bool:
-    """Tell whether an object such as a ConfigMap may have this name."""
+    """Return whether it is a valid name of an object such as a ConfigMap."""
     return _OBJECT.fullmatch(name) is not None

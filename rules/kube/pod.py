@@ -1,6 +1,6 @@
-"""What a pod asks for, container by container.
+"""Pods and their containers, read from JSON and edited through a Recorder.
 
-The pod is read as the JSON that it is: fields that nobody here has heard of are never looked at.
+Unknown fields are never read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 
 class ContainerKind(StrEnum):
-    """How Kubernetes runs a container."""
+    """The kinds of containers in a pod."""
 
     REGULAR = "container"
     INIT = "init container"
@@ -25,10 +25,10 @@ class ContainerKind(StrEnum):
 
 
 class Container:
-    """One container of a pod, with the edits made to it so far.
+    """One container of a pod, with the edits so far.
 
-    path: where it stands in the object. limits, requests: resource name to quantity as written; read only.
-    names: of its limits, then of its requests.
+    path: its path in the object. limits, requests: resource name to quantity as written; read only.
+    names: the resource names of its limits, then of its requests.
     """
 
     __slots__ = (
@@ -65,45 +65,45 @@ class Container:
             self.names = (*self.limits, *self.requests)
 
     def request(self, key: str) -> Any:
-        """Return the request for a resource as the API server will have it: absent, it is the limit."""
+        """Return the request for a resource as the API server defaults it: if absent, it is the limit."""
         value = self.requests.get(key)
         return self.limits.get(key) if value is None else value
 
     def resource_path(self, field: str, key: str) -> Path:
-        """Return where a resource stands; field: `limits` or `requests`."""
+        """Return the path of a resource; field: `limits` or `requests`."""
         return (*self.path, "resources", field, key)
 
     def set_resource(self, field: str, key: str, value: Any) -> None:
-        """Put a quantity into `limits` or `requests`."""
+        """Set a quantity in `limits` or `requests`."""
         setattr(self, field, {**getattr(self, field), key: value})
         self.names = (*self.limits, *self.requests)
         self._recorder.set(self.resource_path(field, key), value)
 
     @property
     def env(self) -> list[Any]:
-        """The entries of `env` after the edits so far, in order; doubled names stand twice."""
+        """The entries of `env` after the edits so far, in order, including duplicate names."""
         return self._recorder.items((*self.path, "env"))
 
     @property
     def variables(self) -> list[str]:
-        """The names of the entries of `env`, each in its place; empty for what is no entry."""
+        """The names of the entries of `env`, by index; an empty string for a malformed entry."""
         if self._variables is None:
             entries = self.env
             try:
                 self._variables = [entry["name"] for entry in entries]
-                "".join(self._variables)  # which takes texts alone
+                "".join(self._variables)  # raises TypeError unless all are strings
             except (KeyError, TypeError):
                 self._variables = [_name(entry) for entry in entries]
         return self._variables
 
     def strings(self, field: str) -> list[str]:
-        """Return a list of texts of the container, such as `args`; entries of another type are left out."""
+        """Return a list of strings of the container, such as `args`; entries of another type are omitted."""
         entries = self.raw.get(field)
         return [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []
 
     @property
     def env_from(self) -> list[Any]:
-        """The entries of `envFrom`, whose variables nobody knows before the container starts."""
+        """The entries of `envFrom`, whose variables are unknown until the container starts."""
         sources: list[Any] = _member(self.raw, self.path, "envFrom", list)
         return sources
 
@@ -125,17 +125,17 @@ class Container:
         self._recorder.append((*self.path, field), entry)
 
     def replace_env(self, index: int, entry: dict[str, Any]) -> None:
-        """Put another entry in the place of an existing one."""
+        """Replace an entry of `env`."""
         self._variables = None
         self._recorder.set((*self.path, "env", index), entry)
 
 
 class Pod:
-    """A pod, a pod template or a pod spec: its containers, its metadata, and the edits made to it so far.
+    """A pod, a pod template or a pod spec: its containers, its metadata, and the edits so far.
 
-    path: where it stands in the object; empty for a Pod. users: the containers that ask for an extended
-    resource as they came: names of those have a domain, `cpu` has none. A spec that stands without a template
-    has its labels and annotations in it. Raises ObjectError for what is shaped otherwise.
+    path: its path in the object; empty for a Pod. users: the containers that request an extended resource
+    before any edit; its name has a domain, `cpu` has none. A pod spec without a template contains its labels
+    and annotations. Raises ObjectError for a malformed pod.
     """
 
     __slots__ = ("_is_spec", "_spec", "_spec_path", "containers", "path", "raw", "recorder", "users")
@@ -144,7 +144,7 @@ class Pod:
         pod = self.raw = _object(raw, path)
         self.path = path
         self.recorder = Recorder(document)
-        _member(pod, path, "metadata", dict)  # refused at once, not by the first rule that looks there
+        _member(pod, path, "metadata", dict)  # raises at once, not in the first rule that reads it
         self._is_spec = "spec" not in pod
         self._spec: dict[str, Any] = pod if self._is_spec else _member(pod, path, "spec", dict)
         self._spec_path = path if self._is_spec else (*path, "spec")
@@ -164,17 +164,17 @@ class Pod:
         )
 
     def _place(self, *field: str | int) -> Path:
-        """Return where a field of the pod stands in the object."""
+        """Return the path of a field of the pod in the object."""
         return (*self.path, *(field[1:] if self._is_spec else field))
 
     @property
     def ephemeral_containers(self) -> tuple[Container, ...]:
-        """The debugging containers, which have no resources of their own."""
+        """The ephemeral (debugging) containers, which cannot have resources."""
         return self._read("ephemeralContainers", ContainerKind.EPHEMERAL)
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The pod's spec after the edits so far; a later edit may give another."""
+        """The pod's spec after the edits so far; a later edit may replace the object."""
         spec: Mapping[str, Any] = self.recorder.get(self._spec_path) or _NOTHING
         return spec
 
@@ -193,11 +193,11 @@ class Pod:
         return self.recorder.get(self._place(*field))
 
     def set(self, *field: str | int, value: Any) -> None:
-        """Put a value at a field of the pod."""
+        """Set a field of the pod."""
         self.recorder.set(self._place(*field), value)
 
     def entries(self, *field: str | int) -> list[Any]:
-        """Return a list of the pod after the edits so far; empty where it is absent."""
+        """Return a list of the pod after the edits so far; empty if it is absent."""
         return self.recorder.items(self._place(*field))
 
     def append(self, *field: str | int, entry: Any) -> None:
@@ -217,7 +217,7 @@ def _name(entry: object) -> str:
 
 
 def _member(parent: Mapping[str, Any], path: Path, name: str, kind: type) -> Any:
-    """Return a member that is an object or a list; empty where absent or null."""
+    """Return a member that is an object or a list; empty if absent or null."""
     value = parent.get(name)
     if isinstance(value, kind):
         return value

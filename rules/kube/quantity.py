@@ -1,4 +1,4 @@
-"""Kubernetes resource quantities, exactly.
+"""Kubernetes resource quantities as exact numbers.
 
 Source: the grammar in the documentation of `k8s.io/apimachinery/pkg/api/resource.Quantity`
 (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/).
@@ -10,7 +10,7 @@ import re
 from decimal import ROUND_UP, Context, Decimal
 from functools import lru_cache
 
-_WANTED = "a quantity is a string or a number, such as 2, 500m or 8Gi"
+_EXPECTED = "a quantity is a string or a number, such as 2, 500m or 8Gi"
 
 # [eE] followed by digits is an exponent; a bare E is the suffix exa.
 _QUANTITY = re.compile(
@@ -24,18 +24,18 @@ _SCALE: dict[str, Decimal] = {
     **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
     **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
 }
-# Kubernetes keeps quantities as int64 and rounds what is finer than one nano up, away from zero.
+# Kubernetes stores quantities as int64 and rounds to multiples of one nano, away from zero.
 MAX_QUANTITY = 2**63 - 1
 _NANO = Decimal("1e-9")
-# A longer text than this cannot be a number that int64 and nano can tell apart from its prefix; it also
-# bounds the work done for hostile input.
+# The further digits of a longer text do not change a number that is limited to int64 and nano. The limit also
+# bounds the time for malicious input.
 _MAX_LENGTH = 64
-# As many digits, times the 19 of the greatest suffix (Ei): nothing is lost before the one rounding.
+# So many digits, plus the 19 of the greatest suffix (Ei): no digit is lost before rounding.
 _CONTEXT = Context(prec=_MAX_LENGTH + 19)
 
 
 class QuantityError(ValueError):
-    """The text is no quantity. The fault of whoever wrote the pod or the rule."""
+    """The text is not a quantity. The fault of the author of the pod or the rule."""
 
 
 @lru_cache(maxsize=4096)
@@ -50,7 +50,7 @@ def _parse(text: str) -> int | Decimal:
         value = _CONTEXT.multiply(value, _SCALE[match["suffix"]])
     elif match["exponent"] and value:
         exponent = int(match["exponent"])
-        if abs(exponent) > 2 * _MAX_LENGTH:  # no digits before it bring it back
+        if abs(exponent) > 2 * _MAX_LENGTH:  # no mantissa of that length compensates it
             value = Decimal(MAX_QUANTITY if exponent > 0 else _NANO).copy_sign(value)
         else:
             value = value.scaleb(exponent, context=_CONTEXT)
@@ -62,14 +62,14 @@ def _parse(text: str) -> int | Decimal:
 
 
 def parse_quantity(value: object) -> int | Decimal:
-    """Return the number that a quantity stands for: an int where it is whole, a Decimal where not.
+    """Return the number of a quantity: an int if it is whole, else a Decimal.
 
-    value: a string (`"8Gi"`), or a number as JSON and YAML files may have it. Values compare as numbers, so
+    value: a string (`"8Gi"`), or a number of a JSON or YAML file. Values compare as numbers, so
     `parse_quantity("1k") == parse_quantity("1e3") == 1000`.
     Raises QuantityError for anything else.
     """
     if isinstance(value, str):
         return _parse(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise QuantityError(f"{value!r} is not a quantity; {_WANTED}")
+        raise QuantityError(f"{value!r} is not a quantity; {_EXPECTED}")
     return _parse(repr(value)) if isinstance(value, float) else max(-MAX_QUANTITY, min(value, MAX_QUANTITY))

@@ -1,4 +1,4 @@
-"""A container's environment is what Kubernetes makes of its entries."""
+"""A container's environment is computed as Kubernetes computes it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ entries = st.lists(
     ],
 )
 def test_entries_become_variables(given_entries: list[Any], known: dict[str, str], unknown: set[str]) -> None:
-    """The last of a name counts; a value from elsewhere, or that refers to one, is unknown."""
+    """The last entry of a name is used; a value of valueFrom, or one that refers to it, is unknown."""
     assert Environment(known, frozenset(unknown)) == environment(given_entries)
 
 
@@ -65,13 +65,13 @@ def test_entries_become_variables(given_entries: list[Any], known: dict[str, str
         ("$(EMPTY)", ""),
     ],
 )
-def test_arguments_are_expanded_as_the_kubelet_does(text: str, expanded: str) -> None:
-    """What is not known stays as it is; a shell's own variables are the shell's."""
+def test_arguments_are_expanded_as_by_the_kubelet(text: str, expanded: str) -> None:
+    """Unknown references stay unchanged; shell variables are left to the shell."""
     assert expanded == expand(text, {"DTYPE": "half", "EMPTY": ""})
 
 
-def test_variables_that_double_each_other_are_unknown_where_no_program_could_start() -> None:
-    """Forty short entries would be a terabyte; what stands before the bound is known."""
+def test_variables_too_long_to_start_a_program_are_unknown() -> None:
+    """Forty entries that double each other would be a terabyte; those before the limit are known."""
     doubling = [{"name": f"V{at}", "value": f"$(V{at - 1})" * 2} for at in range(1, 41)]
     result = environment([{"name": "V0", "value": "x"}, *doubling, {"name": "LAST", "value": "1"}])
 
@@ -80,8 +80,8 @@ def test_variables_that_double_each_other_are_unknown_where_no_program_could_sta
     assert sum(map(len, result.known.values())) < 3 * 2**20
 
 
-def test_arguments_are_expanded_as_far_as_a_program_could_start() -> None:
-    """A thousand of 100 KB would be 100 MB; the rest stays as it is written."""
+def test_arguments_are_expanded_up_to_the_limit_of_a_program_start() -> None:
+    """A thousand of 100 KB would be 100 MB; the rest stays unexpanded."""
     expanded = expand_all(["$(A)"] * 1000 + ["b"], {"A": "x" * 10**5})
 
     assert ("x" * 10**5, "$(A)", "b") == (expanded[0], expanded[-2], expanded[-1])
@@ -89,8 +89,8 @@ def test_arguments_are_expanded_as_far_as_a_program_could_start() -> None:
 
 
 @given(entries)
-def test_a_variable_is_known_or_unknown_and_never_both(given_entries: list[dict[str, Any]]) -> None:
-    """And every name that an entry has is one of them."""
+def test_a_variable_is_either_known_or_unknown(given_entries: list[dict[str, Any]]) -> None:
+    """Every name of an entry is in one of the sets."""
     result = environment(given_entries)
 
     assert not result.known.keys() & result.unknown
@@ -98,6 +98,6 @@ def test_a_variable_is_known_or_unknown_and_never_both(given_entries: list[dict[
 
 
 @given(st.text(), st.dictionaries(st.text(max_size=3), st.text(max_size=5), max_size=3))
-def test_a_text_without_a_dollar_sign_is_itself(text: str, known: dict[str, str]) -> None:
-    """Expansion never fails, and touches nothing else."""
+def test_a_text_without_a_dollar_sign_is_unchanged(text: str, known: dict[str, str]) -> None:
+    """Expansion never raises and changes nothing else."""
     assert expand(text, known) == text or "$" in text

@@ -1,4 +1,4 @@
-"""Image references are read as container runtimes read them."""
+"""Image references are parsed as container runtimes parse them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ tag = st.none() | st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=T
 
 @st.composite
 def images(draw: st.DrawFn) -> Image:
-    """Any image, in its normal form."""
+    """Any image, normalised."""
     where = draw(registry)
     path = draw(st.lists(component, min_size=1, max_size=3))
     if where == "docker.io" and len(path) == 1:
@@ -56,7 +56,7 @@ def images(draw: st.DrawFn) -> Image:
 def test_a_reference_has_parts(
     text: str, registry: str, repository: str, tag: str | None, digest: str | None
 ) -> None:
-    """Ports are not tags, and names without a registry are Docker Hub's."""
+    """Ports are not tags, and a name without a registry is on Docker Hub."""
     assert Image(registry, repository, tag, digest) == parse_image(text)
 
 
@@ -92,7 +92,7 @@ def test_a_reference_has_parts(
         "app:标签",
     ],
 )
-def test_what_is_no_reference_is_none(text: str) -> None:
+def test_an_invalid_reference_is_none(text: str) -> None:
     """Templates, capital letters in names, malformed digests, image ids."""
     assert parse_image(text) is None
 
@@ -110,15 +110,15 @@ def test_what_is_no_reference_is_none(text: str) -> None:
     ],
 )
 def test_a_reference_has_a_canonical_and_a_familiar_form(text: str, canonical: str, familiar: str) -> None:
-    """`latest` is added where neither tag nor digest is written: that is what is pulled."""
+    """`latest` is added if there is neither tag nor digest, because that is pulled."""
     image = parse_image(text)
 
     assert image is not None
     assert (canonical, familiar) == (image.canonical, image.familiar)
 
 
-def test_a_pattern_meets_every_spelling_of_an_image() -> None:
-    """Full and familiar, with the tag, with all, and the name alone; each once."""
+def test_an_image_has_spellings_for_patterns() -> None:
+    """Canonical and familiar, with tag, with tag and digest, and the name alone; each once."""
     image = parse_image(f"vllm/vllm-openai:v1@{SHA256}")
 
     assert image is not None
@@ -132,16 +132,16 @@ def test_a_pattern_meets_every_spelling_of_an_image() -> None:
     )
 
 
-def test_people_see_no_digest() -> None:
-    """64 hexadecimal digits say nothing to them."""
+def test_the_short_form_has_no_digest() -> None:
+    """64 hexadecimal digits do not help the reader of a message."""
     images = [parse_image(f"nginx:1@{SHA256}"), parse_image(f"nginx@{SHA256}")]
 
     assert ["nginx:1", "nginx"] == [image and image.short for image in images]
 
 
 @given(images())
-def test_the_canonical_form_reads_back_as_the_same_image(image: Image) -> None:
-    """But for the tag `latest`, which is then written out."""
+def test_the_canonical_form_parses_to_the_same_image(image: Image) -> None:
+    """Except that the tag `latest` is explicit."""
     again = parse_image(image.canonical)
 
     assert again is not None
@@ -150,8 +150,8 @@ def test_the_canonical_form_reads_back_as_the_same_image(image: Image) -> None:
 
 
 @given(images())
-def test_the_familiar_form_is_the_same_image(image: Image) -> None:
-    """Also where a Docker Hub path looks like a registry: that is then written out."""
+def test_the_familiar_form_parses_to_the_same_image(image: Image) -> None:
+    """If a Docker Hub path resembles a registry, the registry is explicit."""
     again = parse_image(image.familiar)
 
     assert again is not None
@@ -159,8 +159,8 @@ def test_the_familiar_form_is_the_same_image(image: Image) -> None:
 
 
 @given(st.text(max_size=400) | st.text(alphabet="ab0./:@-_AB[]$", max_size=60))
-def test_no_text_makes_the_parser_fail(text: str) -> None:
-    """Whatever a pod has for an image, parsing answers, and what it answers reads back."""
+def test_the_parser_never_raises(text: str) -> None:
+    """For any text; a parsed reference parses again to the same image."""
     image = parse_image(text)
 
     assert image is None or parse_image(image.canonical) is not None

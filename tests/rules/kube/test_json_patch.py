@@ -1,4 +1,4 @@
-"""Edits become RFC 6902 operations on exactly the fields that they name, and are seen by whoever reads on."""
+"""Edits become RFC 6902 operations on exactly the fields that they name, and are visible to later reads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_path_is_written_as_a_json_pointer(path: Path, text: str) -> None:
         ((0, "name"), "[0].name"),
     ],
 )
-def test_a_path_is_printed_as_kubernetes_prints_it(path: Path, text: str) -> None:
+def test_a_path_is_printed_in_kubernetes_notation(path: Path, text: str) -> None:
     """So that it can be found in the manifest."""
     assert text == field_path(path)
 
@@ -55,16 +55,16 @@ def test_a_new_member_is_added() -> None:
     assert [{"op": "add", "path": "/spec/b", "value": 2}] == recorder.operations
 
 
-def test_a_member_that_stands_is_replaced() -> None:
-    """`replace`, so that a patch on an object without it fails instead of doing something else."""
+def test_an_existing_member_is_replaced() -> None:
+    """With `replace`, so that the patch fails on an object without it."""
     recorder = Recorder({"spec": {"a": 1}})
     recorder.set(("spec", "a"), 2)
 
     assert [{"op": "replace", "path": "/spec/a", "value": 2}] == recorder.operations
 
 
-def test_absent_parents_are_made_on_the_way() -> None:
-    """One operation makes all of them."""
+def test_absent_parents_are_created() -> None:
+    """One operation creates all of them."""
     recorder = Recorder({"spec": {}})
     recorder.set(("spec", "affinity", "nodeAffinity", "x"), 1)
 
@@ -74,15 +74,15 @@ def test_absent_parents_are_made_on_the_way() -> None:
 
 
 def test_a_parent_that_is_null_is_replaced_by_an_object() -> None:
-    """JSON of other clients says null where Go says nothing."""
+    """Some clients write null for an absent field."""
     recorder = Recorder({"limits": None})
     recorder.set(("limits", "a"), "1")
 
     assert [{"op": "replace", "path": "/limits", "value": {"a": "1"}}] == recorder.operations
 
 
-def test_a_second_edit_inside_what_was_put_in_needs_no_operation_of_its_own() -> None:
-    """The value of the first one grows."""
+def test_an_edit_inside_an_added_value_needs_no_second_operation() -> None:
+    """It modifies the value of the first operation."""
     recorder = Recorder({})
     recorder.set(("a", "b"), 1)
     recorder.set(("a", "c"), 2)
@@ -90,7 +90,7 @@ def test_a_second_edit_inside_what_was_put_in_needs_no_operation_of_its_own() ->
     assert [{"op": "add", "path": "/a", "value": {"b": 1, "c": 2}}] == recorder.operations
 
 
-def test_of_two_edits_of_a_field_the_later_one_is_what_is_sent() -> None:
+def test_only_the_later_of_two_edits_of_a_field_is_sent() -> None:
     """A patch has no history."""
     recorder = Recorder({"a": 1})
     recorder.set(("a",), 2)
@@ -99,8 +99,8 @@ def test_of_two_edits_of_a_field_the_later_one_is_what_is_sent() -> None:
     assert [{"op": "replace", "path": "/a", "value": 3}] == recorder.operations
 
 
-def test_an_edit_back_to_what_stood_there_leaves_no_operation() -> None:
-    """Two rules that overrule each other must not patch an object that has settled."""
+def test_restoring_the_existing_value_leaves_no_operation() -> None:
+    """Two rules that override each other must not patch an object forever."""
     recorder = Recorder({"a": 1})
     recorder.set(("a",), 2)
     recorder.set(("a",), 1)
@@ -108,8 +108,8 @@ def test_an_edit_back_to_what_stood_there_leaves_no_operation() -> None:
     assert ([], 1) == (recorder.operations, recorder.get(("a",)))
 
 
-def test_an_edit_of_a_parent_back_to_what_stood_there_leaves_no_operation_below_it() -> None:
-    """What was edited there before is gone too."""
+def test_restoring_a_parent_leaves_no_operation_below_it() -> None:
+    """Earlier edits below it are removed too."""
     recorder = Recorder({"a": {"b": 1}})
     recorder.set(("a", "b"), 2)
     recorder.set(("a",), {"b": 1})
@@ -117,8 +117,8 @@ def test_an_edit_of_a_parent_back_to_what_stood_there_leaves_no_operation_below_
     assert ([], 1) == (recorder.operations, recorder.get(("a", "b")))
 
 
-def test_a_null_that_is_put_in_is_an_edit() -> None:
-    """Though it reads as nothing."""
+def test_setting_null_is_an_edit() -> None:
+    """Although it reads as absent."""
     recorder = Recorder({})
     recorder.set(("a",), None)
 
@@ -126,15 +126,15 @@ def test_a_null_that_is_put_in_is_an_edit() -> None:
 
 
 def test_true_in_place_of_one_is_a_change() -> None:
-    """They are equal to Python, but not in JSON."""
+    """They are equal in Python, but not in JSON."""
     recorder = Recorder({"a": 1})
     recorder.set(("a",), True)
 
     assert [{"op": "replace", "path": "/a", "value": True}] == recorder.operations
 
 
-def test_an_entry_is_appended_to_a_list_that_stands() -> None:
-    """At its end, whatever another webhook did to it meanwhile."""
+def test_an_entry_is_appended_to_an_existing_list() -> None:
+    """At its end, even if another webhook changes the list in the meantime."""
     recorder = Recorder({"env": [1]})
     recorder.append(("env",), 2)
 
@@ -142,8 +142,8 @@ def test_an_entry_is_appended_to_a_list_that_stands() -> None:
 
 
 @pytest.mark.parametrize(("document", "op"), [({}, "add"), ({"env": None}, "replace")])
-def test_an_absent_list_is_made_with_the_first_entry_and_grows(document: Any, op: str) -> None:
-    """Appending to a list that is not there would fail; to our own it needs no further operation."""
+def test_an_absent_list_is_created_with_the_first_entry(document: Any, op: str) -> None:
+    """Appending to an absent list would fail; later entries need no further operation."""
     recorder = Recorder(document)
     recorder.append(("env",), 1)
     recorder.append(("env",), 2)
@@ -151,16 +151,16 @@ def test_an_absent_list_is_made_with_the_first_entry_and_grows(document: Any, op
     assert [{"op": op, "path": "/env", "value": [1, 2]}] == recorder.operations
 
 
-def test_an_entry_of_a_list_is_replaced_in_its_place() -> None:
-    """Order counts in env."""
+def test_an_entry_of_a_list_is_replaced_at_its_index() -> None:
+    """The order of env matters."""
     recorder = Recorder({"env": ["a", "b"]})
     recorder.set(("env", 1), "c")
 
     assert [{"op": "replace", "path": "/env/1", "value": "c"}] == recorder.operations
 
 
-def test_an_appended_entry_that_is_replaced_is_seen_and_sent_as_the_last_one() -> None:
-    """A later rule may overrule an earlier one."""
+def test_a_replaced_appended_entry_is_read_and_sent_once() -> None:
+    """A later rule can override an earlier one."""
     document = {"env": ["a"]}
     recorder = Recorder(document)
     recorder.append(("env",), "b")
@@ -169,7 +169,7 @@ def test_an_appended_entry_that_is_replaced_is_seen_and_sent_as_the_last_one() -
     assert ["a", "c"] == recorder.items(("env",)) == _applied(document, recorder)["env"]
 
 
-def test_an_edit_inside_an_appended_entry_grows_it() -> None:
+def test_an_edit_inside_an_appended_entry_modifies_it() -> None:
     """The entry is the recorder's own."""
     document: dict[str, Any] = {"volumes": [{}]}
     recorder = Recorder(document)
@@ -179,8 +179,8 @@ def test_an_edit_inside_an_appended_entry_grows_it() -> None:
     assert {"volumes": [{}, {"name": "a", "hostPath": "/dev"}]} == _applied(document, recorder)
 
 
-def test_what_is_read_is_the_document_as_the_edits_leave_it() -> None:
-    """Set, appended and untouched fields alike."""
+def test_reads_return_the_document_with_the_edits_applied() -> None:
+    """Set, appended and unchanged fields."""
     recorder = Recorder({"a": {"b": 1}, "list": [1], "same": "x"})
     recorder.set(("a", "c"), {"d": 2})
     recorder.append(("list",), 3)
@@ -194,8 +194,8 @@ def test_what_is_read_is_the_document_as_the_edits_leave_it() -> None:
     )
 
 
-def test_an_edit_of_a_parent_covers_what_was_edited_below_it() -> None:
-    """The later edit is the whole truth about its field."""
+def test_an_edit_of_a_parent_replaces_the_edits_below_it() -> None:
+    """The later edit defines the whole field."""
     document = {"a": {"b": 1, "list": [1]}}
     recorder = Recorder(document)
     recorder.set(("a", "b"), 2)
@@ -207,8 +207,8 @@ def test_an_edit_of_a_parent_covers_what_was_edited_below_it() -> None:
 
 
 @pytest.mark.parametrize("path", [("x",), ("a", "b", "c"), ("list", 1), ("list", "name"), ("text", 0)])
-def test_reading_where_nothing_stands_gives_nothing(path: Path) -> None:
-    """Also through what has no members."""
+def test_an_absent_path_reads_as_none(path: Path) -> None:
+    """Also below a value without members."""
     assert None is Recorder({"a": {"b": 1}, "list": [1], "text": "abc"}).get(path)
 
 
@@ -229,8 +229,8 @@ def test_an_absent_list_reads_as_empty() -> None:
         ({"a": []}, "a list"),
     ],
 )
-def test_a_member_of_what_is_no_object_cannot_be_set(document: Any, found: str) -> None:
-    """The error names the place; nothing is recorded."""
+def test_a_member_of_a_scalar_cannot_be_set(document: Any, found: str) -> None:
+    """The error contains the path; nothing is recorded."""
     recorder = Recorder(document)
     with pytest.raises(ObjectError) as caught:
         recorder.set(("a", "b", "c"), 1)
@@ -241,8 +241,8 @@ def test_a_member_of_what_is_no_object_cannot_be_set(document: Any, found: str) 
 @pytest.mark.parametrize(
     "call", [lambda recorder: recorder.items(("a",)), lambda recorder: recorder.append(("a",), 1)]
 )
-def test_what_is_no_list_has_no_entries_and_takes_none(call: Any) -> None:
-    """An object in place of a list is its sender's mistake."""
+def test_an_object_instead_of_a_list_is_an_error(call: Any) -> None:
+    """The fault of the client."""
     recorder = Recorder({"a": {}})
     with pytest.raises(ObjectError) as caught:
         call(recorder)
@@ -250,13 +250,13 @@ def test_what_is_no_list_has_no_entries_and_takes_none(call: Any) -> None:
     assert ("a: expected a list, got an object", []) == (str(caught.value), recorder.operations)
 
 
-def test_an_error_about_the_whole_object_says_so() -> None:
+def test_an_error_of_the_whole_object_names_the_object() -> None:
     """Its path is empty."""
     assert "object: expected an object, got null" == str(ObjectError((), "an object", None))
 
 
-def test_the_document_is_never_changed() -> None:
-    """Another reader may hold it."""
+def test_the_document_is_never_modified() -> None:
+    """Other code may read it."""
     document = {"a": {"b": 1}, "env": [{"name": "x"}], "none": None}
     before = deepcopy(document)
     recorder = Recorder(document)

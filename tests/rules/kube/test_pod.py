@@ -1,4 +1,4 @@
-"""Pods and pod templates are found in every kind that has them, and read container by container."""
+"""Pods and pod templates are found in every supported kind and read by container."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ TEMPLATE: dict[str, Any] = {"spec": {"containers": [container({DEVICE: "1"})]}}
     ],
 )
 def test_the_pod_template_of_a_kind_is_found(group: str, kind: str, path: Path) -> None:
-    """The path leads into the object as it was sent."""
+    """The path is a path in the object of the request."""
     assert {path: TEMPLATE} == WORKLOADS.templates_of(group, kind, nested(path, TEMPLATE))
 
 
 def test_all_templates_of_an_object_are_found() -> None:
-    """In lists and in maps, in their order."""
+    """In lists and maps, in order."""
     document = {"spec": {"workerGroupSpecs": [{"template": {"a": 1}}, {}, {"template": {"b": 1}}]}}
 
     assert {
@@ -66,7 +66,7 @@ def test_all_templates_of_an_object_are_found() -> None:
 
 
 @pytest.mark.parametrize("document", [{}, {"spec": None}, {"spec": {}}, {"spec": {"template": None}}])
-def test_an_absent_template_is_no_template(document: Any) -> None:
+def test_an_absent_template_is_skipped(document: Any) -> None:
     """Null is absent."""
     assert {} == WORKLOADS.templates_of("apps", "Deployment", document)
 
@@ -74,8 +74,8 @@ def test_an_absent_template_is_no_template(document: Any) -> None:
 @pytest.mark.parametrize(
     ("group", "kind"), [("", "Service"), ("apps", "Pod"), ("extensions", "Deployment"), ("", "Deployment")]
 )
-def test_a_kind_that_is_not_listed_holds_no_pods(group: str, kind: str) -> None:
-    """The API group belongs to a kind's name."""
+def test_an_unlisted_kind_has_no_pods(group: str, kind: str) -> None:
+    """A kind is identified together with its API group."""
     assert (False, {}) == (
         WORKLOADS.holds_pods(group, kind),
         WORKLOADS.templates_of(group, kind, {"spec": {"template": TEMPLATE}}),
@@ -89,16 +89,16 @@ def test_a_kind_that_is_not_listed_holds_no_pods(group: str, kind: str) -> None:
         ("Deployment", {"spec": "x"}, "spec: expected an object, got a string"),
     ],
 )
-def test_an_object_that_is_not_shaped_as_its_kind_is_refused(kind: str, document: Any, message: str) -> None:
-    """The message says where and what."""
+def test_an_object_that_does_not_match_its_kind_is_an_error(kind: str, document: Any, message: str) -> None:
+    """The message has the path and the expected type."""
     with pytest.raises(ObjectError) as caught:
         WORKLOADS.templates_of("apps", kind, document)
 
     assert message == str(caught.value)
 
 
-def test_members_of_what_is_no_object_are_refused() -> None:
-    """Replica specs may be a list or a map, not a text."""
+def test_a_string_instead_of_a_map_of_templates_is_an_error() -> None:
+    """Replica specs can be a list or a map, not a string."""
     with pytest.raises(ObjectError) as caught:
         WORKLOADS.templates_of("kubeflow.org", "TFJob", {"spec": {"tfReplicaSpecs": "x"}})
 
@@ -126,24 +126,24 @@ def test_members_of_what_is_no_object_are_refused() -> None:
         ),
     ],
 )
-def test_a_pod_that_is_not_shaped_as_one_is_refused(document: Any, message: str) -> None:
-    """The message says where and what."""
+def test_a_malformed_pod_is_an_error(document: Any, message: str) -> None:
+    """The message has the path and the expected type."""
     with pytest.raises(ObjectError) as caught:
         Pod(document, document)
 
     assert message == str(caught.value)
 
 
-def test_a_template_that_is_no_object_is_refused_with_its_path() -> None:
-    """The path leads into the workload."""
+def test_a_template_that_is_not_an_object_is_an_error_with_its_path() -> None:
+    """The path is a path in the workload."""
     with pytest.raises(ObjectError) as caught:
         Pod({"spec": {"template": 1}}, 1, ("spec", "template"))
 
     assert "spec.template: expected an object, got a number" == str(caught.value)
 
 
-def test_containers_are_told_by_how_kubernetes_runs_them() -> None:
-    """A sidecar is an init container that restarts always; a regular one may say so and stays regular."""
+def test_containers_have_their_kubernetes_kind() -> None:
+    """A sidecar is an init container with restartPolicy Always; a regular container stays regular."""
     document = pod(
         container(name="main", restartPolicy="Always"),
         initContainers=[container(name="setup"), container(name="proxy", restartPolicy="Always")],
@@ -162,7 +162,7 @@ def test_containers_are_told_by_how_kubernetes_runs_them() -> None:
 @pytest.mark.parametrize(
     "absent", [{}, {"resources": None}, {"resources": {"limits": None, "requests": None}}]
 )
-def test_absent_resources_read_as_none(absent: dict[str, Any]) -> None:
+def test_absent_resources_read_as_empty(absent: dict[str, Any]) -> None:
     """Null is absent."""
     document = pod({"name": "main"} | absent)
     (found,) = Pod(document, document).containers
@@ -170,8 +170,8 @@ def test_absent_resources_read_as_none(absent: dict[str, Any]) -> None:
     assert ({}, {}) == (found.limits, found.requests)
 
 
-def test_a_container_without_a_name_is_called_by_its_place() -> None:
-    """So that a message can name it; what is no text is no image."""
+def test_a_container_without_a_name_is_named_by_its_path() -> None:
+    """So that a message can name it; an image that is not a string reads as empty."""
     document = pod({"image": 7})
     (found,) = Pod(document, document).containers
 
@@ -182,10 +182,10 @@ def test_a_container_without_a_name_is_called_by_its_place() -> None:
     ("limits", "requests", "effective"),
     [({}, {}, None), ({DEVICE: "2"}, {}, "2"), ({DEVICE: "2"}, {DEVICE: "1"}, "1"), ({}, {DEVICE: "1"}, "1")],
 )
-def test_the_request_of_a_resource_is_its_limit_where_it_is_absent(
+def test_an_absent_request_defaults_to_the_limit(
     limits: dict[str, str], requests: dict[str, str], effective: str | None
 ) -> None:
-    """As the API server will have it."""
+    """As in the API server."""
     document = pod(container(limits, requests))
     (found,) = Pod(document, document).containers
 
@@ -198,8 +198,8 @@ def _edited() -> tuple[Pod, Container]:
     return found, found.containers[0]
 
 
-def test_a_quantity_that_is_put_in_is_read_from_then_on() -> None:
-    """The next rule judges what this one has done."""
+def test_an_injected_quantity_is_visible_to_later_reads() -> None:
+    """The next rule reads the result of this one."""
     _, main = _edited()
     main.set_resource("requests", DEVICE, "1")
 
@@ -216,7 +216,7 @@ def test_env_is_read_after_the_edits() -> None:
 
 
 def test_names_of_variables_are_read_after_the_edits() -> None:
-    """They were read before too."""
+    """Also if they were read before the edits."""
     _, main = _edited()
     before = main.variables
     main.append("volumeMounts", {"name": "v", "mountPath": "/v"})
@@ -227,16 +227,18 @@ def test_names_of_variables_are_read_after_the_edits() -> None:
     assert [["A"], ["A", "B"], ["C", "B"]] == [before, appended, main.variables]
 
 
-@pytest.mark.parametrize("odd", [None, 1, "A", ["name"], {}, {"name": None}, {"name": 1}, {"name": ["A"]}])
-def test_an_entry_of_env_without_a_name_has_its_place_among_the_names(odd: Any) -> None:
-    """The API server refuses it; what stands behind keeps its number."""
-    document = pod(container({DEVICE: "1"}, env=[{"name": "A"}, odd, {"name": "B"}]))
+@pytest.mark.parametrize(
+    "malformed", [None, 1, "A", ["name"], {}, {"name": None}, {"name": 1}, {"name": ["A"]}]
+)
+def test_an_env_entry_without_a_name_keeps_its_index(malformed: Any) -> None:
+    """The API server denies it; later entries keep their index."""
+    document = pod(container({DEVICE: "1"}, env=[{"name": "A"}, malformed, {"name": "B"}]))
 
     assert ["A", "", "B"] == Pod(document, document).containers[0].variables
 
 
 def test_the_spec_is_read_after_the_edits() -> None:
-    """Also where it stands alone."""
+    """Also of a pod spec without a template."""
     found, _ = _edited()
     found.set("spec", "hostIPC", value=True)
     alone = {"containers": [], "hostIPC": False}
@@ -244,8 +246,8 @@ def test_the_spec_is_read_after_the_edits() -> None:
     assert (True, False) == (found.spec["hostIPC"], Pod(alone, alone).spec["hostIPC"])
 
 
-def test_the_users_of_a_pod_ask_for_extended_resources() -> None:
-    """By limit or request, init containers too."""
+def test_the_users_of_a_pod_request_extended_resources() -> None:
+    """By limit or request, including init containers."""
     asking = [{"limits": {DEVICE: "1"}}, {"requests": {DEVICE: "1"}}, {"limits": {"cpu": "1"}}, {}]
     document = pod(*(container(name=f"c{at}", **asked) for at, asked in enumerate(asking)))
     document["spec"]["initContainers"] = [container({DEVICE: "1"}, name="init")]
@@ -254,7 +256,7 @@ def test_the_users_of_a_pod_ask_for_extended_resources() -> None:
 
 
 def test_fields_of_the_pod_are_read_after_the_edits() -> None:
-    """Set and appended, labels and annotations too."""
+    """Set and appended, including labels and annotations."""
     found, _ = _edited()
     found.set("metadata", "labels", "a", value="b")
     found.set("metadata", "annotations", "c", value="d")
@@ -268,16 +270,16 @@ def test_fields_of_the_pod_are_read_after_the_edits() -> None:
     )
 
 
-def test_labels_and_annotations_that_are_no_text_are_passed_over() -> None:
-    """Whoever compares texts gets texts."""
+def test_labels_and_annotations_that_are_not_strings_are_skipped() -> None:
+    """Callers compare strings."""
     document = pod(metadata={"labels": {"a": 1, "b": "x"}, "annotations": []})
     found = Pod(document, document)
 
     assert ({"b": "x"}, {}) == (found.labels, found.annotations)
 
 
-def test_edits_of_a_template_are_at_their_place_in_the_workload() -> None:
-    """One document, many templates."""
+def test_edits_of_a_template_have_their_path_in_the_workload() -> None:
+    """One document can have many templates."""
     document = {"spec": {"template": TEMPLATE}}
     found = Pod(document, TEMPLATE, ("spec", "template"))
     found.set("spec", "hostIPC", value=True)
@@ -289,16 +291,16 @@ def test_edits_of_a_template_are_at_their_place_in_the_workload() -> None:
     ("fields", "target"),
     [({}, ""), ({"targetContainerName": "main"}, "main"), ({"targetContainerName": 1}, "")],
 )
-def test_an_ephemeral_container_has_a_target_where_it_names_one(fields: dict[str, Any], target: str) -> None:
-    """Kubernetes lets it name none."""
+def test_an_ephemeral_container_can_have_a_target(fields: dict[str, Any], target: str) -> None:
+    """The target is optional in Kubernetes."""
     document = pod(ephemeralContainers=[container(name="debug") | fields])
     (found,) = Pod(document, document).ephemeral_containers
 
     assert target == found.target
 
 
-def test_env_from_that_is_no_list_is_refused() -> None:
-    """It is read only where a rule puts variables in."""
+def test_env_from_that_is_not_a_list_is_an_error() -> None:
+    """It is read only if a rule injects variables."""
     document = pod(container({DEVICE: "1"}, envFrom={}))
     (found,) = Pod(document, document).containers
     with pytest.raises(ObjectError) as caught:
@@ -307,8 +309,8 @@ def test_env_from_that_is_no_list_is_refused() -> None:
     assert "spec.containers[0].envFrom: expected a list, got an object" == str(caught.value)
 
 
-def test_a_pod_spec_without_a_template_has_its_labels_in_it() -> None:
-    """As in an InferenceService; edits and messages are at its own place."""
+def test_a_pod_spec_without_a_template_contains_its_labels() -> None:
+    """As in an InferenceService; edits and messages have its path."""
     predictor = {"labels": {"a": "b"}, "containers": [container({DEVICE: "1"})], "minReplicas": 1}
     found = Pod({"spec": {"predictor": predictor}}, predictor, ("spec", "predictor"))
     found.set("spec", "hostIPC", value=True)
@@ -322,7 +324,7 @@ def test_a_pod_spec_without_a_template_has_its_labels_in_it() -> None:
 
 
 def test_a_configuration_adds_kinds_and_paths() -> None:
-    """Those that ship stay."""
+    """Built-in kinds stay."""
     text = "argoproj.io: {Rollout: [spec.template]}\nray.io: {RayJob: [spec.more.*.template]}"
     added, errors = read_workloads([("kinds.yaml", text)])
     found = WORKLOADS | added
@@ -379,8 +381,8 @@ def test_a_configuration_adds_kinds_and_paths() -> None:
         ),
     ],
 )
-def test_a_mistake_in_a_configuration_is_told_with_its_place(text: str, message: str) -> None:
-    """And with what was meant, where that can be guessed."""
+def test_an_error_in_a_configuration_has_its_location(text: str, message: str) -> None:
+    """And a suggestion if there is one."""
     _, errors = read_workloads([("k.yaml", text)])
 
     assert [message] == [str(error) for error in errors]

@@ -1,4 +1,4 @@
-"""Quantities are the numbers that Kubernetes takes them for, exactly."""
+"""Quantities are exactly the numbers of Kubernetes."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_a_quantity_is_its_number(text: str, number: int | Decimal) -> None:
 
 
 @pytest.mark.parametrize("text", ["1", "1000m", "1.0", "1e0", "10e-1", "+1", "1000000u"])
-def test_a_whole_number_is_an_int_however_it_is_written(text: str) -> None:
-    """Whether a quantity is whole is a matter of its number, not of its spelling."""
+def test_a_whole_number_is_an_int_in_every_notation(text: str) -> None:
+    """Whether a quantity is whole depends on its value, not on its notation."""
     found = parse_quantity(text)
 
     assert (int, 1) == (type(found), found)
@@ -88,8 +88,8 @@ def test_a_whole_number_is_an_int_however_it_is_written(text: str) -> None:
         "1\n",
     ],
 )
-def test_a_text_that_is_no_quantity_is_refused(text: str) -> None:
-    """The message shows how one is written."""
+def test_an_invalid_quantity_is_an_error(text: str) -> None:
+    """The message shows valid examples."""
     with pytest.raises(QuantityError) as caught:
         parse_quantity(text)
 
@@ -101,13 +101,13 @@ def test_a_text_that_is_no_quantity_is_refused(text: str) -> None:
     [(2, 2), (-2, -2), (0.5, Decimal("0.5")), (2.0, 2), (1e22, MAX_QUANTITY), (1e-3, Decimal("0.001"))],
 )
 def test_a_number_in_json_is_a_quantity(value: float, number: int | Decimal) -> None:
-    """Files leave out the quotes; the API server takes that too."""
+    """Files omit the quotes; the API server accepts that too."""
     assert number == parse_quantity(value)
 
 
 @pytest.mark.parametrize(("value", "shown"), [(True, "True"), (None, "None"), ([1], "[1]"), ({}, "{}")])
-def test_what_is_neither_text_nor_number_is_no_quantity(value: object, shown: str) -> None:
-    """A boolean is no number here, though Python says so."""
+def test_other_types_are_not_quantities(value: object, shown: str) -> None:
+    """A boolean is not a number here, unlike in Python."""
     with pytest.raises(QuantityError) as caught:
         parse_quantity(value)
 
@@ -128,14 +128,14 @@ def test_what_is_neither_text_nor_number_is_no_quantity(value: object, shown: st
         (f"0.{'0' * 57}1e65", 10**7),
     ],
 )
-def test_a_number_beyond_64_bits_is_the_greatest_quantity(text: str, number: int) -> None:
-    """Kubernetes caps quantities so; an exponent of any length costs nothing."""
+def test_a_number_beyond_64_bits_becomes_the_greatest_quantity(text: str, number: int) -> None:
+    """Kubernetes caps quantities in the same way; the time does not depend on the exponent."""
     assert number == parse_quantity(text)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_integer_of_any_length_is_capped_too(sign: int) -> None:
-    """Python refuses to write out integers of more than 4300 digits."""
+    """Python cannot convert integers of more than 4300 digits to strings."""
     assert sign * MAX_QUANTITY == parse_quantity(sign * 10**5000)
 
 
@@ -149,13 +149,13 @@ def test_an_integer_of_any_length_is_capped_too(sign: int) -> None:
         (f"1.{'0' * 59}1Mi", Decimal("1048576.000000001")),
     ],
 )
-def test_what_is_finer_than_a_nano_is_rounded_away_from_zero(text: str, number: Decimal) -> None:
-    """As Kubernetes rounds, so that nothing that was asked for becomes nothing."""
+def test_a_fraction_below_one_nano_is_rounded_away_from_zero(text: str, number: Decimal) -> None:
+    """As in Kubernetes, so that a positive request never becomes zero."""
     assert number == parse_quantity(text)
 
 
-def test_a_text_too_long_for_a_number_is_refused_whatever_it_says() -> None:
-    """The message holds no more of it than a line can."""
+def test_a_text_too_long_for_a_quantity_is_an_error() -> None:
+    """The message contains only its beginning."""
     with pytest.raises(QuantityError) as caught:
         parse_quantity("1" * 65)
 
