@@ -1,4 +1,4 @@
-"""What `gpugate serve` runs: the server, and beside it what keeps gate and certificate up to date."""
+"""Composition of `gpugate serve`: the server, and background work for rules, nodes and certificate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webhook.server.tls import TlsCertificate, self_signed_pair
 from webhook.telemetry import metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from certs.bundle import Bundle
     from certs.kubernetes_api import Kubernetes
@@ -27,24 +27,69 @@ _log = logging.getLogger("gpugate")
 
 
 class Background(Protocol):
-    """Work beside the answering of requests, in threads of its own that do not keep the process alive."""
+    """Work in daemon threads while requests are answered."""
 
     @property
     def awaited(self) -> Collection[str]:
-        """What readiness waits for, in a word each; nothing for work that requests do not need."""
+        """What readiness waits for, one word each; empty for work that requests do not need."""
 
     def start(self) -> None:
-        """Begin, whether the cluster can be reached yet or not; returns at once."""
+        """Start, whether the cluster can be reached or not; returns at once."""
 
     def stop(self) -> None:
-        """End soon; returns at once."""
+        """Stop soon; returns at once."""
+
+
+class Sync(Background, Protocol):
+    """Background work that keeps a part of the handler up to date. on_synced: called after each update."""
+
+    on_synced: Callable[[], None]
+
+
+class ClusterSync:
+    """Keeps a handler up to date with a cluster; the handler is not ready until all parts are synced once."""
+
+    def __init__(self, handler: AdmissionHandler, parts: Sequence[Sync]) -> None:
+        self._handler, self._parts = handler, parts
+        self._lock = threading.Lock()  # the parts call from different threads
+        self._is_over = False  # the handler was marked ready, or this was stopped
+        handler.mark_not_ready()
+        for part in parts:
+            part.on_synced = self._on_synced
+
+    @property
+    def awaited(self) -> Collection[str]:
+        """The parts that are not synced yet; none after `stop`."""
+        return () if self._is_over else sorted(name for part in self._parts for name in part.awaited)
+
+    def start(self) -> None:
+        """Start all parts."""
+        for part in self._parts:
+            part.start()
+
+    def stop(self) -> None:
+        """Stop all parts; the handler keeps its rules and nodes, and stays not ready if it is not ready."""
+        with self._lock:
+            self._is_over = True
+        for part in self._parts:
+            part.stop()
+
+    def _on_synced(self) -> None:
+        with self._lock:
+            if self._is_over or self.awaited:
+                return
+            self._is_over = True
+            snapshot = self._handler.snapshot
+            rules, nodes = sum(1 for _ in snapshot.loaded.rules), len(snapshot.inventory)
+            _log.info("ready with %s rules and %s nodes", rules, nodes)
+            self._handler.mark_ready()
 
 
 class SecretCertificate:
-    """The serving certificate in a Secret: made, renewed, trusted by the webhook configurations, and served.
+    """The serving certificate in a Secret: created, renewed, and trusted by the webhook configurations.
 
-    Until it is there, connections are shown a self-signed one, which the API server refuses. The kubelet's
-    probes do not look at it: so a gate that waits for the API server is alive, and not ready.
+    Until the Secret has one, the server shows a self-signed certificate, which the API server rejects. The
+    kubelet's probes do not verify certificates: a server that waits for the API server is alive, not ready.
     """
 
     def __init__(
@@ -56,37 +101,37 @@ class SecretCertificate:
         client_ca_pem: bytes | None = None,
     ) -> None:
         """Keep the Secret of this name; for the rest see Plan and TlsCertificate."""
-        self._keeper = CertRotator(SecretStore(api, namespace, secret), Plan(names), api, observe=_observe)
+        self._rotator = CertRotator(SecretStore(api, namespace, secret), Plan(names), api, observe=_observe)
         self._placeholder = self_signed_pair(names)
-        self.tls = TlsCertificate(lambda: self._keeper.pair() or self._placeholder, client_ca_pem)
+        self.tls = TlsCertificate(lambda: self._rotator.pair() or self._placeholder, client_ca_pem)
 
     @property
     def awaited(self) -> Collection[str]:
-        """The certificate; one that expired while no server ran is as good as none."""
+        """`certificate` while it is missing; one that expired while no server ran counts as missing."""
         pair = self.tls.pair
-        good = pair is not self._placeholder and is_valid_at(pair.certificate_pem, self._keeper.clock())
-        return () if good else ("certificate",)
+        is_good = pair is not self._placeholder and is_valid_at(pair.certificate_pem, self._rotator.clock())
+        return () if is_good else ("certificate",)
 
     def start(self) -> None:
-        """Look at the Secret and the webhook configurations again and again."""
-        self._keeper.start()
+        """Start to check the Secret and the webhook configurations periodically."""
+        self._rotator.start()
 
     def stop(self) -> None:
-        """Look no more."""
-        self._keeper.stop()
+        """Stop the checks."""
+        self._rotator.stop()
 
 
 def make_server(
-    gate: AdmissionHandler,
+    handler: AdmissionHandler,
     tls: TlsCertificate,
     background: Sequence[Background],
     config: ServerConfig,
     *,
     require_client_certificate: bool = False,
 ) -> Server:
-    """Return a server that is ready once nothing is awaited, and whose drain ends the work in the background.
+    """Return a server that is ready once nothing is awaited, and whose drain stops the background work.
 
-    Raises OSError where the address cannot be had.
+    Raises OSError if the address is not available.
     """
 
     def awaited() -> list[str]:
@@ -94,20 +139,21 @@ def make_server(
 
     def drain() -> None:
         for each in background:
-            each.stop()  # first, so that none opens the gate after
-        gate.ready = False
+            each.stop()  # first, so that none marks the handler ready afterwards
+        handler.ready = False
         _log.info("draining for %s s", config.drain_seconds)
 
-    metrics.READY.set_function(lambda: gate.ready and not awaited())
-    app = create_app(gate, awaited, require_client_certificate=require_client_certificate)
+    metrics.READY.set_function(lambda: handler.ready and not awaited())
+    app = create_app(handler, awaited, require_client_certificate=require_client_certificate)
     return Server(app, config, tls, drain, is_quick=is_quick)
 
 
-def report_thread(thrown: threading.ExceptHookArgs) -> None:
-    """Log and count what a thread died of: a bug. For `threading.excepthook`."""
+def report_thread(failure: threading.ExceptHookArgs) -> None:
+    """Log and count the exception that ended a thread: a bug. For `threading.excepthook`."""
     metrics.ERRORS.labels("internal").inc()
-    name = thrown.thread.name if thrown.thread else "?"
-    _log.error("thread %s failed", name, exc_info=(thrown.exc_type, thrown.exc_value, thrown.exc_traceback))  # type: ignore[arg-type]
+    name = failure.thread.name if failure.thread else "?"
+    exception = (failure.exc_type, failure.exc_value, failure.exc_traceback)
+    _log.error("thread %s failed", name, exc_info=exception)  # type: ignore[arg-type]
 
 
 def _observe(bundle: Bundle) -> None:

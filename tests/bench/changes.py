@@ -19,7 +19,7 @@ from tests.bench.cases import OWN_AFFINITY, cluster, further_rule, node_of, ship
 from tests.bench.figures import Effort, Section, Table, Target, measure
 from tests.support.node_builders import GPU
 from webhook.admission.handler import AdmissionHandler
-from webhook.cluster.rule_sync import Node
+from webhook.cluster.node_sync import Node
 
 TITLE: Final = "Changes of nodes and rules"
 _CHANGE_US: Final = 1_000.0
@@ -70,7 +70,7 @@ def _events(nodes: int, effort: Effort) -> tuple[Table, float]:
 
 
 def _into_force(gate: AdmissionHandler, change: Callable[[], Inventory]) -> None:
-    gate.put_nodes(change())
+    gate.set_inventory(change())
 
 
 def _questions(effort: Effort) -> Table:
@@ -103,7 +103,7 @@ def _edits(effort: Effort) -> Table:
         standing: tuple[Any, ...] = tuple(with_further(further))
 
         def edit(standing: tuple[Any, ...] = standing) -> None:
-            gate.put_rules(Loaded(RuleSet.of([*standing, *edited().rules])))
+            gate.set_rules(Loaded(RuleSet.of([*standing, *edited().rules])))
 
         cases[f"into force among {len(standing):,} rules"] = edit
     samples = measure(cases, effort)

@@ -20,7 +20,7 @@ from tests.support.builders import loaded, resource_rule
 from webhook.admission.handler import AdmissionHandler
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.match_conditions import CONDITION, MAX_NAMES_LENGTH, MAX_PATTERN_LENGTH, expression
-from webhook.cluster.webhook_configuration import SETTLING, Conditions
+from webhook.cluster.webhook_configuration import REMOVAL_DELAY, WebhookConfigurationSync
 
 # Of this module's own: the other modules share the control plane.
 TEAM = "conditions-team"
@@ -163,17 +163,17 @@ def conditions_of(control_plane: ControlPlane) -> list[list[str]]:
 
 
 @pytest.fixture
-def replica(control_plane: ControlPlane) -> Iterator[tuple[AdmissionHandler, Conditions, list[float]]]:
+def replica(control_plane: ControlPlane) -> Iterator[tuple[AdmissionHandler, WebhookConfigurationSync, list[float]]]:
     """Yield a gate without rules, what keeps its conditions, and the time for that."""
     api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
     gate, now = AdmissionHandler(Loaded()), [0.0]
-    yield gate, Conditions(api, gate, lambda: now[0]), now
+    yield gate, WebhookConfigurationSync(api, gate, lambda: now[0]), now
     api.close()
 
 
 @pytest.mark.usefixtures("away")
 def test_a_new_rule_is_asked_about_at_once_and_an_old_one_for_a_while(
-    control_plane: ControlPlane, replica: tuple[AdmissionHandler, Conditions, list[float]]
+    control_plane: ControlPlane, replica: tuple[AdmissionHandler, WebhookConfigurationSync, list[float]]
 ) -> None:
     """Another replica may not have heard of the one, or still hold to the other."""
     gate, conditions, now = replica
@@ -183,30 +183,30 @@ def test_a_new_rule_is_asked_about_at_once_and_an_old_one_for_a_while(
 
     assert missed(DEVICE)
     conditions.start()
-    gate.put_rules(loaded(resource_rule(DEVICE)))
+    gate.set_rules(loaded(resource_rule(DEVICE)))
     eventually(lambda: not missed(DEVICE), LIVE_S)
     conditions.stop()
-    gate.put_rules(loaded(resource_rule(OTHER)))
-    conditions.look()
+    gate.set_rules(loaded(resource_rule(OTHER)))
+    conditions.check()
     eventually(lambda: not missed(OTHER))
 
     assert not missed(DEVICE)
-    now[0] = SETTLING
-    conditions.look()
+    now[0] = REMOVAL_DELAY
+    conditions.check()
     eventually(lambda: missed(DEVICE))
     assert not missed(OTHER)
 
 
 @pytest.mark.usefixtures("away")
 def test_while_a_rule_reads_wrong_nothing_is_taken_away(
-    control_plane: ControlPlane, replica: tuple[AdmissionHandler, Conditions, list[float]]
+    control_plane: ControlPlane, replica: tuple[AdmissionHandler, WebhookConfigurationSync, list[float]]
 ) -> None:
     """Another replica may have its last good version in force."""
     gate, conditions, now = replica
-    gate.put_rules(loaded(resource_rule(OTHER), resource_rule(DEVICE, limits="optinal")))
-    conditions.look()
-    now[0] = 2 * SETTLING
-    conditions.look()
+    gate.set_rules(loaded(resource_rule(OTHER), resource_rule(DEVICE, limits="optinal")))
+    conditions.check()
+    now[0] = 2 * REMOVAL_DELAY
+    conditions.check()
     eventually(lambda: bool(create(control_plane, pod("next", {OTHER: "1"}))))
 
     assert "failed calling webhook" in create(control_plane, pod("next", {GPU: "1"}))
@@ -214,7 +214,7 @@ def test_while_a_rule_reads_wrong_nothing_is_taken_away(
 
 @pytest.mark.usefixtures("away")
 def test_conditions_of_an_operator_stay(
-    control_plane: ControlPlane, replica: tuple[AdmissionHandler, Conditions, list[float]]
+    control_plane: ControlPlane, replica: tuple[AdmissionHandler, WebhookConfigurationSync, list[float]]
 ) -> None:
     """And ours comes back where it was removed."""
     _, conditions, _ = replica
@@ -222,14 +222,14 @@ def test_conditions_of_an_operator_stay(
     for kind in KINDS:
         edit = [{"op": "replace", "path": "/webhooks/0/matchConditions", "value": theirs}]
         control_plane.kubectl("patch", kind, "gpugate", "--type=json", "-p", json.dumps(edit))
-    conditions.look()
+    conditions.check()
 
     assert [["theirs", CONDITION]] * 2 == conditions_of(control_plane)
 
 
 @pytest.mark.usefixtures("away")
 def test_nothing_is_written_where_all_is_as_it_should_be(
-    control_plane: ControlPlane, replica: tuple[AdmissionHandler, Conditions, list[float]]
+    control_plane: ControlPlane, replica: tuple[AdmissionHandler, WebhookConfigurationSync, list[float]]
 ) -> None:
     """However often and by however many replicas it is looked at."""
     _, conditions, _ = replica
@@ -238,9 +238,9 @@ def test_nothing_is_written_where_all_is_as_it_should_be(
         query = ("-o", "jsonpath={.metadata.resourceVersion}")
         return [control_plane.kubectl("get", kind, "gpugate", *query).stdout for kind in KINDS]
 
-    conditions.look()
+    conditions.check()
     before = versions()
-    conditions.look()
-    Conditions(conditions._api, conditions._gate).look()
+    conditions.check()
+    WebhookConfigurationSync(conditions._api, conditions._handler).check()
 
     assert before == versions()

@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
 from tests.support.paths import ROOT
-from tests.support.webhooks import shipped_gate
+from tests.support.webhooks import builtin_handler
 from webhook.admission.app import create_app
 from webhook.cli.commands.serve import command
 from webhook.server.server import ServerConfig
@@ -41,7 +41,7 @@ def test_the_arguments_are_options_of_serve() -> None:
 
 def test_probes_ask_for_pages_that_there_are() -> None:
     """Over TLS."""
-    pages = {rule.rule for rule in create_app(shipped_gate()).url_map.iter_rules()}
+    pages = {rule.rule for rule in create_app(builtin_handler()).url_map.iter_rules()}
     asked = [CONTAINER[f"{probe}Probe"]["httpGet"] for probe in ("startup", "readiness", "liveness")]
 
     assert {"/healthz", "/readyz"} == {each["path"] for each in asked} & pages

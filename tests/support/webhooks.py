@@ -1,4 +1,4 @@
-"""Builders for tests of the outside: pods, reviews, gates."""
+"""Builders for tests of the webhook: pods, reviews, handlers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from webhook.cli.input.files import RuleSource
 
 
 @cache
-def shipped_gate(language: Language = Language.EN) -> AdmissionHandler:
-    """Return a gate with the rules that ship."""
+def builtin_handler(language: Language = Language.EN) -> AdmissionHandler:
+    """Return a handler with the built-in rules."""
     return AdmissionHandler(RuleSource(DEFAULT_NAMESPACE).load([]), language)
 
 
 def pod(limits: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
-    """Return a pod of one container `main`; container: further fields of it."""
+    """Return a pod with one container `main`; container: its other fields."""
     main = {"name": "main", "image": "registry.example.com:5000/team/train:1"} | container
     if limits is not None:
         main["resources"] = {"limits": limits}
@@ -32,7 +32,7 @@ def pod(limits: dict[str, Any] | None = None, **container: Any) -> dict[str, Any
 
 
 def review(document: Any, **request: Any) -> dict[str, Any]:
-    """Return the AdmissionReview of the creation of an object; request: further or other fields of it."""
+    """Return the AdmissionReview of the creation of an object; request: additional or replaced fields."""
     api_version = document.get("apiVersion", "v1") if isinstance(document, dict) else "v1"
     group, _, version = api_version.rpartition("/")
     kind = document.get("kind", "") if isinstance(document, dict) else ""

@@ -1,7 +1,7 @@
 """The HTTP endpoints, and nothing else.
 
-Flask serves all but reviews. Those are answered in front of it, which halves what a request costs on top of
-the server: docs/adr/0002-reviews-before-flask.md.
+Flask serves everything except reviews. Reviews are answered in front of it, which halves the cost of a
+request on top of the server: docs/adr/0002-reviews-before-flask.md.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _REVIEWS: Final[dict[str, Endpoint]] = {"/mutate": "mutate", "/validate": "valid
 
 
 def create_app(
-    gate: AdmissionHandler,
+    handler: AdmissionHandler,
     awaited: Callable[[], Collection[str]] = tuple,
     *,
     require_client_certificate: bool = False,
 ) -> Flask:
-    """Return the WSGI application that answers for a gate.
+    """Return the WSGI application of a handler.
 
-    awaited: returns what is still to come before readiness, such as `nodes`. require_client_certificate:
-    whether reviews are taken only from clients whose certificate was verified; probes and metrics have none.
+    awaited: returns what readiness waits for, such as `nodes`. require_client_certificate: whether to accept
+    reviews only from clients with a verified certificate; probes and metrics need none.
     """
     app = Flask("gpugate", static_folder=None)
 
@@ -49,14 +49,14 @@ def create_app(
     @app.get("/readyz")
     def readyz() -> Response:
         missing = ", ".join(awaited())
-        if gate.ready and not missing:
+        if handler.ready and not missing:
             return Response("ok\n", mimetype="text/plain")
         reason = f"waiting for {missing}" if missing else "draining"
         return Response(f"not ready: {reason}\n", HTTPStatus.SERVICE_UNAVAILABLE, mimetype="text/plain")
 
     @app.get("/metrics")
     def exposition() -> Response:
-        gate.ledger.settle()
+        handler.decision_log.flush()
         return Response(metrics.exposition(), content_type=_PROMETHEUS)
 
     @app.get("/mutate")
@@ -70,14 +70,14 @@ def create_app(
         headers = [header for header in error.get_headers() if header[0] == "Allow"]
         return Response(_problem(error.description or error.name), error.code, headers, _JSON)
 
-    app.wsgi_app = _reviews_first(gate, app.wsgi_app, require_client_certificate)  # type: ignore[assignment]
+    app.wsgi_app = _reviews_first(handler, app.wsgi_app, require_client_certificate)  # type: ignore[assignment]
     return app
 
 
 def _reviews_first(
-    gate: AdmissionHandler, others: WSGIApplication, require_client_certificate: bool
+    handler: AdmissionHandler, others: WSGIApplication, require_client_certificate: bool
 ) -> WSGIApplication:
-    """Return the application that answers reviews itself and hands on what is none."""
+    """Return the application that answers reviews and passes other requests on."""
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         endpoint = _REVIEWS.get(environ["PATH_INFO"])
@@ -86,10 +86,10 @@ def _reviews_first(
         status, headers = "200 OK", [("Content-Type", _JSON)]
         if require_client_certificate and environ.get("SSL_CLIENT_VERIFY") != "SUCCESS":
             status = "401 Unauthorized"
-            answer = _problem("a review needs a client certificate of the CA given as --client-ca")
+            answer = _problem("a review requires a client certificate issued by the CA of --client-ca")
         else:
             try:
-                answer = gate.answer(endpoint, environ["wsgi.input"].read())
+                answer = handler.answer(endpoint, environ["wsgi.input"].read())
             except NotSyncedError as error:
                 status = "503 Service Unavailable"
                 headers.append(("Retry-After", RETRY_AFTER))

@@ -1,6 +1,6 @@
-"""What was decided, told to metrics and log.
+"""Decision log: counts decisions in metrics and writes them to the log.
 
-A server tells of many at once: one by one, each in between requests, they take twice the CPU.
+A server processes them in batches: one by one, between requests, they take twice the CPU.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
     from webhook.admission.review import Review
 
 _log = logging.getLogger("gpugate.admission")
-# From it the kind that stands in a metric's label is bounded: whatever else is asked is `other`.
+# Bounds the values of a metric's label: any other kind is `other`.
 _KINDS: Final = frozenset({"ConfigMap", *(kind for _, kind in built_in_workloads().paths)})
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
-_LONGEST_NAME: Final = 253  # characters of a DNS subdomain, as Kubernetes bounds names
-# Decisions that a server tells of at once, in half a millisecond, and seconds after which it tells of fewer.
-_MANY: Final = 64
-_SOON_S: Final = 0.2
+_MAX_NAME_LENGTH: Final = 253  # characters of a DNS subdomain, the limit of Kubernetes names
+# Decisions of a full batch, which takes half a millisecond, and seconds after which a smaller one is flushed.
+_BATCH_SIZE: Final = 64
+_FLUSH_INTERVAL_S: Final = 0.2
 
 
 class Entry(NamedTuple):
-    """One decision, in short: it holds on to nothing of the object.
+    """Summary of one decision; it keeps no reference to the object.
 
-    at: seconds since the epoch. violations: rule and action of each. edits: of the patch. seconds: it took.
+    at: seconds since the epoch. violations: rule and action of each. edits: number of patch operations.
+    seconds: duration.
     """
 
     at: float
@@ -54,72 +55,72 @@ class Entry(NamedTuple):
 
 
 class DecisionLog:
-    """Counts and logs decisions: at once, or while it gathers, soon. Any thread may write to it."""
+    """Counts and logs decisions: immediately, or in batches inside `batching`. Thread-safe."""
 
     def __init__(self) -> None:
         self._entries: deque[Entry] = deque()
-        self._many = 1
-        self._settling = threading.Lock()
+        self._batch_size = 1
+        self._flushing = threading.Lock()
 
-    def note(self, endpoint: str, review: Review, decision: Decision, seconds: float) -> None:
-        """Note the decision on a review, which took so many seconds."""
-        request, found = review.request, decision.violations
+    def record(self, endpoint: str, review: Review, decision: Decision, seconds: float) -> None:
+        """Record the decision on a review; seconds: its duration."""
+        request, violations = review.request, decision.violations
         entry = Entry(
             time(),
             endpoint,
-            review.uid[:_LONGEST_NAME],
-            request.kind[:_LONGEST_NAME],
-            request.namespace[:_LONGEST_NAME],
-            review.name[:_LONGEST_NAME],
+            review.uid[:_MAX_NAME_LENGTH],
+            request.kind[:_MAX_NAME_LENGTH],
+            request.namespace[:_MAX_NAME_LENGTH],
+            review.name[:_MAX_NAME_LENGTH],
             request.operation if request.operation in _OPERATIONS else "other",
             review.dry_run,
             decision.allowed,
             decision.rules,
             decision.cuda_sources,
-            tuple([(each.rule, each.action.value) for each in found]) if found else (),
+            tuple([(each.rule, each.action.value) for each in violations]) if violations else (),
             len(decision.patch),
             seconds,
         )
         self._entries.append(entry)
-        if len(self._entries) >= self._many:
-            self.settle()
+        if len(self._entries) >= self._batch_size:
+            self.flush()
 
-    def settle(self) -> None:
-        """Count and log what was noted."""
-        with self._settling:
+    def flush(self) -> None:
+        """Count and log what was recorded."""
+        with self._flushing:
             while self._entries:
                 entry = self._entries.popleft()
                 try:
                     _count(entry)
-                    _tell(entry)
+                    _log_entry(entry)
                 except Exception as error:  # noqa: BLE001 - a bug of ours must cost this one line, not others
                     metrics.ERRORS.labels("internal").inc()
-                    _log.error("a decision was not told: %s", type(error).__name__)
+                    _log.error("a decision was not logged: %s", type(error).__name__)
 
     @contextmanager
-    def gathering(self) -> Iterator[None]:
-        """Settle many at once, until the block ends."""
-        self._many, over = _MANY, threading.Event()
+    def batching(self) -> Iterator[None]:
+        """Flush in batches until the block ends."""
+        self._batch_size, over = _BATCH_SIZE, threading.Event()
 
-        def settle_soon() -> None:
-            while not over.wait(_SOON_S):
-                self.settle()
+        def flush_periodically() -> None:
+            while not over.wait(_FLUSH_INTERVAL_S):
+                self.flush()
 
-        threading.Thread(target=settle_soon, name="ledger", daemon=True).start()
+        threading.Thread(target=flush_periodically, name="decision log", daemon=True).start()
         try:
             yield
         finally:
             over.set()
-            self._many = 1
-            self.settle()
+            self._batch_size = 1
+            self.flush()
 
 
-def shown(text: str) -> str:
-    """Return a text of a request as a log may hold it: one line, no longer than a name can be."""
-    short = text[:_LONGEST_NAME]
+def printable(text: str) -> str:
+    """Return a text of a request in a form that is safe to log: one line, at most as long as a name."""
+    short = text[:_MAX_NAME_LENGTH]
     if short.isprintable():
         return short
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in short)
+    return "".join(character if character.isprintable() else "\ufffd" for character in short)
 
 
 def _count(entry: Entry) -> None:
@@ -136,16 +137,16 @@ def _count(entry: Entry) -> None:
         metrics.counter_of(metrics.RULE_RESULTS, endpoint, rule, action).inc()
 
 
-def _tell(entry: Entry) -> None:
+def _log_entry(entry: Entry) -> None:
     violated: dict[str, list[str]] = {}
     for rule, action in dict.fromkeys(entry.violations):
         violated.setdefault(action, []).append(rule)
-    facts: dict[str, Any] = {
-        "uid": shown(entry.uid),
+    fields: dict[str, Any] = {
+        "uid": printable(entry.uid),
         "endpoint": entry.endpoint,
-        "kind": shown(entry.kind),
-        "namespace": shown(entry.namespace),
-        "object": shown(entry.name),
+        "kind": printable(entry.kind),
+        "namespace": printable(entry.namespace),
+        "object": printable(entry.name),
         "operation": entry.operation,
         "dryRun": entry.dry_run,
         "rules": list(entry.rules),
@@ -154,4 +155,9 @@ def _tell(entry: Entry) -> None:
         "edits": entry.edits,
         "microseconds": round(entry.seconds * 1e6),
     }
-    log_event(_log, f"{facts['verdict']} {facts['kind']} {facts['namespace']}/{facts['object']}", facts, entry.at)
+    log_event(
+        _log,
+        f"{fields['verdict']} {fields['kind']} {fields['namespace']}/{fields['object']}",
+        fields,
+        entry.at,
+    )

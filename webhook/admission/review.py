@@ -1,4 +1,4 @@
-"""AdmissionReview v1: bytes to a request, a decision to bytes. The only place that knows uid, base64 and 403.
+"""AdmissionReview v1: decode the request, encode the response. The only place that knows uid, base64 and 403.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """
@@ -14,19 +14,19 @@ from rules import AdmissionRequest, Decision
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _KIND: Final = "AdmissionReview"
-# kubectl shows a warning whole up to 256 characters, and the API server drops what is over 4096 in all:
+# kubectl shows up to 256 characters of a warning, and the API server drops warnings beyond 4096 in total:
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
 _WARNING_LENGTH: Final = 256
 _WARNINGS_LENGTH: Final = 4096
 # Warnings travel as HTTP headers; the API server drops one with any of these.
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-# Bytes: two usual reviews. The dearest pod that fits is judged in 80 ms, a rule in more than a second.
-_SHORT: Final = 16 * 2**10
-_A_RULE: Final = b'"ConfigMap"'
+# Bytes: two typical reviews. The slowest pod of this size takes 80 ms, a rule more than a second.
+_QUICK_SIZE: Final = 16 * 2**10
+_CONFIG_MAP: Final = b'"ConfigMap"'
 
 
 class ReviewError(ValueError):
-    """The body is no AdmissionReview v1 that can be answered. The fault of whoever sent it."""
+    """The body is not an AdmissionReview v1 that can be answered. The sender's fault."""
 
 
 class _GroupVersionKind(msgspec.Struct):
@@ -54,7 +54,7 @@ class _Review(msgspec.Struct, rename="camel"):
 
 
 class Review(msgspec.Struct, frozen=True):
-    """One AdmissionReview: what to answer it under, and what it asks. name may be empty (generateName)."""
+    """One AdmissionReview: the uid of its response, and its request. name may be empty (generateName)."""
 
     uid: str
     name: str
@@ -68,30 +68,30 @@ encode = _encoder.encode
 
 
 def is_quick(body: bytes | bytearray) -> bool:
-    """Tell whether a body, if it is a review, is answered within a tenth of a second.
+    """Return whether a body, if it is a review, is answered within a tenth of a second.
 
-    Looks at it without decoding; some that are quick are told not to be.
+    Does not decode the body; the result may be False for a quick one.
     """
-    return len(body) <= _SHORT and _A_RULE not in body
+    return len(body) <= _QUICK_SIZE and _CONFIG_MAP not in body
 
 
 def decode_review(body: bytes, *, mutating: bool) -> Review:
-    """Return the review that a body holds.
+    """Return the review in a body.
 
-    mutating: whether its answer may carry a patch. Raises ReviewError, which says where and what.
+    mutating: whether the response may have a patch. Raises ReviewError with the place and the reason.
     """
     try:
         review = _decoder.decode(body)
     except RecursionError:
-        raise ReviewError("no AdmissionReview: nested too deep") from None
+        raise ReviewError("not an AdmissionReview: nested too deep") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ReviewError(f"no AdmissionReview: {error}") from None
+        raise ReviewError(f"not an AdmissionReview: {error}") from None
     if review.api_version != API_VERSION or review.kind != _KIND:
         found = f"{review.api_version} {review.kind}"
         raise ReviewError(f"expected {API_VERSION} {_KIND}, got {found}: list v1 in admissionReviewVersions")
     request = review.request
     if not request.uid:
-        raise ReviewError("no AdmissionReview: `$.request.uid` is empty")
+        raise ReviewError("not an AdmissionReview: `$.request.uid` is empty")
     return Review(
         uid=request.uid,
         name=request.name,
@@ -110,28 +110,28 @@ def decode_review(body: bytes, *, mutating: bool) -> Review:
 
 
 def encode_decision(uid: str, decision: Decision) -> bytes:
-    """Return the body that answers a review with a decision."""
+    """Return the response body for a decision."""
     response: dict[str, Any] = {"uid": uid, "allowed": decision.allowed}
     if not decision.allowed:
         response["status"] = _status(403, "Forbidden", decision.message)
     if decision.patch:
         response["patchType"] = "JSONPatch"
-        response["patch"] = encode(decision.patch)  # bytes, which are encoded as base64
+        response["patch"] = encode(decision.patch)  # bytes, which msgspec encodes as base64
     if decision.warnings:
-        response["warnings"] = _fitting(decision.warnings)
+        response["warnings"] = _truncated(decision.warnings)
     if decision.audit:
         response["auditAnnotations"] = decision.audit
     return _answer(response)
 
 
 def encode_failure(uid: str, *, allowed: bool) -> bytes:
-    """Return the body that answers a review which could not be decided, for want of a bug's correction."""
-    message = "gpugate failed on this object; the error is in its log under this uid"
+    """Return the response body for a review that failed because of an internal error."""
+    problem = "gpugate failed on this object because of an internal error"
     response: dict[str, Any] = {"uid": uid, "allowed": allowed}
     if allowed:
-        response["warnings"] = [f"{message}; it was let pass unjudged"]
+        response["warnings"] = [f"{problem} and allowed it without checks; see the log of gpugate"]
     else:
-        response["status"] = _status(500, "InternalError", f"{message} {uid}")
+        response["status"] = _status(500, "InternalError", f"{problem}; see the log of gpugate for uid {uid}")
     return _answer(response)
 
 
@@ -143,15 +143,15 @@ def _status(code: int, reason: str, message: str) -> dict[str, Any]:
     return {"status": "Failure", "code": code, "reason": reason, "message": message}
 
 
-def _fitting(warnings: tuple[str, ...]) -> list[str]:
-    """Return the warnings as far as the API server takes them."""
+def _truncated(warnings: tuple[str, ...]) -> list[str]:
+    """Return the warnings within the limits of the API server."""
     room = _WARNINGS_LENGTH
-    fitting = []
+    kept = []
     for line in warnings:
         warning = _CONTROLS.sub(" ", line)
         text = warning if len(warning) <= _WARNING_LENGTH else f"{warning[: _WARNING_LENGTH - 1]}…"
         room -= len(text.encode())
         if room < 0:
             break
-        fitting.append(text)
-    return fitting
+        kept.append(text)
+    return kept

@@ -1,6 +1,6 @@
-"""Rule ConfigMaps, one at a time: as text, against those in force, and judged at admission.
+"""Rule ConfigMaps: conversion to YAML, conflicts with rules in force, and validation at admission.
 
-`kubectl apply` of a mistake is refused with every mistake and its place. What is no rule of ours is let pass.
+An invalid rule is denied with every error and its place. A ConfigMap that is not a rule is allowed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from rules.text.i18n import Text
 from rules.text.paths import field_path
 from webhook.yaml_output import dump_yaml
 
-_ELSEWHERE: Final = Text(
-    "gpugate reads rules from namespace {wanted} alone: in {found} this one has no effect",
-    "gpugate 只读取命名空间 {wanted} 中的规则：在 {found} 中该规则不生效",
+_WRONG_NAMESPACE: Final = Text(
+    "gpugate reads rules only from namespace {expected}; this rule in {found} has no effect",
+    "gpugate 只读取命名空间 {expected} 中的规则；{found} 中的该规则不生效",
 )
-# What a rule is made of; other fields of a ConfigMap may change as they like.
+# The content of a rule besides its labels; a change of other fields is not validated.
 _CONTENT: Final = ("data", "binaryData")
-# Spaces before each line of a text below `data`, as `dump_yaml` writes it.
+# Spaces before each line of a text in `data`, as `dump_yaml` writes it.
 _INDENT: Final = 4
 
 
 def is_rule(config_map: Mapping[str, Any] | None) -> bool:
-    """Tell whether an object carries the label of a rule."""
+    """Return whether a ConfigMap has the label of a rule."""
     labels = _labels(config_map)
     return TYPE_LABEL in labels or any(
         labels.get(f"{prefix}type") == RESOURCE_RULE_TYPE for prefix in LABEL_PREFIXES
@@ -46,32 +46,31 @@ def rule_text(config_map: Mapping[str, Any]) -> tuple[str, str]:
     return name, dump_yaml(document, sort_keys=True)
 
 
-def contested(rule: Rule, others: Iterable[Rule]) -> RuleError | None:
-    """Return the mistake of claiming a resource that another rule claims, as `load` has it, or None."""
+def conflict_error(rule: Rule, others: Iterable[Rule]) -> RuleError | None:
+    """Return the error that another rule claims the same resource, as `load_rules` reports it, or None."""
     if not isinstance(rule, ResourceRule) or not rule.enabled:
         return None
-    claimants = [
+    owners = [
         f"{other.name} ({other.location.file})"
         for other in others
         if isinstance(other, ResourceRule) and other.enabled and other.key == rule.key
         if other.name != rule.name
     ]
-    if not claimants:
+    if not owners:
         return None
-    told = (
-        f"{rule.key!r} is claimed by {', '.join(claimants)} too; keep one, or switch the others off by label"
+    message = (
+        f"{rule.key!r} is claimed by {', '.join(owners)} too; keep one, or switch the others off by label"
     )
-    return RuleError(rule.location, ("data", "key"), told, rule.name)
+    return RuleError(rule.location, ("data", "key"), message, rule.name)
 
 
-def judge_rule(
+def validate_rule(
     request: AdmissionRequest, in_force: Iterable[Rule], namespace: str, language: Language, now: float
 ) -> Decision:
-    """Return the verdict on a ConfigMap: refused where it is a rule, or was one, and reads wrong now.
+    """Return the decision on a ConfigMap: denied if it is or was a rule, and is invalid now.
 
-    in_force: the rules that it must not conflict with. namespace: where rules live; elsewhere none is judged.
-    now: seconds since the epoch.
-    Raises ObjectError where the object is not shaped as its kind is.
+    in_force: the rules that it must not conflict with. namespace: of rules; others are not validated.
+    now: seconds since the epoch. Raises ObjectError if the object is malformed.
     """
     new, old = request.object, request.old_object
     if new is None or request.operation not in ("CREATE", "UPDATE") or not (is_rule(new) or is_rule(old)):
@@ -82,28 +81,28 @@ def judge_rule(
     if metadata.get("deletionTimestamp") or (old is not None and _content(new) == _content(old)):
         return ALLOWED
     if request.namespace != namespace:
-        told = _ELSEWHERE.in_language(language).format(wanted=namespace, found=request.namespace)
-        return Decision(warnings=(told,))
+        warning = _WRONG_NAMESPACE.in_language(language)
+        return Decision(warnings=(warning.format(expected=namespace, found=request.namespace),))
     name, text = rule_text(new)
     loaded = load_rules([(name, text)], namespace)
     known = list(in_force)
-    conflicts = (contested(rule, known) for rule in loaded.rules)
-    mistakes = [*loaded.errors, *(error for error in conflicts if error is not None)]
+    conflicts = (conflict_error(rule, known) for rule in loaded.rules)
+    errors = [*loaded.errors, *(error for error in conflicts if error is not None)]
     warnings = (*(f"{warning.path}: {warning.message}" for warning in loaded.warnings),)
-    warnings += tuple(_doubts(loaded.rules, known, now))
-    if not mistakes:
+    warnings += tuple(_lint(loaded.rules, known, now))
+    if not errors:
         return Decision(warnings=warnings)
     block = _block(text)
-    reasons = [(error.rule, _placed(error, block)) for error in mistakes]
+    reasons = [(error.rule, _placed(error, block)) for error in errors]
     return Decision(allowed=False, message=denial(language, request.kind, reasons), warnings=warnings)
 
 
-def _doubts(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[str]:
-    """Yield what is doubtful about rules beside those in force, which they may be newer versions of."""
+def _lint(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[str]:
+    """Yield the lint warnings of rules together with those in force, some of which they replace."""
     names = {rule.name for rule in rules}
     others = (rule for rule in in_force if rule.name not in names)
-    for doubt in rule_set_warnings(RuleSet.of([*rules, *others]), now, names):
-        yield f"{field_path(doubt.path)}: {doubt.message}"
+    for warning in rule_set_warnings(RuleSet.of([*rules, *others]), now, names):
+        yield f"{field_path(warning.path)}: {warning.message}"
 
 
 def _labels(config_map: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -117,7 +116,7 @@ def _content(config_map: Mapping[str, Any]) -> list[Any]:
 
 
 def _block(text: str) -> range:
-    """Return the lines, counted from 1, in which the rule's own document stands in a ConfigMap's YAML."""
+    """Return the line numbers, from 1, of the rule's own document in a ConfigMap's YAML."""
     lines = text.splitlines()
     head = f"{' ' * (_INDENT // 2)}{DOCUMENT_KEY}: |"
     start = next((number for number, line in enumerate(lines, 2) if line.startswith(head)), len(lines) + 1)
@@ -126,10 +125,10 @@ def _block(text: str) -> range:
 
 
 def _placed(error: RuleError, block: range) -> str:
-    """Return a mistake with its path, and with the line and column of the rule's own document inside it."""
+    """Return an error with its path, and with line and column inside the rule's own document."""
     place = [error.path] if error.path else []
-    unread = error.path == field_path(("data", DOCUMENT_KEY))  # perhaps for what is missing at its end
-    if error.location.line in block or (unread and error.location.line >= block.start):
+    is_unreadable = error.path == field_path(("data", DOCUMENT_KEY))  # the error may be after its last line
+    if error.location.line in block or (is_unreadable and error.location.line >= block.start):
         line, column = error.location.line - block.start + 1, error.location.column - _INDENT
         place.insert(0, f"{DOCUMENT_KEY}:{line}:{column}")
     return ": ".join([*place, error.message])

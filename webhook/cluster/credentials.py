@@ -1,4 +1,4 @@
-"""Which cluster, and as whom: by a kubeconfig, or as the pod that this runs in."""
+"""Credentials: client configuration from a kubeconfig, or from the service account of this pod."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from yaml import YAMLError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# What the library raises for a file that is no kubeconfig: it looks at no types.
+# What the library raises for a file that is not a kubeconfig: it does not check types.
 _OTHER_TYPES: Final = (AttributeError, LookupError, RecursionError, TypeError, UnicodeError)
 
 
 def by_kubeconfig(kubeconfig: str | None, context: str | None) -> Configuration:
-    """Return what the given or the usual kubeconfig says of a context, or of its current one.
+    """Return the configuration of a context, or the current one, of the given or the default kubeconfig.
 
     Raises ConfigException, in one line that names the file.
     """
@@ -27,7 +27,7 @@ def by_kubeconfig(kubeconfig: str | None, context: str | None) -> Configuration:
     where = kubeconfig or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
     try:
         if kubeconfig:
-            Path(kubeconfig).expanduser().stat()  # the library passes over one that is not there
+            Path(kubeconfig).expanduser().stat()  # the library skips a missing file
         load_kube_config(  # type: ignore[no-untyped-call]
             where, context, configuration, persist_config=False
         )
@@ -38,17 +38,17 @@ def by_kubeconfig(kubeconfig: str | None, context: str | None) -> Configuration:
     except OSError as error:
         reason = f"{error.filename or where}: {error.strerror}"
     except _OTHER_TYPES:
-        reason = f"{where}: this is no kubeconfig"
+        reason = f"{where}: not a kubeconfig"
     except (ConfigException, ValueError, YAMLError) as error:
-        told = " ".join(str(error).split()).removesuffix(".")
-        reason = told if where in told else f"{where}: {told}"
+        message = " ".join(str(error).split()).removesuffix(".")
+        reason = message if where in message else f"{where}: {message}"
     raise ConfigException(reason)
 
 
 def by_service_account(folder: Path, environ: Mapping[str, str]) -> Configuration | None:
-    """Return what a pod's service account says; None where there is none in the folder.
+    """Return the configuration of a pod's service account; None if the folder has none.
 
-    Raises ConfigException, OSError where it is there and cannot be used.
+    Raises ConfigException, OSError if it exists and cannot be used.
     """
     token, authority = folder / "token", folder / "ca.crt"
     if not (token.is_file() and authority.is_file()):
@@ -58,12 +58,12 @@ def by_service_account(folder: Path, environ: Mapping[str, str]) -> Configuratio
         str(token), str(authority), environ=environ
     )
     loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
-    # The loader's own looks at the clock: one that was set back would keep it at a token that expires.
-    configuration.refresh_api_key_hook = partial(_show_token, token)  # type: ignore[assignment]
+    # The loader's own hook uses the clock: if the clock is set back, it keeps a token that expires.
+    configuration.refresh_api_key_hook = partial(_read_token, token)  # type: ignore[assignment]
     return configuration
 
 
-def _show_token(token: Path, configuration: Configuration) -> None:
-    if not (shown := token.read_text("utf-8")):
+def _read_token(token: Path, configuration: Configuration) -> None:
+    if not (content := token.read_text("utf-8")):
         raise ConfigException("the token file is empty")
-    configuration.api_key["BearerToken"] = f"bearer {shown}"
+    configuration.api_key["BearerToken"] = f"bearer {content}"

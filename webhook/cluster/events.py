@@ -1,4 +1,4 @@
-"""Events, which `kubectl describe` shows: on rule ConfigMaps, why a version is not in force, and on nodes.
+"""Kubernetes Events: on rule ConfigMaps, why a version is not in force, and on nodes.
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
@@ -20,29 +20,29 @@ _log = logging.getLogger("gpugate.cluster")
 REASON: Final = "RuleRefused"
 # Bytes of a message at most: https://github.com/kubernetes/api/blob/master/events/v1/types.go, `note`.
 _MESSAGE_LENGTH: Final = 1024
-# Characters: of an object's name at most, and of the digest in an Event's. 16 hexadecimal digits part the few
-# mistakes that a ConfigMap has within the hour that an Event lives.
+# Characters: of an object's name at most, and of the digest in an Event's. 16 hexadecimal digits distinguish
+# the few errors that a ConfigMap has within the hour that an Event lives.
 _NAME_LENGTH: Final = 253
 _DIGEST_LENGTH: Final = 16
 
 
 class Creates(Protocol):
-    """Adds objects to collections, as certs.kubernetes_api.Kubernetes does."""
+    """An API that creates objects, as certs.kubernetes_api.Kubernetes does."""
 
     def create(self, path: str, document: dict[str, Any]) -> None:
-        """Add an object; raises Conflict where one of its name is there, KubernetesError."""
+        """Create an object; raises Conflict if one with this name exists, KubernetesError."""
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def write_refusal(
+def write_rule_event(
     api: Kubernetes, config_map: dict[str, Any], message: str, now: Callable[[], datetime] = _now
 ) -> None:
     """Write the Event that this version of a ConfigMap is refused, once for all replicas and restarts.
 
-    A failure is logged, no more: a rule's mistake is told by metric and log too.
+    A failure is only logged: metric and log report the error of the rule, too.
     """
     metadata = config_map["metadata"]
     involved = {
@@ -63,12 +63,13 @@ def write_event(
     message: str,
     now: Callable[[], datetime] = _now,
 ) -> None:
-    """Write a warning on an object, once for all who say the same of it; a failure is logged, no more.
+    """Write a Warning Event on an object, once for all replicas with the same message.
 
-    involved: a reference to the object. One without a namespace has its Events where kubelets write theirs.
+    A failure is only logged. involved: a reference to the object. If it has no namespace, its Events go where
+    kubelets write theirs.
     """
     namespace, name = involved.get("namespace", "default"), involved["name"]
-    # The name is what the Event says, so that the second to say it meets a conflict.
+    # The name is a digest of the content, so that a second Event with the same content is a conflict.
     digest = sha256(msgspec.json.encode([involved, message])).hexdigest()[:_DIGEST_LENGTH]
     time = now().strftime("%Y-%m-%dT%H:%M:%SZ")
     event = {
@@ -80,7 +81,7 @@ def write_event(
         },
         "type": "Warning",
         "reason": reason,
-        "message": _cut(message),
+        "message": _truncated(message),
         "involvedObject": involved,
         "source": {"component": "gpugate"},
         "count": 1,
@@ -92,11 +93,11 @@ def write_event(
     except Conflict:
         return  # another replica was faster
     except KubernetesError as error:
-        _log.warning("no Event was written on %s: %s", name, error)
+        _log.warning("cannot write an Event on %s: %s", name, error)
 
 
-def _cut(message: str) -> str:
-    """Return a message as far as an Event takes it."""
+def _truncated(message: str) -> str:
+    """Return a message within the limit of an Event."""
     encoded = message.encode()
     if len(encoded) <= _MESSAGE_LENGTH:
         return message

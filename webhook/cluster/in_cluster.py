@@ -1,4 +1,4 @@
-"""The pod that this process runs in, if it runs in one.
+"""The pod of this process, if it runs in one.
 
 Source: https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/#directly-accessing-the-rest-api
 """
@@ -13,11 +13,11 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def in_pod() -> bool:
-    """Tell whether this process runs in a pod."""
+    """Return whether this process runs in a pod."""
     return "KUBERNETES_SERVICE_HOST" in os.environ  # as in every pod
 
 
 def own_namespace(folder: Path = SERVICE_ACCOUNT) -> str | None:
-    """Return the namespace of this pod's service account; None where there is none."""
+    """Return the namespace of this pod's service account; None if there is none."""
     path = folder / "namespace"
     return path.read_text("utf-8").strip() if path.is_file() else None

@@ -1,12 +1,12 @@
-"""Which objects the API server asks the gate about: a CEL expression, generated from the rules in force.
+"""Match condition: a CEL expression, generated from the rules in force, that selects objects to review.
 
-The rest never waits for the gate, nor is refused while it is away. An object is asked about where a container
-of a pod or template in it, unless that stood there before, asks for a resource that a rule names: every rule
-is brought in by a resource, so where none is, there is nothing to decide. Images, labels and namespaces that
-rules name beside are left to the gate: to be asked about a pod with a GPU for nothing costs a millisecond.
+All other objects never wait for the webhook and are not denied while it is unavailable. An object is selected
+if a container in one of its pods or templates requests a resource that a rule names, unless the template is
+unchanged: every rule matches a resource, so without one there is nothing to decide. Images, labels and
+namespaces of rules are left to the webhook: an unnecessary review of a pod with a GPU costs a millisecond.
 
-The expression has a value whatever the object is: with failurePolicy Fail, one that cannot be evaluated is a
-refusal. What is no pod or template is passed over; the API server or a controller will say so.
+The expression never fails: with failurePolicy Fail, an error denies the object. A malformed pod or template
+is skipped; the API server or a controller reports it.
 Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions
 """
 
@@ -22,18 +22,18 @@ from rules.model.rule import CompatibilityRule, InjectionRule, ResourceRule
 from rules.model.workload_kinds import EVERY, Steps
 from rules.text.glob import is_glob
 
-# Of the condition in each webhook; conditions of other names are the operator's.
+# Name of the condition in each webhook; conditions with other names belong to the operator.
 CONDITION: Final = "asks-for-accelerators"
-# The mutating webhook is asked about pods alone.
+# The mutating webhook selects only pods.
 PODS: Final = Workloads({("", "Pod"): ((),)})
 # All extended resources; `cpu`, `memory` and the like have no domain.
 EVERY_RESOURCE: Final = frozenset({"*/*"})
-# Characters of the list of names, of about 700. The API server finds a name in a list by its hash, and takes
-# no expression of more than 100,000 characters.
+# Characters of the list of about 700 names. The API server looks up a name in a list by its hash, and rejects
+# expressions of more than 100,000 characters.
 MAX_NAMES_LENGTH: Final = 20_000
-# Characters of the pattern that all globs make, of about 100. The API server counts what it costs to match it
-# with each resource, and refuses a pod where that is too much: at this length one of 400 containers, each
-# with a resource that no rule is about, and not yet one of 200.
+# Characters of the pattern of about 100 globs. The API server limits the cost of matching it with each
+# resource, and denies a pod that exceeds it: at this length a pod of 400 containers, each with a resource
+# that no rule names, but not one of 200.
 MAX_PATTERN_LENGTH: Final = 3_000
 
 _GLOB: Final = {".": "[.]", "*": ".*", "?": "."}
@@ -44,10 +44,10 @@ _MATCHES: Final = re.compile(r'key\.matches\("\(\?s\)\^\(([^"]*)\)\$"\)')
 
 
 def resources_of(rules: RuleSet) -> frozenset[str]:
-    """Return the names and globs of the resources that enabled rules are about.
+    """Return the names and globs of the resources of enabled rules.
 
-    Where they are too many for an expression, it is `vendor.com/*` for each vendor, and where those are too
-    many, one glob for all.
+    If they are too many for an expression, returns `vendor.com/*` for each vendor; if those are too many, one
+    glob for all.
     """
     names = frozenset(name for rule in rules if rule.enabled for name in _named(rule))
     domains = frozenset(f"{name.partition('/')[0]}/*" for name in names)
@@ -66,9 +66,9 @@ def _named(rule: object) -> Iterator[str]:
 
 
 def expression(resources: Collection[str], workloads: Workloads) -> str:
-    """Return the CEL expression that is true for what the gate has to see; the same text for the same input.
+    """Return the CEL expression that selects objects for the webhook; the same text for the same input.
 
-    resources: names and globs; none makes it false for everything.
+    resources: names and globs; with none the expression is false.
     """
     return f"""\
 [[object, oldObject].map(o,
@@ -81,12 +81,12 @@ def expression(resources: Collection[str], workloads: Workloads) -> str:
         "resources" in container && type(container["resources"]) == map &&
         ["limits", "requests"].exists(part,
           part in container["resources"] && type(container["resources"][part]) == map &&
-          container["resources"][part].exists(key, {_asked(resources)}))))) &&
+          container["resources"][part].exists(key, {_key_test(resources)}))))) &&
   !both[1].exists(before, template in before))))"""
 
 
 def resources_in(text: str) -> frozenset[str]:
-    """Return the resources that an expression of ours names; of another, what looks like it."""
+    """Return the resources in an expression that `expression` returned."""
     names, globs = _IN.search(text), _MATCHES.search(text)
     found = set(_NAME.findall(names[1])) if names else set()
     if globs:
@@ -97,22 +97,22 @@ def resources_in(text: str) -> frozenset[str]:
 
 
 def _split(resources: Collection[str]) -> tuple[str, str]:
-    """Return the names as a list in CEL, and the globs as a regular expression; empty for none."""
+    """Return the names as a CEL list, and the globs as a regular expression; empty for none."""
     names = sorted(name for name in resources if not is_glob(name))
     globs = sorted(name for name in resources if is_glob(name))
     pattern = "|".join(re.sub("[.*?]", lambda part: _GLOB[part[0]], each) for each in globs)
     return json.dumps(names) if names else "", pattern
 
 
-def _asked(resources: Collection[str]) -> str:
-    """Return what is true for the key of a resource; those without a domain are told first, and cheaply."""
+def _key_test(resources: Collection[str]) -> str:
+    """Return the CEL test of a resource key; a key without a domain fails its first, cheap part."""
     names, pattern = _split(resources)
     parts = [f"key in {names}"] * bool(names) + [f'key.matches("(?s)^({pattern})$")'] * bool(pattern)
     return f'key.contains("/") && ({" || ".join(parts)})' if parts else "false"
 
 
 def _templates(workloads: Workloads) -> str:
-    """Return a list of lists of templates in `o`, by its kind."""
+    """Return the CEL list of lists of templates in `o`, by its kind."""
     kinds: dict[tuple[Steps, ...], list[str]] = {}
     for (group, kind), paths in sorted(workloads.paths.items()):
         kinds.setdefault(paths, []).append(f"{group}/{kind}")
@@ -135,7 +135,7 @@ def _lists(paths: tuple[Steps, ...]) -> str:
 
 
 def _walk(steps: Steps) -> str:
-    """Return what leads from each object of a list to a member, where it has it."""
+    """Return the CEL steps from each object of a list to a member, if it has it."""
     return "".join(
         f".map(n, type(n) == map && {json.dumps(step)} in n, n[{json.dumps(step)}])" for step in steps
     )

@@ -1,7 +1,7 @@
-"""One resource of a cluster, followed for years: a list, then what changes, and what to do when that breaks.
+"""Reflector: lists one resource of a cluster, then watches its changes, and recovers from failures.
 
-An API server that is away is asked again with growing pauses. A stream that breaks goes on where it stopped;
-where the API server no longer knows that place (410 Gone), or tells nothing at all, all is listed anew.
+If the API server is unreachable, it retries with growing pauses. A broken watch resumes at its last
+resourceVersion; if that has expired (410 Gone), or the watch sends nothing, the resource is listed again.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
 
@@ -27,12 +27,12 @@ _log = logging.getLogger("gpugate.cluster")
 
 # Seconds of one watch request; a fifth is random, so that watches opened together do not end together.
 WATCH_S: Final = 300.0
-# Times those seconds, a silent stream counts as stalled: an honest end comes in time.
+# A stream without data for this multiple of those seconds is stalled: the API server ends it in time.
 _STALLED: Final = 1.1
 # Seconds of pause after a first failure, twice that after each further one, and at most; half is random.
 _PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-# Refusals that say nothing of the resourceVersion: the API server starts, stops, or has too much to do.
+# Errors that are not about the resourceVersion: the API server starts, stops, or is overloaded.
 _BUSY: Final = frozenset(
     {
         HTTPStatus.TOO_MANY_REQUESTS,
@@ -42,9 +42,9 @@ _BUSY: Final = frozenset(
     }
 )
 
-# What may end a request, none of them a bug.
+# What may end a request without a bug.
 FAILURES: Final = (ApiError, msgspec.DecodeError, *UNANSWERED)
-# The first that it is; else the token to show could not be read.
+# The first that matches; otherwise the token could not be read.
 _REASONS: Final = (
     (msgspec.DecodeError, "garbled"),
     (urllib3.exceptions.ReadTimeoutError, "stalled"),
@@ -58,9 +58,9 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What is followed. name: in logs and metrics. shape: what is read of each object, a type for msgspec.
+    """A resource to watch. name: in logs and metrics. shape: the decoded part of each object, for msgspec.
 
-    The shape must hold `metadata.name` and `metadata.resourceVersion`; an object without them is a failure.
+    The shape must have `metadata.name` and `metadata.resourceVersion`; an object without them is a failure.
     """
 
     name: str
@@ -71,21 +71,21 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """All objects that there are; none other is."""
+    """All existing objects."""
 
     objects: list[Object]
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An object as it is now, new or changed."""
+    """A new or changed object, in its current state."""
 
     object: Object
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """An object as it was last."""
+    """A deleted object, in its last state."""
 
     object: Object
 
@@ -113,10 +113,10 @@ _decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
 
 
 @dataclass(slots=True)
-class _Place:
-    """How far a watch is.
+class _Position:
+    """Position of a watch.
 
-    version: of what was told last; empty where all has to be listed. quiet: tries in a row that told nothing.
+    version: the last resourceVersion; empty if a list is required. quiet: attempts in a row without an event.
     """
 
     version: str = ""
@@ -124,10 +124,10 @@ class _Place:
 
 
 class Reflector:
-    """Follows one resource, by any number of requests.
+    """Lists and watches one resource, with any number of requests.
 
-    pause: waits so many seconds, or until stopped. chance: returns a number from 0 to 1. watch_s: seconds of
-    one request.
+    pause: waits so many seconds, or until stopped. chance: returns a random number from 0 to 1. watch_s:
+    seconds of one request.
     """
 
     def __init__(
@@ -149,70 +149,70 @@ class Reflector:
         self._stream: urllib3.BaseHTTPResponse | None = None
 
     def start(self, consume: Callable[[Change], None]) -> None:
-        """Hand each change to a consumer, in a thread of its own that does not keep the process alive.
+        """Pass each change to a consumer, in a daemon thread.
 
-        What the consumer fails with is reported as what a thread dies of, and all is listed anew.
+        An exception of the consumer is reported as a bug, and the resource is listed again.
         """
         name = f"watch {self.resource.name}"
         threading.Thread(target=self._run, args=(consume,), name=name, daemon=True).start()
 
     def stop(self) -> None:
-        """End the changes: at once while the next one is waited for, else with the request under way."""
+        """Stop: immediately while it waits for a change, otherwise after the current request."""
         self._stopped.set()
         if (stream := self._stream) is not None:
-            with suppress(RuntimeError, ValueError, OSError):  # it ended by itself
+            with suppress(RuntimeError, ValueError, OSError):  # it has ended by itself
                 stream.shutdown()
 
     def changes(self) -> Generator[Change, None, None]:
-        """Yield what there is, then each change, until stopped."""
-        place = _Place()
+        """Yield the existing objects, then each change, until stopped."""
+        position = _Position()
         while not self._stopped.is_set():
-            place.quiet += 1
+            position.quiet += 1
             try:
-                yield from self._follow(place)
-                reason, told, level = "ended", "in silence", logging.DEBUG
-                if place.quiet:
-                    # As it should be where nothing changed. But a version of the future, which ours is
-                    # after etcd was restored from a backup, is watched in silence for ever: list anew.
-                    place.version, place.quiet = "", 1
+                yield from self._list_and_watch(position)
+                reason, message, level = "ended", "without an event", logging.DEBUG
+                if position.quiet:
+                    # Normal if nothing changed. But after etcd is restored from a backup, our version may be
+                    # newer than all others, and the API server never sends an event: list again.
+                    position.version, position.quiet = "", 1
             except FAILURES as error:
-                reason, told, level = _reason(error), str(error), logging.WARNING
-                if _loses_place(error):
-                    place.version = ""
+                reason, message, level = _reason(error), str(error), logging.WARNING
+                if _requires_list(error):
+                    position.version = ""
             if self._stopped.is_set():
                 return
             name = self.resource.name
             metrics.WATCH_RESTARTS.labels(name, reason).inc()
-            if place.quiet or reason != "ended":
-                pause_s = self._pause_s(place)
-                _log.log(level, "watch of %s %s, %.200s; again in %.1f s", name, reason, told, pause_s)
+            if position.quiet or reason != "ended":
+                pause_s = self._pause_s(position)
+                _log.log(level, "watch of %s %s, %.200s; retrying in %.1f s", name, reason, message, pause_s)
                 self._pause(pause_s)
 
-    def _follow(self, place: _Place) -> Iterator[Change]:
-        """Yield the changes of one request, after those of a list where the place is lost."""
-        if not place.version:
-            yield self._list(place)
-        for event in self._events(place.version):
+    def _list_and_watch(self, position: _Position) -> Iterator[Change]:
+        """Yield the changes of one watch request, after a list if one is required."""
+        if not position.version:
+            yield self._list(position)
+        for event in self._events(position.version):
             if event.type == "ERROR":
                 status = decode_status(event.object)
                 raise ApiError(status.code, status.message)
-            place.quiet = 0
+            position.quiet = 0
             metrics.WATCH_HEARD.labels(self.resource.name).set_to_current_time()
             if event.type == "BOOKMARK":
-                place.version = _decode_bookmark(event.object).metadata.version
+                position.version = _decode_bookmark(event.object).metadata.version
                 continue
             found = _named(self._decode(event.object))
             yield Deleted(found) if event.type == "DELETED" else Applied(found)
-            place.version = found["metadata"]["resourceVersion"]
+            position.version = found["metadata"]["resourceVersion"]
 
-    def _list(self, place: _Place) -> Listed:
+    def _list(self, position: _Position) -> Listed:
         resource = self.resource
         objects, version = self._api.list(resource.path, resource.selector, resource.shape)
         if not version:
-            raise msgspec.ValidationError("a list without a version")
-        objects, place.version = [_named(found) for found in objects], version
+            raise msgspec.ValidationError("a list without a resourceVersion")
+        objects, position.version = [_named(found) for found in objects], version
         metrics.WATCH_HEARD.labels(resource.name).set_to_current_time()
-        _log.info("listed %s %s, at version %s", len(objects), resource.name, place.version)
+        _log.info("listed %s %s at resourceVersion %s", len(objects), resource.name, position.version)
         return Listed(objects)
 
     def _events(self, version: str) -> Iterator[_Event]:
@@ -226,19 +226,19 @@ class Reflector:
         }
         if self.resource.selector:
             query["labelSelector"] = self.resource.selector
-        stream = self._api.stream(self.resource.path, query, silence_s=_STALLED * seconds)
+        stream = self._api.stream(self.resource.path, query, read_timeout_s=_STALLED * seconds)
         self._stream = stream
         try:
-            # Whoever stops sets the flag and then looks for a stream: one of the two is seen.
+            # `stop` sets the flag and then reads the stream: one of the two is seen.
             if not self._stopped.is_set():
                 yield from map(_decode_event, stream)
         finally:
             self._stream = None
             stream.close()
 
-    def _pause_s(self, place: _Place) -> float:
-        # The exponent is bounded for tries that go on for weeks.
-        longest = min(LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** (min(place.quiet, 10) - 1))
+    def _pause_s(self, position: _Position) -> float:
+        # The exponent is bounded for weeks of retries.
+        longest = min(LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** (min(position.quiet, 10) - 1))
         return longest * (0.5 + 0.5 * self._chance())
 
     def _run(self, consume: Callable[[Change], None]) -> None:
@@ -248,33 +248,33 @@ class Reflector:
                 self._pause(after_s)
                 for change in self.changes():
                     consume(change)
-                    del change  # or all nodes of the first list are kept until something changes
-            except Exception:  # noqa: BLE001 - a bug of ours, or no memory: neither must end the watch
+                    del change  # or the first list keeps all nodes in memory until something changes
+            except Exception:  # noqa: BLE001 - a bug or no memory: neither may end the watch
                 metrics.WATCH_RESTARTS.labels(self.resource.name, "bug").inc()
                 report_bug()
                 after_s = LONGEST_PAUSE_S
 
 
 def _named(found: Object) -> Object:
-    """Return an object; raises msgspec.ValidationError where it has no name or version."""
+    """Return an object; raises msgspec.ValidationError if it has no name or resourceVersion."""
     metadata = found.get("metadata")
     known = isinstance(metadata, dict) and all(
         isinstance(metadata.get(key), str) for key in ("name", "resourceVersion")
     )
     if not known:
-        raise msgspec.ValidationError("an object without a name or a version")
+        raise msgspec.ValidationError("an object without a name or a resourceVersion")
     return found
 
 
 def _reason(error: Exception) -> str:
-    """Return what ended a request, in a word for the metric."""
+    """Return what ended a request, as a value of the metric's label."""
     if isinstance(error, ApiError):
         return "expired" if error.status == HTTPStatus.GONE else "refused"
     return next((word for kind, word in _REASONS if isinstance(error, kind)), "unauthenticated")
 
 
-def _loses_place(error: Exception) -> bool:
-    """Tell whether a failure may be the resourceVersion's own, so that all has to be listed."""
+def _requires_list(error: Exception) -> bool:
+    """Return whether a failure may be caused by the resourceVersion, so that a list is required."""
     return isinstance(error, msgspec.DecodeError) or (
         isinstance(error, ApiError) and error.status not in _BUSY
     )

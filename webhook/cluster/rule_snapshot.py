@@ -1,7 +1,7 @@
-"""The versions of rules that are in force, kept in a ConfigMap: a restart loses none of them.
+"""Rule snapshot: the versions of rules in force, saved in a ConfigMap so that a restart loses none of them.
 
-A rule that was broken past the webhook stays in force as it was before. A gate that starts then has never
-seen that version; it finds it here. All replicas write the same, so that none has to be asked.
+If an invalid version of a rule gets past the webhook, the previous one stays in force. A process that starts
+then has never seen that version and loads it from here. All replicas write the same content.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _log = logging.getLogger("gpugate.cluster")
 NAME: Final = "gpugate-last-good"
 # Compressed, because a ConfigMap holds 1 MiB, and a thousand rules are more.
 _KEY: Final = "rules.json.gz"
-# Tries at a write that others get ahead of; each of those is as good as ours, or is followed by a better one.
-_TRIES: Final = 3
+# Retries after a write conflict; a competing replica writes equivalent content, or newer content later.
+_ATTEMPTS: Final = 3
 
 _decode: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def content_of(config_map: Mapping[str, Any]) -> str:
-    """Return what makes a rule of a ConfigMap, as JSON: its annotations repeat all of it."""
+    """Return the content of a rule ConfigMap as JSON, without annotations, which repeat all of it."""
     metadata = {key: config_map["metadata"].get(key) for key in ("name", "namespace", "labels")}
     content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": config_map.get("data")}
     return msgspec.json.encode(content, order="sorted").decode()
@@ -38,33 +38,33 @@ def content_of(config_map: Mapping[str, Any]) -> str:
 class RuleSnapshot:
     """One ConfigMap of the manifests, read at start and replaced when other versions come into force.
 
-    It has to be there: so the right to create any, which cannot be held to one name, is not needed.
+    The manifests create it, because RBAC cannot limit the right to create to one name.
     """
 
     def __init__(self, api: Kubernetes, namespace: str) -> None:
         self._api = api
-        self._complaint = ""
+        self._logged = ""
         self._path = f"/api/v1/namespaces/{namespace}/configmaps/{NAME}"
 
     def load(self) -> Mapping[str, str] | None:
-        """Return each rule ConfigMap as JSON by its name; None, and a log line, where that is not told.
+        """Return each rule ConfigMap as JSON by its name; None, and a log line, if it cannot be read.
 
-        Where nothing is kept, or nothing of ours, there are none.
+        Returns no ConfigMaps if nothing was saved, or the content is invalid.
         """
         try:
             return self._texts(self._api.get(self._path))
         except KubernetesError as error:
-            self._complain("the last good versions of rules are not known", error)
+            self._log_once("cannot read the last good versions of rules", error)
             return {} if isinstance(error, NotFound) else None
 
     def save(self, texts: Mapping[str, str]) -> bool:
-        """Keep these versions, where others are kept; tell whether they are. A failure is logged.
+        """Save these versions if they differ from the saved ones; return whether they are saved.
 
-        It is looked at each time, at the cost of a small read: somebody may have emptied it meanwhile.
+        A failure is logged. Reads the ConfigMap each time, because somebody may have emptied it.
         """
         packed = b64encode(gzip.compress(msgspec.json.encode(texts, order="sorted"), mtime=0)).decode()
         try:
-            for _ in range(_TRIES):
+            for _ in range(_ATTEMPTS):
                 found = self._api.get(self._path)
                 if self._texts(found) == texts:
                     break
@@ -74,24 +74,24 @@ class RuleSnapshot:
                 except Conflict:
                     continue
         except KubernetesError as error:
-            self._complain("a restart would lose the last good versions of rules", error)
+            self._log_once("a restart would lose the last good versions of rules", error)
             return False
-        self._complaint = ""
+        self._logged = ""
         return True
 
-    def _complain(self, what: str, error: KubernetesError) -> None:
-        """Log what is wrong, once and not at every try."""
-        complaint = f"{what}: {error}"
-        if complaint != self._complaint:
-            self._complaint = complaint
-            _log.warning("%s", complaint)
+    def _log_once(self, what: str, error: KubernetesError) -> None:
+        """Log a problem, once and not at every attempt."""
+        message = f"{what}: {error}"
+        if message != self._logged:
+            self._logged = message
+            _log.warning("%s", message)
 
     @staticmethod
     def _texts(config_map: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return what a ConfigMap holds; nothing where that is no work of ours."""
+        """Return the saved versions; none if the content is invalid."""
         packed = (config_map.get("binaryData") or {}).get(_KEY, "")
         try:
             return _decode(gzip.decompress(b64decode(packed))) if packed else {}
         except (ValueError, OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
-            _log.warning("the last good versions of rules cannot be read: %s", error)
+            _log.warning("the saved last good versions of rules are invalid: %s", error)
             return {}

@@ -1,15 +1,14 @@
-"""Keeps the matchConditions of both webhook configurations at the rules in force.
+"""Keeps the matchConditions of both webhook configurations up to date with the rules in force.
 
-A rule is in force in the gate at once, for all objects that the gate is asked about. Those that no rule was
-about before are missed until the condition names their resource, and nobody judges them later: so what is to
-be added is written as soon as the rules are settled, and once a second where they change all the time. Taking
-away is never urgent, since what is asked about for nothing is let pass. It waits until no rule here has named
-the resource for SETTLING: a replica that has not heard of a rule yet does not undo what another has written.
-While a rule reads wrong, nothing is taken away: another replica may have a good version of it in force.
-Before the rules are known, nothing is written; where there are none, and none is wrong, the condition becomes
-`false` in the end.
+A new rule is in force immediately for all objects that the API server sends to the webhook. Objects with a
+resource that no rule named before are not sent until the condition names it, and are never validated later:
+so a resource is added as soon as the rules are known, at most once per COOLDOWN. Removal is not urgent, since
+an unnecessary review allows the object. A resource is removed after no rule of this replica has named it for
+REMOVAL_DELAY, so that a replica whose watch is late does not undo the write of another. While a rule has an
+error, nothing is removed: another replica may have a good version of it in force. Before the rules are known,
+nothing is written; without any rules or errors, the condition finally becomes `false`.
 
-All replicas do this. They write the same text, so whoever comes second finds it written.
+All replicas do this. They write the same text, so that only the first one writes.
 """
 
 from __future__ import annotations
@@ -32,65 +31,62 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gpugate.cluster")
 
-# Seconds between two looks, two small reads each: so long may a condition be wrong that somebody overwrote.
-LOOK_INTERVAL: Final = 2.0
-# Seconds from a write to the next: an API server compiles all of a condition anew, which takes it longer than
-# all else that a new rule is to it.
-REST: Final = 1.0
-# Seconds. A replica hears of a rule in a fraction of one; a slower one has lost its watch, and cannot write.
-SETTLING: Final = 60.0
-# Conflicts of one look; each is a step of somebody else's, and those end.
-_MOST_TRIES: Final = 20
-# The webhooks that are about pods and what holds them, and the condition in each that is ours.
+# Seconds between two checks, each two small reads; an overwritten condition is wrong for this long.
+CHECK_INTERVAL: Final = 2.0
+# Seconds from a write to the next: an API server compiles the whole condition again, which is its largest
+# cost of a new rule.
+COOLDOWN: Final = 1.0
+# Seconds. A replica receives a rule in a fraction of one; a slower one has lost its watch, and cannot write.
+REMOVAL_DELAY: Final = 60.0
+# Write conflicts in one check; each is a finite step of another writer.
+_MAX_ATTEMPTS: Final = 20
+# The webhooks for pods and workloads, which have the condition.
 _WEBHOOKS: Final = ("mutate.gpugate.dev", "validate.gpugate.dev")
 
 
-class Conditions:
-    """Keeps the conditions at what a gate has in force; work in the background, see webhook.runtime.
-
-    clock: seconds, from any start.
-    """
+class WebhookConfigurationSync:
+    """Keeps the matchConditions up to date with a handler's rules. clock: seconds from any start."""
 
     awaited: Collection[str] = ()
 
     def __init__(
-        self, api: Kubernetes, gate: AdmissionHandler, clock: Callable[[], float] = time.monotonic
+        self, api: Kubernetes, handler: AdmissionHandler, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._api = api
-        self._gate = gate
+        self._handler = handler
         self._clock = clock
-        # By configuration: what a condition names and no rule here, and since when.
+        # By configuration: resources that a condition names and no rule here, and since when.
         self._unnamed: dict[str, dict[str, float]] = {}
-        self._wrote = False  # in the last look
-        self._looks = PeriodicTask(
-            "conditions",
-            self.look,
-            lambda: LOOK_INTERVAL,
-            _complain,
-            cooldown=lambda: REST if self._wrote else 0,
+        self._wrote = False  # in the last check
+        self._task = PeriodicTask(
+            "match conditions",
+            self.check,
+            lambda: CHECK_INTERVAL,
+            _log_failure,
+            cooldown=lambda: COOLDOWN if self._wrote else 0,
         )
 
     def start(self) -> None:
-        """Write what is in force, and again whenever that changes; returns at once."""
-        self._gate.on_rules = self._looks.trigger
-        self._looks.start()
+        """Write the conditions, and again whenever the rules change; returns at once."""
+        self._handler.on_rules = self._task.trigger
+        self._task.start()
 
     def stop(self) -> None:
-        """Write no more; returns at once."""
-        self._looks.stop()
+        """Stop writing; returns at once."""
+        self._task.stop()
 
-    def look(self) -> None:
-        """Write both configurations where they are not as they should be. Raises KubernetesError."""
+    def check(self) -> None:
+        """Write both configurations if they are not up to date. Raises KubernetesError."""
         self._wrote = False
-        if not self._gate.synced:
-            return  # what is in force is not known yet
-        snapshot = self._gate.snapshot
+        if not self._handler.synced:
+            return  # the rules are not known yet
+        snapshot = self._handler.snapshot
         for kind, workloads in zip(KINDS, (PODS, snapshot.policy.workloads), strict=True):
-            self._keep(kind, workloads, snapshot.loaded)
+            self._update(kind, workloads, snapshot.loaded)
 
-    def _keep(self, kind: str, workloads: Workloads, loaded: Loaded) -> None:
+    def _update(self, kind: str, workloads: Workloads, loaded: Loaded) -> None:
         path = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s/{NAME}"
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             try:
                 document = self._api.get(path)
             except NotFound:
@@ -98,41 +94,41 @@ class Conditions:
                 return
             metrics.WEBHOOKS.labels(kind).set(sum(1 for _ in _ours(document)))
             named = resources_of(loaded.rules)
-            stays = self._staying(kind, _named_in(document) - named, narrowing=not loaded.errors)
-            edits = list(_edits(document, expression(named | stays, workloads)))
+            kept = self._kept(kind, _named_in(document) - named, may_remove=not loaded.errors)
+            edits = list(_edits(document, expression(named | kept, workloads)))
             if not edits:
                 return
-            # As certs.ca_bundle does it: an old version in the result is a conflict.
+            # As in certs.ca_bundle: an old version in the result is a conflict.
             version = document["metadata"]["resourceVersion"]
             try:
                 self._api.patch(path, [_replace("/metadata/resourceVersion", version), *edits])
             except Conflict as conflict:
-                _log.debug("another was faster: %s", conflict)
+                _log.debug("write conflict, trying again: %s", conflict)
             else:
                 self._wrote = True
-                _log.info("%s %s: pods that ask for %s resources are asked about", kind, NAME, len(named))
+                _log.info("%s %s: matchConditions select pods with %s resources", kind, NAME, len(named))
                 return
-        raise KubernetesError(f"{kind} {NAME} does not come to rest: others keep changing it")
+        raise KubernetesError(f"{kind} {NAME}: cannot write matchConditions: others keep changing the object")
 
-    def _staying(self, kind: str, unnamed: Collection[str], *, narrowing: bool) -> set[str]:
-        """Return what stays in a condition though no rule here names it."""
+    def _kept(self, kind: str, unnamed: Collection[str], *, may_remove: bool) -> set[str]:
+        """Return the resources that stay in a condition although no rule here names them."""
         now, before = self._clock(), self._unnamed.get(kind, {})
         since = self._unnamed[kind] = {name: before.get(name, now) for name in unnamed}
-        return {name for name, start in since.items() if not narrowing or now - start < SETTLING}
+        return {name for name, start in since.items() if not may_remove or now - start < REMOVAL_DELAY}
 
 
-def _complain(fault: Exception) -> None:
-    _log.warning("matchConditions are not kept up: %s", fault)
+def _log_failure(fault: Exception) -> None:
+    _log.warning("matchConditions are not up to date: %s", fault)
 
 
 def _named_in(document: Mapping[str, Any]) -> frozenset[str]:
-    """Return the resources that the conditions of our webhooks name."""
+    """Return the resources that the conditions name."""
     texts = (each["expression"] for _, webhook in _ours(document) for _, each in _conditions(webhook))
     return frozenset(name for text in texts for name in resources_in(text))
 
 
 def _edits(document: Mapping[str, Any], text: str) -> Iterator[dict[str, Any]]:
-    """Yield the operations that write an expression into our webhooks, where another stands or none."""
+    """Yield the operations that set the expression where it is missing or different."""
     for place, webhook in _ours(document):
         where = f"/webhooks/{place}/matchConditions"
         condition = {"name": CONDITION, "expression": text}

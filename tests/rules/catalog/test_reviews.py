@@ -14,14 +14,14 @@ import jsonpatch
 import pytest
 
 from tests.support.paths import TESTS
-from tests.support.webhooks import shipped_gate
+from tests.support.webhooks import builtin_handler
 
 REVIEWS = TESTS / "reviews"
 CASES = sorted(path.name for path in REVIEWS.iterdir())
 
 
 def _answer(endpoint: Literal["mutate", "validate"], review: dict[str, Any]) -> dict[str, Any]:
-    response: dict[str, Any] = json.loads(shipped_gate().answer(endpoint, json.dumps(review).encode()))
+    response: dict[str, Any] = json.loads(builtin_handler().answer(endpoint, json.dumps(review).encode()))
     if "patch" in response["response"]:
         response["response"]["patch"] = json.loads(b64decode(response["response"]["patch"]))
     return response

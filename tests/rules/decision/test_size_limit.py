@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rules.decision.size_limit import MOST, MOST_NAMES, RULE
-from tests.support.webhooks import body, pod, shipped_gate
+from tests.support.webhooks import body, pod, builtin_handler
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
 
@@ -58,7 +58,7 @@ def test_an_object_with_too_much_to_judge_is_refused(what: str, endpoint: Any) -
     debugging = {"operation": "UPDATE", "subResource": "ephemeralcontainers"}
     content = body(TOO_MUCH[what], **(debugging if what == "debugging containers" else {}))
     started = time.thread_time()
-    response = json.loads(shipped_gate().answer(endpoint, content))["response"]
+    response = json.loads(builtin_handler().answer(endpoint, content))["response"]
 
     assert (False, 403) == (response["allowed"], response["status"]["code"])
     assert f"[rule {RULE}]" in response["status"]["message"]
@@ -96,7 +96,7 @@ def test_a_huge_object_takes_a_time_that_its_length_bounds(what: str) -> None:
     json.loads(content)
     reading = time.thread_time() - started
     started = time.thread_time()
-    shipped_gate().answer("mutate", content)
+    builtin_handler().answer("mutate", content)
 
     assert 0.25 + 1000 * reading > time.thread_time() - started
 
@@ -106,4 +106,4 @@ def test_variables_that_ask_for_nothing_do_not_count() -> None:
     env = [{"name": f"V{at}", "value": "v"} for at in range(2 * MOST)]
     content = body(pod({"nvidia.com/gpu": "1"}, env=env))
 
-    assert json.loads(shipped_gate().answer("validate", content))["response"]["allowed"]
+    assert json.loads(builtin_handler().answer("validate", content))["response"]["allowed"]

@@ -1,4 +1,4 @@
-"""The endpoints over real TLS: status, content, and that the server lives after whatever is sent."""
+"""The endpoints over real TLS: status, content, and that the server survives any input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rules.model.rule import RuleSet
 from rules.schema.loader import Loaded
 from tests.support.builders import loaded, resource_rule
 from tests.support.serving import ask, client, serving
-from tests.support.webhooks import body, pod, shipped_gate
+from tests.support.webhooks import body, builtin_handler, pod
 from webhook.admission.app import create_app
 from webhook.admission.handler import AdmissionHandler
 from webhook.server.server import Server
@@ -22,14 +22,14 @@ from webhook.server.server import Server
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """Serve the shipped rules."""
-    with serving(create_app(shipped_gate())) as server:
+    """Serve the built-in rules."""
+    with serving(create_app(builtin_handler())) as server:
         yield server
 
 
 BAD = {
     "an empty body": (b"", 400),
-    "no JSON": (b"hello", 400),
+    "not JSON": (b"hello", 400),
     "a review without uid": (body(pod()).replace(b'"uid"', b'"uidd"'), 400),
     "deep nesting": (b"[" * 1_000_000, 400),
     "an object nested deep": (
@@ -42,8 +42,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", list(BAD))
-def test_bad_input_gets_one_message_and_the_server_lives_on(server: Server, what: str) -> None:
-    """The right status, a reason, and the next request is answered."""
+def test_bad_input_gets_one_message_and_the_server_survives(server: Server, what: str) -> None:
+    """The right status and a reason; the next request is answered."""
     content, expected = BAD[what]
     status, answer = ask(server.port, "/mutate", content)
     after, _ = ask(server.port, "/mutate", body(pod()))
@@ -53,8 +53,8 @@ def test_bad_input_gets_one_message_and_the_server_lives_on(server: Server, what
     assert b"Traceback" not in answer
 
 
-def test_a_quantity_that_is_none_is_refused_as_a_violation(server: Server) -> None:
-    """It is the pod's mistake, not the request's."""
+def test_an_invalid_quantity_is_a_violation(server: Server) -> None:
+    """The pod is wrong, not the request."""
     _, answer = ask(server.port, "/mutate", body(pod({"nvidia.com/gpu": "1x"})))
     response = json.loads(answer)["response"]
 
@@ -75,12 +75,12 @@ def test_a_quantity_that_is_none_is_refused_as_a_violation(server: Server) -> No
 def test_each_path_answers_its_method_only(
     server: Server, path: str, content: bytes | None, status: int
 ) -> None:
-    """The rest is told plainly."""
+    """Other methods and paths get an error."""
     assert status == ask(server.port, path, content)[0]
 
 
 def test_metrics_count_requests_by_bounded_labels(server: Server) -> None:
-    """No pod, image or namespace names; a kind from outside is `other`."""
+    """No pod, image or namespace names; an unknown kind is `other`."""
     ask(server.port, "/mutate", body(pod({"tencent.com/vcuda-core": "150"})))
     ask(server.port, "/validate", body({"apiVersion": "example.com/v1", "kind": "Strange", "metadata": {}}))
     text = ask(server.port, "/metrics")[1].decode()
@@ -96,37 +96,37 @@ def test_metrics_count_requests_by_bounded_labels(server: Server) -> None:
     assert "Strange" not in text
 
 
-def test_a_body_over_the_limit_is_told_the_limit(server: Server) -> None:
+def test_the_response_to_a_large_body_names_the_limit(server: Server) -> None:
     """In bytes."""
     assert (413, b"Request Entity Too Large: at most 7340032 bytes\n") == ask(
         server.port, "/mutate", BAD["a body over the limit"][0]
     )
 
 
-def test_readiness_says_what_it_waits_for_while_health_stays_200() -> None:
+def test_readiness_names_what_it_waits_for_while_health_stays_200() -> None:
     """A server that waits or drains is alive."""
-    gate, awaited = AdmissionHandler(Loaded()), ["nodes", "certificate"]
-    gate.shut()
-    with serving(create_app(gate, lambda: awaited)) as server:
+    handler, awaited = AdmissionHandler(Loaded()), ["nodes", "certificate"]
+    handler.mark_not_ready()
+    with serving(create_app(handler, lambda: awaited)) as server:
         waiting = ask(server.port, "/readyz")
-        gate.open()
-        still = ask(server.port, "/readyz")
+        handler.mark_ready()
+        synced = ask(server.port, "/readyz")
         awaited.clear()
         ready = ask(server.port, "/readyz")
-        gate.ready = False
+        handler.ready = False
         draining = ask(server.port, "/readyz")
         health = ask(server.port, "/healthz")
 
-    assert (503, b"not ready: waiting for nodes, certificate\n") == waiting == still
+    assert (503, b"not ready: waiting for nodes, certificate\n") == waiting == synced
     assert (200, b"ok\n") == ready == health
     assert (503, b"not ready: draining\n") == draining
 
 
-def test_a_review_before_rules_and_nodes_are_known_is_nobodys_fault() -> None:
-    """503, after which the API server asks again; in the end failurePolicy decides."""
-    gate = AdmissionHandler(Loaded())
-    gate.shut()
-    with serving(create_app(gate)) as server, client(server.port) as connection:
+def test_a_review_before_rules_and_nodes_are_known_gets_503() -> None:
+    """The API server tries again; in the end failurePolicy decides."""
+    handler = AdmissionHandler(Loaded())
+    handler.mark_not_ready()
+    with serving(create_app(handler)) as server, client(server.port) as connection:
         connection.request("POST", "/mutate", body(pod()))
         response = connection.getresponse()
         answer = response.read()
@@ -135,27 +135,27 @@ def test_a_review_before_rules_and_nodes_are_known_is_nobodys_fault() -> None:
     assert b'{"message":"gpugate does not know the rules and nodes of its cluster yet"}' == answer
 
 
-def test_a_review_without_a_verified_client_is_refused_where_one_is_required() -> None:
-    """Probes have no certificate."""
+def test_a_review_without_a_required_client_certificate_gets_401() -> None:
+    """Probes need no certificate."""
     with serving(create_app(AdmissionHandler(Loaded()), require_client_certificate=True)) as server:
         assert (401, 200) == (ask(server.port, "/mutate", body(pod()))[0], ask(server.port, "/healthz")[0])
 
 
 class _Broken(dict[str, Any]):
-    """A policy that nothing can be looked up in, and that complains of it in an object's words."""
+    """A policy without attributes, whose error message quotes the object."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"cannot find {name} for {self['object']}")
 
 
 @pytest.mark.parametrize("allow", [True, False])
-def test_a_bug_costs_one_object_and_is_counted_and_logged_under_its_uid(
+def test_an_internal_error_affects_one_object_and_is_counted_and_logged_with_its_uid(
     caplog: pytest.LogCaptureFixture, *, allow: bool
 ) -> None:
-    """The verdict is the operator's; the answer keeps the uid and has no traceback."""
-    gate = AdmissionHandler(Loaded(RuleSet()), on_error_allow=allow)
-    gate.snapshot = replace(gate.snapshot, policy=_Broken(object="S3CRET"))  # type: ignore[arg-type]  # the bug
-    with caplog.at_level(logging.ERROR), serving(create_app(gate)) as server:
+    """The operator chooses the decision; the response has the uid and no traceback."""
+    handler = AdmissionHandler(Loaded(RuleSet()), on_error_allow=allow)
+    handler.snapshot = replace(handler.snapshot, policy=_Broken(object="S3CRET"))  # type: ignore[arg-type]  # the bug
+    with caplog.at_level(logging.ERROR), serving(create_app(handler)) as server:
         status, answer = ask(
             server.port, "/mutate", body(pod({"nvidia.com/gpu": "1"}, env=[{"name": "K", "value": "S3CRET"}]))
         )
@@ -175,14 +175,14 @@ def test_a_bug_costs_one_object_and_is_counted_and_logged_under_its_uid(
 
 
 def decisions(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """Return what was logged of decisions, without what a server says of itself."""
+    """Return the log records of decisions, without those of the server."""
     return [record for record in caplog.records if record.name == "gpugate.admission"]
 
 
 def test_a_decision_is_one_log_record_without_the_object(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who, what, verdict, time; no values of env."""
+    """Object, rules, decision, time; no values of env."""
     with caplog.at_level(logging.INFO, "gpugate.admission"):
         ask(
             server.port,
@@ -190,30 +190,30 @@ def test_a_decision_is_one_log_record_without_the_object(
             body(pod({"nvidia.com/gpu": "1"}, env=[{"name": "TOKEN", "value": "S3CRET"}]), name="train"),
         )
     (record,) = decisions(caplog)
-    facts = vars(record)
+    fields = vars(record)
 
     assert ("allow Pod ml/train", "allow", ["cf-crl-pgpu-gpu", "compatibility-pgpu"]) == (
         record.message,
-        facts["verdict"],
-        facts["rules"],
+        fields["verdict"],
+        fields["rules"],
     )
-    assert "S3CRET" not in repr(facts)
-    assert {} == facts["violations"]
+    assert "S3CRET" not in repr(fields)
+    assert {} == fields["violations"]
 
 
-def test_a_decision_is_logged_with_the_rules_that_were_violated_by_what_followed(
+def test_a_decision_is_logged_with_violated_rules_by_enforcement_action(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each once, though two containers violate it; a dry run is seen in the log."""
+    """Each rule once, even if two containers violate it; the log includes dryrun rules."""
     always = [{"expression": "value < 1", "messageEn": "never"}]
     rules = {"deny": "a.com/a", "warn": "b.com/b", "dryrun": "c.com/c"}
-    gate = AdmissionHandler(
+    handler = AdmissionHandler(
         loaded(*(resource_rule(key, validations=always, enforcementAction=how) for how, key in rules.items()))
     )
     document = pod(dict.fromkeys(rules.values(), "1"))
     document["spec"]["containers"] *= 2
     with caplog.at_level(logging.INFO, "gpugate.admission"):
-        gate.answer("validate", body(document))
+        handler.answer("validate", body(document))
 
     assert {
         "deny": ["cf-crl-group-a"],
@@ -222,8 +222,10 @@ def test_a_decision_is_logged_with_the_rules_that_were_violated_by_what_followed
     } == vars(*decisions(caplog))["violations"]
 
 
-def test_what_a_pod_says_is_in_no_log_and_no_metric(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """Variables and their names, arguments, annotations and quantities of a pod that is refused."""
+def test_the_content_of_a_pod_is_in_no_log_and_no_metric(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Variables and their names, arguments, annotations and quantities of a denied pod."""
     secret = "S3CRET"  # noqa: S105
     document = pod(
         {"nvidia.com/gpu": f"1{secret}", "tencent.com/vcuda-core": "150"},
@@ -241,10 +243,10 @@ def test_what_a_pod_says_is_in_no_log_and_no_metric(server: Server, caplog: pyte
     assert secret.lower() not in repr([vars(record) for record in caplog.records]).lower()
 
 
-def test_a_log_line_stays_a_line_whatever_a_request_is_called(
+def test_the_name_of_a_request_cannot_break_a_log_line(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody can write a second one, colour a terminal, or fill a disk with one request."""
+    """It cannot add a second line, color a terminal, or fill a disk."""
     name = 'a\n{"verdict": "allow"}\x1b[2J' + "x" * 2**20
     with caplog.at_level(logging.INFO, "gpugate.admission"):
         ask(server.port, "/mutate", body(pod(), name=name, namespace=name, uid=name, operation=name))

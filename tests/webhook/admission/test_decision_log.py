@@ -1,4 +1,4 @@
-"""What was decided is told to metrics and log: each decision once, soon, and nothing of the object."""
+"""Decision log: each decision is counted and logged once, soon, without the object."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LOGGER = "gpugate.admission"
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
-    """Return what tells the names of the objects of which was logged."""
+def logged(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    """Return a function that returns the names of the logged objects."""
 
     def names() -> list[str]:
         return [vars(record)["object"] for record in caplog.records if "object" in vars(record)]
@@ -30,88 +30,90 @@ def told(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
         yield names
 
 
-def _note(ledger: DecisionLog, name: str, decision: Decision | None = None) -> None:
+def _record(log: DecisionLog, name: str, decision: Decision | None = None) -> None:
     request = AdmissionRequest("CREATE", "", "Pod", "team", {"metadata": {"name": name}})
-    ledger.note("mutate", Review("uid", name, False, request), decision or Decision(rules=("a",)), 0.001)
+    log.record("mutate", Review("uid", name, False, request), decision or Decision(rules=("a",)), 0.001)
 
 
 def _counted(rule: str) -> float:
     return metrics.counter_of(metrics.RULE_MATCHES, "mutate", rule)._value.get()  # type: ignore[no-any-return]
 
 
-def test_a_decision_is_told_at_once(told: Callable[[], list[str]]) -> None:
-    """Unless a server gathers."""
-    ledger, before = DecisionLog(), _counted("a")
-    _note(ledger, "first")
+def test_a_decision_is_logged_immediately(logged: Callable[[], list[str]]) -> None:
+    """Outside of `batching`."""
+    log, before = DecisionLog(), _counted("a")
+    _record(log, "first")
 
-    assert told() == ["first"]
+    assert logged() == ["first"]
     assert _counted("a") == before + 1
 
 
-def test_what_a_server_gathers_is_told_many_at_once_in_its_order(told: Callable[[], list[str]]) -> None:
-    """And the rest when it ends."""
-    ledger, before = DecisionLog(), _counted("a")
+def test_a_batch_is_logged_when_it_is_full_in_order(logged: Callable[[], list[str]]) -> None:
+    """And the rest at the end of `batching`."""
+    log, before = DecisionLog(), _counted("a")
     names = [str(number) for number in range(70)]
-    with ledger.gathering():
+    with log.batching():
         for name in names[:63]:
-            _note(ledger, name)
-        few = told()
+            _record(log, name)
+        few = logged()
         for name in names[63:]:
-            _note(ledger, name)
-        many = told()
+            _record(log, name)
+        many = logged()
 
-    assert (few, many, told()) == ([], names[:64], names)
+    assert (few, many, logged()) == ([], names[:64], names)
     assert _counted("a") == before + 70
 
 
-def test_what_a_server_gathers_is_told_soon(told: Callable[[], list[str]]) -> None:
-    """However few they are."""
-    ledger = DecisionLog()
-    with ledger.gathering():
-        _note(ledger, "alone")
+def test_a_batch_that_is_not_full_is_logged_soon(logged: Callable[[], list[str]]) -> None:
+    """Even a single decision."""
+    log = DecisionLog()
+    with log.batching():
+        _record(log, "alone")
         begun = monotonic()
-        while not told() and monotonic() < begun + 10:
+        while not logged() and monotonic() < begun + 10:
             sleep(0.01)
 
-        assert told() == ["alone"]
+        assert logged() == ["alone"]
 
 
-def test_what_a_server_gathers_is_told_when_somebody_asks(told: Callable[[], list[str]]) -> None:
-    """As metrics are read."""
-    ledger = DecisionLog()
-    with ledger.gathering():
-        _note(ledger, "alone")
-        ledger.settle()
+def test_flush_logs_a_batch(logged: Callable[[], list[str]]) -> None:
+    """As the metrics endpoint does."""
+    log = DecisionLog()
+    with log.batching():
+        _record(log, "alone")
+        log.flush()
 
-        assert told() == ["alone"]
+        assert logged() == ["alone"]
 
 
-def test_what_waits_to_be_told_holds_on_to_nothing_of_the_object() -> None:
-    """A body may have megabytes, and so a name."""
-    ledger = DecisionLog()
+def test_an_entry_keeps_no_reference_to_the_object() -> None:
+    """A body may have megabytes, and so may a name."""
+    log = DecisionLog()
     patch = {"op": "add", "path": "/spec/x", "value": "x" * 2**20}
     violation = Violation("rule", Action.WARN, "spec", "x" * 2**20)
-    with ledger.gathering():
-        _note(ledger, "x" * 2**20, Decision(violations=(violation,), patch=(patch,)))  # type: ignore[arg-type]
-        (entry,) = ledger._entries
-        ledger._entries.clear()
+    with log.batching():
+        _record(log, "x" * 2**20, Decision(violations=(violation,), patch=(patch,)))  # type: ignore[arg-type]
+        (entry,) = log._entries
+        log._entries.clear()
 
     assert isinstance(entry, Entry)
     assert len(repr(entry)) < 1000
     assert (entry.edits, entry.violations) == (1, (("rule", "warn"),))
 
 
-def test_one_that_cannot_be_told_costs_no_other(
-    told: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_entry_that_cannot_be_logged_does_not_affect_others(
+    logged: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """That is logged, without what it was."""
-    ledger, tell = DecisionLog(), webhook.admission.decision_log._tell
+    """The failure is logged, without the content of the entry."""
+    log, log_entry = DecisionLog(), webhook.admission.decision_log._log_entry
     monkeypatch.setattr(
-        webhook.admission.decision_log, "_tell", lambda entry: tell(entry if entry.rules else entry.missing)
+        webhook.admission.decision_log,
+        "_log_entry",
+        lambda entry: log_entry(entry if entry.rules else entry.missing),
     )
-    _note(ledger, "S3CRET", Decision())
-    _note(ledger, "second")
+    _record(log, "S3CRET", Decision())
+    _record(log, "second")
 
-    assert told() == ["second"]
-    assert "a decision was not told: AttributeError" in caplog.text
+    assert logged() == ["second"]
+    assert "a decision was not logged: AttributeError" in caplog.text
     assert "S3CRET" not in caplog.text

@@ -1,4 +1,4 @@
-"""AdmissionReview: any bytes get an error that says what, or a valid answer."""
+"""AdmissionReview: any bytes get an error with a reason, or a valid response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rules.model.decision import Decision, Violation
 from rules.model.rule import Action
-from tests.support.webhooks import body, pod, review, shipped_gate
+from tests.support.webhooks import body, builtin_handler, pod, review
 from webhook.admission.review import ReviewError, decode_review, encode_decision, encode_failure, is_quick
 
 JSON = st.recursive(
@@ -35,8 +35,8 @@ def _response(answer: bytes) -> dict[str, Any]:
     return response
 
 
-def test_a_review_says_what_is_asked_and_under_which_uid() -> None:
-    """Names may be missing; the namespace stands in the request."""
+def test_a_review_has_a_uid_and_a_request() -> None:
+    """The name may be missing; the namespace is in the request."""
     found = decode_review(body(pod({"nvidia.com/gpu": "1"}), dryRun=True), mutating=True)
 
     assert (UID, "", True) == (found.uid, found.name, found.dry_run)
@@ -56,31 +56,31 @@ def _envelope(request: dict[str, Any], version: str = "v1") -> bytes:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "no AdmissionReview: Input data was truncated"),
-        (b"\xff\xfe", "no AdmissionReview: JSON is malformed: invalid character (byte 0)"),
-        (b"[]", "no AdmissionReview: Expected `object`, got `array`"),
-        (b"{}", "no AdmissionReview: Object missing required field `apiVersion`"),
+        (b"", "not an AdmissionReview: Input data was truncated"),
+        (b"\xff\xfe", "not an AdmissionReview: JSON is malformed: invalid character (byte 0)"),
+        (b"[]", "not an AdmissionReview: Expected `object`, got `array`"),
+        (b"{}", "not an AdmissionReview: Object missing required field `apiVersion`"),
         (
             _envelope({"kind": {}, "operation": "CREATE"}),
-            "no AdmissionReview: Object missing required field `uid` - at `$.request`",
+            "not an AdmissionReview: Object missing required field `uid` - at `$.request`",
         ),
         (
             _envelope({"uid": "", "kind": {}, "operation": "CREATE"}),
-            "no AdmissionReview: `$.request.uid` is empty",
+            "not an AdmissionReview: `$.request.uid` is empty",
         ),
         (
             _envelope({"uid": "1", "kind": {}, "operation": "CREATE"}, version="v1beta1"),
             V1BETA1,
         ),
-        (b'{"a":' * 100_000, "no AdmissionReview: nested too deep"),
+        (b'{"a":' * 100_000, "not an AdmissionReview: nested too deep"),
         (
             b'{"kind": "\xff"}',
-            "no AdmissionReview: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+            "not an AdmissionReview: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
         ),
     ],
 )
-def test_a_body_that_is_no_review_is_refused_with_a_reason(text: bytes, message: str) -> None:
-    """The reason says where and what."""
+def test_a_body_that_is_not_a_review_is_rejected_with_a_reason(text: bytes, message: str) -> None:
+    """With the place."""
     with pytest.raises(ReviewError) as error:
         decode_review(text, mutating=True)
 
@@ -99,46 +99,44 @@ def test_a_body_that_is_no_review_is_refused_with_a_reason(text: bytes, message:
         ({"metadata": [], "spec": {}}, "metadata: expected an object, got a list"),
     ],
 )
-def test_an_object_that_is_not_shaped_as_its_kind_is_refused_with_its_place(
-    document: Any, message: str
-) -> None:
-    """No API server sends one; whoever does is told."""
+def test_a_malformed_object_is_rejected_with_its_place(document: Any, message: str) -> None:
+    """No API server sends one."""
     with pytest.raises(ReviewError) as error:
-        shipped_gate().answer("mutate", body({"apiVersion": "v1", "kind": "Pod", **document}))
+        builtin_handler().answer("mutate", body({"apiVersion": "v1", "kind": "Pod", **document}))
 
     assert f"`$.request.object`: {message}" == str(error.value)
 
 
-def test_half_a_surrogate_pair_is_no_json_and_no_api_server_sends_one() -> None:
-    """It puts U+FFFD for one that a client sent it: https://pkg.go.dev/encoding/json#Unmarshal."""
+def test_half_a_surrogate_pair_is_not_json_and_no_api_server_sends_one() -> None:
+    """It replaces one from a client with U+FFFD: https://pkg.go.dev/encoding/json#Unmarshal."""
     sent = body(pod({"nvidia.com/gpu": "1"})).replace(b'"main"', b'"%s"')
     whole, half, replaced = (sent % text for text in (rb"\ud83d\ude00", rb"\ud83d ", rb"\ufffd"))
 
-    assert all(_response(shipped_gate().answer("mutate", text))["uid"] for text in (whole, replaced))
+    assert all(_response(builtin_handler().answer("mutate", text))["uid"] for text in (whole, replaced))
     with pytest.raises(ReviewError, match=r"JSON is malformed: .* utf-16 surrogate pair"):
         decode_review(half, mutating=True)
 
 
 @given(st.binary())
-def test_any_bytes_get_a_reason_or_an_answer(text: bytes) -> None:
-    """Nothing else comes out."""
+def test_any_bytes_get_a_reason_or_a_response(text: bytes) -> None:
+    """And no other exception."""
     with suppress(ReviewError):
-        _response(shipped_gate().answer("mutate", text))
+        _response(builtin_handler().answer("mutate", text))
 
 
 @given(JSON, st.sampled_from(["mutate", "validate"]), st.sampled_from(["CREATE", "UPDATE", "DELETE"]))
-def test_any_object_gets_a_reason_or_an_answer_that_keeps_the_uid(
+def test_any_object_gets_a_reason_or_a_response_with_its_uid(
     document: Any, endpoint: Any, operation: str
 ) -> None:
-    """Whatever stands where a pod should."""
+    """For any JSON in place of a pod."""
     text = json.dumps(review({"kind": "Pod"}, object={"spec": document}, operation=operation)).encode()
     with suppress(ReviewError):
-        assert UID == _response(shipped_gate().answer(endpoint, text))["uid"]
+        assert UID == _response(builtin_handler().answer(endpoint, text))["uid"]
 
 
 def test_an_allowed_object_is_answered_with_its_patch() -> None:
-    """patchType stands only beside a patch."""
-    answer = _response(shipped_gate().answer("mutate", body(pod({"tencent.com/vcuda-memory": "8"}))))
+    """patchType is set only with a patch."""
+    answer = _response(builtin_handler().answer("mutate", body(pod({"tencent.com/vcuda-memory": "8"}))))
     operation = {
         "op": "add",
         "path": "/spec/containers/0/resources/limits/tencent.com~1vcuda-core",
@@ -152,17 +150,17 @@ def test_an_allowed_object_is_answered_with_its_patch() -> None:
     )
 
 
-def test_a_pod_without_accelerators_is_answered_with_nothing_but_yes() -> None:
-    """The cheapest path."""
-    answer = _response(shipped_gate().answer("mutate", body(pod({"cpu": "1", "memory": "1Gi"}))))
+def test_the_response_to_a_pod_without_accelerators_is_only_allowed() -> None:
+    """This is the fastest path."""
+    answer = _response(builtin_handler().answer("mutate", body(pod({"cpu": "1", "memory": "1Gi"}))))
 
     assert {"uid": UID, "allowed": True} == answer
 
 
 def test_a_denied_object_is_answered_with_403_forbidden_and_no_patch() -> None:
-    """The message is the whole refusal."""
+    """The message has all violations."""
     limits = {"tencent.com/vcuda-core": "150"}
-    answer = _response(shipped_gate().answer("mutate", body(pod(limits))))
+    answer = _response(builtin_handler().answer("mutate", body(pod(limits))))
 
     assert (False, 403, "Forbidden") == (
         answer["allowed"],
@@ -182,7 +180,7 @@ def test_a_warning_is_one_line_of_printable_characters() -> None:
     assert ["one two three four"] == answer["warnings"]
 
 
-def test_warnings_are_kept_within_what_the_api_server_takes() -> None:
+def test_warnings_are_cut_to_the_limits_of_the_api_server() -> None:
     """A warning is cut at 256 characters, and all of them at 4096 bytes."""
     warnings = tuple("x" * 300 for _ in range(100))
     answer = _response(encode_decision(UID, Decision(warnings=warnings)))
@@ -192,22 +190,22 @@ def test_warnings_are_kept_within_what_the_api_server_takes() -> None:
 
 
 def test_the_validating_endpoint_answers_without_a_patch() -> None:
-    """It judges the object as it is."""
-    answer = _response(shipped_gate().answer("validate", body(pod({"tencent.com/vcuda-memory": "8"}))))
+    """It validates the object without changing it."""
+    answer = _response(builtin_handler().answer("validate", body(pod({"tencent.com/vcuda-memory": "8"}))))
 
     assert (True, None) == (answer["allowed"], answer.get("patch"))
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_a_bug_is_answered_under_the_uid_as_the_operator_chose(*, allowed: bool) -> None:
-    """`--on-error`; the message names the uid to look for, and no traceback."""
+def test_the_response_to_an_internal_error_is_the_one_of_on_error(*, allowed: bool) -> None:
+    """It has the uid and no traceback."""
     answer = _response(encode_failure(UID, allowed=allowed))
 
     assert (UID, allowed) == (answer["uid"], answer["allowed"])
     assert "Traceback" not in json.dumps(answer)
 
 
-def test_a_violation_that_only_warns_is_a_warning_of_the_answer() -> None:
+def test_a_violation_of_a_warn_rule_is_a_warning_of_the_response() -> None:
     """kubectl prints it."""
     found = Violation("rule", Action.WARN, "spec", "line")
     answer = _response(encode_decision(UID, Decision(violations=(found,), warnings=("line [rule]",))))
@@ -225,6 +223,6 @@ def test_a_violation_that_only_warns_is_a_warning_of_the_answer() -> None:
         (b"", True),
     ],
 )
-def test_a_usual_review_is_quick_and_what_may_take_long_is_not(content: bytes, *, quick: bool) -> None:
-    """A long body, and a rule, whose YAML may unfold; none at all is a probe's."""
+def test_a_typical_review_is_quick_and_a_long_body_or_a_rule_is_not(content: bytes, *, quick: bool) -> None:
+    """The YAML of a rule may have aliases; a probe has an empty body."""
     assert quick == is_quick(content)

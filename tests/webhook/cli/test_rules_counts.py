@@ -34,13 +34,13 @@ def _rules(folder: Path, *arguments: str | Path) -> Result:
 def exposed(tmp_path: Path) -> Path:
     """Let a gate with a stale rule answer three reviews, one by a refusal; return its metrics in a file."""
     gate = AdmissionHandler(loaded(*RULES))
-    gate.put_rules(loaded(*RULES), frozenset({"counted-injection"}))
+    gate.set_rules(loaded(*RULES), frozenset({"counted-injection"}))
     gate.answer("validate", body(pod({DEVICE: 1})))
     for count in (1, 9):
         gate.answer("mutate", body(pod({DEVICE: count})))
     path = tmp_path / "metrics.txt"
     path.write_bytes(metrics.exposition())
-    gate.put_rules(loaded(*RULES))
+    gate.set_rules(loaded(*RULES))
     return path
 
 

@@ -1,6 +1,6 @@
-"""Reading a cluster's rules: pages, selectors, and errors that say what to look at.
+"""Reading the rules of a cluster: pages, selectors, and errors that say what to check.
 
-The API server here is a small one of our own; the same is asked of a real one in e2e/test_admission.py.
+The API server is a fake; e2e/test_admission.py tests the same with a real one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RULE = {
 
 @contextmanager
 def _api_server(status: int, items: list[dict[str, Any]], folder: Path) -> Iterator[str]:
-    """Answer lists one item a page, to the one selector that the items carry; yields a kubeconfig."""
+    """Serve lists with one item per page, for one of the selectors; yields a kubeconfig."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -77,7 +77,7 @@ def _kubeconfig(folder: Path, port: int) -> str:
 
 
 def test_all_pages_of_all_selectors_are_read_as_kubectl_prints_them(tmp_path: Path) -> None:
-    """So that the line of a mistake is the line that `kubectl get -o yaml` shows."""
+    """The line of an error is the line that `kubectl get -o yaml` shows."""
     other = RULE | {"metadata": RULE["metadata"] | {"name": "other"}}  # type: ignore[operator]
     with _api_server(200, [RULE, other], tmp_path) as kubeconfig:
         found = Cluster(kubeconfig).rules("kube-public")
@@ -88,16 +88,16 @@ def test_all_pages_of_all_selectors_are_read_as_kubectl_prints_them(tmp_path: Pa
     assert ["mps", "other"] == [rule.name for rule in load_rules(found).rules]
 
 
-def test_a_refused_call_is_named_with_its_reason(tmp_path: Path) -> None:
-    """RBAC is what to look at."""
+def test_a_forbidden_request_is_reported_with_its_reason(tmp_path: Path) -> None:
+    """The cause is RBAC."""
     with _api_server(403, [], tmp_path) as kubeconfig, pytest.raises(ClusterError) as error:
         Cluster(kubeconfig).rules("kube-public")
 
     assert "cannot list ConfigMaps of namespace 'kube-public': 403 Forbidden" == str(error.value)
 
 
-def test_an_api_server_that_is_away_is_told(tmp_path: Path) -> None:
-    """After a few tries."""
+def test_an_unreachable_api_server_is_reported(tmp_path: Path) -> None:
+    """After a few attempts."""
     with _api_server(200, [], tmp_path) as kubeconfig:
         pass
 
@@ -106,11 +106,11 @@ def test_an_api_server_that_is_away_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kubeconfig", "context"), [("/nowhere", None), (None, "nowhere")])
-def test_a_kubeconfig_or_context_that_is_none_is_told(
+def test_a_missing_kubeconfig_or_context_is_reported(
     kubeconfig: str | None, context: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the options to look at."""
+    """With the options to check."""
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
 
-    with pytest.raises(ClusterError, match="look at --kubeconfig and --context"):
+    with pytest.raises(ClusterError, match="check --kubeconfig and --context"):
         Cluster(kubeconfig, context)

@@ -1,4 +1,4 @@
-"""The API server asks about what a rule may have a say in, and about nothing else."""
+"""Match conditions select every object that a rule may affect, and no other."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def shipped_webhooks() -> dict[str, dict[str, Any]]:
 
 @cache
 def compiled(text: str) -> Any:
-    """Return an expression as a program."""
+    """Return the program of an expression."""
     return cel.compile(text)
 
 
 def asked(
     text: str, kind: tuple[str, str], document: Any, before: Any = None, *, with_others: bool = False
 ) -> bool:
-    """Tell whether the API server asks about an object; with_others: by all conditions that ship."""
+    """Return whether the API server sends an object; with_others: by all conditions of the manifest."""
     others = shipped_webhooks()["validate.gpugate.dev"]["matchConditions"] if with_others else []
     texts = [text, *(each["expression"] for each in others if each["name"] != CONDITION)]
     values = {
@@ -80,7 +80,7 @@ def asked(
 
 
 def placed(steps: Steps, template: Any, member: str | int) -> Any:
-    """Return an object that has a template where its kind has it; member: of what `*` stands for."""
+    """Return an object with a template at the path of its kind; member: the key for `*`."""
     return nested(tuple(member if step == EVERY else step for step in steps), template)
 
 
@@ -93,10 +93,10 @@ def templates(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(policies(), st.sampled_from(KINDS), st.data())
-def test_nothing_is_decided_about_what_is_not_asked_about(
+def test_no_rule_affects_an_object_that_is_not_selected(
     texts: tuple[str, ...], kind: tuple[tuple[str, str], Steps], data: st.DataObject
 ) -> None:
-    """Whatever the rules and the kind, at creation and update: no patch, no refusal, no warning."""
+    """For any rules and kind, at creation and update: no patch, no denial, no warning."""
     (group, name), steps = kind
     document, before = (
         placed(steps, data.draw(templates()), data.draw(st.just("w") | st.integers(0, 1)))
@@ -116,10 +116,10 @@ def test_nothing_is_decided_about_what_is_not_asked_about(
 
 
 @given(policies(), st.sampled_from(KINDS), templates())
-def test_a_new_object_is_asked_about_where_a_container_asks_for_what_a_rule_names(
+def test_a_new_object_is_selected_if_a_container_requests_a_resource_of_a_rule(
     texts: tuple[str, ...], kind: tuple[tuple[str, str], Steps], template: dict[str, Any]
 ) -> None:
-    """And only there: then and only then."""
+    """If and only if."""
     resources = resources_of(loaded(*texts).rules)
     spec = template.get("spec", template)
     keys = {
@@ -135,10 +135,10 @@ def test_a_new_object_is_asked_about_where_a_container_asks_for_what_a_rule_name
 
 
 @given(st.sampled_from(KINDS), JSON, st.none() | JSON, st.lists(st.sampled_from("abc"), max_size=3))
-def test_any_json_is_asked_about_or_not(
+def test_the_expression_never_fails_on_any_json(
     kind: tuple[tuple[str, str], Steps], document: Any, before: Any, path: list[str]
 ) -> None:
-    """There is always an answer: none would be a refusal."""
+    """An error would deny the object."""
     text = expression([DEVICE], built_in_workloads())
     below = kind[1][: len(path)] if EVERY not in kind[1][: len(path)] else ()
 
@@ -147,8 +147,8 @@ def test_any_json_is_asked_about_or_not(
     assert asked(text, kind[0], placed(kind[1], {"spec": {"containers": document}}, 0)) in (True, False)
 
 
-def test_scaling_a_workload_asks_nothing() -> None:
-    """Its template stood there before, and goes on while the gate is away."""
+def test_scaling_a_workload_is_not_selected() -> None:
+    """Its template is unchanged, so scaling works while the webhook is unavailable."""
     text = expression([DEVICE], built_in_workloads())
     before, after = ({"spec": {"replicas": count, "template": pod()}} for count in (1, 2))
     changed = {"spec": {"replicas": 1, "template": pod(container({DEVICE: "2"}))}}
@@ -161,8 +161,8 @@ def test_scaling_a_workload_asks_nothing() -> None:
     ]
 
 
-def test_a_kind_of_the_configuration_is_asked_about() -> None:
-    """By the path to its template, of whichever group it is."""
+def test_a_configured_workload_kind_is_selected() -> None:
+    """By the path to its template, in any API group."""
     workloads = Workloads({("example.com", "Job"): (("spec", "parts", EVERY, "pod"),)})
     text = expression([DEVICE], built_in_workloads() | workloads)
     document = {"spec": {"parts": [{}, {"pod": pod()}]}}
@@ -173,8 +173,8 @@ def test_a_kind_of_the_configuration_is_asked_about() -> None:
     )
 
 
-def test_the_mutating_webhook_is_asked_about_pods_alone() -> None:
-    """A started debugging container is an update of its pod."""
+def test_the_mutating_webhook_selects_only_pods() -> None:
+    """A new ephemeral container is an update of its pod."""
     text = expression([DEVICE], PODS)
     debugged = pod(ephemeralContainers=[container(name="debug")])
 
@@ -185,8 +185,8 @@ def test_the_mutating_webhook_is_asked_about_pods_alone() -> None:
     ]
 
 
-def test_rules_that_are_switched_off_name_nothing() -> None:
-    """Those that only report do; without any rule, nothing is asked about."""
+def test_disabled_rules_select_nothing() -> None:
+    """Rules with enforcementAction dryrun do; without any rule, nothing is selected."""
     rules = loaded(
         resource_rule("vendor.com/off", name="cf-crl-off-off", enabled=False),
         resource_rule("vendor.com/dry", name="cf-crl-dry-dry", enforcementAction="dryrun"),
@@ -203,8 +203,8 @@ NAMES = st.from_regex(r"[a-z*?.-]{1,6}/[A-Za-z*?._-]{1,6}", fullmatch=True)
 
 
 @given(st.frozensets(NAMES))
-def test_an_expression_tells_which_resources_it_names(resources: frozenset[str]) -> None:
-    """So that a replica can leave in what another has put there."""
+def test_the_resources_of_an_expression_can_be_read_back(resources: frozenset[str]) -> None:
+    """So that a replica can keep what another has written."""
     assert resources == resources_in(expression(resources, built_in_workloads()))
 
 
@@ -212,16 +212,14 @@ def test_an_expression_tells_which_resources_it_names(resources: frozenset[str])
     ("text", "named"),
     [("key in ['a.com/b']", set()), ('key in ["a.com/b", variables.c]', {"a.com/b"}), ("false", set())],
 )
-def test_an_expression_that_somebody_wrote_by_hand_is_read_as_far_as_it_goes(
-    text: str, named: set[str]
-) -> None:
-    """It is about to be replaced, and must not keep us from that."""
+def test_reading_a_foreign_expression_never_fails(text: str, named: set[str]) -> None:
+    """It is about to be replaced."""
     assert named == resources_in(text)
 
 
 @given(NAMES, st.from_regex(r"[a-z.-]{1,4}/[A-Z.-]{1,4}", fullmatch=True))
-def test_a_glob_is_read_as_rules_read_it(pattern: str, key: str) -> None:
-    """In whatever part of the name."""
+def test_a_glob_matches_as_in_rules(pattern: str, key: str) -> None:
+    """In any part of the name."""
     text = expression([pattern], PODS)
 
     assert fnmatchcase(key, pattern) == asked(text, ("", "Pod"), pod(container({key: "1"})))
@@ -239,7 +237,7 @@ def test_a_glob_is_read_as_rules_read_it(pattern: str, key: str) -> None:
 def test_too_many_names_become_their_vendors_and_too_many_vendors_all(
     domains: int, names: int, end: str, wider: set[str] | None
 ) -> None:
-    """The expression stays in bounds, and is true for no less."""
+    """The expression stays within the limits, and selects no less."""
     keys = [f"d{number % domains}.com/resource-{number}{end}" for number in range(names)]
     rules = loaded(injection_rule({"hostIPC": True}, match={"resources": keys})).rules
     found = resources_of(rules)
@@ -249,16 +247,16 @@ def test_too_many_names_become_their_vendors_and_too_many_vendors_all(
 
 
 def shipped_expression(webhook: str) -> str:
-    """Return the expression of the rules that ship."""
+    """Return the expression of the built-in rules."""
     workloads = PODS if webhook.startswith("mutate") else built_in_workloads()
     return expression(resources_of(RuleSource(DEFAULT_NAMESPACE).load([]).rules), workloads)
 
 
 @pytest.mark.parametrize("webhook", ["mutate.gpugate.dev", "validate.gpugate.dev"])
-def test_the_manifest_asks_about_what_the_shipped_rules_name(
+def test_the_manifest_selects_the_resources_of_the_built_in_rules(
     webhook: str, request: pytest.FixtureRequest
 ) -> None:
-    """`--update-golden` writes it anew."""
+    """`--update-golden` rewrites it."""
     if request.config.getoption("--update-golden"):
         _write(webhook)
         shipped_webhooks.cache_clear()
@@ -270,15 +268,15 @@ def test_the_manifest_asks_about_what_the_shipped_rules_name(
 
 
 def _write(webhook: str) -> None:
-    """Write the expression of a webhook in the manifest, whose other lines stay as they are."""
+    """Write the expression of a webhook in the manifest without changing other lines."""
     before, name, after = MANIFEST.read_text("utf-8").partition(f"- name: {webhook}\n")
     block = re.compile(rf"(- name: {CONDITION}\n( +)expression: \|-\n)(?:\2 +.*\n)+")
     lines = "".join(f"          {line}\n" for line in shipped_expression(webhook).splitlines())
     MANIFEST.write_text(before + name + block.sub(lambda found: found[1] + lines, after, count=1), "utf-8")
 
 
-def test_the_manifest_names_the_kinds_that_ship() -> None:
-    """The API server asks about no other. Their plurals are as Kubernetes makes them."""
+def test_the_manifest_names_the_built_in_kinds() -> None:
+    """The API server sends no others. Their plurals are the usual ones of Kubernetes."""
     rules = shipped_webhooks()["validate.gpugate.dev"]["rules"]
     named = {
         (group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]

@@ -1,6 +1,6 @@
-"""The API server over HTTP: objects go through unchanged, and each failure says what was asked.
+"""Objects over HTTP: they are not changed in transit, and each failure names its request.
 
-The server here keeps objects in memory; the same is asked of a real one in e2e/test_certs.py.
+The server keeps objects in memory; e2e/test_certs.py tests the same with a real one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def memory() -> Memory:
 
 @pytest.fixture
 def api(memory: Memory, tmp_path: Path) -> Iterator[ClusterApi]:
-    """Return a client of it, by a kubeconfig."""
+    """Return a client of it, made from a kubeconfig."""
     with api_server(memory, tmp_path) as kubeconfig:
         api = connect(str(kubeconfig), None)
         yield api
@@ -47,7 +47,7 @@ def api(memory: Memory, tmp_path: Path) -> Iterator[ClusterApi]:
 
 
 def test_an_object_is_created_read_and_replaced_with_all_its_fields(memory: Memory, api: ClusterApi) -> None:
-    """Those that no model knows as well."""
+    """Including fields that no model has."""
     api.create(SECRETS, OBJECT)
     read = api.get(SECRET)
     api.replace(SECRET, read | {"another": True})
@@ -71,8 +71,8 @@ def test_a_patch_is_applied_to_the_version_that_it_names(memory: Memory, api: Cl
     assert "Cg==" == memory.objects[path]["webhooks"][0]["clientConfig"]["caBundle"]
 
 
-def test_what_is_not_there_or_there_already_has_an_error_of_its_own(api: ClusterApi) -> None:
-    """So that neither is taken for a failure."""
+def test_a_missing_and_an_existing_object_have_their_own_errors(api: ClusterApi) -> None:
+    """Callers distinguish them from failures."""
     with pytest.raises(NotFound, match=f"GET {SECRET}: 404 not found"):
         api.get(SECRET)
     api.create(SECRETS, OBJECT)
@@ -105,10 +105,10 @@ def test_a_pod_uses_its_service_account(
     assert ("gates", None) == (own_namespace(tmp_path), own_namespace(tmp_path / "none"))
 
 
-def test_a_token_that_cannot_be_read_is_told(
+def test_an_unreadable_token_is_reported(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in the moment in which the kubelet replaces it; the next request asks again."""
+    """For example while the kubelet replaces it; the next request reads it again."""
     with api_server(memory, tmp_path) as kubeconfig:
         api = connect(str(kubeconfig), None)
 
@@ -123,8 +123,8 @@ def test_a_token_that_cannot_be_read_is_told(
         assert memory.objects[CONFIGURATIONS[0]] == api.get(CONFIGURATIONS[0])
 
 
-def test_a_wrong_token_is_told(memory: Memory, tmp_path: Path) -> None:
-    """With the status and the API server's words."""
+def test_a_wrong_token_is_reported(memory: Memory, tmp_path: Path) -> None:
+    """With the status and message of the API server."""
     with api_server(memory, tmp_path) as kubeconfig:
         kubeconfig.write_text(kubeconfig.read_text().replace("token: secret", "token: wrong"))
         with pytest.raises(KubernetesError, match="401 Unauthorized"):
@@ -132,8 +132,8 @@ def test_a_wrong_token_is_told(memory: Memory, tmp_path: Path) -> None:
 
 
 @contextmanager
-def babbling(status: int, content: bytes) -> Iterator[int]:
-    """Answer everything with this; yields the port."""
+def answering(status: int, content: bytes) -> Iterator[int]:
+    """Send this response to every request; yields the port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -156,13 +156,13 @@ def babbling(status: int, content: bytes) -> Iterator[int]:
 
 @pytest.mark.parametrize("content", [b"<html>", b"[]", b"\xff"])
 @pytest.mark.parametrize(
-    ("status", "message"), [(502, "502 Bad Gateway"), (200, "answered with no JSON object")]
+    ("status", "message"), [(502, "502 Bad Gateway"), (200, "the response is not a JSON object")]
 )
-def test_who_is_no_api_server_is_told(
+def test_a_server_that_is_not_an_api_server_is_reported(
     content: bytes, status: int, message: str, memory: Memory, tmp_path: Path
 ) -> None:
-    """As a proxy in between is none."""
-    with api_server(memory, tmp_path) as kubeconfig, babbling(status, content) as port:
+    """For example a proxy in between."""
+    with api_server(memory, tmp_path) as kubeconfig, answering(status, content) as port:
         document = yaml.safe_load(kubeconfig.read_text())
         document["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{port}"
         kubeconfig.write_text(yaml.safe_dump(document))
@@ -179,20 +179,20 @@ def test_who_is_no_api_server_is_told(
         {"metadata": {"name": "gpugate-certs"}},
     ],
 )
-def test_an_answer_that_is_not_the_object_is_told(
+def test_a_response_that_is_another_object_is_an_error(
     document: dict[str, Any], memory: Memory, tmp_path: Path
 ) -> None:
-    """A Secret without data would be one to fill: certificates that are in use would be made anew."""
-    with api_server(memory, tmp_path) as kubeconfig, babbling(200, json.dumps(document).encode()) as port:
+    """A Secret without data would be filled: certificates in use would be replaced."""
+    with api_server(memory, tmp_path) as kubeconfig, answering(200, json.dumps(document).encode()) as port:
         config = yaml.safe_load(kubeconfig.read_text())
         config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{port}"
         kubeconfig.write_text(yaml.safe_dump(config))
-        with pytest.raises(KubernetesError, match=f"GET {SECRET}: answered with another object"):
+        with pytest.raises(KubernetesError, match=f"GET {SECRET}: the response is another object"):
             connect(str(kubeconfig), None).get(SECRET)
 
 
-def test_the_time_is_that_of_the_api_server_once_it_has_answered(memory: Memory, api: ClusterApi) -> None:
-    """And goes on between its answers; before, it is ours."""
+def test_the_time_is_that_of_the_api_server_after_its_first_response(memory: Memory, api: ClusterApi) -> None:
+    """It advances between responses; before the first, the local clock is used."""
     memory.clock = lambda: datetime.now(UTC) + timedelta(days=100)
     before = api.now() - datetime.now(UTC)
     api.get(CONFIGURATIONS[0])
@@ -205,10 +205,10 @@ def test_the_time_is_that_of_the_api_server_once_it_has_answered(memory: Memory,
 
 
 @pytest.mark.parametrize("date", ["", "no date", "Sat, 99 Nov 2026 00:00:00 GMT", "2026-11-22T00:00:00Z"])
-def test_a_time_that_does_not_read_is_not_believed(
+def test_an_invalid_date_header_is_ignored(
     date: str, memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer is good all the same."""
+    """The response is used nevertheless."""
     monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string", lambda *_: date)
     with api_server(memory, tmp_path) as kubeconfig:
         api = connect(str(kubeconfig), None)
@@ -218,14 +218,14 @@ def test_a_time_that_does_not_read_is_not_believed(
     assert abs(api.now() - datetime.now(UTC)) < timedelta(seconds=2)
 
 
-def test_an_api_server_that_is_away_is_told(memory: Memory, tmp_path: Path) -> None:
-    """In the same words each time, so that who asks again and again can log it once."""
+def test_an_unreachable_api_server_is_reported(memory: Memory, tmp_path: Path) -> None:
+    """With the same message each time, so that a caller that retries can log it once."""
     with api_server(memory, tmp_path) as kubeconfig:
         pass
-    told = set()
+    messages = set()
     for _ in range(2):
         with pytest.raises(KubernetesError, match=f"the API server does not answer GET {SECRET}: ") as error:
             ClusterApi.of_kubeconfig(str(kubeconfig)).get(SECRET)
-        told.add(str(error.value))
+        messages.add(str(error.value))
 
-    assert 1 == len(told)
+    assert 1 == len(messages)

@@ -1,4 +1,4 @@
-"""A watch tells what there is and what changes, whatever the API server and the network do meanwhile."""
+"""Reflector: it yields a list and all changes, whatever the API server and the network do."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry
 
 from tests.support.fake_api import FakeApi, running
 from webhook.cluster.client import ClusterApi, ClusterError
+from webhook.cluster.node_sync import Node
 from webhook.cluster.reflector import LONGEST_PAUSE_S, Applied, Change, Deleted, Listed, Reflector, Resource
-from webhook.cluster.rule_sync import Node
 from webhook.telemetry import metrics
 
 NODES = "/api/v1/nodes"
@@ -30,13 +30,13 @@ def thing(name: str, **labels: str) -> dict[str, Any]:
 
 
 def names(change: Change) -> tuple[str, list[str]]:
-    """Return what a change is and of which objects."""
+    """Return the type of a change and the names of its objects."""
     objects = change.objects if isinstance(change, Listed) else [change.object]
     return type(change).__name__, [found["metadata"]["name"] for found in objects]
 
 
 class Followed:
-    """A watch, followed in the thread of the test; pauses: those that it made, none of which lasted."""
+    """A reflector that runs in the thread of the test; pauses: the requested ones, none of which lasts."""
 
     def __init__(self, api: ClusterApi, resource: Resource, watch_s: float) -> None:
         self.pauses: list[float] = []
@@ -56,7 +56,7 @@ class Followed:
 def following(
     fake: FakeApi, api: ClusterApi, resource: Resource = ALL, *, watch_s: float = 60
 ) -> Iterator[Followed]:
-    """Follow a resource while the block runs, of which `first` was listed and `second` came after."""
+    """Run a reflector while the block runs; it has listed `first` and watched `second`."""
     fake.put(resource.path, thing("first"))
     followed = Followed(api, resource, watch_s)
     assert ("Listed", ["first"]) == followed.next()
@@ -69,19 +69,19 @@ def following(
 
 
 def lists(fake: FakeApi) -> int:
-    """Return how often all was listed."""
+    """Return the number of lists."""
     return sum("watch" not in request.query for request in fake.requests)
 
 
 def restarts(reason: str) -> float:
-    """Return how often a watch of things restarted for a reason, up to now."""
+    """Return the number of restarts of a watch of things for a reason."""
     registry: CollectorRegistry = metrics.REGISTRY
     labels = {"resource": "things", "reason": reason}
     return registry.get_sample_value("gpugate_watch_restarts_total", labels) or 0.0
 
 
-def test_what_there_is_is_told_and_then_what_changes() -> None:
-    """Each in the order of the API server."""
+def test_existing_objects_are_listed_and_then_changes_follow() -> None:
+    """In the order of the API server."""
     fake = FakeApi()
     with running(fake) as api, following(fake, api) as followed:
         fake.put(NODES, thing("first", changed="yes"))
@@ -91,7 +91,7 @@ def test_what_there_is_is_told_and_then_what_changes() -> None:
 
 
 def test_a_long_list_is_read_page_by_page() -> None:
-    """And is told as one."""
+    """And yielded as one change."""
     fake = FakeApi(page=2)
     for number in range(5):
         fake.put(NODES, thing(f"node-{number}"))
@@ -105,8 +105,8 @@ def test_a_long_list_is_read_page_by_page() -> None:
     assert {"500"} == {request.query["limit"] for request in fake.requests}
 
 
-def test_an_object_that_loses_its_label_is_deleted_for_who_selects_by_it() -> None:
-    """It is there for others."""
+def test_an_object_that_loses_the_selected_label_is_deleted() -> None:
+    """It still exists for other watches."""
     fake = FakeApi()
     fake.put(NODES, thing("other"))
     fake.put(NODES, thing("mine", team="a"))
@@ -120,8 +120,8 @@ def test_an_object_that_loses_its_label_is_deleted_for_who_selects_by_it() -> No
     assert (("Listed", ["mine"]), ("Deleted", ["mine"])) == (first, then)
 
 
-def test_of_a_node_only_what_decides_is_read() -> None:
-    """Ten thousand of them are kept for a moment."""
+def test_only_the_relevant_part_of_a_node_is_decoded() -> None:
+    """Ten thousand of them are in memory for a moment."""
     fake = FakeApi()
     status = {"allocatable": {"cpu": "8"}, "images": [{"names": ["much"]}]}
     fake.put(NODES, thing("node", zone="a") | {"status": status})
@@ -138,7 +138,7 @@ def test_of_a_node_only_what_decides_is_read() -> None:
     assert Applied({"metadata": metadata, "status": {"allocatable": {"cpu": "8"}}}) == applied
 
 
-def test_a_watch_that_ends_goes_on_where_it_stopped_without_a_pause() -> None:
+def test_a_watch_that_ends_resumes_without_a_pause() -> None:
     """The API server ends each after some minutes."""
     fake = FakeApi()
     before = restarts("ended")
@@ -152,7 +152,7 @@ def test_a_watch_that_ends_goes_on_where_it_stopped_without_a_pause() -> None:
 
 
 @pytest.mark.parametrize(("action", "reason"), [("cut", "cut"), ("stall", "stalled")])
-def test_a_stream_that_breaks_or_stalls_goes_on_where_it_stopped(action: str, reason: str) -> None:
+def test_a_watch_that_breaks_or_stalls_resumes(action: str, reason: str) -> None:
     """Nothing is missed and nothing is listed again."""
     fake = FakeApi()
     before = restarts(reason)
@@ -165,8 +165,8 @@ def test_a_stream_that_breaks_or_stalls_goes_on_where_it_stopped(action: str, re
         assert before + 1 == restarts(reason)
 
 
-def test_a_bookmark_is_where_a_watch_goes_on() -> None:
-    """Though nothing that it selects has changed, what is older may be forgotten."""
+def test_a_watch_resumes_at_a_bookmark() -> None:
+    """Without a change of a selected object, an older resourceVersion may expire."""
     fake = FakeApi()
     with running(fake) as api, following(fake, api) as followed:
         fake.put("/elsewhere", thing("other"))
@@ -183,8 +183,8 @@ def test_a_bookmark_is_where_a_watch_goes_on() -> None:
         )
 
 
-def test_where_the_place_is_forgotten_all_is_listed_anew() -> None:
-    """410 Gone as the answer to a watch, after the connection was cut."""
+def test_an_expired_resource_version_causes_a_list() -> None:
+    """410 Gone is the response to a watch, after the connection broke."""
     fake = FakeApi()
     with running(fake) as api, following(fake, api) as followed:
         fake.watches("cut")
@@ -195,8 +195,8 @@ def test_where_the_place_is_forgotten_all_is_listed_anew() -> None:
 
 
 @pytest.mark.parametrize(("action", "reason"), [("expire", "expired"), ("garble", "garbled")])
-def test_a_stream_that_says_gone_or_nonsense_is_listed_anew(action: str, reason: str) -> None:
-    """410 Gone as an event; a page of some proxy."""
+def test_an_expired_or_garbled_event_causes_a_list(action: str, reason: str) -> None:
+    """410 Gone as an event; the page of a proxy."""
     fake = FakeApi()
     before = restarts(reason)
     with running(fake) as api, following(fake, api) as followed:
@@ -206,8 +206,8 @@ def test_a_stream_that_says_gone_or_nonsense_is_listed_anew(action: str, reason:
         assert before + 1 == restarts(reason)
 
 
-def test_a_watch_that_told_nothing_at_all_is_not_trusted() -> None:
-    """After a restore of etcd our version is one of the future, and is watched in silence."""
+def test_a_watch_without_any_event_causes_a_list() -> None:
+    """After a restore of etcd our resourceVersion is too new, and its watch never sends an event."""
     fake = FakeApi()
 
     def end_the_next() -> None:
@@ -223,8 +223,8 @@ def test_a_watch_that_told_nothing_at_all_is_not_trusted() -> None:
         assert [1] == followed.pauses
 
 
-def test_silence_is_no_failure_and_makes_no_pause_longer() -> None:
-    """In a quiet cluster nothing happens for hours; the edit after that must not wait."""
+def test_a_watch_without_events_is_no_failure_and_does_not_lengthen_pauses() -> None:
+    """A cluster may be idle for hours; the next edit must not wait."""
     fake = FakeApi()
 
     def end_each() -> None:
@@ -242,8 +242,8 @@ def test_silence_is_no_failure_and_makes_no_pause_longer() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_api_server_is_asked_again_for_the_same(status: int) -> None:
-    """A list of all nodes would make it no better."""
+def test_after_an_overload_the_watch_resumes_without_a_list(status: int) -> None:
+    """A list of all nodes would increase the load."""
     fake = FakeApi()
     with running(fake) as api, following(fake, api) as followed:
         fake.refusals += [status] * 3
@@ -254,8 +254,8 @@ def test_a_busy_api_server_is_asked_again_for_the_same(status: int) -> None:
         assert (("Applied", ["third"]), 1, [1, 2, 4]) == (third, lists(fake), followed.pauses)
 
 
-def test_a_refusal_is_asked_again_with_growing_pauses() -> None:
-    """RBAC may be mended."""
+def test_a_forbidden_request_is_retried_with_growing_pauses() -> None:
+    """RBAC may be fixed."""
     fake = FakeApi(refusals=[403] * 8)
     fake.put(NODES, thing("first"))
     with running(fake) as api:
@@ -266,8 +266,8 @@ def test_a_refusal_is_asked_again_with_growing_pauses() -> None:
     assert (("Listed", ["first"]), [1, 2, 4, 8, 16, 30, 30, 30]) == (first, followed.pauses)
 
 
-def test_an_api_server_that_is_away_for_long_is_found_again() -> None:
-    """At the same address; pauses stay below half a minute, however long it is away."""
+def test_a_watch_recovers_from_a_long_outage() -> None:
+    """Pauses stay below half a minute, however long the API server is unreachable."""
     fake = FakeApi()
     with running(fake) as api:
         fake.put(NODES, thing("first"))
@@ -291,7 +291,7 @@ def test_an_api_server_that_is_away_for_long_is_found_again() -> None:
 
 
 def test_pauses_of_several_watches_differ() -> None:
-    """So that they do not all come back at once."""
+    """So that they do not all retry at the same time."""
     fake = FakeApi(refusals=[503] * 3)
     pauses: list[float] = []
     with running(fake) as api:
@@ -302,8 +302,8 @@ def test_pauses_of_several_watches_differ() -> None:
     assert [0.5, 1.5, 4.0] == pauses
 
 
-def test_each_request_shows_the_token_of_its_time() -> None:
-    """In a pod they rotate."""
+def test_each_request_uses_the_current_token() -> None:
+    """Tokens of a pod rotate."""
     fake = FakeApi()
     tokens = iter(f"Bearer {number}" for number in range(10))
 
@@ -321,7 +321,7 @@ def test_each_request_shows_the_token_of_its_time() -> None:
     assert ["Bearer 1", "Bearer 2", "Bearer 3"] == [request.token for request in fake.requests]
 
 
-def test_a_token_that_cannot_be_read_is_tried_again() -> None:
+def test_an_unreadable_token_is_retried() -> None:
     """The kubelet replaces the file."""
     fake = FakeApi()
     tries = iter(range(10))
@@ -339,8 +339,8 @@ def test_a_token_that_cannot_be_read_is_tried_again() -> None:
         followed.close()
 
 
-def test_a_watch_stops_at_once_while_nothing_happens() -> None:
-    """Neither the stream's end nor a pause is waited for."""
+def test_an_idle_watch_stops_immediately() -> None:
+    """It waits neither for the end of the stream nor for a pause."""
     fake = FakeApi()
     heard: list[Change] = []
     with running(fake) as api:
@@ -365,8 +365,8 @@ def _threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "watch things"]
 
 
-def test_a_bug_in_who_is_told_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python reports it; after a pause, all is told anew."""
+def test_a_bug_in_the_consumer_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python reports it; after a pause, all objects are listed again."""
     fake = FakeApi()
     fake.put(NODES, thing("first"))
     reported: list[str] = []
@@ -391,8 +391,8 @@ def test_a_bug_in_who_is_told_does_not_end_the_watch(monkeypatch: pytest.MonkeyP
     assert ["a bug"] == reported
 
 
-def test_a_watch_goes_on_where_no_further_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short of memory or of processes, what broke it is what a new thread would break of too."""
+def test_a_watch_continues_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not need a new thread to recover from a shortage of memory or processes."""
     fake = FakeApi()
     fake.put(NODES, thing("first"))
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
@@ -415,8 +415,8 @@ def test_a_watch_goes_on_where_no_further_thread_can_be_started(monkeypatch: pyt
     assert 1 == len(set(threads))
 
 
-def test_the_service_account_of_a_pod_is_who_asks(tmp_path: Path) -> None:
-    """Its token, its CA, the address in its environment."""
+def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
+    """Its token, its CA, and the address in its environment."""
     (tmp_path / "token").write_text("secret")
     (tmp_path / "ca.crt").write_text("PEM")
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -430,16 +430,16 @@ def test_the_service_account_of_a_pod_is_who_asks(tmp_path: Path) -> None:
 
 
 def test_outside_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
-    """Which is no mistake; one without an address is."""
+    """This is no error; a service account without an address is."""
     assert ClusterApi.in_cluster(tmp_path, {}) is None
     for name in ("token", "ca.crt"):
         (tmp_path / name).write_text("x")
 
-    with pytest.raises(ClusterError, match="look at the service account of this pod"):
+    with pytest.raises(ClusterError, match="check the service account of this pod"):
         ClusterApi.in_cluster(tmp_path, {})
 
 
-def test_a_deleted_object_is_told_as_it_was() -> None:
+def test_a_deleted_object_is_yielded_in_its_last_state() -> None:
     """With its last labels."""
     fake = FakeApi()
     with running(fake) as api:
@@ -458,10 +458,10 @@ def test_a_deleted_object_is_told_as_it_was() -> None:
     "found",
     [{}, {"metadata": None}, {"metadata": {"name": "a"}}, {"metadata": {"name": 1, "resourceVersion": "1"}}],
 )
-def test_a_list_of_what_is_no_object_is_asked_for_again(
+def test_a_list_with_an_invalid_object_is_retried(
     found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is told of it: a proxy's JSON would else be all that there is."""
+    """It is not yielded: JSON of a proxy would replace all objects."""
     fake = FakeApi()
     fake.put(NODES, thing("first"))
     honest, answers = fake.listed, [{"metadata": {"resourceVersion": "1"}, "items": [found]}]
@@ -475,10 +475,10 @@ def test_a_list_of_what_is_no_object_is_asked_for_again(
     assert (("Listed", ["first"]), 1.0) == (told, restarts("garbled") - before)
 
 
-def test_a_list_that_does_not_say_of_which_version_it_is_is_asked_for_again(
+def test_a_list_without_a_resource_version_is_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An API server says it, also of an empty one."""
+    """An API server sends one, even for an empty list."""
     fake = FakeApi()
     fake.put(NODES, thing("first"))
     honest = fake.listed
@@ -493,8 +493,8 @@ def test_a_list_that_does_not_say_of_which_version_it_is_is_asked_for_again(
 
 
 @pytest.mark.parametrize("kind", ["ADDED", "DELETED"])
-def test_an_event_about_what_is_no_object_is_listed_anew(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that does not read at all."""
+def test_an_event_with_an_invalid_object_causes_a_list(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like an event that cannot be decoded."""
     fake = FakeApi()
     with running(fake) as api, following(fake, api) as followed:
         line = json.dumps({"type": kind, "object": {"metadata": {"labels": {}}}}).encode() + b"\n"
@@ -504,8 +504,8 @@ def test_an_event_about_what_is_no_object_is_listed_anew(kind: str, monkeypatch:
         assert ("Listed", ["first", "second"]) == followed.next()
 
 
-def test_a_token_that_was_replaced_is_shown_by_the_next_request(tmp_path: Path) -> None:
-    """By no clock: one that jumps would keep a gate at a token that has expired."""
+def test_the_next_request_uses_a_replaced_token(tmp_path: Path) -> None:
+    """Independent of the clock, which may jump: an expired token would stay in use."""
     for name in ("token", "ca.crt"):
         (tmp_path / name).write_text("old")
     api = ClusterApi.in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"})

@@ -1,4 +1,4 @@
-"""The last good versions of rules in their ConfigMap, whatever is found there."""
+"""Rule snapshot: the last good versions of rules in a ConfigMap, whatever its content is."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from webhook.cluster.rule_snapshot import RuleSnapshot
 PATH = "/api/v1/namespaces/gpugate/configmaps/gpugate-last-good"
 
 
-def kept(**config_map: object) -> Memory:
-    """Return an API server with the ConfigMap, which may hold something."""
+def stored(**config_map: object) -> Memory:
+    """Return an API server with the ConfigMap and these fields of it."""
     memory = Memory()
     memory.put(PATH, {"metadata": {"labels": {"team": "a"}}, **config_map})
     return memory
 
 
-def test_what_was_saved_is_loaded_by_the_next() -> None:
+def test_saved_versions_are_loaded_by_the_next_process() -> None:
     """Other fields of the ConfigMap stay."""
-    memory = kept()
+    memory = stored()
     saved = RuleSnapshot(memory, "gpugate").save({"a": "{}"})
 
     assert saved
@@ -32,9 +32,9 @@ def test_what_was_saved_is_loaded_by_the_next() -> None:
     assert {"team": "a"} == memory.objects[PATH]["metadata"]["labels"]
 
 
-def test_what_is_kept_already_is_not_written_again() -> None:
-    """Neither by the one who wrote it nor by another replica."""
-    memory = kept()
+def test_unchanged_versions_are_not_written_again() -> None:
+    """Neither by the same replica nor by another."""
+    memory = stored()
     first, second = RuleSnapshot(memory, "gpugate"), RuleSnapshot(memory, "gpugate")
     first.save({"a": "{}"})
     first.save({"a": "{}"})
@@ -43,20 +43,20 @@ def test_what_is_kept_already_is_not_written_again() -> None:
     assert 1 == sum(call.startswith("PUT") for call in memory.calls)
 
 
-def test_what_somebody_emptied_is_filled_by_the_next_change() -> None:
-    """Also where what is in force is what it was, as when an edit reads wrong."""
-    memory = kept()
-    last_good = RuleSnapshot(memory, "gpugate")
-    last_good.save({"a": "{}"})
+def test_an_emptied_config_map_is_filled_by_the_next_change() -> None:
+    """Even if the versions in force are the same, as after an edit with an error."""
+    memory = stored()
+    snapshot = RuleSnapshot(memory, "gpugate")
+    snapshot.save({"a": "{}"})
     memory.put(PATH, {"metadata": {}})
-    last_good.save({"a": "{}"})
+    snapshot.save({"a": "{}"})
 
     assert {"a": "{}"} == RuleSnapshot(memory, "gpugate").load()
 
 
-def test_who_is_overtaken_by_another_writes_over_it() -> None:
-    """Both are at what is in force; the later one knows better."""
-    memory = kept()
+def test_after_a_write_conflict_the_later_replica_overwrites() -> None:
+    """Both save the versions in force; the later one has the newer."""
+    memory = stored()
     others = [{"binaryData": {"other": ""}}]
 
     def overtake(method: str, path: str) -> None:
@@ -72,58 +72,58 @@ def test_who_is_overtaken_by_another_writes_over_it() -> None:
 @pytest.mark.parametrize(
     "packed",
     ["!", "YQ==", b64encode(gzip.compress(b"[1]")).decode(), b64encode(gzip.compress(b"{}")[:-9]).decode()],
-    ids=["no base64", "no gzip", "no rules", "cut"],
+    ids=["not base64", "not gzip", "not rules", "truncated"],
 )
-def test_what_cannot_be_read_is_logged_and_counts_for_nothing(
+def test_invalid_content_is_logged_and_treated_as_empty(
     packed: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next version that comes into force is written over it."""
-    memory = kept(binaryData={"rules.json.gz": packed})
-    last_good = RuleSnapshot(memory, "gpugate")
+    """The next version that comes into force overwrites it."""
+    memory = stored(binaryData={"rules.json.gz": packed})
+    snapshot = RuleSnapshot(memory, "gpugate")
     with caplog.at_level(logging.WARNING):
-        found = last_good.load()
+        found = snapshot.load()
         (record,) = caplog.records
-    last_good.save({"a": "{}"})
+    snapshot.save({"a": "{}"})
 
-    assert ({}, "cannot be read" in record.getMessage()) == (found, True)
+    assert ({}, "are invalid" in record.getMessage()) == (found, True)
     assert {"a": "{}"} == RuleSnapshot(memory, "gpugate").load()
 
 
-def test_an_api_server_that_refuses_is_logged_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
-    """A gate without the ConfigMap works on; only a restart would lose what is stale."""
+def test_a_missing_config_map_is_logged_and_retried(caplog: pytest.LogCaptureFixture) -> None:
+    """Without it everything works; only a restart would lose the stale rules."""
     memory = Memory()
-    last_good = RuleSnapshot(memory, "gpugate")
+    snapshot = RuleSnapshot(memory, "gpugate")
     with caplog.at_level(logging.WARNING):
-        found = last_good.load()
-        last_good.save({"a": "{}"})
+        found = snapshot.load()
+        snapshot.save({"a": "{}"})
     memory.put(PATH, {"metadata": {}})
-    last_good.save({"a": "{}"})
+    snapshot.save({"a": "{}"})
 
     assert {} == found
-    assert ["not known: ", "would lose"] == [
-        word for word in ("not known: ", "would lose") if word in caplog.text
+    assert ["cannot read ", "would lose"] == [
+        word for word in ("cannot read ", "would lose") if word in caplog.text
     ]
     assert {"a": "{}"} == RuleSnapshot(memory, "gpugate").load()
 
 
-def test_a_failing_api_server_does_not_stop_the_gate() -> None:
-    """Whatever it answers; what it does not tell is not the same as nothing."""
-    memory = kept()
+def test_a_failure_of_the_api_server_is_no_exception() -> None:
+    """An unknown snapshot is not an empty one."""
+    memory = stored()
 
     def fail(method: str, path: str) -> None:
         raise KubernetesError(f"{method} {path}: 500")
 
     memory.before = fail
-    last_good = RuleSnapshot(memory, "gpugate")
+    snapshot = RuleSnapshot(memory, "gpugate")
 
-    assert (False, None) == (last_good.save({"a": "{}"}), last_good.load())
+    assert (False, None) == (snapshot.save({"a": "{}"}), snapshot.load())
 
 
 def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """It is tried again and again."""
-    last_good = RuleSnapshot(Memory(), "gpugate")
+    """It is retried many times."""
+    snapshot = RuleSnapshot(Memory(), "gpugate")
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            last_good.save({"a": "{}"})
+            snapshot.save({"a": "{}"})
 
     assert 1 == len(caplog.records)

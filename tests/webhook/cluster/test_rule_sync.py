@@ -1,4 +1,4 @@
-"""What is in force of a cluster: the last good version of each rule, and the nodes as they are now."""
+"""Rule sync: the last good version of each rule is in force, and a handler is ready once all is known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,20 @@ from kubernetes.client import Configuration
 
 from certs.kubernetes_api import KubernetesError
 from rules.schema.loader import Loaded, load_rules
-from tests.support.builders import config_map, injection_rule, resource_rule
+from tests.support.builders import injection_rule, resource_rule
 from tests.support.fake_api import FakeApi, running
 from tests.support.memory import Memory
-from tests.support.node_builders import gfd, node
+from tests.support.node_builders import node
 from tests.support.webhooks import body, pod
 from webhook.admission.handler import AdmissionHandler, NotSyncedError
 from webhook.cli import main
 from webhook.cli.commands.serve import _cluster
 from webhook.cluster.client import RULE_SELECTORS, ClusterApi, config_maps
-from webhook.cluster.events import write_refusal
+from webhook.cluster.node_sync import NodeSync
 from webhook.cluster.reflector import Applied, Deleted, Listed, Object
 from webhook.cluster.rule_snapshot import RuleSnapshot
-from webhook.cluster.rule_sync import ActiveRules, Live, settle
+from webhook.cluster.rule_sync import ActiveRules, RuleSync, resolve
+from webhook.runtime import ClusterSync
 from webhook.telemetry import metrics
 
 NAMESPACE = "kube-public"
@@ -45,8 +45,8 @@ SELECTOR = RULE_SELECTORS[1]
 
 
 @cache
-def reading(text: str) -> Loaded:
-    """Return how one ConfigMap reads."""
+def loaded(text: str) -> Loaded:
+    """Return the rules and errors of one ConfigMap."""
     return load_rules([("rule", text)])
 
 
@@ -55,117 +55,118 @@ def version(name: str, key: str = "vendor.com/device", limits: str = "optional")
     return resource_rule(key, name=f"cf-crl-{name}", limits=limits, defaultValue="1")
 
 
-def settled(before: ActiveRules, *texts: str) -> ActiveRules:
-    """Return what is in force when the ConfigMaps read so."""
-    newest = {yaml.safe_load(text)["metadata"]["name"]: reading(text) for text in texts}
-    return settle(newest, before.in_force)
+def resolved(before: ActiveRules, *texts: str) -> ActiveRules:
+    """Return the rules in force for these ConfigMaps."""
+    newest = {yaml.safe_load(text)["metadata"]["name"]: loaded(text) for text in texts}
+    return resolve(newest, before.in_force)
 
 
-def keys(standing: ActiveRules) -> dict[str, str]:
+def keys(active: ActiveRules) -> dict[str, str]:
     """Return the resource that each rule in force claims, and its limits."""
     return {
         name: f"{rule.key} {rule.limits.value}"
-        for name, rules in standing.in_force.items()
+        for name, rules in active.in_force.items()
         for rule in rules.resources
     }
 
 
-def told(standing: ActiveRules) -> dict[str, list[str]]:
-    """Return what is wrong, by ConfigMap."""
-    return {
-        name: [error.message for error in mistakes] for name, mistakes in sorted(standing.mistakes.items())
-    }
+def messages(active: ActiveRules) -> dict[str, list[str]]:
+    """Return the error messages by ConfigMap."""
+    return {name: [error.message for error in errors] for name, errors in sorted(active.errors.items())}
 
 
 GOOD = version("a", limits="required")
 BROKEN = version("a", limits="optinal")
 
 
-def test_the_last_good_version_stays_when_the_next_reads_wrong() -> None:
-    """It is told to be stale, and why."""
-    found = settled(settled(NOTHING, GOOD), BROKEN)
+def test_the_last_good_version_stays_if_the_next_has_an_error() -> None:
+    """The rule is stale, and the error is reported."""
+    found = resolved(resolved(NOTHING, GOOD), BROKEN)
 
     assert {"cf-crl-a": "vendor.com/device required"} == keys(found)
     assert {"cf-crl-a"} == found.stale
-    assert ["expected one of disabled, required, optional, got 'optinal' – did you mean 'optional'?"] == told(
-        found
-    )["cf-crl-a"]
+    assert [
+        "expected one of disabled, required, optional, got 'optinal' – did you mean 'optional'?"
+    ] == messages(found)["cf-crl-a"]
 
 
-def test_a_bad_rule_touches_no_other() -> None:
-    """Nor does it come into force itself."""
-    found = settled(NOTHING, BROKEN, version("b", "vendor.com/other"))
+def test_a_rule_with_an_error_does_not_affect_others() -> None:
+    """It does not come into force."""
+    found = resolved(NOTHING, BROKEN, version("b", "vendor.com/other"))
 
     assert ({"cf-crl-b": "vendor.com/other optional"}, frozenset()) == (keys(found), found.stale)
 
 
 def test_a_correction_comes_into_force() -> None:
-    """And nothing is stale any more."""
-    found = settled(settled(settled(NOTHING, GOOD), BROKEN), version("a", limits="disabled"))
+    """And nothing is stale afterwards."""
+    found = resolved(resolved(resolved(NOTHING, GOOD), BROKEN), version("a", limits="disabled"))
 
     assert {"cf-crl-a": "vendor.com/device disabled"} == keys(found)
-    assert ({}, frozenset()) == (told(found), found.stale)
+    assert ({}, frozenset()) == (messages(found), found.stale)
 
 
-def test_a_deleted_rule_is_gone_even_where_it_was_stale() -> None:
-    """The last good version goes with its ConfigMap."""
-    assert NOTHING == settled(settled(settled(NOTHING, GOOD), BROKEN))
+def test_a_deleted_rule_is_removed_even_if_it_was_stale() -> None:
+    """The last good version is removed with its ConfigMap."""
+    assert NOTHING == resolved(resolved(resolved(NOTHING, GOOD), BROKEN))
 
 
 def test_two_that_claim_one_resource_from_the_start_are_both_left_out() -> None:
-    """Nobody can tell which was meant; each is told of the other."""
-    found = settled(NOTHING, version("a"), version("b"))
+    """It is unknown which one is intended; the error of each names the other."""
+    found = resolved(NOTHING, version("a"), version("b"))
 
     assert ({}, frozenset()) == (keys(found), found.stale)
-    assert ["cf-crl-a", "cf-crl-b"] == list(told(found))
-    assert "is claimed by cf-crl-b (rule) too" in told(found)["cf-crl-a"][0]
+    assert ["cf-crl-a", "cf-crl-b"] == list(messages(found))
+    assert "is claimed by cf-crl-b (rule) too" in messages(found)["cf-crl-a"][0]
 
 
 def test_a_second_claim_changes_nothing_that_was_in_force() -> None:
-    """It is told on both; the first is not stale, for it stands as it reads."""
-    found = settled(settled(NOTHING, version("a")), version("a"), version("b", limits="required"))
+    """Both have the error; the first is not stale, because its newest version is in force."""
+    found = resolved(resolved(NOTHING, version("a")), version("a"), version("b", limits="required"))
 
     assert ({"cf-crl-a": "vendor.com/device optional"}, frozenset()) == (keys(found), found.stale)
-    assert ["cf-crl-a", "cf-crl-b"] == list(told(found))
+    assert ["cf-crl-a", "cf-crl-b"] == list(messages(found))
 
 
-def test_while_a_claim_is_contested_an_edit_waits() -> None:
-    """Neither changes what was in force, until one of them gives way."""
-    contested = settled(
-        settled(NOTHING, version("a")), version("a", limits="required"), version("b", limits="disabled")
+def test_an_edit_of_conflicting_rules_waits_for_the_end_of_the_conflict() -> None:
+    """Neither changes the rules in force until one of them is removed."""
+    conflicting = resolved(
+        resolved(NOTHING, version("a")), version("a", limits="required"), version("b", limits="disabled")
     )
-    freed = settled(contested, version("a", limits="required"))
+    freed = resolved(conflicting, version("a", limits="required"))
 
     assert ({"cf-crl-a": "vendor.com/device optional"}, frozenset({"cf-crl-a"})) == (
-        keys(contested),
-        contested.stale,
+        keys(conflicting),
+        conflicting.stale,
     )
     assert ({"cf-crl-a": "vendor.com/device required"}, frozenset()) == (keys(freed), freed.stale)
 
 
-def test_what_stays_in_force_keeps_its_resource_from_newcomers() -> None:
-    """A stale rule still claims what it claimed."""
-    before = settled(NOTHING, version("a", "v/1"), version("b", "v/2"))
-    found = settled(before, version("a", "v/2"), version("b", "v/2"), version("c", "v/1"))
+def test_a_new_rule_cannot_claim_the_resource_of_a_stale_rule() -> None:
+    """A stale rule offline claims its resource."""
+    before = resolved(NOTHING, version("a", "v/1"), version("b", "v/2"))
+    found = resolved(before, version("a", "v/2"), version("b", "v/2"), version("c", "v/1"))
 
     assert {"cf-crl-a": "v/1 optional", "cf-crl-b": "v/2 optional"} == keys(found)
-    assert (["cf-crl-a", "cf-crl-b", "cf-crl-c"], frozenset({"cf-crl-a"})) == (list(told(found)), found.stale)
+    assert (["cf-crl-a", "cf-crl-b", "cf-crl-c"], frozenset({"cf-crl-a"})) == (
+        list(messages(found)),
+        found.stale,
+    )
 
 
 def test_two_rules_can_swap_their_resources_at_once() -> None:
     """As one `kubectl apply` of both does."""
-    before = settled(NOTHING, version("a", "v/1"), version("b", "v/2"))
-    found = settled(before, version("a", "v/2"), version("b", "v/1"))
+    before = resolved(NOTHING, version("a", "v/1"), version("b", "v/2"))
+    found = resolved(before, version("a", "v/2"), version("b", "v/1"))
 
-    assert ({"cf-crl-a": "v/2 optional", "cf-crl-b": "v/1 optional"}, {}) == (keys(found), told(found))
+    assert ({"cf-crl-a": "v/2 optional", "cf-crl-b": "v/1 optional"}, {}) == (keys(found), messages(found))
 
 
-def test_a_rule_that_is_switched_off_claims_nothing() -> None:
-    """Another may have its resource."""
+def test_a_disabled_rule_claims_nothing() -> None:
+    """Another rule may claim its resource."""
     off = resource_rule(name="cf-crl-a", enabled=False)
-    found = settled(settled(NOTHING, version("a")), off, version("b"))
+    found = resolved(resolved(NOTHING, version("a")), off, version("b"))
 
-    assert (["cf-crl-a", "cf-crl-b"], {}) == (list(keys(found)), told(found))
+    assert (["cf-crl-a", "cf-crl-b"], {}) == (list(keys(found)), messages(found))
 
 
 ROUNDS = st.lists(
@@ -178,72 +179,74 @@ ROUNDS = st.lists(
 
 
 @given(ROUNDS)
-def test_whatever_is_edited_only_good_versions_are_in_force_and_none_twice(
+def test_after_any_edits_only_good_versions_are_in_force_and_no_resource_is_claimed_twice(
     rounds: list[dict[str, tuple[str, str]]],
 ) -> None:
-    """And what reads right and is claimed by no other is in force as it reads."""
-    standing, good = NOTHING, set()
+    """And the newest version of every rule without an error is in force."""
+    active, good = NOTHING, set()
     for edits in rounds:
         good |= {(f"cf-crl-{name}", " ".join(edit)) for name, edit in edits.items() if "wrong" not in edit}
-        standing = settled(
-            standing, *(version(name, key, limits=limits) for name, (key, limits) in edits.items())
+        active = resolved(
+            active, *(version(name, key, limits=limits) for name, (key, limits) in edits.items())
         )
-        claimed = [claim.split()[0] for claim in keys(standing).values()]
+        claimed = [claim.split()[0] for claim in keys(active).values()]
 
         assert len(set(claimed)) == len(claimed)
-        assert set(keys(standing).items()) <= good
-        assert {f"cf-crl-{name}" for name in edits} == keys(standing).keys() | standing.mistakes.keys()
+        assert set(keys(active).items()) <= good
+        assert {f"cf-crl-{name}" for name in edits} == keys(active).keys() | active.errors.keys()
         assert {
             f"cf-crl-{name}": " ".join(edit)
             for name, edit in edits.items()
-            if f"cf-crl-{name}" not in standing.mistakes
-        }.items() <= keys(standing).items()
+            if f"cf-crl-{name}" not in active.errors
+        }.items() <= keys(active).items()
 
 
 def parsed(text: str, number: int = 1) -> Object:
-    """Return a ConfigMap as the API server tells it, at a resourceVersion."""
+    """Return a ConfigMap as the API server sends it, at a resourceVersion."""
     document: Object = yaml.safe_load(text)
     document["metadata"] |= {"resourceVersion": str(number), "uid": "u"}
     return document
 
 
-class Still:
-    """A gate that is kept live without any API server: what is put off is done when asked for."""
+class Offline:
+    """A handler and its syncs without an API server: delayed updates run when the test calls `update`."""
 
-    def __init__(self, last_good: RuleSnapshot | None = None) -> None:
-        self.gate = AdmissionHandler(Loaded())
-        self.put_off: list[Callable[[], None]] = []
-        self.again: list[Callable[[], None]] = []
+    def __init__(self, snapshot: RuleSnapshot | None = None) -> None:
+        self.handler = AdmissionHandler(Loaded())
+        self.delayed: list[Callable[[], None]] = []
+        self.retries: list[Callable[[], None]] = []
         self.version = 0
         api = ClusterApi(Configuration(host="http://127.0.0.1:1"))
-        self.live = Live(api, self.gate, NAMESPACE, last_good=last_good, later=self._put_off)
+        self.rules = RuleSync(api, self.handler, NAMESPACE, snapshot, later=self._later)
+        self.nodes = NodeSync(api, self.handler)
+        self.sync = ClusterSync(self.handler, [self.rules, self.nodes])
 
-    def _put_off(self, action: Callable[[], None], after_s: float = 0) -> None:
-        (self.again if after_s else self.put_off).append(action)
+    def _later(self, action: Callable[[], None], after_s: float = 0) -> None:
+        (self.retries if after_s else self.delayed).append(action)
 
-    def settle(self) -> None:
-        """Do what was put off."""
-        while self.put_off:
-            self.put_off.pop()()
+    def update(self) -> None:
+        """Run the delayed updates."""
+        while self.delayed:
+            self.delayed.pop()()
 
-    def try_again(self) -> None:
-        """Do what failed once more."""
-        failed, self.again = self.again, []
-        for action in failed:
+    def retry(self) -> None:
+        """Run the scheduled retries."""
+        retries, self.retries = self.retries, []
+        for action in retries:
             action()
-        self.settle()
+        self.update()
 
     def list_rules(self, *texts: str) -> None:
-        """Tell all ConfigMaps, each in a new version, under one of the selectors."""
+        """List all ConfigMaps, each in a new version, under one of the selectors."""
         self.version += 1
         for selector in RULE_SELECTORS:
             objects = [parsed(text, self.version) for text in texts] if selector == SELECTOR else []
-            self.live.rule_changed(selector, Listed(objects))
-        self.settle()
+            self.rules.on_change(selector, Listed(objects))
+        self.update()
 
 
 class Short:
-    """A call that fails for want of memory, until that is over."""
+    """A call that raises MemoryError until `over` is set."""
 
     def __init__(self, call: Callable[..., None]) -> None:
         self._call, self.over = call, False
@@ -255,9 +258,9 @@ class Short:
         self._call(*given)
 
 
-def limits(gate: AdmissionHandler) -> list[str]:
+def limits(handler: AdmissionHandler) -> list[str]:
     """Return the limits policies in force."""
-    return [rule.limits.value for rule in gate.snapshot.loaded.rules.resources]
+    return [rule.limits.value for rule in handler.snapshot.loaded.rules.resources]
 
 
 def sample(name: str, **labels: str) -> float | None:
@@ -265,147 +268,150 @@ def sample(name: str, **labels: str) -> float | None:
     return metrics.REGISTRY.get_sample_value(name, labels)
 
 
-def test_the_gate_is_ready_when_rules_and_nodes_are_known() -> None:
-    """Before, it answers nothing: the webhook's failurePolicy decides."""
-    still = Still()
+def test_the_handler_is_ready_when_rules_and_nodes_are_known() -> None:
+    """Before, it answers no review: the webhook's failurePolicy decides."""
+    offline = Offline()
     with pytest.raises(NotSyncedError, match="does not know the rules and nodes"):
-        still.gate.answer("mutate", body(pod()))
-    still.live.node_changed(Listed([]))
+        offline.handler.answer("mutate", body(pod()))
+    offline.nodes.on_change(Listed([]))
     for selector in RULE_SELECTORS[:2]:
-        still.live.rule_changed(selector, Listed([]))
-    before = (still.gate.ready, still.put_off)
-    still.list_rules()
+        offline.rules.on_change(selector, Listed([]))
+    before = (offline.handler.ready, offline.delayed)
+    offline.list_rules()
 
-    assert ((False, []), True) == (before, still.gate.ready)
-    assert b'"allowed":true' in still.gate.answer("mutate", body(pod()))
+    assert ((False, []), True) == (before, offline.handler.ready)
+    assert b'"allowed":true' in offline.handler.answer("mutate", body(pod()))
 
 
-def test_a_gate_that_drains_before_it_was_ready_does_not_open() -> None:
-    """Nor one that drains after, when something changes."""
-    early, late = Still(), Still()
-    early.live.stop()
-    for still in (early, late):
-        still.list_rules(GOOD)
-        still.live.node_changed(Listed([]))
-    late.gate.ready = False
+def test_a_handler_that_drains_does_not_become_ready() -> None:
+    """Whether the drain starts before it is ready, or after, when something changes."""
+    early, late = Offline(), Offline()
+    early.sync.stop()
+    for offline in (early, late):
+        offline.list_rules(GOOD)
+        offline.nodes.on_change(Listed([]))
+    late.handler.ready = False
     late.list_rules(BROKEN)
 
-    assert (False, False) == (early.gate.ready, late.gate.ready)
+    assert (False, False) == (early.handler.ready, late.handler.ready)
 
 
-def test_the_rules_of_files_wait_for_the_nodes_alone() -> None:
-    """The cluster's ConfigMaps are then not looked at."""
-    gate = AdmissionHandler(Loaded())
-    live = Live(ClusterApi(Configuration()), gate, NAMESPACE, ["nodes"])
-    before = gate.ready
-    live.node_changed(Listed([]))
+def test_with_rules_from_files_readiness_waits_only_for_nodes() -> None:
+    """There is no rule sync."""
+    handler = AdmissionHandler(Loaded())
+    nodes = NodeSync(ClusterApi(Configuration()), handler)
+    sync = ClusterSync(handler, [nodes])
+    before = (handler.ready, *sync.awaited)
+    nodes.on_change(Listed([]))
 
-    assert (False, True) == (before, gate.ready)
+    assert ((False, "nodes"), (True,)) == (before, (handler.ready, *sync.awaited))
 
 
 def test_a_burst_of_edits_is_one_new_rule_set() -> None:
     """Two hundred ConfigMaps applied at once are compiled once."""
-    still = Still()
-    still.list_rules()
+    offline = Offline()
+    offline.list_rules()
     texts = [version(f"r{number}", f"v.com/r{number}") for number in range(200)]
     for number, text in enumerate(texts):
-        still.live.rule_changed(SELECTOR, Applied(parsed(text, number)))
-    due = len(still.put_off)
-    still.settle()
+        offline.rules.on_change(SELECTOR, Applied(parsed(text, number)))
+    due = len(offline.delayed)
+    offline.update()
 
-    assert (1, 200) == (due, len(still.gate.snapshot.loaded.rules.resources))
+    assert (1, 200) == (due, len(offline.handler.snapshot.loaded.rules.resources))
 
 
-def test_a_change_is_in_force_where_no_thread_can_be_started() -> None:
-    """Short of memory or of processes it is put into force by whoever heard of it."""
+def test_a_change_is_in_force_even_if_no_thread_can_be_started() -> None:
+    """Without memory or processes for one, the thread of the watch does the update."""
 
     def fail(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    still = Still()
-    still.live._later = fail
-    still.list_rules(GOOD)
+    offline = Offline()
+    offline.rules._later = fail
+    offline.list_rules(GOOD)
 
-    assert ["required"] == limits(still.gate)
+    assert ["required"] == limits(offline.handler)
 
 
-def test_a_change_on_which_the_gate_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when memory was short: nobody else would ever tell of it again."""
-    still = Still()
-    monkeypatch.setattr(still.gate, "put_rules", raising := Short(still.gate.put_rules))
+def test_a_failed_update_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example after a MemoryError: the API server does not send the change again."""
+    offline = Offline()
+    monkeypatch.setattr(offline.handler, "set_rules", raising := Short(offline.handler.set_rules))
     with pytest.raises(MemoryError):
-        still.list_rules(GOOD)
+        offline.list_rules(GOOD)
     raising.over = True
-    still.try_again()
+    offline.retry()
 
-    assert ["required"] == limits(still.gate)
+    assert ["required"] == limits(offline.handler)
 
 
-def test_a_rule_that_carries_both_labels_counts_until_the_last_is_gone() -> None:
-    """Two watches tell of it."""
-    still = Still()
-    still.list_rules()
+def test_a_rule_with_two_labels_is_in_force_until_both_are_removed() -> None:
+    """Two watches list it."""
+    offline = Offline()
+    offline.list_rules()
     first, second, _ = RULE_SELECTORS
-    still.live.rule_changed(first, Applied(parsed(GOOD)))
-    still.live.rule_changed(second, Applied(parsed(GOOD)))
-    still.live.rule_changed(first, Deleted(parsed(GOOD)))
-    still.settle()
-    after_one = len(still.gate.snapshot.loaded.rules.resources)
-    still.live.rule_changed(second, Deleted(parsed(GOOD)))
-    still.settle()
+    offline.rules.on_change(first, Applied(parsed(GOOD)))
+    offline.rules.on_change(second, Applied(parsed(GOOD)))
+    offline.rules.on_change(first, Deleted(parsed(GOOD)))
+    offline.update()
+    after_one = len(offline.handler.snapshot.loaded.rules.resources)
+    offline.rules.on_change(second, Deleted(parsed(GOOD)))
+    offline.update()
 
-    assert (1, 0) == (after_one, len(still.gate.snapshot.loaded.rules.resources))
+    assert (1, 0) == (after_one, len(offline.handler.snapshot.loaded.rules.resources))
 
 
 def test_rules_of_all_kinds_are_in_force_together() -> None:
     """In the order of their names."""
-    still = Still()
-    still.list_rules(version("b", "v/b"), injection_rule({"hostIPC": True}), version("a", "v/a"))
+    offline = Offline()
+    offline.list_rules(version("b", "v/b"), injection_rule({"hostIPC": True}), version("a", "v/a"))
 
-    assert ["cf-crl-a", "cf-crl-b", "injection"] == [rule.name for rule in still.gate.snapshot.loaded.rules]
+    assert ["cf-crl-a", "cf-crl-b", "injection"] == [
+        rule.name for rule in offline.handler.snapshot.loaded.rules
+    ]
 
 
-def test_a_stale_rule_is_told_by_snapshot_metric_and_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stale_rule_is_in_the_snapshot_the_metric_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Once, with its place as kubectl prints the ConfigMap."""
-    still = Still()
-    still.list_rules(GOOD)
+    offline = Offline()
+    offline.list_rules(GOOD)
     with caplog.at_level(logging.ERROR, "gpugate.cluster"):
-        for number in (2, 3):  # the second time annotated, say
-            still.live.rule_changed(SELECTOR, Applied(parsed(BROKEN, number)))
-            still.settle()
-    snapshot = still.gate.snapshot
+        for number in (2, 3):  # the second time with an annotation, for example
+            offline.rules.on_change(SELECTOR, Applied(parsed(BROKEN, number)))
+            offline.update()
+    snapshot = offline.handler.snapshot
     (record,) = caplog.records
 
-    assert ({"cf-crl-a"}, ["required"]) == (set(snapshot.stale), limits(still.gate))
+    assert ({"cf-crl-a"}, ["required"]) == (set(snapshot.stale), limits(offline.handler))
     assert ["cf-crl-a"] == [error.rule for error in snapshot.loaded.errors]
     assert [0, 0, 1, 0] == [
         sample("gpugate_rules", state=state) for state in ("enabled", "disabled", "stale", "refused")
     ]
     assert (
-        "rule cf-crl-a refused, the version before stays in force: configmap kube-public/cf-crl-a:6:11: "
+        "rule cf-crl-a refused, the previous version stays in force: configmap kube-public/cf-crl-a:6:11: "
         "data.limits: expected one of" in record.message
     )
 
 
-def test_the_last_good_version_outlives_a_restart() -> None:
-    """A gate that starts when the rule is broken already has it in force as the one before had."""
+def test_the_last_good_version_survives_a_restart() -> None:
+    """A process that starts after the rule is broken has the same version in force as the one before."""
     memory = Memory()
     memory.put("/api/v1/namespaces/gpugate/configmaps/gpugate-last-good", {"metadata": {}})
-    before = Still(RuleSnapshot(memory, "gpugate"))
+    before = Offline(RuleSnapshot(memory, "gpugate"))
     before.list_rules(GOOD)
     before.list_rules(BROKEN)
-    after = Still(RuleSnapshot(memory, "gpugate"))
+    after = Offline(RuleSnapshot(memory, "gpugate"))
     after.list_rules(BROKEN)
 
-    assert ["required"] == limits(before.gate) == limits(after.gate)
-    assert {"cf-crl-a"} == after.gate.snapshot.stale
+    assert ["required"] == limits(before.handler) == limits(after.handler)
+    assert {"cf-crl-a"} == after.handler.snapshot.stale
 
 
 LAST_GOOD = "/api/v1/namespaces/gpugate/configmaps/gpugate-last-good"
 
 
 def failing(memory: Memory, times: int) -> None:
-    """Have an API server fail so often."""
+    """Let the next so many requests to an API server fail."""
     failures = iter(range(times))
 
     def fail(method: str, path: str) -> None:
@@ -415,125 +421,98 @@ def failing(memory: Memory, times: int) -> None:
     memory.before = fail
 
 
-def broken_before_a_restart() -> tuple[Memory, Still]:
-    """Return an API server that keeps the last good version of what is broken, and a gate that starts."""
+def broken_before_a_restart() -> tuple[Memory, Offline]:
+    """Return an API server with the snapshot of a rule that is broken now, and a process that starts."""
     memory = Memory()
     memory.put(LAST_GOOD, {"metadata": {}})
-    before = Still(RuleSnapshot(memory, "gpugate"))
+    before = Offline(RuleSnapshot(memory, "gpugate"))
     before.list_rules(GOOD)
     before.list_rules(BROKEN)
-    after = Still(RuleSnapshot(memory, "gpugate"))
-    after.live.node_changed(Listed([]))
+    after = Offline(RuleSnapshot(memory, "gpugate"))
+    after.nodes.on_change(Listed([]))
     return memory, after
 
 
-def test_a_gate_that_cannot_read_the_last_good_version_waits_for_it_where_a_rule_is_broken() -> None:
-    """It would else be ready without that rule, and forget the version for good."""
+def test_readiness_waits_for_an_unreadable_snapshot_if_a_rule_is_broken() -> None:
+    """Otherwise it would be ready without that rule, and overwrite its last good version."""
     memory, after = broken_before_a_restart()
     failing(memory, 2)
     after.list_rules(BROKEN)
-    waited = after.gate.ready
-    after.try_again()
-    waited = waited or after.gate.ready
-    after.try_again()
+    waited = after.handler.ready
+    after.retry()
+    waited = waited or after.handler.ready
+    after.retry()
 
-    assert (False, True, ["required"]) == (waited, after.gate.ready, limits(after.gate))
+    assert (False, True, ["required"]) == (waited, after.handler.ready, limits(after.handler))
     assert {"cf-crl-a"} == RuleSnapshot(memory, "gpugate").load().keys()  # type: ignore[union-attr]
 
 
-def test_a_gate_waits_for_the_last_good_versions_only_so_long_and_never_forgets_them() -> None:
-    """Rather without one rule than not at all; when they can be read again, they come into force."""
+def test_the_wait_for_the_snapshot_is_limited_and_it_is_never_overwritten() -> None:
+    """Ready without one rule is better than not ready; once the snapshot is readable, it comes into force."""
     memory, after = broken_before_a_restart()
     failing(memory, 1000)
     after.list_rules(BROKEN, version("b", "vendor.com/other"))
-    tries = 0
-    while not after.gate.ready:
-        tries += 1
-        assert tries < 30
-        after.try_again()
-    without = limits(after.gate)
+    attempts = 0
+    while not after.handler.ready:
+        attempts += 1
+        assert attempts < 30
+        after.retry()
+    without = limits(after.handler)
     failing(memory, 0)
-    after.try_again()
+    after.retry()
 
-    assert (["optional"], ["required", "optional"]) == (without, limits(after.gate))
+    assert (["optional"], ["required", "optional"]) == (without, limits(after.handler))
     assert {"cf-crl-a", "cf-crl-b"} == RuleSnapshot(memory, "gpugate").load().keys()  # type: ignore[union-attr]
 
 
-def test_the_last_good_version_is_not_lost_to_a_gate_that_fails_on_it_once(
+def test_the_snapshot_is_not_lost_if_the_first_update_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As where memory was short when it started."""
+    """For example with a MemoryError at start."""
     _, after = broken_before_a_restart()
-    monkeypatch.setattr(after.gate, "put_rules", short := Short(after.gate.put_rules))
+    monkeypatch.setattr(after.handler, "set_rules", short := Short(after.handler.set_rules))
     with pytest.raises(MemoryError):
         after.list_rules(BROKEN)
     short.over = True
-    after.try_again()
+    after.retry()
 
-    assert ["required"] == limits(after.gate)
+    assert ["required"] == limits(after.handler)
 
 
-def test_a_gate_does_not_wait_for_the_last_good_versions_where_no_rule_is_broken() -> None:
-    """They are of no use to it."""
+def test_readiness_does_not_wait_for_the_snapshot_if_no_rule_is_broken() -> None:
+    """It is not needed."""
     memory, after = broken_before_a_restart()
     failing(memory, 1)
     after.list_rules(GOOD)
 
-    assert after.gate.ready
+    assert after.handler.ready
 
 
-def test_versions_that_could_not_be_kept_are_kept_a_moment_later() -> None:
-    """Not only with the next edit, which may come in a year."""
+def test_a_failed_save_of_the_snapshot_is_retried() -> None:
+    """It does not wait for the next edit, which may come in a year."""
     memory = Memory()
-    still = Still(RuleSnapshot(memory, "gpugate"))
-    still.list_rules(GOOD)
+    offline = Offline(RuleSnapshot(memory, "gpugate"))
+    offline.list_rules(GOOD)
     memory.put(LAST_GOOD, {"metadata": {}})
-    still.try_again()
+    offline.retry()
 
     assert {"cf-crl-a"} == RuleSnapshot(memory, "gpugate").load().keys()  # type: ignore[union-attr]
-    assert [] == still.again
+    assert [] == offline.retries
 
 
-def test_what_was_deleted_while_no_gate_ran_is_gone() -> None:
-    """The versions that were kept count for ConfigMaps that are there."""
+def test_a_rule_that_was_deleted_during_downtime_is_not_restored() -> None:
+    """The snapshot applies only to existing ConfigMaps."""
     memory = Memory()
     memory.put("/api/v1/namespaces/gpugate/configmaps/gpugate-last-good", {"metadata": {}})
-    Still(RuleSnapshot(memory, "gpugate")).list_rules(GOOD, version("b", "vendor.com/other"))
-    after = Still(RuleSnapshot(memory, "gpugate"))
+    Offline(RuleSnapshot(memory, "gpugate")).list_rules(GOOD, version("b", "vendor.com/other"))
+    after = Offline(RuleSnapshot(memory, "gpugate"))
     after.list_rules(version("b", "vendor.com/other", limits="disabled"))
 
-    assert ["disabled"] == limits(after.gate)
-
-
-def test_a_heartbeat_that_changes_nothing_leaves_the_snapshot_as_it_is() -> None:
-    """No copy, no swap."""
-    still = Still()
-    still.live.node_changed(Listed([node("one", gfd("12.2"))]))
-    before = still.gate.snapshot
-    still.live.node_changed(Applied(node("one", gfd("12.2"))))
-
-    assert still.gate.snapshot is before
-
-
-def test_nodes_come_change_and_go() -> None:
-    """A list replaces them all."""
-    still = Still()
-    counts = []
-    for change in (
-        Listed([node("one"), node("two")]),
-        Applied(node("three")),
-        Deleted(node("one")),
-        Listed([node("four")]),
-    ):
-        still.live.node_changed(change)
-        counts.append(sorted(still.gate.snapshot.inventory.names(still.gate.snapshot.inventory.everything)))
-
-    assert [["one", "two"], ["one", "three", "two"], ["three", "two"], ["four"]] == counts
-    assert 1 == sample("gpugate_inventory_nodes")
+    assert ["disabled"] == limits(after.handler)
 
 
 def eventually(happened: Callable[[], bool]) -> None:
-    """Look until something is so, for some seconds."""
+    """Wait some seconds for a condition."""
     deadline = time.monotonic() + 10
     while not happened():
         assert time.monotonic() < deadline
@@ -542,31 +521,31 @@ def eventually(happened: Callable[[], bool]) -> None:
 
 @contextmanager
 def following(api: ClusterApi) -> Iterator[AdmissionHandler]:
-    """Keep a gate at what an API server holds, while the block runs."""
-    gate = AdmissionHandler(Loaded())
-    live = Live(api, gate, NAMESPACE)
-    live.start()
+    """Keep a handler up to date with an API server while the block runs."""
+    handler = AdmissionHandler(Loaded())
+    sync = ClusterSync(handler, [RuleSync(api, handler, NAMESPACE), NodeSync(api, handler)])
+    sync.start()
     try:
-        yield gate
+        yield handler
     finally:
-        live.stop()
+        sync.stop()
 
 
-def test_a_gate_follows_an_api_server_and_tells_it_of_mistakes() -> None:
-    """By an Event on the ConfigMap, once for all replicas; and it stays ready when the API server goes."""
+def test_a_handler_follows_an_api_server_and_errors_become_events() -> None:
+    """One Event for all replicas; the handler stays ready if the API server is unavailable."""
     fake = FakeApi()
     fake.put(RULES, parsed(GOOD))
     fake.put(NODES, node("one"))
-    with running(fake) as api, following(api) as gate, following(api) as replica:
-        eventually(lambda: gate.ready and replica.ready)
+    with running(fake) as api, following(api) as handler, following(api) as replica:
+        eventually(lambda: handler.ready and replica.ready)
         fake.put(RULES, parsed(version("a", limits="disabled")))
-        eventually(lambda: limits(gate) == limits(replica) == ["disabled"])
+        eventually(lambda: limits(handler) == limits(replica) == ["disabled"])
         fake.put(RULES, parsed(BROKEN))
-        eventually(lambda: bool(gate.snapshot.stale and replica.snapshot.stale))
+        eventually(lambda: bool(handler.snapshot.stale and replica.snapshot.stale))
         eventually(lambda: sum(request.path == EVENTS for request in fake.requests) == 2)
     (event,) = fake.objects(EVENTS)
 
-    assert (True, ["disabled"]) == (gate.ready, limits(gate))
+    assert (True, ["disabled"]) == (handler.ready, limits(handler))
     assert ("Warning", "RuleRefused", "cf-crl-a") == (
         event["type"],
         event["reason"],
@@ -575,58 +554,21 @@ def test_a_gate_follows_an_api_server_and_tells_it_of_mistakes() -> None:
     assert "data.limits: expected one of disabled, required, optional, got 'optinal'" in event["message"]
 
 
-def test_an_event_that_cannot_be_written_is_logged_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
-    """RBAC may not have it, and the API server may be away."""
-    fake = FakeApi(refusals=[403])
-    with running(fake) as api, caplog.at_level(logging.WARNING, "gpugate.cluster"):
-        write_refusal(api, parsed(BROKEN), "wrong")
-    write_refusal(api, parsed(BROKEN), "wrong")
-    api.close()
-
-    assert [
-        f"no Event was written on cf-crl-a: POST {EVENTS}: 403 refused by the test",
-    ] == [record.message for record in caplog.records[:1]]
-    assert 2 == len(caplog.records)
-
-
-def test_an_event_takes_long_names_and_long_messages() -> None:
-    """As far as the API server does."""
-    fake = FakeApi()
-    long = parsed(config_map("x" * 240 + "." + "y" * 12, {}, {}))
-    with running(fake) as api:
-        write_refusal(api, long, "值" * 1000, lambda: datetime(2026, 11, 21, 5, 0, tzinfo=UTC))
-    (event,) = fake.objects(EVENTS)
-
-    assert len(event["metadata"]["name"]) <= 253
-    assert (1023, True) == (len(event["message"].encode()), event["message"].endswith("值…"))
-    assert "2026-11-21T05:00:00Z" == event["firstTimestamp"]
-
-
-def test_the_same_mistake_in_a_later_version_is_another_event() -> None:
-    """Who makes it again is told again."""
-    fake = FakeApi()
-    with running(fake) as api:
-        for number in (1, 1, 2):
-            write_refusal(api, parsed(BROKEN, number), "wrong")
-
-    assert 2 == len(fake.objects(EVENTS))
-
-
 def test_rules_and_nodes_change_while_requests_are_answered_by_one_of_them() -> None:
-    """Each answer is by one snapshot; the next is by the next."""
-    still = Still()
-    still.list_rules(version("a", limits="required"))
-    still.live.node_changed(Listed([]))
-    patched = json.loads(still.gate.answer("mutate", body(pod({"vendor.com/device": "1"}))))
-    still.live.rule_changed(SELECTOR, Applied(parsed(version("a", limits="disabled"), 2)))
-    still.settle()
-    refused = json.loads(still.gate.answer("mutate", body(pod({"vendor.com/device": "1"}))))
+    """Each response uses one snapshot; the next uses the newest."""
+    offline = Offline()
+    offline.list_rules(version("a", limits="required"))
+    offline.nodes.on_change(Listed([]))
+    patched = json.loads(offline.handler.answer("mutate", body(pod({"vendor.com/device": "1"}))))
+    offline.rules.on_change(SELECTOR, Applied(parsed(version("a", limits="disabled"), 2)))
+    offline.update()
+    denied = json.loads(offline.handler.answer("mutate", body(pod({"vendor.com/device": "1"}))))
 
-    assert (True, False) == (patched["response"]["allowed"], refused["response"]["allowed"])
+    assert (True, False) == (patched["response"]["allowed"], denied["response"]["allowed"])
 
 
-def test_a_server_with_nothing_left_to_follow_says_so(tmp_path: Path) -> None:
-    """Files for all, and a cluster too, is a mistake; so is a kubeconfig that is none."""
+def test_serve_rejects_a_cluster_that_it_does_not_need(tmp_path: Path) -> None:
+    """Files for everything together with a cluster is an error; so is a missing kubeconfig."""
     (tmp_path / "rule.yaml").write_text(GOOD, "utf-8")
     (tmp_path / "nodes.yaml").write_text(yaml.safe_dump(node("one")), "utf-8")
     api = FakeApi()
@@ -639,11 +581,11 @@ def test_a_server_with_nothing_left_to_follow_says_so(tmp_path: Path) -> None:
 
     assert (2, 2) == (both.exit_code, none.exit_code)
     assert "with --rules and --nodes nothing is left to take from the cluster" in both.output
-    assert "look at --kubeconfig and --context" in none.output
+    assert "check --kubeconfig and --context" in none.output
 
 
 def test_a_server_in_a_pod_follows_its_own_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules given as files keep it from that."""
+    """Unless --rules is given."""
     own = ClusterApi(Configuration())
     monkeypatch.setattr(ClusterApi, "in_cluster", lambda: own)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

@@ -1,4 +1,4 @@
-"""Clients that mean harm: honest ones are answered within the webhook's time-out all the same."""
+"""Malicious clients do not keep well-behaved ones from an answer within the webhook's time-out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.serving import (
     serving,
     stalled,
 )
-from tests.support.webhooks import body, pod, shipped_gate
+from tests.support.webhooks import body, builtin_handler, pod
 from webhook.admission.app import create_app
 from webhook.server.tls import TlsCertificate
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from webhook.server.server import Server
 
-# Seconds: timeoutSeconds of the webhook configurations that ship.
+# Seconds: timeoutSeconds in the manifests.
 WEBHOOK_TIMEOUT = 5.0
 REVIEW = body(pod({"nvidia.com/gpu": "1"}))
 HEAD = b"POST /mutate HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
@@ -50,26 +50,26 @@ STATUS = len(b"HTTP/1.1 200")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """Serve the shipped rules with usual limits."""
-    with serving(create_app(shipped_gate()), config(client_timeout=10)) as running:
+    """Serve the built-in rules with usual limits."""
+    with serving(create_app(builtin_handler()), config(client_timeout=10)) as running:
         yield running
 
 
-def honest(port: int) -> float:
-    """Ask for a decision over a new connection; return the seconds that it took."""
+def review_seconds(port: int) -> float:
+    """Send a review over a new connection; return the seconds until its answer."""
     started = time.monotonic()
     status, answer = ask(port, "/mutate", REVIEW)
     assert (status, json.loads(answer)["response"]["allowed"]) == (200, True)
     return time.monotonic() - started
 
 
-def test_stalled_clients_of_every_kind_and_a_burst_leave_honest_requests_answered(server: Server) -> None:
+def test_requests_are_answered_despite_stalled_clients_of_every_kind_and_a_burst(server: Server) -> None:
     """64 of each kind at once, and forty new clients."""
     with ExitStack() as stack:
         for stall in STALLS.values():
             stack.enter_context(stalled(stall, server.port, 64))
         with ThreadPoolExecutor(40) as clients:
-            took = list(clients.map(honest, [server.port] * 40))
+            took = list(clients.map(review_seconds, [server.port] * 40))
 
     assert max(took) < WEBHOOK_TIMEOUT
 
@@ -78,13 +78,13 @@ def test_stalled_clients_of_every_kind_and_a_burst_leave_honest_requests_answere
 def test_clients_that_stall_in_a_request_cannot_use_up_the_connections(
     stall: Callable[[int], socket.socket],
 ) -> None:
-    """Beyond the limit they make room, and the API server's spare connection stays."""
-    with serving(create_app(shipped_gate()), config(connections=8, client_timeout=60)) as server:
+    """Beyond the limit they are closed, and the API server's spare connection stays."""
+    with serving(create_app(builtin_handler()), config(connections=8, client_timeout=60)) as server:
         spare = http.client.HTTPSConnection("localhost", server.port, timeout=PATIENCE, context=TRUSTING)
         spare.connect()
         with stalled(stall, server.port, 7):
-            time.sleep(1.5)  # longer than an honest client takes to send
-            took = [honest(server.port) for _ in range(4)]
+            time.sleep(1.5)  # longer than a well-behaved client takes to send
+            took = [review_seconds(server.port) for _ in range(4)]
             spare.request("POST", "/mutate", REVIEW)
             kept = spare.getresponse().status
         spare.close()
@@ -93,19 +93,19 @@ def test_clients_that_stall_in_a_request_cannot_use_up_the_connections(
 
 
 def test_bodies_that_stall_cannot_use_up_the_memory_for_bodies() -> None:
-    """Those that have come in for longest give way to an honest one."""
+    """The oldest incomplete ones are discarded to make room."""
     with (
-        serving(create_app(shipped_gate()), config(bodies_limit=3500, client_timeout=60)) as server,
+        serving(create_app(builtin_handler()), config(bodies_limit=3500, client_timeout=60)) as server,
         stalled(half_body, server.port, 3),
     ):
         time.sleep(1.5)
-        took = [honest(server.port) for _ in range(4)]
+        took = [review_seconds(server.port) for _ in range(4)]
 
     assert max(took) < WEBHOOK_TIMEOUT
 
 
 def test_a_body_over_the_limit_is_refused_without_reading_it_all(server: Server) -> None:
-    """A gigabyte is promised; the answer comes after less than a thirtieth of it."""
+    """A gigabyte is declared; the answer comes after less than a thirtieth of it."""
     sent = 0
     with connect(server.port) as connection:
         connection.sendall(HEAD + f"Content-Length: {2**30}\r\n\r\n".encode())
@@ -137,20 +137,22 @@ def test_a_body_over_the_limit_is_refused_without_reading_it_all(server: Server)
         (b"GET / HTTP/1.1\r\nHost: a\r\n folded: b\r\n\r\n", b"404"),
     ],
 )
-def test_odd_http_is_refused_and_the_server_goes_on(server: Server, request_: bytes, status: bytes) -> None:
-    """HTTP/2, absolute and strange targets, endless heads, lengths that contradict each other, upgrades."""
+def test_invalid_http_is_refused_and_the_server_keeps_serving(
+    server: Server, request_: bytes, status: bytes
+) -> None:
+    """HTTP/2, absolute and unusual targets, endless heads, contradictory lengths, upgrades."""
     received = b""
-    with connect(server.port) as connection, suppress(OSError):  # cut while we still send
+    with connect(server.port) as connection, suppress(OSError):  # closed while the client is still sending
         connection.sendall(request_)
         while b"\r\n\r\n" not in received and (more := connection.recv(65536)):
             received += more
 
     assert received[:STATUS] in (b"HTTP/1.1 " + status, b"")
-    assert honest(server.port) < WEBHOOK_TIMEOUT
+    assert review_seconds(server.port) < WEBHOOK_TIMEOUT
 
 
 def test_many_tiny_chunks_are_one_body(server: Server) -> None:
-    """A thousand of one byte cost no more than their bytes."""
+    """A thousand chunks of one byte cost no more than their bytes."""
     review = REVIEW.ljust(1000)
     chunks = b"".join(b"1;ext=%d\r\n%c\r\n" % (at, byte) for at, byte in enumerate(review))
     raw = answers(connect(server.port), HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
@@ -158,13 +160,13 @@ def test_many_tiny_chunks_are_one_body(server: Server) -> None:
     assert raw.startswith(b"HTTP/1.1 200")
 
 
-def test_the_limit_of_open_files_is_raised_to_what_connections_take() -> None:
-    """Container runtimes start a process with 1,024, which silent clients use up."""
+def test_the_limit_of_open_files_is_raised_to_what_connections_need() -> None:
+    """Container runtimes start a process with 1,024, which idle clients use up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
     try:
-        with serving(create_app(shipped_gate()), config(connections=1000)) as server:
-            honest(server.port)
+        with serving(create_app(builtin_handler()), config(connections=1000)) as server:
+            review_seconds(server.port)
             raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -172,20 +174,20 @@ def test_the_limit_of_open_files_is_raised_to_what_connections_take() -> None:
     assert raised == (2128 if hard == resource.RLIM_INFINITY else min(2128, hard))
 
 
-def test_where_fewer_files_may_be_open_fewer_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Idle ones would keep new ones from coming."""
+def test_with_fewer_open_files_fewer_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise idle ones would block new ones."""
     monkeypatch.setattr(webhook.server.server, "_allow_files", lambda _: 130)
-    with serving(create_app(shipped_gate()), config(connections=1000)) as server:
+    with serving(create_app(builtin_handler()), config(connections=1000)) as server:
         idle = connect(server.port)
-        honest(server.port)
+        review_seconds(server.port)
         with idle:
             assert b"" == idle.recv(1)
 
 
 def test_weak_ciphers_are_refused(server: Server) -> None:
-    """Those of TLS 1.2 without forward secrecy, without authenticated encryption, or without any."""
+    """Ciphers of TLS 1.2 without forward secrecy, authenticated encryption, or any encryption."""
 
-    def welcome(cipher: str) -> bool:
+    def accepts(cipher: str) -> bool:
         context = client_context()
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers(f"{cipher}:@SECLEVEL=0")
@@ -197,11 +199,11 @@ def test_weak_ciphers_are_refused(server: Server) -> None:
 
     ciphers = ["ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA", "AES128-SHA", "NULL", "ADH"]
 
-    assert [welcome(cipher) for cipher in ciphers] == [True, False, False, False, False]
+    assert [accepts(cipher) for cipher in ciphers] == [True, False, False, False, False]
 
 
-def test_no_file_of_the_key_is_left_when_it_is_served() -> None:
-    """Python reads keys from files alone, so there is one for a moment, in memory."""
+def test_no_file_of_the_key_remains_after_it_is_loaded() -> None:
+    """Python reads keys from files only, so there is one for a moment, in shared memory."""
     pair, before = new_pair(), set(files_in_memory())
     TlsCertificate(lambda: pair)
 
@@ -209,12 +211,12 @@ def test_no_file_of_the_key_is_left_when_it_is_served() -> None:
 
 
 def files_in_memory() -> Iterator[Path]:
-    """Yield the files where the key was."""
-    return (path for path in Path("/dev/shm").iterdir() if path.is_file())  # noqa: S108 - only looked at
+    """Yield the files in shared memory."""
+    return (path for path in Path("/dev/shm").iterdir() if path.is_file())  # noqa: S108 - only read
 
 
-def test_a_flood_of_connections_that_close_at_once_leaves_nothing_behind(server: Server) -> None:
-    """Resets before, within and after the handshake."""
+def test_requests_are_answered_after_a_flood_of_connections_that_close_at_once(server: Server) -> None:
+    """Resets before, during and after the handshake."""
     for at in range(300):
         plain = socket.create_connection((HOST, server.port), timeout=PATIENCE)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # reset on close
@@ -222,4 +224,4 @@ def test_a_flood_of_connections_that_close_at_once_leaves_nothing_behind(server:
             plain.sendall(b"\x16\x03\x01\x02\x00\x01")
         plain.close()
 
-    assert honest(server.port) < WEBHOOK_TIMEOUT
+    assert review_seconds(server.port) < WEBHOOK_TIMEOUT

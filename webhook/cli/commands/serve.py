@@ -1,4 +1,4 @@
-"""`gpugate serve`: the admission webhook."""
+"""`gpugate serve`: runs the admission webhook."""
 
 from __future__ import annotations
 
@@ -29,46 +29,53 @@ if TYPE_CHECKING:
 
     from webhook.admission.handler import AdmissionHandler
     from webhook.cluster.client import ClusterApi
-    from webhook.cluster.rule_sync import Followed
-    from webhook.runtime import Background
+    from webhook.runtime import Background, Sync
 
 _log = logging.getLogger("gpugate")
 
-_OTHER_HOST: Final = "--host takes an address of this machine"
-_ADVICE: Final[dict[int | None, str]] = {
-    errno.EADDRINUSE: "end what listens there, or choose another --port",
-    errno.EACCES: "choose a --port above 1023",
+_OTHER_HOST: Final = "set --host to an address of this machine"
+_REMEDIES: Final[dict[int | None, str]] = {
+    errno.EADDRINUSE: "stop the process that listens there, or set another --port",
+    errno.EACCES: "set --port to 1024 or higher",
 }
 
 
 @click.command()
 @rules_option
-@click.option("--kubeconfig", metavar="FILE", help="Follow the rules and nodes of this file's cluster.")
+@click.option(
+    "--kubeconfig", metavar="FILE", help="Watch the rules and nodes of the cluster in this kubeconfig."
+)
 @click.option(
     "--context",
     metavar="NAME",
-    help="Follow those of this context's cluster.  [default in a pod, without --rules: its own cluster]",
+    help="Watch those of the cluster of this context.  [default in a pod, without --rules: its own cluster]",
 )
-@click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on; :: for IPv6 too.")  # noqa: S104
+@click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on; :: includes IPv6.")  # noqa: S104
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8443, show_default=True, help="0: any free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8443,
+    show_default=True,
+    help="Port to listen on; 0 selects a free port.",
 )
 @click.option(
-    "--client-ca", type=click.Path(path_type=Path), help="PEM; clients have to show a certificate of it."
+    "--client-ca",
+    type=click.Path(path_type=Path),
+    help="File that contains a PEM CA; clients must present a certificate signed by it.",
 )
 @click.option(
     "--on-error",
     type=click.Choice(["deny", "allow"]),
     default="deny",
     show_default=True,
-    help="Verdict on an object on which gpugate itself fails.",
+    help="Result for an object that causes an internal error.",
 )
 @click.option(
     "--drain-seconds",
     type=click.FloatRange(0),
     default=5.0,
     show_default=True,
-    help="How long to answer on after SIGTERM, while endpoints are withdrawn.",
+    help="Seconds to keep serving after SIGTERM while endpoints are removed.",
 )
 @click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True)
 @certificate_options
@@ -92,12 +99,12 @@ def command(
     rules_namespace: str,
     lang: str,
 ) -> None:
-    """Serve /mutate and /validate over TLS, and /healthz, /readyz, /metrics.
+    """Serve /mutate, /validate, /healthz, /readyz and /metrics over TLS.
 
-    Rules with mistakes are logged and left out; the others are served. Rule ConfigMaps and nodes of a cluster
-    are followed, but for what --rules and --nodes give, and readiness waits until they are known. With
-    --certs-secret it waits for the certificate too, and both webhook configurations are made to trust that.
-    SIGTERM drains: readiness turns false, requests are answered for --drain-seconds, the rest is finished.
+    Watches the cluster's rule ConfigMaps and nodes unless --rules or --nodes is given; ready after the first
+    sync. Invalid rules are logged and skipped. With --certs-secret, readiness also requires the certificate,
+    and the caBundle of both webhook configurations is set. After SIGTERM, the server reports not ready,
+    accepts requests for --drain-seconds, and finishes open requests.
 
     \b
     Examples:
@@ -107,7 +114,7 @@ def command(
       gpugate serve --rules my-rules/ --tls-cert tls.crt --tls-key tls.key --lang zh
       curl -k https://localhost:8443/readyz
     """
-    # Imported here: no other command needs the server.
+    # Imported here: only this command needs the server.
     from certs.authority import CertificateError  # noqa: PLC0415
     from certs.bundle import certificates_named  # noqa: PLC0415
     from webhook.admission.handler import AdmissionHandler  # noqa: PLC0415
@@ -120,8 +127,8 @@ def command(
     from_cluster = api is not None and not rule_paths
     loaded = Loaded() if from_cluster else RuleSource(rules_namespace).load(rule_paths)
     for error in loaded.errors:
-        _log.error("rule left out: %s", error)
-    gate = AdmissionHandler(
+        _log.error("invalid rule skipped: %s", error)
+    handler = AdmissionHandler(
         loaded,
         Language(lang),
         load_inventory(node_paths),
@@ -129,48 +136,50 @@ def command(
         rules_namespace=rules_namespace,
         workloads=load_workloads(workload_paths),
     )
-    followed: list[Followed] = [] if rule_paths else ["rules"]
-    followed += [] if node_paths else ["nodes"]
-    if api and not (followed or certificate.secret):
-        raise click.UsageError("with --rules and --nodes nothing is left to take from the cluster")
+    watched = [] if rule_paths else ["rules"]
+    watched += [] if node_paths else ["nodes"]
+    if api and not (watched or certificate.secret):
+        raise click.UsageError("--kubeconfig and --context have no effect together with --rules and --nodes")
     background: list[Background] = []
-    if api and followed:
-        background += _following(api, gate, rules_namespace, followed, certificate.shared_namespace)
+    if api and watched:
+        background += _background(api, handler, rules_namespace, watched, certificate.shared_namespace)
     try:
         client_ca_pem = read_file(client_ca) if client_ca else None
         if client_ca_pem is not None:
             certificates_named(str(client_ca), client_ca_pem)
         if certificate.secret:
-            kept = certificate.of_secret(api or _own_cluster(), client_ca_pem)
-            background.append(kept)
-            tls = kept.tls
+            secret_certificate = certificate.of_secret(api or _own_cluster(), client_ca_pem)
+            background.append(secret_certificate)
+            tls = secret_certificate.tls
         else:
             tls = certificate.without_cluster(client_ca_pem)
     except CertificateError as error:
         raise BadInputError(str(error)) from None
     try:
         config = ServerConfig(host, port, drain_seconds=drain_seconds)
-        server = make_server(gate, tls, background, config, require_client_certificate=client_ca is not None)
+        server = make_server(
+            handler, tls, background, config, require_client_certificate=client_ca is not None
+        )
     except OSError as error:
         raise BadInputError(_not_listening(host, port, error)) from None
     enabled = sum(rule.enabled for rule in loaded.rules)
-    what = "the rules of a cluster" if from_cluster else f"{enabled} rules"
-    _log.info("serving on https://%s:%s with %s", host, server.port, what)
+    served = "the rules of a cluster" if from_cluster else f"{enabled} rules"
+    _log.info("serving on https://%s:%s with %s", host, server.port, served)
     threading.excepthook = report_thread
     for each in background:
         each.start()
-    with gate.ledger.gathering():
+    with handler.decision_log.batching():
         sys.exit(server.run())
 
 
 def _cluster(kubeconfig: str | None, context: str | None, *, of_pod: bool) -> ClusterApi | None:
-    """Return the cluster to follow; of_pod: with neither option, the one that this pod runs in, if it does.
+    """Return the cluster to watch; of_pod: without options, the cluster of this pod, if it runs in one.
 
     Raises BadInputError.
     """
     if not (kubeconfig or context or (of_pod and in_pod())):
         return None
-    # Imported here: without a cluster, the client is not needed.
+    # Imported here: only needed with a cluster.
     from webhook.cluster.client import ClusterApi, ClusterError  # noqa: PLC0415
 
     try:
@@ -184,33 +193,39 @@ def _cluster(kubeconfig: str | None, context: str | None, *, of_pod: bool) -> Cl
 def _not_listening(host: str, port: int, error: OSError) -> str:
     """Return why a server cannot listen, and what to do."""
     why = (error.strerror or str(error)).partition(" (")[0]
-    return f"cannot listen on {host} port {port}: {why}; {_ADVICE.get(error.errno, _OTHER_HOST)}"
+    return f"cannot listen on {host} port {port}: {why}; {_REMEDIES.get(error.errno, _OTHER_HOST)}"
 
 
 def _own_cluster() -> ClusterApi:
-    """Return the cluster that this pod runs in; raises click.UsageError where there is none."""
+    """Return the cluster of this pod. Raises click.UsageError if it does not run in one."""
     if api := _cluster(None, None, of_pod=True):
         return api
-    raise click.UsageError("--certs-secret needs a cluster; outside a pod, name --kubeconfig or --context")
+    raise click.UsageError("--certs-secret requires --kubeconfig or --context outside a pod")
 
 
-def _following(
+def _background(
     api: ClusterApi,
-    gate: AdmissionHandler,
+    handler: AdmissionHandler,
     rules_namespace: str,
-    followed: list[Followed],
+    watched: list[str],
     shared_namespace: str | None,
 ) -> Iterator[Background]:
-    """Yield what keeps a gate at its cluster and, where it is installed there, the cluster at its rules.
+    """Yield the background tasks of a webhook that watches a cluster.
 
-    shared_namespace: of what replicas share; None where this is no replica, but a gate that looks on.
+    shared_namespace: of the objects that replicas share; None outside the cluster, where nothing is written.
     """
+    from webhook.cluster.node_sync import NodeSync  # noqa: PLC0415 - as above
     from webhook.cluster.rule_snapshot import RuleSnapshot  # noqa: PLC0415
-    from webhook.cluster.rule_sync import Live  # noqa: PLC0415
-    from webhook.cluster.webhook_configuration import Conditions  # noqa: PLC0415 - as above
+    from webhook.cluster.rule_sync import RuleSync  # noqa: PLC0415
+    from webhook.cluster.webhook_configuration import WebhookConfigurationSync  # noqa: PLC0415
+    from webhook.runtime import ClusterSync  # noqa: PLC0415
 
-    if shared_namespace is None or "rules" not in followed:
-        yield Live(api, gate, rules_namespace, followed)
-        return
-    yield Live(api, gate, rules_namespace, followed, last_good=RuleSnapshot(api, shared_namespace))
-    yield Conditions(api, gate)
+    parts: list[Sync] = []
+    if "rules" in watched:
+        snapshot = None if shared_namespace is None else RuleSnapshot(api, shared_namespace)
+        parts.append(RuleSync(api, handler, rules_namespace, snapshot))
+    if "nodes" in watched:
+        parts.append(NodeSync(api, handler))
+    yield ClusterSync(handler, parts)
+    if "rules" in watched and shared_namespace is not None:
+        yield WebhookConfigurationSync(api, handler)
