@@ -189,4 +189,4 @@ def test_a_cluster_that_is_not_there_is_told_plainly() -> None:
     result = _run("--kubeconfig", "/nowhere/config")
 
     assert 2 == result.exit_code
-    assert "look at --kubeconfig and --context" in result.stderr.splitlines()[-1]
+    assert "check --kubeconfig and --context" in result.stderr.splitlines()[-1]

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from tests.support.paths import ROOT
 from tests.support.pseudo_terminal import on_terminal
 from tests.support.serving import client, serving
-from tests.support.webhooks import body, pod, review, shipped_gate
+from tests.support.webhooks import body, pod, review, builtin_handler
 from webhook.admission.app import create_app
 from webhook.cli import main
 from webhook.cli.input.objects import objects_in
@@ -41,7 +41,7 @@ def _objects(result: Result) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """Serve the shipped rules."""
-    with serving(create_app(shipped_gate())) as server:
+    with serving(create_app(builtin_handler())) as server:
         yield server
 
 
