@@ -94,7 +94,7 @@ class _Files:
     def swapped(self, world: World) -> Iterator[None]:
         """Have garbage in one, then another's key in the other; then a new pair."""
         world.write_certificate(_GARBAGE, self._pair.key_pem)
-        world.until(lambda: "was not replaced" in world.log())
+        world.until(lambda: "cannot replace" in world.log())
         world.write_certificate(self._new().certificate_pem, _other().key_pem)
         yield
         self._pair = self._new()

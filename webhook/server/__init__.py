@@ -1,1 +1,1 @@
-"""HTTPS server: connections, TLS, drain, limits. Knows nothing of AdmissionReview."""
+"""HTTPS server: connections, TLS, drain, limits. Independent of AdmissionReview."""

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: how long its client may take, and when it makes room for another.
+"""HTTP/1.1 connections: client time-outs, and which one is closed when there are too many.
 
 Source: RFC 9112 (HTTP/1.1); the webhook client of the API server, k8s.io/apiserver/pkg/util/webhook.
 """
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     import asyncio
 
 
-# Seconds in which an honest client has sent its request by far; it takes milliseconds.
+# Seconds after which a client that has not sent its whole request is stalled; normally it takes milliseconds.
 _STALLED = 1.0
 
 
 def protocol_config(app: Any, *, keep_alive: int, head_limit: int, log_level: int) -> uvicorn.Config:
-    """Return what connections of an ASGI application are made with.
+    """Return the uvicorn configuration for the connections of an ASGI application.
 
-    keep_alive: seconds between two requests. head_limit: bytes of a request's head. log_level: from which on
-    uvicorn's own words are told; by `logging`, without its handlers, formats and access log.
+    keep_alive: seconds between two requests. head_limit: bytes of a request head. log_level: minimum level of
+    uvicorn's messages; they go to `logging`, without uvicorn's handlers, formats and access log.
     """
     config = uvicorn.Config(
         app,
@@ -42,120 +42,120 @@ def protocol_config(app: Any, *, keep_alive: int, head_limit: int, log_level: in
 
 
 class Connections(ServerState):
-    """The open connections of a server, and which of them wait for a request, the longest waiting first.
+    """The open connections of a server: idle ones and those that are receiving a request, oldest first.
 
-    client_timeout: seconds for a head, from its first byte on, and for reading an answer. limit: connections;
-    beyond it one is closed, so that clients who stall or are silent do not keep others out.
+    client_timeout: seconds for a request head, from its first byte, and for reading a response. limit: number
+    of connections; beyond it one is closed, so that stalled or idle clients do not block others.
     """
 
     def __init__(self, client_timeout: float, limit: int) -> None:
         super().__init__()
         self.client_timeout = client_timeout
         self.limit = limit
-        self.waiting: dict[Connection, None] = {}
-        # Those in the middle of a request, by when they began it; the longest first.
-        self.sending: dict[Connection, float] = {}
+        self.idle: dict[Connection, None] = {}
+        # Connections that are receiving a request, with its start time; oldest first.
+        self.receiving: dict[Connection, float] = {}
 
     def make_room(self, now: float) -> None:
-        """Close the connection that stalls longest within a request, or if none does, that waits longest.
+        """Close the connection that has stalled longest within a request; if none has, the longest idle one.
 
-        now: in the event loop's seconds.
+        now: seconds of the event loop's clock.
         """
-        stalled = next(iter(self.sending), None)
-        if stalled is not None and now - self.sending[stalled] > _STALLED:
-            del self.sending[stalled]
+        stalled = next(iter(self.receiving), None)
+        if stalled is not None and now - self.receiving[stalled] > _STALLED:
+            del self.receiving[stalled]
             stalled.transport.abort()
         else:
-            longest = next(iter(self.waiting))
-            del self.waiting[longest]
-            longest.timeout_keep_alive_handler()
+            oldest = next(iter(self.idle))
+            del self.idle[oldest]
+            oldest.timeout_keep_alive_handler()
 
     def drain(self) -> None:
-        """Make each answer from now on the last of its connection, so that clients go elsewhere."""
+        """Close each connection after its next response, so that clients connect to another replica."""
         self.default_headers = [(b"connection", b"close")]
 
 
 class Connection(H11Protocol):
-    """One HTTP/1.1 connection of uvicorn, with the time-outs that uvicorn does not have.
+    """One HTTP/1.1 connection of uvicorn, with additional time-outs.
 
-    Silent from the start is as idle as between two requests: the API server dials a connection for each
-    concurrent call and keeps spare ones, unused, for its next. But a head that has begun has to end, and an
-    answer has to be read.
+    A connection without a first request is idle, as between two requests: the API server opens a connection
+    for each concurrent call and keeps unused ones for later. But a request head that has begun must end, and
+    a response must be read.
     """
 
     def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config, connections, app_state={})
         self._all = connections
-        self._head_clock = _Clock(self, connections.client_timeout)
-        self._answer_clock = _Clock(self, connections.client_timeout)
+        self._head_timer = _Timeout(self, connections.client_timeout)
+        self._response_timer = _Timeout(self, connections.client_timeout)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """Wait for the first request; close another connection where there are too many."""
-        self._gathering = _Gathering(transport, self.loop)
-        super().connection_made(self._gathering)  # type: ignore[arg-type]  # it has all that is called
+        """Wait for the first request; close another connection if there are too many."""
+        self._buffered = _BufferedTransport(transport, self.loop)
+        super().connection_made(self._buffered)  # type: ignore[arg-type]  # has all methods that are called
         self.app_state["verified"] = bool(transport.get_extra_info("peercert"))
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
-        self._all.waiting[self] = None
+        self._all.idle[self] = None
         if len(self.connections) > self._all.limit:
             self._all.make_room(self.loop.time())
 
     def data_received(self, data: bytes) -> None:
-        """Let uvicorn parse; start the clock of a head that has begun, stop it at the head's end."""
+        """Let uvicorn parse; start the timer when a request head begins, stop it when the head ends."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
-            self._all.waiting.pop(self, None)
-            self._head_clock.stop()
+            self._all.idle.pop(self, None)
+            self._head_timer.stop()
         else:
-            self._head_clock.start()
-        self._note_sending(begun=self.conn.their_state is h11.IDLE)
+            self._head_timer.start()
+        self._update_receiving(begun=self.conn.their_state is h11.IDLE)
 
     def on_response_complete(self) -> None:
-        """Send the answer; wait for the next request, unless it is here already or the client has gone."""
-        self._gathering.send()
+        """Send the response; become idle unless the next request has begun or the client has disconnected."""
+        self._buffered.send()
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE and self in self.connections:
-            self._all.waiting[self] = None
-        self._note_sending(begun=False)
+            self._all.idle[self] = None
+        self._update_receiving(begun=False)
 
-    def _note_sending(self, *, begun: bool) -> None:
-        """Note whether the client is in the middle of a request; begun: of its head."""
-        middle = begun or self.conn.their_state is h11.SEND_BODY
-        if middle and self in self.connections:
-            self._all.sending.setdefault(self, self.loop.time())
+    def _update_receiving(self, *, begun: bool) -> None:
+        """Record whether a request is being received. begun: its head is."""
+        receiving = begun or self.conn.their_state is h11.SEND_BODY
+        if receiving and self in self.connections:
+            self._all.receiving.setdefault(self, self.loop.time())
         else:
-            self._all.sending.pop(self, None)
+            self._all.receiving.pop(self, None)
 
     def pause_writing(self) -> None:
-        """Start the clock of an answer that the client does not read."""
+        """Start the timer of a response that the client does not read."""
         super().pause_writing()
-        self._answer_clock.start()
+        self._response_timer.start()
 
     def resume_writing(self) -> None:
-        """Stop that clock."""
+        """Stop the timer of the response."""
         super().resume_writing()
-        self._answer_clock.stop()
+        self._response_timer.stop()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and with it every clock that would keep it in memory."""
+        """Remove the connection and stop its timers, which would keep it in memory."""
         super().connection_lost(exc)
-        self._all.waiting.pop(self, None)
-        self._all.sending.pop(self, None)
+        self._all.idle.pop(self, None)
+        self._all.receiving.pop(self, None)
         self._unset_keepalive_if_required()
-        self._head_clock.stop()
-        self._answer_clock.stop()
+        self._head_timer.stop()
+        self._response_timer.stop()
 
     def shutdown(self) -> None:
-        """Close the connection, after the request that it is at; may be called again and again."""
+        """Close the connection after the current request; may be called repeatedly."""
         if not self.transport.is_closing():
             super().shutdown()
 
 
-class _Gathering:
-    """A transport that keeps what is written until `send`: the head of an answer, until its body is there.
+class _BufferedTransport:
+    """A transport that buffers writes until `send`, so that head and body of a response leave together.
 
-    What nobody sends goes out at the end of this turn of the event loop.
+    Without `send` they leave at the end of this iteration of the event loop.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -167,25 +167,25 @@ class _Gathering:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Have the bytes sent soon."""
+        """Buffer the bytes."""
         if not self._written:
             self._loop.call_soon(self.send)
         self._written.append(data)
 
     def send(self) -> None:
-        """Send what was written, at once."""
+        """Send the buffered bytes now."""
         if self._written:
             self._transport.write(b"".join(self._written))
             self._written.clear()
 
     def close(self) -> None:
-        """Close, after what was written."""
+        """Send the buffered bytes and close."""
         self.send()
         self._transport.close()
 
 
-class _Clock:
-    """Cuts a connection where it is not stopped within so many seconds of its start."""
+class _Timeout:
+    """A timer that aborts a connection unless it is stopped in time."""
 
     def __init__(self, connection: Connection, seconds: float) -> None:
         self._connection = connection
@@ -193,13 +193,13 @@ class _Clock:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Start, unless it runs already."""
+        """Start the timer, unless it is running."""
         if self._timer is None:
             connection = self._connection
             self._timer = connection.loop.call_later(self._seconds, connection.transport.abort)
 
     def stop(self) -> None:
-        """Stop, if it runs."""
+        """Stop the timer, if it is running."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

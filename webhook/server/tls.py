@@ -1,4 +1,4 @@
-"""The serving certificate: replaced while connections come in, without one of them noticing."""
+"""The serving certificate, replaced at runtime without a failed connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def self_signed_pair(names: Iterable[str]) -> KeyPair:
-    """Return a new certificate for these DNS names and addresses, from a new CA without another use."""
+    """Return a new certificate for these DNS names and addresses, with its own new CA."""
     now = datetime.now(UTC)
     authority = make_authority("gpugate self-signed", now)
     leaf = make_leaf(authority, names, now)
@@ -25,11 +25,11 @@ def self_signed_pair(names: Iterable[str]) -> KeyPair:
 
 
 class TlsCertificate:
-    """The certificate that new connections are shown; replaced as a whole, or not at all.
+    """The serving certificate of new connections; replaced atomically.
 
-    A context in use is never changed, because handshakes that run meanwhile would fail: a new one is built
-    aside and the reference swapped. OpenSSL asks for the context in every handshake, also where the client
-    names no server, as one that calls an IP address does.
+    A context in use is never changed, because concurrent handshakes would fail: a new one is built and the
+    reference is swapped. OpenSSL asks for the context in every handshake, also if the client sends no server
+    name (SNI), as for an IP address.
     """
 
     def __init__(
@@ -38,29 +38,30 @@ class TlsCertificate:
         client_ca_pem: bytes | None = None,
         observe: Callable[[KeyPair], None] = lambda _: None,
     ) -> None:
-        """Serve the pair that source gives; observe: told each that is served from now on.
+        """Serve the pair that `source` returns. observe: called with each new pair.
 
-        client_ca_pem: CAs of client certificates, which are then asked for; each request tells by
-        `SSL_CLIENT_VERIFY`, SUCCESS or NONE, whether there was one. Raises CertificateError.
+        client_ca_pem: CAs of client certificates, which are then requested; `SSL_CLIENT_VERIFY` of each
+        request is SUCCESS or NONE. Raises CertificateError.
         """
         self._source = source
         self._client_ca_pem = client_ca_pem
-        self._seen = self.pair = source()
+        self._last_read = self.pair = source()
         self._context = self.listener_context = _make_context(self.pair, client_ca_pem)
         self._observe = observe
-        self._tell()
+        self._notify()
         self.listener_context.sni_callback = self._choose_context
 
     @classmethod
     def from_files(cls, certificate: Path, key: Path, client_ca_pem: bytes | None = None) -> Self:
         """Serve a certificate chain and its key from PEM files; raises CertificateError, OSError.
 
-        Of the CA, metrics tell by what lies beside the chain, as cert-manager puts it, or ends it.
+        The CA in metrics is `ca.crt` in the same directory, as cert-manager writes it, or the end of the
+        chain.
         """
 
         def observe(pair: KeyPair) -> None:
-            beside = certificate.with_name("ca.crt")
-            authority = beside.read_bytes() if beside.is_file() else b""
+            ca_file = certificate.with_name("ca.crt")
+            authority = ca_file.read_bytes() if ca_file.is_file() else b""
             for found in (certificates_in(authority)[:1] or certificates_in(pair.certificate_pem)[1:])[-1:]:
                 metrics.certificate_seen("ca", found)
 
@@ -68,29 +69,28 @@ class TlsCertificate:
 
     @classmethod
     def self_signed(cls, names: Iterable[str], client_ca_pem: bytes | None = None) -> Self:
-        """Serve a certificate as `self_signed_pair` makes it."""
+        """Serve a certificate of `self_signed_pair`."""
         pair = self_signed_pair(names)
         return cls(lambda: pair, client_ca_pem)
 
     def reload(self) -> bool:
-        """Ask the source again and serve what is new from the next handshake on; tell whether it was.
+        """Read the source again and serve a new pair from the next handshake; return whether it is new.
 
-        Raises CertificateError for what is no pair, once for each, and OSError, each time; then the old one
-        stays.
+        Raises CertificateError, once per invalid pair, and OSError, each time; the old pair stays.
         """
         pair = self._source()
-        if pair == self._seen:
+        if pair == self._last_read:
             return False
         try:
             self._context = _make_context(pair, self._client_ca_pem)
         except CertificateError:
-            self._seen = pair
+            self._last_read = pair
             raise
-        self._seen = self.pair = pair
-        self._tell()
+        self._last_read = self.pair = pair
+        self._notify()
         return True
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for leaf in certificates_in(self.pair.certificate_pem)[:1]:
             metrics.certificate_seen("serving", leaf)
         self._observe(self.pair)
@@ -103,17 +103,17 @@ def _make_context(pair: KeyPair, client_ca_pem: bytes | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    # The ssl module reads files only. Memory is the one place to write where the root is read-only, and a key
-    # has no place on a disk.
-    memory = Path("/dev/shm")  # noqa: S108 - the name in it is random, the mode 0600
+    # The ssl module reads files only. Shared memory is writable even if the root file system is read-only,
+    # and a key must not be on a disk.
+    memory = Path("/dev/shm")  # noqa: S108 - the file name is random, the mode 0600
     with NamedTemporaryFile(dir=memory if memory.is_dir() else None) as file:
         file.write(pair.certificate_pem + b"\n" + pair.key_pem)
         file.flush()
         try:
-            # The password keeps OpenSSL from asking for one on the terminal.
+            # With a password, OpenSSL does not ask for one on the terminal.
             context.load_cert_chain(file.name, password="")
             if client_ca_pem is not None:
-                # Asked for, not required: the kubelet probes /healthz without one.
+                # Requested, not required: the kubelet probes /healthz without one.
                 context.verify_mode = ssl.CERT_OPTIONAL
                 context.load_verify_locations(cadata=client_ca_pem.decode("ascii"))
         except (ssl.SSLError, ValueError) as error:

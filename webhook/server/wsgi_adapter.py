@@ -1,7 +1,7 @@
-"""From a request as ASGI brings it, piece by piece, to one call of a WSGI application.
+"""WSGI adapter: an ASGI application that reads each request whole and calls a WSGI application once.
 
-No thread ever waits for a socket: asyncio reads the body, within limits of time and size, and the application
-gets the request whole. So a client that stalls costs some memory and nobody's turn.
+No thread waits for a socket: asyncio reads the body, within limits of time and size, and the application gets
+the whole request. So a stalled client costs some memory but never blocks another request.
 Source: PEP 3333 (WSGI 1.0.1); the ASGI HTTP specification, version 2.3.
 """
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
-# Seconds in which an honest client has sent its body by far; it takes milliseconds.
+# Seconds after which a body that is still incomplete is stalled; normally it takes milliseconds.
 _STALLED = 1.0
-# Seconds of CPU beyond which a request was not quick, and seconds in which the event loop's thread answers
-# none then: so it is held up for longer once a second at most.
+# Seconds of CPU after which a request was not quick, and seconds in which the event loop's thread then
+# answers none: so it is blocked for longer at most once a second.
 _QUICK = 0.005
-_CAREFUL = 1.0
-# The start of a request target in absolute form, as for a proxy: RFC 9112, 3.2.2.
+_BACKOFF = 1.0
+# The start of a request target in absolute form, as sent to a proxy: RFC 9112, 3.2.2.
 _ABSOLUTE = re.compile(rb"https?://([^/]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """A whole answer."""
+    """A whole response."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -49,20 +49,20 @@ class _Response:
 
 @dataclass(eq=False, slots=True)
 class _Body:
-    """A body on its way. begun: in the event loop's seconds. refusal: why it is thrown away, if it is."""
+    """A body that is being received. begun: event loop time. error: the response if it is discarded."""
 
     begun: float
     data: bytearray = field(default_factory=bytearray)
-    refusal: _Response | None = None
+    error: _Response | None = None
 
 
-# Seconds after which the API server asks again for which there was no room, or no rules yet. It does so
-# only where it is told when, and within the webhook's time-out. Source: k8s.io/client-go/rest/with_retry.go.
+# Seconds after which the API server retries a 503, if it arrives within the webhook's time-out. Without a
+# Retry-After header it does not retry. Source: k8s.io/client-go/rest/with_retry.go.
 RETRY_AFTER = "1"
 
 
-def _refusal(status: HTTPStatus, detail: str = "") -> _Response:
-    # Closed, because the rest of the body may still be on its way.
+def _error(status: HTTPStatus, detail: str = "") -> _Response:
+    # Closed, because the client may still be sending the body.
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         headers.append((b"retry-after", RETRY_AFTER.encode()))
@@ -70,15 +70,15 @@ def _refusal(status: HTTPStatus, detail: str = "") -> _Response:
 
 
 class WsgiAdapter:
-    """An ASGI application that reads a request whole, then calls a WSGI application once.
+    """An ASGI application that reads each request whole, then calls a WSGI application once.
 
-    pool: where the application is called. is_quick: tells by its body which request is answered before those
-    that wait for the pool: in the event loop's thread, since handing it to another may cost more than the
-    answer, or where it has no body or one was not quick after all, in the loop's own pool. By default, none.
-    body_limit: bytes; longer bodies get 413, declared or chunked. body_timeout: seconds for the whole body,
-    then 408. bodies_limit: bytes of all bodies together, in reading and in work; where one would pass it,
-    those that stall get 503, the longest first, and if that is not enough it does.
-    An exception of the application is logged by uvicorn and answered 500, without a word of it.
+    pool: runs the application. is_quick: says by the body which requests do not wait for the pool. They run
+    in the event loop's thread, because a hand-over may cost more than the answer; without a body, or for a
+    while after one was not quick, in the loop's default pool. By default, none is quick. body_limit: bytes;
+    longer bodies get 413, declared or chunked. body_timeout: seconds for the whole body, then 408.
+    bodies_limit: bytes of all bodies together, incomplete ones and those in progress; at the limit, stalled
+    bodies get 503, oldest first, and if that is not enough, the new one does. An exception of the application
+    is logged by uvicorn; the client gets 500 without details.
     """
 
     def __init__(  # noqa: PLR0913 - settings, by name
@@ -94,27 +94,27 @@ class WsgiAdapter:
         self._app = app
         self._pool = pool
         self._is_quick = is_quick
-        self._careful_until = 0.0
+        self._backoff_until = 0.0
         self._body_limit = body_limit
         self._body_timeout = body_timeout
         self._bodies_limit = bodies_limit
-        # Only the event loop's thread touches these: bytes of all bodies; those on their way, oldest first.
-        self._held = 0
-        self._coming: dict[_Body, None] = {}
+        # Used in the event loop's thread only: bytes of all bodies; incomplete bodies, oldest first.
+        self._bytes = 0
+        self._incomplete: dict[_Body, None] = {}
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
         loop = asyncio.get_running_loop()
         body = _Body(loop.time())
-        self._coming[body] = None
+        self._incomplete[body] = None
         try:
             response = await self._read(receive, body)
-            del self._coming[body]
+            del self._incomplete[body]
             if response is None:
                 response = await self._answer(_environ(scope, body.data), body.data)
         finally:
-            self._coming.pop(body, None)
-            self._held -= len(body.data)
+            self._incomplete.pop(body, None)
+            self._bytes -= len(body.data)
         headers = [*response.headers, (b"date", _date(int(time())))]
         if not any(name == b"content-length" for name, _ in headers):
             headers.append((b"content-length", str(len(response.body)).encode()))
@@ -122,10 +122,10 @@ class WsgiAdapter:
         await send({"type": "http.response.body", "body": response.body})
 
     async def _read(self, receive: Receive, body: _Body) -> _Response | None:
-        """Put the request's body into `body`; return the refusal where it is not to be answered.
+        """Read the request's body into `body`; return the error response if it is refused.
 
-        What is refused is read on and thrown away up to another body_limit, because a client that still sends
-        when the connection closes does not read why.
+        A refused body is read and discarded up to twice body_limit, because a client that is still sending
+        when the connection closes does not read the response.
         """
         received = 0
         try:
@@ -133,53 +133,53 @@ class WsgiAdapter:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        return _refusal(HTTPStatus.BAD_REQUEST)  # there is nobody left to send it to
+                        return _error(HTTPStatus.BAD_REQUEST)  # the client has disconnected
                     chunk = message["body"]
                     received += len(chunk)
                     if received > self._body_limit:
                         limit = f": at most {self._body_limit} bytes"
-                        self._refuse(body, _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, limit))
-                    elif body.refusal is None and not self._make_room(len(chunk)):
-                        self._refuse(body, _refusal(HTTPStatus.SERVICE_UNAVAILABLE))
-                    if body.refusal is None:
+                        self._discard(body, _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, limit))
+                    elif body.error is None and not self._make_room(len(chunk)):
+                        self._discard(body, _error(HTTPStatus.SERVICE_UNAVAILABLE))
+                    if body.error is None:
                         body.data += chunk
-                        self._held += len(chunk)
+                        self._bytes += len(chunk)
                     if not message["more_body"] or received > 2 * self._body_limit:
-                        return body.refusal
+                        return body.error
         except TimeoutError:
-            return body.refusal or _refusal(HTTPStatus.REQUEST_TIMEOUT)
+            return body.error or _error(HTTPStatus.REQUEST_TIMEOUT)
 
     def _make_room(self, size: int) -> bool:
-        """Tell whether there is room for more bytes; where there is none, bodies that stall are given up."""
+        """Return whether there is room for more bytes; discard stalled bodies if needed."""
         stalled_since = asyncio.get_running_loop().time() - _STALLED
-        for other in list(self._coming):
-            if self._held + size <= self._bodies_limit or other.begun > stalled_since:
+        for other in list(self._incomplete):
+            if self._bytes + size <= self._bodies_limit or other.begun > stalled_since:
                 break
-            self._refuse(other, _refusal(HTTPStatus.SERVICE_UNAVAILABLE))
-        return self._held + size <= self._bodies_limit
+            self._discard(other, _error(HTTPStatus.SERVICE_UNAVAILABLE))
+        return self._bytes + size <= self._bodies_limit
 
-    def _refuse(self, body: _Body, refusal: _Response) -> None:
-        """Throw away what there is of a body; what is still to come is not kept."""
-        self._held -= len(body.data)
+    def _discard(self, body: _Body, error: _Response) -> None:
+        """Discard a body, also the part that is still to come."""
+        self._bytes -= len(body.data)
         body.data.clear()
-        body.refusal = body.refusal or refusal
+        body.error = body.error or error
 
     async def _answer(self, environ: WSGIEnvironment, body: bytearray) -> _Response:
-        """Call the application where it keeps the fewest others waiting."""
+        """Call the application in the thread where it delays other requests least."""
         loop = asyncio.get_running_loop()
         if not self._is_quick(body):
             return await loop.run_in_executor(self._pool, self._call, environ)
-        if not body or loop.time() < self._careful_until:
+        if not body or loop.time() < self._backoff_until:
             return await loop.run_in_executor(None, self._call, environ)
         start = thread_time()
         try:
             return self._call(environ)
         finally:
             if thread_time() - start > _QUICK:
-                self._careful_until = loop.time() + _CAREFUL
+                self._backoff_until = loop.time() + _BACKOFF
 
     def _call(self, environ: WSGIEnvironment) -> _Response:
-        """Call the application and gather what it says."""
+        """Call the application and return its response."""
         started: list[tuple[str, list[tuple[str, str]]]] = []
         written: list[bytes] = []
 
@@ -206,7 +206,7 @@ def _date(seconds: int) -> bytes:
 
 
 def _environ(scope: Mapping[str, Any], body: bytearray) -> WSGIEnvironment:
-    """Return the WSGI environment of a request; texts are bytes as Latin-1, as PEP 3333 wants them."""
+    """Return the WSGI environment of a request; strings are bytes as Latin-1, as PEP 3333 requires."""
     host, port = scope["server"]
     path: bytes = scope["raw_path"]
     absolute = _ABSOLUTE.match(path)
@@ -222,7 +222,7 @@ def _environ(scope: Mapping[str, Any], body: bytearray) -> WSGIEnvironment:
         "SERVER_PORT": str(port),
         "REMOTE_ADDR": scope["client"][0] if scope["client"] else "",
         "CONTENT_LENGTH": str(len(body)),
-        "SSL_CLIENT_VERIFY": "SUCCESS" if scope["state"]["verified"] else "NONE",  # mod_ssl's words
+        "SSL_CLIENT_VERIFY": "SUCCESS" if scope["state"]["verified"] else "NONE",  # the values of mod_ssl
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": scope["scheme"],
         "wsgi.input": BytesIO(body),
@@ -235,11 +235,11 @@ def _environ(scope: Mapping[str, Any], body: bytearray) -> WSGIEnvironment:
         key = name.decode("latin-1").upper().replace("-", "_")
         if key == "CONTENT_TYPE":
             environ[key] = value.decode("latin-1")
-        # The body is whole, its length known, its coding gone. An underscore could pass for a hyphen.
+        # The body is whole and decoded, its length is known. An underscore could be confused with a hyphen.
         elif b"_" not in name and key not in ("CONTENT_LENGTH", "TRANSFER_ENCODING"):
             earlier = environ.get(f"HTTP_{key}")
             text = value.decode("latin-1")
             environ[f"HTTP_{key}"] = text if earlier is None else f"{earlier},{text}"
-    if absolute:  # it counts, not the header: RFC 9112, 3.2.2
+    if absolute:  # it takes precedence over the Host header: RFC 9112, 3.2.2
         environ["HTTP_HOST"] = absolute[1].decode("latin-1")
     return environ

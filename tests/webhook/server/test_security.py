@@ -1,4 +1,4 @@
-"""What the page on security says is held by tests, and what a release is made of is pinned."""
+"""The security page matches tests and limits, and the parts of a release are pinned."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _PIN: Final = re.compile(r"^(\S+)==(\S+)((?:.*\\\n)*.*)$", re.MULTILINE)
 
 
 def workload(file: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the pod of a workload that ships, and its container."""
+    """Return the pod of a workload in manifests/, and its container."""
     document = next(yaml.safe_load_all((ROOT / "manifests" / file).read_text("utf-8")))
     pod = document["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     return pod, container
 
 
-def test_every_line_of_the_page_is_held_by_tests_that_there_are() -> None:
-    """They are named by their sentences."""
+def test_every_test_that_the_page_names_exists() -> None:
+    """It names them by their function names, as sentences."""
     table = (ROOT / "docs/security.md").read_text("utf-8").partition("## What is enforced, and where")[2]
-    held = [
+    named = [
         row.split(" | ")[-1].rstrip(" |") for row in re.findall(r"^\| (?!against|-).*", table, re.MULTILINE)
     ]
     tests = {
@@ -49,16 +49,16 @@ def test_every_line_of_the_page_is_held_by_tests_that_there_are() -> None:
         for name in re.findall(r"^def test_(\w+)\(", path.read_text("utf-8"), re.MULTILINE)
     }
 
-    assert len(held) > 15
-    assert not {sentence for cell in held for sentence in cell.split("; ")} - tests
+    assert len(named) > 15
+    assert not {sentence for cell in named for sentence in cell.split("; ")} - tests
 
 
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:
-    """Each with the words around it."""
+    """Each with the words next to it."""
     page = (ROOT / "docs/security.md").read_text("utf-8")
     server = ServerConfig()
 
-    for told in (
+    for text in (
         f"| {server.client_timeout:.0f} s for handshake, head, body",
         f"beyond {server.connections:,} connections",
         f"kept for {server.keep_alive} s",
@@ -69,40 +69,40 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
         f"expanded to {environment.LONGEST // 2**20} MiB, and to {source.MAX_VALUES:,} values",
         f"CEL of {expression.MAX_EXPRESSION_LENGTH:,} characters, {expression._MAX_DEPTH} brackets",
     ):
-        assert told in page
+        assert text in page
 
 
 @pytest.mark.parametrize(
-    ("file", "asked"),
+    ("file", "requirements"),
     [
         ("requirements.lock", PROJECT["project"]["dependencies"]),
         ("requirements-build.lock", PROJECT["build-system"]["requires"]),
     ],
 )
-def test_a_lock_file_pins_all_that_is_asked_for_with_hashes(file: str, asked: list[str]) -> None:
+def test_a_lock_file_pins_all_requirements_with_hashes(file: str, requirements: list[str]) -> None:
     """In versions that pyproject.toml allows."""
     text = (ROOT / file).read_text("utf-8")
     pins = {canonicalize_name(name): (version, rest) for name, version, rest in _PIN.findall(text)}
 
     assert not _PIN.sub("", text).strip()
     assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", rest) for _, rest in pins.values())
-    for requirement in map(Requirement, asked):
+    for requirement in map(Requirement, requirements):
         assert Version(pins[canonicalize_name(requirement.name)][0]) in requirement.specifier
 
 
-def test_what_builds_the_wheel_is_what_is_locked() -> None:
-    """pyproject.toml has to say it twice."""
+def test_the_build_requirements_are_those_that_are_locked() -> None:
+    """pyproject.toml must list them twice."""
     assert PROJECT["build-system"]["requires"] == PROJECT["dependency-groups"]["build"]
 
 
-def test_the_image_holds_the_program_that_the_manifests_start() -> None:
-    """From one base of an exact version, as the user of the Deployment, at its port."""
+def test_the_image_contains_the_program_that_the_manifests_start() -> None:
+    """With one base of an exact version, and the user and port of the Deployment."""
     pod, container = workload(WORKLOADS[0])
     stages = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
     base = re.search(r"^ARG BASE=python:(\d+\.\d+\.\d+)-slim-[a-z]+$", DOCKERFILE, re.MULTILINE)
     copied = re.findall(r"^COPY (?!--)(.+) \S+$", DOCKERFILE, re.MULTILINE)
     context = (ROOT / ".dockerignore").read_text("utf-8")
-    told = {
+    instructions = {
         word: re.findall(rf"^{word} (.+)$", DOCKERFILE, re.MULTILINE)[-1]
         for word in ("USER", "EXPOSE", "ENTRYPOINT", "CMD")
     }
@@ -110,10 +110,13 @@ def test_the_image_holds_the_program_that_the_manifests_start() -> None:
     assert ["${BASE}"] * 2 == stages
     assert base is not None
     assert Version(base[1]) in Requirement(f"python{PROJECT['project']['requires-python']}").specifier
-    assert f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}" == told["USER"]
-    assert [told["EXPOSE"]] == [str(port["containerPort"]) for port in container["ports"]]
-    assert ["gpugate"] == yaml.safe_load(told["ENTRYPOINT"])
-    assert main.get_command(click.Context(main), *yaml.safe_load(told["CMD"]))
+    assert (
+        f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}"
+        == instructions["USER"]
+    )
+    assert [instructions["EXPOSE"]] == [str(port["containerPort"]) for port in container["ports"]]
+    assert ["gpugate"] == yaml.safe_load(instructions["ENTRYPOINT"])
+    assert main.get_command(click.Context(main), *yaml.safe_load(instructions["CMD"]))
     for name in " ".join(copied).split():
         assert (ROOT / name).exists()
         assert f"!{name}\n" in context
@@ -122,7 +125,7 @@ def test_the_image_holds_the_program_that_the_manifests_start() -> None:
 
 @pytest.mark.parametrize("file", WORKLOADS)
 def test_a_container_has_no_rights_over_its_node(file: str) -> None:
-    """No root, no capability, nothing of the host, and a root file system that nobody writes to."""
+    """No root, no capability, no access to the host, and a read-only root file system."""
     pod, container = workload(file)
 
     assert {

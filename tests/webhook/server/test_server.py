@@ -1,4 +1,4 @@
-"""The server answers honest requests whatever other clients do, refuses in time, and drains without loss."""
+"""The server answers requests despite malicious clients, enforces its limits, and drains without loss."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ BIG = b"x" * 2**24  # bytes: more than the socket buffers of both sides hold
 
 
 def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    """Tell what was asked, or fail when asked to."""
+    """Return the request as JSON; fail on /fail."""
     path = environ["PATH_INFO"]
     if path == "/fail":
         raise RuntimeError("secret-of-the-application")
     body = environ["wsgi.input"].read(-1)
-    told = {key: value for key, value in environ.items() if isinstance(value, str)}
-    answer = BIG if path == "/big" else json.dumps({**told, "body": body.decode("latin-1")}).encode()
+    strings = {key: value for key, value in environ.items() if isinstance(value, str)}
+    answer = BIG if path == "/big" else json.dumps({**strings, "body": body.decode("latin-1")}).encode()
     start_response(
         "404 Not Found" if path == "/unknown" else "200 OK", [("Content-Type", "application/json")]
     )
@@ -69,8 +69,8 @@ def server() -> Iterator[Server]:
         yield running
 
 
-def told(server: Server, path: str = "/", body: bytes | None = None, **headers: str) -> dict[str, str]:
-    """Return what the application was told of a request."""
+def environ_of(server: Server, path: str = "/", body: bytes | None = None, **headers: str) -> dict[str, str]:
+    """Return the WSGI environment of a request, and its body."""
     status, answer = ask(server.port, path, body, headers)
     assert status == 200
     return dict(json.loads(answer))
@@ -84,9 +84,9 @@ def statuses(raw: bytes) -> list[bytes]:
 # --- requests
 
 
-def test_the_application_is_told_method_path_query_headers_and_body(server: Server) -> None:
-    """As PEP 3333 wants it; a validator stands between."""
-    environ = told(
+def test_the_application_gets_method_path_query_headers_and_body(server: Server) -> None:
+    """As PEP 3333 requires; a validator checks each call."""
+    environ = environ_of(
         server, "/mutate?timeout=5s", b'{"a": 1}', **{"Content-Type": "application/json", "X-A": "b"}
     )
 
@@ -114,8 +114,8 @@ def test_a_chunked_body_arrives_whole_and_with_its_length(server: Server) -> Non
 
 
 def test_a_path_reaches_the_application_as_its_bytes(server: Server) -> None:
-    """Percent-encoded UTF-8 as Latin-1, which is how WSGI writes bytes."""
-    assert told(server, "/Gr%C3%B6%C3%9Fe")["PATH_INFO"].encode("latin-1").decode() == "/Größe"
+    """Percent-encoded UTF-8 as Latin-1, which is how WSGI represents bytes."""
+    assert environ_of(server, "/Gr%C3%B6%C3%9Fe")["PATH_INFO"].encode("latin-1").decode() == "/Größe"
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,18 @@ def test_a_path_reaches_the_application_as_its_bytes(server: Server) -> None:
         ("/https://gate.example/mutate", ("/https://gate.example/mutate", "", "of-the-header")),
     ],
 )
-def test_a_target_may_be_absolute_and_its_host_counts(
+def test_the_host_of_an_absolute_target_takes_precedence(
     server: Server, target: str, expected: tuple[str, str, str]
 ) -> None:
-    """RFC 9112, 3.2.2; the Host header is ignored then."""
+    """The Host header is then ignored: RFC 9112, 3.2.2."""
     head = f"GET {target} HTTP/1.1\r\nHost: of-the-header\r\nConnection: close\r\n\r\n".encode()
     environ = json.loads(answers(connect(server.port), head).partition(b"\r\n\r\n")[2])
 
     assert expected == tuple(environ[name] for name in ("PATH_INFO", "QUERY_STRING", "HTTP_HOST"))
 
 
-def test_a_header_with_an_underscore_cannot_pass_for_one_with_a_hyphen(server: Server) -> None:
-    """Both would be HTTP_X_USER; only the honest spelling counts. Repeated headers are joined."""
+def test_a_header_with_an_underscore_cannot_replace_one_with_a_hyphen(server: Server) -> None:
+    """Both would be HTTP_X_USER; the one with an underscore is dropped. Repeated headers are joined."""
     head = b"GET / HTTP/1.1\r\nHost: a\r\nX_User: evil\r\nX-User: a\r\nX-User: b\r\nConnection: close\r\n\r\n"
     environ = json.loads(answers(connect(server.port), head).partition(b"\r\n\r\n")[2])
 
@@ -146,7 +146,7 @@ def test_a_header_with_an_underscore_cannot_pass_for_one_with_a_hyphen(server: S
 
 
 def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
-    """Each with its own answer, the last one closing."""
+    """The last one closes the connection."""
     heads = [
         b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n",
         b"POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}",
@@ -158,7 +158,7 @@ def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
     assert raw.index(b'"/1"') < raw.index(b'"/2"') < raw.index(b'"/unknown"')
 
 
-def test_a_head_request_gets_the_head_alone(server: Server) -> None:
+def test_a_head_request_gets_no_body(server: Server) -> None:
     """With the length that the body would have, and a date."""
     raw = answers(connect(server.port), b"HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     head, _, body = raw.lower().partition(b"\r\n\r\n")
@@ -168,8 +168,8 @@ def test_a_head_request_gets_the_head_alone(server: Server) -> None:
     assert b"\r\ndate: " in head
 
 
-def test_an_answer_is_one_piece(server: Server) -> None:
-    """Head and body are one TLS record; of two, the second could wait 40 ms for an acknowledgement."""
+def test_a_response_is_one_tls_record(server: Server) -> None:
+    """Head and body together; a second record could wait 40 ms for an acknowledgement."""
     with connect(server.port) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         head, _, body = connection.recv(2**16).partition(b"\r\n\r\n")
@@ -177,8 +177,8 @@ def test_an_answer_is_one_piece(server: Server) -> None:
     assert b"content-length: %d" % len(body) in head.lower()
 
 
-def test_a_long_answer_does_not_wait_for_the_client_to_acknowledge_its_beginning(server: Server) -> None:
-    """Held back, each last segment would come 40 ms late."""
+def test_a_long_response_does_not_wait_for_acknowledgements(server: Server) -> None:
+    """Otherwise each last segment would be 40 ms late."""
     started = time.monotonic()
     with client(server.port) as connection:
         for _ in range(50):
@@ -188,7 +188,7 @@ def test_a_long_answer_does_not_wait_for_the_client_to_acknowledge_its_beginning
     assert time.monotonic() - started < 50 * 0.040 / 2
 
 
-def test_a_client_may_ask_whether_its_body_is_wanted(server: Server) -> None:
+def test_a_client_may_ask_before_it_sends_its_body(server: Server) -> None:
     """Expect: 100-continue is answered before the body is sent."""
     with connect(server.port) as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
@@ -206,23 +206,25 @@ def test_a_client_may_ask_whether_its_body_is_wanted(server: Server) -> None:
         b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 2**15,  # a head without an end
     ],
 )
-def test_what_is_not_http_is_refused(server: Server, nonsense: bytes) -> None:
-    """Status 400 and an end, and the server goes on."""
+def test_a_request_that_is_not_http_is_refused(server: Server, nonsense: bytes) -> None:
+    """With 400 and a closed connection; the server keeps serving."""
     assert statuses(answers(connect(server.port), nonsense)) == [b"400"]
     assert ask(server.port)[0] == 200
 
 
-def test_what_is_not_http_is_not_logged_each_time(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody can fill a disk with it."""
+def test_requests_that_are_not_http_are_not_logged_each_time(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No client can fill a disk with them."""
     upgrade = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close, upgrade\r\nUpgrade: websocket\r\n\r\n"
     for request in [b"nonsense\r\n\r\n", upgrade] * 5:
         answers(connect(server.port), request)
-    told = [record.getMessage() for record in caplog.records]
+    messages = [record.getMessage() for record in caplog.records]
 
-    assert len(told) == len(set(told)) <= 3
+    assert len(messages) == len(set(messages)) <= 3
 
 
-def test_an_exception_is_answered_500_and_logged_without_the_client_learning_of_it(
+def test_an_exception_is_answered_500_and_logged_but_not_shown_to_the_client(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No traceback leaves the process; the next request is answered."""
@@ -234,8 +236,8 @@ def test_an_exception_is_answered_500_and_logged_without_the_client_learning_of_
     assert ask(server.port)[0] == 200
 
 
-def test_what_is_quick_does_not_wait_for_what_takes_long() -> None:
-    """Long bodies and rules hold the pool; a usual review and a probe are answered beside them."""
+def test_quick_requests_do_not_wait_for_long_ones() -> None:
+    """Long bodies and rules occupy the pool; a typical review and a probe are answered meanwhile."""
     begun, finish = threading.Semaphore(0), threading.Event()
 
     def slow(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -254,11 +256,11 @@ def test_what_is_quick_does_not_wait_for_what_takes_long() -> None:
     assert [200] * 4 == [*quick, *(each.result()[0] for each in long)]
 
 
-def test_what_was_not_quick_after_all_holds_up_the_event_loop_once_in_a_while(
+def test_a_quick_request_that_takes_long_makes_the_next_ones_run_in_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The next ones run in a thread, until the while is over."""
-    monkeypatch.setattr(webhook.server.wsgi_adapter, "_CAREFUL", 0.3)
+    """For a while, so that the event loop is rarely blocked."""
+    monkeypatch.setattr(webhook.server.wsgi_adapter, "_BACKOFF", 0.3)
     loops: list[bool] = []
 
     def working(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -280,8 +282,8 @@ def test_what_was_not_quick_after_all_holds_up_the_event_loop_once_in_a_while(
 # --- limits
 
 
-def test_a_body_of_the_limit_is_taken_and_one_byte_more_gets_413() -> None:
-    """Whether its length is declared or it comes in chunks, and the connection ends with the refusal."""
+def test_a_body_at_the_limit_is_accepted_and_one_byte_more_gets_413() -> None:
+    """With a declared length or in chunks."""
     with serving(application, config(body_limit=1000)) as server:
 
         def status(size: int, *, chunked: bool) -> int:
@@ -294,8 +296,8 @@ def test_a_body_of_the_limit_is_taken_and_one_byte_more_gets_413() -> None:
         assert [status(1001, chunked=chunked) for chunked in (False, True)] == [413, 413]
 
 
-def test_a_client_that_still_sends_reads_why_it_was_refused(server: Server) -> None:
-    """Nearly twice the default limit of 7 MiB, sent without looking at the answer."""
+def test_a_client_that_is_still_sending_reads_why_it_was_refused(server: Server) -> None:
+    """Nearly twice the default limit of 7 MiB, sent without reading the response."""
     body = b"x" * (27 * 2**19)
 
     assert [ask(server.port, body=body)[0] for _ in range(5)] == [413] * 5
@@ -304,7 +306,7 @@ def test_a_client_that_still_sends_reads_why_it_was_refused(server: Server) -> N
 def test_bodies_that_together_pass_the_limit_get_503_until_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Memory is bounded by shedding; what was held is given back."""
+    """Memory is bounded; it is free again after the bodies end."""
     monkeypatch.setattr(webhook.server.wsgi_adapter, "_STALLED", 2 * PATIENCE)
     with serving(application, config(bodies_limit=2500)) as server:
         with stalled(half_body, server.port, 2):
@@ -312,35 +314,35 @@ def test_bodies_that_together_pass_the_limit_get_503_until_there_is_room(
             with client(server.port) as connection:
                 connection.request("POST", "/", b"x" * 1000)
                 assert "1" == connection.getresponse().headers["Retry-After"]
-        taken = ask_until(server.port, 200, b"x" * 1000)
+        accepted = ask_until(server.port, 200, b"x" * 1000)
 
-    assert (refused, taken) == (503, 200)
+    assert (refused, accepted) == (503, 200)
 
 
-def ask_until(port: int, wanted: int, body: bytes) -> int:
-    """Ask until the status is the one wanted, for the server may not have seen all yet; return the last."""
+def ask_until(port: int, expected: int, body: bytes) -> int:
+    """Ask until the status is the expected one, or for PATIENCE; return the last."""
     deadline = time.monotonic() + PATIENCE
-    while (status := ask(port, body=body)[0]) != wanted and time.monotonic() < deadline:
+    while (status := ask(port, body=body)[0]) != expected and time.monotonic() < deadline:
         pass
     return status
 
 
-def test_a_body_that_does_not_come_gets_408() -> None:
-    """After the client's time-out; the connection is closed."""
+def test_an_incomplete_body_gets_408() -> None:
+    """After the client time-out; the connection is closed."""
     with serving(application, config(client_timeout=0.3)) as server:
         assert statuses(answers(half_body(server.port), b"")) == [b"408"]
 
 
-def test_a_head_that_does_not_end_is_cut_however_it_trickles() -> None:
-    """The clock runs from its first byte and is not wound by the next."""
+def test_an_endless_head_is_closed_even_if_bytes_keep_coming() -> None:
+    """The timer starts at the first byte; later bytes do not restart it."""
     with serving(application, config(client_timeout=0.3)) as server, connect(server.port) as connection:
         connection.settimeout(0.02)
 
-        assert is_cut(connection, b"X")
+        assert is_closed(connection, b"X")
 
 
-def is_cut(connection: socket.socket, trickle: bytes = b"") -> bool:
-    """Send the bytes again and again; tell whether the server ends the connection before we lose patience."""
+def is_closed(connection: socket.socket, trickle: bytes = b"") -> bool:
+    """Send the bytes repeatedly; return whether the server closes the connection within PATIENCE."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
@@ -354,8 +356,8 @@ def is_cut(connection: socket.socket, trickle: bytes = b"") -> bool:
     return False
 
 
-def test_a_silent_connection_outlives_the_clients_time_out_and_is_answered() -> None:
-    """The API server dials spare connections and keeps them for later; they are idle, not stalled."""
+def test_a_connection_without_a_request_outlives_the_client_time_out_and_is_answered() -> None:
+    """The API server opens spare connections and keeps them for later; they are idle, not stalled."""
     with serving(application, config(client_timeout=0.1)) as server, silent_tls(server.port) as spare:
         spare.settimeout(0.4)
         with pytest.raises(TimeoutError):
@@ -366,7 +368,7 @@ def test_a_silent_connection_outlives_the_clients_time_out_and_is_answered() -> 
 
 
 def test_an_idle_connection_is_closed_after_the_keep_alive_time() -> None:
-    """Whether it was ever used or not."""
+    """Whether it was used or not."""
     with serving(application, config(keep_alive=1)) as server:
         used, unused = connect(server.port), connect(server.port)
         started = time.monotonic()
@@ -378,15 +380,15 @@ def test_an_idle_connection_is_closed_after_the_keep_alive_time() -> None:
 
 
 def test_the_default_keep_alive_is_longer_than_the_api_servers() -> None:
-    """90 s there; who closes first loses a review."""
+    """It is 90 s there; if the server closed first, a review would be lost."""
     assert ServerConfig().keep_alive > 90
 
 
 @pytest.mark.parametrize("stall", STALLS.values(), ids=STALLS.keys())
-def test_eighty_stalled_clients_leave_every_honest_request_answered(
+def test_every_request_is_answered_despite_eighty_stalled_clients(
     server: Server, stall: Callable[[int], socket.socket]
 ) -> None:
-    """They wait in memory, and no thread waits with them."""
+    """They occupy memory, but no thread."""
     with stalled(stall, server.port, 80):
         answered = [ask(server.port)[0] for _ in range(20)]
 
@@ -394,28 +396,28 @@ def test_eighty_stalled_clients_leave_every_honest_request_answered(
 
 
 def test_a_burst_of_forty_new_clients_is_answered(server: Server) -> None:
-    """All at once, each with a handshake of its own."""
+    """All at once, each with a new handshake."""
     with ThreadPoolExecutor(40) as clients:
         answered = list(clients.map(lambda _: ask(server.port, body=b"{}")[0], range(40)))
 
     assert answered == [200] * 40
 
 
-def test_beyond_the_limit_of_connections_the_one_that_waited_longest_makes_room() -> None:
-    """So silent clients, however many, do not keep others out, and one in work is not touched."""
+def test_beyond_the_limit_of_connections_the_longest_idle_one_is_closed() -> None:
+    """So idle clients do not block others, and a connection with a request in progress stays."""
     with serving(application, config(connections=4)) as server, half_body(server.port) as working:
         first, *others = [silent_tls(server.port) for _ in range(3)]
         answered = ask(server.port)[0]
-        cut = is_cut(first)
+        closed = is_closed(first)
         raw = answers(working, b" " * 1000 + b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         for other in (first, *others):
             other.close()
 
-    assert (answered, cut, statuses(raw)) == (200, True, [b"200", b"200"])
+    assert (answered, closed, statuses(raw)) == (200, True, [b"200", b"200"])
 
 
-def test_a_client_that_does_not_read_its_answers_is_cut() -> None:
-    """Or it would hold the drain for ever."""
+def test_a_client_that_does_not_read_its_responses_is_disconnected() -> None:
+    """Otherwise it would block the drain forever."""
     called = threading.Semaphore(0)
 
     def counted(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -435,7 +437,7 @@ def test_a_client_that_does_not_read_its_answers_is_cut() -> None:
 
 
 def read_or_nothing(connection: socket.socket) -> bytes:
-    """Return what comes next, nothing at an end of any kind."""
+    """Return the next bytes, none after an end or an error."""
     try:
         return connection.recv(2**20)
     except OSError:
@@ -445,8 +447,8 @@ def read_or_nothing(connection: socket.socket) -> bytes:
 # --- drain
 
 
-def test_a_request_in_work_is_finished_before_the_server_stops() -> None:
-    """And new connections are refused by then."""
+def test_a_request_in_progress_is_finished_before_the_server_stops() -> None:
+    """New connections are refused meanwhile."""
     begun, finish = threading.Event(), threading.Event()
 
     def slow(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -468,7 +470,7 @@ def test_a_request_in_work_is_finished_before_the_server_stops() -> None:
 
 
 def wait_for_refusal(server: Server) -> None:
-    """Return when the listener is closed and a connection refused."""
+    """Return when the listener is closed and a connection is refused."""
     deadline = time.monotonic() + PATIENCE
     while server._socket.fileno() != -1 and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -476,8 +478,8 @@ def wait_for_refusal(server: Server) -> None:
         socket.create_connection((HOST, server.port))
 
 
-def test_what_was_accepted_last_may_still_send_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection is not closed for being silent in the moment in which the listener is."""
+def test_the_last_accepted_connection_may_still_send_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection without a request is not closed at the same moment as the listener."""
     monkeypatch.setattr(webhook.server.server, "_LINGER", 1.0)
     server = Server(application, config(), TlsCertificate(new_pair))
     server.start()
@@ -516,7 +518,7 @@ sys.exit(server.run())
 
 @contextmanager
 def process(directory: Path, drain_seconds: float) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Yield a server in a process of its own and its port."""
+    """Yield a server process and its port."""
     pair = new_pair()
     files = [directory / "tls.crt", directory / "tls.key"]
     files[0].write_bytes(pair.certificate_pem)
@@ -531,7 +533,7 @@ def process(directory: Path, drain_seconds: float) -> Iterator[tuple[subprocess.
 
 
 def test_no_request_is_lost_while_the_process_drains_under_load(tmp_path: Path) -> None:
-    """Readiness turns false, requests are answered on, the listener closes, the exit status is 0."""
+    """Readiness turns false, requests are still answered, the listener closes, the exit status is 0."""
     with process(tmp_path, drain_seconds=0.7) as (running, port), ThreadPoolExecutor() as threads:
         loaded = threads.submit(asyncio.run, load(port, 8))
         assert ask(port, "/readyz")[0] == 200
@@ -542,25 +544,25 @@ def test_no_request_is_lost_while_the_process_drains_under_load(tmp_path: Path) 
         counted = loaded.result(2 * PATIENCE)
         status = running.wait(PATIENCE)
         assert running.stderr is not None
-        said = running.stderr.read()
+        errors = running.stderr.read()
 
-    assert (readiness, status, said) == (503, 0, "")
+    assert (readiness, status, errors) == (503, 0, "")
     assert [lost for _, lost in counted] == [0] * 8
     assert all(answered > 0 for answered, _ in counted)
 
 
 async def load(port: int, clients: int) -> list[tuple[int, int]]:
-    """Load with so many clients until none is taken; return how many requests each had answered, and lost."""
+    """Send requests with so many clients until they are refused; return answered and lost ones of each."""
     return await asyncio.gather(*(load_until_refused(port) for _ in range(clients)))
 
 
 async def load_until_refused(port: int) -> tuple[int, int]:
-    """Ask over kept connections, one after another."""
+    """Send requests over a kept connection, one after another."""
     answered = lost = 0
     while True:
         try:
             reader, writer = await asyncio.open_connection(HOST, port, ssl=TRUSTING)
-        except OSError:  # refused, or reset before the handshake: nothing was asked
+        except OSError:  # refused, or reset before the handshake: no request was sent
             return answered, lost
         head = b""
         try:

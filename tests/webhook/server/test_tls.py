@@ -1,4 +1,4 @@
-"""The serving certificate is replaced under load without a failure, and never by one that cannot serve."""
+"""The serving certificate is replaced under load without a failure, and never by an invalid one."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ OTHER_KEY = make_authority("other", datetime.now(UTC)).key_pem
 
 
 def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    """Tell whether the client showed a certificate."""
+    """Return whether the client presented a certificate."""
     start_response("200 OK", [])
     return [f"verified {environ['SSL_CLIENT_VERIFY']}".encode()]
 
 
 class Source:
-    """Gives the pair that a test puts in."""
+    """Returns the pair, or raises the error, that a test sets."""
 
     def __init__(self) -> None:
         self.pair = new_pair()
         self.error: OSError | None = None
 
     def __call__(self) -> KeyPair:
-        """Return the pair, or raise the error that a test put in."""
+        """Return the pair, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.pair
@@ -72,13 +72,13 @@ class Source:
 
 @pytest.fixture
 def source() -> Source:
-    """Return a source with a certificate in it."""
+    """Return a source with a new certificate."""
     return Source()
 
 
 @pytest.fixture
 def tls(source: Source) -> TlsCertificate:
-    """Return what the server serves."""
+    """Return the serving certificate of the source."""
     return TlsCertificate(source)
 
 
@@ -89,8 +89,8 @@ def server(tls: TlsCertificate) -> Iterator[Server]:
         yield running
 
 
-def shown(port: int, name: str = "localhost") -> bytes:
-    """Return the certificate that a new connection is shown, as PEM."""
+def served(port: int, name: str = "localhost") -> bytes:
+    """Return the certificate that a new connection gets, as PEM."""
     with connect(port, name) as connection:
         return ssl.DER_cert_to_PEM_cert(connection.getpeercert(binary_form=True) or b"").encode()
 
@@ -109,37 +109,37 @@ def hello(version: int) -> bytes:
     return b"\x16\x03\x01" + struct.pack("!H", len(handshake)) + handshake
 
 
-@pytest.mark.parametrize(("version", "welcome"), [(0x0302, False), (0x0303, True)])
-def test_a_client_needs_tls_1_2(server: Server, version: int, welcome: bool) -> None:
-    """One that knows TLS 1.1 at most gets no ServerHello; the same hello of TLS 1.2 gets one."""
+@pytest.mark.parametrize(("version", "accepted"), [(0x0302, False), (0x0303, True)])
+def test_a_client_needs_tls_1_2(server: Server, version: int, accepted: bool) -> None:
+    """A client with at most TLS 1.1 gets no ServerHello; the same hello with TLS 1.2 gets one."""
     with socket.create_connection((HOST, server.port), timeout=PATIENCE) as connection:
         connection.sendall(hello(version))
         record = connection.recv(65536)
 
-    assert (record[:1] == HANDSHAKE) == welcome
+    assert (record[:1] == HANDSHAKE) == accepted
 
 
-def test_tls_1_3_and_http_1_1_are_agreed_on(server: Server) -> None:
-    """The API server offers no other protocol than http/1.1; others may."""
+def test_tls_1_3_and_http_1_1_are_negotiated(server: Server) -> None:
+    """The API server offers only http/1.1; other clients may offer more."""
     context = client_context()
     context.set_alpn_protocols(["h2", "http/1.1"])
     with connect(server.port, context=context) as connection:
-        agreed = (connection.version(), connection.selected_alpn_protocol())
+        negotiated = (connection.version(), connection.selected_alpn_protocol())
 
-    assert agreed == ("TLSv1.3", "http/1.1")
+    assert negotiated == ("TLSv1.3", "http/1.1")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_new_certificate_is_shown_to_new_connections_and_none_fails(
+def test_new_connections_get_the_new_certificate_and_none_fails(
     server: Server, source: Source, tls: TlsCertificate, name: str
 ) -> None:
-    """Under load, with a server name (SNI) and without, as a client that calls an IP address."""
+    """Under load, with a server name (SNI) and without, as for an IP address."""
     pairs = [source.pair]
 
     def load() -> list[bytes]:
         seen = []
         for _ in range(40):
-            seen.append(shown(server.port, name))
+            seen.append(served(server.port, name))
             assert answers(connect(server.port, name), GET).startswith(b"HTTP/1.1 200")
         return seen
 
@@ -149,7 +149,7 @@ def test_a_new_certificate_is_shown_to_new_connections_and_none_fails(
             source.pair = new_pair()
             pairs.append(source.pair)
             assert tls.reload()
-            assert shown(server.port, name) == source.pair.certificate_pem
+            assert served(server.port, name) == source.pair.certificate_pem
         seen = [certificate for done in loads for certificate in done.result()]
 
     assert len(seen) == 160
@@ -157,10 +157,10 @@ def test_a_new_certificate_is_shown_to_new_connections_and_none_fails(
     assert set(seen) <= {pair.certificate_pem for pair in pairs}
 
 
-def test_a_connection_that_is_kept_goes_on_when_the_certificate_is_replaced(
+def test_an_open_connection_continues_when_the_certificate_is_replaced(
     server: Server, source: Source, tls: TlsCertificate
 ) -> None:
-    """It has shaken hands already."""
+    """Its handshake is done."""
     with connect(server.port) as kept:
         source.pair = new_pair()
         replaced = tls.reload()
@@ -169,7 +169,7 @@ def test_a_connection_that_is_kept_goes_on_when_the_certificate_is_replaced(
 
 
 @pytest.mark.parametrize(
-    ("bad", "complaint"),
+    ("bad", "message"),
     [
         (KeyPair(new_pair().certificate_pem, OTHER_KEY), "key values mismatch"),
         (KeyPair(b"", OTHER_KEY), "cannot serve"),
@@ -178,25 +178,25 @@ def test_a_connection_that_is_kept_goes_on_when_the_certificate_is_replaced(
     ],
     ids=["mismatched", "no certificate", "no key", "no PEM"],
 )
-def test_a_pair_that_cannot_serve_is_refused_and_the_old_one_stays(
-    server: Server, source: Source, tls: TlsCertificate, bad: KeyPair, complaint: str
+def test_an_invalid_pair_is_refused_and_the_old_one_stays(
+    server: Server, source: Source, tls: TlsCertificate, bad: KeyPair, message: str
 ) -> None:
-    """It is complained of once, not at every look; the next good one is taken."""
+    """The error is raised once, not in every reload; the next valid pair is served."""
     old = source.pair
     source.pair = bad
-    with pytest.raises(CertificateError, match=complaint):
+    with pytest.raises(CertificateError, match=message):
         tls.reload()
     again = tls.reload()
-    kept = [shown(server.port, name) for name in NAMES]
+    kept = [served(server.port, name) for name in NAMES]
     source.pair = new_pair()
     replaced = tls.reload()
 
     assert (again, kept) == (False, [old.certificate_pem] * 2)
-    assert (replaced, tls.pair, shown(server.port)) == (True, source.pair, source.pair.certificate_pem)
+    assert (replaced, tls.pair, served(server.port)) == (True, source.pair, source.pair.certificate_pem)
 
 
-def test_a_key_under_a_password_is_refused_without_asking_for_it() -> None:
-    """OpenSSL would ask on the terminal, for ever."""
+def test_an_encrypted_key_is_refused_without_a_password_prompt() -> None:
+    """OpenSSL would wait on the terminal forever."""
     pair = new_pair()
 
     with pytest.raises(CertificateError, match="cannot serve"):
@@ -204,7 +204,7 @@ def test_a_key_under_a_password_is_refused_without_asking_for_it() -> None:
 
 
 def write(directory: Path, pair: KeyPair) -> None:
-    """Put the pair where the kubelet would: a new directory, to which a symlink is moved in one step."""
+    """Write the pair as the kubelet does: to a new directory, then replace a symlink atomically."""
     version = directory / f"..{len(list(directory.iterdir()))}"
     version.mkdir()
     (version / "tls.crt").write_bytes(pair.certificate_pem)
@@ -214,31 +214,31 @@ def write(directory: Path, pair: KeyPair) -> None:
     link.rename(directory / "..data")
 
 
-def test_files_are_followed_through_the_kubelets_symlink(
+def test_files_are_reloaded_through_the_symlink_of_the_kubelet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the server itself, at every look; a bad pair between two good ones changes nothing."""
+    """By the server itself, periodically; an invalid pair between two valid ones changes nothing."""
     monkeypatch.setattr(webhook.server.server, "_RELOAD_INTERVAL", 0.01)
     first, second = new_pair(), new_pair()
     write(tmp_path, first)
     data = tmp_path / "..data"
     with serving(application, tls=TlsCertificate.from_files(data / "tls.crt", data / "tls.key")) as server:
-        seen = [shown(server.port)]
+        seen = [served(server.port)]
         write(tmp_path, KeyPair(second.certificate_pem, OTHER_KEY))
-        seen.append(shown(server.port))
+        seen.append(served(server.port))
         write(tmp_path, second)
         deadline = time.monotonic() + PATIENCE
         while seen[-1] != second.certificate_pem and time.monotonic() < deadline:
-            seen.append(shown(server.port))
+            seen.append(served(server.port))
 
     assert set(seen[:-1]) == {first.certificate_pem}
     assert seen[-1] == second.certificate_pem
 
 
-def test_metrics_tell_when_the_ca_beside_the_chain_expires(tmp_path: Path) -> None:
-    """As cert-manager puts it there: its chain does not hold the root."""
+def test_metrics_have_the_expiry_time_of_the_ca_file(tmp_path: Path) -> None:
+    """cert-manager writes it, because its chain does not contain the root."""
     now = datetime.now(UTC)
-    authority = make_authority("beside", now, timedelta(days=77))
+    authority = make_authority("ca file", now, timedelta(days=77))
     leaf = make_leaf(authority, ["localhost"], now, timedelta(days=7))
     for name, content in (("tls.crt", leaf.certificate_pem), ("ca.crt", authority.certificate_pem)):
         (tmp_path / name).write_bytes(content)
@@ -251,23 +251,23 @@ def test_metrics_tell_when_the_ca_beside_the_chain_expires(tmp_path: Path) -> No
     ]
 
 
-def test_what_keeps_a_certificate_from_being_replaced_is_logged(
+def test_the_reason_why_a_certificate_cannot_be_replaced_is_logged(
     source: Source, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A refused pair and an unreadable source, each with its reason; the server goes on."""
-    complaints = ["key values mismatch", "no such secret"]
+    """For an invalid pair and for an unreadable source; the server keeps serving."""
+    messages = ["key values mismatch", "no such secret"]
     monkeypatch.setattr(webhook.server.server, "_RELOAD_INTERVAL", 0.01)
     with serving(application, tls=TlsCertificate(source)) as watched:
         source.pair = KeyPair(source.pair.certificate_pem, OTHER_KEY)
-        wait_for(lambda: complaints[0] in caplog.text)
-        source.error = OSError(complaints[1])
-        wait_for(lambda: complaints[1] in caplog.text)
+        wait_for(lambda: messages[0] in caplog.text)
+        source.error = OSError(messages[1])
+        wait_for(lambda: messages[1] in caplog.text)
 
         assert ask(watched.port)[0] == 200
 
 
-def test_without_a_certificate_one_is_made_that_clients_can_verify() -> None:
-    """Its CA comes in the handshake; whoever trusts that accepts the names, and may show one of its own."""
+def test_a_self_signed_certificate_can_be_verified_by_clients() -> None:
+    """Its CA is part of the handshake; clients that trust it accept its names."""
     clients = trustme.CA()
     tls = TlsCertificate.self_signed(NAMES, clients.cert_pem.bytes())
     authority = tls.pair.certificate_pem[tls.pair.certificate_pem.rindex(b"-----BEGIN") :]
@@ -280,12 +280,12 @@ def test_without_a_certificate_one_is_made_that_clients_can_verify() -> None:
     assert is_valid_at(tls.pair.certificate_pem, datetime.now(UTC))
 
 
-def test_a_client_certificate_is_asked_for_verified_and_told_to_the_application(source: Source) -> None:
-    """Before and after a new serving certificate: a good one, none at all, and one of a stranger."""
-    authority, stranger = trustme.CA(), trustme.CA()
+def test_a_client_certificate_is_requested_verified_and_reported_to_the_application(source: Source) -> None:
+    """Before and after a new serving certificate: a valid one, none, and one of another CA."""
+    authority, other = trustme.CA(), trustme.CA()
     contexts = [client_context() for _ in range(3)]
     authority.issue_cert("api-server@kubernetes.example").configure_cert(contexts[0])
-    stranger.issue_cert("api-server@kubernetes.example").configure_cert(contexts[2])
+    other.issue_cert("api-server@kubernetes.example").configure_cert(contexts[2])
     tls = TlsCertificate(source, client_ca_pem=authority.cert_pem.bytes())
     with serving(application, tls=tls) as server:
         for _ in range(2):
