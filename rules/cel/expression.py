@@ -1,19 +1,18 @@
 """CEL expressions, compiled when rules are loaded.
 
-What goes in is scalars and small maps, never a whole pod, and only what the expression names: converting a
-pod costs hundreds of times the evaluation. Source: https://github.com/google/cel-spec.
+An expression is given scalars and small maps, never a whole pod, and only the members that it names: to
+convert a pod costs hundreds of times the evaluation. Source: https://github.com/google/cel-spec.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rules.cel.cost_limits import MAX_ENTRIES, why_unbounded
-from rules.cel.expression_terms import terms_of
 from rules.cel.library import cel
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.bounded_cache import bounded_cache, length
@@ -21,7 +20,7 @@ from rules.text.bounded_cache import bounded_cache, length
 # A rule author's expression fits in a line; a bound keeps the parser's recursion bounded.
 MAX_EXPRESSION_LENGTH: Final = 2048
 _MAX_DEPTH: Final = 64
-# Results that an expression remembers, and characters of what each is about: 30 KB at most.
+# Results that an expression remembers, and characters of the values of each: 30 KB at most.
 _REMEMBERED: Final = 64
 _LONGEST: Final = 512
 # Macros that bind a name of their own: limits.exists(name, …).
@@ -31,17 +30,38 @@ _EVALUATION_ERRORS: Final = (TypeError, ValueError, RuntimeError, IndexError, Ar
 _ADVICE: Final = " CEL does not coerce"  # begins what the binding adds for people who write CEL
 _OTHER_TYPES: Final = ("No such overload", "Unsupported operation")
 # Quantities of extended resources are whole, or the API server refuses them.
-_MIXED: Final = "types do not mix: quantities are int; to reckon with a fraction, write double(value) * 1.5"
-# What an object may be given as.
-_MAPS: Final = (tuple, dict)
+_MIXED: Final = "type mismatch: quantities are int; convert first, e.g. double(value) * 1.5"
 # What an expression may take for the name of a resource; each is one that the sample has.
 _RESOURCE: Final = re.compile(r"""["']([^"'/]+/[^"']+)["']""")
-# A value for each variable, to find at load what would fail for every container.
+# A value for each input, to find when rules are loaded what would fail for every container.
 _SAMPLES: Final[Mapping[str, Any]] = {
     "value": 1,
-    "container": {"name": "main", "image": "registry.example.com/team/image:1"},
-    "pod": {"labels": {"app": "main"}, "annotations": {}, "namespace": "default"},
+    "container.name": "main",
+    "container.image": "registry.example.com/team/image:1",
+    "pod.labels": {"app": "main"},
+    "pod.annotations": {},
+    "pod.namespace": "default",
 }
+# The inputs that a variable consists of.
+_INPUTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "value": ("value",),
+    "limits": ("limits",),
+    "requests": ("requests",),
+    "container": ("container.name", "container.image"),
+    "pod": ("pod.labels", "pod.annotations", "pod.namespace"),
+}
+_MAPS: Final = frozenset({"limits", "requests", "pod.labels", "pod.annotations"})
+_QUANTITIES: Final = frozenset({"value", "limits", "requests"})
+# How an expression names an input: with one key, as pod.labels['a'] does, or as a whole.
+_NAMED: Final = re.compile(
+    r"""\b(?:(?P<map>limits|requests)|(?:container|pod)\b(?:\s*\.\s*(?P<member>\w+))?)\b"""
+    r"""(?:\s*\[\s*(["'])(?P<key>[^"'\\]*)\3\s*\])?"""
+)
+# `'a' in pod.labels`, if neither operand is part of something longer.
+_IN: Final = re.compile(
+    r"""(?:^|[(&|?:!])\s*(["'])(?P<key>[^"'\\]*)\1\s+in\s+"""
+    r"""(?P<at>limits|requests|pod\s*\.\s*(?:labels|annotations))\s*(?=$|[)&|?:])"""
+)
 VALIDATION_VARIABLES: Final = ("value", "limits", "requests", "container")
 CONDITION_VARIABLES: Final = ("limits", "requests", "container", "pod")
 
@@ -50,66 +70,73 @@ class ExpressionError(ValueError):
     """The expression does not compile, or cannot be evaluated. The fault of the rule's author."""
 
 
+class _Input(NamedTuple):
+    """A value that an expression is given. keys: the only members of a map that it names; None for all."""
+
+    name: str
+    keys: tuple[str, ...] | None = None
+
+
 class Expression:
     """One compiled expression whose value is true or false. Any thread may use it.
 
-    It remembers what it came to: the containers of a cluster are much alike, and a look costs a tenth.
+    Results are cached by the values of all inputs: the containers of a cluster are similar, and a look-up
+    costs a tenth of an evaluation.
     """
 
-    __slots__ = ("_found", "_program", "source", "variables")
+    __slots__ = ("_inputs", "_program", "_result", "source", "variables")
 
     def __init__(self, source: str, variables: Iterable[str]) -> None:
         """Compile source, which may name the given variables. Raises ExpressionError."""
         self.source = source
         self._program = _compile(source)
-        self._found = bounded_cache(self._evaluate, _REMEMBERED, lambda told: length(told) <= _LONGEST)
+        self._result = bounded_cache(self._evaluate, _REMEMBERED, lambda values: length(values) <= _LONGEST)
         known = list(variables)
         named = self._program.variables()
         bound = set(_MACRO.findall(source))
         for name in named:
             if name not in known and name not in bound:
-                near = get_close_matches(name, known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                similar = get_close_matches(name, known, 1)
+                hint = f"did you mean {similar[0]!r}?" if similar else f"there are {', '.join(known)}"
                 raise ExpressionError(f"unknown variable {name!r}: {hint}")
         self.variables = tuple(name for name in known if name in named)
-        resources = dict.fromkeys(["example.com/device", *_RESOURCE.findall(source)], 1)
+        self._inputs = tuple(_inputs_of(source, self.variables))
+        resources = dict.fromkeys(["example.com/device", *self.resources], 1)
         samples = {**_SAMPLES, "limits": resources, "requests": resources}
         try:
             self(samples.__getitem__)
         except ExpressionError as error:
-            if any(told in str(error) for told in _OTHER_TYPES):
+            if any(text in str(error) for text in _OTHER_TYPES):
                 raise ExpressionError(_MIXED) from None
             if "Undefined" in str(error) or "true or false" in str(error):
                 raise
 
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The names in its text that may be those of resources."""
+        return tuple(dict.fromkeys(_RESOURCE.findall(self.source)))
+
     def __call__(self, value_of: Callable[[str], Any]) -> bool:
-        """Evaluate; value_of gives the value of a variable that is named. Raises ExpressionError.
+        """Evaluate. Raises ExpressionError.
 
-        A value is text where it is a quantity, else an object or, to be remembered, the tuple of its items.
+        value_of: returns an input: `value`, `limits`, `requests` (quantities as written), `container.name`,
+        `container.image`, `pod.labels`, `pod.annotations`, `pod.namespace`.
         """
-        told = self._told(value_of)
+        values = tuple([_value_of_input(each, value_of(each.name)) for each in self._inputs])
         try:
-            return self._found(told)
-        except TypeError:  # an object has no hash
-            return self._evaluate(told)
+            return self._result(values)
+        except TypeError:  # a quantity that has no hash
+            return self._evaluate(values)
 
-    def afresh(self, value_of: Callable[[str], Any]) -> bool:
-        """Evaluate likewise, for values that hardly come again: nothing is looked up or remembered."""
-        return self._evaluate(self._told(value_of))
-
-    def _told(self, value_of: Callable[[str], Any]) -> tuple[Any, ...]:
-        return tuple([_bounded(name, value_of(name)) for name in self.variables])
-
-    def terms(self) -> tuple[Expression, ...]:
-        """Compile what it joins by `||` and `&&`, on whose values its own hangs; itself, where it is one."""
-        try:
-            terms = tuple([Expression(source, self.variables) for source in terms_of(self.source)])
-        except ExpressionError:  # such as one that is neither true nor false
-            terms = ()
-        return terms if len(terms) > 1 else (self,)
-
-    def _evaluate(self, told: tuple[Any, ...]) -> bool:
-        given = {name: _VALUES[name](value) for name, value in zip(self.variables, told, strict=True)}
+    def _evaluate(self, values: tuple[Any, ...]) -> bool:
+        given: dict[str, Any] = {}
+        for each, value in zip(self._inputs, values, strict=True):
+            variable, _, member = each.name.partition(".")
+            converted = _converted(each, value)
+            if member:
+                given.setdefault(variable, {})[member] = converted
+            else:
+                given[variable] = converted
         try:
             result = self._program.execute(given)
         except KeyError as error:
@@ -122,6 +149,50 @@ class Expression:
 
     def __repr__(self) -> str:
         return f"Expression({self.source!r})"
+
+
+def _inputs_of(source: str, variables: Iterable[str]) -> Iterator[_Input]:
+    """Yield what an expression names: members of its variables, or if that is not plain, all of them."""
+    keys: dict[str, set[str | None]] = {}
+    in_operands = {found.start("at"): found["key"] for found in _IN.finditer(source)}
+    for found in _NAMED.finditer(source):
+        variable = found["map"] or found[0].partition(".")[0].partition("[")[0].strip()
+        member = f"{variable}.{found['member']}" if found["member"] else ""
+        key = found["key"] if found["key"] is not None else in_operands.get(found.start())
+        for name in (member,) if member in _INPUTS.get(variable, ()) else _INPUTS.get(variable, ()):
+            whole = not found["map"] and not member
+            keys.setdefault(name, set()).add(None if whole else key)
+    for variable in variables:
+        for name in _INPUTS[variable]:
+            if name in keys or name == "value":
+                named = keys.get(name, {None})
+                all_of_it = name not in _MAPS or None in named
+                yield _Input(
+                    name, None if all_of_it else tuple(sorted(key for key in named if key is not None))
+                )
+
+
+def _value_of_input(each: _Input, value: Any) -> Any:
+    """Return the value that counts for an input; a map becomes a tuple. Raises ExpressionError."""
+    if each.keys is not None:
+        return tuple([value.get(key) for key in each.keys])
+    if each.name not in _MAPS:
+        return value
+    if len(value) > MAX_ENTRIES:
+        raise ExpressionError(f"more than {MAX_ENTRIES} {each.name.partition('.')[2] or each.name}")
+    return tuple(value.items())
+
+
+def _converted(each: _Input, value: Any) -> Any:
+    """Return the value of an input as CEL takes it."""
+    if each.name == "value":
+        return number(value) if isinstance(value, str) else value
+    if each.name not in _MAPS:
+        return value
+    items = value if each.keys is None else zip(each.keys, value, strict=True)
+    if each.name not in _QUANTITIES:
+        return {key: text for key, text in items if text is not None}
+    return _quantities(items)
 
 
 def _compile(source: str) -> Any:
@@ -141,51 +212,21 @@ def _compile(source: str) -> Any:
         raise ExpressionError(_first_line(str(error))) from error
 
 
-def _bounded(name: str, value: Any) -> Any:
-    """Return a value that has no more entries than a loop may take. Raises ExpressionError."""
-    if isinstance(value, _MAPS):
-        if len(value) > MAX_ENTRIES:
-            raise ExpressionError(f"more than {MAX_ENTRIES} {name}")
-        if name == "pod":
-            for part, entries in value.items() if isinstance(value, dict) else value:
-                _bounded(part, entries)
-    return value
-
-
 def number(quantity: object) -> int | float:
     """Return a quantity as CEL takes it: an int where it is whole, else a double. Raises QuantityError."""
     value = parse_quantity(quantity)
     return float(value) if isinstance(value, Decimal) else value
 
 
-def _value(quantity: object) -> Any:
-    return number(quantity) if isinstance(quantity, str) else quantity
-
-
-def _quantities(items: Any) -> dict[str, int | float]:
+def _quantities(items: Iterable[tuple[str, Any]]) -> dict[str, int | float]:
     """Return the quantities of a container as CEL takes them; what is no quantity is left out."""
     result: dict[str, int | float] = {}
-    for key, quantity in dict(items).items():
+    for key, quantity in items:
         try:
             result[key] = number(quantity)
         except QuantityError:
             continue
     return result
-
-
-def _facts(items: Any) -> dict[str, Any]:
-    """Return an object of texts and objects; an object may be the tuple of its items."""
-    return {name: dict(value) if isinstance(value, tuple) else value for name, value in dict(items).items()}
-
-
-# How CEL takes what a variable stands for.
-_VALUES: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "value": _value,
-    "limits": _quantities,
-    "requests": _quantities,
-    "container": _facts,
-    "pod": _facts,
-}
 
 
 def _first_line(message: str) -> str:

@@ -6,10 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-if TYPE_CHECKING:
-    from rules.cel.expression import Expression
+from rules.cel.expression import Expression, ExpressionError
 
 # The piece of a match that fails.
 Unmet: TypeAlias = "MatchPart | SelectorTerm | Expression"
@@ -51,7 +50,7 @@ class Match:
     """What an injection rule applies to; all of it has to hold, and within a list any of it.
 
     resources: names or globs of resources that the container asks for. images: compiled globs; empty for any
-    image. include, exclude: namespaces by glob. terms: of which the conditions are made.
+    image. include, exclude: namespaces by glob.
     """
 
     resources: tuple[str, ...]
@@ -60,7 +59,6 @@ class Match:
     exclude: tuple[re.Pattern[str], ...] = ()
     selector: tuple[SelectorTerm, ...] = ()
     conditions: tuple[Expression, ...] = field(default=())
-    terms: tuple[Expression, ...] = field(default=())
 
     def pod(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Tell whether it applies to pods of a namespace with these labels."""
@@ -82,8 +80,17 @@ class Match:
         return not self.images or any(pattern.fullmatch(name) for name in names for pattern in self.images)
 
     def unmet_condition(self, value_of: Callable[[str], Any]) -> Expression | None:
-        """Return the first condition that is false, or None. Raises ExpressionError where one fails."""
+        """Return the first condition that is false, or None.
+
+        Raises ExpressionError if one cannot be evaluated and none is false.
+        """
+        failed: ExpressionError | None = None
         for condition in self.conditions:
-            if not condition(value_of):
-                return condition
+            try:
+                if not condition(value_of):
+                    return condition
+            except ExpressionError as error:
+                failed = failed or error
+        if failed:
+            raise failed
         return None
