@@ -1,103 +1,80 @@
-"""The nodes of a cluster as containers see them: by class, and remembered.
+"""Evaluation of rule requirements on the nodes of an inventory, by class of nodes.
 
-What is found of nodes for some needs is found once for an inventory, so that the cost of a decision does not
-grow with the number of nodes.
+Results are cached by requirements and node set, so that the cost of a decision does not grow with the number
+of nodes. They are data: names of containers and words are added when a message is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rules.compatibility.fitness import fitness, outline
-from rules.compatibility.report import (
+from rules.compatibility.checks import check_on_node
+from rules.compatibility.required_affinity import clauses_of, stable
+from rules.compatibility.result import (
     ContainerResult,
-    MessageWriter,
     NodeClassResult,
+    NodeSetResult,
+    NoFittingNode,
     RuleRequirement,
     unmet_requirements,
 )
-from rules.compatibility.required_affinity import clauses_of, stable
 from rules.cuda.requirements import GpuRequirements
-from rules.model.finding import Level, level_of
+from rules.model.check_result import Level, level_of
 from rules.model.rule import Action
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory, NodeClass
-from rules.nodes.label_families import LabelNames
 from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import Clause, admitted
 from rules.text.bounded_cache import bounded_cache, length
-from rules.text.i18n import Language
 
-# All nodes, of which nothing has been said yet.
-_WHOLE: Final = NodeClassResult(NodeCapabilities(), 0, Level.COMPATIBLE, ())
-# Different needs that a cluster's containers have at one time; about 10 KB each with 100 classes of nodes.
+# All nodes, before any requirement.
+_ALL: Final = NodeClassResult(NodeCapabilities(), 0, Level.COMPATIBLE, ())
+# Requirements that the containers of a cluster have at one time; about 10 KB each with 100 node classes.
 _REMEMBERED: Final = 512
-# Characters that a pod's author wrote in them; NVIDIA's longest requirement has some 2,000.
+# Characters of them that the author of a pod wrote; NVIDIA's longest requirement has some 2,000.
 _LONGEST: Final = 8192
-# Containers of a pod of which what is found of all together is remembered.
+# Different requirements in one pod whose common result is remembered.
 _MOST: Final = 16
-# Sets of resources that containers ask for at once; with 10,000 nodes 1.3 KB each.
+# Sets of resources that containers request; with 10,000 nodes 1.3 KB each.
 _REMEMBERED_NAMES: Final = 256
 _LONGEST_NAMES: Final = 1024  # characters of the names in a set
-# Of names that no node offers so many are compared with what nodes do offer.
+# So many names that no node offers are compared with those that nodes offer.
 _COMPARED: Final = 2
-# How alike they have to be: nvidia.com/gpu is to nvidia.com/gpu.shared by 0.8, to amd.com/gpu by 0.72.
-_ALIKE: Final = 0.8
-
-
-class NoFittingNode(NamedTuple):
-    """Why none of some nodes fits, for one demand of which that can be said. action: what follows."""
-
-    culprit: RuleRequirement
-    action: Action
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSetResult:
-    """What is found of demands on nodes. requirement: what a node has to satisfy; preference: what it may."""
-
-    incompatible: NoFittingNode | None = None
-    warnings: tuple[str, ...] = ()
-    requirement: Requirement = field(default_factory=Requirement)
-    preference: Requirement | None = None
+# Least similarity: nvidia.com/gpu and nvidia.com/gpu.shared have 0.8, nvidia.com/gpu and amd.com/gpu 0.72.
+_SIMILAR: Final = 0.8
 
 
 class EvaluationRequest(NamedTuple):
-    """A question: what demands of one pod come to on a set of nodes, at least one, in which language."""
+    """The distinct rule requirements of one pod, at least one, and the bit set of its candidate nodes."""
 
-    demands: tuple[RuleRequirement, ...]
+    required: tuple[RuleRequirement, ...]
     nodes: int
-    language: Language
 
 
 class NodeEvaluator:
-    """The classes of nodes of an inventory, and what they mean for containers; remembered.
+    """Evaluates requirements on the nodes of one inventory.
 
-    judge: for a question, its verdict. offering: for names of resources, the nodes that could take a
-    container that asks for them, as a bit set. near: for such names that no node offers, one like theirs that
-    some do, or nothing.
+    evaluate: the result for an EvaluationRequest. offering: the nodes that offer all resources of a tuple, as
+    a bit set. similar: for a tuple of names that no node offers, a similar one that some do, or nothing.
     """
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._kinds = bounded_cache(self._find_kinds, _REMEMBERED, lambda _: True)
-        self._findings = bounded_cache(self._find, _REMEMBERED, _is_short)
+        self._classes = bounded_cache(self._evaluate_classes, _REMEMBERED, _is_short)
         self._clauses = bounded_cache(self._find_clauses, _REMEMBERED, _is_short)
-        self.judge = bounded_cache(self._judge, _REMEMBERED, _are_few)
+        self.evaluate = bounded_cache(self._evaluate, _REMEMBERED, _are_few)
         self.offering = bounded_cache(self._offering, _REMEMBERED_NAMES, _are_short)
-        self.near = bounded_cache(self._near, _REMEMBERED_NAMES, _are_short)
+        self.similar = bounded_cache(self._similar, _REMEMBERED_NAMES, _are_short)
 
     def _offering(self, names: tuple[str, ...]) -> int:
         """Return the nodes that offer all resources, as a bit set.
 
-        One that no node offers is some scheduler's own (HAMi's memory and cores are) and sorts out none,
-        unless it is all that is asked for.
+        A resource that no node offers belongs to a scheduler (HAMi's memory and cores do) and excludes no
+        node, unless nothing else is requested.
         """
         found = [self._inventory.offering(name) for name in names]
         nodes = self._inventory.everything
@@ -105,157 +82,148 @@ class NodeEvaluator:
             nodes &= offering
         return nodes
 
-    def _near(self, names: tuple[str, ...]) -> str:
+    def _similar(self, names: tuple[str, ...]) -> str:
         offered = sorted(self._inventory.resources)
-        near = (get_close_matches(name, offered, 1, _ALIKE) for name in names[:_COMPARED])
-        return next((found for found, *_ in filter(None, near)), "")
+        similar = (get_close_matches(name, offered, 1, _SIMILAR) for name in names[:_COMPARED])
+        return next((found for found, *_ in filter(None, similar)), "")
 
-    def _judge(self, asked: EvaluationRequest) -> NodeSetResult:
-        """Return the verdict on nodes, with the refusal where for some rule none of them fits."""
-        words = MessageWriter(asked.language)
-        verdict = NodeSetResult()
+    def _evaluate(self, request: EvaluationRequest) -> NodeSetResult:
+        """Return the result on a set of nodes, evaluated for the strictest rules first."""
+        result = NodeSetResult()
         considered: list[RuleRequirement] = []
         for action in Action:  # the strictest comes first
-            added = [demand for demand in asked.demands if demand.rule.no_fitting_node is action]
+            added = [each for each in request.required if each.rule.no_fitting_node is action]
             if not added:
                 continue
             considered += added
-            judged = self._judged(considered, asked.nodes)
-            if all(each.level is Level.INCOMPATIBLE for each in judged):
-                others = self._judged(considered, self._inventory.everything & ~asked.nodes)
-                elsewhere = (each for each in others if each.level <= Level.UNSTABLE)
-                line = words.incompatible(judged, elsewhere, table=action is not Action.WARN)
-                culprit = next(
-                    demand for demand in unmet_requirements(judged) if demand.rule.no_fitting_node is action
+            classes = self._class_results(considered, request.nodes)
+            if all(each.level is Level.INCOMPATIBLE for each in classes):
+                others = self._class_results(considered, self._inventory.everything & ~request.nodes)
+                elsewhere = tuple(each for each in others if each.level <= Level.UNSTABLE)
+                required = next(
+                    each for each in unmet_requirements(classes) if each.rule.no_fitting_node is action
                 )
-                return replace(verdict, incompatible=NoFittingNode(culprit, action, line))
+                return result._replace(none_fits=NoFittingNode(required, action, tuple(classes), elsewhere))
             if action is not Action.DRYRUN:
-                verdict = self._fitting(considered, judged, words)
-        return verdict
+                result = self._fitting(considered, classes)
+        return result
 
     def _fitting(
-        self, demands: Sequence[RuleRequirement], judged: Sequence[NodeClassResult], words: MessageWriter
+        self, required: Sequence[RuleRequirement], classes: Sequence[NodeClassResult]
     ) -> NodeSetResult:
-        """Return the verdict where some class of nodes is not refused."""
-        best = min([each.level for each in judged])
-        warnings = tuple(words.rule_set_warnings(best, judged)) if best is not Level.COMPATIBLE else ()
-        steering = [demand for demand in demands if demand.rule.action is Action.DENY]
-        if not steering:  # a rule that only warns leaves the pod as it is
-            return NodeSetResult(warnings=warnings)
-        some = len(steering) < len(demands)
-        levels = [each.level_under(Action.DENY) if some else each.level for each in judged]
+        """Return the result if some class of nodes is not incompatible."""
+        best = min([each.level for each in classes])
+        doubts = tuple(classes) if best is not Level.COMPATIBLE else ()
+        denying = [each for each in required if each.rule.action is Action.DENY]
+        if not denying:  # a rule that only warns leaves the pod as it is
+            return NodeSetResult(doubts=doubts)
+        some = len(denying) < len(required)
+        levels = [each.level_under(Action.DENY) if some else each.level for each in classes]
         preference = None
         if Level.COMPATIBLE in levels and Level.UNSTABLE in levels:
-            needs = (demand.needs for demand in steering)
-            preference = stable(steering[0].rule.terms, needs, self._inventory)
-        return NodeSetResult(None, warnings, self._required(steering, judged, levels), preference)
+            requirements = (each.requirements for each in denying)
+            preference = stable(denying[0].rule.sharing, requirements, self._inventory)
+        return NodeSetResult(None, doubts, self._required_labels(denying, classes, levels), preference)
 
-    def _required(
-        self, demands: Sequence[RuleRequirement], judged: Sequence[NodeClassResult], levels: Sequence[Level]
+    def _required_labels(
+        self,
+        required: Sequence[RuleRequirement],
+        classes: Sequence[NodeClassResult],
+        levels: Sequence[Level],
     ) -> Requirement:
-        """Return what these demands require of a node. levels: what each class of nodes is for them."""
-        doubtful = min(levels) is Level.UNKNOWN
-        if doubtful and max(levels) is Level.UNKNOWN:  # there is none to keep it from
+        """Return the labels that these requirements need. levels: what each class of nodes is for them."""
+        or_unknown = min(levels) is Level.UNKNOWN
+        if or_unknown and max(levels) is Level.UNKNOWN:  # there is no node to exclude
             return Requirement()
-        worst = Level.UNKNOWN if doubtful else Level.UNSTABLE
+        worst = Level.UNKNOWN if or_unknown else Level.UNSTABLE
         left = 0
-        for each, level in zip(judged, levels, strict=True):
+        for each, level in zip(classes, levels, strict=True):
             left |= each.members if level <= worst else 0
         clauses = []
-        # The newest version first: what it implies need not be said again.
-        for demand in sorted(demands, key=_newest, reverse=True):
-            for clause, nodes in self._clauses((demand.rule.terms, demand.needs, doubtful)):
-                # A clause in labels that none of the best carries would leave the pod no node.
+        # The newest version first: the clauses that it implies are left out.
+        for one in sorted(required, key=_newest, reverse=True):
+            for clause, nodes in self._clauses((one.rule.sharing, one.requirements, or_unknown)):
+                # A clause in labels that none of the best nodes has would leave the pod no node.
                 if left & nodes:
                     clauses.append(clause)
                     left &= nodes
         return Requirement(tuple(clauses))
 
-    def _judged(self, demands: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
-        """Return the classes that a set of nodes forms, with what there is to say of each demand on them."""
+    def _class_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
+        """Return the classes that a set of nodes forms, with the result of each requirement on them."""
         if not nodes:
             return []
-        groups = _alike(demands)
-        judged = self._split(_WHOLE._replace(members=nodes), groups[0])
+        groups = _by_labels(required)
+        classes = self._split(_ALL._replace(members=nodes), groups[0])
         for group in groups[1:]:
-            judged = [both for each in judged for both in self._split(each, group)]
-        return judged
+            classes = [each for one in classes for each in self._split(one, group)]
+        return classes
 
-    def _split(self, judged: NodeClassResult, demands: Sequence[RuleRequirement]) -> list[NodeClassResult]:
-        """Return the classes that nodes form for demands that read the same labels."""
-        _, nodes, worst, before = judged
-        found = [self._findings((demand.rule.terms, demand.needs)) for demand in demands]
+    def _split(self, whole: NodeClassResult, required: Sequence[RuleRequirement]) -> list[NodeClassResult]:
+        """Return the classes that nodes form for requirements whose rules read the same labels."""
+        _, nodes, worst, before = whole
+        found = [self._classes((each.rule.sharing, each.requirements)) for each in required]
         classes = found[0][0]
         split = []
-        for each, *opinions in zip(classes, *[by_class for _, by_class in found], strict=True):
+        for each, *results in zip(classes, *[by_class for _, by_class in found], strict=True):
             if members := each.members & nodes:
-                level = max([worst, *[opinion.level for opinion in opinions]])
-                offer = judged.offer if before else each.offer
-                split.append(
-                    NodeClassResult(offer, members, level, (*before, *zip(demands, opinions, strict=True)))
-                )
+                level = max([worst, *[result.level for result in results]])
+                capabilities = whole.capabilities if before else each.offer
+                pairs = (*before, *zip(required, results, strict=True))
+                split.append(NodeClassResult(capabilities, members, level, pairs))
         return split
 
-    def _find(
-        self, asked: tuple[SharingPolicy, GpuRequirements]
+    def _evaluate_classes(
+        self, key: tuple[SharingPolicy, GpuRequirements]
     ) -> tuple[tuple[NodeClass, ...], tuple[ContainerResult, ...]]:
-        """Return the classes, and what there is to say of a container on each."""
-        terms, needs = asked
-        classes, offers, which = self._kinds((terms.labels, bool(needs.constraints), needs.cuda_compat))
-        found = [fitness(terms, needs, offer) for offer in offers]
-        opinions = [ContainerResult(level_of(findings), findings) for findings in found]
-        return classes, tuple([opinions[at] for at in which])
-
-    def _find_kinds(
-        self, asked: tuple[LabelNames, bool, bool]
-    ) -> tuple[tuple[NodeClass, ...], tuple[NodeCapabilities, ...], tuple[int, ...]]:
-        """Return the classes, the offers that needs tell apart, and which of these each class has."""
-        labels, variables, compat = asked
-        classes = self._inventory.classes(self._inventory.everything, labels)
-        kinds: dict[NodeCapabilities, int] = {}
-        offers = (outline(each.offer, variables=variables, compat=compat) for each in classes)
-        which = [kinds.setdefault(offer, len(kinds)) for offer in offers]
-        return classes, tuple(kinds), tuple(which)
+        """Return the classes of all nodes, and the result of a container on each."""
+        policy, requirements = key
+        classes = self._inventory.classes(self._inventory.everything, policy.labels)
+        found = [check_on_node(policy, requirements, each.offer) for each in classes]
+        return classes, tuple([ContainerResult(level_of(results), results) for results in found])
 
     def _find_clauses(
-        self, asked: tuple[SharingPolicy, GpuRequirements, bool]
+        self, key: tuple[SharingPolicy, GpuRequirements, bool]
     ) -> tuple[tuple[Clause, int], ...]:
-        """Return each clause of the needs with the nodes that satisfy it, as a bit set."""
-        terms, needs, doubtful = asked
-        clauses = clauses_of(terms, needs, self._inventory, doubtful=doubtful)
+        """Return each clause of the requirements with the nodes that satisfy it, as a bit set."""
+        policy, requirements, or_unknown = key
+        clauses = clauses_of(policy, requirements, self._inventory, or_unknown=or_unknown)
         return tuple((clause, admitted(self._inventory, clause)) for clause in clauses)
 
 
 def _is_short(
-    asked: tuple[SharingPolicy, GpuRequirements] | tuple[SharingPolicy, GpuRequirements, bool],
+    key: tuple[SharingPolicy, GpuRequirements] | tuple[SharingPolicy, GpuRequirements, bool],
 ) -> bool:
-    return asked[1].length <= _LONGEST
+    return key[1].length <= _LONGEST
 
 
 def _are_short(names: tuple[str, ...]) -> bool:
     return length(names) <= _LONGEST_NAMES
 
 
-def _are_few(asked: EvaluationRequest) -> bool:
-    return len(asked.demands) <= _MOST and sum(demand.needs.length for demand in asked.demands) <= _LONGEST
+def _are_few(request: EvaluationRequest) -> bool:
+    return (
+        len(request.required) <= _MOST
+        and sum(each.requirements.length for each in request.required) <= _LONGEST
+    )
 
 
-def _newest(demand: RuleRequirement) -> tuple[int, int]:
-    return demand.needs.cuda.version if demand.needs.cuda else (0, 0)
+def _newest(required: RuleRequirement) -> tuple[int, int]:
+    return required.requirements.cuda.version if required.requirements.cuda else (0, 0)
 
 
-def _alike(demands: Sequence[RuleRequirement]) -> list[list[RuleRequirement]]:
-    """Return demands by the labels that their rules read; most rules read the same."""
+def _by_labels(required: Sequence[RuleRequirement]) -> list[list[RuleRequirement]]:
+    """Return requirements by the labels that their rules read; most rules read the same."""
     groups: list[list[RuleRequirement]] = []
-    for demand in demands:
+    for each in required:
         for group in groups:
-            if group[0].rule.terms.labels == demand.rule.terms.labels:
-                group.append(demand)
+            if group[0].rule.sharing.labels == each.rule.sharing.labels:
+                group.append(each)
                 break
         else:
-            groups.append([demand])
+            groups.append([each])
     return groups
 
 
-# One inventory is in force at a time; another takes the place of the one that is remembered.
+# One inventory is in force at a time; the next one replaces the evaluator that is kept.
 node_evaluator = lru_cache(maxsize=1)(NodeEvaluator)

@@ -124,7 +124,7 @@ def flag_requirements(
     return _find(image, words, set_by_env)
 
 
-def may_ask(words: Sequence[str]) -> bool:
+def may_require(words: Sequence[str]) -> bool:
     """Tell whether a command line may ask something of a GPU, by itself or with what its variables have."""
     line = " ".join(words)
     return "$(" in line or _table().names_a_flag(line)

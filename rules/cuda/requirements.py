@@ -1,24 +1,28 @@
-"""What a container needs of a GPU node: CUDA, compute capability, and how sure that is.
+"""GPU requirements of a container: CUDA version, NVIDIA_REQUIRE_*, compute capability, and their certainty.
 
-What is unknown stays unknown and is no need. Where several places tell the CUDA version, the first of these
-counts: annotation, NVIDIA_REQUIRE_CUDA, CUDA_VERSION, the cluster's image catalogue, the one that ships.
+What is unknown stays unknown and requires nothing. Sources of the CUDA version, the first known one wins:
+annotation, NVIDIA_REQUIRE_CUDA, CUDA_VERSION, the image catalogues of the cluster, the built-in one.
+Requirements do not hold the name of the container, so that equal containers share them; messages add it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from functools import cache
+from typing import Final, NamedTuple, TypeVar
 
-from rules.cuda.framework_flags import flag_requirements
+from rules.cuda import framework_flags
 from rules.cuda.image_catalog import BuiltFor, ImageCatalog, ImageFacts
-from rules.cuda.nvidia_require import DISABLE_REQUIRE, REQUIRE_PREFIX, Constraint, constraints
+from rules.cuda.nvidia_require import DISABLE_REQUIRE, REQUIRE_PREFIX, Constraint, Host, constraints
 from rules.cuda.tables import compiles_for
 from rules.cuda.versions import ComputeCapability, CudaVersion
-from rules.kube.container_env import Environment
+from rules.kube.container_env import Environment, environment, references
+from rules.kube.pod import Container
+from rules.text.bounded_cache import bounded_cache, length
 from rules.text.i18n import Text
 
-# Annotations of a pod; with `.CONTAINER` after it, one is for that container and goes before.
+# Annotations of a pod; one with the suffix `.CONTAINER` is for that container and takes precedence.
 CUDA_VERSION_ANNOTATION: Final = "gpugate.dev/cuda-version"
 MIN_COMPUTE_ANNOTATION: Final = "gpugate.dev/min-compute-capability"
 CUDA_COMPAT_ANNOTATION: Final = "gpugate.dev/cuda-compat"
@@ -26,31 +30,40 @@ ANNOTATIONS: Final = (CUDA_VERSION_ANNOTATION, MIN_COMPUTE_ANNOTATION, CUDA_COMP
 # The variable of NVIDIA's images, which users repeat in pods.
 CUDA_VERSION_VARIABLE: Final = "CUDA_VERSION"
 
-ANNOTATION: Final = "annotation"  # CudaNeed.found
+ANNOTATION: Final = "annotation"  # CudaRequirement.found
 
 T = TypeVar("T")
 
 _BOOLEAN: Final = {"true": True, "false": False}
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 _NO_WAY_OUT: Final = Text()
+_Pairs = tuple[tuple[str, str], ...]
+# Requirements that are remembered, and characters of the facts of one; 8 KB each at most.
+_REMEMBERED: Final = 1024
+_LONGEST: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerFacts:
-    """A container as plain facts. words: command and args, as written."""
+class ContainerFacts(NamedTuple):
+    """Everything in a container that its GPU requirements depend on; equal facts have equal requirements.
 
-    name: str
+    words: command and args, empty if they name no flag and no variable. known, unknown: the variables that
+    say something or are referred to, with values if these are known. annotations: those for this container,
+    by their names without its suffix.
+    """
+
     image: str
-    env: Environment
-    words: Sequence[str] = ()
+    words: tuple[str, ...] = ()
+    known: _Pairs = ()
+    unknown: tuple[str, ...] = ()
+    annotations: _Pairs = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CudaRequirement:
-    """The CUDA version that the driver has to have at least.
+    """The lowest CUDA version that the driver must support.
 
-    exact: it is the toolkit inside; otherwise that may also be newer. certain: a pod may be refused for it.
-    found: where it was found, for counting: `annotation`, a variable's name, or the catalogue's row.
+    exact: this is the toolkit in the image, else that may be newer. certain: it may cause a denial.
+    found: the source, for counting: `annotation`, a variable, or a catalogue row.
     """
 
     version: CudaVersion
@@ -62,10 +75,10 @@ class CudaRequirement:
 
 @dataclass(frozen=True, slots=True)
 class ComputeRequirement:
-    """The lowest compute capability that will do.
+    """The lowest compute capability that the container runs on.
 
-    asked: the pod itself asks for it, by annotation or flag; otherwise it is a floor of its image.
-    way_out: what to do but take a newer GPU, or empty.
+    asked: the pod itself requires it, by annotation or flag; otherwise its image does. way_out: what to do
+    other than to take a newer GPU, or empty.
     """
 
     minimum: ComputeCapability
@@ -77,83 +90,125 @@ class ComputeRequirement:
 
 @dataclass(frozen=True, slots=True)
 class GpuRequirements:
-    """All that a container needs of a node; the node has to satisfy every one.
+    """Everything that a container requires of a node; the node must satisfy all of it.
 
-    constraints: its NVIDIA_REQUIRE_* variables. One that holds for certain goes before the comparison with
-    `cuda`: NVIDIA's images list in them the older drivers on which their cuda-compat makes do.
-    cuda_compat: forward compatibility is declared. problems: what was written and cannot be understood.
+    constraints: its NVIDIA_REQUIRE_* variables. If one is satisfied, it takes precedence over the comparison
+    with `cuda`: NVIDIA's images list in it the older drivers that are supported through cuda-compat.
+    cuda_compat: forward compatibility is declared. problems: what is written and cannot be parsed.
     """
 
-    container: str
     cuda: CudaRequirement | None = None
     constraints: tuple[Constraint, ...] = ()
     compute: tuple[ComputeRequirement, ...] = ()
     built_for: BuiltFor | None = None
     cuda_compat: bool = False
     problems: tuple[Text, ...] = ()
-    # Needs are looked up more often than they are found, and all of this is long to hash.
+    # Requirements are looked up more often than they are made, and all of this is long to hash.
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        told = self.container, self.cuda, self.constraints, self.compute, self.built_for, self.cuda_compat
-        object.__setattr__(self, "_hash", hash(told))
+        members = self.cuda, self.constraints, self.compute, self.built_for, self.cuda_compat
+        object.__setattr__(self, "_hash", hash(members))
 
     def __hash__(self) -> int:
         return self._hash
 
     @property
     def length(self) -> int:
-        """The number of characters in it that a pod's author wrote."""
-        written = [self.container, self.cuda.origin.en if self.cuda else ""]
+        """The number of characters in it that the author of a pod wrote."""
+        written = [self.cuda.origin.en if self.cuda else ""]
         written += [text for each in self.constraints for text in (each.variable, each.text)]
         return sum(map(len, written))
 
+    def constraints_hold(self, host: Host) -> bool | None:
+        """Return whether a node satisfies all NVIDIA_REQUIRE_* variables; None if that is unknown."""
+        found = {constraint.holds(host) for constraint in self.constraints if constraint.groups}
+        return False if False in found else None if None in found else True
 
-def requirements_of(
-    container: ContainerFacts, annotations: Mapping[str, Any], catalog: ImageCatalog
-) -> GpuRequirements:
-    """Return what a container needs. annotations: the pod's. Never raises; what is odd is a problem."""
-    said = _Annotations(annotations, container.name)
-    image = catalog.find(container.image)
+
+def container_facts(container: Container, annotations: Mapping[str, str]) -> ContainerFacts:
+    """Return the facts of a container of a pod with these annotations."""
+    words = (*container.strings("command"), *container.strings("args"))
+    known, unknown = _variables(container, words)
+    said = tuple(_annotations_for(container.name, annotations)) if annotations else ()
+    return ContainerFacts(
+        container.image, words if framework_flags.may_require(words) else (), known, unknown, said
+    )
+
+
+def requirements_reader(catalog: ImageCatalog) -> Callable[[ContainerFacts], GpuRequirements]:
+    """Return `requirements_of` for a catalogue of images, with a bounded cache."""
+    return bounded_cache(
+        lambda facts: requirements_of(facts, catalog), _REMEMBERED, lambda facts: length(facts) <= _LONGEST
+    )
+
+
+def _annotations_for(container: str, annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name in ANNOTATIONS:
+        value = annotations.get(f"{name}.{container}", annotations.get(name))
+        if value is not None:
+            yield name, value
+
+
+def _variables(container: Container, words: tuple[str, ...]) -> tuple[_Pairs, tuple[str, ...]]:
+    """Return the variables that say something, and those that the words or such a variable refer to."""
+    names, relevant = container.variables, _relevant_variables()
+    referring = "$" in "".join(words)
+    if not referring and relevant.isdisjoint(names) and REQUIRE_PREFIX not in "".join(names):
+        return (), ()
+    env = environment(container.env)
+    used = {name for name in env.known if name in relevant or name.startswith(REQUIRE_PREFIX)}
+    used |= references([*words, *(env.known[name] for name in used)])
+    known = tuple(pair for pair in env.known.items() if pair[0] in used)
+    return known, tuple(sorted(env.unknown & relevant))
+
+
+@cache
+def _relevant_variables() -> frozenset[str]:
+    """Return the variables that say something, except those that begin with REQUIRE_PREFIX."""
+    return frozenset({CUDA_VERSION_VARIABLE, DISABLE_REQUIRE, *framework_flags.variables()})
+
+
+def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirements:
+    """Return the GPU requirements that follow from facts. Never raises; see `problems`."""
+    said = _Annotations(facts.annotations)
+    env = Environment(dict(facts.known), frozenset(facts.unknown))
+    image = catalog.find(facts.image)
     annotated = _cuda_of_annotation(said)
-    asked = () if annotated else _constraints(container.env)
-    toolkit = annotated or _cuda_of_variable(container.env) or _cuda_of_image(image)
+    in_force = () if annotated else _constraints(env)
+    toolkit = annotated or _cuda_of_variable(env) or _cuda_of_image(image)
     compute = (
         *_compute_of_annotation(said),
         *_compute_of_image(image),
         *_compute_of_toolkit(toolkit),
-        *_compute_of_flags(container),
+        *_compute_of_flags(facts, env),
     )
     compat = said.read(CUDA_COMPAT_ANNOTATION, _BOOLEAN.get, "true")
     return GpuRequirements(
-        container=container.name,
-        cuda=_cuda_of_constraints(asked) or toolkit,
-        constraints=asked,
+        cuda=_cuda_of_constraints(in_force) or toolkit,
+        constraints=in_force,
         compute=compute,
         built_for=_built_for(image, toolkit),
         cuda_compat=image.cuda_compat if compat is None else compat,
-        problems=(*said.problems, *(constraint.problem for constraint in asked if constraint.problem)),
+        problems=(*said.problems, *(constraint.problem for constraint in in_force if constraint.problem)),
     )
 
 
 class _Annotations:
-    """The annotations that speak of one container, and what in them cannot be understood."""
+    """The annotations for one container, and what in them cannot be parsed."""
 
-    __slots__ = ("_annotations", "_container", "problems")
+    __slots__ = ("_annotations", "problems")
 
-    def __init__(self, annotations: Mapping[str, Any], container: str) -> None:
-        self._annotations = annotations
-        self._container = container
+    def __init__(self, annotations: _Pairs) -> None:
+        self._annotations = dict(annotations)
         self.problems: list[Text] = []
 
     def read(self, name: str, parse: Callable[[str], T | None], example: str) -> T | None:
-        """Return what the container's own annotation of a name says, else the pod's; None where none does."""
-        if not self._annotations:
-            return None
-        written = self._annotations.get(f"{name}.{self._container}", self._annotations.get(name))
+        """Return what an annotation says; None if it is absent or cannot be parsed."""
+        written = self._annotations.get(name)
         if written is None:
             return None
-        text = str(written).strip()
+        text = written.strip()
         value = parse(text)
         if value is None:
             shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
@@ -181,7 +236,7 @@ def _cuda_of_variable(env: Environment) -> CudaRequirement | None:
 
 
 def _declared_cuda(text: str, found: str, where: Text) -> CudaRequirement | None:
-    """Return what a version as a user writes it needs; `12` leaves open which 12."""
+    """Return the requirement of a version as a user writes it; `12` leaves the minor version open."""
     cuda = CudaVersion.parse(text)
     if cuda is None:
         return None
@@ -190,7 +245,7 @@ def _declared_cuda(text: str, found: str, where: Text) -> CudaRequirement | None
 
 
 def _constraints(env: Environment) -> tuple[Constraint, ...]:
-    """Return the constraints in force; none where nobody knows whether they are switched off."""
+    """Return the constraints in force; none if it is unknown whether they are switched off."""
     return () if DISABLE_REQUIRE in env.unknown else constraints(env.known)
 
 
@@ -256,8 +311,8 @@ def _floor(toolkit: CudaRequirement) -> ComputeRequirement | None:
     return ComputeRequirement(lowest, certain=certain, origin=origin, way_out=way_out)
 
 
-def _compute_of_flags(container: ContainerFacts) -> Iterator[ComputeRequirement]:
-    for need in flag_requirements(container.image, container.words, container.env.known):
+def _compute_of_flags(facts: ContainerFacts, env: Environment) -> Iterator[ComputeRequirement]:
+    for need in framework_flags.flag_requirements(facts.image, facts.words, env.known):
         yield ComputeRequirement(
             need.compute,
             certain=need.certain,

@@ -4,31 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from rules.kube.json_patch import Operation
 from rules.model.rule import Action
 
 
+class AdmissionWarning(NamedTuple):
+    """A warning to the user: the rule that it comes from, one line of reason, and what to do, or nothing."""
+
+    rule: str
+    reason: str
+    fix: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that a rule does not let pass.
+    """One thing that a rule forbids.
 
-    path: as Kubernetes prints it. message: one line with container, path, found, wanted and what to do.
+    path: as Kubernetes prints it. reason: container, path, found and expected; lines after the first are a
+    table. fix: what to do.
     """
 
     rule: str
     action: Action
     path: str
-    message: str
+    reason: str
+    fix: str = ""
+
+    @property
+    def message(self) -> str:
+        """The reason and the fix, which ends the first line."""
+        first, newline, rest = self.reason.partition("\n")
+        return f"{first}; {self.fix}{newline}{rest}" if self.fix else self.reason
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer: a verdict, and the edits where it is to allow.
+    """The answer to a request.
 
-    message: the whole refusal, empty where allowed. patch: RFC 6902 operations, none for what is denied or
-    not to be changed. warnings: a line each. audit: annotations of the audit event, names without prefix.
-    rules: names of those that matched. cuda_sources: what told each judged container's CUDA, or `unknown`.
+    message: of a denial, else empty. patch: RFC 6902 operations, empty for what is denied or never changed.
+    warnings: a line each. audit: annotations of the audit event, names without prefix. rules: names of those
+    that matched. cuda_sources: the source of each container's CUDA version, or `unknown`.
     """
 
     allowed: bool = True
@@ -40,5 +57,15 @@ class Decision:
     rules: tuple[str, ...] = ()
     cuda_sources: tuple[str, ...] = ()
 
+    @classmethod
+    def deny(cls, message: str, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:
+        """Return a denial; facts: other fields. It has no patch."""
+        return cls(False, message, violations, **facts)
 
-ALLOWED = Decision()
+    @classmethod
+    def allow(cls, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:
+        """Return an admission. violations: of rules that do not deny; facts: other fields, as a patch."""
+        return cls(True, "", violations, **facts)
+
+
+ALLOWED = Decision.allow()

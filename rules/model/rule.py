@@ -34,6 +34,13 @@ class InjectionAction(StrEnum):
     DRYRUN = "dryrun"  # report what it would do
 
 
+class FailurePolicy(StrEnum):
+    """The effect of a validation that cannot be evaluated (`failurePolicy`)."""
+
+    FAIL = "Fail"  # as if it were violated, as in the policies of Kubernetes
+    IGNORE = "Ignore"  # a warning
+
+
 class LimitsPolicy(StrEnum):
     """What a resource rule wants of `limits`."""
 
@@ -78,6 +85,8 @@ class ResourceRule:
     requests: RequestsPolicy
     excludes: ResourceIndex[str]
     validations: tuple[Validation, ...]
+    failure_policy: FailurePolicy
+    unit: str
     runtime_class: str
     action: Action
     description: Text
@@ -102,10 +111,39 @@ class EnvFromResource:
 
 
 @dataclass(frozen=True, slots=True)
-class Injection:
-    """What an injection rule puts in. Entries are as in the Kubernetes API.
+class PodField:
+    """A single-valued field of a pod's spec that a rule can inject.
 
-    env: entries as they will stand, or (name, EnvFromResource). The rest is merged into the pod or container.
+    unset: the values that stand for "not set by the user", with what the API server fills in before any
+    webhook sees the pod. description: for the schema of rule files.
+    """
+
+    name: str
+    kind: type[str | bool]
+    unset: tuple[Any, ...]
+    description: str
+
+
+# The single-valued fields that rules can inject. A new one is one entry here: rule files, schema, stage and
+# the law that a user's value survives go through this table.
+POD_FIELDS: Final = (
+    PodField("runtimeClassName", str, (None, ""), "if the pod names none"),
+    PodField(
+        "schedulerName",
+        str,
+        (None, "", "default-scheduler"),
+        "if the pod names none except default-scheduler",
+    ),
+    PodField("hostIPC", bool, (None,), "true: if the pod does not set it"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """What an injection rule injects. Entries are as in the Kubernetes API.
+
+    env: (name, entry or EnvFromResource). pod_fields: values by the names of POD_FIELDS. The rest is merged
+    into the pod or container.
     """
 
     env: tuple[tuple[str, EnvFromResource | Mapping[str, Any]], ...] = ()
@@ -114,9 +152,7 @@ class Injection:
     tolerations: tuple[Mapping[str, Any], ...] = ()
     required_terms: tuple[Mapping[str, Any], ...] = ()
     preferred_terms: tuple[Mapping[str, Any], ...] = ()
-    runtime_class: str = ""
-    scheduler: str = ""
-    host_ipc: bool = False
+    pod_fields: Mapping[str, str | bool] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -144,7 +180,7 @@ class CompatibilityRule:
 
     name: str
     match: Match
-    terms: SharingPolicy
+    sharing: SharingPolicy
     no_fitting_node: Action
     action: Action
     description: Text

@@ -7,7 +7,7 @@ from typing import Final
 
 from rules.cuda.requirements import CudaRequirement
 from rules.cuda.versions import ComputeCapability, CudaVersion
-from rules.model.finding import Level
+from rules.model.check_result import Level
 from rules.nodes.label_families import LabelNames
 
 # The first major version within which a driver runs programs of newer minor versions.

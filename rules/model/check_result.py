@@ -1,7 +1,8 @@
-"""What there is to say of a container on a node, and how bad that is."""
+"""The result of a compatibility check on one node."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -13,11 +14,11 @@ _NO_TEXT: Final = Text()
 
 
 class Level(IntEnum):
-    """How well a node suits, from well to not at all."""
+    """How compatible a node is, from fully to not at all."""
 
     COMPATIBLE = 0
     UNSTABLE = 1  # runs, with a warning
-    UNKNOWN = 2  # nobody can tell: a label is missing
+    UNKNOWN = 2  # a label is missing
     INCOMPATIBLE = 3
 
 
@@ -25,8 +26,8 @@ class Level(IntEnum):
 class CheckResult:
     """One reason for a level.
 
-    origin: where the need was read. remedy: what would help. Both may be empty. code: the CUDA error that it
-    would be, or 0.
+    origin: the source of the requirement. remedy: a suggested fix. Both may be empty. code: the CUDA error
+    that the container would end in, or 0.
     """
 
     level: Level
@@ -42,16 +43,16 @@ class CheckResult:
         return f"{known.driver_name or known.name} ({known.code})" if known else ""
 
 
-def level_of(findings: tuple[CheckResult, ...]) -> Level:
-    """Return the worst level of the findings."""
-    return max([finding.level for finding in findings], default=Level.COMPATIBLE)
+def level_of(results: Iterable[CheckResult]) -> Level:
+    """Return the worst level of the results."""
+    return max([result.level for result in results], default=Level.COMPATIBLE)
 
 
-def incompatible(*, certain: bool) -> Level:
-    """Return what follows from a need that is not met."""
+def unmet(*, certain: bool) -> Level:
+    """Return the level of a requirement that is not met."""
     return Level.INCOMPATIBLE if certain else Level.UNSTABLE
 
 
 def unknown(*, certain: bool) -> Level:
-    """Return what follows from a need of which nobody can tell."""
+    """Return the level of a requirement of which it is unknown whether it is met."""
     return Level.UNKNOWN if certain else Level.UNSTABLE

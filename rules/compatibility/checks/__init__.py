@@ -1,0 +1,36 @@
+"""Compatibility checks, one file each. `CHECKS` lists them in the order of their results."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rules.compatibility.checks.base import Check
+from rules.compatibility.checks.baseline import BaselineCheck
+from rules.compatibility.checks.compute_capability import ComputeCapabilityCheck
+from rules.compatibility.checks.driver import DriverCheck
+from rules.compatibility.checks.nvidia_require import NvidiaRequireCheck
+from rules.compatibility.checks.sharing_mode import SharingModeCheck
+from rules.cuda.requirements import GpuRequirements
+from rules.model.check_result import CheckResult
+from rules.model.sharing import SharingPolicy
+from rules.nodes.node_capabilities import NodeCapabilities
+
+CHECKS: Final[tuple[Check, ...]] = (
+    BaselineCheck(),
+    NvidiaRequireCheck(),
+    DriverCheck(),
+    SharingModeCheck(),
+    ComputeCapabilityCheck(),
+)
+
+
+def check_on_any_node(policy: SharingPolicy, requirements: GpuRequirements) -> tuple[CheckResult, ...]:
+    """Return the results of all checks that hold on every node."""
+    return tuple([result for check in CHECKS for result in check.on_any_node(policy, requirements)])
+
+
+def check_on_node(
+    policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
+) -> tuple[CheckResult, ...]:
+    """Return the results of all checks on a node; none if it is compatible."""
+    return tuple([result for check in CHECKS for result in check.on_node(policy, requirements, node)])

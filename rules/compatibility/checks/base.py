@@ -1,0 +1,68 @@
+"""The interface of a compatibility check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from rules.compatibility.label_constraints import LabelConstraint
+from rules.cuda.requirements import GpuRequirements
+from rules.model.check_result import CheckResult
+from rules.model.sharing import SharingPolicy
+from rules.nodes.inventory import Inventory
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_selector import Clause
+
+
+class Subject(Enum):
+    """What a constraint is about. Constraints of one subject become one clause of node affinity."""
+
+    DRIVER = 1
+    GPU = 2
+
+
+class Constraint(NamedTuple):
+    """A constraint on the labels of a node, for required node affinity."""
+
+    subject: Subject
+    labels: LabelConstraint
+
+
+class Check:
+    """One compatibility check: a threshold, its result on a node, and what node affinity requires for it.
+
+    Every method may be left out. Checks are pure: they see what is passed in and nothing else.
+    """
+
+    def on_any_node(self, policy: SharingPolicy, requirements: GpuRequirements) -> Iterable[CheckResult]:
+        """Return the results that hold on every node."""
+        del policy, requirements
+        return ()
+
+    def on_node(
+        self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
+    ) -> Iterable[CheckResult]:
+        """Return the results on a node; none if it is compatible."""
+        del policy, requirements, node
+        return ()
+
+    def constraints(
+        self,
+        policy: SharingPolicy,
+        requirements: GpuRequirements,
+        nodes: list[NodeCapabilities],
+        *,
+        or_unknown: bool,
+    ) -> Iterable[Constraint]:
+        """Return constraints that compatible nodes satisfy. nodes: the distinct capabilities in the cluster.
+
+        or_unknown: nodes that may be compatible satisfy them too.
+        """
+        del policy, requirements, nodes, or_unknown
+        return ()
+
+    def clauses(self, policy: SharingPolicy, inventory: Inventory) -> Iterable[Clause]:
+        """Return clauses that the way of sharing requires, whatever the container."""
+        del policy, inventory
+        return ()

@@ -1,0 +1,120 @@
+"""The compute capability of the GPU against flags, annotations, the toolkit and the code in the image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rules.compatibility.checks.base import Check, Constraint, Subject
+from rules.compatibility.label_constraints import ARCH
+from rules.cuda.image_catalog import BuiltFor
+from rules.cuda.requirements import ComputeRequirement, GpuRequirements
+from rules.cuda.versions import ComputeCapability, MajorMinor
+from rules.model.check_result import CheckResult, Level, unknown, unmet
+from rules.model.sharing import SharingPolicy
+from rules.nodes.label_families import Version
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.version_range import VersionRange
+from rules.text.i18n import Text
+
+_NO_KERNEL_IMAGE: Final = 209  # of data/errors.yaml
+_NO_TEXT: Final = Text()
+MISSING_COMPUTE: Final = Text("no label provides the compute capability", "没有标签提供计算能力")
+
+
+class ComputeCapabilityCheck(Check):
+    """The compute capability of the node's GPU against what the container needs."""
+
+    def on_node(
+        self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
+    ) -> Iterator[CheckResult]:
+        """Yield a result for each requirement that the GPU does not meet, and for missing code."""
+        del policy
+        if node.compute_capability is None:
+            asked = sorted(
+                (need for need in requirements.compute if need.asked), key=lambda need: not need.certain
+            )
+            if asked:
+                yield CheckResult(unknown(certain=asked[0].certain), MISSING_COMPUTE, origin=asked[0].origin)
+            return
+        gpu = ComputeCapability(*node.compute_capability)
+        denied = False
+        for need in requirements.compute:
+            if gpu < need.minimum:
+                denied |= need.certain
+                below = Text(
+                    f"compute capability {gpu}, below {need.minimum}", f"计算能力 {gpu}，低于 {need.minimum}"
+                )
+                # A framework checks its own flags before CUDA does.
+                code = 0 if need.asked else _NO_KERNEL_IMAGE
+                yield CheckResult(unmet(certain=need.certain), below, _way_out(need), code, need.origin)
+        if not denied:
+            yield from _missing_code(requirements, gpu)
+
+    def constraints(
+        self,
+        policy: SharingPolicy,
+        requirements: GpuRequirements,
+        nodes: list[NodeCapabilities],
+        *,
+        or_unknown: bool,
+    ) -> Iterator[Constraint]:
+        """Yield the GPUs that meet what flags and image require."""
+        del policy
+        minima = [need.minimum for need in requirements.compute if need.asked and need.certain]
+        if minima:
+            missing = [{ARCH: None}] if or_unknown else []
+            yield Constraint(Subject.GPU, [{ARCH: VersionRange(max(minima))}, *missing])
+        for floor in _floors(requirements):
+            # Every image has a floor; few clusters have a GPU below it.
+            gpus = (node.compute_capability for node in nodes)
+            if any(gpu is not None and not any(gpu in each for each in floor) for gpu in gpus):
+                yield Constraint(Subject.GPU, [*({ARCH: each} for each in floor), {ARCH: None}])
+
+
+def newer_gpu(minimum: MajorMinor) -> Text:
+    """Return the fix for a GPU that is too old."""
+    return Text(f"a GPU of compute capability {minimum} or higher", f"使用计算能力 {minimum} 及以上的 GPU")
+
+
+def _missing_code(requirements: GpuRequirements, gpu: ComputeCapability) -> Iterator[CheckResult]:
+    built_for = requirements.built_for
+    runs = built_for.runs_on(gpu) if built_for else True
+    if built_for is None or runs:
+        return
+    origin = requirements.cuda.origin if requirements.cuda else _NO_TEXT
+    what = Text(f"code for compute capability {gpu}", f"适用于计算能力 {gpu} 的代码")
+    if runs is None:
+        reason = Text(f"the image may hold no {what.en}", f"镜像可能不含{what.zh}")
+        yield CheckResult(Level.UNSTABLE, reason, code=_NO_KERNEL_IMAGE, origin=origin)
+    else:
+        reason = Text(f"the image holds no {what.en}", f"镜像不含{what.zh}")
+        remedy = Text(f"use an image built for {gpu}", f"使用为 {gpu} 构建的镜像")
+        yield CheckResult(unmet(certain=built_for.certain), reason, remedy, _NO_KERNEL_IMAGE, origin)
+
+
+def _way_out(need: ComputeRequirement) -> Text:
+    newer = newer_gpu(need.minimum)
+    if not need.way_out.en:
+        return newer
+    return Text(f"{need.way_out.en}, or {newer.en}", f"{need.way_out.zh}，或{newer.zh}")
+
+
+def _floors(requirements: GpuRequirements) -> Iterator[list[VersionRange]]:
+    """Yield the compute capabilities that the image has code for, if that is certain."""
+    floors = [need.minimum for need in requirements.compute if need.certain and not need.asked]
+    if floors:
+        yield [VersionRange(max(floors))]
+    if requirements.built_for and requirements.built_for.certain:
+        yield _of_code(requirements.built_for)
+
+
+def _of_code(built_for: BuiltFor) -> list[VersionRange]:
+    """Return the compute capabilities that run code for others: of the same major, from the first on."""
+    if built_for.ptx is None:
+        return [VersionRange(min(built_for.capabilities))]
+    first: dict[int, Version] = {}
+    for capability in sorted(built_for.capabilities):
+        first.setdefault(capability.major, capability)
+    ranges = [VersionRange.same_major(each) for each in first.values()]
+    return [*ranges[:-1], VersionRange(ranges[-1].at_least)] if built_for.ptx else ranges

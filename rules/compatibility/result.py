@@ -1,0 +1,79 @@
+"""Results of checking rule requirements on the nodes of a cluster: data without words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rules.cuda.requirements import GpuRequirements
+from rules.model.check_result import CheckResult, Level
+from rules.model.rule import Action, CompatibilityRule
+from rules.nodes.node_affinity import Requirement
+from rules.nodes.node_capabilities import NodeCapabilities
+
+
+class RuleRequirement(NamedTuple):
+    """A rule that applies to containers, and what these require. Equal containers share one."""
+
+    rule: CompatibilityRule
+    requirements: GpuRequirements
+
+
+class ContainerResult(NamedTuple):
+    """The check results of a container on a node, and the worst level of them."""
+
+    level: Level
+    results: tuple[CheckResult, ...]
+
+
+class NodeClassResult(NamedTuple):
+    """Nodes of equal capabilities, and the result of each rule requirement on them.
+
+    members: their bit set. level: the worst of all containers, which go to one node.
+    """
+
+    capabilities: NodeCapabilities
+    members: int
+    level: Level
+    results: tuple[tuple[RuleRequirement, ContainerResult], ...]
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes."""
+        return self.members.bit_count()
+
+    def level_under(self, action: Action) -> Level:
+        """Return the worst level of the containers under rules of an action."""
+        return max([result.level for required, result in self.results if required.rule.action is action])
+
+
+class NoFittingNode(NamedTuple):
+    """No node is compatible. elsewhere: compatible nodes that the pod's own selectors exclude."""
+
+    required: RuleRequirement
+    action: Action
+    classes: tuple[NodeClassResult, ...]
+    elsewhere: tuple[NodeClassResult, ...]
+
+
+class NodeSetResult(NamedTuple):
+    """The result of rule requirements on a set of nodes.
+
+    doubts: the classes, if the best of them is in doubt. requirement: the labels that a node must have;
+    preference: those that it preferably has.
+    """
+
+    none_fits: NoFittingNode | None = None
+    doubts: tuple[NodeClassResult, ...] = ()
+    requirement: Requirement = Requirement()
+    preference: Requirement | None = None
+
+
+def unmet_requirements(classes: Sequence[NodeClassResult]) -> list[RuleRequirement]:
+    """Return the requirements that none of these nodes meets; if there is none, those that some do not."""
+    required = [each for each, _ in classes[0].results]
+    results = zip(*([result for _, result in each.results] for each in classes), strict=True)
+    incompatible = ([result.level is Level.INCOMPATIBLE for result in found] for found in results)
+    pairs = list(zip(required, incompatible, strict=True))
+    never = [each for each, found in pairs if all(found)]
+    return never or [each for each, found in pairs if any(found)]
