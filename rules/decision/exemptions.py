@@ -1,7 +1,6 @@
 """Exemptions: which rules have no effect on a pod, for how long, and on whose word.
 
-An exempted rule neither completes nor injects, steers or judges. It costs a pod nothing unless one of its own
-rules is exempted for some pod.
+An exempted rule does nothing. A pod pays for exemptions only if one of its rules is exempted for some pod.
 """
 
 from __future__ import annotations
@@ -9,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from rules.decision.messages import EXPIRED, sentence
+from rules.decision import messages
+from rules.model.decision import AdmissionWarning
 from rules.model.rule import Exemption, ImageCatalogRule, Rule
 from rules.text.glob import glob
 from rules.text.i18n import Language
@@ -75,10 +75,10 @@ class PodExemptions:
                 return exemption
         return None
 
-    def expired(self, rules: Iterable[str], language: Language) -> list[str]:
-        """Return a line for each exemption that would spare the pod one of the rules, had it not expired."""
+    def expired(self, rules: Iterable[str], language: Language) -> list[AdmissionWarning]:
+        """Return a warning for each expired exemption from one of the rules that covers the pod."""
         return [
-            sentence(language, EXPIRED, {"exemption": found.name, "rule": rule, "until": found.until})
+            messages.expired(language, rule, found.name, found.until)
             for rule in rules
             for found in self._by_rule.get(rule, ())
             if self._now >= found.expires and self._covers(found)

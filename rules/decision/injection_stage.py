@@ -1,4 +1,4 @@
-"""Injection rules: what is put into containers that match, and into their pods.
+"""Injection stage: adds what rules say to containers that match, and to their pods.
 
 What the user has set is never overwritten, unless the rule says `override`.
 """
@@ -11,12 +11,13 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from rules.decision import messages as message
-from rules.decision.resource_stage import told
+from rules.decision import messages
+from rules.decision.cel_inputs import condition_inputs
 from rules.kube.image_reference import parse_image
 from rules.kube.quantity import QuantityError, parse_quantity
+from rules.model.decision import AdmissionWarning
 from rules.model.match import MatchPart
-from rules.model.rule import PLACEHOLDER, EnvFromResource, InjectionAction, InjectionRule
+from rules.model.rule import PLACEHOLDER, POD_FIELDS, EnvFromResource, InjectionAction, InjectionRule
 from rules.nodes.node_affinity import conjoin
 from rules.text.i18n import Language
 
@@ -24,22 +25,20 @@ if TYPE_CHECKING:
     from rules.kube.pod import Container, Pod
     from rules.model.match import Match, Unmet
 
-# What the API server fills in before any webhook sees the pod; the user has not set it.
-_DEFAULT_SCHEDULER: Final = "default-scheduler"
 _AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
 _REQUIRED: Final = (*_AFFINITY, "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 _PREFERRED: Final = (*_AFFINITY, "preferredDuringSchedulingIgnoredDuringExecution")
 _MEBI: Final = 1024**2
 _GIBI: Final = 1024**3
 
-# An edit that a rule would make: what it puts in, and the call that does it.
+# An edit that a rule makes: what it sets, and the call that does it.
 Edit = tuple[str, Callable[[], None]]
 
 
 def unmet(match: Match, container: Container, pod: Pod, namespace: str) -> Unmet | None:
-    """Return what keeps a rule whose resources a container asks for from applying to it, or None.
+    """Return what keeps a rule that matches a container's resources from applying to it, or None.
 
-    Raises ExpressionError where a condition cannot be evaluated.
+    Raises ExpressionError if a condition cannot be evaluated.
     """
     if match.include or match.exclude or match.selector:
         piece = match.unmet_by_pod(namespace, pod.labels if match.selector else {})
@@ -50,13 +49,7 @@ def unmet(match: Match, container: Container, pod: Pod, namespace: str) -> Unmet
     if not match.conditions:
         return None
 
-    def value_of(variable: str) -> Any:
-        if variable != "pod":
-            return told(variable, container)
-        labels, annotations = tuple(pod.labels.items()), tuple(pod.annotations.items())
-        return ("labels", labels), ("annotations", annotations), ("namespace", namespace)
-
-    return match.unmet_condition(value_of)
+    return match.unmet_condition(condition_inputs(container, pod, namespace))
 
 
 def spellings(image: str) -> tuple[str, ...]:
@@ -66,21 +59,21 @@ def spellings(image: str) -> tuple[str, ...]:
 
 
 def inject(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> list[str]:
-    """Put in what the rule says for the containers that it applies to; return what was put in.
+    """Inject what the rule says for the containers that it applies to; return what was injected.
 
-    A dryrun rule puts in nothing and returns what it would.
+    A dryrun rule injects nothing and returns what it would inject.
     """
     edits = [edit for container in containers for edit in _container_edits(rule, container)]
-    return _made(rule, [*edits, *_pod_edits(rule, pod)])
+    return _apply(rule, [*edits, *_pod_edits(rule, pod)])
 
 
 def inject_environment(rule: InjectionRule, container: Container, resources: Container) -> list[str]:
-    """Put in only the variables, computed from another container's resources; for ephemeral containers."""
-    return _made(rule, list(_environment(rule, container, resources)))
+    """Inject only the variables, computed from another container's resources; for ephemeral containers."""
+    return _apply(rule, list(_environment(rule, container, resources)))
 
 
-def _made(rule: InjectionRule, edits: Sequence[Edit]) -> list[str]:
-    """Make the edits, unless the rule is for a dry run; return what they put in."""
+def _apply(rule: InjectionRule, edits: Sequence[Edit]) -> list[str]:
+    """Make the edits, unless the rule is a dry run; return what they set."""
     if rule.action is InjectionAction.INJECT:
         for _, apply in edits:
             apply()
@@ -89,12 +82,12 @@ def _made(rule: InjectionRule, edits: Sequence[Edit]) -> list[str]:
 
 def hidden_sources(
     rule: InjectionRule, container: Container, done: Collection[str], language: Language
-) -> list[str]:
-    """Return warnings for variables put in where `envFrom` may hold the same name, unseen.
+) -> list[AdmissionWarning]:
+    """Return warnings for injected variables that `envFrom` may hold under the same name, unseen.
 
     done: what `inject` returned.
     """
-    warnings: list[str] = []
+    warnings: list[AdmissionWarning] = []
     sources = [source for source in container.env_from if isinstance(source, dict)] if rule.inject.env else []
     if not sources:
         return []
@@ -106,8 +99,7 @@ def hidden_sources(
                     for kind, body in source.items()
                     if isinstance(body, dict)
                 )
-                facts = {"container": container.name, "rule": rule.name, "name": name, "source": reference}
-                warnings.append(message.sentence(language, message.ENV_FROM, facts))
+                warnings.append(messages.env_from(language, rule.name, container.name, name, reference))
     return warnings
 
 
@@ -135,34 +127,34 @@ def _container_edits(rule: InjectionRule, container: Container) -> Iterator[Edit
 def _environment(rule: InjectionRule, container: Container, resources: Container) -> Iterator[Edit]:
     if not rule.inject.env:
         return
-    standing = container.variables
+    names = container.variables
     for name, source in rule.inject.env:
-        stands = name in standing
-        if stands and not rule.override:
+        exists = name in names
+        if exists and not rule.override:
             continue
         entry = _entry(name, source, resources)
         if entry is None:
             continue
-        if not stands:
+        if not exists:
             yield _variable(container, name), partial(container.append, "env", entry)
             continue
-        last = len(standing) - 1 - standing[::-1].index(name)  # the one that counts, as in Kubernetes
-        if not _stands(container.env[last], entry):
+        last = len(names) - 1 - names[::-1].index(name)  # the one that counts, as in Kubernetes
+        if not _is_stored(container.env[last], entry):
             yield _variable(container, name), partial(container.replace_env, last, entry)
 
 
-def _stands(stored: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Tell whether a stored variable is the entry, with what the API server drops of it or fills in."""
+def _is_stored(stored: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
+    """Return whether a stored variable is the entry, with what the API server drops of it or fills in."""
     if source := entry.get("valueFrom"):
-        return not stored.get("value") and _holds(stored.get("valueFrom"), source)
+        return not stored.get("value") and _contains(stored.get("valueFrom"), source)
     return not stored.get("valueFrom") and (stored.get("value") or "") == (entry.get("value") or "")
 
 
-def _holds(stored: object, wanted: object) -> bool:
-    """Tell whether all that is wanted is stored, whatever else is."""
-    if not isinstance(wanted, Mapping):
-        return stored == wanted
-    return isinstance(stored, Mapping) and all(_holds(stored.get(key), wanted[key]) for key in wanted)
+def _contains(stored: object, expected: object) -> bool:
+    """Return whether everything that is expected is stored, together with anything else."""
+    if not isinstance(expected, Mapping):
+        return stored == expected
+    return isinstance(stored, Mapping) and all(_contains(stored.get(key), expected[key]) for key in expected)
 
 
 def _variable(container: Container, name: str) -> str:
@@ -177,7 +169,7 @@ def _entry(
     quantity = container.request(source.resource)
     try:
         number = parse_quantity(quantity)
-    except QuantityError:  # absent, or what a resource rule refuses
+    except QuantityError:  # absent, or what a resource rule denies
         return None
     return {"name": name, "value": environment_value(source, number)}
 
@@ -191,9 +183,9 @@ def _pod_edits(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
                 what = f"volume {volume['name']}"
                 yield what, partial(pod.append, "spec", "volumes", entry=deepcopy(volume))
     if inject.tolerations:
-        standing = pod.entries("spec", "tolerations")
+        existing = pod.entries("spec", "tolerations")
         for toleration in inject.tolerations:
-            if not any(_covers(other, toleration) for other in standing):
+            if not any(_covers(other, toleration) for other in existing):
                 what = f"toleration {toleration.get('key', '*')}"
                 yield what, partial(pod.append, "spec", "tolerations", entry=deepcopy(toleration))
     yield from _affinity(rule, pod)
@@ -202,23 +194,15 @@ def _pod_edits(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
 
 def _fields(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
     inject = rule.inject
-    if not (
-        inject.runtime_class or inject.scheduler or inject.host_ipc or inject.labels or inject.annotations
-    ):
-        return
-    for field, value, unset in (
-        ("runtimeClassName", inject.runtime_class, (None, "")),
-        ("schedulerName", inject.scheduler, (None, "", _DEFAULT_SCHEDULER)),
-        ("hostIPC", inject.host_ipc, (None,)),
-    ):
-        standing = pod.get("spec", field)
-        if value and standing != value and (rule.override or standing in unset):
-            yield f"{field} {value}", partial(pod.set, "spec", field, value=value)
+    for field in POD_FIELDS if inject.pod_fields else ():
+        value, existing = inject.pod_fields.get(field.name), pod.get("spec", field.name)
+        if value and existing != value and (rule.override or existing in field.unset):
+            yield f"{field.name} {value}", partial(pod.set, "spec", field.name, value=value)
     for kind, entries in (("labels", inject.labels), ("annotations", inject.annotations)):
-        for key, value in entries.items():
-            standing = pod.get("metadata", kind, key)
-            if standing is None or (rule.override and standing != value):
-                yield f"{kind.removesuffix('s')} {key}", partial(pod.set, "metadata", kind, key, value=value)
+        for key, text in entries.items():
+            existing = pod.get("metadata", kind, key)
+            if existing is None or (rule.override and existing != text):
+                yield f"{kind.removesuffix('s')} {key}", partial(pod.set, "metadata", kind, key, value=text)
 
 
 def _affinity(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
@@ -228,23 +212,23 @@ def _affinity(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
         if joined != terms:
             yield "required node affinity", partial(pod.set, *_REQUIRED, value=joined)
     if rule.inject.preferred_terms:
-        standing = pod.entries(*_PREFERRED)
+        existing = pod.entries(*_PREFERRED)
         for term in rule.inject.preferred_terms:
-            if term not in standing:
+            if term not in existing:
                 yield "preferred node affinity", partial(pod.append, *_PREFERRED, entry=deepcopy(term))
 
 
-def _covers(standing: object, wanted: Mapping[str, Any]) -> bool:
-    """Tell whether a toleration tolerates all that another does.
+def _covers(existing: object, added: Mapping[str, Any]) -> bool:
+    """Return whether a toleration tolerates everything that another does.
 
     Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
     """
-    if not isinstance(standing, dict) or standing.get("effect", "") not in ("", wanted.get("effect", "")):
+    if not isinstance(existing, dict) or existing.get("effect", "") not in ("", added.get("effect", "")):
         return False
-    if standing.get("effect") != "NoSchedule" and "tolerationSeconds" in standing:
-        return standing == wanted
-    if standing.get("operator") == "Exists":
-        return standing.get("key", "") in ("", wanted.get("key", ""))
-    return all(standing.get(field, "") == wanted.get(field, "") for field in ("key", "value")) and (
-        standing.get("operator", "Equal") == wanted.get("operator", "Equal")
+    if existing.get("effect") != "NoSchedule" and "tolerationSeconds" in existing:
+        return existing == added
+    if existing.get("operator") == "Exists":
+        return existing.get("key", "") in ("", added.get("key", ""))
+    return all(existing.get(field, "") == added.get(field, "") for field in ("key", "value")) and (
+        existing.get("operator", "Equal") == added.get("operator", "Equal")
     )

@@ -1,145 +1,200 @@
-"""What gpugate says to people, in each language.
+"""Messages of the decision in each language: violations, warnings, denials.
 
-A violation's message is one line: container, path, found, wanted, what to do. Each kind of violation has its
-words here; nothing else in the decision writes sentences.
+A violation has: container, path, found, expected, fix. A message's first line carries the first finding,
+because `kubectl get events` cuts at the first newline. Warnings fit 256 characters without losing the fix,
+because API servers cut them there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
+from rules.model.decision import AdmissionWarning, Violation
 from rules.text.i18n import Language, Text
 
-LIMIT_MISSING: Final = (
+# https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
+WARNING_LENGTH: Final = 256
+_PREFIX: Final = "gpugate: "
+_ELLIPSIS: Final = "…"
+
+
+class Words(NamedTuple):
+    """The texts of one kind of violation: what was found, what is expected, what to do."""
+
+    found: Text
+    expected: Text
+    fix: Text
+
+
+_FOUND: Final = Text("{found}", "{found}")
+LIMIT_MISSING: Final = Words(
     Text("nothing", "未设置"),
     Text("a quantity of {key}", "{key} 的数量"),
     Text("set {path}", "请设置 {path}"),
 )
-LIMIT_FORBIDDEN: Final = (
-    Text("{found}", "{found}"),
-    Text("no limit of {key}", "不得设置 {key} 的 limits"),
-    Text("remove {path}", "请删除 {path}"),
+LIMIT_FORBIDDEN: Final = Words(
+    _FOUND, Text("no limit of {key}", "不得设置 {key} 的 limits"), Text("remove {path}", "请删除 {path}")
 )
 REQUEST_MISSING: Final = LIMIT_MISSING
-REQUEST_DIFFERS: Final = (
-    Text("{found}", "{found}"),
-    Text("no request of its own: the limit, {limit}", "不得单独设置 requests，须与 limits 相同：{limit}"),
+REQUEST_DIFFERS: Final = Words(
+    _FOUND,
+    Text("a request equal to the limit, {limit}", "requests 须与 limits 相同：{limit}"),
     Text("remove {path}, or set it to the limit", "请删除 {path}，或设为与 limits 相同"),
 )
-REQUEST_WITHOUT_LIMIT: Final = (
-    Text("{found} and no limit", "{found}，但未设置 limits"),
-    Text("the request to follow the limit", "requests 须取自 limits"),
+_WITHOUT_LIMIT: Final = Text("{found} and no limit", "{found}，但未设置 limits")
+REQUEST_WITHOUT_LIMIT: Final = Words(
+    _WITHOUT_LIMIT,
+    Text("a limit, which the request follows", "requests 须取自 limits"),
     Text("move it to limits: set {limit_path}", "请改为设置 {limit_path}"),
 )
-REQUEST_FORBIDDEN: Final = (
-    Text("{found} and no limit", "{found}，但未设置 limits"),
+REQUEST_FORBIDDEN: Final = Words(
+    _WITHOUT_LIMIT,
     Text("no request of {key}", "不得设置 {key} 的 requests"),
     Text("remove {path}", "请删除 {path}"),
 )
-EXCLUDED: Final = (
-    Text("{found} beside {other}", "{found}，同时设置了 {other}"),
-    Text("one of the two: {key} and {other} exclude each other", "{key} 与 {other} 互斥，只能设置其一"),
+EXCLUDED: Final = Words(
+    Text("{found} together with {other}", "{found}，同时设置了 {other}"),
+    Text("only one of {key} and {other}", "{key} 与 {other} 互斥，只能设置其一"),
     Text("remove one of them", "请删除其中之一"),
 )
-NO_QUANTITY: Final = (
-    Text("{found}", "{found}"),
+NO_QUANTITY: Final = Words(
+    _FOUND,
     Text("a quantity, such as 2, 500m or 8Gi", "合法的数量，例如 2、500m 或 8Gi"),
     Text("write a number with a Kubernetes suffix", "请写成带 Kubernetes 后缀的数字"),
 )
-NOT_WHOLE: Final = (
-    Text("{found}", "{found}"),
-    Text("a whole number", "整数"),
-    Text("round it", "请取整"),
-)
-NOT_POSITIVE: Final = (
-    Text("{found}", "{found}"),
+NOT_WHOLE: Final = Words(_FOUND, Text("a whole number", "整数"), Text("use a whole number", "请使用整数"))
+NOT_POSITIVE: Final = Words(
+    _FOUND,
     Text("zero or more", "不小于 0 的数"),
-    Text("write a positive number, or remove it", "请写成正数或删除"),
+    Text("use a positive number, or remove it", "请写成正数或删除"),
 )
-INVALID: Final = (
-    Text("{found}", "{found}"),
-    Text("{wanted}", "{wanted}"),
-    Text("write a value that suits", "请改为符合要求的值"),
-)
-INVALID_BESIDE: Final = (
-    *INVALID[:2],
+_EXPECTED: Final = Text("{expected}", "{expected}")
+INVALID: Final = Words(_FOUND, _EXPECTED, Text("use a value that satisfies the rule", "请改为符合规则的值"))
+INVALID_WITH_OTHERS: Final = Words(
+    _FOUND,
+    _EXPECTED,
     Text(
-        "write a value that suits, or change what stands beside it",
-        "请改为符合要求的值，或调整与之并列的设置",
+        "use a value that satisfies the rule, or change the other resource it depends on",
+        "请改为符合规则的值，或调整其依赖的其他资源",
     ),
 )
-INVALID_NEIGHBOUR: Final = (
-    *INVALID[:2],
-    Text("change what stands beside it, or remove {path}", "请调整与之并列的设置，或删除 {path}"),
+INVALID_OTHERS: Final = Words(
+    _FOUND,
+    _EXPECTED,
+    Text(
+        "change the other resource it depends on, or remove {path}", "请调整其依赖的其他资源，或删除 {path}"
+    ),
 )
-UNEVALUATED: Final = Text(
-    "rule {rule}: {expression} could not be evaluated for {key} of container {container!r} and was "
-    "passed over; the rule needs repair: {error}",
-    "规则 {rule}：无法对容器 {container!r} 的 {key} 计算表达式 {expression}，已跳过；请修复该规则：{error}",
+# A suggested value in the unit of the resource.
+USE_VALUE: Final = Text(
+    "use {value}: {found} is {value} units of {unit}", "请使用 {value}：{found} 等于 {value} 个 {unit}"
 )
-UNDECIDED: Final = Text(
-    "rule {rule}: its conditions could not be evaluated for container {container!r}, nothing was injected; "
-    "the rule needs repair: {error}",
-    "规则 {rule}：无法对容器 {container!r} 计算其条件，未注入任何内容；请修复该规则：{error}",
+NOT_EVALUATED: Final = Text(
+    "a value for which {expression} can be evaluated, but: {error}",
+    "可以计算表达式 {expression} 的值，但：{error}",
 )
-EXPIRED: Final = Text(
-    "exemption {exemption} from rule {rule} expired at {until}; who granted it may renew it",
-    "规则 {rule} 的豁免 {exemption} 已于 {until} 到期，可由授予者续期",
+_FIX_RULE: Final = Text("ask the owner of the rule to fix the expression", "请规则维护者修复该表达式")
+VALIDATION_ERROR: Final = Words(_FOUND, NOT_EVALUATED, _FIX_RULE)
+VALIDATION_IGNORED: Final = Text(
+    "container {container!r}: {expression} could not be evaluated for {key} and was skipped: {error}",
+    "容器 {container!r}：无法对 {key} 计算表达式 {expression}，已跳过：{error}",
 )
+NOTHING_INJECTED: Final = Text(
+    "container {container!r}: a condition of the rule could not be evaluated, nothing was injected: {error}",
+    "容器 {container!r}：无法计算规则的条件，未注入任何内容：{error}",
+)
+RULE_APPLIES: Final = Text(
+    "container {container!r}: a condition of the rule could not be evaluated, so the rule applies: {error}",
+    "容器 {container!r}：无法计算规则的条件，因此该规则生效：{error}",
+)
+EXPIRED: Final = Text("exemption {exemption} expired at {until}", "豁免 {exemption} 已于 {until} 到期")
+_RENEW: Final = Text("ask its owner to renew it", "请联系其维护者续期")
 ENV_FROM: Final = Text(
-    "container {container!r}: rule {rule} sets {name}, which takes precedence over what {source} may hold; "
-    "list it under env to keep your own value",
-    "容器 {container!r}：规则 {rule} 注入了 {name}，其优先于 {source} 中的同名变量；"
-    "如需保留自己的值，请在 env 中显式设置",
+    "container {container!r}: {name} is set and takes precedence over a value from {source}",
+    "容器 {container!r}：已注入 {name}，其优先于 {source} 中的同名变量",
+)
+_LIST_IN_ENV: Final = Text(
+    "to keep your own value, list {name} in env", "如需保留自己的值，请在 env 中显式设置 {name}"
 )
 _VIOLATION: Final = Text(
-    "container {container!r}, {path}: found {found}, wanted {wanted}; {remedy}",
-    "容器 {container!r}，{path}：当前为 {found}，要求 {wanted}；{remedy}",
+    "container {container!r}, {path}: found {found}, expected {expected}",
+    "容器 {container!r}，{path}：当前为 {found}，要求 {expected}",
 )
-_WITH_DESCRIPTION: Final = Text("{wanted} ({description})", "{wanted}（{description}）")
-_DENIED: Final = Text(
-    "gpugate refuses this {kind}: {count} {noun} to change",
-    "gpugate 拒绝该 {kind}：有 {count} 处需要修改",
+_WITH_DESCRIPTION: Final = Text("{expected} ({description})", "{expected}（{description}）")
+_DENIED: Final = Text("{kind} denied by gpugate: ", "gpugate 拒绝该 {kind}：")
+_DENIED_SEVERAL: Final = Text(
+    "{kind} denied by gpugate, {count} violations: 1. ", "gpugate 拒绝该 {kind}，共 {count} 处违规：1. "
 )
-_NOUNS: Final = ("thing", "things")
-_ITEM: Final = Text("{number}. {message} [rule {rule}]", "{number}. {message} [规则 {rule}]")
-
-MessageWriter = tuple[Text, Text, Text]
+_RULE: Final = Text(" [rule {rule}]", " [规则 {rule}]")
+_FIX: Final = Text("; {fix}", "；{fix}")
 
 
 def violation(
-    language: Language, words: MessageWriter, description: Text, facts: Mapping[str, object]
-) -> str:
-    """Return a violation's line; words are what was found, what was wanted, what to do.
+    language: Language, words: Words, description: Text, facts: Mapping[str, object], fix: Text | None = None
+) -> tuple[str, str]:
+    """Return reason and fix of a violation. facts: at least container and path, and what the words name.
 
-    facts: at least container and path, and whatever the words name.
+    fix: instead of that of the words.
     """
-    found, wanted, remedy = (text.in_language(language).format_map(facts) for text in words)
+    expected = words.expected.in_language(language).format_map(facts)
     if about := description.in_language(language):
-        wanted = _WITH_DESCRIPTION.in_language(language).format(wanted=wanted, description=about)
-    return _VIOLATION.in_language(language).format(
-        container=facts["container"], path=facts["path"], found=found, wanted=wanted, remedy=remedy
+        expected = _WITH_DESCRIPTION.in_language(language).format(expected=expected, description=about)
+    found = words.found.in_language(language).format_map(facts)
+    reason = _VIOLATION.in_language(language).format(
+        container=facts["container"], path=facts["path"], found=found, expected=expected
     )
+    return reason, (fix or words.fix).in_language(language).format_map(facts)
 
 
-def invalid(variables: Collection[str]) -> MessageWriter:
-    """Return the words on a validation that is not met. variables: those that its expression reads."""
+def invalid(variables: Sequence[str]) -> Words:
+    """Return the words on a validation that is not satisfied. variables: those that its expression names."""
     if "value" not in variables:
-        return INVALID_NEIGHBOUR
-    return INVALID if len(variables) == 1 else INVALID_BESIDE
+        return INVALID_OTHERS
+    return INVALID if len(variables) == 1 else INVALID_WITH_OTHERS
 
 
-def sentence(language: Language, words: Text, facts: Mapping[str, object]) -> str:
-    """Return words with the facts in their places."""
+def evaluation_error(
+    language: Language, words: Text, rule: str, facts: Mapping[str, object]
+) -> AdmissionWarning:
+    """Return the warning that an expression of a rule could not be evaluated."""
+    return AdmissionWarning(rule, _filled(language, words, facts), _FIX_RULE.in_language(language))
+
+
+def expired(language: Language, rule: str, exemption: str, until: str) -> AdmissionWarning:
+    """Return the warning that an exemption from a violated rule has expired."""
+    reason = _filled(language, EXPIRED, {"exemption": exemption, "until": until})
+    return AdmissionWarning(rule, reason, _RENEW.in_language(language))
+
+
+def env_from(language: Language, rule: str, container: str, name: str, source: str) -> AdmissionWarning:
+    """Return the warning that an injected variable takes precedence over one from `envFrom`."""
+    facts = {"container": container, "name": name, "source": source}
+    return AdmissionWarning(rule, _filled(language, ENV_FROM, facts), _filled(language, _LIST_IN_ENV, facts))
+
+
+def warning_line(language: Language, warning: AdmissionWarning) -> str:
+    """Return a warning as one line: reason, fix, rule. Of a long one the end of the reason is cut."""
+    end = _FIX.in_language(language).format(fix=warning.fix) if warning.fix else ""
+    end += _RULE.in_language(language).format(rule=warning.rule) if warning.rule else ""
+    reason = " ".join(warning.reason.split())
+    room = max(WARNING_LENGTH - len(_PREFIX) - len(end), 0)
+    if len(reason) > room:
+        reason = reason[: max(room - 1, 0)] + _ELLIPSIS
+    return (_PREFIX + reason + end)[:WARNING_LENGTH]
+
+
+def denial(language: Language, kind: str, violations: Sequence[Violation]) -> str:
+    """Return the message of a denial: the first violation in the first line, then each on a line."""
+    items = []
+    for each in violations:
+        first, newline, rest = each.message.partition("\n")
+        items.append(f"{first}{_RULE.in_language(language).format(rule=each.rule)}{newline}{rest}")
+    if len(items) == 1:
+        return _DENIED.in_language(language).format(kind=kind) + items[0]
+    head = _DENIED_SEVERAL.in_language(language).format(kind=kind, count=len(items)) + items[0]
+    return "\n  ".join([head, *(f"{number}. {item}" for number, item in enumerate(items[1:], start=2))])
+
+
+def _filled(language: Language, words: Text, facts: Mapping[str, object]) -> str:
     return words.in_language(language).format_map(facts)
-
-
-def denial(language: Language, kind: str, reasons: list[tuple[str, str]]) -> str:
-    """Return the whole refusal that kubectl prints: a headline, then each (rule, message) on a line."""
-    head = _DENIED.in_language(language).format(kind=kind, count=len(reasons), noun=_NOUNS[len(reasons) != 1])
-    lines = (
-        _ITEM.in_language(language).format(number=number, message=message, rule=rule)
-        for number, (rule, message) in enumerate(reasons, start=1)
-    )
-    return "\n  ".join([head, *lines])

@@ -1,36 +1,32 @@
-"""The decision: the one place where the stages meet.
+"""The decision pipeline: the one place where the stages meet.
 
-Admission, preview and tests all come in here. The order is: resource defaults, injection, compatibility with
-the nodes, validation of the result. Pure: the same policy, inventory and request give the same decision, and
-none is changed.
+Admission, preview, explain, audit and tests call `decide`. The order is: resource defaults, injection,
+compatibility with the nodes, validation of the result. Pure: equal policy, inventory and request give equal
+decisions, and none of the three is changed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rules.cel.expression import ExpressionError
-from rules.compatibility import evaluate as compatibility
-from rules.compatibility.report import RuleRequirement
-from rules.cuda.facts import facts_of
-from rules.decision import injection_stage as injection
-from rules.decision import messages as message
-from rules.decision import resource_stage as resources
+from rules.compatibility.evaluate import evaluate, inject_affinity
+from rules.compatibility.result import RuleRequirement
+from rules.cuda.requirements import container_facts
+from rules.decision import injection_stage, messages, resource_stage
 from rules.decision.exemptions import PodExemptions
-from rules.decision.gist import gist_of
 from rules.decision.policy import Policy
-from rules.decision.precedent import Precedents
 from rules.decision.recorder import DecisionRecorder, Obstacle
 from rules.decision.scope import unjudged
 from rules.decision.size_limit import oversize
 from rules.kube.pod import Container, Pod
-from rules.model.decision import ALLOWED, Decision, Violation
+from rules.model.decision import ALLOWED, AdmissionWarning, Decision, Violation
 from rules.model.request import AdmissionRequest
 from rules.model.rule import Action, CompatibilityRule, InjectionAction, InjectionRule, ResourceRule
 from rules.nodes.inventory import Inventory
+from rules.text.i18n import Language, Text
 
 R = TypeVar("R", InjectionRule, CompatibilityRule)
 
@@ -43,94 +39,72 @@ def decide(
     inventory: Inventory,
     request: AdmissionRequest,
     now: float = math.inf,
-    notes: Callable[[Pod], DecisionRecorder] | None = None,
+    recorder: Callable[[Pod], DecisionRecorder] = DecisionRecorder,
 ) -> Decision:
-    """Return the verdict on a request, with the patch where it may have one.
+    """Return the decision on a request, with a patch if it is a pod that may be changed.
 
-    Pods are completed and judged at CREATE; ephemeral containers get variables only; workloads are judged by
-    their pod templates, as their pods would be completed, and never changed. Whatever is no concern of the
-    rules is allowed untouched. now: seconds since the epoch, for exemptions; without it all have expired.
-    notes: makes for each pod what keeps the notes on it, where somebody wants to read them.
-    Raises ObjectError where the object is not shaped as its kind is.
+    Pods are completed and validated at CREATE; ephemeral containers get variables only; workloads are
+    validated by their pod templates, as their pods would be completed, and never changed. Everything else is
+    allowed as it is. now: seconds since the epoch, for exemptions; without it all have expired. recorder:
+    makes the record of a pod. Raises ObjectError if the object does not have the shape of its kind.
     """
     document = request.object
     workloads = policy.workloads
     if document is None or unjudged(workloads, request):
         return ALLOWED
+    context = _Context(policy, inventory, request, now)
     if request.subresource:
         pod = Pod(document, document)
-        stages = Pipeline(policy, inventory, request, pod, now, notes and notes(pod))
-        return oversize([pod], request.kind, policy.language) or stages.debug(request.old_object or {})
+        pipeline = Pipeline(context, pod, recorder(pod))
+        return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
     templates = workloads.templates_of(request.group, request.kind, document)
     pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
-    # Rules come in by extended resources: whatever asks for none costs this look and no more.
+    # Rules apply by extended resources: a pod that requests none costs this look and no more.
     users = [pod for pod in pods.values() if pod.users]
-    if users and (refused := oversize(users, request.kind, policy.language)) is not None:
-        return refused
+    if users and (denied := oversize(users, request.kind, policy.language)) is not None:
+        return denied
     if request.operation == "UPDATE" and request.old_object:
         before = workloads.templates_of(request.group, request.kind, request.old_object).values()
         pods = {path: pod for path, pod in pods.items() if templates[path] not in before}
-    if notes:
-        decisions = [
-            Pipeline(policy, inventory, request, pod, now, notes(pod)).run() for pod in pods.values()
-        ]
-    else:
-        decisions = [_decided(policy, inventory, request, pod, now) for pod in pods.values()]
+    decisions = [Pipeline(context, pod, recorder(pod)).run() for pod in pods.values()]
     return decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
 
 
-def _decided(
-    policy: Policy, inventory: Inventory, request: AdmissionRequest, pod: Pod, now: float
-) -> Decision:
-    """Return the decision on a pod: by its gist, where it has one."""
-    if not pod.users:
-        return ALLOWED
-    gist = gist_of(policy, request, pod, now)
-    found = None if gist is None else _precedents(policy, inventory)(gist)
-    return found or Pipeline(policy, inventory, request, pod, now).run()
+class _Context(NamedTuple):
+    """What the decision on each pod of a request depends on."""
 
-
-@lru_cache(maxsize=1)  # one policy and one inventory are in force at a time
-def _precedents(policy: Policy, inventory: Inventory) -> Precedents:
-    return Precedents(lambda request, pod, now: Pipeline(policy, inventory, request, pod, now).run())
+    policy: Policy
+    inventory: Inventory
+    request: AdmissionRequest
+    now: float
 
 
 class Pipeline:
-    """One pod's way through the stages; all that happens on it is noted."""
+    """The stages of one pod, in their order; everything that they do is recorded."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a decision depends on
-        self,
-        policy: Policy,
-        inventory: Inventory,
-        request: AdmissionRequest,
-        pod: Pod,
-        now: float,
-        notes: DecisionRecorder | None = None,
-    ) -> None:
-        self._exemptions = PodExemptions(policy.exemptions, pod, request.namespace, now)
-        self._policy = policy
-        self._inventory = inventory
-        self._request = request
+    def __init__(self, context: _Context, pod: Pod, recorder: DecisionRecorder) -> None:
+        self._policy, self._inventory, self._request, now = context
+        self._exemptions = PodExemptions(self._policy.exemptions, pod, self._request.namespace, now)
         self._pod = pod
-        self._notes = notes or DecisionRecorder(pod)
+        self._recorder = recorder
 
     def run(self) -> Decision:
-        """Complete where the request may be answered by a patch or stands for pods to come, then judge."""
+        """Complete the pod if it may be patched or stands for future pods, then validate it."""
         users = self._pod.users
         if not users:
             return ALLOWED
         is_pod = self._request.kind == "Pod" and not self._request.group
-        ruling: dict[Container, list[ResourceRule]] = {}
+        rules: dict[Container, list[ResourceRule]] = {}
         if self._request.mutating or not is_pod:
-            ruling = {container: self._complete(container) for container in users}
+            rules = {container: self._complete(container) for container in users}
             self._inject(users)
-        self._fit(users)
+        self._check_compatibility(users)
         for container in users:
-            self._judge(container, ruling[container] if ruling else self._ruling(container))
+            self._validate(container, rules[container] if rules else self._resource_rules(container))
         return self._decision(patch=is_pod and self._request.mutating)
 
     def debug(self, before: Mapping[str, Any]) -> Decision:
-        """Give new ephemeral containers the variables of the container that they were started for."""
+        """Give new ephemeral containers the variables of the container that they target."""
         started = {container.name for container in Pod(before, before).ephemeral_containers}
         targets = {container.name: container for container in self._pod.containers}
         if self._request.mutating:
@@ -138,38 +112,38 @@ class Pipeline:
                 target = targets.get(container.target)
                 if target is None or container.name in started:
                     continue
-                for rule in self._rules_for(target):
-                    self._note(rule, injection.inject_environment(rule, container, target), [container])
+                for rule in self._injection_rules(target):
+                    done = injection_stage.inject_environment(rule, container, target)
+                    self._record_injection(rule, done, [container])
         return self._decision(patch=self._request.mutating)
 
     def _complete(self, container: Container) -> list[ResourceRule]:
-        """Put in what resource rules say; return those that hold for the container in the end."""
+        """Set the defaults of resource rules; return the rules that apply to the container in the end."""
         while True:
             changed = False
-            rules = self._ruling(container)
+            rules = self._resource_rules(container)
             for rule in rules:
-                if done := resources.complete(rule, container):
-                    self._notes.put_in(rule, done)
+                if done := resource_stage.complete(rule, container):
+                    self._recorder.record_edits(rule, done)
                     changed = True
-                if rule.runtime_class and resources.asks(rule, container):
-                    self._run_with(rule)
-            if not changed:  # a default may bring in another group, by a glob
+                if rule.runtime_class and resource_stage.requests(rule, container):
+                    self._set_runtime_class(rule)
+            if not changed:  # a default may make another group apply, by a glob
                 return rules
 
-    def _ruling(self, container: Container) -> list[ResourceRule]:
-        """Return the resource rules that hold for a container."""
+    def _resource_rules(self, container: Container) -> list[ResourceRule]:
         found = []
-        for rule in self._policy.groups_of(container.names):
+        for rule in self._policy.plan_for(container.names).resources:
             exemption = self._exemptions.of(rule.name)
-            self._notes.looked_at(rule, container, exemption)
+            self._recorder.record_match(rule, container, exemption)
             if exemption is None:
                 found.append(rule)
         return found
 
-    def _run_with(self, rule: ResourceRule) -> None:
+    def _set_runtime_class(self, rule: ResourceRule) -> None:
         if not self._pod.get("spec", "runtimeClassName"):
             self._pod.set("spec", "runtimeClassName", value=rule.runtime_class)
-            self._notes.put_in(rule, (f"runtimeClassName {rule.runtime_class}",))
+            self._recorder.record_edits(rule, (f"runtimeClassName {rule.runtime_class}",))
 
     def _inject(self, users: list[Container]) -> None:
         done: set[tuple[str, Container]] = set()
@@ -177,121 +151,133 @@ class Pipeline:
         while again and (applying := self._to_inject(users, done)):
             again = False
             for _, (rule, containers) in sorted(applying.items()):
-                self._note(rule, injection.inject(rule, self._pod, containers), containers)
-                # What is put in there may be what the next rule selects by.
+                self._record_injection(rule, injection_stage.inject(rule, self._pod, containers), containers)
+                # An injected label or annotation may be what the next rule selects by.
                 again |= bool(rule.inject.labels or rule.inject.annotations)
-        if injected := self._notes.injected:
-            standing = self._pod.get("metadata", "annotations", INJECTED_ANNOTATION)
-            before = standing.split(", ") if isinstance(standing, str) and standing else ()
+        if injected := self._recorder.injected:
+            existing = self._pod.get("metadata", "annotations", INJECTED_ANNOTATION)
+            before = existing.split(", ") if isinstance(existing, str) and existing else ()
             names = sorted({*filter(None, before), *injected})
             self._pod.set("metadata", "annotations", INJECTED_ANNOTATION, value=", ".join(names))
 
     def _to_inject(
         self, users: list[Container], done: set[tuple[str, Container]]
     ) -> dict[str, tuple[InjectionRule, list[Container]]]:
-        """Return the rules that apply, by name, each with its containers, but for the pairs done before."""
+        """Return the rules that apply, by name, each with its containers, except for pairs done before."""
         applying: dict[str, tuple[InjectionRule, list[Container]]] = {}
         for container in users:
-            for rule in self._rules_for(container):
+            for rule in self._injection_rules(container):
                 if (rule.name, container) not in done:
                     done.add((rule.name, container))
                     applying.setdefault(rule.name, (rule, []))[1].append(container)
         return applying
 
-    def _fit(self, users: list[Container]) -> None:
-        demands: list[tuple[Container, RuleRequirement]] = []
+    def _check_compatibility(self, users: list[Container]) -> None:
+        required: list[tuple[Container, RuleRequirement]] = []
         for container in users:
-            if rules := self._applying(self._policy.compatibility_of(container.names), container):
-                needs = self._policy.requirements_of(facts_of(container, self._pod.annotations))
+            matching = self._policy.plan_for(container.names).compatibility
+            # A rule whose conditions cannot be evaluated applies: nothing in a pod can switch it off.
+            if rules := self._matching(matching, container, messages.RULE_APPLIES, applies_on_error=True):
+                facts = container_facts(container, self._pod.annotations)
+                requirements = self._policy.requirements_of(facts)
                 for rule in rules:
-                    demand = RuleRequirement(rule, needs)
-                    demands.append((container, demand))
-                    self._notes.needs(container, demand)
-        if not demands:
+                    required.append((container, RuleRequirement(rule, requirements)))
+                    self._recorder.record_requirements(*required[-1])
+        if not required:
             return
-        verdict = compatibility.judge(demands, self._pod, self._inventory, self._policy.language)
-        self._notes.found(verdict.violations, verdict.warnings)
-        if self._request.mutating and compatibility.steer(verdict, self._pod):
-            self._notes.steered()
+        result = evaluate(required, self._pod, self._inventory, self._policy.language)
+        self._recorder.record_findings(result.violations, result.warnings)
+        if self._request.mutating and inject_affinity(result, self._pod):
+            self._recorder.record_affinity()
 
-    def _rules_for(self, container: Container) -> list[InjectionRule]:
-        return self._applying(self._policy.injections_of(container.names), container)
+    def _injection_rules(self, container: Container) -> list[InjectionRule]:
+        rules = self._policy.plan_for(container.names).injections
+        return self._matching(rules, container, messages.NOTHING_INJECTED, applies_on_error=False)
 
-    def _applying(self, rules: Iterable[R], container: Container) -> list[R]:
-        """Return the rules that apply to a container; one that cannot be evaluated warns and does not."""
+    def _matching(
+        self, rules: Iterable[R], container: Container, words: Text, *, applies_on_error: bool
+    ) -> list[R]:
+        """Return the rules that match a container. words: of the warning for a condition that fails."""
         found = []
         for rule in rules:
             obstacle: Obstacle | None
             try:
-                obstacle = injection.unmet(rule.match, container, self._pod, self._request.namespace)
+                obstacle = injection_stage.unmet(rule.match, container, self._pod, self._request.namespace)
             except ExpressionError as error:
                 obstacle = error
             if obstacle is None or isinstance(obstacle, ExpressionError):
                 obstacle = self._exemptions.of(rule.name) or obstacle
-            self._notes.looked_at(rule, container, obstacle)
+            failed = isinstance(obstacle, ExpressionError)
+            if failed:
+                facts = {"container": container.name, "error": str(obstacle)}
+                warning = messages.evaluation_error(self._policy.language, words, rule.name, facts)
+                self._recorder.record_findings((), (warning,), container)
+            if failed and applies_on_error:
+                obstacle = None
+            self._recorder.record_match(rule, container, obstacle)
             if obstacle is None:
                 found.append(rule)
-            elif isinstance(obstacle, ExpressionError):
-                facts = {"rule": rule.name, "container": container.name, "error": str(obstacle)}
-                words = message.sentence(self._policy.language, message.UNDECIDED, facts)
-                self._notes.found((), (words,), rule, container)
         return found
 
-    def _note(self, rule: InjectionRule, done: list[str], containers: list[Container]) -> None:
-        self._notes.put_in(rule, done)
+    def _record_injection(self, rule: InjectionRule, done: list[str], containers: list[Container]) -> None:
+        self._recorder.record_edits(rule, done)
         if rule.action is InjectionAction.DRYRUN or not done:
             return
-        put_in = set(done)
+        injected = set(done)
         for container in containers:
-            if hidden := injection.hidden_sources(rule, container, put_in, self._policy.language):
-                self._notes.found((), hidden, rule, container)
+            if hidden := injection_stage.hidden_sources(rule, container, injected, self._policy.language):
+                self._recorder.record_findings((), hidden, container)
 
-    def _judge(self, container: Container, rules: list[ResourceRule]) -> None:
-        for rule, found, warnings in resources.judge(rules, container, self._policy.language):
-            self._notes.found(found, warnings, rule, container)
+    def _validate(self, container: Container, rules: list[ResourceRule]) -> None:
+        for result in resource_stage.validate(rules, container, self._policy.language):
+            self._recorder.record_findings(result.violations, result.warnings, container)
 
     def _decision(self, *, patch: bool) -> Decision:
-        notes, language = self._notes, self._policy.language
-        violations = notes.violations
+        recorder, language = self._recorder, self._policy.language
+        violations = tuple(recorder.violations)
         expired = self._exemptions.expired([found.rule for found in violations], language)
-        denied = Action.DENY in [violation.action for violation in violations]
-        return Decision(
-            allowed=not denied,
-            message=_denial(self._policy, self._request, violations) if denied else "",
-            violations=tuple(violations),
-            warnings=tuple(dict.fromkeys([*_warnings(violations), *notes.warnings, *expired])),
-            patch=tuple(self._pod.recorder.operations) if patch and not denied else (),
-            audit=notes.audit(self._exemptions.taken),
-            rules=tuple(notes.rules),
-            cuda_sources=tuple(notes.cuda_sources),
+        warnings = _lines(language, [*_mild(violations), *recorder.warnings, *expired])
+        facts: dict[str, Any] = {
+            "warnings": warnings,
+            "audit": recorder.audit(self._exemptions.taken),
+            "rules": tuple(recorder.rules),
+            "cuda_sources": tuple(recorder.cuda_sources),
+        }
+        if denying := [found for found in violations if found.action is Action.DENY]:
+            message = messages.denial(language, self._request.kind, denying)
+            return Decision.deny(message, violations, **facts)
+        return Decision.allow(
+            violations, patch=tuple(self._pod.recorder.operations) if patch else (), **facts
         )
 
 
-def _denial(policy: Policy, request: AdmissionRequest, violations: list[Violation]) -> str:
-    reasons = [(found.rule, found.message) for found in violations if found.action is Action.DENY]
-    return message.denial(policy.language, request.kind, reasons)
+def _mild(violations: Iterable[Violation]) -> list[AdmissionWarning]:
+    return [
+        AdmissionWarning(each.rule, each.reason, each.fix)
+        for each in violations
+        if each.action is Action.WARN
+    ]
 
 
-def _warnings(violations: list[Violation]) -> list[str]:
-    return [f"{found.message} [{found.rule}]" for found in violations if found.action is Action.WARN]
+def _lines(language: Language, warnings: Iterable[AdmissionWarning]) -> tuple[str, ...]:
+    return tuple(messages.warning_line(language, each) for each in dict.fromkeys(warnings))
 
 
 def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decision]) -> Decision:
     """Return one decision on an object of several pod templates."""
     if not decisions:
         return ALLOWED
-    violations = [found for decision in decisions for found in decision.violations]
-    allowed = all(decision.allowed for decision in decisions)
+    violations = tuple(found for decision in decisions for found in decision.violations)
     audit: dict[str, str] = {}
     for decision in decisions:
         for name, text in decision.audit.items():
             audit[name] = f"{audit[name]}; {text}" if name in audit else text
-    return Decision(
-        allowed=allowed,
-        message="" if allowed else _denial(policy, request, violations),
-        violations=tuple(violations),
-        warnings=tuple(warning for decision in decisions for warning in decision.warnings),
-        audit=audit,
-        cuda_sources=tuple(source for decision in decisions for source in decision.cuda_sources),
-        rules=tuple(dict.fromkeys(name for decision in decisions for name in decision.rules)),
-    )
+    facts: dict[str, Any] = {
+        "warnings": tuple(warning for decision in decisions for warning in decision.warnings),
+        "audit": audit,
+        "rules": tuple(dict.fromkeys(name for decision in decisions for name in decision.rules)),
+        "cuda_sources": tuple(source for decision in decisions for source in decision.cuda_sources),
+    }
+    if denying := [found for found in violations if found.action is Action.DENY]:
+        return Decision.deny(messages.denial(policy.language, request.kind, denying), violations, **facts)
+    return Decision.allow(violations, **facts)

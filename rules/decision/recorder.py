@@ -1,14 +1,18 @@
-"""What is noted of a pod on its way through the stages: what held, what was put in, what was found.
+"""The record of what the stages do to a pod: rules that match, edits, violations, warnings.
 
-The stages tell everything that happens here, so that whoever wants to know more of it takes more notes.
+The stages report everything here. `report.trace` extends the recorder for `explain`; the stages are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from rules.model.decision import Violation
+from rules.cel.expression import ExpressionError
+from rules.compatibility.result import RuleRequirement
+from rules.kube.pod import Container, Pod
+from rules.model.decision import AdmissionWarning, Violation
+from rules.model.match import Unmet
 from rules.model.rule import (
     Action,
     CompatibilityRule,
@@ -18,27 +22,21 @@ from rules.model.rule import (
     ResourceRule,
 )
 
-if TYPE_CHECKING:
-    from rules.cel.expression import ExpressionError
-    from rules.compatibility.report import RuleRequirement
-    from rules.kube.pod import Container, Pod
-    from rules.model.match import Unmet
-
-JudgingRule: TypeAlias = ResourceRule | InjectionRule | CompatibilityRule
-# What keeps a rule from a container: a piece of its match, a condition without a value, an exemption.
+DecidingRule: TypeAlias = ResourceRule | InjectionRule | CompatibilityRule
+# What keeps a rule from applying: a part of its match, a condition that failed, an exemption.
 Obstacle: TypeAlias = "Unmet | ExpressionError | Exemption"
 
 
 class DecisionRecorder:
-    """The notes that a decision is written from.
+    """The record that a decision is written from.
 
-    rules: the names of those that held. injected, would_inject: what each rule put in, or would but for its
-    dry run, by name. cuda_sources: as in a Decision.
+    rules: the names of those that matched. injected, would_inject: what each rule injected, or would without
+    its dry run, by name. cuda_sources: as in a Decision.
     """
 
     __slots__ = (
+        "_affinity",
         "_defaulted",
-        "_steered",
         "cuda_sources",
         "injected",
         "rules",
@@ -51,45 +49,45 @@ class DecisionRecorder:
         del pod
         self.rules: dict[str, None] = {}
         self.violations: list[Violation] = []
-        self.warnings: list[str] = []
+        self.warnings: list[AdmissionWarning] = []
         self.cuda_sources: list[str] = []
         self.injected: dict[str, list[str]] = {}
         self.would_inject: dict[str, list[str]] = {}
         self._defaulted: list[str] = []
-        self._steered = False
+        self._affinity = False
 
-    def looked_at(self, rule: JudgingRule, container: Container, obstacle: Obstacle | None) -> None:
-        """Note that a rule holds for a container, or what keeps it off; it may be looked at again."""
+    def record_match(self, rule: DecidingRule, container: Container, obstacle: Obstacle | None) -> None:
+        """Record that a rule applies to a container, or what keeps it from that; it may come up again."""
         del container
         if obstacle is None:
             self.rules[rule.name] = None
 
-    def put_in(self, rule: ResourceRule | InjectionRule, what: Collection[str]) -> None:
-        """Note what a rule has just put in, or would where it is for a dry run."""
+    def record_edits(self, rule: ResourceRule | InjectionRule, what: Collection[str]) -> None:
+        """Record what a rule has just set, or would set without its dry run."""
         if isinstance(rule, ResourceRule):
             self._defaulted += what
         elif what:
             done = self.would_inject if rule.action is InjectionAction.DRYRUN else self.injected
             done.setdefault(rule.name, []).extend(what)
 
-    def needs(self, container: Container, demand: RuleRequirement) -> None:
-        """Note what a container needs of a node."""
+    def record_requirements(self, container: Container, required: RuleRequirement) -> None:
+        """Record what a container requires of a node."""
         del container
-        self.cuda_sources.append(demand.needs.cuda.found if demand.needs.cuda else "unknown")
+        cuda = required.requirements.cuda
+        self.cuda_sources.append(cuda.found if cuda else "unknown")
 
-    def steered(self) -> None:
-        """Note that node affinity was put in."""
-        self._steered = True
+    def record_affinity(self) -> None:
+        """Record that node affinity was injected."""
+        self._affinity = True
 
-    def found(
+    def record_findings(
         self,
         violations: Iterable[Violation],
-        warnings: Iterable[str],
-        rule: JudgingRule | None = None,
+        warnings: Iterable[AdmissionWarning],
         container: Container | None = None,
     ) -> None:
-        """Note what there is to say; rule, container: whom the warnings are about, where it is one."""
-        del rule, container
+        """Record violations and warnings; container: the one that they are about, if there is one."""
+        del container
         self.violations += violations
         self.warnings += warnings
 
@@ -102,14 +100,14 @@ class DecisionRecorder:
             audit["injected"] = _listing(self.injected)
         if self.would_inject:
             audit["would-inject"] = _listing(self.would_inject)
-        if self._steered:
+        if self._affinity:
             audit["steered"] = "node affinity"
         if exempted:
             audit["exempted"] = _listing({rule: [exemption] for rule, exemption in exempted.items()})
-        if told := _lines(self.violations, Action.DENY, Action.WARN):
-            audit["violations"] = told
-        if told := _lines(self.violations, Action.DRYRUN):
-            audit["dryrun"] = told
+        if found := _lines(self.violations, Action.DENY, Action.WARN):
+            audit["violations"] = found
+        if found := _lines(self.violations, Action.DRYRUN):
+            audit["dryrun"] = found
         return audit
 
 

@@ -1,6 +1,6 @@
-"""How much there may be to judge in one object, so that none keeps the gate from the others.
+"""The size limit of one object, so that none delays the reviews of others.
 
-An honest pod has some dozen of what is counted here. The API server takes objects of 3 MiB, and judging tens
+A usual pod has some dozen of what is counted here. The API server accepts objects of 3 MiB, and checking tens
 of thousands of containers would take longer than a webhook may.
 """
 
@@ -21,42 +21,38 @@ from rules.text.paths import field_path
 # The name under which an oversized object is counted.
 RULE: Final = "size-limit"
 # Names of resources, terms of node selectors, requirement variables, debugging containers and templates of
-# one object, together. Each costs 1.2 ms at most on one core, where nodes are of a hundred kinds; all
+# one object, together. Each costs 1.2 ms at most on one core, with a hundred kinds of nodes; all
 # take half of the webhook's five seconds.
 MOST: Final = 2048
 # Names of resources of one container; rules that exclude each other compare every pair.
 MOST_NAMES: Final = 128
 
 _TOO_MANY_NAMES: Final = Text(
-    "{place} names more than {most} resources; gpugate judges no more of one container",
-    "{place} 的资源超过 {most} 种，gpugate 不再判断",
+    "{place} names more than {most} resources; gpugate checks no more of one container",
+    "{place} 的资源超过 {most} 种，gpugate 不再检查",
 )
 _TOO_MANY: Final = Text(
     "{place} has more than {most} resources, node selector terms, NVIDIA_REQUIRE variables, debugging"
-    " containers and pod templates; gpugate judges no more of one object. Split it",
+    " containers and pod templates; gpugate checks no more of one object. Split it",
     "{place} 的资源、节点选择条件、NVIDIA_REQUIRE 变量、调试容器与 Pod 模板超过 {most} 个，"
-    "gpugate 不再判断，请拆分该对象",
+    "gpugate 不再检查，请拆分该对象",
 )
 
 
 def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | None:
-    """Return the refusal of an object whose pods are too much to judge, None for all others."""
+    """Return the denial of an object whose pods exceed the limit, None for all others."""
     # To count all variables is cheaper than to look for those that count, and nearly always enough.
     if _excess(pods, kind, _variables) is None or (found := _excess(pods, kind, _requirements)) is None:
         return None
     text, place, most = found
-    told = text.in_language(language).format(place=place, most=most)
-    return Decision(
-        allowed=False,
-        message=denial(language, kind, [(RULE, told)]),
-        violations=(Violation(RULE, Action.DENY, place, told),),
-    )
+    violation = Violation(RULE, Action.DENY, place, text.in_language(language).format(place=place, most=most))
+    return Decision.deny(denial(language, kind, [violation]), (violation,))
 
 
 def _excess(
     pods: Sequence[Pod], kind: str, variables: Callable[[Container], int]
 ) -> tuple[Text, str, int] | None:
-    """Return of what there is more than there may be, where, and the most. variables: how many count."""
+    """Return what exceeds the limit, where, and the limit. variables: how many of a container count."""
     total = 0
     for pod in pods:
         total += 1
@@ -75,7 +71,7 @@ def _excess(
 
 
 def _variables(container: Container) -> int:
-    env = container.raw.get("env")  # as it came, and at once; what is no list is refused by the other
+    env = container.raw.get("env")  # as it came; what is no list is denied by the other
     return len(env if isinstance(env, list) else container.env)
 
 

@@ -49,10 +49,10 @@ def pointer(path: Path) -> str:
 class Recorder:
     """Records edits of one JSON document and reads the document with the edits applied.
 
-    document: any JSON object, read only.
+    document: any JSON object, read only. edits: each value that was set or appended, with its path, in order.
     """
 
-    __slots__ = ("_copied", "_document", "_made", "_view")
+    __slots__ = ("_copied", "_document", "_made", "_view", "edits")
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
@@ -62,6 +62,7 @@ class Recorder:
         self._copied: set[Path] = {()}
         # The operations by the path of the value that they add, which the recorder may modify in place.
         self._made: dict[Path, Operation] = {}
+        self.edits: list[tuple[Path, Any]] = []
 
     @property
     def operations(self) -> list[Operation]:
@@ -91,6 +92,10 @@ class Recorder:
         The operation is `replace` if the member exists, else `add`. The recorder takes ownership of value.
         Raises ObjectError if the parent is not an object or list.
         """
+        self.edits.append((path, value))
+        self._set(path, value)
+
+    def _set(self, path: Path, value: Any) -> None:
         while (parent := self.get(path[:-1])) is None:  # absent or null
             path, value = path[:-1], {str(path[-1]): value}
         step = path[-1]
@@ -110,10 +115,12 @@ class Recorder:
         """Append item to the list at the path; an absent list is created. Raises ObjectError."""
         items = self.get(path)
         if items is None:
-            self.set(path, [item])
+            self.edits.append(((*path, 0), item))
+            self._set(path, [item])
             return
         if not isinstance(items, list):
             raise ObjectError(path, "a list", items)
+        self.edits.append(((*path, len(items)), item))
         if not self._is_made(path):
             operation: Operation = {"op": "add", "path": pointer((*path, "-")), "value": item}
             self._made[*path, len(items)] = operation

@@ -1,6 +1,6 @@
-"""A decision explained: each rule that was looked at, whether it held and why not, and what it did.
+"""A decision explained: every rule, whether it matched and why not, and what it did.
 
-It is the decision itself that takes these notes while it is made; nothing is decided here.
+The decision itself makes the record; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -8,23 +8,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from rules.decision.messages import warning_line
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy
 from rules.decision.recorder import DecisionRecorder
 from rules.decision.scope import unjudged
 from rules.kube.pod import Pod
-from rules.model.decision import Decision, Violation
+from rules.model.decision import AdmissionWarning, Decision, Violation
 from rules.model.request import AdmissionRequest
-from rules.model.rule import RuleSet
+from rules.model.rule import Action, RuleSet
 from rules.nodes.inventory import Inventory
 from rules.report.trace import PodTrace, TraceRecorder
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision and how it came about. unjudged: why there was nothing to decide, or empty.
+    """A decision and how it was made. unjudged: why there was nothing to decide, or empty.
 
-    violations, warnings: those that are about no single rule and container.
+    violations, warnings: those that belong to no single rule and container.
     """
 
     decision: Decision
@@ -39,24 +40,27 @@ def explain(
 ) -> Explanation:
     """Return the decision on a request with its explanation; policy: that of the rules, else as for `decide`.
 
-    Raises ObjectError where the object is not shaped as its kind is.
+    Raises ObjectError if the object does not have the shape of its kind.
     """
-    taken: list[TraceRecorder] = []
+    recorders: list[TraceRecorder] = []
 
-    def notes(pod: Pod) -> DecisionRecorder:
-        taken.append(TraceRecorder(pod, request.namespace, policy.language))
-        return taken[-1]
+    def recorder(pod: Pod) -> DecisionRecorder:
+        recorders.append(TraceRecorder(pod, request.namespace, policy.language))
+        return recorders[-1]
 
-    decision = decide(policy, inventory, request, now, notes)
-    pods = tuple(story.told(rules) for story in taken)
-    looks = [look for pod in pods for container in pod.containers for look in container.looks]
-    told = {line for look in looks for line in look.warnings}
-    shown = [violation for look in looks for violation in look.violations]
-    told |= {f"{violation.message} [{violation.rule}]" for violation in decision.violations}
+    decision = decide(policy, inventory, request, now, recorder)
+    pods = tuple(each.trace(rules) for each in recorders)
+    evaluations = [each for pod in pods for container in pod.containers for each in container.evaluations]
+    shown = {violation for each in evaluations for violation in each.violations}
+    lines = {warning_line(policy.language, line) for each in evaluations for line in each.warnings}
+    mild = (each for each in decision.violations if each.action is Action.WARN)
+    lines |= {
+        warning_line(policy.language, AdmissionWarning(each.rule, each.reason, each.fix)) for each in mild
+    }
     return Explanation(
         decision=decision,
         unjudged=unjudged(policy.workloads, request),
         pods=pods,
         violations=tuple(violation for violation in decision.violations if violation not in shown),
-        warnings=tuple(line for line in decision.warnings if line not in told),
+        warnings=tuple(line for line in decision.warnings if line not in lines),
     )

@@ -1,6 +1,6 @@
-"""CUDA runtimes against what runs them: for each pair what admission would say, by the same `fitness`.
+"""Compatibility tables of CUDA runtimes with nodes, drivers and GPUs, by the checks of admission.
 
-Tables are for people: they are made when somebody asks, from all that the tables of `data/` know.
+The runtimes, drivers and GPUs are those in the tables of `data/`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from string import ascii_letters
 from typing import Any, Final
 
-from rules.compatibility.fitness import fitness, without_node
+from rules.compatibility.checks import check_on_any_node, check_on_node
 from rules.cuda.image_catalog import ImageCatalog
 from rules.cuda.requirements import CUDA_VERSION_ANNOTATION, ContainerFacts, GpuRequirements, requirements_of
 from rules.cuda.tables import (
@@ -25,37 +25,36 @@ from rules.cuda.tables import (
     read_table,
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
-from rules.kube.container_env import Environment
-from rules.model.finding import CheckResult, Level
+from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import NodeClass
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Language, Text
 
-# The oldest major version for which NVIDIA states what it is compatible with (data/drivers.yaml).
+# The oldest major version for which NVIDIA publishes compatibility (data/drivers.yaml).
 _OLDEST: Final = CudaVersion(11, 0)
-_NOTHING: Final = Text()
+_EMPTY: Final = Text()
 _VERSION: Final = re.compile(r"\d+\.\d+")
 
-# All that is said of one runtime in one place; nothing where it runs.
+# The check results of one runtime and one node, driver or GPU; empty if they are compatible.
 Cell = tuple[CheckResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """How a level is shown."""
+class LevelLabel:
+    """Mark and text of a level."""
 
     mark: str
-    words: Text
+    text: Text
 
 
-VERDICTS: Final[Mapping[Level, Verdict]] = {
-    Level.COMPATIBLE: Verdict("✓", Text("runs", "可运行")),
-    Level.UNSTABLE: Verdict("!", Text("runs, with a warning", "可运行，有警告")),
-    Level.INCOMPATIBLE: Verdict("✗", Text("refused", "拒绝")),
-    Level.UNKNOWN: Verdict("?", Text("unknown", "未知")),
+LEVEL_LABELS: Final[Mapping[Level, LevelLabel]] = {
+    Level.COMPATIBLE: LevelLabel("✓", Text("compatible", "兼容")),
+    Level.UNSTABLE: LevelLabel("!", Text("compatible, with a warning", "兼容，有警告")),
+    Level.INCOMPATIBLE: LevelLabel("✗", Text("incompatible", "不兼容")),
+    Level.UNKNOWN: LevelLabel("?", Text("unknown", "未知")),
 }
-# The facts that head columns.
+# Headings of facts.
 FACTS: Final[Mapping[str, Text]] = {
     "product": Text("GPU", "GPU"),
     "driver": Text("driver", "驱动"),
@@ -67,18 +66,18 @@ FACTS: Final[Mapping[str, Text]] = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One place where runtimes may run.
+    """A class of nodes, a driver branch or a compute capability.
 
-    facts: under names of FACTS; None where nobody knows. cells: one for each runtime of the table. about:
-    what else belongs here, for people.
+    facts: by keys of FACTS; None is unknown. cells: one for each runtime of the table. about: a description
+    for people.
     """
 
     facts: Mapping[str, str | int | None]
     cells: tuple[Cell, ...]
-    about: Text = _NOTHING
+    about: Text = _EMPTY
 
     def name(self, language: Language) -> str:
-        """Return what tells the place from others."""
+        """Return the known facts, except the number of nodes."""
         known = {key: str(fact) for key, fact in self.facts.items() if fact is not None and key != "nodes"}
         return ", ".join(
             fact if key == "product" else f"{FACTS[key].in_language(language)} {fact}"
@@ -88,7 +87,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Runtimes, the newest first, against places. Every column has the same facts; there is one at least."""
+    """A row for each runtime, newest first. All columns have the same facts; there is at least one column."""
 
     title: Text
     runtimes: tuple[CudaVersion, ...]
@@ -101,9 +100,9 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Footnote:
-    """A reason that findings share; a version in which they differ is a range.
+    """A reason that check results share; versions in which they differ are merged into a range.
 
-    error: the CUDA error that it would be, and what that means; or empty.
+    error: the CUDA error of an incompatibility with its cause, or empty.
     """
 
     letter: str
@@ -115,17 +114,18 @@ Footnotes = Mapping[CheckResult, Footnote]
 
 
 def class_table(terms: SharingPolicy, classes: Iterable[NodeClass]) -> Table | None:
-    """Return what runs on nodes; None where no node tells anything that bears on it.
+    """Return the table of node classes; None if no node has GPU labels.
 
-    Classes that differ in nothing that is shown and judged are one column; silent nodes have none.
+    Classes with equal facts and cells share a column; nodes without GPU labels have none.
     """
     nodes: Counter[tuple[tuple[tuple[str, str | None], ...], tuple[Cell, ...]]] = Counter()
-    asked = _all_needs()
+    requirements = _all_requirements()
     for each in sorted(classes, key=lambda each: sort_key(each.offer)):
         facts = _facts(each.offer)
         if any(fact is not None for fact in facts.values()):
             cells = tuple(
-                (*without_node(terms, needs), *fitness(terms, needs, each.offer)) for needs in asked
+                (*check_on_any_node(terms, needs), *check_on_node(terms, needs, each.offer))
+                for needs in requirements
             )
             nodes[tuple(facts.items()), cells] += each.members.bit_count()
     if not nodes:
@@ -137,14 +137,17 @@ def class_table(terms: SharingPolicy, classes: Iterable[NodeClass]) -> Table | N
 
 
 def driver_table(terms: SharingPolicy) -> Table:
-    """Return what runs on the driver branches that are known, whatever the GPU."""
-    asked = [replace(needs, compute=(), built_for=None) for needs in _all_needs()]
+    """Return the table of all known driver branches, without checks of the GPU."""
+    requirements = [replace(needs, compute=(), built_for=None) for needs in _all_requirements()]
     columns = []
     for branch in sorted(row["branch"] for row in read_table("drivers")["branches"]):
         cuda = cuda_of_branch(branch)
         if cuda and cuda.certain and cuda.value >= _OLDEST:
             offer = NodeCapabilities(cuda=cuda.value)
-            cells = tuple((*without_node(terms, needs), *fitness(terms, needs, offer)) for needs in asked)
+            cells = tuple(
+                (*check_on_any_node(terms, needs), *check_on_node(terms, needs, offer))
+                for needs in requirements
+            )
             columns.append(Column({"driver": str(branch), "cuda": str(cuda.value)}, cells))
     sharing = _sharing(terms)
     title = Text(f"CUDA runtimes on driver branches, {sharing.en}", f"CUDA 运行时与驱动分支，{sharing.zh}")
@@ -152,31 +155,31 @@ def driver_table(terms: SharingPolicy) -> Table:
 
 
 def gpu_table() -> Table:
-    """Return what runs on the GPUs that are known, whatever the driver."""
+    """Return the table of all known compute capabilities, without checks of the driver."""
     rows: defaultdict[ComputeCapability, list[Mapping[str, Any]]] = defaultdict(list)
     for row in read_table("gpus"):
         rows[capability(row["compute"])].append(row)
-    asked = [replace(needs, cuda=None) for needs in _all_needs()]
+    requirements = [replace(needs, cuda=None) for needs in _all_requirements()]
     columns = []
     for compute in sorted(rows):
         offer = NodeCapabilities(compute_capability=compute)
-        cells = tuple(fitness(SharingPolicy(), needs, offer) for needs in asked)
-        about = Text(*(_products(rows[compute], doubt) for doubt in ("unverified", "未证实")))
+        cells = tuple(check_on_node(SharingPolicy(), needs, offer) for needs in requirements)
+        about = Text(*(_products(rows[compute], unverified) for unverified in ("unverified", "未证实")))
         columns.append(Column({"compute": str(compute)}, cells, about))
     title = Text("CUDA runtimes on compute capabilities", "CUDA 运行时与计算能力")
     return Table(title, _runtimes(), tuple(columns))
 
 
 def footnotes(tables: Iterable[Table]) -> Footnotes:
-    """Return the footnote of each finding, lettered as one reads."""
-    alike: defaultdict[tuple[int, str], list[CheckResult]] = defaultdict(list)
+    """Return the footnote of each check result; letters are in reading order."""
+    similar: defaultdict[tuple[int, str], list[CheckResult]] = defaultdict(list)
     for table in tables:
         for _, cells in table.rows():
             for finding in (finding for cell in cells for finding in cell):
-                alike[finding.code, _VERSION.sub("", finding.reason.en)].append(finding)
+                similar[finding.code, _VERSION.sub("", finding.reason.en)].append(finding)
     found: dict[CheckResult, Footnote] = {}
-    # More letters than `fitness` has sentences.
-    for letter, findings in zip(ascii_letters, alike.values(), strict=False):
+    # There are more letters than different reasons.
+    for letter, findings in zip(ascii_letters, similar.values(), strict=False):
         reason = Text(*(_merged([f.reason.in_language(language) for f in findings]) for language in Language))
         found |= dict.fromkeys(findings, Footnote(letter, reason, _error(findings[0])))
     return found
@@ -188,7 +191,7 @@ def letters(cell: Cell, notes: Footnotes) -> str:
 
 
 def sort_key(offer: NodeCapabilities) -> tuple[Any, ...]:
-    """Return what puts offers in order, fact by fact from product and CUDA on; the unknown comes last."""
+    """Return the sort key of node capabilities: product, CUDA, driver, …; unknown values are last."""
     driver = DriverVersion.parse(offer.driver) if offer.driver else None
     facts = (
         offer.product,
@@ -204,7 +207,7 @@ def sort_key(offer: NodeCapabilities) -> tuple[Any, ...]:
 
 
 def dotted(version: tuple[int, int] | None) -> str | None:
-    """Return a version of an offer as it is written."""
+    """Return a version as text, such as 12.4."""
     return None if version is None else f"{version[0]}.{version[1]}"
 
 
@@ -213,11 +216,12 @@ def _runtimes() -> tuple[CudaVersion, ...]:
     return tuple(sorted((cuda for cuda in known if cuda >= _OLDEST), reverse=True))
 
 
-def _all_needs() -> list[GpuRequirements]:
-    """Return for each runtime what a container needs of which its version is all that is known."""
-    container = ContainerFacts("", "", Environment({}))
+def _all_requirements() -> list[GpuRequirements]:
+    """Return for each runtime the GPU requirements of a container that sets only its CUDA version."""
     return [
-        requirements_of(container, {CUDA_VERSION_ANNOTATION: str(cuda)}, ImageCatalog(()))
+        requirements_of(
+            ContainerFacts("", annotations=((CUDA_VERSION_ANNOTATION, str(cuda)),)), ImageCatalog(())
+        )
         for cuda in _runtimes()
     ]
 
@@ -229,7 +233,7 @@ def _sharing(terms: SharingPolicy) -> Text:
 
 
 def _facts(offer: NodeCapabilities) -> dict[str, str | None]:
-    """Return the facts of an offer that bear on runtimes."""
+    """Return the facts of node capabilities that are shown in a table."""
     model = gpu_model(offer.product) if offer.product else None
     return {
         "product": model.product if model else offer.product,
@@ -239,26 +243,26 @@ def _facts(offer: NodeCapabilities) -> dict[str, str | None]:
     }
 
 
-def _products(rows: Iterable[Mapping[str, Any]], doubt: str) -> str:
-    """Return the GPUs of some rows by architecture; doubt: the word for what is not certain."""
+def _products(rows: Iterable[Mapping[str, Any]], unverified: str) -> str:
+    """Return the GPUs of rows by architecture; unverified: the word that marks uncertain data."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in rows:
         certain = Status(row["status"]).certain
-        found[row["arch"]].append(row["product"] if certain else f"{row['product']} ({doubt})")
+        found[row["arch"]].append(row["product"] if certain else f"{row['product']} ({unverified})")
     return "; ".join(f"{arch.replace('-', ' ').title()}: {', '.join(names)}" for arch, names in found.items())
 
 
 def _error(finding: CheckResult) -> Text:
     known = cuda_error(finding.code)
     if known is None:
-        return _NOTHING
+        return _EMPTY
     return Text(f"{finding.error}: {known.cause.en}", f"{finding.error}：{known.cause.zh}")
 
 
 def _merged(sentences: list[str]) -> str:
-    """Return one sentence for those that differ in versions only."""
-    places = zip(*(_VERSION.findall(sentence) for sentence in sentences), strict=True)
-    ranges = (_range(place) for place in places)
+    """Return one sentence for sentences that differ only in versions."""
+    positions = zip(*(_VERSION.findall(sentence) for sentence in sentences), strict=True)
+    ranges = (_range(position) for position in positions)
     return _VERSION.sub(lambda _: next(ranges), sentences[0])
 
 

@@ -1,47 +1,71 @@
-"""The story of a pod: what every rule was and did to it, noted while the decision is made."""
+"""The trace of a decision: every rule and container, recorded while the decision is made."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from rules.cel.expression import Expression, ExpressionError
-from rules.compatibility.report import RuleRequirement
+from rules.compatibility.result import RuleRequirement
 from rules.decision.pipeline import INJECTED_ANNOTATION
-from rules.decision.recorder import DecisionRecorder, JudgingRule, Obstacle
+from rules.decision.recorder import DecidingRule, DecisionRecorder, Obstacle
 from rules.decision.resource_stage import LIMITS, REQUESTS
 from rules.kube.pod import Container, ContainerKind, Pod
-from rules.model.decision import Violation
+from rules.model.decision import AdmissionWarning, Violation
 from rules.model.match import Match, MatchPart, SelectorTerm
 from rules.model.rule import Exemption, InjectionRule, ResourceRule, RuleSet
 from rules.text.glob import glob_text
-from rules.text.i18n import Language
+from rules.text.i18n import Language, Text
 from rules.text.paths import Path, field_path
 
-_NO_CUDA: Final = "nothing tells its CUDA version"
-_SIGNED: Final = "names the rules that changed the pod"
+_NO_CUDA: Final = Text("CUDA version: unknown", "CUDA 版本：未知")
+_CUDA: Final = Text("CUDA {version}: {origin}", "CUDA {version}：{origin}")
+_COMPUTE: Final = Text("compute capability {minimum}: {origin}", "计算能力 {minimum}：{origin}")
+_SIGNED: Final = Text("names the rules that changed the pod", "列出修改了该 Pod 的规则")
+_AFFINITY: Final = Text("only nodes that are compatible with {names}", "仅与 {names} 兼容的节点")
+_INJECTED: Final = Text("injected", "已注入")
+_FOLLOWS: Final = Text("follows the limit", "与 limits 相同")
+_DEFAULT: Final = Text("default", "默认值")
+_UNTIL: Final = Text("{name} until {until}: {reason}", "{name}，至 {until}：{reason}")
+_ERROR: Final = Text("a condition cannot be evaluated: {error}", "无法计算条件：{error}")
+_FALSE: Final = Text("condition is false: {source}", "条件为假：{source}")
+_IMAGE: Final = Text("image {image} does not match {globs}", "镜像 {image} 与 {globs} 不匹配")
+_NAMESPACE_EXCLUDED: Final = Text(
+    "namespace {namespace} is excluded by {globs}", "命名空间 {namespace} 被 {globs} 排除"
+)
+_NAMESPACE: Final = Text(
+    "namespace {namespace} does not match {globs}", "命名空间 {namespace} 与 {globs} 不匹配"
+)
+_LABEL: Final = Text(
+    "podSelector: label {key} {found}, expected {expected}",
+    "podSelector：标签 {key} {found}，要求 {expected}",
+)
+_IS: Final = Text("is {value!r}", "为 {value!r}")
+_ABSENT: Final = Text("is absent", "不存在")
+_DISABLED: Final = Text("disabled by its label", "被其标签停用")
+_GROUP: Final = Text("group {group} is not used", "未使用资源组 {group}")
+_RESOURCES: Final = Text("requests none of {names}", "未申请 {names}")
 # A container, and a rule by its name.
 _Key: TypeAlias = tuple[Container, str]
 
 
 class RuleOutcome(StrEnum):
-    """What came of a rule for a container."""
+    """The outcome of a rule for a container."""
 
     MATCHED = "matched"
-    NOT_MATCHED = "unmet"  # some part of its match fails
-    EVALUATION_ERROR = "undecided"  # a condition has no value
+    NOT_MATCHED = "not matched"  # a part of its match fails
+    EVALUATION_ERROR = "evaluation error"  # a condition cannot be evaluated
     EXEMPTED = "exempted"
-    NOT_APPLICABLE = "elsewhere"  # it is about resources that the container does not ask for
+    NOT_APPLICABLE = "not applicable"  # the container does not request its resources
     DISABLED = "disabled"
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One value put in. path: where in the object. rule: by which, or empty. reason: in a few words."""
+    """One value that was set. path: in the object. rule: by which, or empty. reason: in a few words."""
 
     path: Path
     value: Any
@@ -51,33 +75,33 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class RuleEvaluation:
-    """One rule and one container. why: of any outcome but a match. would: what a dry run would put in."""
+    """One rule and one container. why: of any outcome except a match. would: what a dry run would inject."""
 
-    rule: JudgingRule
+    rule: DecidingRule
     outcome: RuleOutcome
     why: str = ""
-    needs: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
     would: tuple[str, ...] = ()
     violations: tuple[Violation, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[AdmissionWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerTrace:
-    """One container, as it came, and every rule, in the order in which they were looked at."""
+    """One container, as it was submitted, and every rule, in the order of evaluation."""
 
     name: str
     kind: ContainerKind
     path: Path
     image: str
-    asks: Mapping[str, Any]
-    looks: tuple[RuleEvaluation, ...]
+    requests: Mapping[str, Any]
+    evaluations: tuple[RuleEvaluation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PodTrace:
-    """One pod or pod template, at a path. edits: all, in the order in which they were made."""
+    """One pod or pod template, at a path. edits: all, in their order."""
 
     path: Path
     containers: tuple[ContainerTrace, ...]
@@ -85,102 +109,123 @@ class PodTrace:
 
     @property
     def own(self) -> tuple[Edit, ...]:
-        """The edits of the pod, and of containers for which no rule was looked at."""
-        told = [edit for container in self.containers for look in container.looks for edit in look.edits]
-        return tuple(edit for edit in self.edits if edit not in told)
+        """The edits of the pod, and of containers for which no rule was evaluated."""
+        of_rules = [
+            edit for container in self.containers for each in container.evaluations for edit in each.edits
+        ]
+        return tuple(edit for edit in self.edits if edit not in of_rules)
 
 
 class TraceRecorder(DecisionRecorder):
-    """The notes on one pod from which its story is told."""
+    """The record of one pod with what `explain` shows in addition; the decision itself is the same."""
 
-    __slots__ = ("_asks", "_edits", "_language", "_looks", "_namespace", "_needs", "_pod", "_seen", "_told")
+    __slots__ = (
+        "_edits",
+        "_evaluations",
+        "_findings",
+        "_language",
+        "_namespace",
+        "_pod",
+        "_requests",
+        "_requirements",
+        "_seen",
+    )
 
     def __init__(self, pod: Pod, namespace: str, language: Language) -> None:
         super().__init__(pod)
         self._pod = pod
         self._namespace = namespace
         self._language = language
-        self._asks = [{**container.requests, **container.limits} for container in pod.containers]
-        self._seen = deepcopy(pod.recorder.get(()))
+        self._requests = [{**container.requests, **container.limits} for container in pod.containers]
+        self._seen = 0
         self._edits: list[Edit] = []
-        self._looks: dict[Container, dict[str, RuleEvaluation]] = {}
-        self._needs: dict[_Key, list[str]] = {}
-        self._told: dict[_Key, list[str]] = {}
+        self._evaluations: dict[Container, dict[str, RuleEvaluation]] = {}
+        self._requirements: dict[_Key, list[str]] = {}
+        self._findings: dict[_Key, list[AdmissionWarning]] = {}
 
-    def looked_at(self, rule: JudgingRule, container: Container, obstacle: Obstacle | None) -> None:
-        """Note what keeps a rule off while the pod is as it was looked at; what once held has held."""
-        super().looked_at(rule, container, obstacle)
-        looks = self._looks.setdefault(container, {})
+    def record_match(self, rule: DecidingRule, container: Container, obstacle: Obstacle | None) -> None:
+        """Record what keeps a rule from applying at this moment; a rule that once matched has matched."""
+        super().record_match(rule, container, obstacle)
+        evaluations = self._evaluations.setdefault(container, {})
         if obstacle is None:
-            looks[rule.name] = RuleEvaluation(rule, RuleOutcome.MATCHED)
-        elif rule.name not in looks or looks[rule.name].outcome is not RuleOutcome.MATCHED:
-            looks[rule.name] = RuleEvaluation(rule, *self._why(rule, container, obstacle))
+            evaluations[rule.name] = RuleEvaluation(rule, RuleOutcome.MATCHED)
+        elif rule.name not in evaluations or evaluations[rule.name].outcome is not RuleOutcome.MATCHED:
+            evaluations[rule.name] = RuleEvaluation(rule, *self._why(rule, container, obstacle))
 
-    def put_in(self, rule: ResourceRule | InjectionRule, what: Collection[str]) -> None:
-        """Note how the object has changed, and why."""
-        super().put_in(rule, what)
-        for path, value in self._changes():
-            self._edit(path, value, self._reason(rule, path, value), rule.name)
+    def record_edits(self, rule: ResourceRule | InjectionRule, what: Collection[str]) -> None:
+        """Record the values that were set, and why."""
+        super().record_edits(rule, what)
+        for path, value in self._new_edits():
+            self._add_edit(path, value, self._reason(rule, path, value), rule.name)
 
-    def needs(self, container: Container, demand: RuleRequirement) -> None:
-        """Note what was read of a container."""
-        super().needs(container, demand)
-        cuda, language = demand.needs.cuda, self._language
-        lines = [f"CUDA {cuda.version}: {cuda.origin.in_language(language)}" if cuda else _NO_CUDA]
-        lines += [
-            f"compute capability {need.minimum}: {need.origin.in_language(language)}"
-            for need in demand.needs.compute
+    def record_requirements(self, container: Container, required: RuleRequirement) -> None:
+        """Record the GPU requirements of a container."""
+        super().record_requirements(container, required)
+        cuda = required.requirements.cuda
+        lines = [
+            self._say(_CUDA, version=cuda.version, origin=cuda.origin.in_language(self._language))
+            if cuda
+            else self._say(_NO_CUDA)
         ]
-        self._needs[container, demand.rule.name] = lines
+        lines += [
+            self._say(_COMPUTE, minimum=each.minimum, origin=each.origin.in_language(self._language))
+            for each in required.requirements.compute
+        ]
+        self._requirements[container, required.rule.name] = lines
 
-    def steered(self) -> None:
-        """Note the affinity, and for whose needs it was put in."""
-        super().steered()
-        names = ", ".join(dict.fromkeys(container.name for container, _ in self._needs))
-        for path, value in self._changes():
-            self._edit(path, value, f"only nodes that fit {names}")
+    def record_affinity(self) -> None:
+        """Record the affinity, and for whose requirements it was injected."""
+        super().record_affinity()
+        names = ", ".join(dict.fromkeys(container.name for container, _ in self._requirements))
+        for path, value in self._new_edits():
+            self._add_edit(path, value, self._say(_AFFINITY, names=names))
 
-    def found(
+    def record_findings(
         self,
         violations: Iterable[Violation],
-        warnings: Iterable[str],
-        rule: JudgingRule | None = None,
+        warnings: Iterable[AdmissionWarning],
         container: Container | None = None,
     ) -> None:
-        """Note whom warnings are about."""
+        """Record which container warnings are about."""
         lines = list(warnings)
-        super().found(violations, lines)
-        if rule and container:
-            self._told.setdefault((container, rule.name), []).extend(lines)
+        super().record_findings(violations, lines)
+        if container:
+            for each in lines:
+                self._findings.setdefault((container, each.rule), []).append(each)
 
-    def told(self, rules: RuleSet) -> PodTrace:
-        """Return the story, when the decision has been made."""
-        for path, value in self._changes():
-            self._edit(path, value, "")
-        others: list[JudgingRule] = [*rules.resources, *rules.injections, *rules.compatibility]
+    def trace(self, rules: RuleSet) -> PodTrace:
+        """Return the trace, when the decision is made."""
+        for path, value in self._new_edits():
+            self._add_edit(path, value, "")
+        others: list[DecidingRule] = [*rules.resources, *rules.injections, *rules.compatibility]
         containers = []
-        for container, asks in zip(self._pod.containers, self._asks, strict=True):
-            looks = self._looks.get(container, {})
-            told = [self._whole(look, container) for look in looks.values()]
-            told += [_passed_over(rule) for rule in others if rule.name not in looks]
+        for container, requests in zip(self._pod.containers, self._requests, strict=True):
+            known = self._evaluations.get(container, {})
+            evaluations = [self._whole(each, container) for each in known.values()]
+            evaluations += [self._not_evaluated(rule) for rule in others if rule.name not in known]
             containers.append(
                 ContainerTrace(
-                    container.name, container.kind, container.path, container.image, asks, tuple(told)
+                    container.name,
+                    container.kind,
+                    container.path,
+                    container.image,
+                    requests,
+                    tuple(evaluations),
                 )
             )
         return PodTrace(self._pod.path, tuple(containers), tuple(self._edits))
 
-    def _whole(self, look: RuleEvaluation, container: Container) -> RuleEvaluation:
-        """Return a look with all that came of the rule for the container."""
-        warnings = tuple(dict.fromkeys(self._told.get((container, look.rule.name), ())))
-        if look.outcome is not RuleOutcome.MATCHED:
-            return replace(look, warnings=warnings)
-        name, place = look.rule.name, f"{field_path(container.path)}."
+    def _whole(self, evaluation: RuleEvaluation, container: Container) -> RuleEvaluation:
+        """Return an evaluation with everything that came of the rule for the container."""
+        warnings = tuple(dict.fromkeys(self._findings.get((container, evaluation.rule.name), ())))
+        if evaluation.outcome is not RuleOutcome.MATCHED:
+            return replace(evaluation, warnings=warnings)
+        name, place = evaluation.rule.name, f"{field_path(container.path)}."
         own = [edit for edit in self._edits if edit.rule == name and _is_below(edit.path, container.path)]
         others = tuple(f"{other.name}: " for other in self._pod.containers if other is not container)
         return replace(
-            look,
-            needs=tuple(self._needs.get((container, name), ())),
+            evaluation,
+            requirements=tuple(self._requirements.get((container, name), ())),
             edits=tuple(own),
             would=tuple(what for what in self.would_inject.get(name, ()) if not what.startswith(others)),
             violations=tuple(
@@ -189,88 +234,71 @@ class TraceRecorder(DecisionRecorder):
             warnings=warnings,
         )
 
-    def _edit(self, path: Path, value: Any, reason: str, rule: str = "") -> None:
-        """Keep an edit; no stage tells of the annotation that is put in after all injections."""
+    def _add_edit(self, path: Path, value: Any, reason: str, rule: str = "") -> None:
+        """Add an edit; the annotation that is set after all injections belongs to no rule."""
         if path[-1] == INJECTED_ANNOTATION:
-            reason, rule = _SIGNED, ""
+            reason, rule = self._say(_SIGNED), ""
         self._edits.append(Edit(path, value, rule, reason))
 
-    def _changes(self) -> list[tuple[Path, Any]]:
-        """Return what has changed since the last time that this was asked."""
-        before, self._seen = self._seen, deepcopy(self._pod.recorder.get(()))
-        return list(_differences(before, self._seen, ()))
+    def _new_edits(self) -> list[tuple[Path, Any]]:
+        """Return the edits since the last call."""
+        new = self._pod.recorder.edits[self._seen :]
+        self._seen += len(new)
+        return new
 
     def _reason(self, rule: ResourceRule | InjectionRule, path: Path, value: Any) -> str:
         if isinstance(rule, InjectionRule):
-            return "injected"
+            return self._say(_INJECTED)
         if path[-2] == REQUESTS and value == self._pod.recorder.get((*path[:-2], LIMITS, path[-1])):
-            return "follows the limit"
-        return "default"
+            return self._say(_FOLLOWS)
+        return self._say(_DEFAULT)
 
-    def _why(self, rule: JudgingRule, container: Container, obstacle: Obstacle) -> tuple[RuleOutcome, str]:
-        """Return what came of a rule that something keeps from a container, and why."""
+    def _why(self, rule: DecidingRule, container: Container, obstacle: Obstacle) -> tuple[RuleOutcome, str]:
+        """Return the outcome of a rule that something keeps from a container, and why."""
         match obstacle:
             case Exemption(name=name, until=until, description=reason):
-                return RuleOutcome.EXEMPTED, f"{name} until {until}: {reason.in_language(self._language)}"
+                why = self._say(_UNTIL, name=name, until=until, reason=reason.in_language(self._language))
+                return RuleOutcome.EXEMPTED, why
             case ExpressionError():
-                return RuleOutcome.EVALUATION_ERROR, f"a condition cannot be evaluated: {obstacle}"
+                return RuleOutcome.EVALUATION_ERROR, self._say(_ERROR, error=obstacle)
             case Expression(source=source):
-                return RuleOutcome.NOT_MATCHED, f"condition is false: {source}"
+                return RuleOutcome.NOT_MATCHED, self._say(_FALSE, source=source)
             case SelectorTerm():
-                return RuleOutcome.NOT_MATCHED, _of_label(obstacle, self._pod.labels)
+                return RuleOutcome.NOT_MATCHED, self._of_label(obstacle, self._pod.labels)
         if isinstance(rule, ResourceRule):
             raise TypeError(f"{rule.name} has no match that could fail: {obstacle!r}")
         if obstacle is MatchPart.IMAGES:
-            return RuleOutcome.NOT_MATCHED, f"image {container.image} is none of {_globs(rule.match.images)}"
-        return RuleOutcome.NOT_MATCHED, _of_namespace(rule.match, self._namespace)
+            globs = _globs(rule.match.images)
+            return RuleOutcome.NOT_MATCHED, self._say(_IMAGE, image=container.image, globs=globs)
+        return RuleOutcome.NOT_MATCHED, self._of_namespace(rule.match)
 
+    def _of_namespace(self, match: Match) -> str:
+        excluding = [pattern for pattern in match.exclude if pattern.fullmatch(self._namespace)]
+        words, globs = (_NAMESPACE_EXCLUDED, excluding) if excluding else (_NAMESPACE, match.include)
+        return self._say(words, namespace=self._namespace, globs=_globs(globs))
 
-def _of_namespace(match: Match, namespace: str) -> str:
-    excluding = [pattern for pattern in match.exclude if pattern.fullmatch(namespace)]
-    if excluding:
-        return f"namespace {namespace} is excluded by {_globs(excluding)}"
-    return f"namespace {namespace} is none of {_globs(match.include)}"
+    def _of_label(self, term: SelectorTerm, labels: Mapping[str, str]) -> str:
+        found = self._say(_IS, value=labels[term.key]) if term.key in labels else self._say(_ABSENT)
+        expected = f"{term.operator} {' '.join(sorted(term.values))}".strip()
+        return self._say(_LABEL, key=term.key, found=found, expected=expected)
 
+    def _not_evaluated(self, rule: DecidingRule) -> RuleEvaluation:
+        """Return the evaluation of a rule that did not come up for a container."""
+        if not rule.enabled:
+            return RuleEvaluation(rule, RuleOutcome.DISABLED, self._say(_DISABLED))
+        if isinstance(rule, ResourceRule):
+            why = self._say(_GROUP, group=rule.group)
+        else:
+            why = self._say(_RESOURCES, names=", ".join(rule.match.resources))
+        return RuleEvaluation(rule, RuleOutcome.NOT_APPLICABLE, why)
 
-def _of_label(term: SelectorTerm, labels: Mapping[str, str]) -> str:
-    found = f"is {labels[term.key]!r}" if term.key in labels else "is absent"
-    values = " ".join(sorted(term.values))
-    return f"podSelector: label {term.key} {found}, wanted {f'{term.operator} {values}'.strip()}"
+    def _say(self, words: Text, **facts: object) -> str:
+        return words.in_language(self._language).format(**facts)
 
 
 def _globs(patterns: Iterable[re.Pattern[str]]) -> str:
     return ", ".join(map(glob_text, patterns))
 
 
-def _passed_over(rule: JudgingRule) -> RuleEvaluation:
-    """Return the look at a rule that did not come up for a container."""
-    if not rule.enabled:
-        return RuleEvaluation(rule, RuleOutcome.DISABLED, "switched off by its label")
-    if isinstance(rule, ResourceRule):
-        return RuleEvaluation(rule, RuleOutcome.NOT_APPLICABLE, f"group {rule.group} is not used")
-    return RuleEvaluation(
-        rule, RuleOutcome.NOT_APPLICABLE, f"asks for none of {', '.join(rule.match.resources)}"
-    )
-
-
 def _is_below(path: Path, root: Path) -> bool:
     return path[: len(root)] == root
-
-
-def _differences(before: Any, after: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield the smallest values that edits put in, with their places; new entries of lists are whole."""
-    if isinstance(after, dict) and after and (before is None or isinstance(before, dict)):
-        standing = before or {}
-        if standing.keys() <= after.keys():
-            for key, value in after.items():
-                yield from _differences(standing.get(key), value, (*path, key))
-            return
-    if isinstance(after, list) and after and (before is None or isinstance(before, list)):
-        entries = before or []
-        if len(entries) <= len(after):
-            for at, entry in enumerate(entries):
-                yield from _differences(entry, after[at], (*path, at))
-            yield from (((*path, at), after[at]) for at in range(len(entries), len(after)))
-            return
-    if type(before) is not type(after) or before != after:
-        yield path, after

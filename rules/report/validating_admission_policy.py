@@ -1,6 +1,6 @@
-"""Resource rules as the API server's own policies: CEL that it evaluates in process, without a webhook.
+"""Resource rules as ValidatingAdmissionPolicies and MutatingAdmissionPolicies of the API server.
 
-What CEL cannot say as the rule does is left out, and told. Sources:
+Whatever CEL cannot express is omitted and listed. Sources:
 https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/ and
 https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/
 """
@@ -25,30 +25,30 @@ _LISTS: Final = {
     "containers": "object.spec.containers",
     "initContainers": "object.spec.?initContainers.orValue([])",
 }
-# Quantities of container `c`; of a user, see _spec, they are `u.limits` and `u.requests`.
+# Quantities of container `c`; of a container `u` in the variable `users`: `u.limits` and `u.requests`.
 _LIMITS: Final = "c.?resources.?limits.orValue({})"
 _REQUESTS: Final = "c.?resources.?requests.orValue({})"
 _NAMES: Final = f"({_LIMITS}.map(k, k) + {_REQUESTS}.map(k, k))"
-# Whether something is a whole number, and all of a user's that are. Expressions of rules see no others here:
-# CEL would need a double for them, and a map of both is none that it can check.
+# Whether a quantity is a whole number; all whole numbers of `u`. Expressions of rules get only these: a
+# fraction is a double in CEL, and CEL cannot type-check a map of ints and doubles.
 _WHOLE: Final = "isQuantity({0}) && quantity({0}).isInteger()"
 _NUMBERS: Final = f"u.{{}}.transformMap(k, v, {_WHOLE.format('v')}, quantity(v).asInteger())"
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Kubernetes objects, ready for `kubectl apply`; left: (rule, what they leave out)."""
+    """Kubernetes objects for `kubectl apply`. omitted: (rule, part of it that the objects do not contain)."""
 
     objects: tuple[dict[str, Any], ...]
-    left: tuple[tuple[str, str], ...]
+    omitted: tuple[tuple[str, str], ...]
 
 
 class ExportError(ValueError):
-    """Two groups would be one policy. The fault of whoever named them."""
+    """The policies of two groups have the same name. The rule author's fault."""
 
 
 def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> Exported:
-    """Return the policies of the rules that are switched on, a group at a time; messages in one language.
+    """Return the policies of the enabled rules, sorted by group, with messages in one language.
 
     Raises ExportError.
     """
@@ -62,59 +62,60 @@ def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> E
         for each in _policies(group, found, language):
             name = each["metadata"]["name"]
             if (other := owners.setdefault((each["kind"], name), group)) != group:
-                told = f"groups {other!r} and {group!r} would both be policy {name}; rename one of them"
-                raise ExportError(told)
+                message = (
+                    f"groups {other!r} and {group!r} have the same policy name {name}; rename one of them"
+                )
+                raise ExportError(message)
             objects.append(each)
-    left = [(rule.name, what) for found in groups.values() for rule in found for what in _left(rule)]
-    return Exported(tuple(objects), tuple(left))
+    omitted = [(rule.name, part) for found in groups.values() for rule in found for part in _omitted(rule)]
+    return Exported(tuple(objects), tuple(omitted))
 
 
-def _left(rule: ResourceRule) -> Iterator[str]:
+def _omitted(rule: ResourceRule) -> Iterator[str]:
     if rule.runtime_class:
         yield f"runtimeClassName {rule.runtime_class} is not set"
     if rule.requests is RequestsPolicy.FROM_LIMITS:
-        yield "a request that differs from its limit is refused, not corrected"
+        yield "a request that differs from its limit is denied, not corrected"
 
 
 def _policies(group: str, rules: Sequence[ResourceRule], language: Language) -> Iterator[dict[str, Any]]:
-    """Yield a group's policies, each with its binding: one for defaults, then one for each action."""
+    """Yield the policies of a group, each with its binding: one for defaults, then one for each action."""
     patches = [
         {"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}
         for rule in rules
         for patch in _patches(rule, rules)
     ]
-    name = f"gpugate-{group.lower().replace('_', '-')}"  # a label's value may hold what no name may
+    name = f"gpugate-{group.lower().replace('_', '-')}"  # label values allow characters that names do not
     if patches:
         yield _object(
             "MutatingAdmissionPolicy",
             name,
             _spec(rules) | {"reinvocationPolicy": "IfNeeded", "mutations": patches},
         )
-        yield _object("MutatingAdmissionPolicyBinding", name, _bound(name))
-    for action, bound in _ACTIONS.items():
+        yield _object("MutatingAdmissionPolicyBinding", name, _binding(name))
+    for action, validation_action in _ACTIONS.items():
         validations = [
-            each for rule in rules for follows, each in _validations(rule, language) if follows is action
+            each for rule in rules for enforced, each in _validations(rule, language) if enforced is action
         ]
         if validations:
-            named = name if action is Action.DENY else f"{name}-{action.value}"
+            policy = name if action is Action.DENY else f"{name}-{action.value}"
             spec = _spec(rules) | {"variables": [_users(rules)], "validations": validations}
-            yield _object("ValidatingAdmissionPolicy", named, spec)
-            yield _object(
-                "ValidatingAdmissionPolicyBinding", named, _bound(named) | {"validationActions": [bound]}
-            )
+            yield _object("ValidatingAdmissionPolicy", policy, spec)
+            binding = _binding(policy) | {"validationActions": [validation_action]}
+            yield _object("ValidatingAdmissionPolicyBinding", policy, binding)
 
 
 def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": _API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def _bound(name: str) -> dict[str, Any]:
-    elsewhere = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}
-    return {"policyName": name, "matchResources": {"namespaceSelector": {"matchExpressions": [elsewhere]}}}
+def _binding(policy: str) -> dict[str, Any]:
+    excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}
+    return {"policyName": policy, "matchResources": {"namespaceSelector": {"matchExpressions": [excluded]}}}
 
 
 def _spec(rules: Sequence[ResourceRule]) -> dict[str, Any]:
-    """Return what the policies of a group have in common: pods that use it, at creation."""
+    """Return the common spec of a group's policies, which apply to new pods that use the group."""
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     uses = f"({' + '.join(_LISTS.values())}).exists(c, {_uses(rules)})"
     return {
@@ -125,7 +126,7 @@ def _spec(rules: Sequence[ResourceRule]) -> dict[str, Any]:
 
 
 def _users(rules: Sequence[ResourceRule]) -> dict[str, str]:
-    """Return the variable that holds, for each container that uses a group, what its rules look at."""
+    """Return the variable with the facts of each container that uses a group."""
     containers = f"({' + '.join(_LISTS.values())}).filter(c, {_uses(rules)})"
     facts = {"container": "c", "limits": _LIMITS, "requests": _REQUESTS, "names": _NAMES}
     user = ", ".join(f'"{name}": dyn({fact})' for name, fact in facts.items())
@@ -138,60 +139,60 @@ def _uses(rules: Sequence[ResourceRule]) -> str:
 
 
 def _is(rule: ResourceRule, name: str = "k") -> str:
-    """Return the condition that a name is one that a rule is about."""
+    """Return the condition that a resource name matches the key of a rule."""
     if rule.key_pattern:
         return f"{name}.matches({_quoted(f'^{plain_regex(rule.key_pattern)}$')})"
     return f"{name} == {_quoted(rule.key)}"
 
 
 def _quoted(text: str) -> str:
-    """Return a string as CEL writes it, which is JSON's way."""
+    """Return a CEL string literal, which has the syntax of JSON."""
     return json.dumps(text)
 
 
 def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Action, dict[str, Any]]]:
-    """Yield what a rule demands, and what follows where it does not hold."""
-    what = rule.description.in_language(language)
+    """Yield the validations of a rule with their enforcement actions."""
+    about = rule.description.in_language(language)
 
-    def validation(condition: str, told: str, action: Action = rule.action) -> tuple[Action, dict[str, Any]]:
+    def validation(condition: str, text: str, action: Action = rule.action) -> tuple[Action, dict[str, Any]]:
         return action, {
             "expression": f"variables.users.all(u, {condition})",
-            "message": f"{rule.key}{f' ({what})' if what else ''}: {told} [{rule.name}]",
+            "message": f"{rule.key}{f' ({about})' if about else ''}: {text} [{rule.name}]",
             "reason": "Forbidden",
         }
 
     is_key = _is(rule)
     if rule.limits is LimitsPolicy.DISABLED:
-        yield validation(f"!u.limits.exists(k, {is_key})", "may not be in limits")
+        yield validation(f"!u.limits.exists(k, {is_key})", "must not be in limits")
     if rule.limits is LimitsPolicy.REQUIRED:
-        there = f"u.names.all(k, !({is_key}) || k in u.limits)"
+        present = f"u.names.all(k, !({is_key}) || k in u.limits)"
         yield validation(
-            there if rule.key_pattern else f"{_quoted(rule.key)} in u.limits", "has to be in limits"
+            present if rule.key_pattern else f"{_quoted(rule.key)} in u.limits", "must be in limits"
         )
     if rule.requests is not RequestsPolicy.REQUIRED:
         equal = "k in u.limits && quantity(u.limits[k]).compareTo(quantity(u.requests[k])) == 0"
-        yield validation(f"u.requests.all(k, !({is_key}) || ({equal}))", "a request has to equal the limit")
+        yield validation(f"u.requests.all(k, !({is_key}) || ({equal}))", "the request must equal the limit")
     elif not rule.key_pattern:
-        yield validation(f"u.names.exists(k, {is_key})", "has to be in requests")
+        yield validation(f"u.names.exists(k, {is_key})", "must be in requests")
     if excluded := [plain_regex(glob(name)) for name in rule.excludes]:
         other = f"other != k && other.matches({_quoted('^(' + '|'.join(excluded) + ')$')})"
         alone = f"u.names.all(k, !({is_key}) || !u.names.exists(other, {other}))"
-        yield validation(alone, "may not stand beside what it excludes")
-    # Where a request has to equal the limit, judging that is enough.
+        yield validation(alone, "must not be used together with a resource that it excludes")
+    # If the request must equal the limit, checking the limit is enough.
     for field in ("limits", "requests")[: 2 if rule.requests is RequestsPolicy.REQUIRED else 1]:
         value = f"u.{field}[k]"
         whole = _WHOLE.format(value)
         if rule.integer:
             positive = f"{whole} && quantity({value}).asInteger() >= 0"
-            yield validation(f"u.{field}.all(k, !({is_key}) || ({positive}))", "has to be a whole number")
+            yield validation(f"u.{field}.all(k, !({is_key}) || ({positive}))", "must be a whole number")
         for each in rule.validations:
             holds = _bind(each.expression, f"quantity({value}).asInteger()")
-            told = each.message.in_language(language) or each.expression.source
-            yield validation(f"u.{field}.all(k, !({is_key}) || !({whole}) || {holds})", told, each.action)
+            text = each.message.in_language(language) or each.expression.source
+            yield validation(f"u.{field}.all(k, !({is_key}) || !({whole}) || {holds})", text, each.action)
 
 
 def _bind(expression: Expression, value: str) -> str:
-    """Return a rule's expression with its variables bound, in the one way that CEL has without extensions."""
+    """Return a rule's expression with its variables bound by `all`; only CEL extensions have another way."""
     bound = {"value": value, "container": "u.container"}
     bound |= {field: _NUMBERS.format(field) for field in ("limits", "requests")}
     source = f"({expression.source})"
@@ -201,20 +202,20 @@ def _bind(expression: Expression, value: str) -> str:
 
 
 def _patches(rule: ResourceRule, rules: Sequence[ResourceRule]) -> Iterator[str]:
-    """Yield the patches that put in a default, or let the request follow the limit."""
+    """Yield the patches that set the default of a rule."""
     if rule.key_pattern:
-        return  # a name is needed for either
+        return  # a default needs a name, not a pattern
     key, default = _quoted(rule.key), _quoted(rule.default)
     if rule.default and rule.limits is not LimitsPolicy.DISABLED:
-        yield from _put("limits", f"{_uses(rules)} && !({key} in {_LIMITS})", key, default)
+        yield from _set_default("limits", f"{_uses(rules)} && !({key} in {_LIMITS})", key, default)
     elif rule.default and rule.requests is RequestsPolicy.REQUIRED:
-        yield from _put("requests", f"{_uses(rules)} && !({key} in {_NAMES})", key, default)
+        yield from _set_default("requests", f"{_uses(rules)} && !({key} in {_NAMES})", key, default)
 
 
-def _put(field: str, where: str, key: str, value: str) -> Iterator[str]:
+def _set_default(field: str, where: str, key: str, value: str) -> Iterator[str]:
     for name, containers in _LISTS.items():
         path = f'"/spec/{name}/" + string(i) + "/resources/{field}"'
-        there = f"has(c.resources) && has(c.resources.{field})"
+        present = f"has(c.resources) && has(c.resources.{field})"
         into = f'JSONPatch{{op: "add", path: {path} + "/" + jsonpatch.escapeKey({key}), value: {value}}}'
         whole = f'JSONPatch{{op: "add", path: {path}, value: {{{key}: {value}}}}}'
-        yield f"{containers}.transformList(i, c, {where}, {there} ? {into} : {whole})"
+        yield f"{containers}.transformList(i, c, {where}, {present} ? {into} : {whole})"

@@ -1,4 +1,4 @@
-"""Compatibility rules and image catalogues as people write them, and what they are built into."""
+"""Compatibility rules: document model and builder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import is_label_key
-from rules.model.finding import Level
+from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
@@ -20,19 +20,19 @@ from rules.schema.match_fields import MatchDocument, build_match
 from rules.text.i18n import Text
 
 _MINOR_VERSIONS: Final = {"deny": Level.INCOMPATIBLE, "warn": Level.UNSTABLE, "allow": Level.COMPATIBLE}
-_IN_LABELS: Final = "whole in one label or its parts in several, with a blank between their keys"
-_PARTS: Final = 3  # of a driver's version, which has the most
+_IN_LABELS: Final = "one label with the whole version, or one for each part, separated by spaces"
+_PARTS: Final = 3  # the maximum, of a driver version
 
 
 def _label(text: str) -> str:
     if not is_label_key(text):
-        raise ValueError(f"expected the key of a label, such as example.com/gpu, got {text!r}")
+        raise ValueError(f"expected a label key, such as example.com/gpu, got {text!r}")
     return text
 
 
 def _label_glob(text: str) -> str:
     if not is_label_key(text.replace("*", "x").replace("?", "x")):
-        raise ValueError(f"expected a glob of keys of labels, such as example.com/mig-*, got {text!r}")
+        raise ValueError(f"expected a glob of label keys, such as example.com/mig-*, got {text!r}")
     return text
 
 
@@ -40,7 +40,7 @@ def _family(text: str) -> str:
     keys = text.split()
     if not 1 <= len(keys) <= _PARTS or not all(map(is_label_key, keys)):
         raise ValueError(
-            "expected the key of a label with the whole version, or those of its parts from the major on, "
+            "expected the key of a label with the whole version, or the keys of its parts, major first, "
             f"such as 'example.com/cuda.major example.com/cuda.minor', got {text!r}"
         )
     return text
@@ -52,30 +52,30 @@ FamilyText = Annotated[str, AfterValidator(_family)]
 
 
 class LabelsDocument(RuleDocument):
-    """Which labels of nodes tell what: of each fact the first that a node carries."""
+    """The node labels that report each fact; the first one that a node has is used."""
 
     cuda: list[FamilyText] = Field([], description=f"the CUDA version of the driver, {_IN_LABELS}")
     driver: list[FamilyText] = Field([], description=f"the version of the driver, {_IN_LABELS}")
     compute_capability: list[FamilyText] = Field(
-        [], alias="computeCapability", description=f"that of the GPU, {_IN_LABELS}"
+        [], alias="computeCapability", description=f"the compute capability of the GPU, {_IN_LABELS}"
     )
     product: list[LabelText] = Field([], description="the model of the GPU")
-    memory: list[LabelText] = Field([], description="MiB of one GPU, for listings")
+    memory: list[LabelText] = Field([], description="memory of one GPU in MiB, for listings")
     mig_strategy: list[LabelText] = Field(
-        [], alias="migStrategy", description="how MIG slices are offered, for listings"
+        [], alias="migStrategy", description="the MIG strategy, for listings"
     )
     mig_devices: list[LabelGlobText] = Field(
-        [], alias="migDevices", description="globs of labels that only a node with MIG slices has"
+        [], alias="migDevices", description="globs of labels that only a node with MIG devices has"
     )
     sharing_strategy: list[LabelText] = Field(
-        [], alias="sharingStrategy", description="how pods share a GPU, for listings"
+        [], alias="sharingStrategy", description="the strategy for sharing GPUs, for listings"
     )
     device_mode: list[LabelText] = Field(
-        [], alias="deviceMode", description="what the node is set up for: pgpu, vgpu or mps"
+        [], alias="deviceMode", description="the configured device mode of the node: pgpu, vgpu or mps"
     )
 
     def names(self) -> LabelNames:
-        """Return the labels by what they tell."""
+        """Return the labels by the fact that they report."""
         read: dict[str, Callable[[list[str]], Any]] = {
             "cuda": read_families,
             "compute_capability": read_families,
@@ -87,45 +87,53 @@ class LabelsDocument(RuleDocument):
 
 
 class CompatibilityRuleDocument(RuleDocument):
-    """How containers share GPUs, and what that asks of image, driver and GPU."""
+    """How containers share GPUs, and what that requires of image, driver and GPU."""
 
-    description: TextDocument = Field(TextDocument(), description="what it is for, in listings")
+    description: TextDocument = Field(TextDocument(), description="the purpose, for listings")
     enforcement_action: Literal["deny", "warn", "dryrun"] = Field(
-        "deny", alias="enforcementAction", description=f"what a violation does: {ACTIONS}; deny alone steers"
+        "deny",
+        alias="enforcementAction",
+        description=f"effect of a violation: {ACTIONS}; only deny injects node affinity",
     )
-    match: MatchDocument = Field(description="what it applies to; all that is given has to hold")
+    match: MatchDocument = Field(
+        description="the containers that the rule applies to; all conditions must match"
+    )
     sharing: Literal["physical", "virtual"] = Field(
-        description="virtual: driver, runtime and baseline have one major version"
+        description="virtual: driver, runtime and baseline must have the same major version"
     )
     baseline: CudaText | None = Field(
-        None, description="virtual: the highest CUDA version that the virtualisation knows, such as 12.4"
+        None, description="virtual: the highest CUDA version that the virtualisation supports, such as 12.4"
     )
     minor_versions: Literal["deny", "warn", "allow"] = Field(
         "deny",
         alias="minorVersionCompatibility",
-        description="physical: what becomes of a driver of the runtime's major, but a lower minor version",
+        description="physical: action when the driver has the same major but a lower minor CUDA version",
     )
     no_fitting_node: Literal["deny", "warn"] = Field(
         "deny",
         alias="noFittingNode",
-        description="warn: instead of a refusal where no node fits and an autoscaler may bring one",
+        description="if no node is compatible; warn: for clusters in which an autoscaler may add one",
     )
     min_driver_cuda: CudaText | None = Field(
-        None, alias="minDriverCuda", description="the lowest CUDA version of drivers that can do it: 11.5"
+        None, alias="minDriverCuda", description="the minimum CUDA version of the driver, such as 11.5"
     )
     min_compute_capability: CapabilityText | None = Field(
-        None, alias="minComputeCapability", description="the lowest of GPUs that can do it, such as 7.0"
+        None,
+        alias="minComputeCapability",
+        description="the minimum compute capability of the GPU, such as 7.0",
     )
     device_mode: Literal["pgpu", "vgpu", "mps"] | None = Field(
-        None, alias="deviceMode", description="not on nodes that say that they are set up for another"
+        None, alias="deviceMode", description="nodes that report another device mode are incompatible"
     )
     mig_slices: Literal["allow", "deny"] = Field(
-        "allow", alias="migSlices", description="deny: not on nodes whose GPUs are cut into MIG slices"
+        "allow",
+        alias="migSlices",
+        description="deny: nodes whose GPUs are partitioned with MIG are incompatible",
     )
     labels: LabelsDocument = Field(
         LabelsDocument(),
-        description="which labels of nodes tell what; a fact that is not listed is read as shipped, one with "
-        "an empty list not at all",
+        description="the node labels that report each fact; an absent key has its built-in labels, an empty "
+        "list disables the fact",
     )
 
     @model_validator(mode="after")
@@ -137,17 +145,17 @@ class CompatibilityRuleDocument(RuleDocument):
         return self
 
 
-def build_compatibility_rule(part: RuleBuilder, data: Any) -> CompatibilityRule | None:
-    """Return the rule that `rule.yaml` states, or None with the mistakes kept in part."""
-    found = read_rule(part, data, CompatibilityRuleDocument)
+def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRule | None:
+    """Return the rule that `rule.yaml` states, or None with the errors added to builder."""
+    found = read_rule(builder, data, CompatibilityRuleDocument)
     if found is None:
         return None
     document, read = found
     action = Action(read.enforcement_action)
     return CompatibilityRule(
-        name=part.name,
-        match=build_match(part, document, read.match),
-        terms=SharingPolicy(
+        name=builder.name,
+        match=build_match(builder, document, read.match),
+        sharing=SharingPolicy(
             virtual=read.sharing == "virtual",
             baseline=parse_optional_version(CudaVersion, read.baseline),
             minor_versions=_MINOR_VERSIONS[read.minor_versions],
@@ -160,6 +168,6 @@ def build_compatibility_rule(part: RuleBuilder, data: Any) -> CompatibilityRule 
         no_fitting_node=Action(read.no_fitting_node if action is Action.DENY else action),
         action=action,
         description=Text(read.description.en, read.description.zh),
-        enabled=part.enabled,
-        location=part.document.locate(part.path),
+        enabled=builder.enabled,
+        location=builder.document.locate(builder.path),
     )

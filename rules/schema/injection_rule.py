@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, create_model, model_validator
 
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.model.rule import PLACEHOLDER, EnvFromResource, Injection, InjectionAction, InjectionRule
+from rules.model.rule import (
+    PLACEHOLDER,
+    POD_FIELDS,
+    EnvFromResource,
+    Injection,
+    InjectionAction,
+    InjectionRule,
+)
 from rules.schema.base import _ENV_NAME, RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.field_types import Annotations, Labels, ObjectName, ResourcePattern
@@ -27,10 +34,14 @@ from rules.text.yaml_document import Document
 
 
 class FromResourceDocument(RuleDocument):
-    """A value computed from the container's quantity of a resource."""
+    """A value calculated from the container's quantity of a resource."""
 
-    name: ResourcePattern = Field(description="the resource, no glob; without it there is no variable")
-    unit: str = Field("1", description="what one of the resource is: a whole quantity, such as 256Mi")
+    name: ResourcePattern = Field(
+        description="the resource, not a glob; no variable is injected for a container without it"
+    )
+    unit: str = Field(
+        "1", description="the size of one unit of the resource: a whole quantity, such as 256Mi"
+    )
     format: str = Field(
         "{value}", description="{value}: the quantity; {bytes}, {MiB}, {GiB}: times `unit`, rounded down"
     )
@@ -45,11 +56,11 @@ class EnvDocument(RuleDocument):
         }
     )
 
-    name: str = Field(pattern=_ENV_NAME, description="of the variable: printable ASCII but `=`")
+    name: str = Field(pattern=_ENV_NAME, description="name of the variable: printable ASCII except `=`")
     value: str | None = Field(None, description="the text, as in the Kubernetes API")
     value_from: dict[str, Any] | None = Field(None, alias="valueFrom", description="as in the Kubernetes API")
     from_resource: FromResourceDocument | None = Field(
-        None, alias="fromResource", description="computed from the container's quantity of a resource"
+        None, alias="fromResource", description="calculated from the container's quantity of a resource"
     )
 
     @model_validator(mode="after")
@@ -59,36 +70,29 @@ class EnvDocument(RuleDocument):
         return self
 
 
-class InjectDocument(RuleDocument):
-    """What a rule puts in: env and volumeMounts into the container, the rest into its pod."""
+class _InjectDocument(RuleDocument):
+    """What a rule injects: env and volumeMounts into the container, the rest into its pod."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     env: list[EnvDocument] = Field(
-        [], description="variables that the container has not, each from one of the three sources"
+        [], description="variables that the container does not have, each from one of the three sources"
     )
-    volumes: list[VolumeDocument] = Field([], description="volumes whose names the pod has not")
+    volumes: list[VolumeDocument] = Field([], description="volumes that the pod does not have, by name")
     volume_mounts: list[VolumeMountDocument] = Field(
-        [], alias="volumeMounts", description="mounts at paths that the container has not"
+        [], alias="volumeMounts", description="mounts that the container does not have, by mountPath"
     )
-    tolerations: list[TolerationDocument] = Field([], description="those that none of the pod's covers")
+    tolerations: list[TolerationDocument] = Field([], description="tolerations that the pod does not have")
     node_affinity: NodeAffinityDocument = Field(
         NodeAffinityDocument(), alias="nodeAffinity", description="as in the Kubernetes API"
     )
-    runtime_class_name: ObjectName = Field(
-        "", alias="runtimeClassName", description="for pods that name none"
-    )
-    scheduler_name: ObjectName = Field(
-        "", alias="schedulerName", description="for pods that name none but default-scheduler"
-    )
-    host_ipc: bool = Field(False, alias="hostIPC", description="true: for pods that do not say")
-    labels: Labels = Field({}, description="those that the pod has not")
-    annotations: Annotations = Field({}, description="those that the pod has not")
+    labels: Labels = Field({}, description="labels that the pod does not have")
+    annotations: Annotations = Field({}, description="annotations that the pod does not have")
 
     @model_validator(mode="after")
     def _injects_something(self) -> Self:
         if not self.model_fields_set:
-            raise ValueError("nothing to inject: give env, volumes, tolerations, …")
+            raise ValueError("nothing to inject: set env, volumes, tolerations, …")
         for what, names in (
             ("variable", [entry.name for entry in self.env]),
             ("volume", [volume.name for volume in self.volumes]),
@@ -96,38 +100,57 @@ class InjectDocument(RuleDocument):
         ):
             for name, times in Counter(names).items():
                 if times > 1:
-                    raise ValueError(f"{what} {name!r} stands {times} times; keep one")
+                    raise ValueError(f"{what} {name!r} is listed {times} times; keep one")
         return self
 
 
-class InjectionRuleDocument(RuleDocument):
-    """What is put into containers that match, and into their pods."""
+if TYPE_CHECKING:
+    InjectDocument = _InjectDocument
+else:
+    InjectDocument = create_model(
+        "InjectDocument",
+        __base__=_InjectDocument,
+        __doc__=_InjectDocument.__doc__,
+        **{
+            each.name: (
+                ObjectName if each.kind is str else bool,
+                Field(each.kind(), description=each.description),
+            )
+            for each in POD_FIELDS
+        },
+    )
 
-    description: TextDocument = Field(TextDocument(), description="what it is for, in listings")
+
+class InjectionRuleDocument(RuleDocument):
+    """What is injected into matching containers and their pods."""
+
+    description: TextDocument = Field(TextDocument(), description="the purpose, for listings")
     enforcement_action: Literal["inject", "dryrun"] = Field(
-        "inject", alias="enforcementAction", description="dryrun: tells the audit log what it would put in"
+        "inject", alias="enforcementAction", description="dryrun: the audit log shows what would be injected"
     )
     override: bool = Field(
         False,
-        description="true: over what the user has set, but for volumes, mounts and tolerations",
+        description="true: replaces values of the user, except volumes, mounts and tolerations",
     )
-    match: MatchDocument = Field(description="what it applies to; all that is given has to hold")
-    inject: InjectDocument = Field(description="what it puts in; one key at least")
+    match: MatchDocument = Field(
+        description="the containers that the rule applies to; all conditions must match"
+    )
+    inject: InjectDocument = Field(description="what is injected; at least one key")
 
 
-def build_injection_rule(part: RuleBuilder, data: Any) -> InjectionRule | None:
-    """Return the rule that an InjectionRule's `rule.yaml` states, or None with the mistakes kept in part."""
-    found = read_rule(part, data, InjectionRuleDocument)
+def build_injection_rule(builder: RuleBuilder, data: Any) -> InjectionRule | None:
+    """Return the rule in an InjectionRule's `rule.yaml`, or None with the errors added to builder."""
+    found = read_rule(builder, data, InjectionRuleDocument)
     if found is None:
         return None
     document, read = found
     match, inject = read.match, read.inject
     affinity = inject.node_affinity
     return InjectionRule(
-        name=part.name,
-        match=build_match(part, document, match),
+        name=builder.name,
+        match=build_match(builder, document, match),
         inject=Injection(
-            env=tuple(_env(part, document, inject.env)),
+            env=tuple(_env(builder, document, inject.env)),
             volumes=tuple(volume.entry() for volume in inject.volumes),
             volume_mounts=tuple(mount.entry() for mount in inject.volume_mounts),
             tolerations=tuple(toleration.entry() for toleration in inject.tolerations),
@@ -137,22 +160,20 @@ def build_injection_rule(part: RuleBuilder, data: Any) -> InjectionRule | None:
             preferred_terms=tuple(
                 {"weight": term.weight, "preference": term.preference.entry()} for term in affinity.preferred
             ),
-            runtime_class=inject.runtime_class_name,
-            scheduler=inject.scheduler_name,
-            host_ipc=inject.host_ipc,
+            pod_fields={each.name: value for each in POD_FIELDS if (value := getattr(inject, each.name))},
             labels=inject.labels,
             annotations=inject.annotations,
         ),
         override=read.override,
         action=InjectionAction(read.enforcement_action),
         description=Text(read.description.en, read.description.zh),
-        enabled=part.enabled,
-        location=part.document.locate(part.path),
+        enabled=builder.enabled,
+        location=builder.document.locate(builder.path),
     )
 
 
 def _env(
-    part: RuleBuilder, document: Document, entries: list[EnvDocument]
+    builder: RuleBuilder, document: Document, entries: list[EnvDocument]
 ) -> Iterator[tuple[str, EnvFromResource | dict[str, Any]]]:
     for index, entry in enumerate(entries):
         source = entry.from_resource
@@ -161,18 +182,20 @@ def _env(
             continue
         path: Path = ("inject", "env", index, "fromResource")
         if is_glob(source.name):
-            part.fail(
-                (*path, "name"), f"{source.name!r} names many resources; a value comes from one", document
+            builder.add_error(
+                (*path, "name"), f"{source.name!r} matches many resources; name one resource", document
             )
         if set("{}") & set(PLACEHOLDER.sub("", source.format)):
-            wanted = "expected text with {value}, {bytes}, {MiB} or {GiB} and no other braces"
-            part.fail((*path, "format"), f"{wanted}, got {source.format!r}", document)
+            expected = "expected text with {value}, {bytes}, {MiB} or {GiB} and no other braces"
+            builder.add_error((*path, "format"), f"{expected}, got {source.format!r}", document)
         try:
             unit = parse_quantity(source.unit)
         except QuantityError as error:
-            part.fail((*path, "unit"), str(error), document)
+            builder.add_error((*path, "unit"), str(error), document)
             continue
         if not isinstance(unit, int) or unit <= 0:
-            part.fail((*path, "unit"), f"expected a whole quantity above zero, got {source.unit!r}", document)
+            builder.add_error(
+                (*path, "unit"), f"expected a whole quantity above zero, got {source.unit!r}", document
+            )
             continue
         yield entry.name, EnvFromResource(source.name, unit, source.format)

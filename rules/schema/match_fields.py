@@ -1,4 +1,4 @@
-"""What a rule applies to: the `match` of a rule document, and its builder."""
+"""The `match` of a rule document: model and builder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NamespacesDocument(RuleDocument):
     """Namespaces by name or glob."""
 
     include: list[NonEmpty] = Field([], description="names or globs; empty: all")
-    exclude: list[NonEmpty] = Field([], description="names or globs; goes before `include`")
+    exclude: list[NonEmpty] = Field([], description="names or globs; takes precedence over `include`")
 
 
 class SelectorTermDocument(RuleDocument):
@@ -36,17 +36,17 @@ class SelectorTermDocument(RuleDocument):
         }
     )
 
-    key: NonEmpty = Field(description="of the label")
+    key: NonEmpty = Field(description="the label key")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
-        description="NotIn holds without the label, too"
+        description="NotIn matches also if the label is absent"
     )
-    values: list[str] = Field([], description="for In and NotIn, one at least; for the others none")
+    values: list[str] = Field([], description="at least one for In and NotIn; none for the others")
 
     @model_validator(mode="after")
     def _values_suit_operator(self) -> Self:
         if (self.operator in SELECTOR_OPERATORS[:2]) != bool(self.values):
-            wanted = "at least one value" if not self.values else "no values"
-            raise ValueError(f"operator {self.operator} takes {wanted}")
+            expected = "at least one value" if not self.values else "no values"
+            raise ValueError(f"operator {self.operator} requires {expected}")
         return self
 
 
@@ -55,29 +55,31 @@ class PodSelectorDocument(RuleDocument):
 
     match_labels: dict[str, str] = Field({}, alias="matchLabels", description="labels with their values")
     match_expressions: list[SelectorTermDocument] = Field(
-        [], alias="matchExpressions", description="requirements of labels, which all have to hold"
+        [], alias="matchExpressions", description="label requirements, which must all match"
     )
 
 
 class MatchDocument(RuleDocument):
-    """What a rule applies to; all that is given has to hold."""
+    """The containers that a rule applies to; all conditions must match."""
 
     resources: list[ResourcePattern] = Field(
-        min_length=1, description="names or globs; the container asks for any of these"
+        min_length=1, description="names or globs; at least one is in the container"
     )
     images: list[NonEmpty] = Field(
-        [], description="globs; any matches the container's image, as written or in full"
+        [], description="globs; at least one matches the container's image, as written or in full"
     )
-    namespaces: NamespacesDocument = Field(NamespacesDocument(), description="where the pod is")
+    namespaces: NamespacesDocument = Field(NamespacesDocument(), description="namespaces of the pod")
     pod_selector: PodSelectorDocument = Field(
         PodSelectorDocument(), alias="podSelector", description="labels of the pod"
     )
-    conditions: list[NonEmpty] = Field([], description="CEL over limits, requests, container, pod; all true")
+    conditions: list[NonEmpty] = Field(
+        [], description="CEL expressions over limits, requests, container, pod; all must be true"
+    )
 
 
-def build_match(part: RuleBuilder, document: Document, match: MatchDocument) -> Match:
-    """Return what a rule applies to, with its globs and expressions compiled."""
-    conditions = tuple(_conditions(part, document, match.conditions))
+def build_match(builder: RuleBuilder, document: Document, match: MatchDocument) -> Match:
+    """Return the match of a rule, with its globs and expressions compiled."""
+    conditions = tuple(_conditions(builder, document, match.conditions))
     return Match(
         resources=tuple(match.resources),
         images=tuple(glob(pattern) for pattern in match.images),
@@ -85,7 +87,6 @@ def build_match(part: RuleBuilder, document: Document, match: MatchDocument) -> 
         exclude=tuple(glob(pattern) for pattern in match.namespaces.exclude),
         selector=build_selector(match.pod_selector),
         conditions=conditions,
-        terms=tuple(term for condition in conditions for term in condition.terms()),
     )
 
 
@@ -100,10 +101,10 @@ def build_selector(selector: PodSelectorDocument) -> tuple[SelectorTerm, ...]:
     )
 
 
-def _conditions(part: RuleBuilder, document: Document, sources: list[str]) -> Iterator[Expression]:
+def _conditions(builder: RuleBuilder, document: Document, sources: list[str]) -> Iterator[Expression]:
     for index, source in enumerate(sources):
         try:
             yield Expression(source, CONDITION_VARIABLES)
         except ExpressionError as error:
             path: Path = ("match", "conditions", index)
-            part.fail(path, f"CEL: {error}", document, code=Code.BAD_EXPRESSION)
+            builder.add_error(path, f"CEL: {error}", document, code=Code.BAD_EXPRESSION)

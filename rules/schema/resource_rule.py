@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from rules.cel.expression import VALIDATION_VARIABLES, Expression, ExpressionError
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.resource_index import ResourceIndex
-from rules.model.rule import Action, LimitsPolicy, RequestsPolicy, ResourceRule, Validation
+from rules.model.rule import Action, FailurePolicy, LimitsPolicy, RequestsPolicy, ResourceRule, Validation
 from rules.schema.base import ACTIONS, NonEmpty, RuleDocument
 from rules.schema.builder import RuleBuilder
 from rules.schema.errors import Code, RuleError, describe, schema_errors
@@ -19,105 +19,143 @@ from rules.text.glob import glob, is_glob
 from rules.text.i18n import Text
 from rules.text.paths import Path
 
-_KEPT: Final = "for user interfaces; not used in admission"
+_UNUSED: Final = "for user interfaces; not used in admission"
 
 
 class ValidationDocument(RuleDocument):
-    """A CEL expression that a value has to satisfy."""
+    """A CEL expression that a value must satisfy."""
 
-    expression: NonEmpty = Field(description="CEL over value, limits, requests, container; true lets it pass")
-    message_en: str = Field("", alias="messageEn", description="what is wanted, in English")
-    message_zh: str = Field("", alias="messageZh", description="what is wanted, in Chinese")
+    expression: NonEmpty = Field(description="CEL over value, limits, requests, container; must be true")
+    message_en: str = Field("", alias="messageEn", description="the expected value, in English")
+    message_zh: str = Field("", alias="messageZh", description="the expected value, in Chinese")
     enforcement_action: Literal["deny", "warn", "dryrun"] = Field(
-        "deny", alias="enforcementAction", description="as the rule's; the milder of the two counts"
+        "deny", alias="enforcementAction", description="as for the rule; the milder of the two is used"
     )
 
 
 class ResourceRuleData(RuleDocument):
-    """How containers ask for one extended resource."""
+    """How containers request one extended resource."""
 
     key: ResourcePattern = Field(
-        description="the resource; a glob where names carry a profile, and then without a default"
+        description="the resource; a glob if names contain a profile, in which case there is no default"
     )
     data_type: Literal["integer", "float", "string"] = Field(
-        alias="dataType", description="integer: whole numbers alone; float, string: any quantity"
+        alias="dataType", description="integer: whole numbers only; float, string: any quantity"
     )
-    default_value: str = Field("", alias="defaultValue", description="the quantity to put in; empty: none")
-    description_zh: str = Field("", alias="descriptionZh", description="what it is, for messages, in Chinese")
-    description_en: str = Field("", alias="descriptionEn", description="what it is, for messages, in English")
-    group: str = Field("", description=f"{_KEPT}; the label counts")
+    default_value: str = Field(
+        "",
+        alias="defaultValue",
+        description="the quantity to set if the limit or request is absent; empty: none",
+    )
+    description_zh: str = Field(
+        "", alias="descriptionZh", description="description of the resource in messages, in Chinese"
+    )
+    description_en: str = Field(
+        "", alias="descriptionEn", description="description of the resource in messages, in English"
+    )
+    group: str = Field("", description=f"{_UNUSED}; the group label is used")
     limits: Literal["disabled", "required", "optional"] = Field(
-        description="disabled: may not be there; required, optional: where it is absent, `defaultValue` is "
-        "put in, and without one required is violated"
+        description="disabled: must be absent; required, optional: if absent, `defaultValue` is set; "
+        "without a default, required is violated"
     )
     requests: Literal["disabled", "required", "fromLimits"] = Field(
-        description="disabled: none but one equal to the limit; required: where it is absent, the limit is "
-        "put in, else `defaultValue`, and without either it is violated; fromLimits: is set to the limit"
+        description="disabled: must be absent or equal to the limit; required: if absent, the limit is set, "
+        "else `defaultValue`; without both it is violated; fromLimits: is set to the limit"
     )
     exclude_resources: str = Field(
         "",
         alias="excludeResources",
-        description="names or globs, parted by commas, that exclude `key`",
+        description="comma-separated names or globs that must not be used together with `key`",
     )
-    validations: str = Field("", description="a YAML list in a string: what a value has to satisfy")
+    validations: str = Field("", description="a YAML list in a string: conditions of the value")
+    failure_policy: Literal["Fail", "Ignore"] = Field(
+        "Fail",
+        alias="failurePolicy",
+        description="if a validation cannot be evaluated, Fail: it is violated; Ignore: a warning",
+    )
+    unit: str = Field(
+        "",
+        description="what one of the resource is: bytes such as 256Mi, or a part of a GPU such as 10m; for "
+        "suggested values. Default: `resourceUnit`, if that is a quantity",
+    )
     enforcement_action: Literal["deny", "warn", "dryrun"] = Field(
-        "deny", alias="enforcementAction", description=f"what a violation does: {ACTIONS}"
+        "deny", alias="enforcementAction", description=f"effect of a violation: {ACTIONS}"
     )
     runtime_class_name: ObjectName = Field(
-        "", alias="runtimeClassName", description="for pods that name none and have a limit of `key`"
+        "", alias="runtimeClassName", description="for pods without one that have a limit of `key`"
     )
-    group_i18n: str = Field("", alias="groupI18n", description=_KEPT)
-    label_en: str = Field("", alias="labelEn", description=_KEPT)
-    label_zh: str = Field("", alias="labelZh", description=_KEPT)
-    resource_unit: str = Field("", alias="resourceUnit", description=_KEPT)
-    related_resources: str = Field("", alias="relatedResources", description=_KEPT)
-    ignore_node_check: str = Field("", alias="ignoreNodeCheck", description=_KEPT)
+    group_i18n: str = Field("", alias="groupI18n", description=_UNUSED)
+    label_en: str = Field("", alias="labelEn", description=_UNUSED)
+    label_zh: str = Field("", alias="labelZh", description=_UNUSED)
+    resource_unit: str = Field("", alias="resourceUnit", description=_UNUSED)
+    related_resources: str = Field("", alias="relatedResources", description=_UNUSED)
+    ignore_node_check: str = Field("", alias="ignoreNodeCheck", description=_UNUSED)
 
 
 _MILDNESS: Final = (Action.DENY, Action.WARN, Action.DRYRUN)
 
 
-def build_resource_rule(part: RuleBuilder, data: Any) -> ResourceRule | None:
-    """Return the rule that a `cf-crl-*` ConfigMap's data states, or None with the mistakes kept in part."""
-    path: Path = (*part.path, "data")
+def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
+    """Return the rule in a `cf-crl-*` ConfigMap's data, or None with the errors added to builder."""
+    path: Path = (*builder.path, "data")
     try:
         read = ResourceRuleData.model_validate(data)
     except ValidationError as error:
-        part.errors += schema_errors(error, ResourceRuleData, part.document, path, part.name)
+        builder.errors += schema_errors(error, ResourceRuleData, builder.document, path, builder.name)
         return None
     if read.default_value:
         try:
             default = parse_quantity(read.default_value)
         except QuantityError as error:
-            part.fail((*path, "defaultValue"), str(error))
+            builder.add_error((*path, "defaultValue"), str(error))
         else:
             if read.data_type == "integer" and not isinstance(default, int):
-                part.fail(
-                    (*path, "defaultValue"), f"dataType is integer, {read.default_value!r} is not whole"
+                builder.add_error(
+                    (*path, "defaultValue"), f"dataType is integer, but {read.default_value!r} is not whole"
                 )
             if default < 0:
-                part.fail((*path, "defaultValue"), f"expected zero or more, got {read.default_value!r}")
+                builder.add_error(
+                    (*path, "defaultValue"), f"expected zero or more, got {read.default_value!r}"
+                )
+    if read.unit and not _unit(read.model_copy(update={"resource_unit": ""})):
+        builder.add_error(
+            (*path, "unit"), f"expected a positive quantity such as 256Mi or 10m, got {read.unit!r}"
+        )
     if is_glob(read.key) and (read.default_value or "required" in (read.limits, read.requests)):
-        part.fail(
-            (*path, "key"), f"{read.key!r} names many resources, so none can be required or have a default"
+        builder.add_error(
+            (*path, "key"),
+            f"{read.key!r} matches many resources, so they cannot be required or have a default",
         )
     return ResourceRule(
-        name=part.name,
+        name=builder.name,
         key=read.key,
         key_pattern=glob(read.key) if is_glob(read.key) else None,
-        group=part.group,
+        group=builder.group,
         integer=read.data_type == "integer",
         default=read.default_value,
         limits=LimitsPolicy(read.limits),
         requests=RequestsPolicy(read.requests),
         excludes=ResourceIndex((name, name) for name in _names(read.exclude_resources)),
-        validations=tuple(_validations(part, (*path, "validations"), read)),
+        validations=tuple(_validations(builder, (*path, "validations"), read)),
+        failure_policy=FailurePolicy(read.failure_policy),
+        unit=_unit(read),
         runtime_class=read.runtime_class_name,
         action=Action(read.enforcement_action),
         description=Text(read.description_en, read.description_zh),
-        enabled=part.enabled,
-        location=part.document.locate(part.path),
+        enabled=builder.enabled,
+        location=builder.document.locate(builder.path),
     )
+
+
+def _unit(rule: ResourceRuleData) -> str:
+    """Return the unit of the resource, empty if it is unknown."""
+    for text in (rule.unit, rule.resource_unit):
+        try:
+            if text and parse_quantity(text) > 0:
+                return text
+        except QuantityError:  # a word for user interfaces
+            continue
+    return ""
 
 
 def _names(text: str) -> list[str]:
@@ -125,23 +163,23 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _validations(part: RuleBuilder, path: Path, rule: ResourceRuleData) -> Iterator[Validation]:
+def _validations(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> Iterator[Validation]:
     if not rule.validations.strip():
         return
-    document = part.embedded(path)
+    document = builder.embedded(path)
     if document is None:
         return
     if not isinstance(document.value, list):
-        wanted = f"expected a YAML list of validations, got {describe(document.value)}"
-        part.fail(path, wanted, code=Code.WRONG_TYPE)
+        message = f"expected a YAML list of validations, got {describe(document.value)}"
+        builder.add_error(path, message, code=Code.WRONG_TYPE)
         return
     for index, item in enumerate(document.value):
         try:
             read = ValidationDocument.model_validate(item)
         except ValidationError as error:
-            found = schema_errors(error, ValidationDocument, document, (index,), part.name)
-            part.errors += [
-                RuleError(mistake.location, (*path, index), mistake.message, part.name, mistake.code)
+            found = schema_errors(error, ValidationDocument, document, (index,), builder.name)
+            builder.errors += [
+                RuleError(mistake.location, (*path, index), mistake.message, builder.name, mistake.code)
                 for mistake in found
             ]
             continue
@@ -150,7 +188,7 @@ def _validations(part: RuleBuilder, path: Path, rule: ResourceRuleData) -> Itera
         except ExpressionError as error:
             place, message = document.locate((index, "expression")), f"CEL: {error}"
             inside: Path = (*path, index, "expression")
-            part.errors.append(RuleError(place, inside, message, part.name, Code.BAD_EXPRESSION))
+            builder.errors.append(RuleError(place, inside, message, builder.name, Code.BAD_EXPRESSION))
             continue
         actions = [Action(each.enforcement_action) for each in (rule, read)]
         yield Validation(
