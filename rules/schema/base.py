@@ -1,7 +1,7 @@
-"""Rule documents as people write them: the schema, field by field.
+"""Base classes of rule documents, the pydantic models of rule files.
 
-These models check one document each and know nothing of its neighbours; `load` turns them into the compiled
-rules of `model`. Unknown keys are refused, all mistakes are reported at once.
+Each model validates one document; the loader builds the compiled rules of `model` from them. Unknown keys are
+errors, and all errors are reported at once.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pydantic import (
     StringConstraints,
 )
 
-# Printable ASCII but `=`: Kubernetes since 1.32 (RelaxedEnvironmentVariableValidation).
+# Printable ASCII except `=`: Kubernetes since 1.32 (RelaxedEnvironmentVariableValidation).
 _ENV_NAME: Final = r"^[ -<>-~]+$"
-ACTIONS: Final = "deny refuses, warn has kubectl print it, dryrun tells metric, log and audit log alone"
+ACTIONS: Final = "deny: denies the pod; warn: kubectl prints a warning; dryrun: metric and logs only"
 
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
 
 class RuleDocument(BaseModel):
-    """A document or a part of one: unknown keys and wrong types are mistakes."""
+    """A document or a part of one: unknown keys and wrong types are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class TextDocument(RuleDocument):
-    """Words in English, Chinese, or both."""
+    """A text in English, Chinese, or both."""
 
     en: str = Field("", description="in English; empty: as in Chinese")
     zh: str = Field("", description="in Chinese; empty: as in English")

@@ -1,4 +1,4 @@
-"""From a rule document to a compiled rule: quantities read, expressions and globs compiled."""
+"""RuleBuilder: context for building a compiled rule from a rule document."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ DOCUMENT_KEY: Final = "rule.yaml"
 
 @dataclass(slots=True)
 class RuleBuilder:
-    """A part of a document under construction: its ConfigMap, and the mistakes found in it.
+    """The ConfigMap of a rule under construction, and the errors found in it.
 
-    path: where the ConfigMap stands in the document. inner: the document in its `rule.yaml`, where it has one
-    that was read. Mistakes are kept, so that all are reported together.
+    path: the path of the ConfigMap in the document. inner: the document in its `rule.yaml`, if it could be
+    read. Errors are collected, so that all are reported together.
     """
 
     document: Document
@@ -34,7 +34,7 @@ class RuleBuilder:
     errors: list[RuleError]
     inner: Document | None = None
 
-    def fail(
+    def add_error(
         self,
         path: Path,
         message: str,
@@ -43,12 +43,12 @@ class RuleBuilder:
         key: bool = False,
         code: Code = Code.WRONG_VALUE,
     ) -> None:
-        """Keep a mistake at a path of the document."""
-        place = (document or self.document).locate(path, key=key)
-        self.errors.append(RuleError(place, path, message, self.name, code))
+        """Add an error at a path of the document."""
+        location = (document or self.document).locate(path, key=key)
+        self.errors.append(RuleError(location, path, message, self.name, code))
 
     def embedded(self, path: Path) -> Document | None:
-        """Return the document that the string at the path is, or None; its mistakes are kept."""
+        """Return the document in the string at the path, or None; its errors are added."""
         try:
             document = self.document.embedded(path)
         except SourceError as error:
@@ -61,29 +61,29 @@ class RuleBuilder:
         return document
 
     def locate(self, path: Path) -> Location:
-        """Return where a path of the rule's own document stands, or one of its ConfigMap's metadata."""
+        """Return the location of a path of the rule's own document, or of its ConfigMap's metadata."""
         if self.inner is not None and path[:1] != ("metadata",):
             return self.inner.locate(path)
         return self.document.locate((*self.path, *path))
 
 
-def read_rule(part: RuleBuilder, data: Any, schema: type[D]) -> tuple[Document, D] | None:
-    """Return the document in `rule.yaml` as its schema has it, or None with the mistakes kept in part."""
-    path: Path = (*part.path, "data", DOCUMENT_KEY)
+def read_rule(builder: RuleBuilder, data: Any, schema: type[D]) -> tuple[Document, D] | None:
+    """Return the document in `rule.yaml` and its model, or None with the errors added to builder."""
+    path: Path = (*builder.path, "data", DOCUMENT_KEY)
     text = data.get(DOCUMENT_KEY) if isinstance(data, dict) else None
     if not isinstance(text, str):
-        message = f"required key {DOCUMENT_KEY!r} is missing: it holds the rule"
-        part.fail(path[:-1], message, key=True, code=Code.MISSING_KEY)
+        message = f"required key {DOCUMENT_KEY!r} is missing: it contains the rule"
+        builder.add_error(path[:-1], message, key=True, code=Code.MISSING_KEY)
         return None
     for key in data:
         if key != DOCUMENT_KEY:
             message = f"unknown key {key!r}; a rule has only {DOCUMENT_KEY!r}"
-            part.fail((*path[:-1], key), message, key=True, code=Code.UNKNOWN_KEY)
-    document = part.inner = part.embedded(path)
+            builder.add_error((*path[:-1], key), message, key=True, code=Code.UNKNOWN_KEY)
+    document = builder.inner = builder.embedded(path)
     if document is None:
         return None
     try:
         return document, schema.model_validate(document.value)
     except ValidationError as error:
-        part.errors += schema_errors(error, schema, document, (), part.name)
+        builder.errors += schema_errors(error, schema, document, (), builder.name)
     return None

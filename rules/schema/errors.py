@@ -1,4 +1,4 @@
-"""What is wrong with a rule file: where, what, and what to do."""
+"""Errors of rule files: location, message and suggested fix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS: Final = {
     dict: "an object",
     list: "a list",
 }
-_WANTED: Final = {
+_EXPECTED: Final = {
     "string_type": "a string",
     "bool_type": "a boolean",
     "int_type": "a number",
@@ -35,10 +35,7 @@ _WANTED: Final = {
 
 
 class Code(StrEnum):
-    """What sort of mistake or doubt; the names stay as they are, for those who filter by them.
-
-    docs/ci.md tells what each is about.
-    """
+    """The type of an error or lint warning (docs/ci.md). Values are stable: users filter by them."""
 
     NOT_YAML = "not-yaml"
     DUPLICATE_KEY = "duplicate-key"
@@ -51,7 +48,7 @@ class Code(StrEnum):
     BAD_NAME = "bad-name"
     WRONG_NAMESPACE = "wrong-namespace"
     CONFLICT = "conflict"
-    # What loads, and may not do what was meant.
+    # Lint warnings: the rule loads, but may not have the intended effect.
     NEVER_MATCHES = "never-matches"
     NEVER_SATISFIED = "never-satisfied"
     NO_EFFECT = "no-effect"
@@ -66,15 +63,14 @@ class Code(StrEnum):
     EXEMPTS_EVERYONE = "exempts-everyone"
 
 
-# Mistakes of one document; finding the place of each takes longer, the longer the document is.
-_MOST_TOLD: Final = 100
+# Maximum errors of one document; the time to locate one grows with the length of the document.
+_MAX_ERRORS: Final = 100
 
 
 class RuleError(ValueError):
-    """One mistake in a rule file, or one doubt. The fault of its author.
+    """One error in a rule file, or one lint warning. The fault of its author.
 
-    location: the place in the text. path: the place in the document, as Kubernetes prints it. rule: the
-    ConfigMap's name, where it is known.
+    location: in the text. path: in the document, in Kubernetes notation. rule: the ConfigMap's name, if any.
     """
 
     def __init__(
@@ -96,17 +92,17 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def describe(value: object) -> str:
-    """Return what a value is, for a message: `a number`."""
+    """Return the type of a value for a message: `a number`."""
     return _KINDS.get(type(value), "nothing")
 
 
 def schema_errors(
     error: ValidationError, schema: type[BaseModel], document: Document, prefix: Path, rule: str
 ) -> list[RuleError]:
-    """Return a mistake for each that pydantic found in the part of a document below prefix."""
+    """Return one error for each validation error of pydantic in the document below prefix."""
     found = []
     details = error.errors(include_url=False)
-    for detail in details[:_MOST_TOLD]:
+    for detail in details[:_MAX_ERRORS]:
         path: Path = (*prefix, *detail["loc"])
         value = detail["input"]
         in_key = False
@@ -126,28 +122,28 @@ def schema_errors(
                 message = f"expected one of {', '.join(known)}, got {value!r}{suggestion(str(value), known)}"
             case "value_error":
                 message = str(detail["ctx"]["error"])
-            case kind if kind in _WANTED:
-                how = "write it as text, behind a |" if isinstance(value, dict | list) else "quote it"
+            case kind if kind in _EXPECTED:
+                how = "write it as a block string (|)" if isinstance(value, dict | list) else "quote it"
                 remedy = f": {how}" if kind == "string_type" else ""
-                message = f"expected {_WANTED[kind]}, got {describe(value)}{remedy}"
+                message = f"expected {_EXPECTED[kind]}, got {describe(value)}{remedy}"
                 code = Code.WRONG_TYPE
             case _:
                 message = detail["msg"][:1].lower() + detail["msg"][1:]
         found.append(RuleError(document.locate(path, key=in_key), path, message, rule, code))
     found.sort(key=lambda item: (item.location.line, item.location.column))
-    if untold := len(details) - len(found):
-        found.append(RuleError(document.locate(prefix), prefix, f"{untold} more mistakes", rule))
+    if omitted := len(details) - len(found):
+        found.append(RuleError(document.locate(prefix), prefix, f"{omitted} more errors", rule))
     return found
 
 
 @cache
 def _json_schema(schema: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of a document; making it takes milliseconds."""
+    """Return the JSON Schema of a document; generating it takes milliseconds."""
     return schema.model_json_schema(by_alias=True)
 
 
 def _known_keys(schema: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """Return the keys that the schema has at a place."""
+    """Return the keys of the schema at a location."""
     node: Any = _json_schema(schema)
     definitions = node.get("$defs", {})
     for step in loc:
@@ -159,4 +155,4 @@ def _known_keys(schema: type[BaseModel], loc: tuple[int | str, ...]) -> list[str
 
 
 def _list_of(known: list[str]) -> str:
-    return f"; known are {', '.join(known)}"
+    return f"; known keys: {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""Exemptions as people write them, and what they are built into."""
+"""Exemptions: document model and builder."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def _expires(text: str) -> str:
 
 
 def instant(text: str) -> float:
-    """Return the seconds since the epoch at which a date or RFC 3339 time is over; a date at its end in UTC.
+    """Return the end of a date (in UTC) or an RFC 3339 time, in seconds since the epoch.
 
     Raises ValueError for other text.
     """
     found = _EXPIRES.fullmatch(text)
     if found is None:
-        wanted = "expected a date such as 2026-12-31, or a time with its zone such as 2026-12-31T18:00:00Z"
-        raise ValueError(f"{wanted}; got {text!r}")
+        expected = "expected a date such as 2026-12-31, or a time with zone such as 2026-12-31T18:00:00Z"
+        raise ValueError(f"{expected}; got {text!r}")
     year, month, day = (int(part) for part in found.groups()[:3])
     if not (year and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]):
-        raise ValueError(f"there is no such day: {text!r}")
+        raise ValueError(f"the day does not exist: {text!r}")
     midnight = calendar.timegm((year, month, day, 0, 0, 0))
     if found[4] is None:
         return midnight + _DAY_S
@@ -56,28 +56,28 @@ Expires = Annotated[
 
 
 class ExemptionDocument(RuleDocument):
-    """Rules that have no effect on some pods for some time."""
+    """Exempts some pods from rules until a date."""
 
-    reason: NonEmpty = Field(description="why, for listings and logs")
-    expires: Expires = Field(description="the last day (UTC), or a time with its zone (RFC 3339)")
-    rules: list[NonEmpty] = Field(min_length=1, description="names of rules, or globs")
-    namespaces: NamespacesDocument = Field(NamespacesDocument(), description="where the pod is")
+    reason: NonEmpty = Field(description="the reason, for listings and logs")
+    expires: Expires = Field(description="the last day (UTC), or a time with zone (RFC 3339)")
+    rules: list[NonEmpty] = Field(min_length=1, description="rule names or globs")
+    namespaces: NamespacesDocument = Field(NamespacesDocument(), description="namespaces of the pod")
     pod_selector: PodSelectorDocument = Field(
-        PodSelectorDocument(), alias="podSelector", description="labels of the pod as it came"
+        PodSelectorDocument(), alias="podSelector", description="labels of the pod in the request"
     )
     service_accounts: list[NonEmpty] = Field(
-        [], alias="serviceAccounts", description="names or globs of what the pod runs as; empty: any"
+        [], alias="serviceAccounts", description="names or globs of the pod's service account; empty: any"
     )
 
 
-def build_exemption(part: RuleBuilder, data: Any) -> Exemption | None:
-    """Return the exemption that `rule.yaml` states, or None with the mistakes kept in part."""
-    found = read_rule(part, data, ExemptionDocument)
+def build_exemption(builder: RuleBuilder, data: Any) -> Exemption | None:
+    """Return the exemption in `rule.yaml`, or None with the errors added to builder."""
+    found = read_rule(builder, data, ExemptionDocument)
     if found is None:
         return None
     _, read = found
     return Exemption(
-        name=part.name,
+        name=builder.name,
         rules=tuple(read.rules),
         match=Match(
             resources=(),
@@ -89,6 +89,6 @@ def build_exemption(part: RuleBuilder, data: Any) -> Exemption | None:
         expires=instant(read.expires),
         until=read.expires,
         description=Text(read.reason),
-        enabled=part.enabled,
-        location=part.document.locate(part.path),
+        enabled=builder.enabled,
+        location=builder.document.locate(builder.path),
     )

@@ -1,4 +1,4 @@
-"""Names as the API server takes them, and the types of those that stand in rule documents."""
+"""Field types of rule documents: names, labels and versions."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def _resource_pattern(name: str) -> str:
 
 def _object_name(name: str) -> str:
     if name and not is_object_name(name):
-        raise ValueError(f"expected a name of a-z, 0-9, - and ., at most 253 of them, got {name!r}")
+        raise ValueError(f"expected at most 253 characters of a-z, 0-9, - and ., got {name!r}")
     return name
 
 
 def _labels(labels: dict[str, str]) -> dict[str, str]:
     for value in _annotations(labels).values():
         if not is_label_value(value):
-            wanted = "at most 63 of A-Z, a-z, 0-9, -, _ and ., a letter or digit first and last"
-            raise ValueError(f"expected {wanted}, got {value!r}")
+            expected = "at most 63 characters of A-Z, a-z, 0-9, -, _ and ., a letter or digit first and last"
+            raise ValueError(f"expected {expected}, got {value!r}")
     return labels
 
 
@@ -71,7 +71,7 @@ def _capability(text: str) -> str:
 def _image_regex(text: str) -> str:
     groups = ImageRegex(text).groups
     if set(groups) - {CUDA_GROUP}:
-        raise ValueError(f"the only group with a name is {CUDA_GROUP}, got {', '.join(groups)}")
+        raise ValueError(f"the only named group allowed is {CUDA_GROUP}, got {', '.join(groups)}")
     return text
 
 
@@ -81,5 +81,5 @@ RegexText = Annotated[NonEmpty, AfterValidator(_image_regex)]
 
 
 def parse_optional_version(kind: Any, text: str | None) -> Any:
-    """Return a version of a kind that has `parse`, or None for no text."""
+    """Return `kind.parse(text)`, or None if there is no text."""
     return kind.parse(text) if text else None

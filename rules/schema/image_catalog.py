@@ -19,19 +19,23 @@ from rules.text.i18n import Text
 
 
 class ImageDocument(RuleDocument):
-    """What images of one kind carry."""
+    """The contents of images that match a pattern."""
 
-    image: NonEmpty | None = Field(None, description="glob of the reference as written, or in full")
+    image: NonEmpty | None = Field(None, description="glob of the image reference, as written or in full")
     regex: RegexText | None = Field(
-        None, description="instead: of the whole reference; a group `cuda` gives the version"
+        None, description="instead of `image`: regex of the whole reference; its group `cuda` is the version"
     )
-    cuda: CudaText | None = Field(None, description="the version of the CUDA toolkit inside, such as 12.4")
+    cuda: CudaText | None = Field(
+        None, description="the version of the CUDA toolkit in the image, such as 12.4"
+    )
     compute_capabilities: list[CapabilityText] = Field(
-        [], alias="computeCapabilities", description="what it has code for, such as 8.0"
+        [],
+        alias="computeCapabilities",
+        description="compute capabilities that the image has code for, such as 8.0",
     )
-    ptx: bool | None = Field(None, description="whether GPUs newer than those can compile the rest")
+    ptx: bool | None = Field(None, description="whether the image has PTX, which newer GPUs can compile")
     cuda_compat: bool = Field(
-        False, alias="cudaCompat", description="forward compatibility libraries are in use"
+        False, alias="cudaCompat", description="whether the image uses forward compatibility libraries"
     )
 
     @model_validator(mode="after")
@@ -39,34 +43,34 @@ class ImageDocument(RuleDocument):
         if [self.image, self.regex].count(None) != 1:
             raise ValueError("expected exactly one of image, regex")
         if self.ptx is not None and not self.compute_capabilities:
-            raise ValueError("ptx goes with computeCapabilities: it is for GPUs newer than those")
+            raise ValueError("ptx requires computeCapabilities: it is for GPUs newer than those")
         captured = self.regex is not None and CUDA_GROUP in ImageRegex(self.regex).groups
         if not (captured or self.cuda or self.compute_capabilities or self.cuda_compat):
-            raise ValueError("says nothing of the images: give cuda, computeCapabilities or cudaCompat")
+            raise ValueError("no fact about the images: set cuda, computeCapabilities or cudaCompat")
         return self
 
 
 class ImageCatalogDocument(RuleDocument):
-    """What images carry whose names do not tell."""
+    """The contents of images whose names do not show them."""
 
-    description: TextDocument = Field(TextDocument(), description="what it is for, in listings")
+    description: TextDocument = Field(TextDocument(), description="the purpose, for listings")
     images: list[ImageDocument] = Field(
-        min_length=1, description="each with `image` or `regex`; the first that matches counts"
+        min_length=1, description="each with `image` or `regex`; the first match is used"
     )
 
 
-def build_image_catalog(part: RuleBuilder, data: Any) -> ImageCatalogRule | None:
-    """Return the rows that an ImageCatalog's `rule.yaml` states, or None with the mistakes kept in part."""
-    found = read_rule(part, data, ImageCatalogDocument)
+def build_image_catalog(builder: RuleBuilder, data: Any) -> ImageCatalogRule | None:
+    """Return the rows in an ImageCatalog's `rule.yaml`, or None with the errors added to builder."""
+    found = read_rule(builder, data, ImageCatalogDocument)
     if found is None:
         return None
     _, read = found
     return ImageCatalogRule(
-        name=part.name,
-        rows=tuple(_rows(part.name, read.images)),
+        name=builder.name,
+        rows=tuple(_rows(builder.name, read.images)),
         description=Text(read.description.en, read.description.zh),
-        enabled=part.enabled,
-        location=part.document.locate(part.path),
+        enabled=builder.enabled,
+        location=builder.document.locate(builder.path),
     )
 
 

@@ -25,7 +25,7 @@ from rules.schema.loader import (
 from rules.schema.resource_rule import ResourceRuleData, ValidationDocument
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-# Kinds by the names of their files: the documents in `rule.yaml`.
+# The documents in `rule.yaml`, by the names of their schema files.
 _DOCUMENTS: Final[dict[str, type[RuleDocument]]] = {
     "injection-rule": InjectionRuleDocument,
     "compatibility-rule": CompatibilityRuleDocument,
@@ -34,16 +34,16 @@ _DOCUMENTS: Final[dict[str, type[RuleDocument]]] = {
 }
 _TEXT: Final = {"type": "string", "minLength": 1}
 _YAML: Final = {"contentMediaType": "application/yaml"}
-_SWITCH: Final = {"enum": ["true", "false"], "description": "in quotes; false: as if the rule were not there"}
-_GROUP: Final = "a container that uses one resource of the group is held to all rules of the group"
-_NAMESPACE: Final = f"where rules are: {DEFAULT_NAMESPACE}, unless --rules-namespace says otherwise"
+_SWITCH: Final = {"enum": ["true", "false"], "description": "in quotes; false: the rule is disabled"}
+_GROUP: Final = "all rules of the group apply to a container that uses one resource of the group"
+_NAMESPACE: Final = f"the namespace of rules: {DEFAULT_NAMESPACE}, or the value of --rules-namespace"
 
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the schema of each kind by name.
 
-    `resource-rule` is the whole ConfigMap, and so is `config-map`, of any other kind, whose `rule.yaml` is a
-    string to a schema. The others are of the document in that string.
+    `resource-rule` is the whole ConfigMap of a resource rule, `config-map` that of any other kind, in which
+    `rule.yaml` is a string. The other schemas are for the document in that string.
     """
     return {
         "resource-rule": _resource_rule(),
@@ -58,7 +58,7 @@ def _schema(model: type[RuleDocument]) -> dict[str, Any]:
 
 
 def _untitled(node: Any) -> Any:
-    """Return a schema without titles, which pydantic makes up of the names of keys; none is a key itself."""
+    """Return a schema without titles, which pydantic derives from the keys; no key is named title."""
     if isinstance(node, dict):
         return {key: _untitled(value) for key, value in node.items() if key != "title"}
     return [_untitled(item) for item in node] if isinstance(node, list) else node
@@ -68,7 +68,7 @@ def _resource_rule() -> dict[str, Any]:
     labels = [
         _object(
             {
-                f"{prefix}type": {"const": RESOURCE_RULE_TYPE, "description": "says what it is"},
+                f"{prefix}type": {"const": RESOURCE_RULE_TYPE, "description": "marks a resource rule"},
                 f"{prefix}group": _TEXT | {"description": _GROUP},
                 f"{prefix}enabled": _SWITCH,
             }
@@ -78,33 +78,36 @@ def _resource_rule() -> dict[str, Any]:
     name = {
         "type": "string",
         "pattern": "^cf-crl-",
-        "description": "cf-crl-WORD-KEY; KEY is what follows the / of `key`, with - for special characters",
+        "description": "cf-crl-WORD-KEY; KEY: the part of `key` after the /, special characters as -",
     }
     older, newer = LABEL_PREFIXES
-    told = f"all spelled {newer} or, as in older clusters, {older}"
+    prefixes = f"all with the prefix {newer} or, as in older clusters, {older}"
     data = _schema(ResourceRuleData) | {"description": "the rule"}
     validations = {"type": "array", "items": _schema(ValidationDocument)}
     data["properties"]["validations"] |= _YAML | {"contentSchema": validations}
-    about = "How containers ask for one extended resource: a ConfigMap named cf-crl-*."
-    return _whole(about, {"name": name, "labels": {"anyOf": labels, "description": told}}, data)
+    about = "How containers request one extended resource: a ConfigMap named cf-crl-*."
+    return _whole(about, {"name": name, "labels": {"anyOf": labels, "description": prefixes}}, data)
 
 
 def _config_map() -> dict[str, Any]:
-    kind = {"enum": list(RULE_TYPES), "description": "says which kind of rule it is"}
-    labels = _object({TYPE_LABEL: kind, ENABLED_LABEL: _SWITCH}) | {"description": "others are yours"}
-    name = _TEXT | {"description": "of the rule; injection rules apply in the order of their names"}
+    kind = {"enum": list(RULE_TYPES), "description": "the kind of the rule"}
+    labels = _object({TYPE_LABEL: kind, ENABLED_LABEL: _SWITCH}) | {"description": "other labels are allowed"}
+    name = _TEXT | {"description": "name of the rule; injection rules apply in the order of their names"}
     rule = _TEXT | _YAML | {"description": "the rule, a YAML document in a string"}
-    data = _object({DOCUMENT_KEY: rule}) | {"additionalProperties": False, "description": "that key alone"}
-    about = "The ConfigMap around the rule of every other kind, which is a YAML document in a string."
+    data = _object({DOCUMENT_KEY: rule}) | {
+        "additionalProperties": False,
+        "description": "no other key is allowed",
+    }
+    about = "The ConfigMap of every other kind of rule; the rule is a YAML document in a string."
     return _whole(about, {"name": name, "labels": labels}, data)
 
 
 def _whole(about: str, metadata: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     fixed = {
-        "apiVersion": {"const": "v1", "description": "of every ConfigMap"},
-        "kind": {"const": "ConfigMap", "description": "of every rule"},
+        "apiVersion": {"const": "v1", "description": "API version of ConfigMaps"},
+        "kind": {"const": "ConfigMap", "description": "every rule is a ConfigMap"},
     }
-    found = _object(metadata) | {"description": "other keys as in the Kubernetes API"}
+    found = _object(metadata) | {"description": "other keys are as in the Kubernetes API"}
     found["properties"] = {"namespace": {"type": "string", "description": _NAMESPACE}} | found["properties"]
     return {"$schema": DIALECT, "description": about, **_object(fixed | {"metadata": found, "data": data})}
 

@@ -1,4 +1,4 @@
-"""Parts of rule documents that are as in the Kubernetes API: what a rule puts into pods."""
+"""Kubernetes API types in rule documents: what a rule injects into pods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class _Entry(BaseModel):
-    """An entry whose fields that are not named here pass as they are."""
+    """An entry that allows unknown fields and keeps them unchanged."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -18,7 +18,7 @@ class _Entry(BaseModel):
 
 
 class _Known(_Entry):
-    """An entry all of whose fields are named here."""
+    """An entry that does not allow unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -26,22 +26,22 @@ class _Known(_Entry):
 class VolumeDocument(_Entry):
     """A volume, as in the Kubernetes API."""
 
-    name: str = Field(min_length=1, description="of the volume; all else is as in the Kubernetes API")
+    name: str = Field(min_length=1, description="name of the volume; other keys are as in the Kubernetes API")
 
 
 class VolumeMountDocument(_Entry):
     """A volume mount, as in the Kubernetes API."""
 
-    name: str = Field(min_length=1, description="of the volume; all else is as in the Kubernetes API")
-    mount_path: str = Field(min_length=1, alias="mountPath", description="where it is seen in the container")
+    name: str = Field(min_length=1, description="name of the volume; other keys are as in the Kubernetes API")
+    mount_path: str = Field(min_length=1, alias="mountPath", description="the mount path in the container")
 
 
 class TolerationDocument(_Known):
     """A toleration, as in the Kubernetes API."""
 
-    key: str = Field("", description="of the taint; empty, with Exists: any")
-    operator: Literal["Equal", "Exists", "Lt", "Gt"] = Field("Equal", description="how values compare")
-    value: str = Field("", description="of the taint")
+    key: str = Field("", description="the taint key; empty with Exists: any")
+    operator: Literal["Equal", "Exists", "Lt", "Gt"] = Field("Equal", description="how the value is compared")
+    value: str = Field("", description="the taint value")
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = Field("", description="empty: all")
     toleration_seconds: int | None = Field(
         None,
@@ -54,34 +54,34 @@ class NodeSelectorTermDocument(_Entry):
     """A node selector term, as in the Kubernetes API."""
 
     match_expressions: list[dict[str, Any]] = Field(
-        [], alias="matchExpressions", description="{key, operator, values} of labels of the node"
+        [], alias="matchExpressions", description="{key, operator, values} of node labels"
     )
     match_fields: list[dict[str, Any]] = Field(
-        [], alias="matchFields", description="{key, operator, values} of its fields: metadata.name"
+        [], alias="matchFields", description="{key, operator, values} of node fields: metadata.name"
     )
 
     @model_validator(mode="after")
     def _matches_something(self) -> Self:
         if not self.match_expressions and not self.match_fields:
             raise ValueError(
-                "a term without expressions matches no node; give matchExpressions or matchFields"
+                "a term without expressions matches no node; set matchExpressions or matchFields"
             )
         return self
 
 
 class NodeSelectorDocument(_Known):
-    """Node selector terms; any of them has to match."""
+    """Node selector terms, of which at least one must match."""
 
     terms: list[NodeSelectorTermDocument] = Field(
-        alias="nodeSelectorTerms", min_length=1, description="of which any has to match"
+        alias="nodeSelectorTerms", min_length=1, description="at least one must match"
     )
 
 
 class PreferredTermDocument(_Known):
-    """A preference of some weight."""
+    """A preferred node selector term with its weight."""
 
-    weight: int = Field(ge=1, le=100, description="how much it counts beside others")
-    preference: NodeSelectorTermDocument = Field(description="the nodes that are preferred")
+    weight: int = Field(ge=1, le=100, description="added to the score of matching nodes")
+    preference: NodeSelectorTermDocument = Field(description="the preferred nodes")
 
 
 class NodeAffinityDocument(_Known):
@@ -93,5 +93,7 @@ class NodeAffinityDocument(_Known):
         description="ANDed into each of the pod's terms",
     )
     preferred: list[PreferredTermDocument] = Field(
-        [], alias="preferredDuringSchedulingIgnoredDuringExecution", description="added to the pod's"
+        [],
+        alias="preferredDuringSchedulingIgnoredDuringExecution",
+        description="appended to the pod's preferences",
     )

@@ -1,6 +1,6 @@
-"""Rule files to a rule set. Each ConfigMap stands alone: a bad one is reported and left out, the others stay.
+"""The loader of rule files. An invalid ConfigMap is reported and skipped, the others are loaded.
 
-One loader serves files, and ConfigMaps as they come from a cluster (which are JSON, and so YAML).
+Files and the ConfigMaps of a cluster (as JSON, which is YAML) use the same loader.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ RULE_TYPES: Final[dict[str, Callable[[RuleBuilder, Any], Rule | None]]] = {
     "Exemption": build_exemption,
 }
 _KIND: Final = "ConfigMap"
-# How alike to it a slip of the pen is, at least; a kubeconfig's Config is by 0.8, other kinds of v1 by less.
-_ALIKE: Final = 0.85
+# Minimum similarity of a misspelt kind; a kubeconfig's Config has 0.8, other kinds of v1 have less.
+_MIN_SIMILARITY: Final = 0.85
 _NAME_PREFIX: Final = "cf-crl-"
 _LEGACY_LABELS: Final = ("type", "group", "enabled")
 _SPECIAL: Final = re.compile(r"[^a-z0-9]+")
 
-# Where a path of a rule's own document stands in the text; the rule by its name.
+# Returns the location of a path of a rule's own document; the rule is given by name.
 Locate = Callable[[str, Path], Location]
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was read: the rules that are sound, and what is wrong or doubtful, in the order of the text."""
+    """The result of loading: the valid rules, and errors and warnings in the order of the text."""
 
     rules: RuleSet = field(default_factory=RuleSet)
     errors: tuple[RuleError, ...] = ()
@@ -58,9 +58,9 @@ class Loaded:
 
 
 def load_rules(texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESPACE) -> Loaded:
-    """Return the rules in (file name, text) pairs; objects that are no rules are passed over.
+    """Return the rules in (file name, text) pairs; objects that are not rules are skipped.
 
-    namespace: where all rules have to be. Rules that claim the same resource are all left out.
+    namespace: the required namespace of rules. Rules for the same resource conflict; none of them is loaded.
     """
     return load_placed(texts, namespace)[0]
 
@@ -68,7 +68,7 @@ def load_rules(texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESP
 def load_placed(
     texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESPACE
 ) -> tuple[Loaded, Locate]:
-    """Return the rules as `load` does, and the way back from what a sound rule says to its place."""
+    """Return the rules as `load_rules` does, and a function that locates paths of valid rules."""
     loader = _Loader(namespace)
     order: dict[str, int] = {}
     for name, text in texts:
@@ -77,9 +77,9 @@ def load_placed(
             if isinstance(document, SourceError):
                 loader.errors.append(RuleError(document.location, (), document.message, code=Code.NOT_YAML))
             else:
-                loader.take(document)
+                loader.load(document)
     loaded = Loaded(
-        RuleSet.of(loader.sound_rules()),
+        RuleSet.of(loader.valid_rules()),
         tuple(sorted(loader.errors, key=lambda error: (order[error.location.file], error.location.line))),
         tuple(loader.warnings),
     )
@@ -87,25 +87,25 @@ def load_placed(
 
 
 class _Loader:
-    """Takes documents one by one."""
+    """Loads documents one by one."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
-        self._parts: list[tuple[Rule, RuleBuilder]] = []
+        self._builders: list[tuple[Rule, RuleBuilder]] = []
         self.errors: list[RuleError] = []
         self.warnings: list[RuleError] = []
 
-    def take(self, document: Document) -> None:
-        """Take each ConfigMap of a document, which may be a list of objects."""
+    def load(self, document: Document) -> None:
+        """Load each ConfigMap of a document, which may be a list of objects."""
         for path, value in document.objects():
             if not isinstance(value, dict):
                 continue
             if (kind := value.get("kind")) == _KIND:
                 self._config_map(document, path, value)
             elif value.get("apiVersion", "v1") == "v1" and _is_misspelt(kind):
-                place = (*path, "kind")
-                told = f"there is no kind {kind!r} – did you mean {_KIND!r}?"
-                self.errors.append(RuleError(document.locate(place), place, told))
+                at = (*path, "kind")
+                message = f"unknown kind {kind!r} – did you mean {_KIND!r}?"
+                self.errors.append(RuleError(document.locate(at), at, message))
 
     def _config_map(self, document: Document, path: Path, value: dict[str, Any]) -> None:
         metadata = value.get("metadata")
@@ -115,126 +115,130 @@ class _Loader:
         name = metadata.get("name")
         name = name if isinstance(name, str) else ""
         data = value.get("data")
-        part = RuleBuilder(document, path, name, enabled=False, group="", errors=[])
+        builder = RuleBuilder(document, path, name, enabled=False, group="", errors=[])
         in_labels: Path = (*path, "metadata", "labels")
         rule: Rule | None = None
         legacy = _legacy_labels(labels)
         if legacy.get("type") == RESOURCE_RULE_TYPE:
-            self._read_labels(part, labels, legacy, in_labels)
-            rule = build_resource_rule(part, data)
-            self._check_name(part, rule)
+            self._read_labels(builder, labels, legacy, in_labels)
+            rule = build_resource_rule(builder, data)
+            self._check_name(builder, rule)
         elif build := RULE_TYPES.get(str(labels.get(TYPE_LABEL))):
-            part.enabled = _enabled(part, labels.get(ENABLED_LABEL), (*in_labels, ENABLED_LABEL))
-            rule = build(part, data)
+            builder.enabled = _enabled(builder, labels.get(ENABLED_LABEL), (*in_labels, ENABLED_LABEL))
+            rule = build(builder, data)
         elif TYPE_LABEL in labels:
             found = labels[TYPE_LABEL]
             hint = suggestion(str(found), RULE_TYPES)
             message = f"expected one of {', '.join(RULE_TYPES)}, got {found!r}{hint}"
-            part.fail((*in_labels, TYPE_LABEL), message, code=Code.BAD_LABEL)
+            builder.add_error((*in_labels, TYPE_LABEL), message, code=Code.BAD_LABEL)
         elif name.startswith(_NAME_PREFIX) or "type" in legacy or "group" in legacy:
-            wanted = f"a resource rule needs the label {LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}"
-            part.fail(in_labels, wanted, key=True, code=Code.BAD_LABEL)
+            message = f"a resource rule requires the label {LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}"
+            builder.add_error(in_labels, message, key=True, code=Code.BAD_LABEL)
         elif isinstance(data, dict) and DOCUMENT_KEY in data:
-            wanted = f"a rule needs the label {TYPE_LABEL}: {' | '.join(RULE_TYPES)}"
-            part.fail(in_labels, wanted, key=True, code=Code.BAD_LABEL)
+            message = f"a rule requires the label {TYPE_LABEL}: {' | '.join(RULE_TYPES)}"
+            builder.add_error(in_labels, message, key=True, code=Code.BAD_LABEL)
         else:
             return
         if (version := value.get("apiVersion", "v1")) != "v1":
-            part.fail((*path, "apiVersion"), f"expected v1, got {version!r}")
-        self._check_metadata(part, metadata)
-        part.errors += [
+            builder.add_error((*path, "apiVersion"), f"expected v1, got {version!r}")
+        self._check_metadata(builder, metadata)
+        builder.errors += [
             RuleError(error.location, (), error.message, name, Code.DUPLICATE_KEY)
             for error in document.duplicates_below(path)
         ]
-        self.errors += part.errors
-        if rule is not None and not part.errors:
-            self._parts.append((rule, part))
+        self.errors += builder.errors
+        if rule is not None and not builder.errors:
+            self._builders.append((rule, builder))
 
     def _read_labels(
-        self, part: RuleBuilder, labels: dict[str, Any], legacy: dict[str, Any], path: Path
+        self, builder: RuleBuilder, labels: dict[str, Any], legacy: dict[str, Any], path: Path
     ) -> None:
         for name in _LEGACY_LABELS:
             found = [labels[prefix + name] for prefix in LABEL_PREFIXES if prefix + name in labels]
             if len(found) == 2 and found[0] != found[1]:
                 older, newer = (prefix + name for prefix in LABEL_PREFIXES)
-                told = f"{found[1]!r}, but {older} says {found[0]!r}, which counts; remove one of them"
-                self._warn(part, (*path, newer), told, Code.MIXED_LABELS)
+                message = f"{found[1]!r} is ignored, because {older} is {found[0]!r}; remove one of them"
+                self._warn(builder, (*path, newer), message, Code.MIXED_LABELS)
         spelling = next(prefix for prefix in LABEL_PREFIXES if f"{prefix}type" in labels)
-        part.enabled = _enabled(part, legacy.get("enabled"), (*path, f"{spelling}enabled"))
+        builder.enabled = _enabled(builder, legacy.get("enabled"), (*path, f"{spelling}enabled"))
         group = legacy.get("group")
         if not isinstance(group, str) or not group:
-            told = f"the label {spelling}group is missing: it names the group"
-            part.fail((*path, f"{spelling}group"), told, key=True, code=Code.BAD_LABEL)
+            message = f"the label {spelling}group is missing: it names the group"
+            builder.add_error((*path, f"{spelling}group"), message, key=True, code=Code.BAD_LABEL)
         elif not is_label_value(group):
-            told = f"expected a label's value: at most 63 of A-Z, a-z, 0-9, -, _ and ., got {group!r}"
-            part.fail((*path, f"{spelling}group"), told, code=Code.BAD_LABEL)
+            message = f"expected at most 63 characters of A-Z, a-z, 0-9, -, _ and ., got {group!r}"
+            builder.add_error((*path, f"{spelling}group"), message, code=Code.BAD_LABEL)
         else:
-            part.group = group
+            builder.group = group
 
-    def _check_metadata(self, part: RuleBuilder, metadata: dict[str, Any]) -> None:
-        if not part.name:
-            told = "required key 'name' is missing"
-            part.fail((*part.path, "metadata"), told, key=True, code=Code.MISSING_KEY)
-        elif not is_object_name(part.name):
-            told = f"expected a-z, 0-9, - and ., at most 253 of them, got {part.name!r}"
-            part.fail((*part.path, "metadata", "name"), told, code=Code.BAD_NAME)
-        found = metadata.get("namespace", self._namespace)  # kustomize and kubectl -n may still set it
+    def _check_metadata(self, builder: RuleBuilder, metadata: dict[str, Any]) -> None:
+        if not builder.name:
+            message = "required key 'name' is missing"
+            builder.add_error((*builder.path, "metadata"), message, key=True, code=Code.MISSING_KEY)
+        elif not is_object_name(builder.name):
+            message = f"expected at most 253 characters of a-z, 0-9, - and ., got {builder.name!r}"
+            builder.add_error((*builder.path, "metadata", "name"), message, code=Code.BAD_NAME)
+        found = metadata.get("namespace", self._namespace)  # kustomize and kubectl -n may set it later
         if found != self._namespace:
-            path: Path = (*part.path, "metadata", "namespace")
-            told = f"rules live in namespace {self._namespace!r}, got {found!r}"
-            part.fail(path, told, code=Code.WRONG_NAMESPACE)
+            path: Path = (*builder.path, "metadata", "namespace")
+            message = f"rules must be in namespace {self._namespace!r}, got {found!r}"
+            builder.add_error(path, message, code=Code.WRONG_NAMESPACE)
 
-    def _check_name(self, part: RuleBuilder, rule: ResourceRule | None) -> None:
-        if part.name and not part.name.startswith(_NAME_PREFIX):
-            told = f"expected {_NAME_PREFIX}WORD-KEY, such as {_NAME_PREFIX}vendor-device, got {part.name!r}"
-            part.fail((*part.path, "metadata", "name"), told, code=Code.BAD_NAME)
-        elif rule is not None and part.name:
+    def _check_name(self, builder: RuleBuilder, rule: ResourceRule | None) -> None:
+        if builder.name and not builder.name.startswith(_NAME_PREFIX):
+            message = (
+                f"expected {_NAME_PREFIX}WORD-KEY, such as {_NAME_PREFIX}vendor-device, got {builder.name!r}"
+            )
+            builder.add_error((*builder.path, "metadata", "name"), message, code=Code.BAD_NAME)
+        elif rule is not None and builder.name:
             key_name = _SPECIAL.sub("-", rule.key.partition("/")[2].lower()).strip("-")
-            if key_name and not _SPECIAL.sub("-", part.name).endswith(f"-{key_name}"):
-                message = f"expected to end in -{key_name}, after the key {rule.key!r}, got {part.name!r}"
-                self._warn(part, (*part.path, "metadata", "name"), message, Code.ODD_NAME)
+            if key_name and not _SPECIAL.sub("-", builder.name).endswith(f"-{key_name}"):
+                message = f"expected to end in -{key_name}, as the key {rule.key!r}, got {builder.name!r}"
+                self._warn(builder, (*builder.path, "metadata", "name"), message, Code.ODD_NAME)
 
-    def _warn(self, part: RuleBuilder, path: Path, message: str, code: Code) -> None:
-        self.warnings.append(RuleError(part.document.locate(path), path, message, part.name, code))
+    def _warn(self, builder: RuleBuilder, path: Path, message: str, code: Code) -> None:
+        self.warnings.append(RuleError(builder.document.locate(path), path, message, builder.name, code))
 
     def locate(self, rule: str, path: Path) -> Location:
-        """Return where a path of a rule's own document stands."""
-        return next(part.locate(path) for known, part in self._parts if known.name == rule)
+        """Return the location of a path of a rule's own document."""
+        return next(builder.locate(path) for known, builder in self._builders if known.name == rule)
 
-    def sound_rules(self) -> list[Rule]:
-        """Return the rules that share neither name nor, if enabled, key with another.
+    def valid_rules(self) -> list[Rule]:
+        """Return the rules that do not share their name or, if enabled, their key with another rule.
 
-        Those that do are reported, each of them: nobody can tell which one was meant.
+        All conflicting rules are reported, because it is unknown which one is intended.
         """
         claims: dict[tuple[str, str], list[tuple[Rule, RuleBuilder]]] = defaultdict(list)
-        for rule, part in self._parts:
-            claims["name", rule.name].append((rule, part))
+        for rule, builder in self._builders:
+            claims["name", rule.name].append((rule, builder))
             if isinstance(rule, ResourceRule) and rule.enabled:
-                claims["key", rule.key].append((rule, part))
-        refused: set[int] = set()
+                claims["key", rule.key].append((rule, builder))
+        conflicting: set[int] = set()
         for (what, value), claimants in claims.items():
             if len(claimants) == 1:
                 continue
-            for rule, part in claimants:
-                path: Path = (*part.path, *(("metadata", "name") if what == "name" else ("data", "key")))
+            for rule, builder in claimants:
+                path: Path = (*builder.path, *(("metadata", "name") if what == "name" else ("data", "key")))
                 others = ", ".join(
                     f"{other.name} ({other.location})" for other, _ in claimants if other is not rule
                 )
-                message = f"{value!r} is claimed by {others} too; keep one, or switch the others off by label"
+                message = f"{value!r} is also used by {others}; keep one rule, or disable the others by label"
                 self.errors.append(
-                    RuleError(part.document.locate(path), path, message, rule.name, Code.CONFLICT)
+                    RuleError(builder.document.locate(path), path, message, rule.name, Code.CONFLICT)
                 )
-                refused.add(id(rule))
-        return [rule for rule, _ in self._parts if id(rule) not in refused]
+                conflicting.add(id(rule))
+        return [rule for rule, _ in self._builders if id(rule) not in conflicting]
 
 
 def _is_misspelt(kind: object) -> bool:
-    """Tell whether a kind of the core API is almost the one that rules have."""
-    return isinstance(kind, str) and bool(get_close_matches(kind.lower(), [_KIND.lower()], cutoff=_ALIKE))
+    """Return whether a kind of the core API is a misspelt ConfigMap."""
+    return isinstance(kind, str) and bool(
+        get_close_matches(kind.lower(), [_KIND.lower()], cutoff=_MIN_SIMILARITY)
+    )
 
 
 def _legacy_labels(labels: dict[str, Any]) -> dict[str, Any]:
-    """Return type, group and enabled, each in whichever spelling is there; the older one counts first."""
+    """Return type, group and enabled in either spelling; the older one takes precedence."""
     return {
         name: labels[prefix + name]
         for prefix in reversed(LABEL_PREFIXES)
@@ -243,9 +247,9 @@ def _legacy_labels(labels: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _enabled(part: RuleBuilder, value: object, path: Path) -> bool:
+def _enabled(builder: RuleBuilder, value: object, path: Path) -> bool:
     if value not in ("true", "false"):
         what = repr(value) if isinstance(value, str) else describe(value)
-        wanted = f'expected the label to be "true" or "false" in quotes, got {what}'
-        part.fail(path, wanted, key=value is None, code=Code.BAD_LABEL)
+        message = f'expected the label to be "true" or "false" in quotes, got {what}'
+        builder.add_error(path, message, key=value is None, code=Code.BAD_LABEL)
     return value == "true"

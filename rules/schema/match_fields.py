@@ -45,8 +45,8 @@ class SelectorTermDocument(RuleDocument):
     @model_validator(mode="after")
     def _values_suit_operator(self) -> Self:
         if (self.operator in SELECTOR_OPERATORS[:2]) != bool(self.values):
-            expected = "at least one value" if not self.values else "no values"
-            raise ValueError(f"operator {self.operator} requires {expected}")
+            expected = "requires at least one value" if not self.values else "allows no values"
+            raise ValueError(f"operator {self.operator} {expected}")
         return self
 
 

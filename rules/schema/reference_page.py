@@ -1,4 +1,4 @@
-"""The reference of rule files as a page: every key of each kind, from the schemas that editors use."""
+"""The reference page of rule files: every key of each kind, generated from the JSON Schemas."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from rules.schema.json_schema import schemas
 _ABOUT: Final = """\
 # Rule files, key by key
 
-[rules.md](rules.md) tells what rules do; this page tells what each key takes. `gpugate schema --markdown`
-makes it from what `gpugate lint`, the webhook and the [JSON Schema](schema) read rules by.
+[rules.md](rules.md) explains what rules do; this page lists the keys of rule files. `gpugate schema
+--markdown` generates it from the models that `gpugate lint`, the webhook and the [JSON Schema](schema) use.
 
-A key that is required has to be there where that is of which it is a part; another one that is left out has
-its default. `[]` stands for each entry of a list. A *glob* is a name in which `*` stands for any text and `?`
-for any character. *CEL* is explained [there](rules.md#expressions). A *quantity* is one of Kubernetes: `8`,
-`500m`, `2Gi`.
+A required key must be present if its parent is present; an optional key that is absent has its default. `[]`
+means each entry of a list. A *glob* is a name in which `*` matches any text and `?` any character. For *CEL*
+see [expressions](rules.md#expressions). A *quantity* is a Kubernetes quantity: `8`, `500m`, `2Gi`.
 """
 _CONFIG_MAP: Final = """\
 apiVersion: v1
@@ -68,7 +67,7 @@ data:
     "injection-rule": (
         "Injection rule",
         """\
-description: {en: what the runtime of example.com reads, zh: example.com 运行时读取的内容}
+description: {en: environment of the runtime of example.com, zh: example.com 运行时读取的内容}
 enforcementAction: inject
 override: false
 match:
@@ -135,7 +134,7 @@ images:
     "exemption": (
         "Exemption",
         """\
-reason: driver 550.90 was proven with this image, ticket 17
+reason: driver 550.90 was tested with this image, ticket 17
 expires: "2099-12-31T18:00:00+08:00"
 rules: [example-compatibility-rule, cf-crl-example-*]
 namespaces: {include: [team-a]}
@@ -145,7 +144,7 @@ serviceAccounts: [trainer]
     ),
 }
 _TYPES: Final = {"string": "text", "integer": "whole number", "boolean": "`true`, `false`"}
-# Defaults that say no more than that nothing is there.
+# Defaults that mean that nothing is set.
 _NOTHING: Final[tuple[object, ...]] = (None, "", [], {})
 
 
@@ -157,7 +156,7 @@ def reference() -> str:
 
 def _section(schema: dict[str, Any], kind: str) -> str:
     rows = "\n".join(_row(*each) for each in _keys(schema, schema.get("$defs", {})))
-    table = f"| key | takes | default | meaning |\n|---|---|---|---|\n{rows}\n"
+    table = f"| key | value | default | meaning |\n|---|---|---|---|\n{rows}\n"
     text = f"## {_KINDS[kind][0]}\n\n{schema['description']}\n\n{table}"
     return f"{text}\n```yaml\n{_example(kind)}```\n" if _KINDS[kind][1] else text
 
@@ -174,9 +173,9 @@ def _example(kind: str) -> str:
 def _keys(
     schema: dict[str, Any], known: dict[str, Any], above: str = ""
 ) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """Yield (path, schema, whether it is required) of each key below, from the top of a file to its end.
+    """Yield (path, schema, whether it is required) of each key below, in the order of a file.
 
-    known: what `$ref` names.
+    known: the definitions of `$ref`.
     """
     for key, value in schema.get("properties", {}).items():
         path = f"{above}['{key}']" if set("./") & set(key) else f"{above}.{key}".lstrip(".")
@@ -189,7 +188,7 @@ def _keys(
 
 
 def _followed(schema: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema with what it refers to; of alternatives the last that is anything."""
+    """Return a schema with its `$ref` resolved; of alternatives the last one that is not null."""
     chosen = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
     if chosen:
         schema = chosen[-1] | {key: value for key, value in schema.items() if key != "anyOf"}
@@ -201,11 +200,11 @@ def _followed(schema: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
 def _row(path: str, schema: dict[str, Any], required: bool) -> str:
     default = schema.get("default")
     shown = "" if default in _NOTHING or isinstance(default, dict) else _code(default)
-    cells = (_code(path), _takes(schema), "required" if required else shown, schema["description"])
+    cells = (_code(path), _value(schema), "required" if required else shown, schema["description"])
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _takes(schema: dict[str, Any]) -> str:
+def _value(schema: dict[str, Any]) -> str:
     if "const" in schema or "enum" in schema:
         words = schema.get("enum", [schema.get("const")])
         return ", ".join(_code(word) for word in words if word)

@@ -1,4 +1,4 @@
-"""Where the pods of each kind stand: of the kinds that ship, and of those that a configuration adds."""
+"""The pod template paths of workload kinds that a configuration adds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rules.text.yaml_document import Document, SourceError, read
 _GROUP: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*|")
 _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
 _PATH: Final = re.compile(r"((\w+|\*)(\.(\w+|\*))*)?", re.ASCII)
-# How other notations say what `*` says here: tasks[*], tasks[], tasks[0].
+# What other notations write instead of `*`: tasks[*], tasks[], tasks[0].
 _INDEX: Final = re.compile(r"\[[*\d]*\]")
 
 
 def read_workloads(texts: Iterable[tuple[str, str]]) -> tuple[Workloads, list[RuleError]]:
-    """Return the kinds in (file name, text) pairs, as `data/workloads.yaml` has them, and the mistakes."""
+    """Return the kinds in (file name, text) pairs (format: `data/workloads.yaml`), and the errors."""
     found, errors = Workloads({}), []
     for file, text in texts:
         for document in read(text, file):
@@ -33,7 +33,7 @@ def read_workloads(texts: Iterable[tuple[str, str]]) -> tuple[Workloads, list[Ru
 
 
 class _Reader:
-    """Reads one document, and keeps its mistakes."""
+    """Reads one document and collects its errors."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -47,38 +47,40 @@ class _Reader:
         for group, kinds in self._members(self._document.value, (), "API groups"):
             if not _GROUP.fullmatch(group):
                 hint = suggestion(group, [group.partition("/")[0].lower()])
-                self._fail((group,), f"expected an API group without its version, got {group!r}{hint}")
+                self._add_error((group,), f"expected an API group without its version, got {group!r}{hint}")
             for kind, texts in self._members(kinds, (group,), "kinds"):
                 if not _KIND.fullmatch(kind):
                     hint = suggestion(kind.capitalize(), _known_kinds())
-                    self._fail((group, kind), f"expected a kind, such as PyTorchJob, got {kind!r}{hint}")
+                    self._add_error((group, kind), f"expected a kind, such as PyTorchJob, got {kind!r}{hint}")
                 paths[group, kind] = tuple(self._steps(texts, (group, kind)))
         return Workloads(paths)
 
     def _members(self, value: Any, path: Path, what: str) -> Iterable[tuple[str, Any]]:
         if not isinstance(value, dict):
-            self._fail(path, f"expected an object of {what}, got {describe(value)}")
+            self._add_error(path, f"expected an object of {what}, got {describe(value)}")
             return ()
         return value.items()
 
     def _steps(self, texts: Any, path: Path) -> Iterator[Steps]:
         if not isinstance(texts, list) or not texts:
-            self._fail(path, f"expected a list of paths, such as [spec.template], got {describe(texts)}")
+            self._add_error(path, f"expected a list of paths, such as [spec.template], got {describe(texts)}")
             return
         for index, text in enumerate(texts):
             if not isinstance(text, str):
-                self._fail((*path, index), f"expected a path, such as spec.template, got {describe(text)}")
+                self._add_error(
+                    (*path, index), f"expected a path, such as spec.template, got {describe(text)}"
+                )
             elif not _PATH.fullmatch(text):
                 plain = _INDEX.sub(f".{EVERY}", text).strip("$./").replace("/", ".")
                 hint = suggestion(text, [plain] if _PATH.fullmatch(plain) else [])
-                message = f"expected names parted by dots, and {EVERY} for every member, got {text!r}{hint}"
-                self._fail((*path, index), message)
+                message = f"expected dot-separated names, with {EVERY} for every member, got {text!r}{hint}"
+                self._add_error((*path, index), message)
             elif text.count(EVERY) > 1:
-                self._fail((*path, index), f"expected {EVERY} at most once, got {text!r}")
+                self._add_error((*path, index), f"expected {EVERY} at most once, got {text!r}")
             else:
                 yield tuple(text.split(".")) if text else ()
 
-    def _fail(self, path: Path, message: str) -> None:
+    def _add_error(self, path: Path, message: str) -> None:
         self.errors.append(RuleError(self._document.locate(path), path, message))
 
 

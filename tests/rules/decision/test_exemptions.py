@@ -32,7 +32,7 @@ from tests.support.node_builders import compatibility_rule, cuda_image, gpu_pod,
 NOW = calendar.timegm((2026, 12, 31, 23, 59, 59))
 LIMIT = "cf-crl-group-device"
 REFUSING = resource_rule(limits="disabled")
-EXPECTED = "expected a date such as 2026-12-31, or a time with its zone such as 2026-12-31T18:00:00Z"
+EXPECTED = "expected a date such as 2026-12-31, or a time with zone such as 2026-12-31T18:00:00Z"
 NO_TIMES = ("soon", "", "2026-12-31T18:00:00", "2026-12-31T24:00:00Z", "31.12.2026", "２０２６-12-31")
 
 
@@ -216,9 +216,9 @@ def test_a_date_ends_with_its_day_in_utc() -> None:
 @pytest.mark.parametrize(
     ("expires", "error"),
     [
-        ("2026-02-29", "there is no such day: '2026-02-29'"),
-        ("2026-13-01", "there is no such day: '2026-13-01'"),
-        ("0000-01-01", "there is no such day: '0000-01-01'"),
+        ("2026-02-29", "the day does not exist: '2026-02-29'"),
+        ("2026-13-01", "the day does not exist: '2026-13-01'"),
+        ("0000-01-01", "the day does not exist: '0000-01-01'"),
         *((text, f"{EXPECTED}; got {text!r}") for text in NO_TIMES),
     ],
 )

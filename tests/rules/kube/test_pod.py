@@ -369,7 +369,7 @@ def test_a_configuration_adds_kinds_and_paths() -> None:
         (
             "x.io:\n  Job:\n    - spec.tasks[*].template",
             (
-                "k.yaml:3:7: [x.io].Job[0]: expected names parted by dots, and * for every member,"
+                "k.yaml:3:7: [x.io].Job[0]: expected dot-separated names, with * for every member,"
                 " got 'spec.tasks[*].template' – did you mean 'spec.tasks.*.template'?"
             ),
         ),

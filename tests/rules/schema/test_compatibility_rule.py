@@ -7,7 +7,7 @@ from textwrap import indent
 import pytest
 
 from rules.cuda.versions import ComputeCapability, CudaVersion
-from rules.model.finding import Level
+from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule, ImageCatalogRule
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
@@ -65,7 +65,7 @@ def catalog(text: str) -> ImageCatalogRule:
 
 
 FAMILY = (
-    "expected the key of a label with the whole version, or those of its parts from the major on, "
+    "expected the key of a label with the whole version, or the keys of its parts, major first, "
     "such as 'example.com/cuda.major example.com/cuda.minor', got "
 )
 MATCH = "match: {resources: [nvidia.com/gpu]}\n"
@@ -149,7 +149,7 @@ MATCH = "match: {resources: [nvidia.com/gpu]}\n"
             f"{MATCH}sharing: physical\nlabels:\n  cudda: [example.com/cuda]\n  product: [a b]\n",
             [
                 "4:3: labels.cudda: unknown key 'cudda' – did you mean 'cuda'?",
-                "5:13: labels.product[0]: expected the key of a label, such as example.com/gpu, got 'a b'",
+                "5:13: labels.product[0]: expected a label key, such as example.com/gpu, got 'a b'",
             ],
         ),
         (
@@ -162,7 +162,7 @@ MATCH = "match: {resources: [nvidia.com/gpu]}\n"
                     (
                         57,
                         "migDevices",
-                        "expected a glob of keys of labels, such as example.com/mig-*, got '*/*/'",
+                        "expected a glob of label keys, such as example.com/mig-*, got '*/*/'",
                     ),
                 )
             ],
@@ -192,11 +192,11 @@ def test_each_mistake_of_a_compatibility_rule_is_told_with_its_place(
         ),
         (
             "images:\n  - image: a/*\n",
-            ["2:5: images[0]: says nothing of the images: give cuda, computeCapabilities or cudaCompat"],
+            ["2:5: images[0]: no fact about the images: set cuda, computeCapabilities or cudaCompat"],
         ),
         (
             "images:\n  - {image: a/*, cuda: '12.4', ptx: true}\n",
-            ["2:5: images[0]: ptx goes with computeCapabilities: it is for GPUs newer than those"],
+            ["2:5: images[0]: ptx requires computeCapabilities: it is for GPUs newer than those"],
         ),
         (
             "images:\n  - image: a/*\n    cuda: '12.4'\n  - regex: a/(\n    cuda: '12.4'\n",
@@ -209,7 +209,7 @@ def test_each_mistake_of_a_compatibility_rule_is_told_with_its_place(
         ),
         (
             "images:\n  - regex: a/(?P<version>.*)\n    cuda: '12.4'\n",
-            ["2:12: images[0].regex: the only group with a name is cuda, got version"],
+            ["2:12: images[0].regex: the only named group allowed is cuda, got version"],
         ),
         (
             "images:\n  - image: a/*\n    cuda: 12\n    computeCapabilities: ['8.0', '86', 9.0]\n",
@@ -243,7 +243,7 @@ def test_a_rule_without_its_document_is_told(kind: str) -> None:
     text = HEAD.format(kind=kind).replace("  rule.yaml: |\n", "  rule: x\n")
     (error,) = load_rules([("rule.yaml", text)]).errors
 
-    assert ("data", "required key 'rule.yaml' is missing: it holds the rule") == (error.path, error.message)
+    assert ("data", "required key 'rule.yaml' is missing: it contains the rule") == (error.path, error.message)
 
 
 def test_a_bad_rule_leaves_the_others_in_force() -> None:
@@ -272,7 +272,7 @@ def test_a_compatibility_rule_says_what_a_way_of_sharing_asks() -> None:
         )
     )
 
-    assert rule.terms == SharingPolicy(
+    assert rule.sharing == SharingPolicy(
         virtual=True,
         baseline=CudaVersion(12, 4),
         min_cuda=CudaVersion(11, 5),
@@ -296,7 +296,7 @@ def test_what_a_compatibility_rule_leaves_out_is_the_strict_choice() -> None:
     """Deny: the operators' rule."""
     rule = compatibility(compatibility_rule())
 
-    assert (Action.DENY, Action.DENY, SharingPolicy()) == (rule.action, rule.no_fitting_node, rule.terms)
+    assert (Action.DENY, Action.DENY, SharingPolicy()) == (rule.action, rule.no_fitting_node, rule.sharing)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_what_a_compatibility_rule_leaves_out_is_the_strict_choice() -> None:
 )
 def test_minor_version_compatibility_is_a_level(word: str, level: Level) -> None:
     """Of a node whose driver is of the same major, and lower."""
-    assert level is compatibility(compatibility_rule(minorVersionCompatibility=word)).terms.minor_versions
+    assert level is compatibility(compatibility_rule(minorVersionCompatibility=word)).sharing.minor_versions
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_a_default_is_any_quantity_of_the_rules_type(data_type: str, default: st
 @pytest.mark.parametrize("data", [{"limits": "required"}, {"requests": "required"}, {"defaultValue": "1"}])
 def test_a_glob_key_can_neither_be_required_nor_have_a_default(data: dict[str, Any]) -> None:
     """It names many resources."""
-    assert ["'vendor.com/*' names many resources, so none can be required or have a default"] == [
+    assert ["'vendor.com/*' matches many resources, so they cannot be required or have a default"] == [
         error.message for error in loaded(resource_rule("vendor.com/*", **data)).errors
     ]
 
@@ -322,7 +322,7 @@ def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
         (
             "key: vendor.com/device",
             "key: [a]",
-            ["11:3: data.key: expected a string, got a list: write it as text, behind a |"],
+            ["11:3: data.key: expected a string, got a list: write it as a block string (|)"],
         ),
         (
             "requests: disabled\n",
@@ -349,7 +349,7 @@ def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
         (
             "requests: disabled\n",
             'requests: disabled\n  defaultValue: "500m"\n',
-            ["15:17: data.defaultValue: dataType is integer, '500m' is not whole"],
+            ["15:17: data.defaultValue: dataType is integer, but '500m' is not whole"],
         ),
         (
             "requests: disabled\n",
@@ -399,7 +399,7 @@ def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
             "group: the team",
             [
                 (
-                    "8:30: metadata.labels[features.cpaas.io/group]: expected a label's value: at most 63 of "
+                    "8:30: metadata.labels[features.cpaas.io/group]: expected a label value: at most 63 of "
                     "A-Z, a-z, 0-9, -, _ and ., got 'the team'"
                 )
             ],
@@ -446,7 +446,7 @@ def test_a_mistake_in_a_resource_rule_is_told_with_its_place(old: str, new: str,
             "|\n    - {expression: value > 0, zzz: x}",
             [
                 (
-                    "16:31: data.validations[0]: unknown key 'zzz'; known are expression, messageEn, "
+                    "16:31: data.validations[0]: unknown key 'zzz'; known keys: expression, messageEn, "
                     "messageZh, enforcementAction"
                 )
             ],
@@ -464,7 +464,7 @@ def test_a_mistake_in_a_resource_rule_is_told_with_its_place(old: str, new: str,
                 )
             ],
         ),
-        ("[]", ["15:3: data.validations: expected a string, got a list: write it as text, behind a |"]),
+        ("[]", ["15:3: data.validations: expected a string, got a list: write it as a block string (|)"]),
     ],
 )
 def test_a_mistake_in_validations_is_told_with_its_place(validations: str, errors: list[str]) -> None:
@@ -579,7 +579,7 @@ def test_blank_validations_are_none() -> None:
         (
             "[vendor.com/device]",
             "[vendor.com/device]\n      podSelector: {matchExpressions: [{key: a, operator: In}]}",
-            ["13:40: match.podSelector.matchExpressions[0]: operator In takes at least one value"],
+            ["13:40: match.podSelector.matchExpressions[0]: operator In requires at least one value"],
         ),
         (
             "[vendor.com/device]",
@@ -587,7 +587,7 @@ def test_blank_validations_are_none() -> None:
                 "[vendor.com/device]\n      podSelector: {matchExpressions: [{key: a, operator: Exists,"
                 " values: [b]}]}"
             ),
-            ["13:40: match.podSelector.matchExpressions[0]: operator Exists takes no values"],
+            ["13:40: match.podSelector.matchExpressions[0]: operator Exists allows no values"],
         ),
         ('value: "1"', "value: 1", ["15:28: inject.env[0].value: expected a string, got a number: quote it"]),
         (
@@ -608,7 +608,7 @@ def test_blank_validations_are_none() -> None:
         (
             'value: "1"}',
             "value: x}\n        - {name: A, value: y}",
-            ["13:5: inject: variable 'A' stands 2 times; keep one"],
+            ["13:5: inject: variable 'A' is listed 2 times; keep one"],
         ),
         (
             'value: "1"',
@@ -670,7 +670,7 @@ def test_blank_validations_are_none() -> None:
         (
             'env:\n        - {name: A, value: "1"}',
             "{}",
-            ["13:5: inject: nothing to inject: give env, volumes, tolerations, …"],
+            ["13:5: inject: nothing to inject: set env, volumes, tolerations, …"],
         ),
         (
             'env:\n        - {name: A, value: "1"}',
@@ -715,12 +715,12 @@ def test_blank_validations_are_none() -> None:
         (
             INJECTION[INJECTION.index("  rule.yaml") :],
             "  rule: |\n    match: {}\n",
-            ["9:1: data: required key 'rule.yaml' is missing: it holds the rule"],
+            ["9:1: data: required key 'rule.yaml' is missing: it contains the rule"],
         ),
         (
             INJECTION[INJECTION.index("\ndata") :],
             "\n",
-            ["1:1: data: required key 'rule.yaml' is missing: it holds the rule"],
+            ["1:1: data: required key 'rule.yaml' is missing: it contains the rule"],
         ),
         (
             INJECTION[INJECTION.index("|\n    match") :],
@@ -730,7 +730,7 @@ def test_blank_validations_are_none() -> None:
         (
             INJECTION[INJECTION.index("|\n    match") :],
             "{match: x}\n",
-            ["9:1: data: required key 'rule.yaml' is missing: it holds the rule"],
+            ["9:1: data: required key 'rule.yaml' is missing: it contains the rule"],
         ),
         (
             INJECTION[INJECTION.index("|\n    match") :],
@@ -747,7 +747,7 @@ def test_blank_validations_are_none() -> None:
             "labels: {team: the team}",
             [
                 (
-                    "14:7: inject.labels: expected at most 63 of A-Z, a-z, 0-9, -, _ and ., "
+                    "14:7: inject.labels: expected at most 63 characters of A-Z, a-z, 0-9, -, _ and ., "
                     "a letter or digit first and last, got 'the team'"
                 )
             ],
@@ -846,7 +846,7 @@ def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: st
             "    features.cpaas.io/type: CustomResourceLimitation\n",
             "",
             (
-                "6:3: metadata.labels: a resource rule needs the label features.cpaas.io/type:"
+                "6:3: metadata.labels: a resource rule requires the label features.cpaas.io/type:"
                 " CustomResourceLimitation"
             ),
         ),
@@ -855,7 +855,7 @@ def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: st
             "CustomResourceLimitation",
             "CustomResourceLimits",
             (
-                "6:3: metadata.labels: a resource rule needs the label features.cpaas.io/type:"
+                "6:3: metadata.labels: a resource rule requires the label features.cpaas.io/type:"
                 " CustomResourceLimitation"
             ),
         ),
@@ -864,7 +864,7 @@ def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: st
             RESOURCE[RESOURCE.index("  labels:") : RESOURCE.index("data:\n  key")],
             "",
             (
-                "3:1: metadata.labels: a resource rule needs the label features.cpaas.io/type:"
+                "3:1: metadata.labels: a resource rule requires the label features.cpaas.io/type:"
                 " CustomResourceLimitation"
             ),
         ),
@@ -878,7 +878,7 @@ def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: st
             RESOURCE,
             "kube-public",
             "default",
-            "5:14: metadata.namespace: rules live in namespace 'kube-public', got 'default'",
+            "5:14: metadata.namespace: rules must be in namespace 'kube-public', got 'default'",
         ),
         (
             INJECTION,
@@ -902,7 +902,7 @@ def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: st
             INJECTION,
             "    gpugate.dev/type: InjectionRule\n",
             "",
-            f"6:3: metadata.labels: a rule needs the label gpugate.dev/type: {TYPES.replace(', ', ' | ')}",
+            f"6:3: metadata.labels: a rule requires the label gpugate.dev/type: {TYPES.replace(', ', ' | ')}",
         ),
         (
             INJECTION,
@@ -918,7 +918,7 @@ def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: st
             INJECTION,
             "kube-public",
             "7",
-            "5:14: metadata.namespace: rules live in namespace 'kube-public', got 7",
+            "5:14: metadata.namespace: rules must be in namespace 'kube-public', got 7",
         ),
         (INJECTION, "  name: flags\n", "", "3:1: metadata: required key 'name' is missing"),
         (RESOURCE, "  name: cf-crl-team-device\n", "", "3:1: metadata: required key 'name' is missing"),

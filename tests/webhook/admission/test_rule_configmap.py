@@ -132,7 +132,7 @@ def test_a_rule_cannot_lose_its_label(document: str) -> None:
     del bare["metadata"]["labels"]
     (_, line) = denial(handler(document), yaml.safe_dump(bare), document)
 
-    assert line.startswith("  1. metadata.labels: a resource rule needs the label features.cpaas.io/type")
+    assert line.startswith("  1. metadata.labels: a resource rule requires the label features.cpaas.io/type")
 
 
 def test_a_rule_without_its_document_and_label_is_an_ordinary_config_map() -> None:
