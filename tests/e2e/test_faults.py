@@ -1,4 +1,4 @@
-"""Each fault of the suite, briefly: nothing is lost that the page docs/reliability.md does not say."""
+"""Each fault, briefly: no loss that the page docs/reliability.md does not declare."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BRIEF_S = 0.6
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Yield a cluster that can be broken."""
+    """Yield a cluster into which faults can be injected."""
     if absent := missing(assets()):
         pytest.skip(f"no {', '.join(absent)}: run `make e2e-assets` or set KUBEBUILDER_ASSETS")
     with World(assets(), tmp_path_factory.mktemp("faults")) as world:
@@ -36,38 +36,38 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", IN_TURN, ids=lambda fault: fault.name)
-def test_nothing_is_lost_that_the_page_does_not_say(fault: Fault, world: World) -> None:
-    """And rules, nodes and certificate are as they should be afterwards."""
+def test_every_loss_is_declared_on_the_page(fault: Fault, world: World) -> None:
+    """And rules, nodes and certificate recover."""
     outcome = measure(world, fault, BRIEF_S)
 
     assert [] == outcome.undeclared(fault), outcome.lost
 
 
-def test_a_loss_that_a_fault_does_not_declare_is_told() -> None:
-    """By what it was, and how long it lasted."""
+def test_undeclared_losses_are_reported() -> None:
+    """With kind and duration."""
     reviews = Tally(gaps=[0.25])
-    for became, about in ((RIGHT, "node"), (UNANSWERED, "node"), (WRONG, "resource rule")):
-        reviews.note(became, about)
+    for result, about in ((RIGHT, "node"), (UNANSWERED, "node"), (WRONG, "resource rule")):
+        reviews.count(result, about)
     outcome = Outcome(reviews, Tally(), None, None)
 
     assert [
         "1 not answered",
         "1 answered wrong: resource rule",
-        "sent again, answered after 0.2 s at most",
-        "a change made meanwhile is not in force",
+        "retried, answered after at most 0.2 s",
+        "a change made during the fault is not in force",
     ] == outcome.lost
-    assert [UNANSWERED, WRONG, "not back"] == outcome.undeclared(FAULTS[0])
+    assert [UNANSWERED, WRONG, "not recovered"] == outcome.undeclared(FAULTS[0])
 
 
-def test_a_gate_that_lost_its_rules_answers_wrong() -> None:
-    """To each question but those that nothing is to be said about."""
+def test_a_server_without_rules_answers_wrong() -> None:
+    """To every probe except those that no rule matches."""
     gate = AdmissionHandler(Loaded())
     right = {probe.about for probe in STEADY if probe.right(gate.answer(probe.path[1:], probe.body))}  # type: ignore[arg-type]
 
     assert {"exemption", "no rule"} == right
 
 
-def test_the_page_is_of_the_faults_that_there_are() -> None:
+def test_the_page_describes_the_current_faults() -> None:
     """`make faults` writes it."""
     page = (ROOT / "docs/reliability.md").read_text("utf-8")
     lines = [
@@ -78,8 +78,8 @@ def test_the_page_is_of_the_faults_that_there_are() -> None:
     table = [line for line in lines if len(line) == len(COLUMNS)]
 
     assert list(COLUMNS) == table[0]
-    assert [(fault.name, fault.what, fault.then) for fault in FAULTS] == [
-        (name, what, then) for name, what, _, _, then, _, _ in table[1:]
+    assert [(fault.name, fault.description, fault.behaviour) for fault in FAULTS] == [
+        (name, description, behaviour) for name, description, _, _, behaviour, _, _ in table[1:]
     ]
     for fault, (_, _, _, lost, *_) in zip(FAULTS, table[1:], strict=True):
         assert fault.loses or lost == "nothing"

@@ -1,4 +1,4 @@
-"""`python -m tests.faults`: each fault, or those named, under load, as text; with --write, as a page too."""
+"""`python -m tests.faults`: injects faults under load and prints the results; --write writes the page."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ _NAMES: Final = [fault.name for fault in FAULTS]
 
 
 @click.command()
-@click.option(
-    "--only", multiple=True, type=click.Choice(_NAMES), help="A fault, by its name; may be repeated."
-)
-@click.option("--seconds", default=4.0, show_default=True, help="How long each fault lasts.")
-@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="The page to write.")
+@click.option("--only", multiple=True, type=click.Choice(_NAMES), help="Name of a fault; may be repeated.")
+@click.option("--seconds", default=4.0, show_default=True, help="Duration of each fault.")
+@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Page to write.")
 def main(only: tuple[str, ...], seconds: float, write: Path | None) -> None:
-    """Break one thing after the other, and say what was lost."""
+    """Inject one fault after the other, and report what was lost."""
     if absent := missing(assets()):
         raise click.UsageError(f"no {', '.join(absent)}: run `make e2e-assets`")
     faults = [fault for fault in IN_TURN if not only or fault.name in only]

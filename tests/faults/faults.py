@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.faults import of_certificates, of_rules, of_the_api_server, of_the_process
+from tests.faults import api_server_faults, certificate_faults, process_faults, rule_faults
 from tests.faults.measure import Fault
 
 FAULTS: Final[tuple[Fault, ...]] = (
-    *of_the_api_server.FAULTS,
-    *of_certificates.FAULTS,
-    *of_rules.FAULTS,
-    *of_the_process.FAULTS,
+    *api_server_faults.FAULTS,
+    *certificate_faults.FAULTS,
+    *rule_faults.FAULTS,
+    *process_faults.FAULTS,
 )
-# In an order in which a gate that runs as the next fault wants it goes on.
+# In an order in which a running server can be reused for the next fault.
 IN_TURN: Final = sorted(FAULTS, key=lambda fault: repr(fault.serve))

@@ -1,4 +1,4 @@
-"""Honest load while things break: what an API server sends, and pods created through a real one."""
+"""Load during a fault: reviews as an API server sends them, and pods created through a real one."""
 
 from __future__ import annotations
 
@@ -31,61 +31,61 @@ if TYPE_CHECKING:
 RATE: Final = 40.0
 CONNECTIONS: Final = 4
 CREATIONS_RATE: Final = 4.0
-# Seconds for an answer: timeoutSeconds of our webhook configurations.
+# Seconds to wait for an answer: timeoutSeconds in the manifests.
 _TIMEOUT_S: Final = 5.0
-# Seconds until what was not answered is sent again, as controllers do.
+# Seconds until a request that was not answered is retried, as controllers do.
 _AGAIN_S: Final = 0.25
 _PODS: Final = f"/api/v1/namespaces/{TEAM}/pods?dryRun=All"
 
-# What became of a request. REFUSED: the gate said to come again, by 429 or 503.
+# The result of a request. REFUSED: gpugate asked for a retry, with 429 or 503.
 RIGHT, WRONG, REFUSED, UNANSWERED = "right", "wrong", "refused", "not answered"
 
 
 @dataclass
 class Tally:
-    """What became of the requests; one that was not answered counts again when it is sent again.
+    """Counts of results; a request that is retried counts again.
 
-    wrong: by what they were about. gaps: seconds from a failure until the same question was answered.
-    open: questions that are still to be answered.
+    wrong: by topic. gaps: seconds from a failure until the same request was answered. open: number of
+    requests that are still retried.
     """
 
-    became: Counter[str] = field(default_factory=Counter)
+    results: Counter[str] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
     gaps: list[float] = field(default_factory=list)
     open: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def note(self, became: str, about: str) -> None:
-        """Count one."""
+    def count(self, result: str, about: str) -> None:
+        """Count a result."""
         with self.lock:
-            self.became[became] += 1
-            if became == WRONG:
+            self.results[result] += 1
+            if result == WRONG:
                 self.wrong[about] += 1
 
     def begin(self) -> None:
-        """Count a question that is still to be answered."""
+        """Count a request that is retried."""
         with self.lock:
             self.open += 1
 
     def end(self, gap_s: float) -> None:
-        """Count it as answered, after so many seconds."""
+        """Count a retried request as answered, after so many seconds."""
         with self.lock:
             self.open -= 1
             self.gaps.append(gap_s)
 
 
 class Client:
-    """An API server's way to a webhook: a connection that is kept, and looked at before it is used."""
+    """A webhook client like the API server's: a persistent connection that is checked before each use."""
 
     def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
-        """Take where; context: of a client that verifies, at each request by a new handshake."""
+        """Take the port. context: verifies the certificate in a new handshake for each request."""
         self._fresh = context is not None
         self._connection = http.client.HTTPSConnection(
             HOST, port, timeout=_TIMEOUT_S, context=context or unverified()
         )
 
     def ask(self, probe: Probe) -> str:
-        """Send a review; return what became of it."""
+        """Send a review; return the result."""
         connection = self._connection
         try:
             if self._fresh or _has_ended(connection.sock):
@@ -101,12 +101,12 @@ class Client:
         return RIGHT if response.status == HTTPStatus.OK and probe.right(answer) else WRONG
 
     def close(self) -> None:
-        """Close its connection."""
+        """Close the connection."""
         self._connection.close()
 
 
 def _has_ended(connection: socket.socket | None) -> bool:
-    """Tell whether the other side closed a kept connection: Go's client sees that too before it uses one."""
+    """Return whether the peer has closed a connection; Go's HTTP client also checks this before reuse."""
     if connection is None:
         return False
     with suppress(OSError, ValueError):
@@ -115,9 +115,9 @@ def _has_ended(connection: socket.socket | None) -> bool:
 
 
 class Load(Clients):
-    """Asks until its block ends, of which the last question is answered, if one can be.
+    """Sends requests until its block ends; the last ones are answered if possible.
 
-    reviews, creations: what became of them. kubeconfig: of the API server to create pods by; None for none.
+    reviews, creations: their results. kubeconfig: of the API server that creates pods; None for no pods.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Load(Clients):
         probes: Sequence[Probe],
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """Take where the gate is, and what it is asked; for context, see Client."""
+        """Take the port of gpugate and the reviews to send; for context, see Client."""
         self._port, self._probes, self._context = port, probes, context
         self.reviews, self.creations = Tally(), Tally()
         asking = [partial(self._ask, each) for each in range(CONNECTIONS)]
@@ -137,13 +137,13 @@ class Load(Clients):
 
     @property
     def settled(self) -> bool:
-        """Whether all that was sent again is answered."""
+        """Whether all retried requests are answered."""
         return not (self.reviews.open or self.creations.open)
 
     def _ask(self, place: int) -> None:
         client = Client(self._port, self._context)
         for turn in self.turns(RATE, place, CONNECTIONS):
-            # Each connection begins elsewhere, or it would only ever ask some of them.
+            # Each connection starts at another probe; otherwise it would only send some of them.
             probe = self._probes[(turn // CONNECTIONS + place) % len(self._probes)]
             self._until_answered(self.reviews, probe.about, partial(client.ask, probe))
         client.close()
@@ -158,10 +158,10 @@ class Load(Clients):
         first = time.monotonic()
         failed = False
         while True:
-            became = ask()
-            if became:
-                tally.note(became, about)
-            if became in {RIGHT, WRONG, ""}:
+            result = ask()
+            if result:
+                tally.count(result, about)
+            if result in {RIGHT, WRONG, ""}:
                 break
             if not failed:
                 failed = True
@@ -173,14 +173,14 @@ class Load(Clients):
 
 
 def _created(api: ClusterApi, creation: Creation, name: str) -> str:
-    """Create a pod; return what became of it, nothing where the API server itself is away."""
+    """Create a pod; return the result, '' if the API server itself is not reachable."""
     try:
         created = api._ask("POST", _PODS, creation.document(name))
     except KubernetesError as error:
-        said = str(error)
-        if "failed calling webhook" in said:
+        message = str(error)
+        if "failed calling webhook" in message:
             return UNANSWERED
-        if "denied the request: gpugate" in said:
-            return RIGHT if creation.refused else WRONG
+        if "denied the request:" in message:
+            return RIGHT if creation.denied else WRONG
         return ""
     return RIGHT if creation.right(created) else WRONG

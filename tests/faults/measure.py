@@ -1,4 +1,4 @@
-"""One fault, under load: what was sent, what was lost, and how long until all was as before."""
+"""Measures one fault under load: requests sent, requests lost, and the time to recover."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ from tests.faults.world import Serve, World
 if TYPE_CHECKING:
     import ssl
 
-# Seconds in which all has to be as before.
+# Seconds in which everything must recover.
 PATIENCE_S: Final = 60.0
-# Seconds of load after that.
+# Seconds of load after the recovery.
 _AFTER_S: Final = 0.5
 
-# What is lost while no gate answers; what the page says of that, and what to do.
+# Results while no replica answers; its description on the page, and the remedy.
 AWAY: Final = frozenset({UNANSWERED, REFUSED})
-GONE: Final = "Meanwhile failurePolicy refuses pods that ask for accelerators; none passes unjudged."
-TWO: Final = "run two replicas or more, as the shipped Deployment does, on different nodes."
+GONE: Final = "Meanwhile failurePolicy rejects pods that request accelerators; none is admitted unchecked."
+TWO: Final = "run two or more replicas on different nodes, as the Deployment in the manifests does."
 
 Breaks = Callable[[World], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is broken, and what the page says of it.
+    """A fault, and its description on the page.
 
-    what: exactly. then: why nothing is lost, or what is and what the API server does then. breaks: does it
-    for the length of a block. serve: how the gate runs. loses: of REFUSED, UNANSWERED and WRONG, what may be
-    lost. remedy: what to do where something is. edits: whether the API server takes edits meanwhile, else
-    they are made right after. creates: whether pods are created through it. prepare: what has to be there
-    before, for the length of a block. probes: what is asked beside what is always asked. restored: what has
-    to be so again afterwards, beside rules and nodes. context: of clients that shake hands for each request.
+    description: the exact fault. behaviour: why nothing is lost, or what is lost and what the API server
+    does. breaks: a context manager that injects it. serve: how gpugate runs. loses: the results of REFUSED,
+    UNANSWERED and WRONG that may occur. remedy: what to do about a loss. edits: whether the API server
+    accepts edits during the fault; otherwise they are made after it. creates: whether pods are created
+    through the API server. prepare: a context manager for the setup. probes: additional reviews. restored:
+    whether everything else than rules and nodes has recovered. context: of clients that do a handshake for
+    each request.
     """
 
     name: str
-    what: str
-    then: str
+    description: str
+    behaviour: str
     breaks: Breaks
     serve: Serve = field(default_factory=Serve)
     loses: frozenset[str] = frozenset()
@@ -58,47 +59,50 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a fault.
+    """The result of a fault.
 
-    back_s: seconds from its end until the edit made in its middle, the node that joined then and all else
-    were in force; None where they never were. grown: MB and files more than before; None for a new process.
+    recovered_s: seconds from its end until the rule edited during it, the node that joined during it and
+    everything else were in force; None if they never were. growth: additional MB and open files; None for a
+    new process.
     """
 
     reviews: Tally
     creations: Tally
-    back_s: float | None
-    grown: tuple[float, int] | None
+    recovered_s: float | None
+    growth: tuple[float, int] | None
 
     @property
-    def became(self) -> Counter[str]:
-        """What became of reviews and creations together."""
-        return self.reviews.became + self.creations.became
+    def results(self) -> Counter[str]:
+        """The results of reviews and creations together."""
+        return self.reviews.results + self.creations.results
 
     @property
     def lost(self) -> list[str]:
-        """Say what was lost, a phrase each; nothing where nothing was."""
-        became, wrong = self.became, self.reviews.wrong + self.creations.wrong
-        told = [f"{became[each]} {each}" for each in (UNANSWERED, REFUSED) if became[each]]
-        told += [f"{count} answered wrong: {about}" for about, count in wrong.items()]
-        if told and (gaps := self.reviews.gaps + self.creations.gaps):
-            told.append(f"sent again, answered after {max(gaps):.1f} s at most")
+        """Describe the losses, one phrase each; empty if there are none."""
+        results, wrong = self.results, self.reviews.wrong + self.creations.wrong
+        losses = [f"{results[each]} {each}" for each in (UNANSWERED, REFUSED) if results[each]]
+        losses += [f"{count} answered wrong: {about}" for about, count in wrong.items()]
+        if losses and (gaps := self.reviews.gaps + self.creations.gaps):
+            losses.append(f"retried, answered after at most {max(gaps):.1f} s")
         if unsettled := self.reviews.open + self.creations.open:
-            told.append(f"{unsettled} never answered")
-        return [*told, "a change made meanwhile is not in force"] if self.back_s is None else told
+            losses.append(f"{unsettled} never answered")
+        if self.recovered_s is None:
+            losses.append("a change made during the fault is not in force")
+        return losses
 
     def undeclared(self, fault: Fault) -> list[str]:
-        """Return what was lost that the fault does not say it loses."""
-        became = self.became
-        found = [each for each in (UNANSWERED, REFUSED, WRONG) if became[each] and each not in fault.loses]
-        if self.reviews.open + self.creations.open or self.back_s is None or not became[RIGHT]:
-            found.append("not back")
+        """Return the losses that the fault does not declare."""
+        results = self.results
+        found = [each for each in (UNANSWERED, REFUSED, WRONG) if results[each] and each not in fault.loses]
+        if self.reviews.open + self.creations.open or self.recovered_s is None or not results[RIGHT]:
+            found.append("not recovered")
         return found
 
 
 def measure(world: World, fault: Fault, seconds: float) -> Outcome:
-    """Break something for so many seconds under load, and see what becomes of it."""
+    """Inject a fault for so many seconds under load, and return the result."""
     with ExitStack() as stack:
-        if fault.serve.files:  # which have to be there when it starts
+        if fault.serve.files:  # they must exist when it starts
             stack.enter_context(fault.prepare(world))
         world.serve(fault.serve)
         if not fault.serve.files:
@@ -113,10 +117,10 @@ def _measured(world: World, fault: Fault, seconds: float) -> Outcome:
     with Load(world.port, kubeconfig, STEADY + fault.probes, fault.context(world)) as load:
         time.sleep(_AFTER_S)
         before = world.gate.size()
-        # Counted from the fault on.
-        assert not load.reviews.became[WRONG] + load.reviews.became[UNANSWERED], load.reviews.wrong
-        load.reviews.became.clear()
-        load.creations.became.clear()
+        # Results count from the start of the fault.
+        assert not load.reviews.results[WRONG] + load.reviews.results[UNANSWERED], load.reviews.wrong
+        load.reviews.results.clear()
+        load.creations.results.clear()
         with fault.breaks(world):
             time.sleep(seconds / 2)
             if fault.edits:
@@ -125,13 +129,13 @@ def _measured(world: World, fault: Fault, seconds: float) -> Outcome:
         ended = time.monotonic()
         if not fault.edits:
             change.make()
-        back_s = None
+        recovered_s = None
         with suppress(AssertionError):
             world.until(lambda: load.settled and change.in_force() and fault.restored(world), PATIENCE_S)
-            back_s = time.monotonic() - ended
+            recovered_s = time.monotonic() - ended
         time.sleep(_AFTER_S)
         after = world.gate.size()
     change.forget()
     same = pids == [gate.pid for gate in world.gates]
-    grown = (after[0] - before[0], after[1] - before[1]) if same else None
-    return Outcome(load.reviews, load.creations, back_s, grown)
+    growth = (after[0] - before[0], after[1] - before[1]) if same else None
+    return Outcome(load.reviews, load.creations, recovered_s, growth)

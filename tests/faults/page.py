@@ -1,4 +1,4 @@
-"""What was found, for people: as lines on a terminal, and as the page docs/reliability.md."""
+"""Renders the results: as lines on a terminal, and as the page docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -13,65 +13,66 @@ from tests.faults.measure import Fault, Outcome
 
 COLUMNS: Final = (
     "fault",
-    "what it is, exactly",
+    "description",
     "sent",
     "lost",
-    "why; what the API server does then",
-    "back in force after, s",
-    "grown by",
+    "behaviour of gpugate and the API server",
+    "recovered after, s",
+    "growth",
 )
 _HEAD: Final = f"""\
 # Reliability
 
-Written by `make faults`; do not edit. Each fault is made in a cluster of its own: a real kube-apiserver and
-etcd, gpugate installed by the overlay `dev` under its own service account, and a wire between the two that
-can be broken. Meanwhile the gate is asked as an API server asks it, {RATE:.0f} reviews a second over
-{CONNECTIONS} kept connections, about a rule of each kind (a default, a refusal, variables, images and
-nodes, node affinity, an exemption, a pod of no concern), and {CREATIONS_RATE:.0f} pods a second are
-created, as dry runs, through the real API server: one that must get a default, one that must be refused, by
-turns.
+Written by `make faults`; do not edit. The faults are injected into a test cluster: a real kube-apiserver and
+etcd, gpugate installed from the overlay `dev` with its service account, and a proxy between the two that can
+break connections. During each fault, gpugate gets {RATE:.0f} reviews a second over {CONNECTIONS} persistent
+connections, as from an API server, about each kind of rule (a default, a denial, variables, images and nodes,
+node affinity, an exemption, a pod that no rule matches). In addition, {CREATIONS_RATE:.0f} pods a second are
+created, as dry runs, through the real API server: alternately one that must get a default and one that must
+be denied.
 
-- **Sent** are reviews and pods from the beginning of the fault until half a second after all is well again,
-  with those that were sent again because they were not answered, every quarter of a second.
-- **Lost** is what had no answer in 5 s or a broken one (*not answered*), a 429 or 503 (*refused*), or any
-  other answer than the right one (*answered wrong*): a rule, or the nodes, that are no longer known would
-  show there.
-- **Back in force** are a rule that was edited in the middle of the fault, a node that joined then, and what
-  the fault took away, so many seconds after its end, 0 where all was in force before. Times are upper
-  bounds: servers and clients share the machine.
-- **Grown by** is resident memory and open files of the gate, half a second after that.
+- **Sent**: reviews and pods from the start of the fault until half a second after recovery. Requests that are
+  not answered are retried every quarter of a second; retries are included.
+- **Lost**: requests with no answer in 5 s or a broken one (*not answered*), with a 429 or 503 (*refused*), or
+  with a wrong answer (*answered wrong*), for example because rules or nodes are no longer known.
+- **Recovered after**: seconds from the end of the fault until a rule edited during the fault, a node that
+  joined during it, and everything that the fault removed are in force; 0 if they were in force before. Times
+  are upper bounds: servers and clients share the machine.
+- **Growth**: additional resident memory and open files of gpugate, half a second after recovery.
 """
 _LOSSES: Final = """
 ## What is lost, and what to do
 
-The API server sends a review once: it asks again for a 429 or 5xx with `Retry-After` alone, never where a
-connection breaks (k8s.io/client-go, rest/with_retry.go). With failurePolicy Fail, as shipped, the pod is then
-refused with `failed calling webhook`, none passes unjudged, and its controller creates it again, first after
-milliseconds, later after up to a quarter of an hour.
+The API server sends a review once: it retries only after a 429 or 5xx with `Retry-After`, never after a
+broken connection (k8s.io/client-go, rest/with_retry.go). With failurePolicy Fail, the default in the
+manifests, the pod is then rejected with `failed calling webhook`. No pod is admitted unchecked, and its
+controller creates it again, first after milliseconds, later after up to a quarter of an hour.
 
 """
 
 
 def text(fault: Fault, outcome: Outcome, seconds: float) -> str:
-    """Return a fault's lines. seconds: that it took in all."""
+    """Return the lines of a fault. seconds: its total duration."""
     undeclared = outcome.undeclared(fault)
-    told = f"{fault.name}: {_sent(outcome)}; lost: {_lost(outcome)}; back after {_back(outcome)} s; "
-    told += f"grown by {_grown(outcome)} ({seconds:.0f} s in all)"
-    return f"{told}\n  NOT DECLARED: {', '.join(undeclared)}" if undeclared else told
+    line = (
+        f"{fault.name}: {_sent(outcome)}; lost: {_lost(outcome)}; recovered after {_recovered(outcome)} s; "
+    )
+    line += f"growth {_growth(outcome)} ({seconds:.0f} s in total)"
+    return f"{line}\n  NOT DECLARED: {', '.join(undeclared)}" if undeclared else line
 
 
 def markdown(outcomes: Mapping[str, Outcome], command: Sequence[str], seconds: float, load: float) -> str:
-    """Return the page. command: what was run; seconds: how long it took; load: the average before it."""
+    """Return the page. command: its command line; seconds: its duration; load: the load average before it."""
     found = [(fault, outcomes[fault.name]) for fault in FAULTS if fault.name in outcomes]
     rows = [
         (
             fault.name,
-            fault.what,
+            fault.description,
             _sent(outcome),
             lost if (lost := _lost(outcome)) == "nothing" else f"**{lost}**",
-            fault.then,
-            _back(outcome),
-            _grown(outcome),
+            fault.behaviour,
+            _recovered(outcome),
+            _growth(outcome),
         )
         for fault, outcome in found
     ]
@@ -82,7 +83,7 @@ def markdown(outcomes: Mapping[str, Outcome], command: Sequence[str], seconds: f
 
 
 def _sent(outcome: Outcome) -> str:
-    reviews, pods = outcome.reviews.became.total(), outcome.creations.became.total()
+    reviews, pods = outcome.reviews.results.total(), outcome.creations.results.total()
     return f"{reviews:,} reviews" + (f", {pods:,} pods" if pods else "")
 
 
@@ -90,11 +91,11 @@ def _lost(outcome: Outcome) -> str:
     return "; ".join(outcome.lost) or "nothing"
 
 
-def _back(outcome: Outcome) -> str:
-    return "never" if outcome.back_s is None else f"{outcome.back_s:.1f}"
+def _recovered(outcome: Outcome) -> str:
+    return "never" if outcome.recovered_s is None else f"{outcome.recovered_s:.1f}"
 
 
-def _grown(outcome: Outcome) -> str:
-    if outcome.grown is None:
+def _growth(outcome: Outcome) -> str:
+    if outcome.growth is None:
         return "a new process"
-    return f"{outcome.grown[0]:+.1f} MB, {outcome.grown[1]:+} files"
+    return f"{outcome.growth[0]:+.1f} MB, {outcome.growth[1]:+} files"

@@ -1,4 +1,4 @@
-"""What is asked again and again while things break, about each kind of rule, and the right answers."""
+"""The reviews and pods that are sent during a fault, about each kind of rule, and their expected answers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.e2e.installed import TEAM
 from tests.support.builders import config_map, exemption, injection_rule, resource_rule
 from tests.support.webhooks import body, pod
 
-# Resources of rules of our own. Who asks for the first gets some of the second; the same of the third and
-# fourth, whose default is edited in the middle of each fault.
+# Resources of test rules. A request for the first adds some of the second; likewise the third and fourth,
+# whose default is edited during each fault.
 A, B = "faults.example.com/a", "faults.example.com/b"
 C, D = "faults.example.com/c", "faults.example.com/d"
 _GPU: Final = "nvidia.com/gpu"
 EXEMPT: Final = "exempt"
 # The node of an installation has CUDA 12.2.
 _FITS, _FITS_NOT = "faults.example.com/cuda:fits", "faults.example.com/cuda:fits-not"
-# The label of nodes that come in the middle of a fault, of which none has a driver for the second image.
+# The label of nodes that join during a fault; none has a driver for the second image.
 _ROUND: Final = "faults.example.com/round"
 _AT_MOST: Final = {"expression": "value <= 4", "messageEn": "four at most", "messageZh": "至多四个"}
 
@@ -32,19 +32,19 @@ def _labelled(kind: str, name: str, document: dict[str, Any]) -> str:
 
 
 def edited_rule(number: int) -> dict[str, Any]:
-    """Return the rule that is edited, with a number as its default."""
+    """Return the rule that is edited, with this number as its default."""
     return dict(yaml.safe_load(resource_rule(D, group="faults-edited", defaultValue=str(number))))
 
 
 def rules() -> list[dict[str, Any]]:
-    """Return the rules that the questions are about; the compatibility rule is one that ships."""
+    """Return the test rules of the probes; the compatibility rule is a built-in one."""
     images = [{"image": _FITS, "cuda": "12.1"}, {"image": _FITS_NOT, "cuda": "13.0"}]
     texts = (
         resource_rule(A, group="faults", validations=[_AT_MOST]),
         resource_rule(B, group="faults", defaultValue="3"),
         resource_rule(C, group="faults-edited"),
         injection_rule(
-            {"env": [{"name": "FAULTS", "value": "told"}]}, name="faults", match={"resources": [A]}
+            {"env": [{"name": "FAULTS", "value": "set"}]}, name="faults", match={"resources": [A]}
         ),
         _labelled("ImageCatalog", "faults-images", {"images": images}),
         exemption("*", name="faults-exemption", expires="2099-12-31", namespaces={"include": [EXEMPT]}),
@@ -53,7 +53,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def late_node(number: int) -> dict[str, Any]:
-    """Return the node that comes in a round."""
+    """Return the node that joins in a round."""
     offered = {_GPU: "8"}
     labels = {_ROUND: str(number), "cuda-major-version": "12", "cuda-minor-version": "2"}
     metadata = {"name": f"late-{number}", "labels": labels}
@@ -67,9 +67,9 @@ def late_node(number: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A review and what its answer has to hold. about: the kind of rule, in a word or two.
+    """A review and its expected answer. about: the kind of rule.
 
-    path: where it is sent. allowed: the verdict. needle: what patch or message holds; empty for no patch.
+    path: of the endpoint. allowed: the result. needle: text in the patch or message; empty for no patch.
     """
 
     about: str
@@ -79,22 +79,22 @@ class Probe:
     needle: str = ""
 
     def right(self, answer: bytes) -> bool:
-        """Tell whether an answer is the right one."""
+        """Return whether an answer is the expected one."""
         try:
             response = json.loads(answer)["response"]
             edits = b64decode(response.get("patch", "")).decode()
-            told = response.get("status", {}).get("message", "")
+            message = response.get("status", {}).get("message", "")
         except (ValueError, LookupError, TypeError, AttributeError):
             return False
-        found = edits if self.allowed else told
+        found = edits if self.allowed else message
         holds = self.needle in found if self.needle else not found
         return response.get("allowed") is self.allowed and holds
 
 
-def _probe(about: str, document: dict[str, Any], needle: str = "", *, refused: bool = False) -> Probe:
-    path = "/validate" if refused else "/mutate"
+def _probe(about: str, document: dict[str, Any], needle: str = "", *, denied: bool = False) -> Probe:
+    path = "/validate" if denied else "/mutate"
     namespace = document["metadata"]["namespace"]
-    return Probe(about, path, body(document, namespace=namespace), not refused, needle)
+    return Probe(about, path, body(document, namespace=namespace), not denied, needle)
 
 
 def _gpu(image: str, **spec: Any) -> dict[str, Any]:
@@ -111,9 +111,9 @@ def _exempted() -> dict[str, Any]:
 
 STEADY: Final = (
     _probe("resource rule", pod({A: "1"}), '"3"'),
-    _probe("resource rule", pod({A: "9", B: "3"}), "four at most", refused=True),
+    _probe("resource rule", pod({A: "9", B: "3"}), "four at most", denied=True),
     _probe("injection rule", pod({A: "1", B: "1"}), "FAULTS"),
-    _probe("compatibility rule, image catalogue, nodes", _gpu(_FITS_NOT), "13.0", refused=True),
+    _probe("compatibility rule, image catalogue, nodes", _gpu(_FITS_NOT), "13.0", denied=True),
     _probe("image catalogue, nodes", _gpu(_FITS), "nodeAffinity"),
     _probe("exemption", _exempted()),
     _probe("no rule", pod({"cpu": "1"})),
@@ -121,30 +121,30 @@ STEADY: Final = (
 
 
 def edited(number: int) -> Probe:
-    """Return the question whose answer tells that an edit of the rule is in force."""
+    """Return the probe that is answered right when the edited rule is in force."""
     return _probe("edited rule", pod({C: "1"}), f'"{number}"')
 
 
 def joined(number: int) -> Probe:
-    """Return the question whose answer tells that the node of a round is known."""
-    return _probe("new node", _gpu(_FITS_NOT, nodeSelector={_ROUND: str(number)}), "13.0", refused=True)
+    """Return the probe that is answered right when the node of a round is known."""
+    return _probe("new node", _gpu(_FITS_NOT, nodeSelector={_ROUND: str(number)}), "13.0", denied=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A pod that is created through the API server, as a dry run, and what has to come of it.
+    """A pod that is created through the API server, as a dry run, and its expected result.
 
-    limits: of its container. refused: by our webhooks; else `gets` has to be among its limits.
+    limits: of its container. denied: by gpugate; otherwise `gets` must be among its limits.
     """
 
     limits: dict[str, str]
-    refused: bool = False
+    denied: bool = False
     gets: tuple[str, str] | None = None
 
     @property
     def about(self) -> str:
-        """Return what it is, in words."""
-        return "a pod that had to be refused" if self.refused else "a pod that had to get a default"
+        """Return a description."""
+        return "a pod that must be denied" if self.denied else "a pod that must get a default"
 
     def document(self, name: str) -> dict[str, Any]:
         """Return the pod."""
@@ -153,9 +153,9 @@ class Creation:
         return document
 
     def right(self, created: dict[str, Any]) -> bool:
-        """Tell whether the API server was right to let it in so."""
+        """Return whether the admitted pod is as expected."""
         limits = created["spec"]["containers"][0]["resources"]["limits"]
-        return not self.refused and (self.gets is None or limits.get(self.gets[0]) == self.gets[1])
+        return not self.denied and (self.gets is None or limits.get(self.gets[0]) == self.gets[1])
 
 
-CREATIONS: Final = (Creation({A: "1"}, gets=(B, "3")), Creation({A: "9", B: "3"}, refused=True))
+CREATIONS: Final = (Creation({A: "1"}, gets=(B, "3")), Creation({A: "9", B: "3"}, denied=True))

@@ -1,8 +1,8 @@
-"""`gpugate serve`, as tests/e2e/quick_serve.py runs it, by a clock that jumps.
+"""`gpugate serve`, as in tests/e2e/quick_serve.py, with a clock that jumps.
 
-Run as `FAULTS_CLOCK=FILE python tests/faults/shifted_clock.py serve …`; the file says by how many seconds.
-What Python tells of the time of day is shifted, before anything of the gate is imported. The monotonic clock
-is not: to set the time of day is not to set that. Nor is what OpenSSL takes for the time.
+Run as `FAULTS_CLOCK=FILE python tests/faults/shifted_clock.py serve …`; the file contains the offset in
+seconds. The time of day in Python is shifted before gpugate is imported. The monotonic clock is not, because
+a change of the time of day does not affect it; nor is the time that OpenSSL uses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FILE: Final = Path(os.environ["FAULTS_CLOCK"])
 
 
 def shifted() -> float:
-    """Return the time in seconds since the epoch, as far off as the file says."""
+    """Return the time in seconds since the epoch, plus the offset in the file."""
     return _NOW() + float(_FILE.read_text("utf-8") or 0)
 
 
@@ -29,7 +29,7 @@ class Shifted(dt.datetime):
 
     @classmethod
     def now(cls, tz: dt.tzinfo | None = None) -> Shifted:
-        """Return the time."""
+        """Return the shifted time."""
         return cls.fromtimestamp(shifted(), tz)
 
 

@@ -1,4 +1,4 @@
-"""`gpugate serve` with watches of seconds, where they last for minutes.
+"""`gpugate serve` with watches of seconds instead of minutes.
 
 Run as `python tests/faults/short_watches.py serve …`.
 """

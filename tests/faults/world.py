@@ -1,4 +1,4 @@
-"""A cluster with gpugate in it that can be broken: a control plane, the wire to it, and gates."""
+"""A cluster with gpugate into which faults are injected: control plane, proxy and gpugate processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.e2e.installed import install
 from tests.e2e.service import Service
 from tests.faults.load import RIGHT, Client
 from tests.faults.probes import Probe, edited, edited_rule, joined, late_node, rules
-from tests.faults.wire import Way, Wire
+from tests.faults.proxy import Proxy, ProxyMode
 from webhook.cluster.client import NODES, ClusterApi, config_maps
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """How the gate is run.
+    """How gpugate is run.
 
-    prefix: a command before its own. log: `full` for a disk that is, `stuck` for a pipe that nobody reads;
-    else a file. clock: whether its program reads `World.clock`. files: by the certificate that
-    `World.write_certificate` writes, in place of the Secret's.
+    prefix: a command that starts it. log: `full` for a full disk, `stuck` for a full pipe that is not read;
+    otherwise a file. clock: whether the program reads `World.clock`. files: whether it serves the certificate
+    of `World.write_certificate` instead of the one in the Secret.
     """
 
     program: tuple[str, ...] = SERVE
@@ -51,17 +51,17 @@ class Serve:
 
 
 def empty(kind: str, name: str) -> dict[str, Any]:
-    """Return an object of ours as the manifests have it; applying all of them is a fault of its own."""
+    """Return an empty object of the manifests; to apply all manifests is a separate fault."""
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "gpugate"}}
 
 
 class Prefixed(AdmissionHandler):
-    """A gate that another command starts, which becomes it."""
+    """A gpugate process that is started by another command with exec."""
 
     def __init__(
         self, port: int, options: Sequence[str], log: Path, program: Sequence[str], prefix: Sequence[str]
     ) -> None:
-        """Take what Gate takes, and the command."""
+        """Take the arguments of AdmissionHandler, and the command."""
         super().__init__(port, options, log, program)
         self._argv = [*prefix, *self._argv]
 
@@ -70,17 +70,17 @@ class Prefixed(AdmissionHandler):
         return self._log.read_text("utf-8")
 
     def size(self) -> tuple[float, int]:
-        """Return its resident memory, MB, and how many files it has open."""
+        """Return its resident memory in MB, and its number of open files."""
         process = Path(f"/proc/{self.pid}")
         pages = int((process / "statm").read_text("utf-8").split()[1])
         return pages * _PAGE / 1e6, len(list((process / "fd").iterdir()))
 
 
 class World:
-    """One cluster for all faults; a context manager. folder: for keys, data and logs; empty."""
+    """The cluster for all faults; a context manager. folder: empty, for keys, data and logs."""
 
     def __init__(self, binaries: Path, folder: Path) -> None:
-        """Take where the binaries of the control plane are."""
+        """Take the folder of the control plane binaries."""
         self.folder = folder
         self.cluster = ControlPlane(binaries, folder / "cluster")
         self.gates: list[Prefixed] = []
@@ -92,13 +92,13 @@ class World:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            held = stack.enter_context(reserve_port())
+            reserved = stack.enter_context(reserve_port())
             stack.enter_context(self.cluster)
-            installation = install(self.cluster, held.getsockname()[1])
-            self.wire = stack.enter_context(Wire(self.cluster.url, self.cluster.ca_pem))
+            installation = install(self.cluster, reserved.getsockname()[1])
+            self.proxy = stack.enter_context(Proxy(self.cluster.url, self.cluster.ca_pem))
             mine = self.cluster.service_account("gpugate", "gpugate")
-            wired = str(self.wire.kubeconfig(mine))
-            options = [wired if option == str(mine) else option for option in installation.options]
+            proxied = str(self.proxy.kubeconfig(mine))
+            options = [proxied if option == str(mine) else option for option in installation.options]
             self.installation = replace(installation, options=options)
             self.api = ClusterApi.of_kubeconfig(str(self.cluster.kubeconfig))
             stack.callback(self.api.close)
@@ -113,17 +113,17 @@ class World:
 
     @property
     def port(self) -> int:
-        """Where the API server calls the gate."""
+        """The port at which the API server calls gpugate."""
         return self.installation.port
 
     @property
     def gate(self) -> Prefixed:
-        """The gate, or the first of two."""
+        """The gpugate process, or the first of two."""
         return self.gates[0]
 
     def serve(self, how: Serve) -> None:
-        """Run the gate so; one that runs so already, and is well, goes on."""
-        if self._as == how and self.well():
+        """Run gpugate in this way; a healthy process that runs so already is reused."""
+        if self._as == how and self.is_healthy():
             return
         self.end()
         stack = ExitStack()
@@ -138,67 +138,67 @@ class World:
         if how.replicas > 1:
             stack.enter_context(Service(self.port, ports))
         self._as = how
-        eventually(self.well)
+        eventually(self.is_healthy)
 
     def end(self) -> None:
-        """Run none."""
+        """Stop all gpugate processes."""
         self._as = None
         if self._serving is not None:
             self._serving.close()
             self._serving = None
         self.gates = []
 
-    def well(self) -> bool:
-        """Tell whether the API server's calls are answered, and by the rules that there are."""
+    def is_healthy(self) -> bool:
+        """Return whether all processes are ready and the current rules are in force."""
         ready = all(gate.ready() for gate in self.gates)
         return ready and (bool(self._as and self._as.files) or self.installation.in_force())
 
     def write_certificate(self, certificate_pem: bytes, key_pem: bytes) -> None:
-        """Write the files that a gate of Serve.files has."""
+        """Write the certificate files for Serve.files."""
         for path, content in zip(self._certificate, (certificate_pem, key_pem), strict=True):
             path.write_bytes(content)
 
     def log(self) -> str:
-        """Return what the gate, or the first of two, has logged."""
+        """Return the log of the gpugate process, or of the first of two."""
         return self.gate.logged()
 
     def put(self, document: dict[str, Any], path: str = RULES) -> None:
-        """Create an object, or make it so."""
+        """Create or update an object."""
         name = document["metadata"]["name"]
         self.api.apply(f"{path}/{name}", document, "faults")
 
     def remove(self, path: str) -> None:
-        """Delete an object or, by a query, several, where there are any."""
+        """Delete an object or, with a query, several; missing ones are ignored."""
         self.cluster.kubectl("delete", "--raw", path, check=False)
 
     def change(self) -> Change:
-        """Return an edit of a rule and a node that joins, neither of them made before."""
+        """Return a new edit of a rule and a new node, not applied yet."""
         return Change(self, next(self._rounds))
 
     def answers(self, probe: Probe) -> bool:
-        """Tell whether each gate gives the right answer."""
+        """Return whether each process gives the expected answer."""
         return all(self._answers(gate.port, probe) for gate in self.gates)
 
     @contextmanager
-    def broken(self, way: Way) -> Iterator[None]:
-        """Have the wire in another way while the block runs; what is open is cut at its begin."""
-        self.wire.way = way
-        self.wire.cut()
+    def with_proxy_mode(self, mode: ProxyMode) -> Iterator[None]:
+        """Set the mode of the proxy during the block; open connections are reset at its start."""
+        self.proxy.mode = mode
+        self.proxy.cut()
         try:
             yield
         finally:
-            self.wire.way = Way()
+            self.proxy.mode = ProxyMode()
 
     @contextmanager
-    def past_the_webhook(self) -> Iterator[None]:
-        """Have the API server ask nobody about rules while the block runs."""
+    def without_rule_webhook(self) -> Iterator[None]:
+        """Disable the webhook for rules during the block."""
         document = self.api.get(_CONFIGURATION)
-        (place,) = (
-            place
-            for place, each in enumerate(document["webhooks"])
+        (index,) = (
+            index
+            for index, each in enumerate(document["webhooks"])
             if each["name"] == "validate.rules.gpugate.dev"
         )
-        path = f"/webhooks/{place}/namespaceSelector"
+        path = f"/webhooks/{index}/namespaceSelector"
         nowhere = {"matchLabels": {"kubernetes.io/metadata.name": "nowhere"}}
         self.api.patch(_CONFIGURATION, [{"op": "replace", "path": path, "value": nowhere}])
         bad = edited_rule(0)
@@ -207,17 +207,17 @@ class World:
         try:
             yield
         finally:
-            before = document["webhooks"][place]["namespaceSelector"]
+            before = document["webhooks"][index]["namespaceSelector"]
             self.api.patch(_CONFIGURATION, [{"op": "replace", "path": path, "value": before}])
 
     def accepts(self, rule: dict[str, Any]) -> bool:
-        """Tell whether a rule, which need not be a good one, would be taken."""
-        asked = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
-        return self.cluster.kubectl(*asked, input=json.dumps(rule), check=False).returncode == 0
+        """Return whether the API server accepts a rule, valid or not."""
+        arguments = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
+        return self.cluster.kubectl(*arguments, input=json.dumps(rule), check=False).returncode == 0
 
     @staticmethod
     def until(happened: Callable[[], bool], within_s: float = 60.0) -> None:
-        """Look until something is so; AssertionError where it is not in time."""
+        """Wait until a condition is true; AssertionError after the time-out."""
         eventually(happened, within_s)
 
     def _gate(self, how: Serve, port: int) -> Prefixed:
@@ -239,7 +239,7 @@ class World:
         return Prefixed(port, options, log, how.program, prefix)
 
     def _stick(self, pipe: Path) -> None:
-        """Make a pipe that is full, and held open so that it can be written to."""
+        """Create a full pipe, and keep it open for reading so that writers can open it."""
         os.mkfifo(pipe)
         held = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         self._stack.callback(os.close, held)
@@ -249,7 +249,7 @@ class World:
 
     @property
     def clock(self) -> Path:
-        """The file that says by how much the clock of a gate is shifted."""
+        """The file with the clock offset of the gpugate process."""
         return self.folder / "clock"
 
     @property
@@ -266,21 +266,21 @@ class World:
 
 
 class Change:
-    """An edit of a rule, and a node that joins: what has to be in force afterwards."""
+    """An edit of a rule and a new node, which must be in force afterwards."""
 
     def __init__(self, world: World, number: int) -> None:
-        """Take a number that none before had."""
+        """Take a new number."""
         self._world, self._number = world, number
 
     def make(self) -> None:
-        """Make both; raises KubernetesError where the API server is away."""
+        """Apply both; raises KubernetesError if the API server is not reachable."""
         self._world.put(edited_rule(self._number))
         self._world.api.create(NODES, late_node(self._number))
 
     def in_force(self) -> bool:
-        """Tell whether all gates know of both."""
+        """Return whether both are in force in all processes."""
         return all(self._world.answers(probe) for probe in (edited(self._number), joined(self._number)))
 
     def forget(self) -> None:
-        """Take the node away."""
+        """Delete the node."""
         self._world.remove(f"{NODES}/late-{self._number}")
