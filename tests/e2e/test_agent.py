@@ -23,7 +23,7 @@ from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.e2e.gate import eventually
 from tests.e2e.manifests import MANIFESTS, ROOT, Object, commands, of_kind, render, run
 from tests.support.nvml import library, recorded
-from webhook.agent.labels import CUDA_LABELS, FACTS, GPUS_ANNOTATION, LABELS, is_own, told_by
+from webhook.agent.labels import CUDA_LABELS, FACTS, GPUS_ANNOTATION, LABELS, is_own, metadata_of
 from webhook.agent.node_writer import MANAGER, NodeWriter
 from webhook.agent.nvml_probe import Gpu, Probe
 from webhook.cli import main
@@ -169,7 +169,7 @@ def test_a_watch_outlives_an_api_server_that_is_away(
         rest = watch.stderr.read()
 
     assert "WARNING" in said
-    assert "all is well again" in rest
+    assert "recovered" in rest
     assert 0 == watch.returncode
 
 
@@ -199,7 +199,7 @@ def test_without_a_driver_labels_go_and_once_ends_while_a_watch_waits(
     ) as watch:
         assert watch.stderr is not None
         try:
-            (port,) = re.findall(r"metrics are served at port (\d+)", watch.stderr.readline())
+            (port,) = re.findall(r"serving metrics on port (\d+)", watch.stderr.readline())
             said = watch.stderr.readline()
             reason = {"reason": "NVML_ERROR_LIBRARY_NOT_FOUND"}
             eventually(lambda: (sample(port, "gpugate_agent_failures_total", reason) or 0) > 2)
@@ -228,7 +228,7 @@ def test_what_no_longer_holds_goes_and_what_others_set_stays(
     publisher.publish(None)
 
     assert with_mps == without | {"gpugate.dev/mps.daemon": "true"}
-    assert {**told_by(T4).labels, "accelerator": "t4"} == without
+    assert {**metadata_of(T4).labels, "accelerator": "t4"} == without
     assert {"accelerator": "t4", "cuda-minor-version": "2"} == labels_of(installed, node)
 
 
@@ -259,9 +259,11 @@ def test_a_changed_label_of_its_own_is_put_right_and_a_contested_one_is_left_and
     assert ["11", None] == [left.get(key) for key in CUDA_LABELS]
     assert "1" == left["gpugate.dev/gpu.count"]
     assert [True] == [
-        "somebody else set cuda-major-version=11" in line for line in said if "CudaLabelsContested" in line
+        "another owner has set cuda-major-version=11" in line
+        for line in said
+        if "CudaLabelsContested" in line
     ]
-    assert told_by(T4).labels == labels_of(installed, node)
+    assert metadata_of(T4).labels == labels_of(installed, node)
 
 
 def test_discovery_that_contradicts_nvml_is_an_event_on_the_node(
@@ -275,7 +277,7 @@ def test_discovery_that_contradicts_nvml_is_an_event_on_the_node(
     (event,) = [line for line in events_of(installed, node) if "DiscoveryLabelsDiffer" in line]
 
     assert event.startswith("Warning DiscoveryLabelsDiffer")
-    assert "say Tesla-V100-SXM2-16GB, NVML says Tesla-T4" in event
+    assert "have Tesla-V100-SXM2-16GB, NVML reports Tesla-T4" in event
 
 
 def test_a_contradiction_is_scraped_as_long_as_it_lasts(
@@ -291,7 +293,7 @@ def test_a_contradiction_is_scraped_as_long_as_it_lasts(
     with subprocess.Popen(watching, cwd=ROOT, stderr=subprocess.PIPE, text=True) as watch:
         assert watch.stderr is not None
         try:
-            (port,) = re.findall(r"metrics are served at port (\d+)", watch.stderr.readline())
+            (port,) = re.findall(r"serving metrics on port (\d+)", watch.stderr.readline())
             eventually(lambda: scraped(port, "product") == 1)
             others = {fact: scraped(port, fact) for fact in FACTS if fact != "product"}
             right: dict[str, str] = recorded("t4")["labels"]
@@ -303,7 +305,7 @@ def test_a_contradiction_is_scraped_as_long_as_it_lasts(
         said = watch.stderr.read()
 
     assert {0} == set(others.values())
-    assert 1 == said.count("say Tesla-V100-SXM2-16GB, NVML says Tesla-T4")
+    assert 1 == said.count("have Tesla-V100-SXM2-16GB, NVML reports Tesla-T4")
     assert 0 == watch.returncode
 
 

@@ -27,6 +27,8 @@ TEAM = "conditions-team"
 DEVICE, OTHER, GPU = "vendor.com/device", "vendor.com/other", "nvidia.com/gpu"
 # Seconds in which an edit of a rule is in force.
 LIVE_S = 2.0
+# A handler, the sync of its match conditions, and the time of that.
+Replica = tuple[AdmissionHandler, WebhookConfigurationSync, list[float]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -163,7 +165,7 @@ def conditions_of(control_plane: ControlPlane) -> list[list[str]]:
 
 
 @pytest.fixture
-def replica(control_plane: ControlPlane) -> Iterator[tuple[AdmissionHandler, WebhookConfigurationSync, list[float]]]:
+def replica(control_plane: ControlPlane) -> Iterator[Replica]:
     """Yield a gate without rules, what keeps its conditions, and the time for that."""
     api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
     gate, now = AdmissionHandler(Loaded()), [0.0]
@@ -173,7 +175,7 @@ def replica(control_plane: ControlPlane) -> Iterator[tuple[AdmissionHandler, Web
 
 @pytest.mark.usefixtures("away")
 def test_a_new_rule_is_asked_about_at_once_and_an_old_one_for_a_while(
-    control_plane: ControlPlane, replica: tuple[AdmissionHandler, WebhookConfigurationSync, list[float]]
+    control_plane: ControlPlane, replica: Replica
 ) -> None:
     """Another replica may not have heard of the one, or still hold to the other."""
     gate, conditions, now = replica
@@ -199,7 +201,7 @@ def test_a_new_rule_is_asked_about_at_once_and_an_old_one_for_a_while(
 
 @pytest.mark.usefixtures("away")
 def test_while_a_rule_reads_wrong_nothing_is_taken_away(
-    control_plane: ControlPlane, replica: tuple[AdmissionHandler, WebhookConfigurationSync, list[float]]
+    control_plane: ControlPlane, replica: Replica
 ) -> None:
     """Another replica may have its last good version in force."""
     gate, conditions, now = replica
@@ -214,7 +216,7 @@ def test_while_a_rule_reads_wrong_nothing_is_taken_away(
 
 @pytest.mark.usefixtures("away")
 def test_conditions_of_an_operator_stay(
-    control_plane: ControlPlane, replica: tuple[AdmissionHandler, WebhookConfigurationSync, list[float]]
+    control_plane: ControlPlane, replica: Replica
 ) -> None:
     """And ours comes back where it was removed."""
     _, conditions, _ = replica
@@ -229,7 +231,7 @@ def test_conditions_of_an_operator_stay(
 
 @pytest.mark.usefixtures("away")
 def test_nothing_is_written_where_all_is_as_it_should_be(
-    control_plane: ControlPlane, replica: tuple[AdmissionHandler, WebhookConfigurationSync, list[float]]
+    control_plane: ControlPlane, replica: Replica
 ) -> None:
     """However often and by however many replicas it is looked at."""
     _, conditions, _ = replica

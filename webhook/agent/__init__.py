@@ -1,1 +1,1 @@
-"""The node agent: what NVML says of a node's driver and GPUs, as labels and as a diagnosis."""
+"""Node agent: labels and a diagnosis of a node's driver and GPUs, from NVML."""

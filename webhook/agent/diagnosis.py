@@ -1,4 +1,4 @@
-"""What is wrong with a node, and what to do about it, from what NVML answers.
+"""Diagnosis: the problems of a node and their remedies, from an NVML probe.
 
 Sources: https://docs.nvidia.com/deploy/nvml-api/ (nvmlReturn_t), https://docs.nvidia.com/deploy/xid-errors/,
 https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/ and data/errors.yaml for CUDA's errors.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rules.cuda.tables import cuda_error
-from webhook.agent.labels import CUDA_LABELS, differences, told_by
+from webhook.agent.labels import CUDA_LABELS, differences, metadata_of
 from webhook.agent.nvml_probe import FABRIC_READY, Failure, Gpu, Probe
 
 MISMATCH: Final = "NVML_ERROR_LIB_RM_VERSION_MISMATCH"
-# CUDA errors that a broken node ends in, of data/errors.yaml.
+# CUDA errors of programs on a broken node (data/errors.yaml).
 _INSUFFICIENT_DRIVER: Final = 35
 _UNAVAILABLE: Final = 46
 _NO_DEVICE: Final = 100
@@ -23,15 +23,15 @@ _NOT_READY: Final = 802
 _DRIVER_MISMATCH: Final = 803
 
 _REACH: Final = "give the container the driver's libraries and devices: runtimeClassName nvidia, or CDI"
-_KERNEL_LOG: Final = "look for `NVRM: Xid` in the kernel's log (dmesg)"
+_KERNEL_LOG: Final = "check the kernel log (dmesg) for `NVRM: Xid`"
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Something that is wrong. broken: pods will fail for it; otherwise it is worth a look.
+    """A problem. broken: pods will fail because of it; otherwise it is a warning.
 
-    nvml: the error's name, or empty. at: the call of NVML that was answered so, or empty. cuda: the number of
-    the CUDA error that programs end in, or 0.
+    nvml: the name of the error, or empty. at: the failed call of NVML, or empty. cuda: the number of the CUDA
+    error that programs get, or 0.
     """
 
     what: str
@@ -53,26 +53,30 @@ class Diagnosis:
         return f"{self.what}{f' ({errors})' if errors else ''}; {self.remedy}"
 
 
-# What an error says of any call: what is wrong, what to do, and the CUDA error of programs.
+# By error of any call: the problem, the remedy, and the CUDA error of programs.
 _ERRORS: Final[Mapping[str, tuple[str, str, int]]] = {
     MISMATCH: (
-        "the driver's library and the kernel's driver are of different versions",
+        "the driver's library and the kernel's driver have different versions",
         "the driver was upgraded while it was in use: reboot the node, or drain it and reload the modules",
         _DRIVER_MISMATCH,
     ),
     "NVML_ERROR_NO_PERMISSION": (
-        "the driver refuses this user",
-        "look at the mode of /dev/nvidiactl and /dev/nvidia*, which should be 0666",
+        "the driver denies access to this user",
+        "set the mode of /dev/nvidiactl and /dev/nvidia* to 0666",
         0,
     ),
-    "NVML_ERROR_UNINITIALIZED": ("the driver was unloaded meanwhile", "try again when it is loaded", 0),
+    "NVML_ERROR_UNINITIALIZED": (
+        "the driver was unloaded during the probe",
+        "try again once it is loaded",
+        0,
+    ),
     "NVML_ERROR_GPU_IS_LOST": (
         "a GPU has fallen off the bus",
-        f"{_KERNEL_LOG}, such as 79; drain and reboot the node, and have the card looked at where it returns",
+        f"{_KERNEL_LOG} 79; drain and reboot the node; if it happens again, have the card inspected",
         0,
     ),
     "NVML_ERROR_RESET_REQUIRED": (
-        "a GPU has to be reset",
+        "a GPU must be reset",
         f"{_KERNEL_LOG}; drain the node and run `nvidia-smi --gpu-reset`, or reboot it",
         0,
     ),
@@ -80,28 +84,28 @@ _ERRORS: Final[Mapping[str, tuple[str, str, int]]] = {
     "NVML_ERROR_TIMEOUT": ("the driver does not answer in time", f"{_KERNEL_LOG}, and reboot the node", 0),
     "NVML_ERROR_CORRUPTED_INFOROM": (
         "a GPU's inforom is corrupted",
-        "run `nvidia-smi -q` on the node, and have the card looked at",
+        "run `nvidia-smi -q` on the node, and have the card inspected",
         0,
     ),
-    "NVML_ERROR_INSUFFICIENT_POWER": ("a GPU lacks external power", "look at its power cables", 0),
+    "NVML_ERROR_INSUFFICIENT_POWER": ("a GPU lacks external power", "check its power cables", 0),
 }
 
 
 def explain(failure: Failure, module: str | None) -> Diagnosis:
-    """Return what is wrong where NVML gives no probe. module: the kernel's driver, of `kernel_module`."""
+    """Return the problem behind a failed probe. module: the kernel's driver, of `kernel_module`."""
     kernel = f"the kernel has driver {module}".rstrip()
     if failure.error == "NVML_ERROR_LIBRARY_NOT_FOUND":
         code = _INSUFFICIENT_DRIVER
         if module is None:
             what, remedy = "no NVIDIA driver", "install one on the node"
         else:
-            what, remedy = f"{kernel}, and its library libnvidia-ml.so.1 cannot be found here", _REACH
+            what, remedy = f"{kernel}, but its library libnvidia-ml.so.1 was not found here", _REACH
     elif failure.error == "NVML_ERROR_DRIVER_NOT_LOADED":
         code = _NO_DEVICE
         if module is None:
             what, remedy = "the NVIDIA driver is not loaded", "load it on the node: `modprobe nvidia`"
         else:
-            what, remedy = f"{kernel}, and its devices /dev/nvidia* are not here", _REACH
+            what, remedy = f"{kernel}, but its devices /dev/nvidia* are missing here", _REACH
     else:
         what, remedy, code = _ERRORS.get(failure.error, ("the driver fails", _KERNEL_LOG, 0))
         if failure.error == MISMATCH and module:
@@ -113,7 +117,7 @@ def explain(failure: Failure, module: str | None) -> Diagnosis:
 def diagnose(
     found: Probe | Failure, module: str | None, labels: Mapping[str, str] | None = None
 ) -> tuple[Diagnosis, ...]:
-    """Return all that is wrong with a node; labels: those that it has, where a cluster told."""
+    """Return all problems of a node; labels: of its object in a cluster, if known."""
     if isinstance(found, Failure):
         return (explain(found, module),)
     return (*_of_probe(found), *(_of_labels(labels, found) if labels is not None else ()))
@@ -129,7 +133,7 @@ def _of_probe(probe: Probe) -> Iterator[Diagnosis]:
 
 
 def _of_gpu(name: str, gpu: Gpu, probe: Probe) -> Iterator[Diagnosis]:
-    fabric = "start the Fabric Manager of the driver's version, and look at its log"
+    fabric = "start the Fabric Manager of the driver's version, and check its log"
     if gpu.fabric_error:
         what = f"{name} could not join the NVLink fabric"
         yield Diagnosis(what, fabric, nvml=gpu.fabric_error, cuda=_NOT_READY)
@@ -149,7 +153,7 @@ def _of_gpu(name: str, gpu: Gpu, probe: Probe) -> Iterator[Diagnosis]:
         )
     elif gpu.compute_mode == "Exclusive_Process" and not probe.mps:
         yield Diagnosis(
-            f"{name} is in compute mode Exclusive_Process, and no MPS control daemon was seen",
+            f"{name} is in compute mode Exclusive_Process, but no MPS control daemon was found",
             "start one, or run `nvidia-smi -c DEFAULT`",
             broken=False,
             cuda=_UNAVAILABLE,
@@ -157,20 +161,20 @@ def _of_gpu(name: str, gpu: Gpu, probe: Probe) -> Iterator[Diagnosis]:
 
 
 def _of_labels(labels: Mapping[str, str], probe: Probe) -> Iterator[Diagnosis]:
-    for fact, label, nvml in differences(labels, probe):
+    for difference in differences(labels, probe):
         yield Diagnosis(
-            f"{fact}: the labels of GPU Feature Discovery say {label}, NVML says {nvml}",
+            difference.message,
             "restart GPU Feature Discovery on this node",
             broken=False,
         )
-    wanted: Mapping[str, Any] = told_by(probe).labels
-    wrong = [key for key, value in wanted.items() if key in labels and labels[key] != value]
+    expected = metadata_of(probe).labels
+    wrong = [key for key, value in expected.items() if key in labels and labels[key] != value]
     if wrong:
         yield Diagnosis(
             f"the node has {', '.join(f'{key}={labels[key]}' for key in wrong)}, "
-            f"NVML says {', '.join(wanted[key] for key in wrong)}",
+            f"NVML reports {', '.join(expected[key] for key in wrong)}",
             "run `gpugate node label`",
             broken=False,
         )
     elif not any(key in labels for key in CUDA_LABELS):
-        yield Diagnosis("no label tells the driver's CUDA", "run `gpugate node label`", broken=False)
+        yield Diagnosis("no label has the driver's CUDA version", "run `gpugate node label`", broken=False)

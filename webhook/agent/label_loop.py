@@ -1,4 +1,4 @@
-"""Keeps a node's labels right: looks again at an interval, and at once when the kernel's driver changes."""
+"""Label loop: updates a node's labels at an interval, and immediately when the kernel's driver changes."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from webhook.agent.nvml_probe import Failure, Probe
 
 _log = logging.getLogger("gpugate.agent")
 
-# Seconds between looks at the kernel's driver, each of which reads one small file.
-_LOOK_S: Final = 5.0
-# Seconds until a failure is tried again: doubled each time up to the interval.
+# Seconds between checks of the kernel's driver, each of which reads one small file.
+_CHECK_INTERVAL_S: Final = 5.0
+# Seconds until the first retry of a failure: doubled each time up to the interval.
 _FIRST_RETRY_S: Final = 1.0
 
 
 class End(Enum):
-    """Why a watch ended."""
+    """Why the loop ended."""
 
     STOPPED = "stopped"
-    # A process cannot exchange the library of a driver that was replaced; the next one loads the new.
-    REPLACED = "the driver was replaced: leaving, so that the next start loads its library"
+    # A process cannot reload the library of a replaced driver; the next process loads the new one.
+    REPLACED = "the driver was replaced: exiting, so that the next start loads its library"
 
 
-class Publishes(Protocol):
-    """Makes the node say what NVML says."""
+class Publisher(Protocol):
+    """Publishes a probe, as NodeWriter does."""
 
     def publish(self, probe: Probe | None) -> None:
-        """Make the node say it; None: nothing. Raises KubernetesError."""
+        """Set the labels for a probe; None: remove them. Raises KubernetesError."""
 
 
 class LabelLoop:
-    """One node's agent.
+    """The loop of one node's agent.
 
-    look: asks NVML. module: the kernel's driver, as `kernel_module` has it. interval_s: seconds from one look
-    to the next. pause: waits some seconds; True ends the watch.
+    probe_node: probes NVML. module: returns the kernel's driver, as `kernel_module`. interval_s: seconds from
+    one update to the next. pause: waits some seconds; True ends the loop.
     """
 
     def __init__(
         self,
-        publisher: Publishes,
-        look: Callable[[], Probe | Failure],
+        publisher: Publisher,
+        probe_node: Callable[[], Probe | Failure],
         module: Callable[[], str | None],
         pause: Callable[[float], bool],
         interval_s: float,
     ) -> None:
-        self._publisher, self._look, self._module = publisher, look, module
+        self._publisher, self._probe_node, self._module = publisher, probe_node, module
         self._pause, self._interval_s = pause, interval_s
         self._at_start = module()
-        self._said = ""
+        self._problem = ""
 
     def run(self) -> End:
-        """Keep the labels right until the end, and return why it came."""
+        """Update the labels until the end, and return its reason."""
         retry_s = _FIRST_RETRY_S
         while True:
             module = self._module()
-            found = self._look()
+            found = self._probe_node()
             if isinstance(found, Failure) and found.error == MISMATCH and module != self._at_start:
                 _log.info(End.REPLACED.value)
                 return End.REPLACED
@@ -72,10 +72,10 @@ class LabelLoop:
                 return End.STOPPED
 
     def _step(self, found: Probe | Failure, module: str | None) -> bool:
-        """Publish what was found, and tell whether all is well; what is not is logged, once while it lasts.
+        """Publish a probe, and return whether it succeeded; a problem is logged once while it lasts.
 
-        Without a driver nothing is left to say. Where there is one and NVML fails, the labels stay: they are
-        about the driver and the GPUs, which are still there.
+        Without a driver the labels are removed. If NVML fails with a loaded driver, the labels stay: driver
+        and GPUs have not changed.
         """
         problem = ""
         if isinstance(found, Failure):
@@ -92,17 +92,17 @@ class LabelLoop:
         except KubernetesError as error:
             FAILURES.labels("kubernetes").inc()
             problem = f"{problem}; {error}" if problem else str(error)
-        if problem and problem != self._said:
+        if problem and problem != self._problem:
             _log.warning("%s", problem)
-        elif self._said and not problem:
-            _log.info("all is well again")
-        self._said = problem
+        elif self._problem and not problem:
+            _log.info("recovered")
+        self._problem = problem
         return not problem
 
     def _stopped_in(self, wait_s: float, module: str | None) -> bool:
-        """Wait so long, or until the kernel's driver changes; tell whether the watch is to end."""
+        """Wait so long, or until the kernel's driver changes; return whether the loop must end."""
         while wait_s > 0:
-            step_s = min(_LOOK_S, wait_s)
+            step_s = min(_CHECK_INTERVAL_S, wait_s)
             if self._pause(step_s):
                 return True
             wait_s -= step_s

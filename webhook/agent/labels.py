@@ -1,7 +1,7 @@
-"""The labels and annotations of a node, from what NVML says of it.
+"""Labels and annotations of a node, from an NVML probe.
 
-A label is there only where it is known to be right: of what differs between GPUs the least counts, and what
-one of them does not tell is not told at all.
+A label is set only if its value is certain: if GPUs differ, it has the lowest value; if the value of one GPU
+is unknown, the label is missing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rules import DEFAULT_NAMESPACE, load_rules
-from rules.compatibility.fitness import fitness
+from rules.compatibility.checks import check_on_node
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.names import is_label_key
-from rules.model.finding import Level, level_of
+from rules.model.check_result import Level, level_of
 from rules.model.rule import CompatibilityRule
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import LabelNames
@@ -30,67 +30,72 @@ from webhook.agent.nvml_probe import Gpu, Probe
 T = TypeVar("T")
 
 PREFIX: Final = "gpugate.dev/"
-# Which others set too: by hand, or with GPU-Manager.
+# Others set these, too: by hand, or with GPU-Manager.
 CUDA_LABELS: Final = ("cuda-major-version", "cuda-minor-version")
 GPUS_ANNOTATION: Final = f"{PREFIX}gpus"
-# Every label that may be there, and what it says; * stands for a MIG profile.
+# Every label and its description; * is a MIG profile.
 LABELS: Final[Mapping[str, str]] = {
     CUDA_LABELS[0]: "major version of the driver's CUDA API: 12 of 12.4",
     CUDA_LABELS[1]: "minor version of the driver's CUDA API: 4 of 12.4",
     f"{PREFIX}cuda.driver-version.full": "version of the driver: 535.104.05",
     f"{PREFIX}cuda.driver-version.major": "its first part, the driver branch: 535",
     f"{PREFIX}cuda.driver-version.minor": "its second part: 104",
-    f"{PREFIX}cuda.driver-version.revision": "its third part, where it has one: 05",
+    f"{PREFIX}cuda.driver-version.revision": "its third part, if it has one: 05",
     f"{PREFIX}gpu.count": "number of GPUs",
     f"{PREFIX}gpu.mixed": "whether they differ in product, compute capability or memory",
-    f"{PREFIX}gpu.product": "product, of the least GPU where they differ: NVIDIA-A100-SXM4-40GB",
+    f"{PREFIX}gpu.product": "product, of the least capable GPU if they differ: NVIDIA-A100-SXM4-40GB",
     f"{PREFIX}gpu.compute.major": "major part of the lowest compute capability",
     f"{PREFIX}gpu.compute.minor": "its minor part",
-    f"{PREFIX}gpu.memory": "MiB of the GPU that has the least",
-    f"{PREFIX}gpu.compute-mode": "compute mode, where all have the same: Default, Exclusive_Process, …",
-    f"{PREFIX}mig.gpus": "number of GPUs in MIG mode, where there are any",
+    f"{PREFIX}gpu.memory": "memory in MiB, of the GPU with the least",
+    f"{PREFIX}gpu.compute-mode": "compute mode, if all GPUs have the same: Default, Exclusive_Process, …",
+    f"{PREFIX}mig.gpus": "number of GPUs in MIG mode, if any",
     f"{PREFIX}mig-*.count": "number of MIG instances of a profile: mig-1g.5gb.count",
     f"{PREFIX}mps.capable": "whether MPS can share these GPUs",
-    f"{PREFIX}mps.daemon": "true where an MPS control daemon was seen",
+    f"{PREFIX}mps.daemon": "true if an MPS control daemon was found",
 }
 _MIG_PROFILE: Final = re.compile(rf"{re.escape(PREFIX)}mig-.+\.count")
 # Kubernetes' limit: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/
 _VALUE_LENGTH: Final = 63
 _NOT_IN_VALUES: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _PROHIBITED: Final = "Prohibited"
-# What sharing and MIG add to a product of GPU Feature Discovery.
+# Suffixes of a product of GPU Feature Discovery for sharing and MIG.
 _ADDED: Final = re.compile(r"(?:-MIG-.+?)?(?:-SHARED)?$")
 _OF_DISCOVERY: Final = "nvidia.com/"
-# What its labels tell that NVML tells too; the last three are about one GPU.
+# Facts in its labels that NVML reports, too; the last three are about one GPU.
 FACTS: Final = ("driver", "driver CUDA", "product", "compute capability", "memory in MiB")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a node is to say: labels and annotations, each by key."""
+class NodeMetadata:
+    """Labels and annotations of a node, each by key."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
 
 
-NOTHING: Final = Told({}, {})
+NO_METADATA: Final = NodeMetadata({}, {})
 
 
 class Difference(NamedTuple):
-    """What labels of GPU Feature Discovery tell otherwise than NVML."""
+    """A fact whose label of GPU Feature Discovery differs from NVML."""
 
     fact: str
     label: str
     nvml: str
 
+    @property
+    def message(self) -> str:
+        """Both values in a sentence."""
+        return f"{self.fact}: the labels of GPU Feature Discovery have {self.label}, NVML reports {self.nvml}"
+
 
 def is_own(key: str) -> bool:
-    """Tell whether a label is one that the agent sets."""
+    """Return whether the agent sets a label."""
     return key in LABELS or _MIG_PROFILE.fullmatch(key) is not None
 
 
-def offer_of(probe: Probe) -> NodeCapabilities:
-    """Return what a node offers, as the rules know it; they read the same from its labels."""
+def capabilities_of(probe: Probe) -> NodeCapabilities:
+    """Return the capabilities of a node, the same that the rules read from its labels."""
     product = _product(probe.gpus)
     compute = _lowest(gpu.compute_capability for gpu in probe.gpus)
     return NodeCapabilities(
@@ -103,40 +108,41 @@ def offer_of(probe: Probe) -> NodeCapabilities:
     )
 
 
-def told_by(probe: Probe) -> Told:
+def metadata_of(probe: Probe) -> NodeMetadata:
     """Return the labels and annotations of a node."""
-    offer, gpus = offer_of(probe), probe.gpus
-    labels: dict[str, Any] = dict(zip(CUDA_LABELS, offer.cuda or (), strict=False))
+    node, gpus = capabilities_of(probe), probe.gpus
+    labels: dict[str, Any] = dict(zip(CUDA_LABELS, node.cuda or (), strict=False))
 
-    def tell(key: str, value: object) -> None:
+    def add(key: str, value: object) -> None:
         if value is not None:
             labels[f"{PREFIX}{key}"] = value
 
     if probe.driver:
-        tell("cuda.driver-version.full", probe.driver)
+        add("cuda.driver-version.full", probe.driver)
         for name, part in zip(("major", "minor", "revision"), probe.driver.text.split("."), strict=False):
-            tell(f"cuda.driver-version.{name}", part)
-    tell("gpu.count", len(gpus))
-    tell("gpu.mixed", _boolean(_mixed(gpus)))
-    tell("gpu.product", offer.product)
-    for name, number in zip(("major", "minor"), offer.compute_capability or (), strict=False):
-        tell(f"gpu.compute.{name}", number)
-    tell("gpu.memory", offer.memory_mib)
+            add(f"cuda.driver-version.{name}", part)
+    add("gpu.count", len(gpus))
+    add("gpu.mixed", _boolean(_mixed(gpus)))
+    add("gpu.product", node.product)
+    for name, number in zip(("major", "minor"), node.compute_capability or (), strict=False):
+        add(f"gpu.compute.{name}", number)
+    add("gpu.memory", node.memory_mib)
     if len(modes := {gpu.compute_mode for gpu in gpus}) == 1:
-        tell("gpu.compute-mode", modes.pop())
-    tell("mig.gpus", sum(bool(gpu.mig) for gpu in gpus) or None)
+        add("gpu.compute-mode", modes.pop())
+    add("mig.gpus", sum(bool(gpu.mig) for gpu in gpus) or None)
     profiles = [gpu.mig_profiles for gpu in gpus]
     known = () if None in profiles else chain.from_iterable(filter(None, profiles))
     for profile, count in Counter(known).items():
-        tell(f"mig-{profile.replace('+', '.')}.count", count)
-    tell("mps.capable", _boolean(mps_capable(probe)))
-    tell("mps.daemon", "true" if probe.mps else None)
+        add(f"mig-{profile.replace('+', '.')}.count", count)
+    add("mps.capable", _boolean(mps_capable(probe)))
+    add("mps.daemon", "true" if probe.mps else None)
     valid = {key: label_value(str(value)) for key, value in labels.items() if is_label_key(key)}
-    return Told(valid, {GPUS_ANNOTATION: json.dumps([gpu_facts(gpu) for gpu in gpus], ensure_ascii=False)})
+    annotation = json.dumps([gpu_facts(gpu) for gpu in gpus], ensure_ascii=False)
+    return NodeMetadata(valid, {GPUS_ANNOTATION: annotation})
 
 
 def gpu_facts(gpu: Gpu) -> dict[str, Any]:
-    """Return what is known of a GPU, as JSON."""
+    """Return the known facts of a GPU, as JSON."""
     facts = {
         "product": gpu.name,
         "uuid": gpu.uuid,
@@ -149,15 +155,15 @@ def gpu_facts(gpu: Gpu) -> dict[str, Any]:
 
 
 def label_value(text: str) -> str:
-    """Return a text as a label may have it: what Kubernetes does not accept becomes `-`, the end is cut."""
+    """Return a text as a valid label value: invalid characters become `-`, and the end is cut."""
     return _NOT_IN_VALUES.sub("-", text)[:_VALUE_LENGTH].strip("-_.")
 
 
 def mps_capable(probe: Probe) -> bool | None:
-    """Tell whether MPS can share a node's GPUs, by the rule of admission; None where nobody knows."""
+    """Return whether MPS can share a node's GPUs, by the rule of admission; None if unknown."""
     if any(gpu.compute_mode == _PROHIBITED for gpu in probe.gpus):
         return False
-    level = level_of(fitness(_mps(), GpuRequirements(""), offer_of(probe)))
+    level = level_of(check_on_node(_mps(), GpuRequirements(), capabilities_of(probe)))
     return None if level is Level.UNKNOWN else level is not Level.INCOMPATIBLE
 
 
@@ -166,32 +172,32 @@ def _mps() -> SharingPolicy:
     """Return what MPS needs: the terms of the rule that ships."""
     file = "catalog/mps/compatibility.yaml"
     loaded = load_rules([(file, files("rules").joinpath(file).read_text("utf-8"))], DEFAULT_NAMESPACE)
-    (terms,) = (rule.terms for rule in loaded.rules if isinstance(rule, CompatibilityRule))
+    (terms,) = (rule.sharing for rule in loaded.rules if isinstance(rule, CompatibilityRule))
     return terms
 
 
 def differences(labels: Mapping[str, str], probe: Probe) -> tuple[Difference, ...]:
-    """Return in what the labels of GPU Feature Discovery contradict NVML.
+    """Return the facts whose labels of GPU Feature Discovery contradict NVML.
 
-    In a node of mixed GPUs they are about one of them, and their memory may be that of a MIG slice: neither
-    contradicts.
+    On a node with mixed GPUs the labels are about one of them, and the memory may be that of a MIG slice:
+    neither is a contradiction.
     """
     discovered = {key: value for key, value in labels.items() if key.startswith(_OF_DISCOVERY)}
-    told, found = NodeReader("", discovered).offer(LabelNames()), offer_of(probe)
-    said: list[tuple[Any, Any]] = [
-        (told.driver, found.driver),
-        (_dotted(told.cuda), _dotted(found.cuda)),
+    labelled, probed = NodeReader("", discovered).offer(LabelNames()), capabilities_of(probe)
+    pairs: list[tuple[Any, Any]] = [
+        (labelled.driver, probed.driver),
+        (_dotted(labelled.cuda), _dotted(probed.cuda)),
     ]
     if _mixed(probe.gpus) is False:
-        product = told.product or ""
-        said += [
-            (_ADDED.sub("", product) or None, found.product),
-            (_dotted(told.compute_capability), _dotted(found.compute_capability)),
-            (None if is_slice(product) else told.memory_mib, found.memory_mib),
+        product = labelled.product or ""
+        pairs += [
+            (_ADDED.sub("", product) or None, probed.product),
+            (_dotted(labelled.compute_capability), _dotted(probed.compute_capability)),
+            (None if is_slice(product) else labelled.memory_mib, probed.memory_mib),
         ]
     return tuple(
         Difference(fact, str(label), str(nvml))
-        for fact, (label, nvml) in zip(FACTS, said, strict=False)
+        for fact, (label, nvml) in zip(FACTS, pairs, strict=False)
         if label is not None and nvml is not None and label != nvml
     )
 
@@ -205,7 +211,7 @@ def _boolean(value: bool | None) -> str | None:
 
 
 def _mixed(gpus: Sequence[Gpu]) -> bool | None:
-    """Tell whether GPUs differ; None where there are none, or what is known of them does not tell."""
+    """Return whether GPUs differ; None if there are none, or the known facts do not show it."""
     facts = [(gpu.name, gpu.compute_capability, gpu.memory_mib) for gpu in gpus]
     if any(len(set(each) - {None}) > 1 for each in zip(*facts, strict=True)):
         return True
@@ -213,7 +219,7 @@ def _mixed(gpus: Sequence[Gpu]) -> bool | None:
 
 
 def _product(gpus: Iterable[Gpu]) -> str | None:
-    """Return the product that all GPUs are, else of those of the lowest capability that with least memory."""
+    """Return the product of all GPUs; if they differ, of the lowest capability and then the least memory."""
     gpus = list(gpus)
     names = {gpu.name for gpu in gpus}
     if len(names) > 1 and (lowest := _lowest(gpu.compute_capability for gpu in gpus)):
@@ -225,6 +231,6 @@ def _product(gpus: Iterable[Gpu]) -> str | None:
 
 
 def _lowest(values: Iterable[T | None]) -> T | None:
-    """Return the lowest, or None where there is none or one is unknown."""
+    """Return the lowest value, or None if there is none or one is unknown."""
     known = list(values)
     return None if None in known else min(known, default=None)  # type: ignore[type-var]

@@ -1,7 +1,7 @@
-"""The agent's own metrics, and the server that Prometheus reads them from.
+"""Metrics of the agent, and the server that Prometheus scrapes.
 
-Their labels are bounded: reasons and facts are words of this program, errors are NVML's. Of which node they
-are, the scrape says.
+Their labels are bounded: reasons and facts are constants of this program, errors are those of NVML. The
+scrape configuration adds the node.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ REGISTRY: Final = CollectorRegistry()
 
 CONTRADICTIONS: Final = Gauge(
     "gpugate_agent_contradictions",
-    "1 while labels that others set differ from NVML, by the reason of the Event and what they are about",
+    "1 while labels of other owners contradict NVML, by reason of the Event and by fact",
     ("reason", "fact"),
     registry=REGISTRY,
 )
-GPUS: Final = Gauge("gpugate_agent_gpus", "GPUs of which NVML told last", registry=REGISTRY)
+GPUS: Final = Gauge("gpugate_agent_gpus", "GPUs in the last successful NVML probe", registry=REGISTRY)
 PROBED: Final = Gauge(
     "gpugate_agent_probe_timestamp_seconds",
-    "When NVML last told of driver and GPUs; 0 before it first does",
+    "Time of the last successful NVML probe; 0 before the first",
     registry=REGISTRY,
 )
 PUBLISHED: Final = Gauge(
     "gpugate_agent_publish_timestamp_seconds",
-    "When the node's labels were last found right or put right; 0 before they first are",
+    "Time when the node's labels were last verified or updated; 0 before the first",
     registry=REGISTRY,
 )
 FAILURES: Final = Counter(
     "gpugate_agent_failures_total",
-    "Looks that failed, by NVML's error; `kubernetes` where the API server refused or did not answer",
+    "Failed updates, by NVML error; `kubernetes` if the API server rejected a request or did not answer",
     ("reason",),
     registry=REGISTRY,
 )
 
-# Seconds for each step of a client, which an honest one takes in milliseconds.
+# Seconds for each step of a client; a well-behaved one takes milliseconds.
 _CLIENT_S: Final = 5.0
 # Seconds between two requests of a connection; Prometheus scrapes every minute or more often.
 _KEEP_ALIVE_S: Final = 75
-# Prometheus and the kubelet have one each; beyond it, those that stall or wait longest are closed.
+# Prometheus and the kubelet have one each; beyond the limit, stalled and longest idle ones are closed.
 _CONNECTIONS: Final = 64
-# Bytes of a request's head; Prometheus sends a few hundred. Nobody has to send a body.
+# Bytes of a request's head; Prometheus sends a few hundred. Bodies are not accepted.
 _HEAD_LIMIT: Final = 8 * 2**10
 
 
 def serve(port: int) -> int:
-    """Serve the metrics in a thread of its own, over plain HTTP, and return the port; 0 takes any free one.
+    """Serve the metrics over plain HTTP in a daemon thread, and return the port; 0 selects any free one.
 
-    Raises OSError where the port cannot be had.
+    Raises OSError if the port is not available.
     """
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
@@ -75,7 +75,7 @@ async def _serve(listener: socket.socket) -> None:
             app,
             keep_alive=_KEEP_ALIVE_S,
             head_limit=_HEAD_LIMIT,
-            log_level=logging.ERROR,  # no line for each stranger who speaks no HTTP
+            log_level=logging.ERROR,  # no line for each client that does not send HTTP
         )
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Connection(config, connections), sock=listener)

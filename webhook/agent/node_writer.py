@@ -1,9 +1,9 @@
-"""Writes what NVML says to this node's object: its own labels and annotations, and Events on contradictions.
+"""Node writer: writes labels and annotations to this node's object, and Events about contradictions.
 
-Written by server-side apply under a field manager of its own: what is no longer applied goes, and what others
-wrote stays (https://kubernetes.io/docs/reference/using-api/server-side-apply/). A label under `gpugate.dev/`
-that somebody changed is put right. `cuda-major-version` and `cuda-minor-version` may be somebody else's: if
-one of them has another value, the agent sets neither, and an Event says so.
+It uses server-side apply with its own field manager: fields that are no longer applied are removed, and
+fields of others stay (https://kubernetes.io/docs/reference/using-api/server-side-apply/). A changed label
+under `gpugate.dev/` is corrected. `cuda-major-version` and `cuda-minor-version` may have another owner: if
+one of them has another value, the agent sets neither and writes an Event.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from webhook.agent.labels import CUDA_LABELS, FACTS, NOTHING, Told, differences, told_by
+from webhook.agent.labels import CUDA_LABELS, FACTS, NO_METADATA, NodeMetadata, differences, metadata_of
 from webhook.agent.metrics import CONTRADICTIONS, PUBLISHED
 from webhook.agent.nvml_probe import Probe
 from webhook.cluster.client import NODES
@@ -23,75 +23,74 @@ _log = logging.getLogger("gpugate.agent")
 MANAGER: Final = "gpugate-agent"
 _CONTESTED: Final = "CudaLabelsContested"
 _DIFFER: Final = "DiscoveryLabelsDiffer"
-# (reason, fact) of every contradiction that there may be.
+# (reason, fact) of every possible contradiction.
 _KNOWN: Final = ((_CONTESTED, FACTS[1]), *((_DIFFER, fact) for fact in FACTS))
 
 
 class Api(Creates, Protocol):
-    """What the agent asks of an API server. Raises KubernetesError, also where there is no answer."""
+    """The part of ClusterApi that the agent uses. Raises KubernetesError, also without an answer."""
 
     def get(self, path: str) -> dict[str, Any]:
         """Return the object."""
 
     def apply(self, path: str, document: dict[str, Any], manager: str) -> None:
-        """Own just these fields of an object (server-side apply, forced); raises Conflict."""
+        """Apply these fields of an object (server-side apply, forced); raises Conflict."""
 
 
 class NodeWriter:
-    """Keeps one node's object at what NVML says.
-
-    take_over: also where others have the CUDA labels otherwise.
-    """
+    """Writes the labels of one node. take_over: overwrite CUDA labels of other owners."""
 
     def __init__(self, api: Api, node: str, *, take_over: bool = False) -> None:
         self._api, self._node, self._take_over = api, node, take_over
         self._path = f"{NODES}/{node}"
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def publish(self, probe: Probe | None) -> None:
-        """Make the node say what NVML says; None: there is no driver, so nothing.
+        """Set the labels and annotations for a probe; None: there is no driver, remove them.
 
-        Raises KubernetesError; Conflict where the node changed meanwhile. Then it is to be tried again.
+        Raises KubernetesError; Conflict if the node has changed meanwhile: try again.
         """
         node = self._api.get(self._path)
-        told = NOTHING if probe is None else told_by(probe)
-        held = {} if self._take_over else contested(node, told.labels)
-        labels = {key: value for key, value in told.labels.items() if not (held and key in CUDA_LABELS)}
-        wanted = Told(labels, told.annotations)
-        if _applied(node) != wanted:
-            metadata: dict[str, Any] = {
+        metadata = NO_METADATA if probe is None else metadata_of(probe)
+        conflicting = {} if self._take_over else conflicting_labels(node, metadata.labels)
+        labels = {
+            key: value for key, value in metadata.labels.items() if not (conflicting and key in CUDA_LABELS)
+        }
+        expected = NodeMetadata(labels, metadata.annotations)
+        if _applied(node) != expected:
+            changes: dict[str, Any] = {
                 "name": self._node,
-                # Whoever changes the node between our look and our writing goes first.
+                # A change of the node after our read is a conflict.
                 "resourceVersion": node["metadata"]["resourceVersion"],
                 "labels": dict(labels),
-                "annotations": dict(wanted.annotations),
+                "annotations": dict(expected.annotations),
             }
-            self._api.apply(self._path, {"apiVersion": "v1", "kind": "Node", "metadata": metadata}, MANAGER)
+            self._api.apply(self._path, {"apiVersion": "v1", "kind": "Node", "metadata": changes}, MANAGER)
             _log.info("node %s: %d labels applied", self._node, len(labels))
-        self._report(node, probe, held)
+        self._report(node, probe, conflicting)
         PUBLISHED.set_to_current_time()
 
-    def _report(self, node: Mapping[str, Any], probe: Probe | None, held: Mapping[str, str]) -> None:
-        """Say what contradicts NVML, each contradiction once while it lasts, and keep the metric at it."""
-        found = list(_contradictions(node, probe, held))
+    def _report(self, node: Mapping[str, Any], probe: Probe | None, conflicting: Mapping[str, str]) -> None:
+        """Report contradictions to NVML, each once while it lasts, and update the metric."""
+        found = list(_contradictions(node, probe, conflicting))
         now = {(reason, fact) for reason, fact, _ in found}
         for known in _KNOWN:
             CONTRADICTIONS.labels(*known).set(known in now)
-        said = set()
+        reported = set()
         for reason, _, message in found:
-            said.add(message)
-            if message not in self._said:
+            reported.add(message)
+            if message not in self._reported:
                 _log.warning("node %s: %s", self._node, message, extra={"reason": reason})
-                # A kubelet names a node for its uid, too, and by that kubectl finds the Events.
+                # Kubelets use the name of a node as uid, too, and kubectl finds the Events by it.
                 involved = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
                 write_event(self._api, involved, reason, message)
-        self._said = said
+        self._reported = reported
 
 
-def contested(node: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the CUDA labels that somebody else set to another value, as they are set.
+def conflicting_labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the CUDA labels of other owners with other values.
 
-    Where nobody is known to have set one, as on objects without managedFields, it counts as another's.
+    A label without a known owner, as on objects without managedFields, counts as one of another owner.
     """
     present = node["metadata"].get("labels") or {}
     owners = {key: _owners(node, key) for key in CUDA_LABELS}
@@ -103,43 +102,39 @@ def contested(node: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, s
 
 
 def _contradictions(
-    node: Mapping[str, Any], probe: Probe | None, held: Mapping[str, str]
+    node: Mapping[str, Any], probe: Probe | None, conflicting: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (reason, fact, message) of each."""
     if probe is None:
         return
-    if held:
-        others = " and ".join(f"{key}={value}" for key, value in held.items())
-        message = f"the driver has CUDA {probe.cuda}, and somebody else set {others}"
-        yield _CONTESTED, FACTS[1], f"{message}; remove that, or run the agent with --take-over"
+    if conflicting:
+        others = " and ".join(f"{key}={value}" for key, value in conflicting.items())
+        message = f"the driver has CUDA {probe.cuda}, but another owner has set {others}"
+        yield _CONTESTED, FACTS[1], f"{message}; remove that label, or run the agent with --take-over"
     for each in differences(node["metadata"].get("labels") or {}, probe):
-        yield (
-            _DIFFER,
-            each.fact,
-            f"{each.fact}: the labels of GPU Feature Discovery say {each.label}, NVML says {each.nvml}",
-        )
+        yield _DIFFER, each.fact, each.message
 
 
 def _owners(node: Mapping[str, Any], label: str) -> set[str]:
-    """Return the managers of a label."""
+    """Return the field managers of a label."""
     entries = node["metadata"].get("managedFields") or []
     return {each.get("manager", "") for each in entries if f"f:{label}" in _fields(each, "labels")}
 
 
 def _fields(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return what an entry of managedFields has of the labels or annotations, by `f:` and key."""
+    """Return the labels or annotations in an entry of managedFields, by `f:` and key."""
     metadata: Mapping[str, Any] = entry.get("fieldsV1", {}).get("f:metadata", {})
     fields: Mapping[str, Any] = metadata.get(f"f:{name}", {})
     return fields
 
 
-def _applied(node: Mapping[str, Any]) -> Told:
-    """Return what the agent has applied to a node, with the values that are there now."""
+def _applied(node: Mapping[str, Any]) -> NodeMetadata:
+    """Return the labels and annotations that the agent owns on a node, with their current values."""
     metadata = node["metadata"]
     own = [each for each in metadata.get("managedFields") or [] if each.get("manager") == MANAGER]
 
-    def mine(name: str) -> dict[str, str]:
+    def owned(name: str) -> dict[str, str]:
         keys = {key.removeprefix("f:") for each in own for key in _fields(each, name)}
         return {key: value for key, value in (metadata.get(name) or {}).items() if key in keys}
 
-    return Told(mine("labels"), mine("annotations"))
+    return NodeMetadata(owned("labels"), owned("annotations"))

@@ -1,6 +1,6 @@
-"""What NVML says of a node: its driver, its GPUs, and whether an MPS control daemon runs.
+"""NVML probe: the driver and GPUs of a node, and its MPS control daemons.
 
-NVML is asked anew each time and always shut down, so that between two probes a driver can be unloaded.
+Each probe initializes NVML and shuts it down, so that a driver can be unloaded between two probes.
 Sources: https://docs.nvidia.com/deploy/nvml-api/, and for MPS https://docs.nvidia.com/deploy/mps/.
 """
 
@@ -17,15 +17,15 @@ import pynvml
 
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 
-# The kernel's driver as every container sees it. Of /proc/driver/nvidia, NVIDIA's container runtime may show
-# a copy that it made when the container started.
+# The kernel's driver as every container sees it. NVIDIA's container runtime may mount a copy of
+# /proc/driver/nvidia from when the container started.
 KERNEL_MODULE: Final = Path("/sys/module/nvidia")
-# Where an MPS control daemon has its pipes: by default
+# Pipe directories of MPS control daemons: the default
 # (https://docs.nvidia.com/deploy/mps/appendix-environment-variables.html, CUDA_MPS_PIPE_DIRECTORY), and under
-# the root of NVIDIA's device plugin, where each resource has a folder of its own: nvidia.com/gpu/pipe.
+# the root of NVIDIA's device plugin, where each resource has a folder: nvidia.com/gpu/pipe.
 MPS_DIRECTORIES: Final = (Path("/tmp/nvidia-mps"), Path("/run/nvidia/mps"))  # noqa: S108 - CUDA's own default
 _PIPES_OF_PLUGIN: Final = "*/*/pipe"
-# It goes when the daemon ends, as the pipes beside it do not.
+# It is removed when the daemon ends; the pipes are not.
 _PID_FILE: Final = "nvidia-cuda-mps-control.pid"
 
 _MIB: Final = 1 << 20
@@ -41,8 +41,8 @@ _FABRIC_STATES: Final = {
     pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS: "In Progress",
     pynvml.NVML_GPU_FABRIC_STATE_COMPLETED: FABRIC_READY,
 }
-# What a driver or a GPU that has not got something answers with.
-_UNKNOWN: Final = frozenset(
+# Errors of a driver or GPU that does not support a query.
+_UNSUPPORTED: Final = frozenset(
     {
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -50,9 +50,9 @@ _UNKNOWN: Final = frozenset(
         pynvml.NVML_ERROR_DEPRECATED,
     }
 )
-# Of a GPU in MIG mode, NVML tells memory and all instances to who may monitor MIG:
+# Of a GPU in MIG mode, NVML reports memory and all instances only with the MIG monitor capability:
 # https://docs.nvidia.com/datacenter/tesla/mig-user-guide/device-nodes-and-capabilities.html
-_REFUSED: Final[int] = pynvml.NVML_ERROR_NO_PERMISSION
+_NO_PERMISSION: Final[int] = pynvml.NVML_ERROR_NO_PERMISSION
 _NAMES: Final[dict[int, str]] = {
     code: name for name, code in vars(pynvml).items() if name.startswith("NVML_ERROR_")
 }
@@ -60,13 +60,12 @@ _NAMES: Final[dict[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU; None is what nobody knows.
+    """A GPU; None is an unknown value.
 
-    name: as nvidia-smi prints it. memory_mib: MiB of the whole GPU; GPUs that share the CPU's memory tell
-    none. mig: whether MIG mode is on; None where there is no such mode. mig_profiles: one for each instance,
-    such as `1g.5gb`; None where this user is not told all of them. compute_mode, fabric: as nvidia-smi prints
-    them; fabric is None without NVSwitch. fabric_error: of an attempt to join the fabric that has ended, or
-    empty.
+    name: as nvidia-smi prints it. memory_mib: MiB of the whole GPU; unknown for GPUs that share the CPU's
+    memory. mig: whether MIG mode is on; None without support for it. mig_profiles: one for each instance,
+    such as `1g.5gb`; None if this user cannot see all of them. compute_mode, fabric: as nvidia-smi prints
+    them; fabric is None without NVSwitch. fabric_error: of a failed attempt to join the fabric, or empty.
     """
 
     name: str | None
@@ -82,7 +81,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What NVML says of a node. cuda: the version of the driver's API. mps: where control daemons run."""
+    """Facts of a node. cuda: version of the driver's API. mps: directories of MPS control daemons."""
 
     driver: DriverVersion | None
     cuda: CudaVersion | None
@@ -92,10 +91,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What NVML answers in place of a probe.
+    """A failed probe.
 
-    error: its name, such as NVML_ERROR_GPU_IS_LOST. call: the function that was answered so. gpu: the index
-    of the GPU that was asked of; None where it was none.
+    error: name, such as NVML_ERROR_GPU_IS_LOST. call: the failed function. gpu: index of its GPU; None for a
+    function that is not about a GPU.
     """
 
     error: str
@@ -103,7 +102,7 @@ class Failure:
     gpu: int | None = None
 
 
-# nvmlGpuFabricInfo_t and nvmlGpuFabricInfo_v2_t of nvml.h; some releases of pynvml have them too long.
+# nvmlGpuFabricInfo_t and nvmlGpuFabricInfo_v2_t of nvml.h; some releases of pynvml define them too long.
 _FABRIC_INFO: Final[list[tuple[str, Any]]] = [
     ("cluster_uuid", ctypes.c_ubyte * 16),
     ("status", ctypes.c_uint),
@@ -125,7 +124,7 @@ _VERSION_2: Final = ctypes.sizeof(_FabricInfoV2) | 2 << 24
 
 
 def kernel_module(folder: Path = KERNEL_MODULE) -> str | None:
-    """Return the version of the kernel's driver, empty where it does not tell; None where none is loaded."""
+    """Return the version of the kernel's driver, empty if unknown; None if no driver is loaded."""
     if not folder.is_dir():
         return None
     try:
@@ -135,55 +134,55 @@ def kernel_module(folder: Path = KERNEL_MODULE) -> str | None:
 
 
 def probe(mps_directories: Iterable[Path] = MPS_DIRECTORIES) -> Probe | Failure:
-    """Return what NVML says, or what keeps it from it."""
-    asked = _Asked()
+    """Return the facts of this node, or the failure of NVML."""
+    nvml = _Nvml()
     try:
-        asked.call(pynvml.nvmlInit)
+        nvml.call(pynvml.nvmlInit)
         try:
-            return _probe(asked, tuple(map(str, _control_daemons(mps_directories))))
+            return _probe(nvml, tuple(map(str, _control_daemons(mps_directories))))
         finally:
-            with suppress(pynvml.NVMLError):  # there is nothing to be done about it, and nothing left open
+            with suppress(pynvml.NVMLError):  # nothing can be done about it, and nothing is left open
                 pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        return Failure(_NAMES.get(error.value, f"NVML_ERROR {error.value}"), asked.name, asked.gpu)
+        return Failure(_NAMES.get(error.value, f"NVML_ERROR {error.value}"), nvml.name, nvml.gpu)
 
 
-class _Asked:
-    """Asks NVML, and remembers what: an error of NVML does not tell. gpu: of which GPU, or None."""
+class _Nvml:
+    """Calls NVML and remembers the last call, which errors do not name. gpu: its GPU, or None."""
 
     def __init__(self) -> None:
         self.name = ""
         self.gpu: int | None = None
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function answers. Raises NVMLError."""
+        """Return the result of a function. Raises NVMLError."""
         self.name = function.__name__
         return function(*arguments)
 
-    def know(self, function: Callable[..., Any], *arguments: Any, also: int | None = None) -> Any:
-        """Return what a function answers; None where the driver or the GPU tells no such thing.
+    def query(self, function: Callable[..., Any], *arguments: Any, also: int | None = None) -> Any:
+        """Return the result of a function; None if the driver or GPU does not support it.
 
-        also: one more error that says so.
+        also: another error that means this.
         """
         try:
             return self.call(function, *arguments)
-        except UnicodeDecodeError:  # of a name that is none
+        except UnicodeDecodeError:  # of a garbled name
             return None
         except pynvml.NVMLError as error:
-            if error.value in _UNKNOWN or error.value == also:
+            if error.value in _UNSUPPORTED or error.value == also:
                 return None
             raise
 
 
-def _probe(asked: _Asked, mps: tuple[str, ...]) -> Probe:
-    driver = asked.know(pynvml.nvmlSystemGetDriverVersion)
-    # Not its second version, which fails where libcuda is not mounted beside NVML.
-    cuda = asked.know(pynvml.nvmlSystemGetCudaDriverVersion)
+def _probe(nvml: _Nvml, mps: tuple[str, ...]) -> Probe:
+    driver = nvml.query(pynvml.nvmlSystemGetDriverVersion)
+    # Not its second version, which fails if libcuda is not mounted in addition to NVML.
+    cuda = nvml.query(pynvml.nvmlSystemGetCudaDriverVersion)
     gpus = []
-    for index in range(asked.call(pynvml.nvmlDeviceGetCount)):
-        asked.gpu = index
-        gpus.append(_gpu(asked, asked.call(pynvml.nvmlDeviceGetHandleByIndex, index)))
-    asked.gpu = None
+    for index in range(nvml.call(pynvml.nvmlDeviceGetCount)):
+        nvml.gpu = index
+        gpus.append(_gpu(nvml, nvml.call(pynvml.nvmlDeviceGetHandleByIndex, index)))
+    nvml.gpu = None
     return Probe(DriverVersion.parse(driver or ""), _cuda(cuda), tuple(gpus), mps)
 
 
@@ -192,57 +191,57 @@ def _cuda(number: int | None) -> CudaVersion | None:
     return CudaVersion(number // 1000, number % 1000 // 10) if number and number >= 1000 else None
 
 
-def _gpu(asked: _Asked, device: Any) -> Gpu:
-    capability = asked.know(pynvml.nvmlDeviceGetCudaComputeCapability, device)
-    memory = asked.know(pynvml.nvmlDeviceGetMemoryInfo, device, also=_REFUSED)
-    mig = asked.know(pynvml.nvmlDeviceGetMigMode, device)
+def _gpu(nvml: _Nvml, device: Any) -> Gpu:
+    capability = nvml.query(pynvml.nvmlDeviceGetCudaComputeCapability, device)
+    memory = nvml.query(pynvml.nvmlDeviceGetMemoryInfo, device, also=_NO_PERMISSION)
+    mig = nvml.query(pynvml.nvmlDeviceGetMigMode, device)
     enabled = None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-    # In MIG mode nvml.h wants the handle of an instance, though drivers answer for the GPU too.
-    mode = asked.know(
+    # In MIG mode nvml.h requires the handle of an instance, but drivers answer for the GPU, too.
+    mode = nvml.query(
         pynvml.nvmlDeviceGetComputeMode, device, also=pynvml.NVML_ERROR_INVALID_ARGUMENT if enabled else None
     )
-    fabric, fabric_error = _fabric(asked, device)
+    fabric, fabric_error = _fabric(nvml, device)
     return Gpu(
-        name=asked.know(pynvml.nvmlDeviceGetName, device) or None,
-        uuid=asked.know(pynvml.nvmlDeviceGetUUID, device) or None,
+        name=nvml.query(pynvml.nvmlDeviceGetName, device) or None,
+        uuid=nvml.query(pynvml.nvmlDeviceGetUUID, device) or None,
         compute_capability=ComputeCapability(*capability) if capability and capability[0] > 0 else None,
         memory_mib=(memory.total // _MIB or None) if memory else None,
         mig=enabled,
-        # Who is not told the memory sees those instances alone that were there when its container started.
-        mig_profiles=() if not enabled else _mig_profiles(asked, device) if memory else None,
+        # A user that cannot see the memory sees only the instances from the start of its container.
+        mig_profiles=() if not enabled else _mig_profiles(nvml, device) if memory else None,
         compute_mode=_COMPUTE_MODES.get(mode),
         fabric=fabric,
         fabric_error=fabric_error,
     )
 
 
-def _mig_profiles(asked: _Asked, device: Any) -> tuple[str, ...] | None:
-    """Return the profile of each MIG instance; None where one cannot be read."""
+def _mig_profiles(nvml: _Nvml, device: Any) -> tuple[str, ...] | None:
+    """Return the profile of each MIG instance; None if one cannot be read."""
     found: list[str] = []
-    slots = asked.know(pynvml.nvmlDeviceGetMaxMigDeviceCount, device)
+    slots = nvml.query(pynvml.nvmlDeviceGetMaxMigDeviceCount, device)
     for index in range(slots or 0):
         try:
-            instance = asked.call(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index)
+            instance = nvml.call(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index)
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_NOT_FOUND:  # an empty slot
                 continue
-            if error.value in _UNKNOWN or error.value == _REFUSED:
+            if error.value in _UNSUPPORTED or error.value == _NO_PERMISSION:
                 return None
             raise
         # Of a name such as `NVIDIA A100-SXM4-40GB MIG 1g.5gb`.
-        _, mig, profile = (asked.know(pynvml.nvmlDeviceGetName, instance) or "").rpartition("MIG ")
+        _, mig, profile = (nvml.query(pynvml.nvmlDeviceGetName, instance) or "").rpartition("MIG ")
         if not mig:
             return None
         found.append(profile)
     return None if slots is None else tuple(found)
 
 
-def _fabric(asked: _Asked, device: Any) -> tuple[str | None, str]:
-    """Return the state in which a GPU is with its NVLink fabric, and the error that it ended in."""
+def _fabric(nvml: _Nvml, device: Any) -> tuple[str | None, str]:
+    """Return the state of a GPU in its NVLink fabric, and the error of a failed attempt to join."""
     info: Any = _FabricInfoV2(version=_VERSION_2)
-    if asked.know(pynvml.nvmlDeviceGetGpuFabricInfoV, device, ctypes.byref(info)) is None:
+    if nvml.query(pynvml.nvmlDeviceGetGpuFabricInfoV, device, ctypes.byref(info)) is None:
         info = _FabricInfo()  # of drivers before 545
-        if asked.know(pynvml.nvmlDeviceGetGpuFabricInfo, device, ctypes.byref(info)) is None:
+        if nvml.query(pynvml.nvmlDeviceGetGpuFabricInfo, device, ctypes.byref(info)) is None:
             return None, ""
     state = _FABRIC_STATES.get(info.state)
     failed = state == FABRIC_READY and info.status != pynvml.NVML_SUCCESS
@@ -252,7 +251,7 @@ def _fabric(asked: _Asked, device: Any) -> tuple[str | None, str]:
 def _control_daemons(directories: Iterable[Path]) -> Iterator[Path]:
     """Yield the pipe directories in which an MPS control daemon runs; a device plugin's root has several."""
     for directory in directories:
-        with suppress(OSError):  # what nobody may look into is unknown
+        with suppress(OSError):  # an unreadable directory is unknown
             if (directory / _PID_FILE).is_file():
                 yield directory
             yield from (path.parent for path in sorted(directory.glob(f"{_PIPES_OF_PLUGIN}/{_PID_FILE}")))

@@ -1,4 +1,4 @@
-"""Which programs a node can run, by the same `fitness` that judges pods at admission."""
+"""Supported workloads: CUDA runtimes and data types of a node, by the compatibility check of admission."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from rules.compatibility.fitness import fitness
+from rules.compatibility.checks import check_on_node
 from rules.cuda.image_catalog import ImageCatalog
 from rules.cuda.requirements import CUDA_VERSION_ANNOTATION, ContainerFacts, requirements_of
 from rules.cuda.tables import cuda_version, read_table
 from rules.cuda.versions import ComputeCapability, CudaVersion
-from rules.kube.container_env import Environment
-from rules.model.finding import CheckResult, Level, level_of
+from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
 
-# The lowest compute capability on which tensor cores compute with a type. Source: PTX ISA, what `mma` says of
-# target ISAs: https://docs.nvidia.com/cuda/parallel-thread-execution/
+# The lowest compute capability whose tensor cores support a type. Source: PTX ISA, target ISA notes of `mma`:
+# https://docs.nvidia.com/cuda/parallel-thread-execution/
 DATA_TYPES: Final = {
     "float16": ComputeCapability(7, 0),
     "bfloat16": ComputeCapability(8, 0),
     "fp8": ComputeCapability(8, 9),
     "fp4": ComputeCapability(10, 0),
 }
-# The oldest major version for which NVIDIA states what it is compatible with (data/drivers.yaml).
+# The oldest major version whose compatibility NVIDIA documents (data/drivers.yaml).
 _OLDEST: Final = CudaVersion(11, 0)
-_CONTAINER: Final = ContainerFacts("", "", Environment({}))
 
 
-class Way(Enum):
-    """How a CUDA runtime comes to run."""
+class CompatibilityMode(Enum):
+    """Why a driver supports a CUDA runtime."""
 
     DRIVER = "driver"
     MINOR_VERSION = "minor version compatibility"
@@ -39,33 +37,41 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Whether a CUDA runtime runs: the way, or None with the reasons why not."""
+    """Support of a CUDA runtime: the mode, or None with the reasons."""
 
     cuda: CudaVersion
-    way: Way | None
+    mode: CompatibilityMode | None
     reasons: tuple[CheckResult, ...]
 
 
-def runtimes(offer: NodeCapabilities) -> tuple[Runtime, ...]:
-    """Return each runtime that is known, the oldest first; what is unknown of a node runs nothing."""
+def runtimes(node: NodeCapabilities) -> tuple[Runtime, ...]:
+    """Return each known runtime, the oldest first; a node with unknown capabilities supports none."""
     known = sorted({cuda_version(row["cuda"]) for row in read_table("toolkits")})
-    return tuple(_runtime(cuda, offer) for cuda in known if cuda >= _OLDEST)
+    return tuple(_runtime(cuda, node) for cuda in known if cuda >= _OLDEST)
 
 
-def data_types(offer: NodeCapabilities) -> dict[str, bool]:
-    """Return for each type whether the GPUs compute with it; empty where their capability is unknown."""
-    compute = offer.compute_capability
+def data_types(node: NodeCapabilities) -> dict[str, bool]:
+    """Return for each type whether the GPUs support it; empty if their compute capability is unknown."""
+    compute = node.compute_capability
     return {name: compute >= lowest for name, lowest in DATA_TYPES.items()} if compute else {}
 
 
-def _runtime(cuda: CudaVersion, offer: NodeCapabilities) -> Runtime:
-    needs = requirements_of(_CONTAINER, {CUDA_VERSION_ANNOTATION: str(cuda)}, ImageCatalog(()))
-    findings = fitness(SharingPolicy(), needs, offer)
-    for way, found in (
-        (Way.DRIVER, findings),
-        (Way.MINOR_VERSION, fitness(SharingPolicy(minor_versions=Level.COMPATIBLE), needs, offer)),
-        (Way.FORWARD, fitness(SharingPolicy(), replace(needs, cuda_compat=True), offer)),
+def _runtime(cuda: CudaVersion, node: NodeCapabilities) -> Runtime:
+    requirements = requirements_of(
+        ContainerFacts("", annotations=((CUDA_VERSION_ANNOTATION, str(cuda)),)), ImageCatalog(())
+    )
+    results = check_on_node(SharingPolicy(), requirements, node)
+    for mode, found in (
+        (CompatibilityMode.DRIVER, results),
+        (
+            CompatibilityMode.MINOR_VERSION,
+            check_on_node(SharingPolicy(minor_versions=Level.COMPATIBLE), requirements, node),
+        ),
+        (
+            CompatibilityMode.FORWARD,
+            check_on_node(SharingPolicy(), replace(requirements, cuda_compat=True), node),
+        ),
     ):
         if level_of(found) <= Level.UNSTABLE:
-            return Runtime(cuda, way, found)
-    return Runtime(cuda, None, findings)
+            return Runtime(cuda, mode, found)
+    return Runtime(cuda, None, results)

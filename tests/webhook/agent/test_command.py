@@ -1,4 +1,4 @@
-"""`gpugate node` as its user meets it: what it prints, where, its exit status, and its end by a signal."""
+"""`gpugate node`: its output, its exit status, and its end by a signal."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.cli.commands.node.kernel_module", lambda: "535.129.03")
 
 
-def test_a_dry_run_prints_the_labels_and_asks_no_cluster() -> None:
-    """As JSON for machines, a line each for people."""
+def test_a_dry_run_prints_the_labels_without_a_cluster() -> None:
+    """As JSON, or as text with one label a line."""
     with library("a100-mig"):
         as_json, as_text = node("label", "--dry-run", "-o", "json"), node("label", "--dry-run")
 
@@ -46,38 +46,38 @@ def test_a_dry_run_prints_the_labels_and_asks_no_cluster() -> None:
 
 
 @pytest.mark.parametrize("option", ["--dry-run", "--once"])
-def test_without_a_driver_it_says_so_in_one_line_and_exits_2(option: str) -> None:
-    """On stderr, so that a pipe gets nothing; also where there is no cluster either."""
+def test_without_a_driver_it_prints_one_error_and_exits_2(option: str) -> None:
+    """On stderr, so that a pipe gets nothing; also without a cluster."""
     with library("t4", failing("nvmlInit", "NVML_ERROR_DRIVER_NOT_LOADED")):
         result = node("label", option)
 
     assert (2, "") == (result.exit_code, result.stdout)
     (line,) = result.stderr.splitlines()
     assert line.startswith(
-        "error: the kernel has driver 535.129.03, and its devices /dev/nvidia* are not here"
+        "error: the kernel has driver 535.129.03, but its devices /dev/nvidia* are missing here"
     )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("label",), "no cluster"),
         (("label", "--kubeconfig", "/dev/null"), "no cluster"),
-        (("label", "--dry-run", "--watch"), "--dry-run looks once"),
+        (("label", "--dry-run", "--watch"), "--dry-run cannot be used with --watch"),
         (("label", "--interval", "0"), "0.0 is not in the range"),
         (("check", "--kubeconfig", "/dev/null", "--node-name", "n"), "no cluster"),
     ],
 )
-def test_bad_usage_is_said_with_what_to_do(arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_usage_is_an_error(arguments: tuple[str, ...], message: str) -> None:
     """Exit status 2."""
     with library("t4"):
         result = node(*arguments)
 
     assert 2 == result.exit_code
-    assert said in result.stderr
+    assert message in result.stderr
 
 
-def test_a_node_without_a_name_is_asked_for(tmp_path: Path) -> None:
+def test_a_missing_node_name_is_an_error(tmp_path: Path) -> None:
     """In a pod it is in $NODE_NAME."""
     config = tmp_path / "config"
     config.write_text(json.dumps(_kubeconfig("http://127.0.0.1:1")))
@@ -85,11 +85,11 @@ def test_a_node_without_a_name_is_asked_for(tmp_path: Path) -> None:
         result = node("label", "--kubeconfig", str(config))
 
     assert 2 == result.exit_code
-    assert "which node is this?" in result.stderr
+    assert "no node name given" in result.stderr
 
 
-def test_check_tells_people_what_runs_and_machines_the_same() -> None:
-    """A sound node has status 0 and nothing on stderr."""
+def test_check_reports_supported_workloads_as_text_and_json() -> None:
+    """A healthy node has exit status 0 and nothing on stderr."""
     with library("h100"):
         text, document = node("check"), json.loads(node("check", "-o", "json").stdout)
 
@@ -110,8 +110,8 @@ def test_check_tells_people_what_runs_and_machines_the_same() -> None:
     ("call", "error"),
     [("nvmlInit", "LIB_RM_VERSION_MISMATCH"), ("nvmlDeviceGetMemoryInfo", "GPU_IS_LOST")],
 )
-def test_check_of_a_broken_node_exits_1_and_says_why(call: str, error: str) -> None:
-    """On stderr for people, in the document for machines."""
+def test_check_of_a_broken_node_exits_1_with_the_reason(call: str, error: str) -> None:
+    """On stderr, or in the JSON document."""
     with library("h100", failing(call, f"NVML_ERROR_{error}")):
         text, document = node("check"), node("check", "-o", "json")
     (problem,) = json.loads(document.stdout)["problems"]
@@ -124,7 +124,7 @@ def test_check_of_a_broken_node_exits_1_and_says_why(call: str, error: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("changes", "answer", "said"),
+    ("changes", "answer", "message"),
     [
         (
             {},
@@ -136,33 +136,33 @@ def test_check_of_a_broken_node_exits_1_and_says_why(call: str, error: str) -> N
         ({}, failing("nvmlInit", "NVML_ERROR_DRIVER_NOT_LOADED"), "cudaErrorNoDevice (100)"),
     ],
 )
-def test_check_names_the_error_that_programs_end_in(
-    changes: dict[str, object], answer: Answer, said: str
+def test_check_names_the_cuda_error_of_programs(
+    changes: dict[str, object], answer: Answer, message: str
 ) -> None:
-    """A driver of two versions, no Fabric Manager, a GPU that is closed to programs, and no device."""
+    """A driver of two versions, no Fabric Manager, a GPU in mode Prohibited, and no device."""
     machine = recorded("h200")
     machine["gpus"][0] |= changes
     with library(machine, answer):
         result = node("check")
 
     assert 1 == result.exit_code
-    assert said in result.stderr.splitlines()[0]
+    assert message in result.stderr.splitlines()[0]
 
 
 @pytest.mark.parametrize(
     ("name", "shown"),
     [("a100-mig", "1g.5gb 1g.5gb"), ("a100-mig-unprivileged", "  on  "), ("t4", "  -  ")],
 )
-def test_check_shows_mig_as_far_as_it_is_told(name: str, shown: str) -> None:
-    """Instances, else that there is MIG mode."""
+def test_check_shows_the_known_facts_about_mig(name: str, shown: str) -> None:
+    """Instances, or only that MIG mode is on."""
     with library(name):
         result = node("check")
 
     assert shown in result.stdout.splitlines()[2]
 
 
-def test_what_is_only_worth_a_look_is_a_warning() -> None:
-    """Exit status 0: pods do run."""
+def test_a_problem_that_is_not_broken_is_a_warning() -> None:
+    """Exit status 0: pods run."""
     machine = recorded("t4")
     machine["gpus"][0]["computeMode"] = 3
     with library(machine):
@@ -172,10 +172,8 @@ def test_what_is_only_worth_a_look_is_a_warning() -> None:
     assert result.stderr.startswith("warning: GPU 0 is in compute mode Exclusive_Process")
 
 
-def test_a_pod_that_cannot_reach_its_cluster_checks_its_node_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both may be broken at once."""
+def test_check_in_a_pod_works_without_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Node and cluster may be broken at the same time."""
     config = tmp_path / "config"
     config.write_text(json.dumps(_kubeconfig("http://127.0.0.1:1")))
     monkeypatch.setattr("webhook.cli.commands.node.in_pod", lambda: True)
@@ -192,7 +190,7 @@ def test_a_pod_that_cannot_reach_its_cluster_checks_its_node_all_the_same(
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_no_error_of_nvml_is_a_traceback(error: str) -> None:
-    """Whatever the driver answers, and whichever command asks."""
+    """For any error and each command."""
     for call in ("nvmlInit", "nvmlDeviceGetName"):
         with library("t4", failing(call, error)):
             codes = {node("check").exit_code, node("label", "--dry-run").exit_code}
@@ -209,7 +207,7 @@ def _kubeconfig(server: str) -> dict[str, object]:
     }
 
 
-# An agent whose NVML says that it begins, and then hangs in C code for longer than any test.
+# An agent whose NVML logs its start, and then hangs in C code for longer than any test.
 HANGS = """
 import ctypes, json, sys
 from tests.support.nvml import library
@@ -234,10 +232,10 @@ with library("t4", hang):
     ],
     ids=["waiting", "hanging"],
 )
-def test_a_watch_ends_at_once_by_sigterm(
+def test_sigterm_ends_a_watch_immediately(
     tmp_path: Path, program: tuple[str, ...], first_line: tuple[str, str]
 ) -> None:
-    """While it waits for an API server that is away, and while NVML hangs; with status 0. Its log is JSON."""
+    """While it waits for an unreachable API server, and while NVML hangs; with status 0. Its log is JSON."""
     config = tmp_path / "config"
     config.write_text(json.dumps(_kubeconfig("http://127.0.0.1:1")))
     argv = [sys.executable, *program, "node", "label", "--watch", "--kubeconfig", str(config)]
@@ -257,7 +255,7 @@ def test_a_watch_ends_at_once_by_sigterm(
 
 
 def test_the_daemon_set_runs_a_watch_of_this_version() -> None:
-    """Its arguments are options, its image is the one that the page names."""
+    """Its arguments are options, its image is the one in the page."""
     daemon_set, *_ = yaml.safe_load_all((ROOT / "manifests/agent/daemonset.yaml").read_text("utf-8"))
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
     group, name, *arguments = container["args"]
@@ -270,7 +268,7 @@ def test_the_daemon_set_runs_a_watch_of_this_version() -> None:
 
 
 def test_the_page_lists_every_label_that_is_set() -> None:
-    """In the words of the code."""
+    """With the descriptions of the code."""
     page = (ROOT / "docs/agent.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", page, re.MULTILINE))
 

@@ -1,4 +1,4 @@
-"""What is said of a broken node, and which programs a sound one runs."""
+"""Diagnosis of broken nodes, and the supported workloads of healthy ones."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from rules.cuda.versions import CudaVersion
 from tests.support.nvml import ERRORS, failing, library, recorded
 from webhook.agent.diagnosis import Diagnosis, diagnose, explain
-from webhook.agent.labels import offer_of, told_by
+from webhook.agent.labels import capabilities_of, metadata_of
 from webhook.agent.nvml_probe import Failure, Probe, probe
-from webhook.agent.supported_workloads import Way, data_types, runtimes
+from webhook.agent.supported_workloads import CompatibilityMode, data_types, runtimes
 
 KERNEL = "535.129.03"
 
 
 def probed(name: str, **gpu: Any) -> Probe:
-    """Return the probe of a recorded machine; gpu: what its first GPU answers in place of that."""
+    """Return the probe of a recorded machine; gpu: replaced facts of its first GPU."""
     machine = recorded(name)
     machine["gpus"][0] |= gpu
     with library(machine):
@@ -27,17 +27,20 @@ def probed(name: str, **gpu: Any) -> Probe:
     return found
 
 
-def ways(name: str) -> dict[str, str | None]:
-    """Return each runtime with the way in which it runs on a recorded machine."""
-    return {str(each.cuda): each.way.value if each.way else None for each in runtimes(offer_of(probed(name)))}
+def modes(name: str) -> dict[str, str | None]:
+    """Return each runtime with its compatibility mode on a recorded machine."""
+    return {
+        str(each.cuda): each.mode.value if each.mode else None
+        for each in runtimes(capabilities_of(probed(name)))
+    }
 
 
 @pytest.mark.parametrize("name", ["t4", "v100", "h200", "b200", "gb10", "rtx-4090-d", "gh200"])
-def test_nothing_is_wrong_with_a_sound_node(name: str) -> None:
-    """Nor with its labels once the agent has set them."""
+def test_a_healthy_node_has_no_problems(name: str) -> None:
+    """Its labels have none either, once the agent has set them."""
     found = probed(name)
 
-    assert () == diagnose(found, KERNEL, told_by(found).labels)
+    assert () == diagnose(found, KERNEL, metadata_of(found).labels)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +49,7 @@ def test_nothing_is_wrong_with_a_sound_node(name: str) -> None:
         ("LIBRARY_NOT_FOUND", None, "no NVIDIA driver", "install", "cudaErrorInsufficientDriver (35)"),
         ("LIBRARY_NOT_FOUND", KERNEL, f"the kernel has driver {KERNEL}", "runtimeClassName", "(35)"),
         ("DRIVER_NOT_LOADED", None, "is not loaded", "modprobe", "cudaErrorNoDevice (100)"),
-        ("DRIVER_NOT_LOADED", KERNEL, "devices /dev/nvidia* are not here", "CDI", "(100)"),
+        ("DRIVER_NOT_LOADED", KERNEL, "devices /dev/nvidia* are missing here", "CDI", "(100)"),
         (
             "LIB_RM_VERSION_MISMATCH",
             KERNEL,
@@ -55,30 +58,30 @@ def test_nothing_is_wrong_with_a_sound_node(name: str) -> None:
             "cudaErrorSystemDriverMismatch (803)",
         ),
         ("GPU_IS_LOST", KERNEL, "fallen off the bus", "Xid", ""),
-        ("NO_PERMISSION", KERNEL, "refuses this user", "/dev/nvidiactl", ""),
+        ("NO_PERMISSION", KERNEL, "denies access to this user", "/dev/nvidiactl", ""),
     ],
 )
-def test_a_failure_says_what_it_is_and_what_to_do(
+def test_a_failure_has_a_description_and_a_remedy(
     error: str, module: str | None, what: str, remedy: str, cuda: str
 ) -> None:
-    """In words of the field, with the names of both errors."""
-    (said,) = diagnose(Failure(f"NVML_ERROR_{error}", "nvmlInit"), module)
+    """With the names of the NVML and CUDA errors."""
+    (problem,) = diagnose(Failure(f"NVML_ERROR_{error}", "nvmlInit"), module)
 
-    assert what in said.what
-    assert remedy in said.remedy
-    assert cuda in said.cuda_name
-    assert f"NVML_ERROR_{error} at nvmlInit" in str(said)
-    assert said.broken
+    assert what in problem.what
+    assert remedy in problem.remedy
+    assert cuda in problem.cuda_name
+    assert f"NVML_ERROR_{error} at nvmlInit" in str(problem)
+    assert problem.broken
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_every_error_of_nvml_has_words(error: str) -> None:
-    """Also those that nobody expects."""
-    said = explain(Failure(error, "nvmlDeviceGetName", 1), KERNEL)
+def test_every_error_of_nvml_has_a_diagnosis(error: str) -> None:
+    """Including unexpected ones."""
+    problem = explain(Failure(error, "nvmlDeviceGetName", 1), KERNEL)
 
-    assert said.what
-    assert said.remedy
-    assert f"({error} at nvmlDeviceGetName of GPU 1" in str(said)
+    assert problem.what
+    assert problem.remedy
+    assert f"({error} at nvmlDeviceGetName of GPU 1" in str(problem)
 
 
 @pytest.mark.parametrize(
@@ -92,38 +95,38 @@ def test_every_error_of_nvml_has_words(error: str) -> None:
 def test_a_gpu_that_is_not_in_its_fabric_fails_programs_with_802(
     fabric: dict[str, int], what: str, nvml: str
 ) -> None:
-    """As where the Fabric Manager does not run on a machine with NVSwitch."""
-    (said,) = diagnose(probed("h200", fabric=fabric), KERNEL)
+    """For example if the Fabric Manager does not run on a machine with NVSwitch."""
+    (problem,) = diagnose(probed("h200", fabric=fabric), KERNEL)
 
-    assert (what, nvml, "cudaErrorSystemNotReady (802)") == (said.what, said.nvml, said.cuda_name)
-    assert "Fabric Manager" in said.remedy
+    assert (what, nvml, "cudaErrorSystemNotReady (802)") == (problem.what, problem.nvml, problem.cuda_name)
+    assert "Fabric Manager" in problem.remedy
 
 
-def test_modes_that_keep_programs_out_are_said() -> None:
-    """Prohibited is broken; what MPS wants and MIG without instances are worth a look."""
+def test_modes_that_block_programs_are_problems() -> None:
+    """Prohibited is broken; Exclusive_Process without MPS and MIG without instances are warnings."""
     prohibited, exclusive = probed("t4", computeMode=2), probed("t4", computeMode=3)
     without = probed("a100-mig", slots=[None] * 7)
 
     assert [(True, 46), (False, 46), (False, 100)] == [
-        (said.broken, said.cuda)
+        (problem.broken, problem.cuda)
         for found in (prohibited, exclusive, without)
-        for said in diagnose(found, KERNEL)
+        for problem in diagnose(found, KERNEL)
     ]
     assert () == diagnose(replace(exclusive, mps=("/run/nvidia/mps/nvidia.com/gpu/pipe",)), KERNEL)
 
 
-def test_a_node_without_gpus_is_said() -> None:
-    """The driver is there, and no GPU."""
+def test_a_node_without_gpus_has_a_problem() -> None:
+    """It has a driver, but no GPU."""
     with library(recorded("t4") | {"gpus": []}):
         found = probe(())
 
-    assert ["driver 535.129.03 has no GPU"] == [said.what for said in diagnose(found, KERNEL)]
+    assert ["driver 535.129.03 has no GPU"] == [problem.what for problem in diagnose(found, KERNEL)]
 
 
-def test_labels_that_are_stale_or_absent_are_said() -> None:
-    """Those of the agent, those of GPU Feature Discovery, and a node that has none."""
+def test_stale_and_missing_labels_are_problems() -> None:
+    """Labels of the agent, labels of GPU Feature Discovery, and a node without any."""
     found = probed("t4")
-    right = told_by(found).labels
+    right = metadata_of(found).labels
     stale = {
         **right,
         "cuda-minor-version": "1",
@@ -132,14 +135,16 @@ def test_labels_that_are_stale_or_absent_are_said() -> None:
     }
 
     assert [
-        "compute capability: the labels of GPU Feature Discovery say 8.0, NVML says 7.5",
-        "the node has cuda-minor-version=1, NVML says 2",
-    ] == [said.what for said in diagnose(found, KERNEL, stale)]
-    assert ["no label tells the driver's CUDA"] == [said.what for said in diagnose(found, KERNEL, {})]
+        "compute capability: the labels of GPU Feature Discovery have 8.0, NVML reports 7.5",
+        "the node has cuda-minor-version=1, NVML reports 2",
+    ] == [problem.what for problem in diagnose(found, KERNEL, stale)]
+    assert ["no label has the driver's CUDA version"] == [
+        problem.what for problem in diagnose(found, KERNEL, {})
+    ]
 
 
-def test_instances_that_cannot_be_seen_are_no_finding() -> None:
-    """They are for root alone."""
+def test_invisible_mig_instances_are_no_problem() -> None:
+    """Only root sees them."""
     with library("a100-mig", failing("nvmlDeviceGetMigDeviceHandle", "NVML_ERROR_NO_PERMISSION")):
         found = probe(())
 
@@ -147,27 +152,27 @@ def test_instances_that_cannot_be_seen_are_no_finding() -> None:
 
 
 def test_a_diagnosis_without_errors_is_a_sentence() -> None:
-    """What, and what to do."""
+    """Problem and remedy."""
     assert "it rains; go in" == str(Diagnosis("it rains", "go in"))
 
 
-def test_a_data_centre_gpu_runs_newer_runtimes_in_three_ways() -> None:
-    """By its driver, within the major version, and with cuda-compat."""
-    found = ways("h100")
+def test_a_data_center_gpu_supports_runtimes_in_three_modes() -> None:
+    """By its driver, by minor version compatibility, and by forward compatibility."""
+    found = modes("h100")
 
     assert "driver" == found["11.8"] == found["12.2"]
-    assert Way.MINOR_VERSION.value == found["12.3"] == found["12.9"]
-    assert Way.FORWARD.value == found["13.0"]
+    assert CompatibilityMode.MINOR_VERSION.value == found["12.3"] == found["12.9"]
+    assert CompatibilityMode.FORWARD.value == found["13.0"]
 
 
 def test_other_gpus_have_no_forward_compatibility() -> None:
-    """And CUDA 13 has no code for Volta at all."""
-    assert [None, None] == [ways("rtx-4090-d")["13.0"], ways("v100")["13.0"]]
+    """And CUDA 13 has no code for Volta."""
+    assert [None, None] == [modes("rtx-4090-d")["13.0"], modes("v100")["13.0"]]
 
 
-def test_a_runtime_without_code_for_the_gpu_is_told_with_its_reason() -> None:
-    """CUDA 12.4 knows no Blackwell; only PTX may help."""
-    of_b200 = {each.cuda: each for each in runtimes(offer_of(probed("b200")))}
+def test_a_runtime_without_code_for_the_gpu_has_a_reason() -> None:
+    """CUDA 12.4 does not support Blackwell; only PTX may work."""
+    of_b200 = {each.cuda: each for each in runtimes(capabilities_of(probed("b200")))}
     reasons = [finding.reason.en for finding in of_b200[CudaVersion(12, 4)].reasons]
 
     assert ["the image may hold no code for compute capability 10.0"] == reasons
@@ -175,7 +180,7 @@ def test_a_runtime_without_code_for_the_gpu_is_told_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "able"),
+    ("name", "supported"),
     [
         ("titan-xp", set()),
         ("t4", {"float16"}),
@@ -184,8 +189,8 @@ def test_a_runtime_without_code_for_the_gpu_is_told_with_its_reason() -> None:
         ("b200", {"float16", "bfloat16", "fp8", "fp4"}),
     ],
 )
-def test_data_types_follow_the_compute_capability(name: str, able: set[str]) -> None:
-    """What tensor cores compute with."""
-    types = data_types(offer_of(probed(name)))
+def test_data_types_follow_the_compute_capability(name: str, supported: set[str]) -> None:
+    """Types that tensor cores support."""
+    types = data_types(capabilities_of(probed(name)))
 
-    assert able == {name for name, fits in types.items() if fits}
+    assert supported == {name for name, is_supported in types.items() if is_supported}

@@ -1,4 +1,4 @@
-"""The watch: when it looks, what it publishes, what it says, and how it ends."""
+"""Label loop: when it probes, what it publishes, what it logs, and how it ends."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MISMATCH = Failure("NVML_ERROR_LIB_RM_VERSION_MISMATCH", "nvmlInit")
 INTERVAL_S = 60.0
 
 T = TypeVar("T")
-# What is so, and from which second on.
+# Values, and the second from which each holds.
 Script = Sequence[tuple[float, T]]
 
 
 class Node:
-    """A node as a script: what NVML says, and the kernel's driver, each from some second on.
+    """A scripted node: results of NVML and the kernel's driver, each from some second on.
 
-    Time is what `pause` is asked for. published: (second, what) of each; looks: the second of each.
+    Time advances in `pause`. published: (second, probe) of each; probed: the second of each probe.
     """
 
     def __init__(
@@ -43,17 +43,17 @@ class Node:
         *,
         until_s: float,
         modules: Script[str | None] = ((0, DRIVER),),
-        away: Iterable[bool] = (),
+        fails: Iterable[bool] = (),
     ) -> None:
         self._found, self._modules, self._until_s = found, modules, until_s
-        self._away = chain(away, repeat(False))
+        self._fails = chain(fails, repeat(False))
         self.now = 0.0
-        self.looks: list[float] = []
+        self.probed: list[float] = []
         self.published: list[tuple[float, Probe | None]] = []
 
-    def look(self) -> Probe | Failure:
-        """Ask NVML."""
-        self.looks.append(self.now)
+    def probe(self) -> Probe | Failure:
+        """Probe NVML."""
+        self.probed.append(self.now)
         return self._at_this_time(self._found)
 
     def module(self) -> str | None:
@@ -61,130 +61,130 @@ class Node:
         return self._at_this_time(self._modules)
 
     def publish(self, probe: Probe | None) -> None:
-        """Take what is published, or be away."""
-        if next(self._away):
+        """Accept a probe, or fail."""
+        if next(self._fails):
             raise KubernetesError("the API server does not answer")
         self.published.append((self.now, probe))
 
     def pause(self, seconds: float) -> bool:
-        """Let time go by; the end is a signal."""
+        """Advance the time; the end is a signal."""
         self.now += seconds
         return self.now >= self._until_s
 
     def _at_this_time(self, script: Script[T]) -> T:
         return [value for since, value in script if since <= self.now][-1]
 
-    def watch(self) -> End:
-        """Run the agent."""
-        return LabelLoop(self, self.look, self.module, self.pause, INTERVAL_S).run()
+    def run(self) -> End:
+        """Run the loop."""
+        return LabelLoop(self, self.probe, self.module, self.pause, INTERVAL_S).run()
 
 
-def test_it_looks_at_the_interval_until_it_is_stopped() -> None:
-    """And publishes each time: whoever changed a label meanwhile is put right."""
+def test_it_probes_at_the_interval_until_it_is_stopped() -> None:
+    """It publishes each time, which corrects labels that somebody has changed."""
     node = Node([(0, WELL)], until_s=150)
 
-    assert End.STOPPED is node.watch()
+    assert End.STOPPED is node.run()
     assert [(0, WELL), (60, WELL), (120, WELL)] == node.published
 
 
-def test_a_driver_that_changes_is_seen_at_once() -> None:
-    """Within five seconds, in place of the interval."""
+def test_a_change_of_the_driver_is_detected_early() -> None:
+    """Within five seconds, before the end of the interval."""
     node = Node([(0, NONE), (17, WELL)], until_s=30, modules=[(0, None), (17, DRIVER)])
-    node.watch()
+    node.run()
 
-    assert [0, 1, 3, 7, 15, 20] == node.looks
+    assert [0, 1, 3, 7, 15, 20] == node.probed
     assert (20, WELL) == node.published[-1]
 
 
-def test_without_a_driver_it_withdraws_waits_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    """No crash, no loop: the next look comes later and later, up to the interval."""
+def test_without_a_driver_it_removes_labels_waits_and_logs_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It does not crash: pauses between probes grow up to the interval."""
     node = Node([(0, NONE)], until_s=400, modules=[(0, None)])
     with caplog.at_level(logging.INFO):
-        assert End.STOPPED is node.watch()
+        assert End.STOPPED is node.run()
 
     assert {None} == {found for _, found in node.published}
-    assert [0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363] == node.looks
+    assert [0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363] == node.probed
     (line,) = caplog.messages
     assert line.startswith("no NVIDIA driver (NVML_ERROR_LIBRARY_NOT_FOUND at nvmlInit")
 
 
 def test_labels_stay_while_a_loaded_driver_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """A GPU that is lost changes neither the driver nor the others, and the way back is said."""
+    """A lost GPU changes neither the driver nor the other GPUs; the recovery is logged."""
     node = Node([(0, WELL), (60, LOST), (63, WELL)], until_s=100)
     with caplog.at_level(logging.INFO):
-        node.watch()
+        node.run()
 
     assert {WELL} == {found for _, found in node.published}
     assert [True, True] == [
         "GPU_IS_LOST at nvmlDeviceGetMemoryInfo of GPU 3" in caplog.messages[0],
-        ["all is well again"] == caplog.messages[1:],
+        ["recovered"] == caplog.messages[1:],
     ]
 
 
-def test_an_api_server_that_is_away_is_tried_again_later_and_later(caplog: pytest.LogCaptureFixture) -> None:
-    """One line says that it is away, one that it is back."""
-    node = Node([(0, WELL)], until_s=20, away=[True] * 4)
+def test_an_unreachable_api_server_is_retried_with_growing_pauses(caplog: pytest.LogCaptureFixture) -> None:
+    """The failure and the recovery are one log line each."""
+    node = Node([(0, WELL)], until_s=20, fails=[True] * 4)
     with caplog.at_level(logging.INFO):
-        node.watch()
+        node.run()
 
-    assert [0, 1, 3, 7, 15] == node.looks
+    assert [0, 1, 3, 7, 15] == node.probed
     assert [(15, WELL)] == node.published
-    assert ["the API server does not answer", "all is well again"] == caplog.messages
+    assert ["the API server does not answer", "recovered"] == caplog.messages
 
 
-def test_what_looks_come_to_is_counted() -> None:
-    """Failures by NVML's error, without the number of one that has no name; the API server's as its own."""
+def test_failures_are_counted_by_reason() -> None:
+    """By NVML error, without the number of an unknown one, or as `kubernetes`."""
     odd = Failure("NVML_ERROR 12345", "nvmlInit")
     names = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR", "kubernetes")
     before = [counted(name) for name in names]
-    node = Node([(0, TWO), (60, LOST), (63, odd), (67, TWO)], until_s=75, away=[False, True])
-    node.watch()
+    node = Node([(0, TWO), (60, LOST), (63, odd), (67, TWO)], until_s=75, fails=[False, True])
+    node.run()
 
-    assert [0, 60, 61, 63, 67, 75][:5] == node.looks
+    assert [0, 60, 61, 63, 67, 75][:5] == node.probed
     assert [2, 1, 1] == [counted(name) - earlier for name, earlier in zip(names, before, strict=True)]
     assert 2 == REGISTRY.get_sample_value("gpugate_agent_gpus")
     assert time.time() - 60 < (REGISTRY.get_sample_value("gpugate_agent_probe_timestamp_seconds") or 0)
 
 
 def counted(reason: str) -> float:
-    """Return how many looks failed for a reason."""
+    """Return the number of failures for a reason."""
     return REGISTRY.get_sample_value("gpugate_agent_failures_total", {"reason": reason}) or 0
 
 
-def test_a_driver_that_was_replaced_ends_the_process_that_has_the_old_library() -> None:
-    """It cannot load another; the next process does."""
+def test_a_replaced_driver_ends_the_process() -> None:
+    """The process cannot load another library; the next process does."""
     node = Node([(0, WELL), (72, MISMATCH)], until_s=1000, modules=[(0, DRIVER), (72, NEWER)])
 
-    assert End.REPLACED is node.watch()
+    assert End.REPLACED is node.run()
     assert 75 == node.now
 
 
-def test_a_mismatch_that_a_new_process_meets_too_is_waited_out() -> None:
-    """An upgrade without a reboot: leaving again and again would help nobody."""
+def test_a_mismatch_from_the_start_does_not_end_the_process() -> None:
+    """After an upgrade without a reboot, a restart of the process does not help."""
     node = Node([(0, MISMATCH)], until_s=300)
 
-    assert End.STOPPED is node.watch()
+    assert End.STOPPED is node.run()
     assert [] == node.published
 
 
 @pytest.mark.parametrize("name", ["a100-mig", "h200"])
-def test_no_error_of_any_function_ends_a_watch_or_makes_it_look_more_often(name: str) -> None:
-    """With pynvml's own code: each function is answered by each error, from the second look on."""
+def test_no_error_of_any_function_ends_the_loop_or_causes_more_probes(name: str) -> None:
+    """With the real pynvml: each function fails with each error, from the second probe on."""
     with library(name) as nvml:
         right = probe(())
         for function, error in product(sorted(set(nvml.calls)), ERRORS):
             nvml.answer = well
             node = Node([], until_s=180)
-            node.look = partial(_look, node, nvml, failing(function, error))  # type: ignore[method-assign]
+            node.probe = partial(_probe, node, nvml, failing(function, error))  # type: ignore[method-assign]
 
-            assert End.STOPPED is node.watch(), (function, error)
+            assert End.STOPPED is node.run(), (function, error)
             assert (0, right) == node.published[0], (function, error)
-            assert len(node.looks) <= 9, (function, error)  # a failure is tried after 1, 2, 4, … 60 seconds
+            assert len(node.probed) <= 9, (function, error)  # retries are after 1, 2, 4, … 60 seconds
 
 
-def _look(node: Node, nvml: Library, later: Answer) -> Probe | Failure:
-    """Ask NVML, which from the next time on answers otherwise."""
-    node.looks.append(node.now)
+def _probe(node: Node, nvml: Library, later: Answer) -> Probe | Failure:
+    """Probe NVML, then change its answers for the next probe."""
+    node.probed.append(node.now)
     found = probe(())
     nvml.answer = later
     return found

@@ -1,4 +1,4 @@
-"""The labels that follow from what NVML says: golden, valid, read back by the rules, and never wrong."""
+"""Labels of a probe: golden, valid, readable by the rules, and never wrong."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from webhook.agent.labels import (
     LABELS,
     PREFIX,
     Difference,
+    capabilities_of,
     differences,
     is_own,
-    offer_of,
-    told_by,
+    metadata_of,
 )
 from webhook.agent.nvml_probe import Gpu, Probe, probe
 
@@ -54,7 +54,7 @@ probes = st.builds(
     driver=st.none() | st.from_regex(r"\A[1-9]\d{2}\.\d{1,3}(\.\d{2})?\Z").map(DriverVersion.parse),
     cuda=st.none() | versions,
     gpus=st.lists(gpus, max_size=4).map(tuple),
-    mps=st.just(()) | st.just(("/tmp/nvidia-mps",)),  # noqa: S108 - the name of one
+    mps=st.just(()) | st.just(("/tmp/nvidia-mps",)),
 )
 
 
@@ -65,34 +65,34 @@ def probe_of(*gpus: Gpu, **others: Any) -> Probe:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_recorded_probe_has_its_golden_labels(name: str) -> None:
-    """From pynvml's calls to the labels, on every machine that is recorded."""
+    """From the calls of pynvml to the labels, for every recorded machine."""
     with library(name):
         found = probe(())
 
     assert isinstance(found, Probe)
-    assert recorded(name)["labels"] == told_by(found).labels
+    assert recorded(name)["labels"] == metadata_of(found).labels
 
 
 @given(probes)
 def test_any_labels_are_valid_and_the_agents_own(found: Probe) -> None:
-    """Kubernetes would refuse the whole patch for one bad label."""
-    told = told_by(found)
+    """Kubernetes rejects the whole patch if one label is invalid."""
+    metadata = metadata_of(found)
 
-    assert all(is_label_key(key) and is_own(key) for key in told.labels)
-    assert all(is_label_value(value) and value for value in told.labels.values())
+    assert all(is_label_key(key) and is_own(key) for key in metadata.labels)
+    assert all(is_label_value(value) and value for value in metadata.labels.values())
 
 
 @given(probes)
-def test_the_rules_read_from_the_labels_what_nvml_said(found: Probe) -> None:
-    """No fact is lost or changed on the way through the node's object."""
-    reader = NodeReader("n", told_by(found).labels)
+def test_the_rules_read_the_facts_of_nvml_from_the_labels(found: Probe) -> None:
+    """No fact is lost or changed in the node's object."""
+    reader = NodeReader("n", metadata_of(found).labels)
 
-    assert offer_of(found) == reader.offer(LabelNames())
+    assert capabilities_of(found) == reader.offer(LabelNames())
     assert [] == reader.problems
 
 
-def test_the_rules_read_no_label_of_gpugate_that_nobody_sets() -> None:
-    """Each that they name is in the agent's table."""
+def test_every_gpugate_label_that_rules_read_is_set_by_the_agent() -> None:
+    """Each is in its table."""
     names = LabelNames()
     of_families = [key for family in (*names.driver, *names.compute_capability) for key in family.keys]
     read = [*of_families, *names.product, *names.memory, *names.mig_strategy, *names.mig_devices]
@@ -106,13 +106,13 @@ def test_the_order_of_gpus_changes_no_label(found: Probe, order: Any) -> None:
     shuffled = list(found.gpus)
     order.shuffle(shuffled)
 
-    assert told_by(found).labels == told_by(replace(found, gpus=tuple(shuffled))).labels
+    assert metadata_of(found).labels == metadata_of(replace(found, gpus=tuple(shuffled))).labels
 
 
-def test_the_least_of_mixed_gpus_counts() -> None:
-    """A program that may land on either has to run on the lesser; memory counts by itself."""
+def test_labels_of_mixed_gpus_have_the_lowest_values() -> None:
+    """A program must run on any of them; memory is independent of the product."""
     big_old = replace(T4, name="Quadro RTX 8000", memory_mib=46080)
-    labels = told_by(probe_of(A100, big_old)).labels
+    labels = metadata_of(probe_of(A100, big_old)).labels
 
     assert {
         "gpugate.dev/gpu.mixed": "true",
@@ -123,22 +123,24 @@ def test_the_least_of_mixed_gpus_counts() -> None:
     }.items() <= labels.items()
 
 
-def test_what_one_gpu_does_not_tell_is_not_told_of_the_node() -> None:
-    """The lowest of the others might be too high."""
-    labels = told_by(probe_of(A100, replace(T4, name=None, compute_capability=None, memory_mib=None))).labels
+def test_a_fact_that_is_unknown_for_one_gpu_has_no_label() -> None:
+    """The lowest value of the others may be too high."""
+    labels = metadata_of(
+        probe_of(A100, replace(T4, name=None, compute_capability=None, memory_mib=None))
+    ).labels
 
     assert {"gpugate.dev/gpu.count"} == {key for key in labels if key.startswith("gpugate.dev/gpu.")}
 
 
-def test_names_that_fit_no_label_stand_whole_in_the_annotation() -> None:
-    """A label's value has 63 characters of a few kinds."""
+def test_the_annotation_has_the_full_name_of_a_gpu() -> None:
+    """A label value has at most 63 characters of a limited set."""
     name = "NVIDIA (TM) Prototype / Ω " + "x" * 60
-    told = told_by(probe_of(replace(T4, name=name)))
-    label = told.labels["gpugate.dev/gpu.product"]
+    metadata = metadata_of(probe_of(replace(T4, name=name)))
+    label = metadata.labels["gpugate.dev/gpu.product"]
 
     assert "NVIDIA--TM--Prototype---" in label
     assert len(label) <= 63
-    assert name == json.loads(told.annotations[GPUS_ANNOTATION])[0]["product"]
+    assert name == json.loads(metadata.annotations[GPUS_ANNOTATION])[0]["product"]
 
 
 @pytest.mark.parametrize(
@@ -152,13 +154,13 @@ def test_names_that_fit_no_label_stand_whole_in_the_annotation() -> None:
         (replace(A100, compute_capability=None), CudaVersion(12, 2), None),
     ],
 )
-def test_mps_fitness_is_what_the_shipped_rule_says(gpu: Gpu, cuda: CudaVersion, expected: str | None) -> None:
-    """Volta or newer, CUDA 11.5 or newer, whole GPUs, and compute allowed; unknown says nothing."""
-    assert expected == told_by(probe_of(gpu, cuda=cuda)).labels.get("gpugate.dev/mps.capable")
+def test_mps_capable_follows_the_built_in_rule(gpu: Gpu, cuda: CudaVersion, expected: str | None) -> None:
+    """Volta or newer, CUDA 11.5 or newer, whole GPUs, and compute allowed; no label if unknown."""
+    assert expected == metadata_of(probe_of(gpu, cuda=cuda)).labels.get("gpugate.dev/mps.capable")
 
 
-def test_labels_of_discovery_that_agree_make_no_difference() -> None:
-    """Also where they name sharing, a MIG slice and its memory, or one of several products."""
+def test_consistent_labels_of_gpu_feature_discovery_are_no_difference() -> None:
+    """Including sharing, a MIG slice and its memory, or one of several products."""
     slice_of_it = {
         "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb",
         "nvidia.com/gpu.memory": "4864",
@@ -170,8 +172,8 @@ def test_labels_of_discovery_that_agree_make_no_difference() -> None:
     assert () == differences({}, probe_of(A100))
 
 
-def test_labels_of_discovery_that_are_stale_are_told_with_what_nvml_says() -> None:
-    """As after a driver's upgrade on a node whose discovery does not run any more."""
+def test_stale_labels_of_gpu_feature_discovery_are_differences() -> None:
+    """For example after an upgrade of the driver on a node whose discovery does not run any more."""
     upgraded = probe_of(A100, driver=DriverVersion.parse("580.95.05"), cuda=CudaVersion(13, 0))
 
     assert (

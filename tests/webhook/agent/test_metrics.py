@@ -1,4 +1,4 @@
-"""The agent's metrics: who may read them and how, and that what is made of them names what there is."""
+"""Metrics of the agent: access to them, and the manifests and pages that use them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def port() -> int:
 
 
 def scrape(port: int, method: str = "GET", path: str = "/metrics") -> tuple[int, str, float]:
-    """Ask as Prometheus does: status, text, and the seconds that it took."""
+    """Scrape as Prometheus does; return status, text and seconds."""
     began = time.monotonic()
     with closing(http.client.HTTPConnection(HOST, port, timeout=10)) as client:
         client.request(method, path)
@@ -61,8 +61,8 @@ def series() -> dict[str, set[str]]:
     return found
 
 
-def test_a_scrape_is_what_prometheus_reads(port: int) -> None:
-    """In its text format; each metric says what it is."""
+def test_a_scrape_has_the_prometheus_text_format(port: int) -> None:
+    """Each metric has a help text."""
     status, text, _ = scrape(port)
     families = list(text_string_to_metric_families(text))
 
@@ -72,8 +72,8 @@ def test_a_scrape_is_what_prometheus_reads(port: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "PATCH", "BREW"])
-def test_nothing_but_reading_is_allowed(port: int, method: str) -> None:
-    """There is nothing else to do here."""
+def test_only_get_is_allowed(port: int, method: str) -> None:
+    """Other methods get 405."""
     assert 405 == scrape(port, method)[0]
 
 
@@ -90,10 +90,10 @@ def test_nothing_but_reading_is_allowed(port: int, method: str) -> None:
     ],
     ids=["accept", "names", "path", "long", "body", "tls", "zeros"],
 )
-def test_odd_requests_are_answered_or_cut_and_leave_no_line_in_the_log(
+def test_malformed_requests_are_answered_or_cut_without_a_log_line(
     port: int, sent: bytes, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What strangers send is none of an operator's concern."""
+    """The operator cannot fix what other clients send."""
     try:
         answer = answers(silent_tcp(port), sent)
     except ConnectionError:
@@ -104,12 +104,12 @@ def test_odd_requests_are_answered_or_cut_and_leave_no_line_in_the_log(
     assert 200 == scrape(port)[0]
 
 
-def test_clients_that_stall_keep_no_scrape_out(port: int) -> None:
-    """Of twice as many as there are connections, silent or within a head, the longest waiting are cut."""
+def test_stalled_clients_do_not_block_a_scrape(port: int) -> None:
+    """With twice as many clients as connections, idle or within a head, the longest idle ones are cut."""
     with ExitStack() as stack:
         clients = [stack.enter_context(silent_tcp(port)) for _ in range(2 * CONNECTIONS)]
         for client in clients[::2]:
-            with suppress(ConnectionError):  # of those that are cut already
+            with suppress(ConnectionError):  # it is cut already
                 client.sendall(b"GET /metrics HTTP/1.1\r\nX-A: b")
         took = [scrape(port)[2] for _ in range(10)]
         readable, _, _ = select.select(clients, [], [], 0)
@@ -119,7 +119,7 @@ def test_clients_that_stall_keep_no_scrape_out(port: int) -> None:
 
 
 def test_a_head_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However lively it drips."""
+    """However often it sends bytes."""
     monkeypatch.setattr("webhook.agent.metrics._CLIENT_S", 0.5)
     with silent_tcp(serve(0)) as client:
         client.sendall(b"GET / HTTP/1.1\r\n")
@@ -133,8 +133,8 @@ def _drip(client: socket.socket) -> None:
         client.sendall(b"X: y\r\n")
 
 
-def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
-    """Before anything is watched; exit status 2."""
+def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
+    """Before the watch starts; exit status 2."""
     config = tmp_path / "config"
     config.write_text(
         yaml.safe_dump(
@@ -153,12 +153,12 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         once = CliRunner().invoke(main, arguments)
 
     assert (2, 2) == (busy.exit_code, once.exit_code)
-    assert f"cannot listen at port {port}: Address already in use" in busy.stderr
-    assert "add --watch" in once.stderr
+    assert f"cannot listen on port {port}: Address already in use" in busy.stderr
+    assert "--metrics-port requires --watch" in once.stderr
 
 
-def test_the_pod_is_probed_and_scraped_at_the_port_that_it_serves(port: int) -> None:
-    """And neither probe asks for a driver: a node without one has a pod that runs and waits."""
+def test_the_pod_is_probed_and_scraped_at_its_port(port: int) -> None:
+    """The probes do not require a driver: on a node without one the pod runs and waits."""
     daemon_set, policy = documents("agent/daemonset.yaml")
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
     _, name, *arguments = container["args"]
@@ -178,8 +178,8 @@ def test_the_pod_is_probed_and_scraped_at_the_port_that_it_serves(port: int) -> 
     assert daemon_set["spec"]["selector"]["matchLabels"] == monitor["spec"]["selector"]["matchLabels"]
 
 
-def test_an_alert_asks_for_metrics_and_labels_that_there_are() -> None:
-    """Of the job that the monitor names, which is not the gate's; and says where to read on."""
+def test_alerts_use_existing_metrics_and_labels() -> None:
+    """Of the job of the monitor, which is not that of the webhook; each has a runbook."""
     monitor, rules = documents("monitoring/agent.yaml")
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     relabelled = {each["targetLabel"]: each.get("replacement") for each in endpoint["relabelings"]}
@@ -192,13 +192,13 @@ def test_an_alert_asks_for_metrics_and_labels_that_there_are() -> None:
     for alert in group["rules"]:
         ((name, matchers),) = re.findall(r"\b(gpugate_\w+)\{(.*?)\}", alert["expr"])
         assert 'job="gpugate-agent"' == matchers
-        said = re.findall(r"\$labels\.(\w+)", alert["annotations"]["summary"])
-        assert {*said} <= known[name] | {"node"}
+        used = re.findall(r"\$labels\.(\w+)", alert["annotations"]["summary"])
+        assert {*used} <= known[name] | {"node"}
         assert alert["annotations"]["runbook"] in anchors
 
 
 def test_the_page_names_every_metric_and_fact() -> None:
-    """By the name that Prometheus knows."""
+    """By the name of the time series."""
     page = AGENT_PAGE.read_text("utf-8")
 
     assert series().keys() == set(re.findall(r"^\| `(gpugate_agent_\w+)", page, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""What the agent writes to its node, and what it leaves alone; a real API server holds the same in e2e."""
+"""Node writer: what it writes to a node, and what it keeps; e2e tests the same with a real API server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from certs.kubernetes_api import Conflict, KubernetesError
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.support.memory import Memory
-from webhook.agent.labels import CUDA_LABELS, FACTS, told_by
+from webhook.agent.labels import CUDA_LABELS, FACTS, metadata_of
 from webhook.agent.metrics import REGISTRY
 from webhook.agent.node_writer import MANAGER, NodeWriter
 from webhook.agent.nvml_probe import Gpu, Probe
@@ -25,11 +25,11 @@ T4 = Probe(
     (Gpu("Tesla T4", "GPU-1", ComputeCapability(7, 5), 15360),),
 )
 UPGRADED = replace(T4, driver=DriverVersion.parse("580.95.05"), cuda=CudaVersion(13, 0))
-LABELS = told_by(T4).labels
+LABELS = metadata_of(T4).labels
 
 
 class Cluster(Memory):
-    """An API server with one node, on which each manager owns the labels that it set last."""
+    """An API server with one node, on which each manager owns the labels that it has set last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Cluster(Memory):
         return found
 
     def apply(self, path: str, document: dict[str, Any], manager: str) -> None:
-        """Take the labels and annotations as this manager's; what it does not name any more goes."""
+        """Apply labels and annotations for a manager; its fields that are not in the document are removed."""
         self._called("APPLY", path)
         metadata = self.get(path)["metadata"]
         if document["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
@@ -54,8 +54,8 @@ class Cluster(Memory):
     def label(self, manager: str = "kubectl-label", **labels: str) -> None:
         """Set labels as `kubectl label --overwrite` does, with - for _."""
         metadata = self.objects[NODE]["metadata"]
-        mine = {key.replace("_", "-"): value for key, value in labels.items()}
-        self._own(metadata, "labels", mine, manager, keep=True)
+        own = {key.replace("_", "-"): value for key, value in labels.items()}
+        self._own(metadata, "labels", own, manager, keep=True)
         self.put(NODE, {"metadata": metadata})
 
     @staticmethod
@@ -82,8 +82,8 @@ class Cluster(Memory):
             present[key] = value
 
 
-def publisher(cluster: Cluster, *, take_over: bool = False) -> NodeWriter:
-    """Return a newly started agent of the node."""
+def writer(cluster: Cluster, *, take_over: bool = False) -> NodeWriter:
+    """Return the writer of a newly started agent."""
     return NodeWriter(cluster, "gpu-1", take_over=take_over)
 
 
@@ -94,7 +94,7 @@ def events(cluster: Cluster) -> list[tuple[str, str]]:
 
 
 def contradictions() -> set[tuple[str, str]]:
-    """Return (reason, fact) of each that the metric has at 1; the others that there may be are at 0."""
+    """Return (reason, fact) of each series at 1; all other possible series are at 0."""
     (metric,) = [each for each in REGISTRY.collect() if each.name == "gpugate_agent_contradictions"]
     assert 1 + len(FACTS) == len(metric.samples)
     assert {each.value for each in metric.samples} <= {0, 1}
@@ -102,16 +102,16 @@ def contradictions() -> set[tuple[str, str]]:
 
 
 def published() -> float:
-    """Return when labels were last right, in seconds since the epoch."""
+    """Return the time of the last publication, in seconds since the epoch."""
     value = REGISTRY.get_sample_value("gpugate_agent_publish_timestamp_seconds")
     assert value is not None
     return value
 
 
 def test_labels_are_written_once_and_again_when_somebody_changes_them() -> None:
-    """An agent that finds all as it should be writes nothing."""
+    """If the labels are correct, nothing is written."""
     cluster = Cluster()
-    agent = publisher(cluster)
+    agent = writer(cluster)
     agent.publish(T4)
     agent.publish(T4)
     cluster.label(**{"gpugate.dev/gpu.count": "8"})
@@ -122,25 +122,25 @@ def test_labels_are_written_once_and_again_when_somebody_changes_them() -> None:
     assert [] == events(cluster)
 
 
-def test_what_no_longer_holds_goes_and_what_others_set_stays() -> None:
-    """First a driver that is upgraded, then one that is gone."""
+def test_outdated_labels_are_removed_and_labels_of_others_stay() -> None:
+    """First the driver is upgraded, then it is removed."""
     cluster = Cluster()
     cluster.label(zone="a", accelerator="t4")
-    agent = publisher(cluster)
+    agent = writer(cluster)
     agent.publish(replace(T4, mps=("/run/nvidia/mps",)))
     agent.publish(UPGRADED)
     upgraded = dict(cluster.labels)
     agent.publish(None)
 
-    assert {"zone": "a", "accelerator": "t4", **told_by(UPGRADED).labels} == upgraded
+    assert {"zone": "a", "accelerator": "t4", **metadata_of(UPGRADED).labels} == upgraded
     assert {"zone": "a", "accelerator": "t4"} == cluster.labels
 
 
-def test_a_cuda_label_that_another_set_to_the_same_value_stays_when_the_agent_withdraws() -> None:
-    """Both own it, so it is there as long as one of them wants it."""
+def test_a_cuda_label_with_another_owner_stays_when_the_driver_is_removed() -> None:
+    """Both own it, so it stays as long as one of them applies it."""
     cluster = Cluster()
     cluster.label(cuda_major_version="12")
-    agent = publisher(cluster)
+    agent = writer(cluster)
     agent.publish(T4)
     agent.publish(None)
 
@@ -149,10 +149,10 @@ def test_a_cuda_label_that_another_set_to_the_same_value_stays_when_the_agent_wi
 
 
 @pytest.mark.parametrize("already", [False, True])
-def test_cuda_labels_that_another_has_otherwise_are_left_and_said(*, already: bool) -> None:
-    """Neither of the two is set: half a version is a wrong one. Also where the agent had set both before."""
+def test_cuda_labels_with_other_values_of_another_owner_stay_and_cause_an_event(*, already: bool) -> None:
+    """Neither label is set, because half a version is wrong; also if the agent had set both before."""
     cluster = Cluster()
-    agent = publisher(cluster)
+    agent = writer(cluster)
     if already:
         agent.publish(T4)
     cluster.label(cuda_major_version="11")
@@ -167,14 +167,14 @@ def test_cuda_labels_that_another_has_otherwise_are_left_and_said(*, already: bo
     }.items() <= cluster.labels.items()
     ((reason, message),) = events(cluster)
     assert "CudaLabelsContested" == reason
-    assert message.startswith("the driver has CUDA 12.2, and somebody else set cuda-major-version=11; ")
+    assert message.startswith("the driver has CUDA 12.2, but another owner has set cuda-major-version=11; ")
 
 
-def test_an_upgrade_does_not_take_a_cuda_label_that_another_shares() -> None:
-    """What somebody else wants at 12 is not the agent's to make 13."""
+def test_an_upgrade_does_not_overwrite_a_shared_cuda_label() -> None:
+    """The other owner requires 12, so the agent does not set 13."""
     cluster = Cluster()
     cluster.label(cuda_major_version="12", cuda_minor_version="2")
-    agent = publisher(cluster)
+    agent = writer(cluster)
     agent.publish(T4)
     agent.publish(UPGRADED)
 
@@ -182,44 +182,44 @@ def test_an_upgrade_does_not_take_a_cuda_label_that_another_shares() -> None:
     assert ["CudaLabelsContested"] == [reason for reason, _ in events(cluster)]
 
 
-def test_an_agent_that_takes_over_sets_them_and_says_nothing() -> None:
-    """The operator has decided who is right."""
+def test_take_over_overwrites_cuda_labels_without_an_event() -> None:
+    """The operator has chosen the owner."""
     cluster = Cluster()
     cluster.label(cuda_major_version="11", cuda_minor_version="0")
-    publisher(cluster, take_over=True).publish(T4)
+    writer(cluster, take_over=True).publish(T4)
 
     assert LABELS == cluster.labels
     assert [] == events(cluster)
 
 
-def test_a_label_without_a_known_owner_is_anothers() -> None:
-    """As on an API server that strips managedFields."""
+def test_a_label_without_a_known_owner_belongs_to_another_owner() -> None:
+    """For example if an API server removes managedFields."""
     cluster = Cluster()
     cluster.labels["cuda-major-version"] = "11"
-    publisher(cluster).publish(T4)
+    writer(cluster).publish(T4)
 
     assert "11" == cluster.labels["cuda-major-version"]
 
 
-def test_a_contradiction_of_discovery_is_said_once_while_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
-    """By an Event and a line of the log; a restarted agent logs it anew and writes no second Event."""
+def test_a_contradiction_of_gpu_feature_discovery_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """By an Event and a log line; a restarted agent logs it again and writes no second Event."""
     cluster = Cluster()
     cluster.label("gpu-feature-discovery", **{"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB"})
-    agent = publisher(cluster)
+    agent = writer(cluster)
     with caplog.at_level(logging.WARNING):
         agent.publish(T4)
         agent.publish(T4)
-        publisher(cluster).publish(T4)
-    message = "product: the labels of GPU Feature Discovery say Tesla-V100-SXM2-16GB, NVML says Tesla-T4"
+        writer(cluster).publish(T4)
+    message = "product: the labels of GPU Feature Discovery have Tesla-V100-SXM2-16GB, NVML reports Tesla-T4"
 
     assert [("DiscoveryLabelsDiffer", message)] == events(cluster)
     assert [f"node gpu-1: {message}"] * 2 == caplog.messages
 
 
-def test_a_contradiction_is_in_the_metric_as_long_as_it_lasts() -> None:
-    """Each by the reason of its Event and by what it is about; without a driver there is none."""
+def test_the_metric_has_each_contradiction_while_it_lasts() -> None:
+    """By reason of the Event and by fact; without a driver there is none."""
     cluster = Cluster()
-    agent = publisher(cluster)
+    agent = writer(cluster)
     seen = []
     for others in (
         {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB", "nvidia.com/gpu.memory": "16384"},
@@ -243,44 +243,44 @@ def test_a_contradiction_is_in_the_metric_as_long_as_it_lasts() -> None:
     assert set() == contradictions()
 
 
-def test_the_time_of_labels_that_are_right_is_told_and_that_of_a_failure_is_not() -> None:
-    """Also where there is nothing to write."""
+def test_the_time_of_a_publication_is_a_metric_and_a_failure_does_not_change_it() -> None:
+    """It is updated even if there is nothing to write."""
     cluster = Cluster()
-    agent = publisher(cluster)
+    agent = writer(cluster)
     agent.publish(T4)
     first = published()
     agent.publish(T4)
     second = published()
 
-    def away(*_: str) -> None:
+    def fail(*_: str) -> None:
         raise KubernetesError("the API server does not answer")
 
-    cluster.before = away
+    cluster.before = fail
     with pytest.raises(KubernetesError):
         agent.publish(T4)
 
     assert time.time() - 60 < first < second == published()
 
 
-def test_a_node_that_changes_between_look_and_write_is_a_conflict() -> None:
-    """So that a label which somebody sets at that moment is not overwritten unseen."""
+def test_a_node_that_changes_between_read_and_write_is_a_conflict() -> None:
+    """A label that somebody sets at that moment is not overwritten."""
     cluster = Cluster()
 
     def meanwhile(*_: str) -> None:
-        if len(cluster.calls) == 2:  # after the look
+        if len(cluster.calls) == 2:  # after the read
             cluster.label(cuda_major_version="11")
 
     cluster.before = meanwhile
     with pytest.raises(Conflict):
-        publisher(cluster).publish(T4)
+        writer(cluster).publish(T4)
 
     assert {"cuda-major-version": "11"} == cluster.labels
 
 
-def test_an_event_that_cannot_be_written_does_not_keep_labels_from_being_so(
+def test_a_failed_event_does_not_prevent_labels(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is in the log as well."""
+    """The failure is logged."""
     cluster = Cluster()
     cluster.label(cuda_major_version="11")
 
@@ -291,15 +291,15 @@ def test_an_event_that_cannot_be_written_does_not_keep_labels_from_being_so(
 
     cluster.before = forbidden
     with caplog.at_level(logging.WARNING):
-        publisher(cluster).publish(T4)
+        writer(cluster).publish(T4)
 
     assert "1" == cluster.labels["gpugate.dev/gpu.count"]
-    assert "no Event was written on gpu-1: POST: 403 forbidden" == caplog.messages[-1]
+    assert "cannot write an Event on gpu-1: POST: 403 forbidden" == caplog.messages[-1]
 
 
-def test_the_manager_is_the_agents_own() -> None:
-    """`kubectl get node --show-managed-fields` names it."""
+def test_the_agent_has_its_own_field_manager() -> None:
+    """`kubectl get node --show-managed-fields` shows it."""
     cluster = Cluster()
-    publisher(cluster).publish(T4)
+    writer(cluster).publish(T4)
 
     assert [MANAGER] == [each["manager"] for each in cluster.objects[NODE]["metadata"]["managedFields"]]

@@ -1,4 +1,4 @@
-"""What NVML says, through pynvml's own code, and every way in which it can fail to say it."""
+"""NVML probe with the real pynvml: results, and every possible failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.support.nvml import ERRORS, RECORDED, failing, library, recorded
-from webhook.agent.labels import told_by
+from webhook.agent.labels import metadata_of
 from webhook.agent.nvml_probe import Failure, Gpu, Probe, kernel_module, probe
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ ANSWERS = {
 }
 
 
-def test_a_probe_is_what_nvml_says_of_driver_and_gpus() -> None:
-    """All that is known of an A100 beside a T4, in the order of their indices."""
+def test_a_probe_has_the_facts_of_driver_and_gpus() -> None:
+    """An A100 and a T4, in the order of their indices."""
     with library("a100-t4"):
         found = probe(())
 
@@ -63,7 +63,7 @@ def test_a_probe_is_what_nvml_says_of_driver_and_gpus() -> None:
     )
 
 
-def test_mig_instances_are_known_by_profile_and_empty_slots_are_none() -> None:
+def test_mig_instances_have_profiles_and_empty_slots_are_skipped() -> None:
     """Seven instances on one GPU; three of three profiles on the other."""
     with library("a100-mig"):
         found = probe(())
@@ -74,7 +74,7 @@ def test_mig_instances_are_known_by_profile_and_empty_slots_are_none() -> None:
 
 @pytest.mark.parametrize("name", ["h100", "h200"])
 def test_the_state_of_the_fabric_is_read_with_either_version_of_the_call(name: str) -> None:
-    """Drivers before 545 know the first alone."""
+    """Drivers before 545 have only the first."""
     with library(name) as nvml:
         found = probe(())
 
@@ -83,8 +83,8 @@ def test_the_state_of_the_fabric_is_read_with_either_version_of_the_call(name: s
     assert ("nvmlDeviceGetGpuFabricInfo" in nvml.calls) is (name == "h100")
 
 
-def test_a_driver_that_is_not_there_is_said_and_not_raised() -> None:
-    """pynvml itself looks for the library, and finds none on this machine."""
+def test_a_missing_driver_is_a_failure_and_no_exception() -> None:
+    """pynvml searches for the library, and finds none on this machine."""
     with library("t4"), pytest.MonkeyPatch.context() as patched:
         patched.setattr("pynvml.nvmlLib", None)
         patched.setattr("pynvml.CDLL", _no_library)
@@ -102,7 +102,7 @@ def _answer(failing_call: int, error: int, name: str, number: int) -> int:
 
 
 def _outcomes(name: str) -> Iterator[tuple[int, str, str, Probe | Failure, int]]:
-    """Probe a machine with each call answered by each error: (number, call, error, outcome, left open)."""
+    """Probe a machine with each error in each call: (number, call, error, outcome, left open)."""
     for number in count():
         for error, code in ERRORS.items():
             with library(name, partial(_answer, number, code)) as nvml:
@@ -114,7 +114,7 @@ def _outcomes(name: str) -> Iterator[tuple[int, str, str, Probe | Failure, int]]
 
 @pytest.mark.parametrize("name", ["a100-mig", "h100", "gb10"])
 def test_any_error_of_any_call_gives_no_wrong_label_and_shuts_nvml_down(name: str) -> None:
-    """What is not known is not said, and what is said is as it is without the error."""
+    """Unknown facts have no label, and the other labels are the same as without the error."""
     right = recorded(name)["labels"]
     for number, call, error, outcome, left_open in _outcomes(name):
         where = f"{error} at call {number}, {call}"
@@ -125,13 +125,13 @@ def test_any_error_of_any_call_gives_no_wrong_label_and_shuts_nvml_down(name: st
                 outcome.call,
             )
         elif (call, error) not in ANSWERS:
-            assert told_by(outcome).labels.items() <= right.items(), where
+            assert metadata_of(outcome).labels.items() <= right.items(), where
 
 
-def test_what_a_driver_lacks_is_unknown_and_what_fails_is_a_failure() -> None:
-    """Of all errors four mean that there is no such thing; at the first calls these are failures too.
+def test_unsupported_queries_are_unknown_and_other_errors_are_failures() -> None:
+    """Four errors mean that a query is not supported; in the first calls these are failures, too.
 
-    And memory may be refused: a GPU in MIG mode tells its own to who may monitor MIG.
+    Memory may be denied: for a GPU in MIG mode it requires the capability to monitor MIG.
     """
     unknown = {
         (call, error)
@@ -160,8 +160,8 @@ def test_what_a_driver_lacks_is_unknown_and_what_fails_is_a_failure() -> None:
         "UNKNOWN",
     ],
 )
-def test_a_driver_that_goes_between_two_calls_is_a_failure(reason: str) -> None:
-    """From some call on none is answered, not even the last; all that was answered before is left unsaid."""
+def test_a_driver_that_is_unloaded_between_two_calls_is_a_failure(reason: str) -> None:
+    """From some call on all fail, including the last; the earlier results are discarded."""
     error = f"NVML_ERROR_{reason}"
     with library("a100-mig") as well:
         probe(())
@@ -179,19 +179,19 @@ def _gone(since: int, error: int, name: str, number: int) -> int:
 
 
 @given(st.lists(st.sampled_from([0, 0, 0, *ERRORS.values(), 12345]), max_size=60), st.sampled_from(RECORDED))
-def test_no_answers_of_nvml_are_an_exception(statuses: list[int], name: str) -> None:
-    """Whatever each call is answered, of whichever machine; also by a number that has no name."""
+def test_no_results_of_nvml_are_an_exception(statuses: list[int], name: str) -> None:
+    """For any status of each call on any machine, including an unknown number."""
     with library(name, lambda _, number: statuses[number] if number < len(statuses) else 0):
         outcome = probe(())
 
     assert isinstance(outcome, Probe | Failure)
     if isinstance(outcome, Probe):
-        told_by(outcome)
+        metadata_of(outcome)
 
 
 @pytest.mark.parametrize("name", ["t4", "h200"])
 def test_a_driver_that_lacks_a_function_gives_a_failure_or_no_wrong_label(name: str) -> None:
-    """Each of those that are called, as with a library of another age."""
+    """Any of the called functions may be missing in an older or newer library."""
     right = recorded(name)["labels"]
     with library(name) as well:
         probe(())
@@ -201,13 +201,13 @@ def test_a_driver_that_lacks_a_function_gives_a_failure_or_no_wrong_label(name: 
             outcome = probe(())
 
         if isinstance(outcome, Probe):
-            assert told_by(outcome).labels.items() <= right.items(), function
+            assert metadata_of(outcome).labels.items() <= right.items(), function
         else:
             assert "NVML_ERROR_FUNCTION_NOT_FOUND" == outcome.error, function
 
 
 def test_a_failure_names_call_and_gpu() -> None:
-    """Which of eight is lost is what an operator has to know."""
+    """The operator must know which of eight GPUs is lost."""
     with library("h100") as well:
         probe(())
     last = max(number for number, name in enumerate(well.calls) if name == "nvmlDeviceGetMemoryInfo")
@@ -219,7 +219,7 @@ def test_a_failure_names_call_and_gpu() -> None:
 
 @pytest.mark.parametrize("call", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMigDeviceHandle"])
 def test_instances_that_this_user_may_not_monitor_are_unknown(call: str) -> None:
-    """MIG mode is known without rights; a count of those that happen to be seen would be wrong."""
+    """MIG mode is known without privilege; a count of the visible instances would be wrong."""
     with library("a100-mig", failing(call, "NVML_ERROR_NO_PERMISSION")):
         found = probe(())
 
@@ -227,8 +227,8 @@ def test_instances_that_this_user_may_not_monitor_are_unknown(call: str) -> None
     assert [(True, None), (True, None)] == [(gpu.mig, gpu.mig_profiles) for gpu in found.gpus]
 
 
-def test_a_compute_mode_that_is_not_asked_of_an_instance_is_unknown() -> None:
-    """As nvml.h has it of MIG mode; without it the same answer is a failure."""
+def test_an_invalid_argument_for_the_compute_mode_in_mig_mode_is_unknown() -> None:
+    """As nvml.h documents for MIG mode; without MIG mode the same error is a failure."""
     answer = failing("nvmlDeviceGetComputeMode", "NVML_ERROR_INVALID_ARGUMENT")
     with library("a100-mig", answer):
         found = probe(())
@@ -242,18 +242,18 @@ def test_a_compute_mode_that_is_not_asked_of_an_instance_is_unknown() -> None:
 
 @given(st.binary(max_size=90).filter(lambda name: b"\0" not in name))
 def test_any_bytes_for_a_name_make_a_probe(name: bytes) -> None:
-    """A broken GPU may say anything; what is no text is unknown."""
+    """A broken GPU may return anything; invalid text is unknown."""
     machine = recorded("t4")
     machine["gpus"][0]["name"] = name.decode("utf-8", "surrogateescape")
     with library(machine):
         found = probe(())
 
     assert isinstance(found, Probe)
-    told_by(found)
+    metadata_of(found)
 
 
-def test_an_mps_control_daemon_is_known_by_its_pid_file(tmp_path: Path) -> None:
-    """In a pipe directory, and under the root of NVIDIA's device plugin; pipes alone outlive their daemon."""
+def test_an_mps_control_daemon_is_detected_by_its_pid_file(tmp_path: Path) -> None:
+    """In a pipe directory, and under the root of NVIDIA's device plugin; pipes stay after their daemon."""
     own, plugin, left = tmp_path / "nvidia-mps", tmp_path / "mps", tmp_path / "left"
     resource = plugin / "nvidia.com/gpu/pipe"
     for directory in (own, resource, left):
@@ -268,8 +268,8 @@ def test_an_mps_control_daemon_is_known_by_its_pid_file(tmp_path: Path) -> None:
     assert (str(own), str(resource)) == found.mps
 
 
-def test_a_directory_that_cannot_be_looked_into_tells_nothing(tmp_path: Path) -> None:
-    """The agent is not root, MPS may be. A name that is too long is refused to root as well."""
+def test_an_unreadable_directory_has_no_daemon(tmp_path: Path) -> None:
+    """The agent is not root, MPS may be. A name that is too long fails for root as well."""
     with library("t4"):
         found = probe((tmp_path / ("x" * 300),))
 
@@ -277,12 +277,12 @@ def test_a_directory_that_cannot_be_looked_into_tells_nothing(tmp_path: Path) ->
     assert () == found.mps
 
 
-def test_the_kernel_tells_its_driver(tmp_path: Path) -> None:
-    """Absent, loaded, and loaded without a version."""
+def test_the_version_of_the_kernel_module(tmp_path: Path) -> None:
+    """Missing, loaded, and loaded without a version."""
     folder = tmp_path / "nvidia"
     absent = kernel_module(folder)
     folder.mkdir()
-    silent = kernel_module(folder)
+    unknown = kernel_module(folder)
     (folder / "version").write_text("535.129.03\n")
 
-    assert (None, "", "535.129.03") == (absent, silent, kernel_module(folder))
+    assert (None, "", "535.129.03") == (absent, unknown, kernel_module(folder))

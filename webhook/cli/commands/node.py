@@ -1,4 +1,4 @@
-"""`gpugate node`: a node's labels, and a diagnosis, from what its driver says. Runs on the node itself."""
+"""`gpugate node`: labels and diagnosis of a GPU node, from NVML. Runs on the node."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from webhook.agent.diagnosis import diagnose, explain
-from webhook.agent.labels import told_by
+from webhook.agent.labels import metadata_of
 from webhook.agent.nvml_probe import MPS_DIRECTORIES, Failure, Probe, kernel_module, probe
-from webhook.cli.output.console import BadInputError
+from webhook.cli.output.console import BadInputError, print_warning
 from webhook.cli.output.node_report import report_of, show_probe
 from webhook.cluster.in_cluster import in_pod
 from webhook.telemetry.logs import configure_logs
@@ -33,8 +33,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _BROKEN: Final = 1
 _NO_NVML: Final = 2
-# Of the interval so much is left to chance, so that the agents of a cluster do not ask in step.
-_CHANCE: Final = 0.1
+# Random fraction of the interval, which prevents that all agents of a cluster send requests at the same time.
+_JITTER: Final = 0.1
 
 _output_option = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
@@ -42,11 +42,11 @@ _output_option = click.option(
 
 
 def _node_options(command: F) -> F:
-    """Give a command the options that say which node it runs on, and where it looks."""
+    """Add the options for the node, its cluster and the MPS directories to a command."""
     for option in (
-        click.option("--context", metavar="NAME", help="The cluster of this context."),
-        click.option("--kubeconfig", metavar="FILE", help="The cluster of this file."),
-        click.option("--node-name", envvar="NODE_NAME", help="This node's name.  [default: $NODE_NAME]"),
+        click.option("--context", metavar="NAME", help="Use the cluster of this context."),
+        click.option("--kubeconfig", metavar="FILE", help="Use the cluster of this kubeconfig."),
+        click.option("--node-name", envvar="NODE_NAME", help="Name of this node.  [default: $NODE_NAME]"),
         click.option(
             "--mps-directory",
             "mps_directories",
@@ -54,7 +54,7 @@ def _node_options(command: F) -> F:
             multiple=True,
             default=MPS_DIRECTORIES,
             show_default=True,
-            help="Where MPS control daemons have their pipes; may be repeated.",
+            help="Pipe directory of an MPS control daemon; may be repeated.",
         ),
     ):
         command = option(command)
@@ -63,9 +63,9 @@ def _node_options(command: F) -> F:
 
 @click.group()
 def command() -> None:
-    """Label this node with what its GPUs are, and say what is wrong with it.
+    """Label this node with its GPU capabilities, or diagnose its driver.
 
-    Both ask the driver of the machine that they run on, through NVML.
+    Both commands query the driver of this machine through NVML.
 
     \b
     Examples:
@@ -76,23 +76,23 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--once/--watch", default=True, help="Once, the default, or again and again.")
+@click.option("--once/--watch", default=True, help="Update the labels once (default) or continuously.")
 @click.option(
     "--interval",
     type=click.FloatRange(1),
     default=60.0,
     show_default=True,
-    help="Seconds from one look to the next; a driver that changes is seen within five.",
+    help="Seconds between updates with --watch; a driver change is detected within five seconds.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the labels and ask no cluster.")
+@click.option("--dry-run", is_flag=True, help="Print the labels without using a cluster.")
 @click.option(
-    "--take-over", is_flag=True, help="Also where others have the CUDA labels with other values, set them."
+    "--take-over", is_flag=True, help="Overwrite CUDA labels that another publisher set to other values."
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="With --watch, serve metrics here, over plain HTTP; 0 takes any free port.",
+    help="Port for metrics over plain HTTP, with --watch; 0 selects a free port.",
 )
 @_output_option
 @_node_options
@@ -108,10 +108,10 @@ def label(
     context: str | None,
     mps_directories: tuple[Path, ...],
 ) -> None:
-    """Set this node's labels to what its driver says.
+    """Set the labels of this node from its driver.
 
-    Labels that the agent set and that no longer hold go; those of others are never touched. With --watch, a
-    node without a driver is waited for. Without it, exit status 2 says that there is none.
+    Removes outdated labels that the agent set; never changes labels of others. With --watch, waits for a
+    missing driver. Without --watch, the exit status is 2 if there is no driver.
 
     \b
     Examples:
@@ -119,28 +119,28 @@ def label(
       gpugate node label --node-name gpu-1 --context production
       gpugate node label --watch --metrics-port 8080
     """
-    look = partial(probe, mps_directories)
+    probe_node = partial(probe, mps_directories)
     if once and metrics_port is not None:
-        raise click.UsageError("--metrics-port serves while the agent watches; add --watch")
+        raise click.UsageError("--metrics-port requires --watch")
     if dry_run:
         if not once:
-            raise click.UsageError("--dry-run looks once; leave out --watch")
-        _show_labels(look(), output)
+            raise click.UsageError("--dry-run cannot be used with --watch")
+        _show_labels(probe_node(), output)
         return
-    # Imported here: the client takes a fifth of a second, and a dry run needs none.
-    from certs.kubernetes_api import KubernetesError  # noqa: PLC0415
-    from webhook.agent.node_writer import NodeWriter  # noqa: PLC0415
+    # Imported here: the import takes 0.2 s, and a dry run does not use a cluster.
+    from certs.kubernetes_api import KubernetesError
+    from webhook.agent.node_writer import NodeWriter
 
     try:
         api = _cluster(kubeconfig, context)
     except BadInputError:
-        if once and isinstance(found := look(), Failure):  # which is to be mended first
+        if once and isinstance(found := probe_node(), Failure):  # fix this problem first
             _show_labels(found, output)
         raise
     publisher = NodeWriter(api, _named(node_name), take_over=take_over)
     if not once:
-        sys.exit(_watch(publisher, look, interval, metrics_port))
-    found = look()
+        sys.exit(_watch(publisher, probe_node, interval, metrics_port))
+    found = probe_node()
     try:
         if isinstance(found, Probe):
             publisher.publish(found)
@@ -161,9 +161,9 @@ def check(
     context: str | None,
     mps_directories: tuple[Path, ...],
 ) -> None:
-    """Say what pods this node can run, and what is wrong with it.
+    """Show which pods this node can run, and its problems.
 
-    With a cluster, and on a node of one, its labels are compared too. Exit status 1 where pods will fail.
+    With a cluster, or in a pod, also compares the labels of the node. Exit status 1 if pods will fail.
 
     \b
     Examples:
@@ -185,7 +185,7 @@ def check(
 
 def _cluster(kubeconfig: str | None, context: str | None) -> ClusterApi:
     """Return the cluster. Raises BadInputError."""
-    from webhook.cluster.client import ClusterError, connect  # noqa: PLC0415 - as in `label`
+    from webhook.cluster.client import ClusterError, connect
 
     try:
         return connect(kubeconfig, context)
@@ -195,56 +195,58 @@ def _cluster(kubeconfig: str | None, context: str | None) -> ClusterApi:
 
 def _named(node_name: str | None) -> str:
     if not node_name:
-        raise click.UsageError("which node is this? Name it with --node-name or $NODE_NAME")
+        raise click.UsageError("no node name given (use --node-name or $NODE_NAME)")
     return node_name
 
 
 def _labels(kubeconfig: str | None, context: str | None, node_name: str | None) -> Mapping[str, str] | None:
-    """Return this node's labels; None without a cluster, or where the pod's own does not tell them.
+    """Return the labels of this node; None without a cluster, or if the pod's own cluster does not answer.
 
-    Raises BadInputError where a cluster is named and does not.
+    Raises BadInputError if a cluster is given and does not answer.
     """
-    named = bool(kubeconfig or context)
-    if not named and not (in_pod() and node_name):
+    explicit = bool(kubeconfig or context)
+    if not explicit and not (in_pod() and node_name):
         return None
-    from certs.kubernetes_api import KubernetesError  # noqa: PLC0415 - as in `label`
-    from webhook.cluster.client import NODES, connect  # noqa: PLC0415 - as in `label`
+    from certs.kubernetes_api import KubernetesError
+    from webhook.cluster.client import NODES, connect
 
     try:
         node = connect(kubeconfig, context).get(f"{NODES}/{_named(node_name)}")
     except KubernetesError as error:
-        if named:
+        if explicit:
             raise BadInputError(str(error)) from None
-        click.echo(f"{click.style('warning:', fg='yellow')} labels are not compared: {error}", err=True)
+        print_warning(f"labels are not compared: {error}")
         return None
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     return labels
 
 
 def _watch(
-    publisher: NodeWriter, look: Callable[[], Probe | Failure], interval: float, metrics_port: int | None
+    publisher: NodeWriter,
+    probe_node: Callable[[], Probe | Failure],
+    interval: float,
+    metrics_port: int | None,
 ) -> int:
-    """Watch until a signal comes or the driver was replaced, and return the exit status.
+    """Update labels until a signal arrives or the driver is replaced; return the exit status.
 
-    A thread of its own does the work and is left behind: NVML may hang on a broken GPU, and a signal has to
-    end the process all the same.
+    The work is in a daemon thread: NVML may hang on a broken GPU, and a signal must end the process anyway.
     """
-    from webhook.agent.label_loop import LabelLoop  # noqa: PLC0415 - as in `label`
-    from webhook.agent.metrics import serve  # noqa: PLC0415 - as in `label`
+    from webhook.agent.label_loop import LabelLoop
+    from webhook.agent.metrics import serve
 
     configure_logs()
     if metrics_port is not None:
         try:
-            _log.info("metrics are served at port %d", serve(metrics_port))
+            _log.info("serving metrics on port %d", serve(metrics_port))
         except OSError as error:
-            raise BadInputError(f"cannot listen at port {metrics_port}: {error.strerror}") from None
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # of a call that fails, the agent tells itself
+            raise BadInputError(f"cannot listen on port {metrics_port}: {error.strerror}") from None
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # the agent logs failed requests itself
     ended = threading.Event()
-    status = [1]  # of a bug, whose traceback is in the log
+    status = [1]  # after an internal error, whose traceback is in the log
 
     def work() -> None:
         try:
-            LabelLoop(publisher, look, kernel_module, ended.wait, interval * _by_chance()).run()
+            LabelLoop(publisher, probe_node, kernel_module, ended.wait, interval * _jitter()).run()
             status[0] = 0
         finally:
             ended.set()
@@ -260,19 +262,20 @@ def _watch(
     return status[0]
 
 
-def _by_chance() -> float:
-    return random.uniform(1 - _CHANCE, 1 + _CHANCE)  # noqa: S311 - no secret hangs on it
+def _jitter() -> float:
+    return random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - not used for secrets
 
 
 def _show_labels(found: Probe | Failure, output: str) -> None:
-    """Print what the node says; exits where NVML says nothing."""
+    """Print the labels of the node; exit with an error if NVML has failed."""
     if isinstance(found, Failure):
         problem = explain(found, kernel_module())
         click.echo(f"{click.style('error:', fg='red')} {problem}", err=True)
         sys.exit(_NO_NVML)
-    told = told_by(found)
+    published = metadata_of(found)
     if output == "json":
-        click.echo(json.dumps({"labels": told.labels, "annotations": told.annotations}, ensure_ascii=False))
+        document = {"labels": published.labels, "annotations": published.annotations}
+        click.echo(json.dumps(document, ensure_ascii=False))
         return
-    for key, value in {**told.labels, **told.annotations}.items():
+    for key, value in {**published.labels, **published.annotations}.items():
         click.echo(f"{key}={value}")

@@ -1,4 +1,4 @@
-"""What `gpugate node check` prints of a node: facts, what runs on it, what is wrong."""
+"""The report of `gpugate node check`: facts, supported CUDA runtimes, problems."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, Final
 import click
 
 from webhook.agent.diagnosis import Diagnosis
-from webhook.agent.labels import NOTHING, gpu_facts, mps_capable, offer_of, told_by
+from webhook.agent.labels import NO_METADATA, capabilities_of, gpu_facts, metadata_of, mps_capable
 from webhook.agent.nvml_probe import Failure, Gpu, Probe
-from webhook.agent.supported_workloads import Runtime, Way, data_types, runtimes
+from webhook.agent.supported_workloads import CompatibilityMode, Runtime, data_types, runtimes
 from webhook.cli.output.console import UNKNOWN, show_table
 
 _VERSION: Final = re.compile(r"\d+\.\d+")
 
 
 def report_of(found: Probe | Failure, module: str | None, problems: tuple[Diagnosis, ...]) -> dict[str, Any]:
-    """Return all that is known of a node, as JSON."""
+    """Return the report of a node as JSON."""
     known = found if isinstance(found, Probe) else Probe(None, None, ())
-    offer = offer_of(known)
-    told = told_by(found) if isinstance(found, Probe) else NOTHING
+    offer = capabilities_of(known)
+    published = metadata_of(found) if isinstance(found, Probe) else NO_METADATA
     return {
         "kernelDriver": module,
         "driver": offer.driver,
@@ -30,7 +30,7 @@ def report_of(found: Probe | Failure, module: str | None, problems: tuple[Diagno
         "runtimes": [_runtime(each) for each in runtimes(offer)] if isinstance(found, Probe) else [],
         "dataTypes": data_types(offer),
         "mps": {"capable": mps_capable(known), "daemons": list(known.mps)},
-        "labels": told.labels,
+        "labels": published.labels,
         "problems": [
             {
                 "what": problem.what,
@@ -48,18 +48,18 @@ def report_of(found: Probe | Failure, module: str | None, problems: tuple[Diagno
 def _runtime(runtime: Runtime) -> dict[str, Any]:
     return {
         "cuda": str(runtime.cuda),
-        "by": runtime.way.value if runtime.way else None,
+        "by": runtime.mode.value if runtime.mode else None,
         "reasons": [finding.reason.en for finding in runtime.reasons],
     }
 
 
 def show_probe(found: Probe) -> None:
-    """Print what a node can run, for people."""
-    offer = offer_of(found)
+    """Print the report of a node as text."""
+    offer = capabilities_of(found)
     click.echo(f"driver {offer.driver or UNKNOWN}, CUDA {found.cuda or UNKNOWN}")
     show_table([_row(index, gpu) for index, gpu in enumerate(found.gpus)])
     click.echo()
-    show_table([_span(list(group)) for _, group in groupby(runtimes(offer), _verdict)])
+    show_table([_row_of_group(list(group)) for _, group in groupby(runtimes(offer), _key)])
     types = data_types(offer)
     click.echo(f"\ndata types   {', '.join(name for name, able in types.items() if able) or UNKNOWN}")
     fit = {True: "can share these GPUs", False: "cannot share these GPUs", None: UNKNOWN}[mps_capable(found)]
@@ -80,24 +80,24 @@ def _row(index: int, gpu: Gpu) -> dict[str, str]:
     }
 
 
-def _verdict(runtime: Runtime) -> tuple[str, str]:
-    """Return what is said of a runtime and its neighbours: whether it runs, and why not, without versions."""
-    return _words(runtime), "; ".join(_VERSION.sub("", finding.reason.en) for finding in runtime.reasons)
+def _key(runtime: Runtime) -> tuple[str, str]:
+    """Return the key of runtimes that share a row: whether they run, and the reasons without versions."""
+    return _support(runtime), "; ".join(_VERSION.sub("", finding.reason.en) for finding in runtime.reasons)
 
 
-def _words(runtime: Runtime) -> str:
-    if runtime.way is None:
+def _support(runtime: Runtime) -> str:
+    if runtime.mode is None:
         return "no"
-    if runtime.way is Way.DRIVER:
+    if runtime.mode is CompatibilityMode.DRIVER:
         return "yes, with a warning" if runtime.reasons else "yes"
-    return f"by {runtime.way.value}"
+    return f"by {runtime.mode.value}"
 
 
-def _span(group: list[Runtime]) -> dict[str, str]:
-    """Return a row on neighbours of which the same is to be said."""
+def _row_of_group(group: list[Runtime]) -> dict[str, str]:
+    """Return the row of consecutive runtimes with the same key."""
     first, last = group[0], group[-1]
     return {
         "CUDA": str(first.cuda) if first is last else f"{first.cuda} to {last.cuda}",
-        "runs": _words(first),
-        "because": "; ".join(finding.reason.en for finding in first.reasons),
+        "runs": _support(first),
+        "reason": "; ".join(finding.reason.en for finding in first.reasons),
     }
