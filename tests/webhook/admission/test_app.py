@@ -59,7 +59,7 @@ def test_an_invalid_quantity_is_a_violation(server: Server) -> None:
     response = json.loads(answer)["response"]
 
     assert (False, 403) == (response["allowed"], response["status"]["code"])
-    assert "found 1x, wanted a quantity" in response["status"]["message"]
+    assert "found 1x, expected a quantity" in response["status"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_a_denied_object_is_answered_with_403_forbidden_and_no_patch() -> None:
         answer["status"]["reason"],
     )
     assert answer["status"]["message"].startswith(
-        "gpugate refuses this Pod: 1 thing to change\n  1. container 'main'"
+        "Pod denied by gpugate: container 'main', spec.containers[0]"
     )
     assert "patch" not in answer
 

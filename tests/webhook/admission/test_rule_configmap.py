@@ -69,8 +69,8 @@ def test_every_error_of_a_recorded_rule_is_reported_with_its_path() -> None:
     response = json.loads(builtin_handler().answer("validate", content))["response"]
 
     assert (
-        "gpugate refuses this ConfigMap: 2 things to change\n"
-        "  1. data.limits: expected one of disabled, required, optional, got 'optinal'"
+        "ConfigMap denied by gpugate, 2 violations: "
+        "1. data.limits: expected one of disabled, required, optional, got 'optinal'"
         " – did you mean 'optional'? [rule cf-crl-gpu-manager-vcuda-core]\n"
         "  2. data.requests: expected one of disabled, required, fromLimits, got 'never'"
         " [rule cf-crl-gpu-manager-vcuda-core]"
@@ -84,18 +84,18 @@ def test_an_error_in_rule_yaml_is_reported_with_its_line_there() -> None:
     lines = denial(handler(), config_map("mine", labels, {"rule.yaml": text}))
 
     assert (
-        "  1. rule.yaml:3:3: match.imagess: unknown key 'imagess' – did you mean 'images'? [rule mine]"
-        == lines[1]
-    )
-    assert lines[2].startswith("  2. rule.yaml:4:19: inject.hostIPC: expected a boolean, got a number")
+        "ConfigMap denied by gpugate, 2 violations: 1. rule.yaml:3:3: match.imagess: unknown key 'imagess'"
+        " – did you mean 'images'? [rule mine]"
+    ) == lines[0]
+    assert lines[1].startswith("  2. rule.yaml:4:19: inject.hostIPC: expected a boolean, got a number")
 
 
 def test_invalid_yaml_is_reported_with_its_line_in_rule_yaml() -> None:
     """The path alone does not help."""
     labels = {"gpugate.dev/type": "InjectionRule", "gpugate.dev/enabled": "true"}
-    (_, line) = denial(handler(), config_map("mine", labels, {"rule.yaml": "match: {}\ninject: [\n"}))
+    (line,) = denial(handler(), config_map("mine", labels, {"rule.yaml": "match: {}\ninject: [\n"}))
 
-    assert line.startswith("  1. rule.yaml:3:1: data[rule.yaml]: not YAML:")
+    assert line.startswith("ConfigMap denied by gpugate: rule.yaml:3:1: data[rule.yaml]: not YAML:")
 
 
 def test_an_error_in_a_document_of_one_line_is_reported_with_its_path() -> None:
@@ -109,11 +109,11 @@ def test_an_error_in_a_document_of_one_line_is_reported_with_its_path() -> None:
 def test_a_rule_that_claims_the_resource_of_another_is_denied() -> None:
     """Unless it is disabled."""
     first, second = resource_rule(name="cf-crl-first-device"), resource_rule(name="cf-crl-second-device")
-    (_, line) = denial(handler(first), second)
+    (line,) = denial(handler(first), second)
 
     assert (
-        "  1. data.key: 'vendor.com/device' is claimed by cf-crl-first-device (0.yaml) too; keep one, or "
-        "switch the others off by label [rule cf-crl-second-device]"
+        "ConfigMap denied by gpugate: data.key: 'vendor.com/device' is also used by cf-crl-first-device "
+        "(0.yaml); keep one rule, or disable the others by label [rule cf-crl-second-device]"
     ) == line
     assert answer(handler(first), resource_rule(name="cf-crl-second-device", enabled=False))["allowed"]
 
@@ -130,9 +130,10 @@ def test_a_rule_cannot_lose_its_label(document: str) -> None:
     """It would stop without a message; delete or disable it instead."""
     bare = yaml.safe_load(document)
     del bare["metadata"]["labels"]
-    (_, line) = denial(handler(document), yaml.safe_dump(bare), document)
+    (line,) = denial(handler(document), yaml.safe_dump(bare), document)
 
-    assert line.startswith("  1. metadata.labels: a resource rule requires the label features.cpaas.io/type")
+    headline = "ConfigMap denied by gpugate: metadata.labels: "
+    assert line.startswith(f"{headline}a resource rule requires the label features.cpaas.io/type")
 
 
 def test_a_rule_without_its_document_and_label_is_an_ordinary_config_map() -> None:
@@ -190,7 +191,7 @@ def test_the_denial_of_a_rule_has_a_chinese_headline() -> None:
     """The errors are in English, as the fields are."""
     response = answer(builtin_handler(Language.ZH), resource_rule(limits="optinal"))
 
-    assert response["status"]["message"].startswith("gpugate 拒绝该 ConfigMap：有 1 处需要修改")
+    assert response["status"]["message"].startswith("gpugate 拒绝该 ConfigMap：data.limits: ")
 
 
 JSON = st.recursive(
@@ -226,18 +227,18 @@ def test_lint_warnings_about_a_rule_together_with_those_in_force_are_reported() 
     )
     text = exemption("cf-crl-group-devices", name="new", expires="2999-01-01")
 
-    nothing = "rules[0]: 'cf-crl-group-devices' names no rule here that decides anything"
-    nothing += " – did you mean 'cf-crl-group-device'?; check exemptions together with the rules they are for"
+    nothing = "rules[0]: 'cf-crl-group-devices' does not match any rule"
+    nothing += " – did you mean 'cf-crl-group-device'?; lint exemptions together with their rules"
 
     assert [
         nothing,
-        "rules: exempts every pod; name namespaces, podSelector or serviceAccounts, or switch the rules off",
+        "rules: exempts every pod; set namespaces, podSelector or serviceAccounts, or disable the rules",
     ] == answer(in_force, text)["warnings"]
 
 
 def test_an_exemption_with_an_invalid_reason_is_denied() -> None:
     """Exemptions are validated like other rules."""
-    (_, line) = denial(handler(), exemption("a").replace("a trial", "7"))
+    (line,) = denial(handler(), exemption("a").replace("a trial", "7"))
 
     assert line.endswith("reason: expected a string, got a number: quote it [rule exemption]")
 

@@ -49,7 +49,7 @@ def _api_server(status: int, items: list[dict[str, Any]], folder: Path) -> Itera
             self.end_headers()
             self.wfile.write(answer)
 
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class's name
+        def log_message(self, format: str, *arguments: object) -> None:
             del format, arguments
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

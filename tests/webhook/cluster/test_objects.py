@@ -142,7 +142,7 @@ def answering(status: int, content: bytes) -> Iterator[int]:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class's name
+        def log_message(self, format: str, *arguments: object) -> None:
             del format, arguments
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

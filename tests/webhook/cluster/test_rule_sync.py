@@ -116,7 +116,7 @@ def test_two_that_claim_one_resource_from_the_start_are_both_left_out() -> None:
 
     assert ({}, frozenset()) == (keys(found), found.stale)
     assert ["cf-crl-a", "cf-crl-b"] == list(messages(found))
-    assert "is claimed by cf-crl-b (rule) too" in messages(found)["cf-crl-a"][0]
+    assert "is also used by cf-crl-b (rule);" in messages(found)["cf-crl-a"][0]
 
 
 def test_a_second_claim_changes_nothing_that_was_in_force() -> None:
@@ -580,7 +580,7 @@ def test_serve_rejects_a_cluster_that_it_does_not_need(tmp_path: Path) -> None:
     none = CliRunner().invoke(main, ["serve", "--kubeconfig", "/nowhere"])
 
     assert (2, 2) == (both.exit_code, none.exit_code)
-    assert "with --rules and --nodes nothing is left to take from the cluster" in both.output
+    assert "--kubeconfig and --context have no effect together with --rules and --nodes" in both.output
     assert "check --kubeconfig and --context" in none.output
 
 
