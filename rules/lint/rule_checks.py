@@ -1,6 +1,6 @@
-"""What one rule says that cannot have been meant: it loads, and then matches nothing or refuses itself.
+"""Lint checks of single rules: rules that load, but never match or can never be satisfied.
 
-Each doubt is certain: it holds for every pod that an API server accepts.
+Each warning is certain: it is true for every pod that an API server accepts.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from rules.text.glob import covers, glob_text
 if TYPE_CHECKING:
     from rules.text.paths import Path
 
-# A repository name is in lower case, so nothing that follows a `/` can hold capitals before a tag.
+# A repository name is in lower case, so after a `/` there are no capitals before the tag.
 # Source: https://github.com/distribution/reference/blob/main/reference.go
-_IN_NO_IMAGE: Final = (
-    (re.compile(r"\w+://"), "an image has no scheme"),
-    (re.compile(r"[^\w.:/@+*?\[\]-]", re.ASCII), "no image has {found!r} in its name"),
-    (re.compile(r"/[^:@*?]*[A-Z]"), "a repository's name is in lower case"),
+_INVALID_IN_IMAGE: Final = (
+    (re.compile(r"\w+://"), "an image reference has no scheme"),
+    (re.compile(r"[^\w.:/@+*?\[\]-]", re.ASCII), "an image reference cannot contain {found!r}"),
+    (re.compile(r"/[^:@*?]*[A-Z]"), "a repository name is in lower case"),
 )
-_IN_NO_NAMESPACE: Final = re.compile(r"[^a-z0-9*?-]")
+_INVALID_IN_NAMESPACE: Final = re.compile(r"[^a-z0-9*?-]")
 
 
 class LintWarning(NamedTuple):
-    """What may not do what was meant. path: in the rule's own document, or its ConfigMap's metadata."""
+    """A rule that may not have the intended effect. path: in the rule's document or its metadata."""
 
     rule: str
     path: Path
@@ -48,7 +48,7 @@ class LintWarning(NamedTuple):
 
 
 def rule_warnings(rule: Rule) -> Iterator[LintWarning]:
-    """Yield what is doubtful about a rule, whatever other rules there are."""
+    """Yield the lint warnings of a rule that do not depend on other rules."""
     match rule:
         case ResourceRule():
             found = _resource(rule)
@@ -68,30 +68,32 @@ _Found = Iterator[tuple["Path", Code, str]]
 def _resource(rule: ResourceRule) -> _Found:
     if rule.limits is LimitsPolicy.DISABLED and rule.requests is RequestsPolicy.REQUIRED:
         # https://kubernetes.io/docs/tasks/configure-pod-container/extended-resource/
-        told = "a request of an extended resource needs an equal limit, and limits is disabled; require both"
-        yield ("data", "requests"), Code.NEVER_SATISFIED, told
+        message = (
+            "a request of an extended resource requires an equal limit, but limits is disabled; require both"
+        )
+        yield ("data", "requests"), Code.NEVER_SATISFIED, message
     elif rule.limits is LimitsPolicy.DISABLED and rule.default:
-        told = "is never put in: limits is disabled; remove it, or make limits optional"
-        yield ("data", "defaultValue"), Code.NO_EFFECT, told
+        message = "is never injected, because limits is disabled; remove it, or make limits optional"
+        yield ("data", "defaultValue"), Code.NO_EFFECT, message
     if not rule.key_pattern and rule.key in rule.excludes:
-        told = f"{rule.key!r} is the rule's own key, which stands beside itself; remove it"
-        yield ("data", "excludeResources"), Code.NO_EFFECT, told
+        message = f"{rule.key!r} is the rule's own key; remove it"
+        yield ("data", "excludeResources"), Code.NO_EFFECT, message
     for name in rule.excludes:
         if not is_resource(name):
-            told = f"{name!r} is the name of no resource; part names by commas"
-            yield ("data", "excludeResources"), Code.NEVER_MATCHES, told
+            message = f"{name!r} is not a valid resource name; separate names with commas"
+            yield ("data", "excludeResources"), Code.NEVER_MATCHES, message
     if not rule.default:
         return
     for validation in rule.validations:
         if validation.expression.variables != ("value",):
             continue
         if why := _fails(validation.expression, {"value": number(rule.default)}):
-            told = f"{rule.default!r} is put in, for which the rule's own validation {why}: "
-            yield ("data", "defaultValue"), Code.NEVER_SATISFIED, told + validation.expression.source
+            message = f"the rule's own validation {why} for the default {rule.default!r}: "
+            yield ("data", "defaultValue"), Code.NEVER_SATISFIED, message + validation.expression.source
 
 
 def _fails(expression: Expression, values: Mapping[str, Any]) -> str:
-    """Return how an expression does not hold, or nothing."""
+    """Return how an expression fails for values, or an empty string if it is true."""
     try:
         return "" if expression(values.__getitem__) else "is false"
     except ExpressionError as error:
@@ -100,29 +102,29 @@ def _fails(expression: Expression, values: Mapping[str, Any]) -> str:
 
 def _match(match: Match, prefix: Path) -> _Found:
     for index, pattern in enumerate(match.images):
-        if why := _no_image(glob_text(pattern)):
-            told = f"{glob_text(pattern)!r} matches no image: {why}"
-            yield (*prefix, "images", index), Code.NEVER_MATCHES, told
+        if why := _invalid_image(glob_text(pattern)):
+            message = f"{glob_text(pattern)!r} matches no image: {why}"
+            yield (*prefix, "images", index), Code.NEVER_MATCHES, message
     for index, pattern in enumerate(match.include):
-        if _IN_NO_NAMESPACE.search(glob_text(pattern)):
-            told = f"{glob_text(pattern)!r} matches no namespace: their names are of a-z, 0-9 and -"
-            yield (*prefix, "namespaces", "include", index), Code.NEVER_MATCHES, told
+        if _INVALID_IN_NAMESPACE.search(glob_text(pattern)):
+            message = f"{glob_text(pattern)!r} matches no namespace: names consist of a-z, 0-9 and -"
+            yield (*prefix, "namespaces", "include", index), Code.NEVER_MATCHES, message
     if match.include and all(any(covers(out, inside) for out in match.exclude) for inside in match.include):
-        told = "every namespace that is included is excluded too; remove one of them"
-        yield (*prefix, "namespaces"), Code.NEVER_MATCHES, told
+        message = "every included namespace is also excluded; remove one of them"
+        yield (*prefix, "namespaces"), Code.NEVER_MATCHES, message
     elif any(glob_text(pattern).strip("*") == "" for pattern in match.exclude):
         yield (*prefix, "namespaces"), Code.NEVER_MATCHES, "every namespace is excluded"
     for key in contradictions(match.selector):
-        told = f"no pod has a label {key!r} that satisfies all of this"
-        yield (*prefix, "podSelector"), Code.NEVER_MATCHES, told
+        message = f"the requirements for label {key!r} contradict each other"
+        yield (*prefix, "podSelector"), Code.NEVER_MATCHES, message
     for index, condition in enumerate(match.conditions):
         if not condition.variables and (why := _fails(condition, {})):
-            told = f"{condition.source} {why} for every container"
-            yield (*prefix, "conditions", index), Code.NEVER_MATCHES, told
+            message = f"{condition.source} {why} for every container"
+            yield (*prefix, "conditions", index), Code.NEVER_MATCHES, message
 
 
 def contradictions(selector: tuple[SelectorTerm, ...]) -> list[str]:
-    """Return the labels of which a selector asks what no pod can have."""
+    """Return the labels whose requirements in a selector contradict each other."""
     by_key: dict[str, list[SelectorTerm]] = defaultdict(list)
     for term in selector:
         by_key[term.key].append(term)
@@ -136,13 +138,13 @@ def _contradict(key: str, terms: list[SelectorTerm]) -> bool:
     if "DoesNotExist" in operators or not is_label_key(key):
         return True
     sets = [set(filter(is_label_value, term.values)) for term in terms if term.operator == "In"]
-    refused = {value for term in terms if term.operator == "NotIn" for value in term.values}
-    return bool(sets) and not set.intersection(*sets) - refused
+    excluded = {value for term in terms if term.operator == "NotIn" for value in term.values}
+    return bool(sets) and not set.intersection(*sets) - excluded
 
 
-def _no_image(text: str) -> str:
-    """Return why no image reference is written so, or nothing."""
-    for pattern, why in _IN_NO_IMAGE:
+def _invalid_image(text: str) -> str:
+    """Return why no image reference matches a glob, or an empty string."""
+    for pattern, why in _INVALID_IN_IMAGE:
         if found := pattern.search(text):
             return why.format(found=found[0])
     return ""

@@ -1,6 +1,6 @@
-"""Rule files checked: every mistake with its place, and what loads but may not do what was meant.
+"""Lint of rule files: errors with their locations, and warnings about rules that load.
 
-Doubts look at the whole rule set: two rules that are sound alone may be at odds.
+Warnings take the whole rule set into account: two valid rules can conflict.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# How alike two names are that are one, misspelt: one letter of seven may differ (gpucore, gpucores), while
-# gpu-mem and gpu-memory, which both exist, are 0.82 alike.
-_ALIKE: Final = 0.85
+# Minimum similarity of a misspelt name: one letter of seven may differ (gpucore, gpucores). gpu-mem and
+# gpu-memory, which both exist, have 0.82.
+_MIN_SIMILARITY: Final = 0.85
 
 
 def lint(texts: Iterable[tuple[str, str]], now: float, namespace: str = DEFAULT_NAMESPACE) -> Loaded:
-    """Return what `load` does, with every doubt among the warnings. now: seconds since the epoch."""
+    """Return the result of `load_rules` with all lint warnings. now: seconds since the epoch."""
     loaded, locate = load_placed(texts, namespace)
     found = (
-        RuleError(locate(doubt.rule, doubt.path), doubt.path, doubt.message, doubt.rule, doubt.code)
-        for doubt in rule_set_warnings(loaded.rules, now)
+        RuleError(locate(each.rule, each.path), each.path, each.message, each.rule, each.code)
+        for each in rule_set_warnings(loaded.rules, now)
     )
     return replace(loaded, warnings=(*loaded.warnings, *found))
 
@@ -55,78 +55,87 @@ def lint(texts: Iterable[tuple[str, str]], now: float, namespace: str = DEFAULT_
 def rule_set_warnings(
     rules: RuleSet, now: float, names: Collection[str] | None = None
 ) -> Iterator[LintWarning]:
-    """Yield what is doubtful about rules, each alone and all together. now: seconds since the epoch.
+    """Yield the lint warnings of rules, of each rule and of the set. now: seconds since the epoch.
 
-    names: of the rules to tell about, all where it is None. A few of many take the time of the few.
+    names: the rules to check, None for all. The time depends on the number of names.
     """
-    asked = {rule.name for rule in rules} if names is None else frozenset(names)
-    yield from (doubt for doubt in _doubts(rules, now, asked) if doubt.rule in asked)
+    checked = {rule.name for rule in rules} if names is None else frozenset(names)
+    yield from (warning for warning in _warnings(rules, now, checked) if warning.rule in checked)
 
 
-def _doubts(rules: RuleSet, now: float, asked: Collection[str]) -> Iterator[LintWarning]:
-    """Yield what is doubtful about the rules that are asked about, and perhaps about others."""
+def _warnings(rules: RuleSet, now: float, checked: Collection[str]) -> Iterator[LintWarning]:
+    """Yield the warnings of the checked rules, and possibly of others."""
     for rule in rules:
-        if rule.name in asked:
+        if rule.name in checked:
             yield from rule_warnings(rule)
     groups: dict[str, list[ResourceRule]] = defaultdict(list)
     for rule in rules.resources:
         groups[rule.group].append(rule)
-    claimed = {rule.key for rule in rules.resources if rule.enabled}
+    active = {rule.key for rule in rules.resources if rule.enabled}
     for name, members in groups.items():
-        if any(rule.name in asked for rule in members):
-            yield from _half(name, members, claimed)
-            yield from _excluded_companions(members)
-    yield from _misspelt(rules, asked)
-    yield from _volumes(rules.injections)
-    yield from _competitors(rules.injections, asked)
+        if any(rule.name in checked for rule in members):
+            yield from _partially_enabled(name, members, active)
+            yield from _self_excluding(members)
+    yield from _misspelt(rules, checked)
+    yield from _missing_volumes(rules.injections)
+    yield from _conflicting_env(rules.injections, checked)
     for exemption in rules.exemptions:
-        if exemption.name in asked:
+        if exemption.name in checked:
             yield from _exemption(exemption, rules, now)
 
 
-def _half(group: str, members: list[ResourceRule], claimed: Collection[str]) -> Iterator[LintWarning]:
-    """Yield a rule that is off beside others of its group, but for where another rules its resource."""
-    on = [rule.name for rule in members if rule.enabled]
-    for rule in members if on else ():
-        if not rule.enabled and rule.key not in claimed:
-            told = f"is off while others of group {group!r} are on ({', '.join(on)}): nothing is held to "
-            told += f"{rule.key}; switch all of the group, or give this rule a group of its own"
-            yield LintWarning(rule.name, ("metadata", "labels"), Code.HALF_GROUP, told)
+def _partially_enabled(
+    group: str, members: list[ResourceRule], active: Collection[str]
+) -> Iterator[LintWarning]:
+    """Yield a disabled rule of a group with enabled rules, unless another rule has its resource."""
+    enabled = [rule.name for rule in members if rule.enabled]
+    for rule in members if enabled else ():
+        if not rule.enabled and rule.key not in active:
+            message = (
+                f"partially enabled group {group!r}: this rule is disabled, {', '.join(enabled)} enabled, "
+            )
+            message += (
+                f"so {rule.key} is not checked; enable or disable the whole group, or use another group"
+            )
+            yield LintWarning(rule.name, ("metadata", "labels"), Code.HALF_GROUP, message)
 
 
-def _excluded_companions(members: list[ResourceRule]) -> Iterator[LintWarning]:
-    """Yield a rule that excludes what its own group puts into every container, or requires of it."""
-    always = [rule for rule in members if rule.enabled and _is_everywhere(rule)]
-    for rule in members if always else ():
-        for other in always:
+def _self_excluding(members: list[ResourceRule]) -> Iterator[LintWarning]:
+    """Yield a rule that excludes a resource that its own group injects or requires in every container."""
+    required = [rule for rule in members if rule.enabled and _is_in_every_container(rule)]
+    for rule in members if required else ():
+        for other in required:
             if rule.enabled and other.key != rule.key and rule.excludes.find(other.key):
-                told = f"excludes {other.key}, which {other.name} wants in every container of the group: "
-                told += f"none with {rule.key} passes; make {other.key} optional, without a default"
-                yield LintWarning(rule.name, ("data", "excludeResources"), Code.NEVER_SATISFIED, told)
+                message = (
+                    f"self-excluding group: excludes {other.key}, which rule {other.name} requires in every "
+                )
+                message += f"container of the group, so no container can use {rule.key}; "
+                message += f"make {other.key} optional, without a default"
+                yield LintWarning(rule.name, ("data", "excludeResources"), Code.NEVER_SATISFIED, message)
 
 
-def _is_everywhere(rule: ResourceRule) -> bool:
-    """Tell whether every container that uses the rule's group has the rule's resource, or is refused."""
-    wanted = rule.limits is LimitsPolicy.REQUIRED or rule.requests is RequestsPolicy.REQUIRED
-    return wanted or (bool(rule.default) and rule.limits is not LimitsPolicy.DISABLED)
+def _is_in_every_container(rule: ResourceRule) -> bool:
+    """Return whether every admitted container that uses the rule's group has the rule's resource."""
+    required = rule.limits is LimitsPolicy.REQUIRED or rule.requests is RequestsPolicy.REQUIRED
+    return required or (bool(rule.default) and rule.limits is not LimitsPolicy.DISABLED)
 
 
-def _misspelt(rules: RuleSet, asked: Collection[str]) -> Iterator[LintWarning]:
-    """Yield resources that no rule is for, and that are spelt almost as one that a rule is for."""
+def _misspelt(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]:
+    """Yield resources without a rule whose name is similar to the resource of a rule."""
     known = [rule.key for rule in rules.resources]
     index = ResourceIndex((key, key) for key in known)
-    for name, path, resource in _named(rules):
-        if name not in asked or is_glob(resource) or index.find(resource):
+    for name, path, resource in _references(rules):
+        if name not in checked or is_glob(resource) or index.find(resource):
             continue
         for key in known:
-            if _alike(resource, key):
-                told = f"no rule here is for {resource!r} – did you mean {key!r}?"
-                yield LintWarning(name, path, Code.MISSPELT_RESOURCE, told)
+            if _similar(resource, key):
+                message = f"no rule for {resource!r} – did you mean {key!r}?"
+                yield LintWarning(name, path, Code.MISSPELT_RESOURCE, message)
                 break
 
 
-def _named(rules: RuleSet) -> Iterator[tuple[str, Path, str]]:
-    """Yield (rule, path, resource) for each resource that a rule names beside the one that it is for."""
+def _references(rules: RuleSet) -> Iterator[tuple[str, Path, str]]:
+    """Yield (rule, path, resource) for each resource that a rule refers to, except its own key."""
     for excluding in rules.resources:
         for resource in excluding.excludes:
             yield excluding.name, ("data", "excludeResources"), resource
@@ -140,119 +149,129 @@ def _named(rules: RuleSet) -> Iterator[tuple[str, Path, str]]:
                 yield injection.name, ("inject", "env", index, "fromResource", "name"), source.resource
 
 
-def _alike(one: str, other: str) -> bool:
-    """Tell whether domains and names are each alike, but not all the same."""
+def _similar(one: str, other: str) -> bool:
+    """Return whether two resource names differ, and their domains and names are similar."""
     pairs = zip(one.partition("/"), other.partition("/"), strict=True)
     return one != other and all(this == that or _near(this, that) for this, that in pairs)
 
 
 def _near(one: str, other: str) -> bool:
     matcher = SequenceMatcher(None, one, other)
-    bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)  # each lower than the one before
-    return all(bound() >= _ALIKE for bound in bounds)
+    bounds = (
+        matcher.real_quick_ratio,
+        matcher.quick_ratio,
+        matcher.ratio,
+    )  # each lower than the previous one
+    return all(bound() >= _MIN_SIMILARITY for bound in bounds)
 
 
-def _volumes(rules: Iterable[InjectionRule]) -> Iterator[LintWarning]:
-    """Yield mounts of volumes that no rule brings: the API refuses pods that have none of that name."""
-    kept = list(rules)
-    brought = {volume["name"] for rule in kept for volume in rule.inject.volumes}
-    for rule in kept:
+def _missing_volumes(rules: Iterable[InjectionRule]) -> Iterator[LintWarning]:
+    """Yield mounts of volumes that no rule injects: the API server denies pods without that volume."""
+    all_rules = list(rules)
+    injected = {volume["name"] for rule in all_rules for volume in rule.inject.volumes}
+    for rule in all_rules:
         for index, mount in enumerate(rule.inject.volume_mounts):
-            if mount["name"] not in brought:
-                told = f"no rule brings a volume {mount['name']!r}{suggestion(mount['name'], brought)}"
-                told += "; list it under volumes, or pods without one are refused"
+            if mount["name"] not in injected:
+                message = f"no rule injects a volume {mount['name']!r}{suggestion(mount['name'], injected)}"
+                message += "; add it to volumes, otherwise pods without it are denied"
                 yield LintWarning(
-                    rule.name, ("inject", "volumeMounts", index, "name"), Code.MISSING_VOLUME, told
+                    rule.name, ("inject", "volumeMounts", index, "name"), Code.MISSING_VOLUME, message
                 )
 
 
-def _competitors(rules: Iterable[InjectionRule], asked: Collection[str]) -> Iterator[LintWarning]:
-    """Yield variables that two rules, one asked about, give to a container with different values.
+def _conflicting_env(rules: Iterable[InjectionRule], checked: Collection[str]) -> Iterator[LintWarning]:
+    """Yield variables to which two rules, one of them checked, assign different values in a container.
 
-    Rules apply in the order of their names, and what stands is kept unless a rule overrides. A narrow rule
-    that has the last word over a wide one is meant so.
+    Rules apply in the order of their names; an existing value stays unless a rule overrides it. A narrow rule
+    that takes precedence over a wider one is intended.
     """
     by_variable: dict[str, list[tuple[InjectionRule, int, Any]]] = defaultdict(list)
     for rule in sorted(rules, key=lambda rule: rule.name):
         if rule.enabled and rule.action is InjectionAction.INJECT:
             for index, (name, value) in enumerate(rule.inject.env):
                 by_variable[name].append((rule, index, value))
-    for name, givers in by_variable.items():
-        for first, second in _pairs(givers, lambda giver: giver[0].name in asked):
+    for name, assignments in by_variable.items():
+        for first, second in _pairs(assignments, lambda assignment: assignment[0].name in checked):
             overrides = second[0].override
-            (stands, _, kept), (yields, index, lost) = (second, first) if overrides else (first, second)
-            if kept == lost or not _may_meet(stands.match, yields.match):
+            (used, _, value), (unused, index, other) = (second, first) if overrides else (first, second)
+            if value == other or not _may_overlap(used.match, unused.match):
                 continue
-            if not _wider(yields.match, stands.match):
-                why = "overrides" if overrides else "comes first by name"
-                told = f"{name} has another value in {stands.name} ({stands.location}), which {why}: for "
-                told += "pods that both match, this one is not used; narrow one of the matches"
-                yield LintWarning(yields.name, ("inject", "env", index, "name"), Code.COMPETING_VALUES, told)
+            if not _wider(unused.match, used.match):
+                why = "overrides this rule" if overrides else "comes first by name"
+                message = (
+                    f"conflicting env values: {name} has another value in {used.name} ({used.location}), "
+                )
+                message += f"which {why}; this value is not used if both match; narrow one of the matches"
+                yield LintWarning(
+                    unused.name, ("inject", "env", index, "name"), Code.COMPETING_VALUES, message
+                )
 
 
-def _pairs(kept: Iterable[T], asked: Callable[[T], bool]) -> Iterator[tuple[T, T]]:
-    """Yield each pair, in order, of which one at least is asked about."""
+def _pairs(items: Iterable[T], checked: Callable[[T], bool]) -> Iterator[tuple[T, T]]:
+    """Yield each pair, in order, of which at least one is checked."""
     all_before: list[T] = []
-    asked_before: list[T] = []
-    for second in kept:
-        is_asked = asked(second)
-        for first in all_before if is_asked else asked_before:
+    checked_before: list[T] = []
+    for second in items:
+        is_checked = checked(second)
+        for first in all_before if is_checked else checked_before:
             yield first, second
         all_before.append(second)
-        if is_asked:
-            asked_before.append(second)
+        if is_checked:
+            checked_before.append(second)
 
 
-def _may_meet(one: Match, other: Match) -> bool:
-    """Tell whether some container is matched by both; two rules with conditions are taken to know better."""
+def _may_overlap(one: Match, other: Match) -> bool:
+    """Return whether both can match a container; two rules with conditions are assumed to be disjoint."""
     if one.conditions and other.conditions:
         return False
     return (
-        any(_names_meet(left, right) for left in one.resources for right in other.resources)
-        and _lists_meet(one.images, other.images, _within)
-        and _lists_meet(one.include, other.include, overlap)
-        and not _shut_out(one, other)
-        and not _shut_out(other, one)
+        any(_names_overlap(left, right) for left in one.resources for right in other.resources)
+        and _lists_overlap(one.images, other.images, _within)
+        and _lists_overlap(one.include, other.include, overlap)
+        and not _excludes(one, other)
+        and not _excludes(other, one)
         and not contradictions((*one.selector, *other.selector))
     )
 
 
-def _names_meet(one: str, other: str) -> bool:
-    """Tell whether two names, which may be globs, stand for some resource both."""
+def _names_overlap(one: str, other: str) -> bool:
+    """Return whether two names or globs match a common resource."""
     return one == other or ((is_glob(one) or is_glob(other)) and overlap(glob(one), glob(other)))
 
 
-def _lists_meet(
+def _lists_overlap(
     one: Sequence[re.Pattern[str]],
     other: Sequence[re.Pattern[str]],
-    meet: Callable[[re.Pattern[str], re.Pattern[str]], bool],
+    overlaps: Callable[[re.Pattern[str], re.Pattern[str]], bool],
 ) -> bool:
-    return not one or not other or any(meet(left, right) for left in one for right in other)
+    return not one or not other or any(overlaps(left, right) for left in one for right in other)
 
 
 def _within(one: re.Pattern[str], other: re.Pattern[str]) -> bool:
-    """Tell whether one of two is within the other: `*/paddle*` and `*/torch*` meet, but nobody means that."""
+    """Return whether one covers the other; `*/paddle*` and `*/torch*` overlap, but not in practice."""
     return covers(one, other) or covers(other, one)
 
 
-def _shut_out(one: Match, other: Match) -> bool:
-    """Tell whether all namespaces that one includes are excluded by the other."""
-    return bool(one.include) and _takes_in(other.exclude, one.include)
+def _excludes(one: Match, other: Match) -> bool:
+    """Return whether all namespaces that one includes are excluded by the other."""
+    return bool(one.include) and _covers_all(other.exclude, one.include)
 
 
 def _wider(one: Match, other: Match) -> bool:
-    """Tell whether a match plainly takes in all that another does, and is not the same."""
+    """Return whether a match covers another, and is not the same. False may be wrong."""
     lists = [(match.images, match.include) for match in (one, other)]
     others = [(match.exclude, match.selector, match.conditions) for match in (one, other)]
     return (
         (one.resources, lists[0], others[0]) != (other.resources, lists[1], others[1])
-        and _takes_in([glob(name) for name in one.resources], [glob(name) for name in other.resources])
-        and all(not wide or (narrow and _takes_in(wide, narrow)) for wide, narrow in zip(*lists, strict=True))
+        and _covers_all([glob(name) for name in one.resources], [glob(name) for name in other.resources])
+        and all(
+            not wide or (narrow and _covers_all(wide, narrow)) for wide, narrow in zip(*lists, strict=True)
+        )
         and all(not wide or wide == narrow for wide, narrow in zip(*others, strict=True))
     )
 
 
-def _takes_in(wide: Sequence[re.Pattern[str]], narrow: Sequence[re.Pattern[str]]) -> bool:
+def _covers_all(wide: Sequence[re.Pattern[str]], narrow: Sequence[re.Pattern[str]]) -> bool:
     return all(any(covers(pattern, inside) for pattern in wide) for inside in narrow)
 
 
@@ -260,15 +279,15 @@ def _exemption(exemption: Exemption, rules: RuleSet, now: float) -> Iterator[Lin
     if not exemption.enabled:
         return
     if exemption.expires <= now:
-        told = f"expired at {exemption.until} and has no effect; renew or remove it"
-        yield LintWarning(exemption.name, ("expires",), Code.EXPIRED, told)
+        message = f"expired at {exemption.until} and has no effect; renew or remove it"
+        yield LintWarning(exemption.name, ("expires",), Code.EXPIRED, message)
     names = [rule.name for rule in rules if not isinstance(rule, Exemption)]
     for index, name in enumerate(exemption.rules):
         if not exempted(replace(exemption, rules=(name,)), rules):
-            told = f"{name!r} names no rule here that decides anything{suggestion(name, names)}; "
-            told += "check exemptions together with the rules they are for"
-            yield LintWarning(exemption.name, ("rules", index), Code.EXEMPTS_NOTHING, told)
+            message = f"{name!r} does not match any rule{suggestion(name, names)}; "
+            message += "lint exemptions together with their rules"
+            yield LintWarning(exemption.name, ("rules", index), Code.EXEMPTS_NOTHING, message)
     match = exemption.match
     if not (match.include or match.exclude or match.selector or exemption.service_accounts):
-        told = "exempts every pod; name namespaces, podSelector or serviceAccounts, or switch the rules off"
-        yield LintWarning(exemption.name, ("rules",), Code.EXEMPTS_EVERYONE, told)
+        message = "exempts every pod; set namespaces, podSelector or serviceAccounts, or disable the rules"
+        yield LintWarning(exemption.name, ("rules",), Code.EXEMPTS_EVERYONE, message)

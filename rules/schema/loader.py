@@ -193,7 +193,7 @@ class _Loader:
         elif rule is not None and builder.name:
             key_name = _SPECIAL.sub("-", rule.key.partition("/")[2].lower()).strip("-")
             if key_name and not _SPECIAL.sub("-", builder.name).endswith(f"-{key_name}"):
-                message = f"expected to end in -{key_name}, as the key {rule.key!r}, got {builder.name!r}"
+                message = f"expected to end in -{key_name} like the key {rule.key!r}, got {builder.name!r}"
                 self._warn(builder, (*builder.path, "metadata", "name"), message, Code.ODD_NAME)
 
     def _warn(self, builder: RuleBuilder, path: Path, message: str, code: Code) -> None:

@@ -129,7 +129,7 @@ def test_a_second_claim_of_a_resource_is_refused(served: Cluster) -> None:
     second = yaml.safe_load(rule("3"))
     second["metadata"]["name"] = "cf-crl-second-device"
 
-    assert "data.key: 'vendor.com/device' is claimed by cf-crl-live-device" in served.apply(
+    assert "data.key: 'vendor.com/device' is also used by cf-crl-live-device" in served.apply(
         yaml.safe_dump(second), check=False
     )
 

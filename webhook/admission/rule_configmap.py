@@ -12,8 +12,8 @@ from typing import Any, Final
 from rules import AdmissionRequest, Decision, Language, ObjectError, RuleError, RuleSet, load_rules
 from rules.decision.messages import denial
 from rules.lint.rule_set_checks import rule_set_warnings
-from rules.model.decision import ALLOWED, Violation
-from rules.model.rule import Action, ResourceRule, Rule
+from rules.model.decision import ALLOWED
+from rules.model.rule import ResourceRule, Rule
 from rules.schema.builder import DOCUMENT_KEY
 from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from rules.text.i18n import Text
@@ -82,7 +82,7 @@ def validate_rule(
         return ALLOWED
     if request.namespace != namespace:
         warning = _WRONG_NAMESPACE.in_language(language)
-        return Decision.allow(warnings=(warning.format(expected=namespace, found=request.namespace),))
+        return Decision(warnings=(warning.format(expected=namespace, found=request.namespace),))
     name, text = rule_text(new)
     loaded = load_rules([(name, text)], namespace)
     known = list(in_force)
@@ -91,12 +91,10 @@ def validate_rule(
     warnings = (*(f"{warning.path}: {warning.message}" for warning in loaded.warnings),)
     warnings += tuple(_lint(loaded.rules, known, now))
     if not errors:
-        return Decision.allow(warnings=warnings)
+        return Decision(warnings=warnings)
     block = _block(text)
-    violations = tuple(
-        Violation(error.rule, Action.DENY, error.path, _placed(error, block)) for error in errors
-    )
-    return Decision.deny(denial(language, request.kind, violations), warnings=warnings)
+    reasons = [(error.rule, _placed(error, block)) for error in errors]
+    return Decision(allowed=False, message=denial(language, request.kind, reasons), warnings=warnings)
 
 
 def _lint(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[str]:

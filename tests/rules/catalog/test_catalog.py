@@ -213,7 +213,7 @@ def test_two_systems_that_use_one_name_are_alternatives_of_which_lint_wants_one(
         (
             "conflict",
             one,
-            f"'{GPU}' is claimed by {name} ({other}:{line}:1) too; keep one, or switch {others} off by label",
+            f"'{GPU}' is also used by {name} ({other}:{line}:1); keep one rule, or disable {others} by label",
         )
         for one, other, name, line in (
             ("pgpu/gpu.yaml", "hami/gpu.yaml", "cf-crl-hami-gpu", 5),

@@ -1,4 +1,4 @@
-"""What loads and may not do what was meant is told, with its place; what is meant so is not."""
+"""Lint warns, with a location, about rules that load but may not have the intended effect."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ ALWAYS = "limits['a.com/b'] > 0"
 
 
 def warned(*texts: str) -> list[str]:
-    """Return code, rule and path of each warning; the rules have to be sound."""
+    """Return code, rule and path of each warning; the rules must be valid."""
     read = lint(((f"{number}.yaml", text) for number, text in enumerate(texts)), NOW)
     assert () == read.errors
     return [f"{warning.code} {warning.rule} {warning.path}" for warning in read.warnings]
 
 
 def messages(*texts: str) -> list[str]:
-    """Return the warnings with their places."""
+    """Return the warnings with their locations."""
     return [
         str(warning) for warning in lint(((f"{n}.yaml", text) for n, text in enumerate(texts)), NOW).warnings
     ]
 
 
 def env(name: str, value: str = "1", rule: str = "", *, override: bool = False, **match: Any) -> str:
-    """Return a rule that injects a variable, named by what it injects unless rule says otherwise."""
+    """Return a rule that injects a variable; its name is rule, or the value."""
     inject = {"env": [{"name": "FIRST", "value": "x"}, {"name": name, "value": value}]}
     return injection_rule(inject, name=rule or value, match=match, override=override)
 
 
 def matching(**match: Any) -> list[str]:
-    """Return what is doubtful about the match of a rule."""
+    """Return the warnings about the match of a rule."""
     return [
         warning.partition(" injection ")[2]
         for warning in warned(injection_rule({"hostIPC": True}, match=match))
@@ -48,7 +48,7 @@ def matching(**match: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("images", "doubtful"),
+    ("images", "warnings"),
     [
         (
             [
@@ -66,13 +66,13 @@ def matching(**match: Any) -> list[str]:
         (["*/Paddle*", "a/*B"], [0]),
     ],
 )
-def test_an_image_pattern_that_is_no_image_matches_none(images: list[str], doubtful: list[int]) -> None:
-    """Schemes, blanks, capitals in a repository's name."""
-    assert [f"match.images[{index}]" for index in doubtful] == matching(images=images)
+def test_a_pattern_that_no_image_can_match_is_a_warning(images: list[str], warnings: list[int]) -> None:
+    """Schemes, spaces, capitals in a repository name."""
+    assert [f"match.images[{index}]" for index in warnings] == matching(images=images)
 
 
 @pytest.mark.parametrize(
-    ("namespaces", "doubtful"),
+    ("namespaces", "warnings"),
     [
         ({"include": ["a", "b-*"], "exclude": ["b-1"]}, []),
         ({"include": ["team-*"], "exclude": ["team-?"]}, []),
@@ -82,13 +82,15 @@ def test_an_image_pattern_that_is_no_image_matches_none(images: list[str], doubt
         ({"include": ["team_a", "b"]}, ["match.namespaces.include[0]"]),
     ],
 )
-def test_namespaces_that_leave_none_are_told(namespaces: dict[str, Any], doubtful: list[str]) -> None:
-    """All that is included is excluded too, or cannot be a name."""
-    assert doubtful == matching(namespaces=namespaces)
+def test_a_namespace_selection_without_namespaces_is_a_warning(
+    namespaces: dict[str, Any], warnings: list[str]
+) -> None:
+    """Every included namespace is excluded too, or its name is invalid."""
+    assert warnings == matching(namespaces=namespaces)
 
 
 @pytest.mark.parametrize(
-    ("labels", "terms", "doubtful"),
+    ("labels", "terms", "warnings"),
     [
         (
             {"a": "x"},
@@ -105,21 +107,21 @@ def test_namespaces_that_leave_none_are_told(namespaces: dict[str, Any], doubtfu
         ({}, [("not a label", "Exists", "")], True),
     ],
 )
-def test_a_selector_that_contradicts_itself_is_told(
-    labels: dict[str, str], terms: list[tuple[str, str, str]], doubtful: bool
+def test_a_contradictory_selector_is_a_warning(
+    labels: dict[str, str], terms: list[tuple[str, str, str]], warnings: bool
 ) -> None:
-    """No labels that Kubernetes takes satisfy it."""
+    """No valid labels satisfy it."""
     expressions = [
         {"key": key, "operator": operator} | ({"values": values.split()} if values else {})
         for key, operator, values in terms
     ]
     selector = {"matchLabels": labels, "matchExpressions": expressions}
 
-    assert (["match.podSelector"] if doubtful else []) == matching(podSelector=selector)
+    assert (["match.podSelector"] if warnings else []) == matching(podSelector=selector)
 
 
-def test_a_condition_that_is_false_for_everyone_is_told() -> None:
-    """In rules of any kind that match."""
+def test_a_condition_that_is_always_false_is_a_warning() -> None:
+    """In every kind of rule with a match."""
     match = {"conditions": ["true", "1 > 2"]}
 
     assert ["match.conditions[1]"] == matching(**match)
@@ -128,7 +130,7 @@ def test_a_condition_that_is_false_for_everyone_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "doubtful"),
+    ("data", "warnings"),
     [
         ({"defaultValue": "20"}, []),
         ({"defaultValue": "150"}, ["never-satisfied cf-crl-group-device data.defaultValue"]),
@@ -145,32 +147,30 @@ def test_a_condition_that_is_false_for_everyone_is_told() -> None:
         ),
     ],
 )
-def test_a_resource_rule_at_odds_with_itself_is_told(data: dict[str, Any], doubtful: list[str]) -> None:
-    """A default that its own validation refuses, or that is never put in."""
+def test_a_contradictory_resource_rule_is_a_warning(data: dict[str, Any], warnings: list[str]) -> None:
+    """A default that violates the rule's own validation, or that is never injected."""
     validations = [
         {"expression": "value <= 100"},
-        {"expression": "value < 10 || container.name == 'x'"},  # of which the default alone tells nothing
+        {"expression": "value < 10 || container.name == 'x'"},  # does not depend on the default alone
     ]
 
-    assert doubtful == warned(resource_rule(validations=validations, **data))
+    assert warnings == warned(resource_rule(validations=validations, **data))
 
 
 def test_a_glob_may_exclude_itself() -> None:
-    """Two resources of different names that it matches exclude each other."""
+    """Different resources that it matches exclude each other."""
     assert [] == warned(resource_rule("vendor.com/mig-*", excludeResources="vendor.com/mig-*"))
 
 
-def test_a_default_on_which_its_validation_fails_is_told_with_the_reason() -> None:
-    """A quotient by zero is found before a pod meets it."""
+def test_a_default_for_which_its_validation_fails_is_a_warning_with_the_reason() -> None:
+    """A division by zero is found before a pod causes it."""
     (warning,) = messages(resource_rule(defaultValue="0", validations=[{"expression": "100 / value > 1"}]))
 
-    assert warning.startswith(
-        "0.yaml:15:17: data.defaultValue: '0' is put in, for which the rule's own validation fails ("
-    )
+    assert warning.startswith("0.yaml:15:17: data.defaultValue: the rule's own validation fails (")
 
 
-def test_a_group_of_which_a_part_is_off_is_told() -> None:
-    """Not where the part has a substitute, and not where all of the group is off."""
+def test_a_partially_enabled_group_is_a_warning() -> None:
+    """Not if another rule has the resource, and not if the whole group is disabled."""
     off = resource_rule(OTHER, enabled=False)
     substitute = resource_rule(OTHER, group="another", name="cf-crl-another-other")
 
@@ -180,7 +180,7 @@ def test_a_group_of_which_a_part_is_off_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "doubtful"),
+    ("other", "warnings"),
     [
         ({}, False),
         ({"limits": "required"}, True),
@@ -189,17 +189,15 @@ def test_a_group_of_which_a_part_is_off_is_told() -> None:
         ({"limits": "required", "group": "another"}, False),
     ],
 )
-def test_a_rule_that_excludes_what_its_group_always_has_is_told(
-    other: dict[str, Any], doubtful: bool
-) -> None:
-    """No container could use it; two of a group that merely exclude each other are alternatives."""
+def test_a_self_excluding_group_is_a_warning(other: dict[str, Any], warnings: bool) -> None:
+    """No container can use the resource; optional resources that exclude each other are alternatives."""
     found = warned(resource_rule(excludeResources="vendor.com/*"), resource_rule(OTHER, **other))
 
-    assert (["never-satisfied cf-crl-group-device data.excludeResources"] if doubtful else []) == found
+    assert (["never-satisfied cf-crl-group-device data.excludeResources"] if warnings else []) == found
 
 
-def test_a_resource_that_is_nearly_one_of_a_rules_is_taken_for_misspelt() -> None:
-    """Wherever a rule names one; what is merely unknown may be another cluster's."""
+def test_a_misspelt_resource_is_a_warning() -> None:
+    """In every field; a name that is not similar may belong to another cluster."""
     known = resource_rule("vendor.com/vcuda-core")
     names = {
         "vendor.com/vcuda-cor",
@@ -224,8 +222,8 @@ def test_a_resource_that_is_nearly_one_of_a_rules_is_taken_for_misspelt() -> Non
     ]
 
 
-def test_a_mount_without_its_volume_is_told() -> None:
-    """Unless another rule brings it."""
+def test_a_mount_without_its_volume_is_a_warning() -> None:
+    """Unless another rule injects the volume."""
     mount = injection_rule({"volumeMounts": [{"name": "mps", "mountPath": "/mps"}]}, name="mount")
     volume = injection_rule({"volumes": [{"name": "mps", "emptyDir": {}}]}, name="volume")
     misspelt = volume.replace("name: mps", "name: mp")
@@ -236,16 +234,16 @@ def test_a_mount_without_its_volume_is_told() -> None:
 
 
 @pytest.mark.parametrize("kind", ["volumes", "volumeMounts"])
-def test_a_name_that_stands_twice_in_a_rule_is_a_mistake(kind: str) -> None:
-    """The API server would refuse every pod that it is put into."""
+def test_a_duplicate_name_in_a_rule_is_an_error(kind: str) -> None:
+    """The API server would deny every pod."""
     entries = [{"name": name, "mountPath": "/mps", "emptyDir": {}} for name in ("a", "a")]
     (error,) = lint([("f", injection_rule({kind: entries}))], NOW).errors
 
-    assert error.message.endswith("stands 2 times; keep one")
+    assert error.message.endswith("is listed 2 times; keep one")
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "loser"),
+    ("first", "second", "unused"),
     [
         ({}, {}, "b"),
         ({}, {"override": True}, "a"),
@@ -273,35 +271,35 @@ def test_a_name_that_stands_twice_in_a_rule_is_a_mistake(kind: str) -> None:
         ({"conditions": [ALWAYS]}, {}, ""),
     ],
 )
-def test_two_values_of_one_variable_are_told_where_the_loser_stands(
-    first: dict[str, Any], second: dict[str, Any], loser: str
+def test_conflicting_env_values_are_a_warning_at_the_unused_one(
+    first: dict[str, Any], second: dict[str, Any], unused: str
 ) -> None:
-    """Where some pod matches both, and the one that stands is not plainly the narrower one."""
+    """If a pod can match both rules, and the used one is not narrower."""
     found = warned(env("SECOND", "a", **first), env("SECOND", "b", **second))
 
-    assert ([f"competing-values {loser} inject.env[1].name"] if loser else []) == found
+    assert ([f"competing-values {unused} inject.env[1].name"] if unused else []) == found
 
 
-def test_a_competing_value_is_told_with_what_to_do() -> None:
-    """And where the other one stands."""
-    told = (
-        "1.yaml:10:14: inject.env[1].name: A has another value in a (0.yaml:1:1), which comes first by name: "
+def test_a_conflicting_env_value_has_a_message_with_a_fix() -> None:
+    """And with the location of the other rule."""
+    message = (
+        "1.yaml:10:14: inject.env[1].name: conflicting env values: A has another value in a (0.yaml:1:1), "
     )
-    told += "for pods that both match, this one is not used; narrow one of the matches"
+    message += "which comes first by name; this value is not used if both match; narrow one of the matches"
 
-    assert [told] == messages(env("A", "a"), env("A", "b"))
+    assert [message] == messages(env("A", "a"), env("A", "b"))
 
 
-def test_equal_values_and_rules_that_inject_nothing_do_not_compete() -> None:
-    """Switched off, or for a dry run."""
+def test_equal_values_and_inactive_rules_do_not_conflict() -> None:
+    """Disabled rules and dry runs."""
     off = injection_rule({"env": [{"name": "A", "value": "c"}]}, name="c", enabled=False)
     dry = injection_rule({"env": [{"name": "A", "value": "d"}]}, name="d", enforcementAction="dryrun")
 
     assert [] == warned(env("A", "1", "a"), env("A", "1", "b"), off, dry)
 
 
-def test_labels_that_disagree_are_told_with_the_one_that_counts() -> None:
-    """Both spellings may stand there, and each label in its own."""
+def test_conflicting_labels_are_a_warning_with_the_ignored_one() -> None:
+    """Both spellings are valid, also mixed."""
     old, new = LABEL_PREFIXES
     labels = {"type": "CustomResourceLimitation", "group": "g"}
     older = {f"{old}{name}": value for name, value in (labels | {"enabled": "true"}).items()}
@@ -310,19 +308,17 @@ def test_labels_that_disagree_are_told_with_the_one_that_counts() -> None:
     both = config_map("cf-crl-g-device", older | newer, data)
     mixed = {name: value for name, value in older.items() if not name.endswith("group")}
     mixed |= {f"{new}group": "g", f"{new}other": "x"}
-    told = (
-        "0.yaml:12:32: metadata.labels[features.cpaas.io/enabled]: 'false', but features.alauda.io/enabled "
-    )
-    told += "says 'true', which counts; remove one of them"
+    message = "0.yaml:12:32: metadata.labels[features.cpaas.io/enabled]: 'false' is ignored, because "
+    message += "features.alauda.io/enabled is 'true'; remove one of them"
 
-    assert [told] == messages(both)
+    assert [message] == messages(both)
     assert [True, True] == [
         lint([("f", text)], NOW).rules.resources[0].enabled
         for text in (both, config_map("cf-crl-g-device", mixed, data))
     ]
 
 
-def test_an_exemption_that_has_expired_is_told() -> None:
+def test_an_expired_exemption_is_a_warning() -> None:
     """It has no effect."""
     scope: dict[str, Any] = {"namespaces": {"include": ["a"]}}
 
@@ -333,8 +329,8 @@ def test_an_exemption_that_has_expired_is_told() -> None:
     assert [] == warned(resource_rule(), exemption("cf-crl-*", enabled=False))
 
 
-def test_an_exemption_from_nothing_or_for_everyone_is_told() -> None:
-    """Names that no rule has, catalogues that decide nothing, and no bounds."""
+def test_an_exemption_from_no_rule_or_for_every_pod_is_a_warning() -> None:
+    """Unknown names, catalogues, which cannot be exempted, and no scope."""
     names = ["cf-crl-group-devices", "images", "cf-crl-*"]
     scope: dict[str, Any] = {"serviceAccounts": ["trainer"]}
     rules = [resource_rule(), image_catalog({"image": "x", "cuda": "12.4"})]
@@ -347,8 +343,8 @@ def test_an_exemption_from_nothing_or_for_everyone_is_told() -> None:
     assert "did you mean 'cf-crl-group-device'?" in messages(*rules, exemption(names[0], **scope))[1]
 
 
-def test_an_exemption_for_no_pod_is_told() -> None:
-    """As with any rule that matches none."""
+def test_an_exemption_for_no_pod_is_a_warning() -> None:
+    """As for any rule that matches no pod."""
     scope: dict[str, Any] = {"namespaces": {"include": ["a"], "exclude": ["*"]}}
 
     assert ["never-matches exemption namespaces"] == warned(
@@ -357,7 +353,7 @@ def test_an_exemption_for_no_pod_is_told() -> None:
 
 
 def every_kind() -> list[str]:
-    """Return the texts of rules between which there is every doubt about rules together."""
+    """Return rules that cause every warning of a rule set."""
     return [
         resource_rule(DEVICE, group="one", limits="required"),
         resource_rule(OTHER, group="one", enabled=False),
@@ -371,20 +367,18 @@ def every_kind() -> list[str]:
 
 
 @pytest.mark.parametrize("kept", range(len(every_kind())))
-def test_of_one_rule_the_same_is_told_as_of_it_among_all(kept: int) -> None:
-    """At admission only the rule that comes is of interest."""
+def test_the_warnings_of_one_rule_equal_those_in_the_whole_set(kept: int) -> None:
+    """Admission of a ConfigMap checks only its rule."""
     known = RuleSet.of(rule for text in every_kind() for rule in loaded(text).rules)
     everything = list(rule_set_warnings(known, NOW))
     name = list(known)[kept].name
 
-    assert [doubt for doubt in everything if doubt.rule == name] == list(
-        rule_set_warnings(known, NOW, {name})
-    )
-    assert len({doubt.rule for doubt in everything}) > 4
+    assert [each for each in everything if each.rule == name] == list(rule_set_warnings(known, NOW, {name}))
+    assert len({each.rule for each in everything}) > 4
 
 
-def test_what_is_told_of_one_rule_takes_no_comparison_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule among a thousand is judged in milliseconds: reviews of pods wait meanwhile."""
+def test_checking_one_rule_does_not_compare_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule among a thousand takes milliseconds, because reviews of pods wait meanwhile."""
     compared = list[object]()
 
     def counting(compare: Callable[..., bool]) -> Callable[..., bool]:
@@ -394,7 +388,7 @@ def test_what_is_told_of_one_rule_takes_no_comparison_of_all_others(monkeypatch:
 
         return counted
 
-    for name in ("_may_meet", "_alike"):
+    for name in ("_may_overlap", "_similar"):
         monkeypatch.setattr(rule_set_checks, name, counting(getattr(rule_set_checks, name)))
     known = [
         rule

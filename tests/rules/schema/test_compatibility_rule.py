@@ -1,4 +1,4 @@
-"""CompatibilityRule and ImageCatalog files: what they become, and each mistake with its place."""
+"""CompatibilityRule and ImageCatalog files: compiled rules, and errors with their locations."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ FIRST_COLUMN = 5
 
 
 def written(kind: str, document: str) -> str:
-    """Return a ConfigMap of a kind whose rule is written so."""
+    """Return a ConfigMap of a kind with this rule."""
     return HEAD.format(kind=kind) + indent(document, "    ")
 
 
 def mistakes(kind: str, document: str) -> list[str]:
-    """Return the mistakes of a rule as `line:column: path: message`, counted in its own document."""
+    """Return the errors of a rule as `line:column: path: message`, counted in its own document."""
     found = load_rules([("rule.yaml", written(kind, document))])
     assert [] == list(found.rules)
     lines = []
@@ -171,13 +171,11 @@ MATCH = "match: {resources: [nvidia.com/gpu]}\n"
         ("match: {\n", ["2:1: "]),
     ],
 )
-def test_each_mistake_of_a_compatibility_rule_is_told_with_its_place(
-    document: str, expected: list[str]
-) -> None:
-    """File, line and column; what was expected; and what it may have meant to say."""
+def test_an_error_in_a_compatibility_rule_has_its_location(document: str, expected: list[str]) -> None:
+    """File, line and column; the expected value; and a suggestion."""
     found = mistakes("CompatibilityRule", document)
 
-    assert expected == [line[: len(wanted)] for line, wanted in zip(found, expected, strict=True)]
+    assert expected == [line[: len(prefix)] for line, prefix in zip(found, expected, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -232,22 +230,25 @@ def test_each_mistake_of_a_compatibility_rule_is_told_with_its_place(
         ),
     ],
 )
-def test_each_mistake_of_an_image_catalog_is_told_with_its_place(document: str, expected: list[str]) -> None:
+def test_an_error_in_an_image_catalog_has_its_location(document: str, expected: list[str]) -> None:
     """Row by row."""
     assert expected == mistakes("ImageCatalog", document)
 
 
 @pytest.mark.parametrize("kind", ["CompatibilityRule", "ImageCatalog"])
-def test_a_rule_without_its_document_is_told(kind: str) -> None:
-    """All of it stands in rule.yaml."""
+def test_a_rule_without_its_document_is_an_error(kind: str) -> None:
+    """The rule is in rule.yaml."""
     text = HEAD.format(kind=kind).replace("  rule.yaml: |\n", "  rule: x\n")
     (error,) = load_rules([("rule.yaml", text)]).errors
 
-    assert ("data", "required key 'rule.yaml' is missing: it contains the rule") == (error.path, error.message)
+    assert ("data", "required key 'rule.yaml' is missing: it contains the rule") == (
+        error.path,
+        error.message,
+    )
 
 
-def test_a_bad_rule_leaves_the_others_in_force() -> None:
-    """Each file stands alone."""
+def test_an_invalid_rule_does_not_affect_others() -> None:
+    """Each file is loaded separately."""
     good, bad = compatibility_rule(name="good"), compatibility_rule(name="bad", sharing="none")
     found = load_rules([("good.yaml", good), ("bad.yaml", bad)])
 
@@ -257,8 +258,8 @@ def test_a_bad_rule_leaves_the_others_in_force() -> None:
     )
 
 
-def test_a_compatibility_rule_says_what_a_way_of_sharing_asks() -> None:
-    """All of its settings."""
+def test_a_compatibility_rule_has_a_sharing_policy() -> None:
+    """All settings."""
     rule = compatibility(
         compatibility_rule(
             description={"en": "shares", "zh": "共享"},
@@ -292,8 +293,8 @@ def test_a_compatibility_rule_says_what_a_way_of_sharing_asks() -> None:
     )
 
 
-def test_what_a_compatibility_rule_leaves_out_is_the_strict_choice() -> None:
-    """Deny: the operators' rule."""
+def test_the_defaults_of_a_compatibility_rule_are_strict() -> None:
+    """The default action is deny."""
     rule = compatibility(compatibility_rule())
 
     assert (Action.DENY, Action.DENY, SharingPolicy()) == (rule.action, rule.no_fitting_node, rule.sharing)
@@ -303,7 +304,7 @@ def test_what_a_compatibility_rule_leaves_out_is_the_strict_choice() -> None:
     ("word", "level"), [("deny", Level.INCOMPATIBLE), ("warn", Level.UNSTABLE), ("allow", Level.COMPATIBLE)]
 )
 def test_minor_version_compatibility_is_a_level(word: str, level: Level) -> None:
-    """Of a node whose driver is of the same major, and lower."""
+    """For a node whose driver has the same major and a lower minor version."""
     assert level is compatibility(compatibility_rule(minorVersionCompatibility=word)).sharing.minor_versions
 
 
@@ -317,19 +318,19 @@ def test_minor_version_compatibility_is_a_level(word: str, level: Level) -> None
     ],
 )
 def test_no_fitting_node_is_never_stricter_than_the_rule(action: str, no_node: str, expected: Action) -> None:
-    """A rule that only warns does so of everything."""
+    """A rule that only warns never denies."""
     rule = compatibility(compatibility_rule(enforcementAction=action, noFittingNode=no_node))
 
     assert expected is rule.no_fitting_node
 
 
-def test_a_rule_that_is_switched_off_is_loaded_and_not_in_force() -> None:
+def test_a_disabled_rule_is_loaded_but_not_active() -> None:
     """It is linted, and listed."""
     assert not compatibility(compatibility_rule(enabled="false")).enabled
 
 
 def test_an_image_catalog_has_its_rows_in_order_under_its_own_name() -> None:
-    """The name is what tells people where a fact stands."""
+    """Messages name the catalogue as the source of a fact."""
     rule = catalog(
         image_catalog(
             {"image": "a/*", "cuda": "12.4"},
@@ -369,6 +370,6 @@ def test_an_image_catalog_has_its_rows_in_order_under_its_own_name() -> None:
         (("cpu", "amd.com/gpu"), []),
     ],
 )
-def test_each_way_of_sharing_that_ships_has_its_rule(resources: tuple[str, ...], rules: list[str]) -> None:
-    """And other vendors' GPUs have none: CUDA is NVIDIA's."""
-    assert rules == [rule.name for rule in shipped().compatibility_of(resources)]
+def test_each_built_in_sharing_method_has_its_rule(resources: tuple[str, ...], rules: list[str]) -> None:
+    """Other vendors' GPUs have none: CUDA is for NVIDIA GPUs."""
+    assert rules == [rule.name for rule in shipped().plan_for(resources).compatibility]

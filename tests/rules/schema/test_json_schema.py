@@ -1,4 +1,4 @@
-"""The JSON Schema of rule files: what ships, what `gpugate schema` prints, and what it lets pass."""
+"""The JSON Schemas of rule files: the files in docs/schema, `gpugate schema`, and validation."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ KINDS = {
 
 @cache
 def validator(kind: str) -> Draft202012Validator:
-    """Return what checks by a schema as it ships."""
+    """Return a validator of a schema in docs/schema."""
     return Draft202012Validator(json.loads((FOLDER / f"{kind}.json").read_text("utf-8")))
 
 
 def accepted(text: str) -> bool:
-    """Tell whether schemas accept a rule: the ConfigMap, and the document in it."""
+    """Return whether schemas accept a rule: the ConfigMap, and the document in it."""
     document = yaml.safe_load(text)
     kind = document["metadata"]["labels"].get(TYPE_LABEL)
     if kind is None and DOCUMENT_KEY not in document["data"]:
@@ -56,8 +56,8 @@ def schema(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["schema", *map(str, arguments)])
 
 
-def test_the_schemas_that_ship_are_those_of_the_models(tmp_path: Path) -> None:
-    """Where they are not: gpugate schema --write docs/schema."""
+def test_the_schema_files_equal_those_of_the_models(tmp_path: Path) -> None:
+    """If not, run: gpugate schema --write docs/schema."""
     result = schema("--write", tmp_path / "new")
     written = {path.name: path.read_text("utf-8") for path in (tmp_path / "new").iterdir()}
 
@@ -67,7 +67,7 @@ def test_the_schemas_that_ship_are_those_of_the_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", schemas())
-def test_a_schema_is_one_by_its_own_metaschema(kind: str) -> None:
+def test_a_schema_is_valid_by_its_metaschema(kind: str) -> None:
     """Draft 2020-12."""
     found = schemas()[kind]
     Draft202012Validator.check_schema(found)
@@ -75,33 +75,33 @@ def test_a_schema_is_one_by_its_own_metaschema(kind: str) -> None:
     assert DIALECT == found["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
 
 
-def test_the_reference_that_ships_is_that_of_the_models() -> None:
-    """Where it is not: gpugate schema --markdown > docs/reference.md."""
+def test_the_reference_page_equals_that_of_the_models() -> None:
+    """If not, run: gpugate schema --markdown > docs/reference.md."""
     assert (FOLDER.parent / "reference.md").read_text("utf-8") == schema("--markdown").stdout
 
 
-def silent(node: Any, place: str) -> Iterator[str]:
-    """Yield the keys below a schema of which nobody says what they are."""
+def undescribed(node: Any, place: str) -> Iterator[str]:
+    """Yield the keys below a schema without a description."""
     if isinstance(node, dict):
         for key, value in node.get("properties", {}).items():
             if not value.get("description"):
                 yield f"{place}.{key}"
     for key, value in node.items() if isinstance(node, dict) else enumerate(node):
         if isinstance(value, dict | list) and key not in {"if", "then", "else"}:  # which only narrow
-            yield from silent(value, f"{place}.{key}")
+            yield from undescribed(value, f"{place}.{key}")
 
 
 @pytest.mark.parametrize("kind", [*schemas(), "rule-test"])
-def test_every_key_says_what_it_is(kind: str) -> None:
-    """In editors, and on the page; keys of tests of rules too."""
+def test_every_key_has_a_description(kind: str) -> None:
+    """For editors and the page; including the keys of rule tests."""
     schema = schemas().get(kind, RuleTestDocument.model_json_schema())
 
-    assert [] == list(silent(schema, kind))
-    assert ["x.a"] == list(silent({"properties": {"a": {}}}, "x"))
+    assert [] == list(undescribed(schema, kind))
+    assert ["x.a"] == list(undescribed({"properties": {"a": {}}}, "x"))
 
 
-def test_every_kind_has_an_example_that_is_right_and_leaves_no_doubt() -> None:
-    """On the page: to the schema, and all together to lint; the sum of the examples is what is sound."""
+def test_every_kind_has_an_example_without_errors_or_warnings() -> None:
+    """On the page: each is valid by its schema, and lint of all of them finds nothing."""
     shown = {each.where: each.text for each in fences(reference(), "reference.md")}
     found = lint(shown.items(), now=0.0)
     kinds = [kind for kind in schemas() if kind != "config-map"]
@@ -121,12 +121,12 @@ def test_every_kind_has_an_example_that_is_right_and_leaves_no_doubt() -> None:
         ["exemptions"],
     ],
 )
-def test_one_kind_is_printed_or_all_are_written_or_the_page_is(arguments: list[str]) -> None:
-    """Anything else is wrong usage."""
+def test_schema_prints_one_kind_or_the_page_or_writes_all(arguments: list[str]) -> None:
+    """Any other usage is an error."""
     assert 2 == schema(*arguments).exit_code
 
 
-def test_a_folder_that_cannot_be_written_is_told_plainly(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     """With exit status 2."""
     (tmp_path / "file").write_text("", "utf-8")
     result = schema("--write", tmp_path / "file/folder")
@@ -138,15 +138,15 @@ def test_a_folder_that_cannot_be_written_is_told_plainly(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("file", RULES)
-def test_each_shipped_rule_is_as_its_schema_says(file: str) -> None:
-    """An editor underlines nothing in it."""
+def test_each_built_in_rule_is_valid_by_its_schema(file: str) -> None:
+    """An editor finds no error in it."""
     assert accepted(RULES[file])
 
 
 @pytest.mark.parametrize("mistake", ["unknown-key", "wrong-value"])
 @pytest.mark.parametrize("file", RULES)
-def test_a_schema_refuses_a_misspelt_key_or_word(file: str, mistake: str) -> None:
-    """As lint does; CEL and namespaces are beyond a schema."""
+def test_a_misspelt_key_or_value_is_invalid_by_the_schema(file: str, mistake: str) -> None:
+    """As in lint; a schema cannot check CEL and namespaces."""
     assert not accepted(MISTAKES[mistake](RULES[file])[0])
 
 
@@ -173,6 +173,6 @@ ENV: list[dict[str, Any]] = [{"name": "A", "value": "1"}]
         (resource_rule(defaultValue="1").replace("'1'", "1"), False),
     ],
 )
-def test_a_schema_knows_what_one_can_say(text: str, valid: bool) -> None:
-    """Which keys go together, what names look like, that values are in quotes."""
+def test_a_schema_checks_what_json_schema_can_express(text: str, valid: bool) -> None:
+    """Dependent keys, name patterns, and values in quotes."""
     assert valid is accepted(text)

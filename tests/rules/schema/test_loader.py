@@ -1,4 +1,4 @@
-"""Rule files: what is sound is loaded, each mistake is told with its place, and none touches another rule."""
+"""Rule files: valid rules are loaded, each error has its location, and does not affect other rules."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def _changed(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def test_a_resource_rule_is_read_as_it_is_in_the_field() -> None:
-    """The format exists in clusters today; what does not bear on admission is kept without complaint."""
+def test_a_resource_rule_is_read_in_its_existing_format() -> None:
+    """Clusters use this format today; keys that are not used in admission are valid."""
     text = """\
 apiVersion: v1
 kind: ConfigMap
@@ -152,7 +152,7 @@ data:
     )
 
 
-def test_what_a_rule_leaves_out_has_the_gentlest_meaning() -> None:
+def test_optional_keys_of_a_resource_rule_default_to_no_effect() -> None:
     """No default, nothing excluded, no validations; a violation denies."""
     (rule,) = loaded(RESOURCE).rules.resources
 
@@ -167,7 +167,7 @@ def test_what_a_rule_leaves_out_has_the_gentlest_meaning() -> None:
 
 @pytest.mark.parametrize(("data_type", "default"), [("float", "500m"), ("integer", "0"), ("integer", "1k")])
 def test_a_default_is_any_quantity_of_the_rules_type(data_type: str, default: str) -> None:
-    """As it is written."""
+    """In any notation."""
     (rule,) = loaded(resource_rule(dataType=data_type, defaultValue=default)).rules.resources
 
     assert default == rule.default
@@ -175,14 +175,14 @@ def test_a_default_is_any_quantity_of_the_rules_type(data_type: str, default: st
 
 @pytest.mark.parametrize("data", [{"limits": "required"}, {"requests": "required"}, {"defaultValue": "1"}])
 def test_a_glob_key_can_neither_be_required_nor_have_a_default(data: dict[str, Any]) -> None:
-    """It names many resources."""
+    """It matches many resources."""
     assert ["'vendor.com/*' matches many resources, so they cannot be required or have a default"] == [
         error.message for error in loaded(resource_rule("vendor.com/*", **data)).errors
     ]
 
 
-def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
-    """Entries pass as they were written."""
+def test_an_injection_rule_is_read_with_all_its_keys() -> None:
+    """Entries stay as written."""
     affinity = {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]},
         "preferredDuringSchedulingIgnoredDuringExecution": [
@@ -237,15 +237,13 @@ def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
     )
     assert ("A", {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}) == first
     assert ("B", EnvFromResource(DEVICE, 268435456, "{MiB}m")) == second
-    assert ((volume,), (mount,), "nvidia", "volcano", True, {"l": "1"}, {"a": "2"}) == (
+    assert ((volume,), (mount,), {"l": "1"}, {"a": "2"}) == (
         inject.volumes,
         inject.volume_mounts,
-        inject.runtime_class,
-        inject.scheduler,
-        inject.host_ipc,
         inject.labels,
         inject.annotations,
     )
+    assert {"runtimeClassName": "nvidia", "schedulerName": "volcano", "hostIPC": True} == inject.pod_fields
     assert ({"key": "gpu", "operator": "Exists", "tolerationSeconds": 5},) == inject.tolerations
     assert [TERM] == list(inject.required_terms)
     assert [{"weight": 5, "preference": {"matchFields": [NAME]}}] == list(inject.preferred_terms)
@@ -361,9 +359,8 @@ def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
             'key: "vendor.com/device*"\n  defaultValue: "1"',
             [
                 (
-                    "11:8: data.key: 'vendor.com/device*' names many resources, so none can be"
-                    " required or have"
-                    " a default"
+                    "11:8: data.key: 'vendor.com/device*' matches many resources, so they cannot be"
+                    " required or have a default"
                 )
             ],
         ),
@@ -388,8 +385,8 @@ def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
             "requests: disabled\n  runtimeClassName: NVIDIA\n",
             [
                 (
-                    "15:21: data.runtimeClassName: expected a name of a-z, 0-9, - and ., "
-                    "at most 253 of them, got 'NVIDIA'"
+                    "15:21: data.runtimeClassName: expected at most 253 characters of a-z, 0-9, "
+                    "- and ., got 'NVIDIA'"
                 )
             ],
         ),
@@ -399,7 +396,7 @@ def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
             "group: the team",
             [
                 (
-                    "8:30: metadata.labels[features.cpaas.io/group]: expected a label value: at most 63 of "
+                    "8:30: metadata.labels[features.cpaas.io/group]: expected at most 63 characters of "
                     "A-Z, a-z, 0-9, -, _ and ., got 'the team'"
                 )
             ],
@@ -411,8 +408,8 @@ def test_an_injection_rule_is_read_with_all_that_it_can_say() -> None:
         ),
     ],
 )
-def test_a_mistake_in_a_resource_rule_is_told_with_its_place(old: str, new: str, errors: list[str]) -> None:
-    """And what to do; the rule is not loaded."""
+def test_an_error_in_a_resource_rule_has_its_location(old: str, new: str, errors: list[str]) -> None:
+    """And a fix; the rule is not loaded."""
     text = _changed(RESOURCE, old, new)
 
     assert ([f"0.yaml:{error}" for error in errors], []) == (_errors(text), _names(text))
@@ -467,7 +464,7 @@ def test_a_mistake_in_a_resource_rule_is_told_with_its_place(old: str, new: str,
         ("[]", ["15:3: data.validations: expected a string, got a list: write it as a block string (|)"]),
     ],
 )
-def test_a_mistake_in_validations_is_told_with_its_place(validations: str, errors: list[str]) -> None:
+def test_an_error_in_validations_has_its_location(validations: str, errors: list[str]) -> None:
     """They are a document in a string."""
     text = f"{RESOURCE}  validations: {validations}\n"
 
@@ -484,8 +481,8 @@ def test_a_mistake_in_validations_is_told_with_its_place(validations: str, error
         ("warn", "", Action.WARN),
     ],
 )
-def test_of_a_rule_and_its_validation_the_milder_action_counts(rule: str, own: str, follows: Action) -> None:
-    """So that a rule on trial refuses nothing, and one in force may have a part that only warns."""
+def test_the_milder_action_of_rule_and_validation_is_used(rule: str, own: str, follows: Action) -> None:
+    """A dryrun rule never denies, and a rule that denies can have validations that only warn."""
     validation = {"expression": "value > 0"} | ({"enforcementAction": own} if own else {})
     (read,) = loaded(resource_rule(enforcementAction=rule, validations=[validation])).rules.resources
 
@@ -493,15 +490,15 @@ def test_of_a_rule_and_its_validation_the_milder_action_counts(rule: str, own: s
 
 
 @pytest.mark.parametrize("name", ["cf-crl-Device", "cf-crl_device", f"cf-crl-{'d' * 250}-device"])
-def test_a_name_that_no_object_has_is_a_mistake(name: str) -> None:
-    """The API server would refuse the ConfigMap."""
+def test_an_invalid_object_name_is_an_error(name: str) -> None:
+    """The API server would deny the ConfigMap."""
     text = _changed(RESOURCE, "cf-crl-team-device", name)
 
     assert "metadata.name: expected" in _errors(text)[0]
 
 
-def test_blank_validations_are_none() -> None:
-    """As a form that was left empty writes them."""
+def test_blank_validations_are_empty() -> None:
+    """As written by an empty form."""
     (rule,) = loaded(f'{RESOURCE}  validations: " "\n').rules.resources
 
     assert () == rule.validations
@@ -620,9 +617,8 @@ def test_blank_validations_are_none() -> None:
             "fromResource: {name: 'vendor.com/*', format: '{X}'}",
             [
                 (
-                    "15:42: inject.env[0].fromResource.name: 'vendor.com/*' names many resources; a"
-                    " value comes"
-                    " from one"
+                    "15:42: inject.env[0].fromResource.name: 'vendor.com/*' matches many resources;"
+                    " name one resource"
                 ),
                 (
                     "15:66: inject.env[0].fromResource.format: expected text with {value}, {bytes}, {MiB} or"
@@ -701,7 +697,7 @@ def test_blank_validations_are_none() -> None:
             [
                 (
                     "14:91: inject.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-                    ".nodeSelectorTerms[0]: a term without expressions matches no node; give"
+                    ".nodeSelectorTerms[0]: a term without expressions matches no node; set"
                     " matchExpressions or"
                     " matchFields"
                 )
@@ -772,8 +768,8 @@ def test_blank_validations_are_none() -> None:
         ),
     ],
 )
-def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: str, errors: list[str]) -> None:
-    """Line and column are those of the file, though the rule is a string in it; the rule is not loaded."""
+def test_an_error_in_an_injection_rule_has_its_location(old: str, new: str, errors: list[str]) -> None:
+    """Line and column are those of the file, although the rule is a string in it; it is not loaded."""
     text = _changed(INJECTION, old, new)
 
     assert ([f"0.yaml:{error}" for error in errors], []) == (_errors(text), _names(text))
@@ -924,8 +920,8 @@ def test_a_mistake_in_an_injection_rule_is_told_with_its_place(old: str, new: st
         (RESOURCE, "  name: cf-crl-team-device\n", "", "3:1: metadata: required key 'name' is missing"),
     ],
 )
-def test_a_mistake_in_metadata_is_told_with_its_place(text: str, old: str, new: str, error: str) -> None:
-    """Labels say what a ConfigMap is; one that nearly says it is not passed over in silence."""
+def test_an_error_in_metadata_has_its_location(text: str, old: str, new: str, error: str) -> None:
+    """Labels mark a ConfigMap as a rule; a ConfigMap with a similar label is an error."""
     text = _changed(text, old, new)
 
     assert ([f"0.yaml:{error}"], []) == (_errors(text), _names(text))
@@ -933,17 +929,17 @@ def test_a_mistake_in_metadata_is_told_with_its_place(text: str, old: str, new: 
 
 @pytest.mark.parametrize("prefix", [LEGACY, NEWER])
 def test_both_spellings_of_the_labels_are_read(prefix: str) -> None:
-    """The older and the newer one are in use."""
+    """Both the older and the newer one are in use."""
     assert ["cf-crl-group-device"] == _names(resource_rule(prefix=prefix))
 
 
-def test_a_rule_without_a_namespace_is_where_it_is_applied() -> None:
+def test_a_rule_without_a_namespace_is_valid() -> None:
     """kustomize or kubectl -n sets it."""
     assert ["flags"] == _names(_changed(INJECTION, "  namespace: kube-public\n", ""))
 
 
-def test_rules_may_live_in_another_namespace() -> None:
-    """If it is said which."""
+def test_rules_can_be_in_another_namespace() -> None:
+    """With the namespace parameter."""
     text = _changed(INJECTION, "kube-public", "gpugate")
 
     assert ["flags"] == [rule.name for rule in load_rules([("f", text)], "gpugate").rules]
@@ -965,21 +961,21 @@ def test_rules_may_live_in_another_namespace() -> None:
         "{kind: ConfigMapList, items: 7}",
     ],
 )
-def test_what_is_no_rule_is_passed_over(text: str) -> None:
-    """A folder in Git holds other things too."""
+def test_objects_that_are_not_rules_are_skipped(text: str) -> None:
+    """A folder in Git can contain other objects."""
     read = loaded(text)
 
     assert ([], (), ()) == (list(read.rules), read.errors, read.warnings)
 
 
-def test_a_name_that_does_not_end_in_its_key_is_doubtful() -> None:
-    """It is loaded all the same: clusters have such."""
+def test_a_name_that_does_not_end_in_its_key_is_a_warning() -> None:
+    """It is loaded, because clusters have such rules."""
     read = loaded(_changed(RESOURCE, "name: cf-crl-team-device", "name: cf-crl-team-devices"))
 
     assert ["cf-crl-team-devices"] == [rule.name for rule in read.rules]
     assert [
         (
-            "0.yaml:4:9: metadata.name: expected to end in -device, after the key 'vendor.com/device',"
+            "0.yaml:4:9: metadata.name: expected to end in -device like the key 'vendor.com/device',"
             " got 'cf-crl-team-devices'"
         )
     ] == [str(warning) for warning in read.warnings]
@@ -997,7 +993,7 @@ def test_a_name_that_does_not_end_in_its_key_is_doubtful() -> None:
     ],
 )
 def test_a_name_is_the_key_with_special_characters_replaced(name: str, key: str) -> None:
-    """A glob has only its plain part to end in."""
+    """Of a glob, only the literal part is compared."""
     assert () == loaded(resource_rule(key, name=name)).warnings
 
 
@@ -1024,14 +1020,14 @@ def test_a_name_is_the_key_with_special_characters_replaced(name: str, key: str)
         ),
     ],
 )
-def test_rules_are_read_from_whatever_kubectl_reads(write: Callable[..., str]) -> None:
-    """Many documents, lists as `kubectl get -o yaml` writes them, JSON, other line ends."""
+def test_rules_are_read_from_every_format_of_kubectl(write: Callable[..., str]) -> None:
+    """Many documents, lists of `kubectl get -o yaml`, JSON, other line ends."""
     read = loaded(write(RESOURCE, INJECTION))
 
     assert (["cf-crl-team-device", "flags"], ()) == ([rule.name for rule in read.rules], read.errors)
 
 
-def test_a_mistake_in_a_list_has_its_place_there() -> None:
+def test_an_error_in_a_list_has_its_location() -> None:
     """And its path starts at the item."""
     items = "".join(
         "- " + text.replace("\n", "\n  ").rstrip() + "\n"
@@ -1043,8 +1039,8 @@ def test_a_mistake_in_a_list_has_its_place_there() -> None:
     ] == _errors(f"kind: List\nitems:\n{items}")
 
 
-def test_tabs_are_told_apart_from_other_mistakes() -> None:
-    """They look like spaces."""
+def test_tabs_have_their_own_message() -> None:
+    """A reader cannot distinguish them from spaces."""
     (error,) = _errors(RESOURCE.replace("  key", "\tkey"))
 
     assert error.startswith("0.yaml:11:1: not YAML: ")
@@ -1052,7 +1048,7 @@ def test_tabs_are_told_apart_from_other_mistakes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weight", "complaint"),
+    ("weight", "errors"),
     [
         (0, ["input should be greater than or equal to 1"]),
         (1, []),
@@ -1061,14 +1057,14 @@ def test_tabs_are_told_apart_from_other_mistakes() -> None:
         ("x", ["expected a number, got a string"]),
     ],
 )
-def test_a_preference_has_a_weight_of_1_to_100(weight: object, complaint: list[str]) -> None:
+def test_a_preference_has_a_weight_of_1_to_100(weight: object, errors: list[str]) -> None:
     """As in the Kubernetes API."""
     affinity = {
         "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": weight, "preference": TERM}],
     }
     read = loaded(injection_rule({"nodeAffinity": affinity}))
 
-    assert complaint == [error.message for error in read.errors]
+    assert errors == [error.message for error in read.errors]
 
 
 @pytest.mark.parametrize(
@@ -1083,15 +1079,15 @@ def test_a_preference_has_a_weight_of_1_to_100(weight: object, complaint: list[s
         INJECTION.replace("flags", "bad").replace("match:", "match: ]"),
     ],
 )
-def test_a_bad_rule_touches_no_other(bad: str) -> None:
-    """Neither in other files nor in other documents of its own, nor by the key that it claims."""
+def test_an_invalid_rule_does_not_affect_other_rules(bad: str) -> None:
+    """Not in other files, not in other documents of its file, and not by its key."""
     texts = (f"{INJECTION}---\n{bad}", RESOURCE)
 
     assert ["cf-crl-team-device", "flags"] == _names(*texts)
     assert [] != _errors(*texts)
 
 
-def test_a_doubled_key_in_a_list_touches_no_other_item() -> None:
+def test_a_duplicate_key_in_a_list_does_not_affect_other_items() -> None:
     """One file, one list, two rules."""
     items = [INJECTION, RESOURCE.replace("  limits: optional", "  limits: optional\n  limits: required")]
     text = "kind: List\nitems:\n" + "".join(
@@ -1104,43 +1100,41 @@ def test_a_doubled_key_in_a_list_touches_no_other_item() -> None:
     )
 
 
-def test_two_rules_with_one_key_are_a_conflict_that_both_hear_of() -> None:
-    """Nobody can tell which one was meant, so neither is loaded."""
+def test_two_rules_with_one_key_conflict_and_both_are_reported() -> None:
+    """It is unknown which one is intended, so neither is loaded."""
     texts = (RESOURCE, INJECTION, resource_rule(group="other"))
 
     assert [
         (
-            "0.yaml:11:8: data.key: 'vendor.com/device' is claimed by cf-crl-other-device"
-            " (2.yaml:1:1) too; keep"
-            " one, or switch the others off by label"
+            "0.yaml:11:8: data.key: 'vendor.com/device' is also used by cf-crl-other-device"
+            " (2.yaml:1:1); keep one rule, or disable the others by label"
         ),
         (
-            "2.yaml:11:8: data.key: 'vendor.com/device' is claimed by cf-crl-team-device"
-            " (0.yaml:1:1) too; keep"
-            " one, or switch the others off by label"
+            "2.yaml:11:8: data.key: 'vendor.com/device' is also used by cf-crl-team-device"
+            " (0.yaml:1:1); keep one rule, or disable the others by label"
         ),
     ] == _errors(*texts)
     assert ["flags"] == _names(*texts)
 
 
 def test_one_name_in_two_files_is_a_conflict_too() -> None:
-    """The one applied later would be the only one."""
+    """In a cluster, the one applied last replaces the other."""
     texts = (INJECTION, INJECTION)
 
     assert [
         (
-            "0.yaml:4:9: metadata.name: 'flags' is claimed by flags (1.yaml:1:1) too; keep one, or switch the"
-            " others off by label"
+            "0.yaml:4:9: metadata.name: 'flags' is also used by flags (1.yaml:1:1); keep one rule, or disable"
+            " the others by label"
         ),
         (
-            "1.yaml:4:9: metadata.name: 'flags' is claimed by flags (0.yaml:1:1) too; keep one, or switch the"
-            " others off by label"
+            "1.yaml:4:9: metadata.name: 'flags' is also used by flags (0.yaml:1:1); keep one rule, or disable"
+            " the others by label"
         ),
     ] == _errors(*texts)
     assert [] == _names(*texts)
 
 
-def test_a_rule_that_is_switched_off_is_in_nobodys_way() -> None:
+def test_a_disabled_rule_does_not_conflict() -> None:
     """It is loaded, so that it can be listed."""
     texts = (RESOURCE, resource_rule(group="other", enabled=False))
     rules = loaded(*texts).rules
@@ -1148,8 +1142,8 @@ def test_a_rule_that_is_switched_off_is_in_nobodys_way() -> None:
     assert ([], [True, False]) == (_errors(*texts), [rule.enabled for rule in rules])
 
 
-def test_mistakes_are_told_in_the_order_of_the_text() -> None:
-    """Conflicts, which show at the end, among the others."""
+def test_errors_are_in_the_order_of_the_text() -> None:
+    """Including conflicts, which are found last."""
     texts = (
         RESOURCE,
         INJECTION.replace("env", "en"),
@@ -1163,8 +1157,8 @@ def test_mistakes_are_told_in_the_order_of_the_text() -> None:
     ]
 
 
-def test_an_error_carries_its_rule_path_and_message() -> None:
-    """For those who print it otherwise."""
+def test_an_error_has_its_rule_path_and_message() -> None:
+    """For other output formats."""
     (error,) = loaded(_changed(RESOURCE, "optional", "never")).errors
 
     assert (
@@ -1176,15 +1170,15 @@ def test_an_error_carries_its_rule_path_and_message() -> None:
     ) == (error.rule, error.path, error.message, error.location.line, error.location.column)
 
 
-def test_a_rule_that_came_by_anchors_and_merges_is_read() -> None:
-    """As kubectl reads it."""
+def test_a_rule_with_anchors_and_merges_is_read() -> None:
+    """As in kubectl."""
     text = _changed(INJECTION, "data:\n  rule.yaml", "x: &data\n  rule.yaml") + "data: {<<: *data}\n"
 
     assert (["flags"], []) == (_names(text), _errors(text))
 
 
-def test_a_mistake_in_a_rule_that_came_by_a_merge_is_at_its_anchor() -> None:
-    """Where it can be mended."""
+def test_an_error_in_a_merged_rule_is_located_at_its_anchor() -> None:
+    """Where it can be fixed."""
     text = _changed(INJECTION, "data:\n  rule.yaml", "x: &data\n  rule.yaml") + "data: {<<: *data}\n"
 
     assert ["0.yaml:14:7: inject.en: unknown key 'en' – did you mean 'env'?"] == _errors(
@@ -1203,8 +1197,8 @@ def test_two_megabytes_of_rules_are_read() -> None:
     assert ((), 100) == (read.errors, len(read.rules.resources))
 
 
-def test_a_rule_set_lists_all_rules_whatever_their_kind() -> None:
-    """Those that are switched off too."""
+def test_a_rule_set_lists_rules_of_every_kind() -> None:
+    """Including disabled rules."""
     texts: list[Any] = [
         INJECTION,
         RESOURCE,
@@ -1214,8 +1208,8 @@ def test_a_rule_set_lists_all_rules_whatever_their_kind() -> None:
     assert ["cf-crl-team-device", "flags", "spare"] == _names(*texts)
 
 
-def test_a_rule_that_is_switched_off_decides_nothing() -> None:
-    """Until somebody switches it on."""
+def test_a_disabled_rule_has_no_effect() -> None:
+    """Until it is enabled."""
     refusing = resource_rule(limits="disabled", enabled=False)
     found = decision(policy(refusing), pod(container({DEVICE: "1"})))
 

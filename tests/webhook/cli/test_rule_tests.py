@@ -265,7 +265,7 @@ def test_rules_are_switched_for_the_cases_of_a_document_as_by_their_labels(tmp_p
     assert [] == _differences(path)
     head = f"{HEAD}enable: [cf-crl-b-device]\n"
     path = _folder(tmp_path, _case("{allowed: true}"), rules=f"{one}---\n{off}", head=head)
-    assert 2 == len([line for line in _mistakes(path) if "is claimed by" in line])
+    assert 2 == len([line for line in _mistakes(path) if "is also used by" in line])
 
 
 # Mistakes
