@@ -1,7 +1,7 @@
 """The command line: `gpugate`, and `kubectl gpugate` as a kubectl plugin. One module a command.
 
-Exit status: 0 all allowed or clean; 1 something denied or found; 2 bad input or usage; 3 warnings only, with
-`--fail-on warn`. Errors stand on stderr, what a machine reads on stdout alone.
+Exit status: 0 success; 1 objects denied or errors found; 2 bad input or usage; 3 only warnings, with
+`--fail-on warn`. Errors go to stderr; machine-readable output goes to stdout.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from typing import Any, Final, NoReturn
 
 import click
 
-# Each command by the module that holds it, imported when it is called: `preview` needs no Flask.
+# Name and summary of each command. Its module is imported when it is called: `preview` does not need Flask.
 _COMMANDS: Final = {
-    "preview": "show what admission would do to objects, without a cluster",
-    "explain": "tell which rules hold for objects, why the others do not, and what each does",
-    "lint": "check rule files, with the place of each mistake",
-    "test": "run the unit tests of rule files",
-    "rules": "list the rules in force",
-    "rules new": "write a rule and its test to start from",
-    "schema": "print the JSON Schema of rule files, for editors",
-    "nodes": "list what nodes offer, equal ones as one class",
-    "matrix": "show which CUDA runtimes run where, and why not",
-    "audit": "judge the pods that are in a cluster now",
-    "export": "write resource rules as policies of the API server",
-    "serve": "run the admission webhook",
-    "certs": "make, show and replace the CA and the serving certificate",
-    "node": "label a node with what its GPUs are, and say what is wrong with it",
+    "preview": "Show the admission result and the patch for objects, without a cluster",
+    "explain": "Show which rules match objects, why others do not, and what each does",
+    "lint": "Check rule files and show the position of each error",
+    "test": "Run the unit tests of rule files",
+    "rules": "List rules and their state",
+    "rules new": "Create a rule and its test from a template",
+    "schema": "Print the JSON Schema of rule files, for editors",
+    "nodes": "List the GPU capabilities of nodes, grouped by equal capabilities",
+    "matrix": "Show which CUDA runtimes are compatible with which nodes or drivers",
+    "audit": "Evaluate the existing pods of a cluster",
+    "export": "Convert resource rules to admission policies of the API server",
+    "serve": "Run the admission webhook",
+    "certs": "Create, show and rotate the CA and the serving certificate",
+    "node": "Label a GPU node and diagnose its driver",
 }
 
 
 class _Commands(click.Group):
-    """Finds commands by name without importing the others; tells in one line what the system refuses."""
+    """Command group that imports only the called command, and prints a system error as one line."""
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run the command that the arguments name; a pipe that nobody reads ends it without a word."""
+        """Run the command line; a closed pipe ends it without an error message."""
         if sys.stdout is None:
-            _end(OSError("stdout is closed"))
+            _exit_with(OSError("stdout is closed"))
         try:
             return super().main(*args, **settings)
         except OSError as error:
-            _end(error)
+            _exit_with(error)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what it refuses is told without its usage, but a word that it does not know."""
+        """Run a command; an invalid value prints one line, an unknown option or command its usage as well."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
             if not (isinstance(error, click.BadParameter) or type(error) is click.UsageError):
                 raise
-            from webhook.cli.output.console import BadInputError  # noqa: PLC0415 - few runs need it
+            from webhook.cli.output.console import BadInputError
 
             raise BadInputError(error.format_message()) from None
 
@@ -66,7 +66,7 @@ class _Commands(click.Group):
         if (both := " ".join(args[:2])) in _COMMANDS:  # a name of two words
             args = [both, *args[2:]]
         elif args[0] not in _COMMANDS:
-            from rules.schema.errors import suggestion  # noqa: PLC0415 - few runs need it
+            from rules.schema.errors import suggestion
 
             if hint := suggestion(args[0], _COMMANDS):
                 ctx.fail(f"No such command {args[0]!r}{hint}")
@@ -87,13 +87,13 @@ class _Commands(click.Group):
             formatter.write_dl(list(_COMMANDS.items()))
 
 
-def _end(error: OSError) -> NoReturn:
-    """Tell what the system refuses, and exit."""
-    from webhook.cli.output.console import BadInputError, told  # noqa: PLC0415 - few runs need it
+def _exit_with(error: OSError) -> NoReturn:
+    """Print a system error and exit."""
+    from webhook.cli.output.console import BadInputError, os_error_text
 
-    complaint = BadInputError(told(error))
-    complaint.show()
-    sys.exit(complaint.exit_code)
+    bad_input = BadInputError(os_error_text(error))
+    bad_input.show()
+    sys.exit(bad_input.exit_code)
 
 
 @click.command(
@@ -103,13 +103,14 @@ def _end(error: OSError) -> NoReturn:
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,
     },
-    epilog="Any option may be given as a variable too: GPUGATE_SERVE_PORT=9443 gpugate serve.",
+    epilog="Environment variables set options, too: GPUGATE_SERVE_PORT=9443 gpugate serve. GPUGATE_LANG=zh "
+    "sets --lang for all commands.",
 )
 @click.version_option(package_name="gpugate", message="%(prog)s %(version)s")
 def main(**_: Any) -> None:
-    """GPU admission gate for Kubernetes: completes GPU pods, refuses what would fail on the node."""
+    """GPU admission webhook for Kubernetes: completes GPU pods, denies those that would fail on the node."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # UTF-8 in any locale, as kubectl has it
+        if isinstance(stream, io.TextIOWrapper):  # UTF-8 in any locale, like kubectl
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    if os.environ.get("NO_COLOR"):  # https://no-color.org; rich heeds it by itself
+    if os.environ.get("NO_COLOR"):  # https://no-color.org; rich handles it itself
         click.get_current_context().color = False

@@ -36,7 +36,7 @@ def test_where_there_is_room_a_row_is_a_line() -> None:
 
 def test_no_color_keeps_colours_from_a_terminal() -> None:
     """https://no-color.org."""
-    arguments = ["preview", "-f", str(ROOT / "docs/examples/refused.yaml")]
+    arguments = ["preview", "-f", str(ROOT / "docs/examples/denied.yaml")]
 
     assert "\x1b" in CliRunner().invoke(main, arguments, color=True).stdout
     assert "\x1b" not in CliRunner().invoke(main, arguments, color=True, env={"NO_COLOR": "1"}).stdout

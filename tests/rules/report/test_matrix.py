@@ -1,4 +1,4 @@
-"""The matrix of CUDA runtimes: what it says, and `gpugate matrix` as a user meets it."""
+"""The compatibility matrix of CUDA runtimes, and `gpugate matrix`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 
 from rules.cuda.versions import CudaVersion
 from rules.decision.pipeline import decide
-from rules.model.finding import Level, level_of
+from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
-from rules.report.matrix import VERDICTS, Table, class_table, driver_table, footnotes, gpu_table, letters
+from rules.report.matrix import LEVEL_LABELS, Table, class_table, driver_table, footnotes, gpu_table, letters
 from rules.text.i18n import Language, Text
 from tests.support.builders import container, pod, policy, request
 from tests.support.node_builders import compatibility_rule
@@ -43,9 +43,9 @@ def _node(
         "gpu.compute.major": major,
         "gpu.compute.minor": minor,
     }
-    told = {f"nvidia.com/{key}": text for key, text in labels.items() if text}
+    reported = {f"nvidia.com/{key}": text for key, text in labels.items() if text}
     resources = {"nvidia.com/gpu": "8", "tencent.com/vcuda-core": "800"}
-    return {"metadata": {"name": name, "labels": told}, "status": {"allocatable": resources}}
+    return {"metadata": {"name": name, "labels": reported}, "status": {"allocatable": resources}}
 
 
 A100 = _node("a100", "NVIDIA-A100-SXM4-80GB", "535.104.05", "12.2", "8.0")
@@ -60,7 +60,7 @@ NODES = [
 
 
 def _classes(terms: SharingPolicy, *nodes: dict[str, Any]) -> Table:
-    """Return the table of some nodes, which tell something."""
+    """Return the table of nodes with GPU labels."""
     inventory = Inventory.of(list(nodes))
     table = class_table(terms, inventory.classes(inventory.everything))
     assert table is not None
@@ -89,14 +89,14 @@ def nodes(tmp_path: Path) -> Path:
 
 
 def test_the_runtimes_are_all_known_toolkits_from_cuda_11_on_the_newest_first() -> None:
-    """There was no 12.7."""
+    """CUDA 12.7 does not exist."""
     runtimes = [str(cuda) for cuda in driver_table(PHYSICAL).runtimes]
 
     assert ["13.0", "12.9", "12.8", "12.6"] == runtimes[runtimes.index("13.0") :][:4]
     assert "11.0" == runtimes[-1]
 
 
-def test_a_physical_gpu_runs_what_its_driver_covers_and_warns_two_majors_behind() -> None:
+def test_a_physical_gpu_is_compatible_with_runtimes_up_to_its_driver_and_warns_two_majors_behind() -> None:
     """On every driver branch."""
     table = driver_table(PHYSICAL)
     for column in table.columns:
@@ -107,8 +107,8 @@ def test_a_physical_gpu_runs_what_its_driver_covers_and_warns_two_majors_behind(
             assert (Level.INCOMPATIBLE if driver < cuda else warned) is level_of(cell)
 
 
-def test_a_virtual_gpu_runs_one_major_version_up_to_its_baseline() -> None:
-    """The driver's, the runtime's and the baseline's."""
+def test_a_virtual_gpu_is_compatible_with_one_major_version_up_to_its_baseline() -> None:
+    """Of driver, runtime and baseline."""
     levels = _levels(driver_table(VIRTUAL), driver="535")
 
     assert {"12.0", "12.1", "12.2"} == {cuda for cuda, level in levels.items() if level is Level.COMPATIBLE}
@@ -126,12 +126,14 @@ def test_a_virtual_gpu_runs_one_major_version_up_to_its_baseline() -> None:
         ("3.7", "12.0", Level.INCOMPATIBLE),
     ],
 )
-def test_a_toolkit_runs_on_the_gpus_that_it_compiles_for(compute: str, cuda: str, level: Level) -> None:
-    """A newer GPU may compile its PTX."""
+def test_a_toolkit_is_compatible_with_the_gpus_that_it_compiles_for(
+    compute: str, cuda: str, level: Level
+) -> None:
+    """A newer GPU may compile PTX."""
     assert level is _levels(gpu_table(), compute=compute)[cuda]
 
 
-def test_gpus_are_named_by_architecture_and_what_is_not_verified_is_marked() -> None:
+def test_gpus_are_listed_by_architecture_and_unverified_ones_are_marked() -> None:
     """In each language."""
     about = {column.facts["compute"]: column.about for column in gpu_table().columns}["8.0"]
 
@@ -145,24 +147,24 @@ def test_gpus_are_named_by_architecture_and_what_is_not_verified_is_marked() -> 
         (VIRTUAL, "gpu-manager/compatibility-shares.yaml", {"tencent.com/vcuda-core": "20"}),
     ],
 )
-def test_the_matrix_says_what_admission_does(terms: SharingPolicy, rule: str, limits: dict[str, str]) -> None:
-    """A pod of each runtime is refused where the node is refused to it, and warned of where it says so."""
-    judge = policy(Path("rules/catalog", rule).read_text("utf-8"))
+def test_the_matrix_agrees_with_admission(terms: SharingPolicy, rule: str, limits: dict[str, str]) -> None:
+    """A pod of each runtime is denied on incompatible nodes, and warned about otherwise as in the matrix."""
+    compiled = policy(Path("rules/catalog", rule).read_text("utf-8"))
     for node in NODES:
         inventory = Inventory.of(node)
         for cuda, (cell,) in _classes(terms, node).rows():
             metadata = {"annotations": {"gpugate.dev/cuda-version": str(cuda)}}
-            decision = decide(judge, inventory, request(pod(container(limits), metadata=metadata)))
+            decision = decide(compiled, inventory, request(pod(container(limits), metadata=metadata)))
             level = level_of(cell)
 
             assert (level is not Level.INCOMPATIBLE) is decision.allowed
             assert (level in {Level.UNSTABLE, Level.UNKNOWN}) is bool(decision.warnings)
 
 
-def test_nodes_that_differ_in_nothing_that_matters_here_are_one_column() -> None:
-    """Such as memory and MIG; nodes that tell nothing have none."""
+def test_nodes_with_equal_facts_and_results_share_a_column() -> None:
+    """Differences in memory and MIG do not count; nodes without GPU labels have no column."""
     twin = _node("twin", "NVIDIA-A100-SXM4-40GB", "535.104.05", "12.2", "8.0")
-    column, other = _classes(PHYSICAL, A100, twin, _node("silent"), _node("other", cuda="12.4")).columns
+    column, other = _classes(PHYSICAL, A100, twin, _node("unlabelled"), _node("other", cuda="12.4")).columns
 
     assert {
         "product": "A100",
@@ -174,15 +176,15 @@ def test_nodes_that_differ_in_nothing_that_matters_here_are_one_column() -> None
     assert ("driver CUDA 12.4", "驱动 CUDA 12.4") == (other.name(Language.EN), other.name(Language.ZH))
 
 
-def test_nodes_that_tell_nothing_have_no_table() -> None:
-    """There is nothing to judge."""
-    inventory = Inventory.of([_node("silent")])
+def test_nodes_without_gpu_labels_have_no_table() -> None:
+    """There is nothing to check."""
+    inventory = Inventory.of([_node("unlabelled")])
 
     assert class_table(PHYSICAL, inventory.classes(inventory.everything)) is None
 
 
-def test_each_reason_is_one_footnote_and_versions_in_which_it_differs_are_a_range() -> None:
-    """With the error that it would be, in each language."""
+def test_each_reason_is_one_footnote_with_a_range_of_versions() -> None:
+    """With the CUDA error, in each language."""
     table = _classes(PHYSICAL, A100)
     notes = footnotes([table])
     shown = {str(cuda): letters(cell, notes) for cuda, (cell,) in table.rows()}
@@ -211,9 +213,9 @@ def test_text_is_aligned_marks_below_their_headings_with_a_legend_and_footnotes(
     assert 0 == result.exit_code
     assert ["A100", "B200", "H100", "L4", "T4", "V100"] == lines[heads].split()[1:]
     assert all({line[start] for start in starts} <= set("✓!✗?") for line in rows)
-    assert "✓ runs  ! runs, with a warning  ✗ refused  ? unknown" in lines
+    assert "✓ compatible  ! compatible, with a warning  ✗ incompatible  ? unknown" in lines
     assert sorted(used) == [line[0] for line in lines if re.match(r"[a-z] ", line)]
-    assert "left out: nodes whose labels tell nothing of a GPU (2)\n" == result.stderr
+    assert "skipped: 2 nodes without GPU labels\n" == result.stderr
 
 
 def test_without_nodes_the_known_drivers_and_gpus_are_shown() -> None:
@@ -226,7 +228,7 @@ def test_without_nodes_the_known_drivers_and_gpus_are_shown() -> None:
 
 
 def test_marks_are_coloured_on_a_terminal_only() -> None:
-    """Escape sequences have no place in a file."""
+    """A file has no escape sequences."""
     assert "\x1b[31m✗a\x1b[0m" in _run(color=True).stdout
     assert "\x1b" not in _run().stdout
 
@@ -243,7 +245,7 @@ def test_columns_are_broken_to_the_width_of_the_terminal() -> None:
 
 
 def test_json_has_a_row_for_each_runtime_with_a_cell_for_each_class(nodes: Path) -> None:
-    """And the reasons as they are, with what would help."""
+    """With reasons and remedies."""
     found = json.loads(_run("--nodes", nodes, "-o", "json").stdout)
     (row,) = (row for row in found["rows"] if row["cuda"] == "12.4")
     classes = {cell["class"]: cell for cell in row["cells"]}
@@ -274,8 +276,8 @@ def test_json_without_nodes_has_the_same_shape() -> None:
     assert all(classes == [cell["class"] for cell in row["cells"]] for row in found["rows"])
 
 
-def test_the_baseline_of_virtual_gpus_can_be_said() -> None:
-    """A newer virtualisation runs newer images."""
+def test_the_baseline_of_virtual_gpus_can_be_set() -> None:
+    """A newer virtualization supports newer images."""
     levels = {
         baseline: json.loads(_run("-o", "json", "--sharing", "virtual", "--baseline", baseline).stdout)[
             "rows"
@@ -294,17 +296,17 @@ def test_the_baseline_of_virtual_gpus_can_be_said() -> None:
     assert ["12.8", "12.6", "12.5"] == [cuda for cuda in runs("12.8") if cuda not in runs("12.4")]
 
 
-def test_messages_come_in_chinese_too(nodes: Path) -> None:
-    """Headings, legend and reasons; columns stay aligned, as wide characters are counted."""
+def test_messages_are_available_in_chinese(nodes: Path) -> None:
+    """Headings, legend and reasons; columns are aligned by display width."""
     lines = _run("--nodes", nodes, "--lang", "zh").stdout.splitlines()
     driver = next(line for line in lines if line.startswith("驱动 CUDA"))
 
-    assert "✓ 可运行  ! 可运行，有警告  ✗ 拒绝  ? 未知" in lines
+    assert "✓ 兼容  ! 兼容，有警告  ✗ 不兼容  ? 未知" in lines
     assert 14 - len("驱动") == driver.index("12.2")
 
 
-def test_labels_are_read_as_the_rules_read_them(tmp_path: Path) -> None:
-    """A column is headed by what those labels tell."""
+def test_labels_are_read_as_the_rules_define_them(tmp_path: Path) -> None:
+    """The heading of a column has the values of those labels."""
     nodes, rules = tmp_path / "nodes.json", tmp_path / "rules.yaml"
     nodes.write_text(
         json.dumps({"metadata": {"name": "one", "labels": {"example.com/cuda": "12.4"}}}), "utf-8"
@@ -319,16 +321,16 @@ def test_labels_are_read_as_the_rules_read_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--baseline", "12.4"], "--baseline is for --sharing virtual"),
+        (["--baseline", "12.4"], "--baseline requires --sharing virtual"),
         (
             ["--sharing", "virtual", "--baseline", "x"],
             "Invalid value for '--baseline': expected a CUDA version such as 12.4, got 'x'",
         ),
         (["--nodes", "/nowhere"], "/nowhere: No such file or directory"),
-        (["--rules", "/nowhere"], "--rules and --rule are for nodes; name some with --nodes or --context"),
+        (["--rules", "/nowhere"], "--rules and --rule require --nodes or --context"),
     ],
 )
-def test_wrong_usage_is_refused_in_one_line(arguments: list[str], message: str) -> None:
+def test_wrong_usage_prints_one_line(arguments: list[str], message: str) -> None:
     """Exit status 2."""
     result = _run(*arguments)
 
@@ -339,11 +341,11 @@ def test_wrong_usage_is_refused_in_one_line(arguments: list[str], message: str) 
     ("text", "message"),
     [
         ("[]", "no nodes"),
-        ('[{"metadata": {"name": "x"}}]', "no label of these nodes tells anything of a GPU"),
+        ('[{"metadata": {"name": "x"}}]', "no node has GPU labels"),
     ],
 )
-def test_nodes_without_gpus_are_told_plainly(tmp_path: Path, text: str, message: str) -> None:
-    """Exit status 2, not an empty table."""
+def test_nodes_without_gpus_are_reported(tmp_path: Path, text: str, message: str) -> None:
+    """Exit status 2."""
     path = tmp_path / "nodes.json"
     path.write_text(text, "utf-8")
     result = _run("--nodes", path)
@@ -355,9 +357,9 @@ def test_nodes_without_gpus_are_told_plainly(tmp_path: Path, text: str, message:
 # The image
 
 
-def test_the_image_stands_alone_and_each_cell_tells_its_reason() -> None:
-    """Valid XML without scripts or links; a mark in each cell, and what the pointer over it tells."""
-    root = ET.fromstring(_run("-o", "svg").stdout)  # noqa: S314 - our own output
+def test_the_image_is_self_contained_and_each_cell_has_its_reason() -> None:
+    """Valid XML without scripts or links; each cell has a mark and a tooltip."""
+    root = ET.fromstring(_run("-o", "svg").stdout)
     cells = [group for group in root.iter(f"{SVG}g") if group.find(f"{SVG}title") is not None]
     tables = [driver_table(PHYSICAL), gpu_table()]
     tips = [cell.findtext(f"{SVG}title", "") for cell in cells]
@@ -367,17 +369,19 @@ def test_the_image_stands_alone_and_each_cell_tells_its_reason() -> None:
     }
     assert not any("href" in name for each in root.iter() for name in each.attrib)
     assert sum(len(table.runtimes) * len(table.columns) for table in tables) == len(cells)
-    assert {each.mark for each in VERDICTS.values()} >= {cell.findtext(f"{SVG}text", "") for cell in cells}
+    assert {each.mark for each in LEVEL_LABELS.values()} >= {
+        cell.findtext(f"{SVG}text", "") for cell in cells
+    }
     assert (
-        "CUDA 12.4 – driver 535, driver CUDA 12.2: refused\n"
+        "CUDA 12.4 – driver 535, driver CUDA 12.2: incompatible\n"
         "the driver has CUDA 12.2, below 12.4 – CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)\n"
         "→ use an image with CUDA 12.2 or older, or a driver with CUDA 12.4 or newer"
     ) in tips
 
 
-def test_what_is_drawn_stays_on_the_page(nodes: Path) -> None:
-    """Cells and the beginnings of texts."""
-    root = ET.fromstring(_run("--nodes", nodes, "-o", "svg").stdout)  # noqa: S314
+def test_all_content_is_inside_the_page(nodes: Path) -> None:
+    """Cells and the start of texts."""
+    root = ET.fromstring(_run("--nodes", nodes, "-o", "svg").stdout)
     page = [float(root.get(size, "")) for size in ("width", "height")]
     placed = [each for each in root.iter() if "x" in each.attrib]
     right = max(float(each.get("x", "")) + float(each.get("width", "0")) for each in placed)
@@ -387,10 +391,10 @@ def test_what_is_drawn_stays_on_the_page(nodes: Path) -> None:
 
 
 def test_texts_are_escaped_in_the_image() -> None:
-    """Whatever a table's name may be."""
+    """For any table title."""
     hostile = "<script>&\"'</script>"
     table = replace(gpu_table(), title=Text(hostile))
-    root = ET.fromstring(draw([table], footnotes([table]), Language.EN))  # noqa: S314
+    root = ET.fromstring(draw([table], footnotes([table]), Language.EN))
 
     assert hostile in [each.text for each in root.iter(f"{SVG}text")]
     assert [] == list(root.iter(f"{SVG}script"))
@@ -419,7 +423,7 @@ SIGHT = {
 
 
 def _seen(colour: str, sight: str) -> tuple[float, float, float]:
-    """Return a colour in CIE L*a*b*, where equal distances look equally different."""
+    """Return a colour in CIE L*a*b*, in which equal distances are equally visible."""
     srgb = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in srgb]
     red, green, blue = (
@@ -434,8 +438,8 @@ def _seen(colour: str, sight: str) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("sight", SIGHT)
 def test_the_colours_of_the_image_differ_for_colour_blind_people_too(sight: str) -> None:
-    """By 20 in L*a*b*; 2 is about what one can see side by side."""
-    root = ET.fromstring(_run("-o", "svg").stdout)  # noqa: S314
+    """By 20 in L*a*b*; 2 is about the smallest visible difference."""
+    root = ET.fromstring(_run("-o", "svg").stdout)
     rectangles = (group.find(f"{SVG}rect") for group in root.iter(f"{SVG}g"))
     colours = {each.get("fill", "") for each in rectangles if each is not None}
     distances = [

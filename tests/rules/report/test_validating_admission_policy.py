@@ -1,4 +1,4 @@
-"""Resource rules as policies of the API server; what those decide is held in e2e/test_export.py."""
+"""Resource rules as policies of the API server; e2e/test_export.py tests their decisions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _objects(*texts: str) -> dict[str, dict[str, Any]]:
 
 
 def test_a_group_is_one_validating_policy_with_its_binding() -> None:
-    """Whichever number of rules it has; a rule that is switched off is in none."""
+    """For any number of rules; disabled rules are not exported."""
     found = _objects(
         resource_rule("vendor.com/a", group="g"),
         resource_rule("vendor.com/b", group="g"),
@@ -40,8 +40,8 @@ def test_a_group_is_one_validating_policy_with_its_binding() -> None:
     )
 
 
-def test_each_action_is_a_policy_of_its_own() -> None:
-    """Because an action is the binding's."""
+def test_each_action_is_a_separate_policy() -> None:
+    """Because the binding has the action."""
     found = _objects(
         resource_rule("vendor.com/a", group="g", enforcementAction="warn"),
         resource_rule("vendor.com/b", group="g", enforcementAction="dryrun"),
@@ -54,8 +54,8 @@ def test_each_action_is_a_policy_of_its_own() -> None:
     }
 
 
-def test_a_validation_with_an_action_of_its_own_is_in_the_policy_of_that_action() -> None:
-    """Beside what else the rule demands."""
+def test_a_validation_with_another_action_is_in_the_policy_of_that_action() -> None:
+    """The rule's other validations have their own policy."""
     checks = [
         {"expression": "value < 9", "messageEn": "less than 9"},
         {"expression": "value != 3", "messageEn": "not 3", "enforcementAction": "warn"},
@@ -65,17 +65,17 @@ def test_a_validation_with_an_action_of_its_own_is_in_the_policy_of_that_action(
     assert {"gpugate-g": [False, True, False], "gpugate-g-warn": [False, False, True]} == {
         name: [
             any(
-                told in each["message"]
+                text in each["message"]
                 for each in found[f"ValidatingAdmissionPolicy/{name}"]["spec"]["validations"]
             )
-            for told in ("nothing", "less than 9", "not 3")
+            for text in ("nothing", "less than 9", "not 3")
         ]
         for name in ("gpugate-g", "gpugate-g-warn")
     }
 
 
-def test_a_policy_has_a_name_that_objects_may_have() -> None:
-    """Where its group, which is a label's value, has capitals and underscores."""
+def test_a_policy_has_a_valid_object_name() -> None:
+    """Although the group, a label value, has capitals and underscores."""
     assert "ValidatingAdmissionPolicy/gpugate-my-gpus.v2" in _objects(
         resource_rule(KEY, group="My_GPUs.v2", name="cf-crl-x-device")
     )
@@ -96,15 +96,15 @@ def test_a_default_is_a_mutating_policy() -> None:
 
 
 def test_names_are_quoted() -> None:
-    """A description cannot end the string that it stands in, nor a key."""
+    """Neither a description nor a key can end its string literal."""
     found = _objects(resource_rule(KEY, group="g", descriptionEn='"quoted" \\ and\nmore'))
     (policy, _) = found.values()
 
     assert '"quoted" \\ and\nmore' in policy["spec"]["validations"][0]["message"]
 
 
-def test_the_command_writes_objects_and_tells_what_it_leaves_out(tmp_path: Path) -> None:
-    """Objects on stdout alone; the rest on stderr."""
+def test_the_command_prints_objects_and_lists_what_it_omits(tmp_path: Path) -> None:
+    """Objects on stdout, the rest on stderr."""
     (tmp_path / "a.yaml").write_text(resource_rule(KEY, group="g", runtimeClassName="nvidia"), "utf-8")
     (tmp_path / "b.yaml").write_text(injection_rule({"hostIPC": True}, name="ipc"), "utf-8")
     spared = exemption("ipc", name="spared", namespaces={"include": ["a"]})
@@ -115,12 +115,15 @@ def test_the_command_writes_objects_and_tells_what_it_leaves_out(tmp_path: Path)
     assert 0 == result.exit_code
     assert json.loads(listed.stdout)["items"] == list(yaml.safe_load_all(result.stdout))
     assert "runtimeClassName nvidia is not set" in result.stderr
-    assert "ipc: only resource rules have such a form" in result.stderr
-    assert "spared: policies know no exemptions, and judge the pods that it spares" in result.stderr
+    assert "ipc: not converted: policies support only resource rules" in result.stderr
+    assert (
+        "spared: not converted: policies do not support exemptions; they also check the exempted pods"
+        in result.stderr
+    )
 
 
-def test_a_rule_set_with_a_mistake_is_not_exported(tmp_path: Path) -> None:
-    """Half of it would refuse or let pass what nobody meant."""
+def test_an_invalid_rule_set_is_not_exported(tmp_path: Path) -> None:
+    """An incomplete rule set would deny or allow the wrong pods."""
     path = tmp_path / "rule.yaml"
     path.write_text(resource_rule(KEY, limits="optinal"), "utf-8")
     result = CliRunner().invoke(main, ["export", str(path)])
@@ -137,10 +140,10 @@ def test_a_rule_set_with_a_mistake_is_not_exported(tmp_path: Path) -> None:
         (("A", "deny"), ("a", "deny"), "gpugate-a"),
     ],
 )
-def test_groups_whose_policies_would_have_one_name_are_refused(
+def test_groups_with_the_same_policy_name_are_an_error(
     tmp_path: Path, first: tuple[str, str], second: tuple[str, str], name: str
 ) -> None:
-    """The second would take the first's place in the cluster."""
+    """The second would overwrite the first in the cluster."""
     for number, (group, action) in enumerate((first, second)):
         name_of_rule = f"cf-crl-{number}"  # a name may hold less than a label's value
         rule = resource_rule(DEVICES[number], name=name_of_rule, group=group, enforcementAction=action)
@@ -149,4 +152,4 @@ def test_groups_whose_policies_would_have_one_name_are_refused(
     groups = " and ".join(sorted(map(repr, (first[0], second[0]))))
 
     assert (2, "") == (result.exit_code, result.stdout)
-    assert result.stderr.endswith(f"groups {groups} would both be policy {name}; rename one of them\n")
+    assert result.stderr.endswith(f"groups {groups} have the same policy name {name}; rename one of them\n")

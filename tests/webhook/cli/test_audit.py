@@ -1,4 +1,4 @@
-"""`gpugate audit` as a user meets it."""
+"""`gpugate audit`: output and exit status."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _pod(
 
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
-    """Return a rule that takes one device at most."""
+    """Return a rule that allows one device at most."""
     path = tmp_path / "rule.yaml"
     most = [{"expression": "value <= 1", "messageEn": "one device at most"}]
     path.write_text(resource_rule(KEY, name="cf-crl-device", validations=most), "utf-8")
@@ -46,10 +46,8 @@ def _audit(tmp_path: Path, pods: list[dict[str, Any]], *arguments: str | Path) -
     return CliRunner().invoke(main, ["audit", "-f", str(path), *map(str, arguments)])
 
 
-def test_what_would_be_refused_today_is_told_once_for_all_pods_of_an_owner(
-    rules: Path, tmp_path: Path
-) -> None:
-    """With the rule, the reason and the number of pods; the exit status says that there is something."""
+def test_audit_lists_each_finding_once_for_all_pods_of_an_owner(rules: Path, tmp_path: Path) -> None:
+    """With rule, reason and number of pods; the exit status is 1."""
     pods = [_pod(f"web-{each}", value="2", owner="web") for each in range(3)] + [_pod("fine")]
     result = _audit(tmp_path, pods, "--rules", rules)
     head, row = result.stdout.splitlines()
@@ -57,13 +55,11 @@ def test_what_would_be_refused_today_is_told_once_for_all_pods_of_an_owner(
     assert ["ACTION", "NAMESPACE", "OWNER", "PODS", "RULE", "FINDING"] == head.split()
     assert ["deny", "ml", "ReplicaSet/web", "3", "cf-crl-device"] == row.split()[:5]
     assert "one device at most" in row
-    assert (1, "4 pods: 3 would be refused today\n") == (result.exit_code, result.stderr)
+    assert (1, "4 pods: 3 would be denied now\n") == (result.exit_code, result.stderr)
 
 
-def test_pods_that_have_ended_and_those_of_other_namespaces_are_passed_over(
-    rules: Path, tmp_path: Path
-) -> None:
-    """Nobody can mend them, or nobody asked."""
+def test_pods_that_have_ended_and_those_of_other_namespaces_are_skipped(rules: Path, tmp_path: Path) -> None:
+    """Ended pods cannot be fixed; other namespaces are not selected."""
     ended = [_pod("done", value="2", phase="Succeeded"), _pod("broken", value="2", phase="Failed")]
     found = (
         _audit(tmp_path, ended, "--rules", rules),
@@ -74,8 +70,8 @@ def test_pods_that_have_ended_and_those_of_other_namespaces_are_passed_over(
     assert ["", ""] == [result.stdout for result in found]
 
 
-def test_a_pod_on_a_node_is_judged_by_that_node(tmp_path: Path) -> None:
-    """Its CUDA runs there or does not, whatever other nodes offer."""
+def test_a_pod_on_a_node_is_checked_against_that_node(tmp_path: Path) -> None:
+    """Other nodes are not relevant."""
     pods = []
     for name, where in (("old", "t4"), ("new", "a100")):
         pod = _pod(name, node=where)
@@ -107,7 +103,7 @@ def test_policy_reports_count_what_passes_and_fails_by_namespace(rules: Path, tm
 
 
 def test_pods_rules_and_nodes_of_a_cluster_are_audited(tmp_path: Path, rules: Path) -> None:
-    """One call, as an operator makes it."""
+    """In one call."""
     fake = FakeApi()
     fake.put("/api/v1/pods", _pod("bad", value="2"))
     fake.put("/api/v1/namespaces/kube-public/configmaps", yaml.safe_load(rules.read_text("utf-8")))
@@ -116,7 +112,7 @@ def test_pods_rules_and_nodes_of_a_cluster_are_audited(tmp_path: Path, rules: Pa
         kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
         result = CliRunner().invoke(main, ["audit", "--kubeconfig", str(kubeconfig)])
 
-    assert (1, "1 pod: 1 would be refused today\n") == (result.exit_code, result.stderr)
+    assert (1, "1 pod: 1 would be denied now\n") == (result.exit_code, result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +124,10 @@ def test_pods_rules_and_nodes_of_a_cluster_are_audited(tmp_path: Path, rules: Pa
         ({"metadata": {"name": "a", "ownerReferences": "web"}}, "Pod/a"),
     ],
 )
-def test_a_pod_is_judged_however_little_is_written_of_it(
+def test_a_pod_with_few_fields_is_evaluated(
     changes: dict[str, Any], output: str, rules: Path, tmp_path: Path
 ) -> None:
-    """As a person wrote it, not as an API server stores it."""
+    """Without the defaults that an API server sets."""
     result = _audit(tmp_path, [_pod("a", value="2") | changes], "--rules", rules)
 
     assert (1, ["deny", "default", output, "1"]) == (
@@ -141,16 +137,18 @@ def test_a_pod_is_judged_however_little_is_written_of_it(
 
 
 @pytest.mark.parametrize("missing", ["metadata", "spec"])
-def test_what_is_no_pod_is_told_and_hides_no_other(missing: str, rules: Path, tmp_path: Path) -> None:
-    """It is bad input; the rest is judged."""
+def test_an_invalid_pod_is_reported_and_others_are_still_evaluated(
+    missing: str, rules: Path, tmp_path: Path
+) -> None:
+    """The exit status is 2."""
     result = _audit(tmp_path, [_pod("a") | {missing: None}, _pod("b", value="2")], "--rules", rules)
 
     assert (2, 2) == (result.exit_code, len(result.stdout.splitlines()))
-    assert "a pod without metadata or spec is none" in result.stderr
+    assert "invalid pod: metadata or spec is missing" in result.stderr
 
 
-def test_without_pods_to_read_it_says_where_they_may_come_from() -> None:
-    """A usage error, which names both."""
+def test_without_pods_the_error_names_the_options() -> None:
+    """A usage error."""
     result = CliRunner().invoke(main, ["audit"])
 
     assert 2 == result.exit_code

@@ -1,4 +1,4 @@
-"""What every command says of what it cannot read or write: one line, with the place, and exit status 2."""
+"""Errors of all commands for unreadable input and output: one line with the file, and exit status 2."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from webhook.server.server import Server
 # Commands that read a file, @.
 READING: Final = (
     "preview -f @",
-    "preview -f docs/examples/untouched.yaml --rules @",
-    "preview -f docs/examples/untouched.yaml --nodes @",
-    "preview -f docs/examples/untouched.yaml --workloads @",
+    "preview -f docs/examples/unchanged.yaml --rules @",
+    "preview -f docs/examples/unchanged.yaml --nodes @",
+    "preview -f docs/examples/unchanged.yaml --workloads @",
     "explain -f @",
     "lint @",
     "test @",
@@ -57,20 +57,20 @@ KUBECONFIG: Final[dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def _never_serving(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever serves all the same ends at once, with the status 0."""
+    """Make a server that starts nevertheless exit immediately with status 0."""
     monkeypatch.setattr(Server, "run", lambda server: server._socket.close() or 0)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
 
 def run(command: str, *files: object) -> Result:
-    """Run a command with these in the places of each @."""
+    """Run a command with each @ replaced by a file."""
     left = iter(files * 2)
     words = [str(next(left)) if word == "@" else word for word in command.split()]
     return CliRunner().invoke(main, words)
 
 
-def told(result: Result) -> str:
-    """Return what stands on stderr, which is one line and no traceback."""
+def error_line(result: Result) -> str:
+    """Return the text on stderr, which is one line without a traceback."""
     assert isinstance(result.exception, SystemExit), result.exception
     (line,) = result.stderr.splitlines()
     return line
@@ -83,13 +83,13 @@ def told(result: Result) -> str:
         ("/nowhere/a.yaml", "No such file or directory"),
         (LONG, "File name too long"),
         ("/dev/null/a", "Not a directory"),
-        ("/proc/self/mem", "Input/output error"),  # a file that nobody may read, not even root
+        ("/proc/self/mem", "Input/output error"),  # a file that even root cannot read
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(command: str, file: str, why: str) -> None:
-    """By every command, and nothing else is said."""
+    """By every command, without other output."""
     result = run(command, file)
-    line = told(result)
+    line = error_line(result)
 
     assert 2 == result.exit_code
     assert f"{file}: {why}" in line
@@ -98,7 +98,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(command: str, file:
 
 @pytest.mark.parametrize("command", [each for each in READING if not re.search("serve .*--rules", each)])
 def test_a_folder_with_nothing_to_read_and_a_binary_file_are_named(command: str, tmp_path: Path) -> None:
-    """lint and rules find a mistake in the file, so they end with 1; serve leaves the rule out."""
+    """lint and rules report an error in the file and exit with 1; serve skips the rule."""
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(bytes(range(256)))
     (tmp_path / "empty").mkdir()
@@ -106,7 +106,7 @@ def test_a_folder_with_nothing_to_read_and_a_binary_file_are_named(command: str,
     found = run(command, binary)
 
     assert 2 == empty.exit_code
-    assert f"{tmp_path}/empty: " in told(empty)
+    assert f"{tmp_path}/empty: " in error_line(empty)
     assert (1 if command in {"lint @", "rules @"} else 2) == found.exit_code
     assert isinstance(found.exception, SystemExit)
     assert str(binary) in found.output
@@ -118,31 +118,33 @@ def test_a_folder_with_nothing_to_read_and_a_binary_file_are_named(command: str,
 def test_a_folder_that_cannot_be_listed_is_named_with_the_reason(
     command: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one below that which is named: there may be rules in it."""
+    """Also a subfolder, which may contain rules."""
     (tmp_path / "below").mkdir()
     (tmp_path / "a.test.yaml").write_text("kind: Pod\n", "utf-8")
     (tmp_path / "a.yaml").write_text("kind: Pod\n", "utf-8")
     listed = os.scandir
 
-    def refuse(path: object) -> Any:  # root may list them all
+    def deny_access(path: object) -> Any:  # root may list them all
         if str(path) == f"{tmp_path}{folder}":
             raise PermissionError(13, "Permission denied", str(path))
         return listed(str(path))
 
-    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "scandir", deny_access)
     result = run(command, tmp_path)
 
     assert 2 == result.exit_code
-    assert told(result) == f"Error: {tmp_path}{folder}: Permission denied"
+    assert error_line(result) == f"Error: {tmp_path}{folder}: Permission denied"
 
 
 @pytest.mark.parametrize("command", ["preview -f @", "lint @", "test @", "audit -f @", "nodes --nodes @"])
-def test_an_empty_name_is_not_taken_for_the_folder_that_one_is_in(command: str) -> None:
-    """It comes of a variable that is not set."""
+def test_an_empty_name_does_not_mean_the_current_folder(command: str) -> None:
+    """The cause is an unset variable."""
     result = run(command, "")
 
     assert 2 == result.exit_code
-    assert told(result) == "Error: the name of a file or folder is empty; is a variable not set?"
+    assert (
+        error_line(result) == "Error: the name of a file or folder is empty; check that its variable is set"
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,15 +155,15 @@ def test_an_empty_name_is_not_taken_for_the_folder_that_one_is_in(command: str) 
         ("preview", "Missing option '-f' / '--filename'."),
         ("preview -f", "Option '-f' requires an argument."),
         ("node check one", "Got unexpected extra argument (one)"),
-        ("matrix --baseline 12.4", "--baseline is for --sharing virtual"),
+        ("matrix --baseline 12.4", "--baseline requires --sharing virtual"),
     ],
 )
-def test_a_value_that_is_refused_is_told_in_one_line(command: str, why: str) -> None:
-    """Without the usage, which says nothing of it."""
+def test_an_invalid_value_prints_one_line(command: str, why: str) -> None:
+    """Without the usage, which is not relevant."""
     result = run(command)
 
     assert 2 == result.exit_code
-    assert told(result).startswith(f"Error: {why}")
+    assert error_line(result).startswith(f"Error: {why}")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_a_value_that_is_refused_is_told_in_one_line(command: str, why: str) -> 
         ("lint --otput", "Error: No such option"),
     ],
 )
-def test_an_option_or_a_command_that_there_is_not_is_told_last(command: str, why: str) -> None:
+def test_an_unknown_option_or_command_is_reported_last(command: str, why: str) -> None:
     """Below the usage, where click shows that."""
     result = run(command)
 
@@ -180,21 +182,21 @@ def test_an_option_or_a_command_that_there_is_not_is_told_last(command: str, why
     assert result.stderr.splitlines()[-1].startswith(why)
 
 
-def test_an_object_that_is_no_node_is_told_with_what_writes_one(tmp_path: Path) -> None:
-    """As where a file of pods was named."""
+def test_an_object_that_is_not_a_node_is_reported_with_a_command_that_prints_nodes(tmp_path: Path) -> None:
+    """For example, a file that contains pods."""
     (tmp_path / "pod.yaml").write_text("{apiVersion: v1, kind: Pod}", "utf-8")
     result = run("nodes --nodes @", tmp_path / "pod.yaml")
 
     assert 2 == result.exit_code
-    assert told(result) == (
+    assert error_line(result) == (
         f"Error: {tmp_path}/pod.yaml:1:1: document.kind: expected Node or NodeList, got 'Pod'; "
-        "`kubectl get nodes -o yaml` writes one"
+        "`kubectl get nodes -o yaml` prints a valid list"
     )
 
 
 @pytest.mark.parametrize("content", ["", "# nothing\n", "[1, 2]\n", "hello\n"])
 def test_an_audit_of_a_file_without_objects_is_not_clean(content: str, tmp_path: Path) -> None:
-    """It comes of a kubectl that failed; a list without pods is clean."""
+    """The cause is a kubectl that failed; a list without pods is clean."""
     file = tmp_path / "pods.yaml"
     file.write_text(content, "utf-8")
     result = run("audit -f @", file)
@@ -205,56 +207,56 @@ def test_an_audit_of_a_file_without_objects_is_not_clean(content: str, tmp_path:
     assert 0 == run("audit -f @", file).exit_code
 
 
-def test_serving_a_file_without_rules_is_refused(tmp_path: Path) -> None:
-    """A gate without rules would let everything pass."""
+def test_serve_rejects_a_file_without_rules(tmp_path: Path) -> None:
+    """A webhook without rules would allow everything."""
     (tmp_path / "rules.yaml").write_text("a: 1\n", "utf-8")
     result = run("serve --port 0 --rules @", tmp_path / "rules.yaml")
 
     assert 2 == result.exit_code
-    assert "no rules in it" in told(result)
+    assert "no rules found" in error_line(result)
 
 
-def test_a_port_in_use_is_told_with_what_to_do() -> None:
-    """In one line, without a number of an errno."""
+def test_a_port_in_use_is_reported_with_a_remedy() -> None:
+    """In one line, without the errno."""
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         result = run(f"serve --host {HOST} --port {port}")
 
     assert 2 == result.exit_code
-    assert told(result) == (
+    assert error_line(result) == (
         f"Error: cannot listen on {HOST} port {port}: Address already in use; "
-        "end what listens there, or choose another --port"
+        "stop the process that listens there, or set another --port"
     )
 
 
 @pytest.mark.parametrize(
     ("host", "why"),
     [
-        ("192.0.2.1", "Cannot assign requested address; --host takes an address of this machine"),
-        ("no-such-host.invalid", "--host takes an address of this machine"),
+        ("192.0.2.1", "Cannot assign requested address; set --host to an address of this machine"),
+        ("no-such-host.invalid", "set --host to an address of this machine"),
     ],
 )
-def test_a_host_that_is_not_this_one_is_told_with_what_to_do(host: str, why: str) -> None:
-    """Also one that no name server knows."""
+def test_an_address_of_another_host_is_reported_with_a_remedy(host: str, why: str) -> None:
+    """Also an unknown host name."""
     result = run(f"serve --host {host} --port 0")
 
     assert 2 == result.exit_code
-    assert told(result).startswith(f"Error: cannot listen on {host} port 0: ")
-    assert told(result).endswith(why)
+    assert error_line(result).startswith(f"Error: cannot listen on {host} port 0: ")
+    assert error_line(result).endswith(why)
 
 
-def test_a_port_that_one_may_not_bind_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for who is not root."""
+def test_a_privileged_port_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like for a user other than root."""
 
-    def refuse(*_: object, **__: object) -> None:
+    def deny_access(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied (while attempting to bind on address)")
 
-    monkeypatch.setattr(socket, "create_server", refuse)
+    monkeypatch.setattr(socket, "create_server", deny_access)
     result = run("serve --port 443")
 
     assert 2 == result.exit_code
-    assert told(result) == (
-        "Error: cannot listen on 0.0.0.0 port 443: Permission denied; choose a --port above 1023"
+    assert error_line(result) == (
+        "Error: cannot listen on 0.0.0.0 port 443: Permission denied; set --port to 1024 or higher"
     )
 
 
@@ -270,7 +272,7 @@ def test_a_port_that_one_may_not_bind_is_told_with_what_to_do(monkeypatch: pytes
 def test_a_certificate_that_cannot_be_served_is_named(
     certificate: str, key: str, why: str, tmp_path: Path
 ) -> None:
-    """Which of the two files it is."""
+    """The message names the file."""
     pair = new_pair()
     files = {
         "garbage": b"no PEM\n",
@@ -284,24 +286,26 @@ def test_a_certificate_that_cannot_be_served_is_named(
     result = run("serve --port 0 --tls-cert @ --tls-key @", tmp_path / certificate, tmp_path / key)
 
     assert 2 == result.exit_code
-    assert told(result) == "Error: " + why.format(certificate=tmp_path / certificate, key=tmp_path / key)
+    assert error_line(result) == "Error: " + why.format(
+        certificate=tmp_path / certificate, key=tmp_path / key
+    )
 
 
 def test_certificate_and_key_may_be_in_one_file(tmp_path: Path) -> None:
-    """As some tools write them."""
+    """Some tools write such files."""
     pair = new_pair()
     (tmp_path / "both.pem").write_bytes(pair.certificate_pem + pair.key_pem)
 
     assert 0 == run("serve --port 0 --tls-cert @ --tls-key @", tmp_path / "both.pem").exit_code
 
 
-def test_an_authority_of_clients_that_is_none_is_named(tmp_path: Path) -> None:
-    """Not called a certificate of the server."""
+def test_an_invalid_client_ca_is_named(tmp_path: Path) -> None:
+    """The message does not mention the server certificate."""
     (tmp_path / "ca.crt").write_text("no PEM\n", "utf-8")
     result = run("serve --port 0 --client-ca @", tmp_path / "ca.crt")
 
     assert 2 == result.exit_code
-    assert told(result) == f"Error: {tmp_path}/ca.crt is not a PEM certificate"
+    assert error_line(result) == f"Error: {tmp_path}/ca.crt is not a PEM certificate"
 
 
 @pytest.mark.parametrize("command", ["serve --port 0 --kubeconfig @", "audit --kubeconfig @"])
@@ -309,20 +313,18 @@ def test_an_authority_of_clients_that_is_none_is_named(tmp_path: Path) -> None:
     ("content", "why"),
     [
         ("", "is empty"),
-        ("hello", "no kubeconfig"),
-        ("[1, 2]", "no kubeconfig"),
+        ("hello", "not a kubeconfig"),
+        ("[1, 2]", "not a kubeconfig"),
         ("a: [1\nb: }", "line 2, column 2"),
         ("a: \0", "special characters are not allowed"),
-        ("[" * 5000, "no kubeconfig"),
+        ("[" * 5000, "not a kubeconfig"),
     ],
 )
-def test_a_kubeconfig_that_is_none_is_told_in_one_line(
-    command: str, content: str, why: str, tmp_path: Path
-) -> None:
-    """Whatever is in it."""
+def test_an_invalid_kubeconfig_prints_one_line(command: str, content: str, why: str, tmp_path: Path) -> None:
+    """For any content."""
     (tmp_path / "config").write_text(content, "utf-8")
     result = run(command, tmp_path / "config")
-    line = told(result)
+    line = error_line(result)
 
     assert 2 == result.exit_code
     assert line.startswith("Error: no cluster: ")
@@ -332,47 +334,47 @@ def test_a_kubeconfig_that_is_none_is_told_in_one_line(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"clusters": [{"name": "one", "cluster": {"server": 5}}]}, "no kubeconfig"),
+        ({"clusters": [{"name": "one", "cluster": {"server": 5}}]}, "not a kubeconfig"),
         (
             {"clusters": [{"name": "one", "cluster": {"server": "https://a", "proxy-url": "junk://a"}}]},
             "proxy-url: expected http:// or https://, got 'junk://a'",
         ),
         ({"current-context": "two"}, "Expected object with name two"),
         ({"users": [{"name": "one", "user": {"tokenFile": "/nowhere/token"}}]}, "/nowhere/token: No such"),
-        ({"users": [{"name": "one", "user": {"auth-provider": {"name": "gcp"}}}]}, "no kubeconfig"),
+        ({"users": [{"name": "one", "user": {"auth-provider": {"name": "gcp"}}}]}, "not a kubeconfig"),
     ],
 )
-def test_a_kubeconfig_with_a_mistake_is_told_in_one_line(
+def test_a_kubeconfig_with_an_invalid_value_prints_one_line(
     change: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
-    """Also one on which the client library fails."""
+    """Also a value on which the client library fails."""
     (tmp_path / "config").write_text(yaml.safe_dump(copy.deepcopy(KUBECONFIG) | change), "utf-8")
-    line = told(result := run("serve --port 0 --kubeconfig @", tmp_path / "config"))
+    line = error_line(result := run("serve --port 0 --kubeconfig @", tmp_path / "config"))
 
     assert 2 == result.exit_code
     assert line.startswith("Error: no cluster: ")
     assert why in line
 
 
-def test_without_any_kubeconfig_the_place_where_one_is_looked_for_is_told(
+def test_a_missing_kubeconfig_is_reported_with_its_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As on a machine that has never seen a cluster."""
+    """Like on a machine without clusters."""
     monkeypatch.setattr(
         "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config")
     )
     result = run("certs show")
 
     assert 2 == result.exit_code
-    assert f"no cluster: {tmp_path}/config: " in told(result)
+    assert f"no cluster: {tmp_path}/config: " in error_line(result)
 
 
 @pytest.mark.parametrize(
     "command",
     ["--help", "rules", "schema --markdown", "export", "preview -f docs/examples/patched.yaml"],
 )
-def test_output_that_is_not_read_to_its_end_and_a_full_disk_give_no_traceback(command: str) -> None:
-    """As with `| head -1`, where nothing is said; a full disk is."""
+def test_a_closed_pipe_and_a_full_disk_give_no_traceback(command: str) -> None:
+    """A closed pipe, such as `| head -1`, prints no error; a full disk does."""
     words = [sys.executable, "-m", "webhook", *command.split()]
     reading, writing = os.pipe()
     os.close(reading)
@@ -398,18 +400,20 @@ def test_output_that_is_not_read_to_its_end_and_a_full_disk_give_no_traceback(co
         ("--help", ">&-", "stdout"),
     ],
 )
-def test_a_stream_that_is_closed_is_told_in_one_line(command: str, closing: str, stream: str) -> None:
-    """As a job may be started that has none."""
+def test_a_closed_stream_prints_one_line(command: str, closing: str, stream: str) -> None:
+    """Some jobs are started without streams."""
     words = ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "webhook", *command.split()]
     result = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
 
     assert (2, f"Error: {stream} is closed\n") == (result.returncode, result.stderr)
 
 
-@pytest.mark.parametrize(("command", "told"), [("lint", "sound rules"), ("rules new", "--kind is missing")])
-def test_what_does_not_read_stdin_runs_without(command: str, told: str) -> None:
-    """So are daemons started; nobody is asked what was left out."""
+@pytest.mark.parametrize(
+    ("command", "message"), [("lint", "valid rules"), ("rules new", "--kind is missing")]
+)
+def test_commands_that_do_not_read_stdin_run_without_it(command: str, message: str) -> None:
+    """Like a daemon; there is no prompt."""
     words = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "webhook", *command.split()]
     (line,) = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False).stderr.splitlines()
 
-    assert told in line
+    assert message in line

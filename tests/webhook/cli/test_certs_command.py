@@ -1,4 +1,4 @@
-"""`gpugate certs` as a user meets it, on a directory and on a cluster over HTTP."""
+"""`gpugate certs` with a directory, and with a cluster over HTTP."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def shown(*arguments: str | Path) -> dict[str, Any]:
 
 
 def age(memory: Memory | None, directory: Path | None, plan: Plan, when: datetime) -> None:
-    """Make certificates as they would have been made at another time."""
+    """Create certificates as of another time."""
     store = SecretStore(memory, "gpugate", "gpugate-certs") if memory else None
     CertRotator(store or DirectoryStore(directory or Path()), plan, memory, lambda: when).reconcile()
 
@@ -73,19 +73,19 @@ def memory() -> Memory:
 
 @pytest.fixture
 def cluster(memory: Memory, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """Serve them; yields the option that names the cluster."""
+    """Serve them; yields the option that selects the cluster."""
     with api_server(memory, tmp_path) as kubeconfig:
         yield ("--kubeconfig", str(kubeconfig))
 
 
 @pytest.mark.parametrize("name", ["init", "show", "rotate"])
 def test_each_has_help_with_examples(name: str) -> None:
-    """Of its own."""
+    """Each subcommand."""
     assert f"Examples:\n    gpugate certs {name}" in certs(name, "--help").stdout
 
 
 def test_init_makes_certificates_in_a_directory_that_a_server_serves(tmp_path: Path) -> None:
-    """Who trusts the caBundle that `show` prints accepts them."""
+    """A client that trusts the caBundle of `show` accepts them."""
     done = certs("init", "--directory", tmp_path / "new", "--name", "localhost", "--name", "127.0.0.1")
     trusted = b64decode(shown("--directory", tmp_path / "new")["caBundle"]).decode()
     tls = TlsCertificate.from_files(tmp_path / "new/tls.crt", tmp_path / "new/tls.key")
@@ -97,8 +97,8 @@ def test_init_makes_certificates_in_a_directory_that_a_server_serves(tmp_path: P
     assert ["CA", "serving", "caBundle"] == [line.split()[0] for line in done.stdout.splitlines()]
 
 
-def test_init_leaves_what_is_good(tmp_path: Path) -> None:
-    """It can be run at each installation."""
+def test_init_keeps_valid_certificates(tmp_path: Path) -> None:
+    """It is idempotent."""
     certs("init", "--directory", tmp_path, "--name", "localhost")
     before = shown("--directory", tmp_path)
     again = certs("init", "--directory", tmp_path)
@@ -132,7 +132,7 @@ def test_another_namespace_and_secret_may_be_named(memory: Memory, cluster: tupl
 
 @pytest.mark.usefixtures("memory")
 def test_show_prints_a_table(cluster: tuple[str, str]) -> None:
-    """Aligned, with the days that are left."""
+    """Aligned, with the days left."""
     certs("init", *cluster)
     done = certs("show", *cluster)
     lines = done.stdout.splitlines()
@@ -146,8 +146,8 @@ def test_show_prints_a_table(cluster: tuple[str, str]) -> None:
     assert {"mutating validating"} == {row[-1] for row in rows[1:]}
 
 
-def test_show_tells_what_has_expired(tmp_path: Path) -> None:
-    """Exit status 1; the CA still holds."""
+def test_show_reports_expired_certificates(tmp_path: Path) -> None:
+    """Exit status 1; the CA is still valid."""
     age(None, tmp_path, Plan(("localhost",)), datetime.now(UTC) - timedelta(days=91))
     done = certs("show", "--directory", tmp_path)
     serving_row = done.stdout.splitlines()[-1].split()
@@ -158,7 +158,9 @@ def test_show_tells_what_has_expired(tmp_path: Path) -> None:
     assert "-2" in serving_row
 
 
-def test_show_tells_who_does_not_trust(memory: Memory, cluster: tuple[str, str]) -> None:
+def test_show_reports_configurations_that_do_not_trust_a_certificate(
+    memory: Memory, cluster: tuple[str, str]
+) -> None:
     """Exit status 1; a single webhook of a configuration is enough."""
     certs("init", *cluster)
     path = CONFIGURATIONS[1]
@@ -174,22 +176,25 @@ def test_show_tells_who_does_not_trust(memory: Memory, cluster: tuple[str, str])
     assert done.stdout.splitlines()[-1].endswith("  mutating")
 
 
-def test_show_tells_that_there_is_no_webhook_configuration(memory: Memory, cluster: tuple[str, str]) -> None:
-    """Then nobody calls."""
+def test_show_reports_a_missing_webhook_configuration(memory: Memory, cluster: tuple[str, str]) -> None:
+    """The API server does not call the webhook then."""
     for path in CONFIGURATIONS:
         del memory.objects[path]
     certs("init", *cluster)
     done = certs("show", *cluster)
 
-    assert (1, "error: there is no webhook configuration gpugate, so nobody calls this server\n") == (
+    assert (
+        1,
+        "error: webhook configuration gpugate not found; the API server does not call this webhook\n",
+    ) == (
         done.exit_code,
         done.stderr,
     )
-    assert done.stdout.splitlines()[-1].endswith("  nobody")
+    assert done.stdout.splitlines()[-1].endswith("  none")
 
 
-def test_show_and_rotate_of_nothing_say_what_is_first(tmp_path: Path) -> None:
-    """To be found, or bad usage."""
+def test_show_and_rotate_of_an_empty_store_name_the_first_step(tmp_path: Path) -> None:
+    """`show` exits with 1, `rotate` with 2."""
     show, rotate = (certs(name, "--directory", tmp_path / "nowhere") for name in ("show", "rotate"))
 
     assert (1, 2) == (show.exit_code, rotate.exit_code)
@@ -197,20 +202,20 @@ def test_show_and_rotate_of_nothing_say_what_is_first(tmp_path: Path) -> None:
         assert done.stderr.endswith("nowhere is empty; next: gpugate certs init\n")
 
 
-def test_show_tells_that_there_is_no_serving_certificate_yet(tmp_path: Path) -> None:
-    """As where somebody was stopped in the middle."""
+def test_show_reports_a_missing_serving_certificate(tmp_path: Path) -> None:
+    """For example, after an interrupted init."""
     store = DirectoryStore(tmp_path)
     store.save(Bundle(make_authority("gpugate CA", datetime.now(UTC))), store.load())
     done = certs("show", "--directory", tmp_path)
 
-    assert (1, "error: there is no serving certificate yet; next: gpugate certs init\n") == (
+    assert (1, "error: the serving certificate is missing; next: gpugate certs init\n") == (
         done.exit_code,
         done.stderr,
     )
 
 
 def test_rotate_replaces_the_serving_certificate_alone(cluster: tuple[str, str]) -> None:
-    """For the names that it has."""
+    """For the same names."""
     certs("init", *cluster, "--name", "localhost")
     before = shown(*cluster)
     done = certs("rotate", *cluster)
@@ -223,8 +228,8 @@ def test_rotate_replaces_the_serving_certificate_alone(cluster: tuple[str, str])
     assert before["certificates"][1]["sha256"] != after["certificates"][1]["sha256"]
 
 
-def test_rotate_ca_begins_a_rotation_with_overlap(memory: Memory, cluster: tuple[str, str]) -> None:
-    """The new CA is trusted beside the old one, which still signs what serves; nothing else is hurried."""
+def test_rotate_ca_starts_a_rotation_with_overlap(memory: Memory, cluster: tuple[str, str]) -> None:
+    """Both CAs are trusted; the old one still signs the serving certificate."""
     certs("init", *cluster)
     before = shown(*cluster)["certificates"]
     begun = certs("rotate", "--ca", *cluster)
@@ -232,19 +237,19 @@ def test_rotate_ca_begins_a_rotation_with_overlap(memory: Memory, cluster: tuple
     hurried = certs("rotate", *cluster)
 
     assert 0 == begun.exit_code
-    assert "The new CA is trusted beside the old one. It may take over at 2" in begun.stdout
+    assert "Both the new and the old CA are trusted. The new CA takes over at 2" in begun.stdout
     assert [found["old CA"]["sha256"], found["serving"]["sha256"]] == [each["sha256"] for each in before]
     assert 1 == len(ca_bundles(memory))
     assert 2 == len(ca_bundles(memory).pop())
     assert 0 == certs("show", *cluster).exit_code
     assert (2, True) == (
         hurried.exit_code,
-        "a new CA is about to take over; try again at 2" in hurried.stderr,
+        "a CA rotation is in progress; try again at 2" in hurried.stderr,
     )
 
 
-def test_rotate_finishes_what_was_begun_when_its_time_has_come(tmp_path: Path) -> None:
-    """Where no server does: the new CA signs, and a day later the old one is forgotten."""
+def test_rotate_finishes_a_rotation_when_its_steps_are_due(tmp_path: Path) -> None:
+    """Without a server: the new CA signs, and one day later the old CA is removed."""
     now = datetime.now(UTC)
     plan = Plan(("localhost",))
     age(None, tmp_path, plan, now - timedelta(days=5))
@@ -263,16 +268,18 @@ def test_rotate_finishes_what_was_begun_when_its_time_has_come(tmp_path: Path) -
 @pytest.mark.parametrize(
     "options", [("--kubeconfig", "x"), ("--context", "x"), ("--namespace", "x"), ("--secret", "x")]
 )
-def test_a_directory_is_no_secret(options: tuple[str, str], tmp_path: Path) -> None:
-    """One or the other."""
+def test_a_directory_cannot_be_used_with_options_of_a_cluster(
+    options: tuple[str, str], tmp_path: Path
+) -> None:
+    """They are alternatives."""
     done = certs("init", "--directory", tmp_path, *options)
 
     assert 2 == done.exit_code
-    assert "--directory stands alone" in done.stderr
+    assert "--directory cannot be used with options of a cluster" in done.stderr
 
 
-def test_what_is_no_bundle_is_refused_in_one_line(memory: Memory, cluster: tuple[str, str]) -> None:
-    """And left as it is."""
+def test_an_invalid_bundle_prints_one_line(memory: Memory, cluster: tuple[str, str]) -> None:
+    """And is not changed."""
     memory.put(SECRET, {"data": {"password": "c2VjcmV0"}})
     for name in ("init", "show", "rotate"):
         done = certs(name, *cluster)
@@ -282,8 +289,8 @@ def test_what_is_no_bundle_is_refused_in_one_line(memory: Memory, cluster: tuple
     assert {"password": "c2VjcmV0"} == memory.objects[SECRET]["data"]
 
 
-def test_what_the_api_server_refuses_is_told_in_its_words(memory: Memory, cluster: tuple[str, str]) -> None:
-    """For RBAC to be looked at."""
+def test_an_error_of_the_api_server_is_printed(memory: Memory, cluster: tuple[str, str]) -> None:
+    """With the HTTP reason, such as missing RBAC."""
 
     def forbid(method: str, path: str) -> None:
         raise KubernetesError(f"{method} {path} is forbidden")
@@ -295,8 +302,8 @@ def test_what_the_api_server_refuses_is_told_in_its_words(memory: Memory, cluste
     assert "gpugate-certs is forbidden" in done.stderr.splitlines()[-1]
 
 
-def test_an_api_server_that_is_away_is_told(memory: Memory, tmp_path: Path) -> None:
-    """After a few tries."""
+def test_an_unavailable_api_server_is_reported(memory: Memory, tmp_path: Path) -> None:
+    """After some retries."""
     with api_server(memory, tmp_path) as kubeconfig:
         pass
     done = certs("show", "--kubeconfig", kubeconfig)
@@ -305,8 +312,8 @@ def test_an_api_server_that_is_away_is_told(memory: Memory, tmp_path: Path) -> N
     assert "Error: the API server does not answer GET /apis/" in done.stderr
 
 
-def test_a_kubeconfig_that_is_none_is_told() -> None:
-    """With the options to look at."""
+def test_an_invalid_kubeconfig_is_reported() -> None:
+    """With the options to check."""
     done = certs("show", "--kubeconfig", "/nowhere")
 
     assert 2 == done.exit_code

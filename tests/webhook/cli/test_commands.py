@@ -1,4 +1,4 @@
-"""`gpugate lint`, `gpugate rules`, `gpugate serve` as a user meets them."""
+"""`gpugate lint`, `gpugate rules` and `gpugate serve`: output and exit status."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ data:
   limits: optinal
   requests: disabled
 """
-MISTAKE = (
-    "data.limits: expected one of disabled, required, optional, got 'optinal' – did you mean 'optional'?"
-)
+ERROR = "data.limits: expected one of disabled, required, optional, got 'optinal' – did you mean 'optional'?"
 
 
 def _run(*arguments: str | Path) -> Result:
@@ -54,7 +52,7 @@ def bad(tmp_path: Path) -> Path:
 
 
 def test_every_command_has_help_with_examples() -> None:
-    """And the whole has a list of commands."""
+    """And `gpugate --help` lists the commands."""
     listed = re.findall(r"^  (\w+(?: \w+)?)  ", _run("--help").stdout, re.MULTILINE)
 
     assert list(_COMMANDS) == listed
@@ -62,7 +60,7 @@ def test_every_command_has_help_with_examples() -> None:
         assert f"Examples:\n    gpugate {name}" in _run(*name.split(), "--help").stdout
 
 
-def test_a_misspelt_command_is_told_with_the_one_that_is_meant() -> None:
+def test_a_misspelt_command_is_reported_with_a_suggestion() -> None:
     """In one line."""
     result = _run("prview")
 
@@ -70,42 +68,44 @@ def test_a_misspelt_command_is_told_with_the_one_that_is_meant() -> None:
     assert result.stderr == "Error: No such command 'prview' – did you mean 'preview'?\n"
 
 
-def test_the_shipped_rules_are_clean() -> None:
+def test_the_built_in_rules_are_clean() -> None:
     """lint says so and exits with 0."""
     result = _run("lint")
 
     assert (0, "") == (result.exit_code, result.stdout)
-    assert result.stderr.endswith("sound rules, 0 errors, 0 warnings\n")
+    assert result.stderr.endswith("valid rules, 0 errors, 0 warnings\n")
 
 
-def test_lint_names_file_line_and_column_and_what_may_be_meant(bad: Path) -> None:
+def test_lint_prints_file_line_column_and_a_suggestion(bad: Path) -> None:
     """Exit status 1."""
     result = _run("lint", bad)
 
-    assert (1, f"{bad}:13:11: error: {MISTAKE} [wrong-value]\n") == (result.exit_code, result.stdout)
+    assert (1, f"{bad}:13:11: error: {ERROR} [wrong-value]\n") == (result.exit_code, result.stdout)
 
 
 def test_warnings_of_lint_exit_with_3_where_asked(tmp_path: Path) -> None:
-    """A name that does not follow the key is doubtful, not wrong."""
+    """A name that does not follow the key is a warning, not an error."""
     path = tmp_path / "odd.yaml"
     path.write_text(BAD_RULE.replace("optinal", "optional").replace("x-device", "x-other"), "utf-8")
 
     assert (0, 3) == (_run("lint", path).exit_code, _run("lint", path, "--fail-on", "warn").exit_code)
 
 
-def test_rules_lists_what_is_in_force_aligned() -> None:
-    """Switched off ones too, with where they stand."""
+def test_rules_prints_an_aligned_table() -> None:
+    """Includes disabled rules, with their sources."""
     result = _run("rules")
     lines = result.stdout.splitlines()
     column = lines[0].index("STATE")
 
     assert 0 == result.exit_code
-    assert ["NAME", "KIND", "STATE", "RESOURCES", "ACTION", "ABOUT", "NOTE", "SOURCE"] == lines[0].split()
+    assert ["NAME", "KIND", "STATE", "RESOURCES", "ACTION", "DESCRIPTION", "NOTE", "SOURCE"] == lines[
+        0
+    ].split()
     assert {"enabled", "disabled"} == {line[column:].split()[0] for line in lines[1:]}
 
 
-def test_rules_notes_what_bears_on_a_rule(tmp_path: Path) -> None:
-    """Exemptions, and the rule that stands in for one that is switched off."""
+def test_rules_prints_notes_on_rules(tmp_path: Path) -> None:
+    """Exemptions, and the replacement of a disabled rule."""
     texts = {
         "a": resource_rule(enabled=False),
         "b": resource_rule(name="cf-crl-other-device", group="other"),
@@ -126,7 +126,7 @@ def test_rules_notes_what_bears_on_a_rule(tmp_path: Path) -> None:
     ] == [(row["kind"], row["state"], row["note"]) for row in rows]
 
 
-def test_rules_shows_a_refused_rule_with_its_mistake(bad: Path) -> None:
+def test_rules_shows_an_invalid_rule_with_its_error(bad: Path) -> None:
     """Exit status 1."""
     result = _run("rules", bad, "-o", "json")
     (found,) = json.loads(result.stdout)["rules"]
@@ -135,8 +135,8 @@ def test_rules_shows_a_refused_rule_with_its_mistake(bad: Path) -> None:
     assert ("cf-crl-x-device", "refused", f"{bad}:13:11") == (found["name"], found["state"], found["source"])
 
 
-def test_an_empty_folder_is_told_plainly(tmp_path: Path) -> None:
-    """Bad usage, not an empty success."""
+def test_an_empty_folder_is_reported(tmp_path: Path) -> None:
+    """Exit status 2."""
     result = _run("lint", tmp_path)
 
     assert (2, f"Error: {tmp_path}: no YAML or JSON file in this folder") == (
@@ -146,7 +146,7 @@ def test_an_empty_folder_is_told_plainly(tmp_path: Path) -> None:
 
 
 def test_a_rule_of_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
-    """The kubelet puts it into a folder whose name starts with dots, and links to it."""
+    """The kubelet writes it into a folder whose name starts with dots, and links to it."""
     (tmp_path / "..1" / "more").mkdir(parents=True)
     (tmp_path / "..1" / "a.yaml").write_text(resource_rule(), "utf-8")
     (tmp_path / "..1" / "more" / "a.yaml").write_text(resource_rule(), "utf-8")
@@ -154,13 +154,13 @@ def test_a_rule_of_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
     (tmp_path / ".a.yaml").symlink_to("..data/a.yaml")
 
-    assert "1 sound rule, 0 errors, 0 warnings\n" == _run("lint", tmp_path).stderr
+    assert "1 valid rule, 0 errors, 0 warnings\n" == _run("lint", tmp_path).stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tls-cert", "x.pem"], "Error: --tls-cert and --tls-key go together"),
+        (["--tls-cert", "x.pem"], "Error: --tls-cert and --tls-key must be used together"),
         (
             ["--tls-cert", "/nowhere/x.pem", "--tls-key", "/nowhere/y.pem"],
             "Error: /nowhere/x.pem: No such file or directory",
@@ -172,8 +172,8 @@ def test_a_rule_of_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_serve_refuses_wrong_usage_in_one_line(arguments: list[str], message: str) -> None:
-    """Before it listens."""
+def test_serve_reports_wrong_usage_in_one_line(arguments: list[str], message: str) -> None:
+    """Before the server listens."""
     result = _run("serve", *arguments)
 
     assert (2, f"{message}\n") == (result.exit_code, result.stderr)
@@ -181,7 +181,7 @@ def test_serve_refuses_wrong_usage_in_one_line(arguments: list[str], message: st
 
 @contextmanager
 def _serving(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Run `gpugate serve` as a user does; yields the process and the port that it says."""
+    """Run `gpugate serve`; yields the process and its port."""
     command = [
         sys.executable,
         "-m",
@@ -208,7 +208,7 @@ def _serving(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], in
 def test_serve_answers_reviews_with_the_given_certificate_and_rules_until_sigterm(
     tmp_path: Path, bad: Path
 ) -> None:
-    """A bad rule is left out, the others serve; SIGTERM ends with 0."""
+    """An invalid rule is skipped; after SIGTERM the exit status is 0."""
     pair = new_pair()
     (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
     (tmp_path / "tls.key").write_bytes(pair.key_pem)
@@ -229,8 +229,8 @@ def test_serve_answers_reviews_with_the_given_certificate_and_rules_until_sigter
     assert 0 == status
 
 
-def test_options_may_be_given_as_variables() -> None:
-    """As container platforms do."""
+def test_options_may_be_set_by_environment_variables() -> None:
+    """As container platforms set them."""
     environment = os.environ | {"GPUGATE_LINT_OUTPUT": "junit"}
     command = [sys.executable, "-m", "webhook", "lint"]
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout

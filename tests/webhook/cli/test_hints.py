@@ -1,4 +1,4 @@
-"""Resources that may be misspelt: those that are told, and those of which nobody can tell."""
+"""Hints on resources that may be misspelt."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ HINTS = Hints(SHIPPED, compile_policy(SHIPPED))
         ("tencent.com/vcuda-cores", "tencent.com/vcuda-core"),
     ],
 )
-def test_a_resource_that_is_spelt_almost_as_one_that_a_rule_is_for_is_told(name: str, meant: str) -> None:
+def test_a_misspelt_resource_of_a_rule_is_reported(name: str, meant: str) -> None:
     (hint,) = HINTS.of(request(pod(container({name: 1}))))
 
-    assert (f"container 'main' asks for {name}, which no rule here is for – did you mean {meant!r}?") == hint
+    assert (
+        f"container 'main' requests {name}, which does not match any rule – did you mean {meant!r}?"
+    ) == hint
 
 
 @pytest.mark.parametrize(
@@ -49,21 +51,21 @@ def test_a_resource_that_is_spelt_almost_as_one_that_a_rule_is_for_is_told(name:
         "example.com/gpu",
     ],
 )
-def test_a_resource_that_a_rule_is_for_or_that_is_like_none_is_not_told(name: str) -> None:
-    """A hint that is wrong is worse than none."""
+def test_a_known_or_an_unrelated_resource_is_not_reported(name: str) -> None:
+    """No false hints."""
     assert () == HINTS.of(request(pod(container({name: 1}))))
 
 
-def test_a_resource_that_an_injection_rule_names_is_no_mistake() -> None:
-    """Though it is spelt almost as another."""
+def test_a_resource_of_an_injection_rule_is_not_reported() -> None:
+    """Although it is similar to another."""
     match: dict[str, Any] = {"resources": ["vendor.com/devices"]}
     rules = loaded(resource_rule("vendor.com/device"), injection_rule({"hostIPC": True}, match=match)).rules
 
     assert () == Hints(rules, compile_policy(rules)).of(request(pod(container({"vendor.com/devices": 1}))))
 
 
-def test_every_container_of_a_workload_is_looked_at_once_for_limits_and_requests() -> None:
-    """Init containers too, in the language of the policy."""
+def test_every_container_of_a_workload_is_checked_once_for_limits_and_requests() -> None:
+    """Includes init containers; in the language of the policy."""
     asks = {"resources": {part: {"nvidia.com/gpus": 1} for part in ("limits", "requests")}}
     containers = [{"name": "warm", **asks}]
     template = {"spec": {"containers": [{"name": "main"}], "initContainers": containers}}
@@ -71,24 +73,22 @@ def test_every_container_of_a_workload_is_looked_at_once_for_limits_and_requests
     hints = Hints(SHIPPED, compile_policy(SHIPPED, Language.ZH))
 
     assert (
-        "容器 'warm' 申请了 nvidia.com/gpus，没有规则针对该资源；是否应为 'nvidia.com/gpu'？",
+        "容器 'warm' 申请了 nvidia.com/gpus，没有规则匹配该资源；是否应为 'nvidia.com/gpu'？",
     ) == hints.of(request(document))
 
 
 @pytest.mark.parametrize(
-    ("resources", "told"), [({"nvidia.com/gpu": 1}, True), ({"amd.com/gpu": 1}, False), ({"cpu": 1}, False)]
+    ("resources", "shown"), [({"nvidia.com/gpu": 1}, True), ({"amd.com/gpu": 1}, False), ({"cpu": 1}, False)]
 )
-def test_where_there_are_no_nodes_what_a_compatibility_rule_is_for_is_told_to_be_unjudged(
-    resources: dict[str, int], told: bool
-) -> None:
-    """Silence would look as if it ran everywhere."""
+def test_without_nodes_the_hint_says_that_cuda_is_not_checked(resources: dict[str, int], shown: bool) -> None:
+    """Without it, the pod seems compatible with all nodes."""
     requests = [request(pod(container({"cpu": 1}))), request(pod(container(resources)))]
 
-    assert told is ("CUDA was not judged" in HINTS.without_nodes(requests))
+    assert shown is ("CUDA compatibility not checked" in HINTS.without_nodes(requests))
 
 
-def test_without_rules_or_of_what_is_no_pod_nothing_is_told() -> None:
-    """An object that is not judged need not be shaped as its kind is."""
+def test_without_rules_or_pods_there_are_no_hints() -> None:
+    """An object that is not evaluated may be malformed."""
     empty = loaded().rules
 
     assert () == Hints(empty, compile_policy(empty)).of(request(pod(container({"nvidia.com/gpus": 1}))))

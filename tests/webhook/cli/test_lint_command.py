@@ -1,4 +1,4 @@
-"""`gpugate lint` as people and CI systems meet it: formats, exit status, and texts that are hard to read."""
+"""`gpugate lint`: formats, exit status, and unusual texts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ from webhook.cli import main
 from webhook.cli.output.lint_report import ABOUT
 
 WRONG = resource_rule(limits="optinal")
-MISTAKE = (
-    "data.limits: expected one of disabled, required, optional, got 'optinal' – did you mean 'optional'?"
-)
-DOUBT = "metadata.name: expected to end in -device, after the key 'vendor.com/device', got 'cf-crl-group-odd'"
+ERROR = "data.limits: expected one of disabled, required, optional, got 'optinal' – did you mean 'optional'?"
+WARNING = "metadata.name: expected to end in -device like the key 'vendor.com/device', got 'cf-crl-group-odd'"
 
 
 def lint(*arguments: str | Path) -> Result:
@@ -34,7 +32,7 @@ def lint(*arguments: str | Path) -> Result:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write a rule with a mistake, one with a doubt and a sound one, and go to their folder."""
+    """Write a rule with an error, one with a warning and a valid one, and go to their folder."""
     (tmp_path / "my rules").mkdir()
     (tmp_path / "my rules/a.yaml").write_text(WRONG, "utf-8")
     (tmp_path / "my rules/b.yaml").write_text(resource_rule(name="cf-crl-group-odd"), "utf-8")
@@ -49,10 +47,10 @@ def test_text_has_place_level_message_and_code(folder: Path) -> None:
     result = lint("my rules")
 
     assert [
-        f"my rules/a.yaml:13:11: error: {MISTAKE} [wrong-value]",
-        f"my rules/b.yaml:4:9: warning: {DOUBT} [odd-name]",
+        f"my rules/a.yaml:13:11: error: {ERROR} [wrong-value]",
+        f"my rules/b.yaml:4:9: warning: {WARNING} [odd-name]",
     ] == result.stdout.splitlines()
-    assert (1, "2 sound rules, 1 error, 1 warning\n") == (result.exit_code, result.stderr)
+    assert (1, "2 valid rules, 1 error, 1 warning\n") == (result.exit_code, result.stderr)
 
 
 def test_json_has_each_finding_as_an_object(folder: Path) -> None:
@@ -68,13 +66,13 @@ def test_json_has_each_finding_as_an_object(folder: Path) -> None:
         "column": 11,
         "rule": "cf-crl-group-device",
         "path": "data.limits",
-        "message": MISTAKE.removeprefix("data.limits: "),
+        "message": ERROR.removeprefix("data.limits: "),
     } == first
     assert ("warning", "odd-name") == (second["level"], second["code"])
 
 
 def test_sarif_has_the_shape_that_code_scanning_reads(folder: Path) -> None:
-    """A rule for each code, a URI that is one, columns in characters."""
+    """A rule for each code, valid URIs, columns in characters."""
     del folder
     document = json.loads(lint("my rules", "-o", "sarif").stdout)
     (run,) = document["runs"]
@@ -82,7 +80,7 @@ def test_sarif_has_the_shape_that_code_scanning_reads(folder: Path) -> None:
 
     assert ("2.1.0", "unicodeCodePoints") == (document["version"], run["columnKind"])
     assert {code.value for code in Code} == {rule["id"] for rule in rules}
-    assert ("wrong-value", "error", MISTAKE) == (first["ruleId"], first["level"], first["message"]["text"])
+    assert ("wrong-value", "error", ERROR) == (first["ruleId"], first["level"], first["message"]["text"])
     assert {
         "artifactLocation": {"uri": "my%20rules/a.yaml"},
         "region": {"startLine": 13, "startColumn": 11},
@@ -91,7 +89,7 @@ def test_sarif_has_the_shape_that_code_scanning_reads(folder: Path) -> None:
 
 
 def test_sarif_names_files_elsewhere_by_their_whole_uri(folder: Path) -> None:
-    """A relative one would be taken from the root of the repository."""
+    """A relative URI is relative to the root of the repository."""
     (result,) = json.loads(lint(folder / "my rules/a.yaml", "-o", "sarif").stdout)["runs"][0]["results"]
 
     assert (folder / "my rules/a.yaml").as_uri() == result["locations"][0]["physicalLocation"][
@@ -100,21 +98,21 @@ def test_sarif_names_files_elsewhere_by_their_whole_uri(folder: Path) -> None:
 
 
 def test_junit_has_a_test_case_for_each_file(folder: Path) -> None:
-    """Errors are failures; warnings are output, since they fail nothing."""
+    """Errors are failures; warnings are output."""
     del folder
     text = lint("my rules", "-o", "junit").stdout
-    suite = ET.fromstring(text.encode())  # noqa: S314 - our own output
+    suite = ET.fromstring(text.encode())
 
     assert ("3", "1") == (suite.get("tests"), suite.get("failures"))
     assert [["failure"], ["system-out"], []] == [[child.tag for child in case] for case in suite]
-    assert ("wrong-value", MISTAKE) == (suite[0][0].get("type"), suite[0][0].get("message"))
+    assert ("wrong-value", ERROR) == (suite[0][0].get("type"), suite[0][0].get("message"))
 
 
 def test_workflow_commands_escape_what_would_end_them(folder: Path) -> None:
     """GitHub shows them in the diff."""
     (folder / "a,b:50%.yaml").write_text(WRONG, "utf-8")
 
-    assert [f"::error file=a%2Cb%3A50%25.yaml,line=13,col=11,title=wrong-value::{MISTAKE}"] == lint(
+    assert [f"::error file=a%2Cb%3A50%25.yaml,line=13,col=11,title=wrong-value::{ERROR}"] == lint(
         "a,b:50%.yaml", "-o", "github"
     ).stdout.splitlines()
 
@@ -129,23 +127,23 @@ def test_workflow_commands_escape_what_would_end_them(folder: Path) -> None:
         (["none.yaml"], [], 2),
     ],
 )
-def test_the_exit_status_tells_errors_from_warnings(
+def test_the_exit_status_distinguishes_errors_and_warnings(
     folder: Path, files: list[str], options: list[str], status: int
 ) -> None:
-    """0 clean, 1 errors, 2 usage, 3 warnings alone where they are to fail."""
+    """0 clean, 1 errors, 2 usage, 3 only warnings with `--fail-on warn`."""
     assert status == lint(*(folder / "my rules" / file for file in files), *options).exit_code
 
 
 @pytest.mark.parametrize("kind", ["Configmap", "configmap", "ConfigMaps", "ConifgMap"])
-def test_a_kind_that_is_misspelt_is_told(kind: str, tmp_path: Path) -> None:
-    """What is passed over as no rule would look clean."""
+def test_a_misspelt_kind_is_reported(kind: str, tmp_path: Path) -> None:
+    """A skipped object would seem clean."""
     path = tmp_path / "a.yaml"
     path.write_text(resource_rule().replace("kind: ConfigMap", f"kind: {kind}"), "utf-8")
     result = lint(path)
 
-    assert (1, "0 sound rules, 1 error, 0 warnings\n") == (result.exit_code, result.stderr)
+    assert (1, "0 valid rules, 1 error, 0 warnings\n") == (result.exit_code, result.stderr)
     assert (
-        f"{path}:2:7: error: kind: there is no kind {kind!r} – did you mean 'ConfigMap'? [wrong-value]\n"
+        f"{path}:2:7: error: kind: unknown kind {kind!r} – did you mean 'ConfigMap'? [wrong-value]\n"
     ) == result.stdout
 
 
@@ -153,17 +151,17 @@ def test_a_kind_that_is_misspelt_is_told(kind: str, tmp_path: Path) -> None:
     ("group", "kind"),
     [("v1", "Config"), ("v1", "Secret"), ("example.com/v1", "ConfigMaps"), ("v1", 7), ("v1", None)],
 )
-def test_other_kinds_are_passed_over(group: str, kind: object, tmp_path: Path) -> None:
-    """A kubeconfig, and those that a cluster may well have."""
+def test_other_kinds_are_skipped(group: str, kind: object, tmp_path: Path) -> None:
+    """Kinds in a kubeconfig or a cluster."""
     path = tmp_path / "a.yaml"
     document = yaml.safe_load(resource_rule()) | {"apiVersion": group, "kind": kind}
     path.write_text(yaml.safe_dump_all([document, yaml.safe_load(resource_rule())]), "utf-8")
 
-    assert (0, "1 sound rule, 0 errors, 0 warnings\n") == ((found := lint(path)).exit_code, found.stderr)
+    assert (0, "1 valid rule, 0 errors, 0 warnings\n") == ((found := lint(path)).exit_code, found.stderr)
 
 
 def test_each_code_is_documented() -> None:
-    """In the tool and for people."""
+    """In the tool and in docs/ci.md."""
     text = (ROOT / "docs/ci.md").read_text("utf-8")
 
     assert set(Code) == set(ABOUT)
@@ -182,13 +180,13 @@ def test_the_pre_commit_hook_runs_as_it_is_written(tmp_path: Path, monkeypatch: 
     assert 1 == CliRunner().invoke(main, command[1:]).exit_code
 
 
-def test_control_characters_in_a_finding_are_shown_not_sent(tmp_path: Path) -> None:
-    """A rule file must not steer the terminal, nor break XML."""
+def test_control_characters_in_a_finding_are_escaped(tmp_path: Path) -> None:
+    """A rule file must neither control the terminal nor break XML."""
     path = tmp_path / "a.yaml"
     path.write_text(WRONG.replace("dataType:", '"\\e[2J\\n":'), "utf-8")
 
     assert "data[\\u001b[2J\\u000a]: unknown key" in lint(path).stdout
-    assert ET.fromstring(lint(path, "-o", "junit").stdout.encode()).get("failures") == "1"  # noqa: S314
+    assert ET.fromstring(lint(path, "-o", "junit").stdout.encode()).get("failures") == "1"
 
 
 LOCALES = [
@@ -262,10 +260,10 @@ ANCHORED = WRONG.replace("limits: optinal", "limits: &limits optional").replace(
         "no documents",
     ],
 )
-def test_a_text_that_is_hard_to_read_is_read_rightly_or_refused_with_its_place(
+def test_an_unusual_text_is_read_correctly_or_reported_with_its_position(
     tmp_path: Path, content: bytes, findings: list[str]
 ) -> None:
-    """And never hides what is wrong with another file."""
+    """And never hides an error in another file."""
     (tmp_path / "hard.yaml").write_bytes(content)
     (tmp_path / "other.yaml").write_text(resource_rule("vendor.com/other", limits="never"), "utf-8")
     found = json.loads(lint(tmp_path, "-o", "json").stdout)["findings"]
@@ -275,9 +273,9 @@ def test_a_text_that_is_hard_to_read_is_read_rightly_or_refused_with_its_place(
     ]
 
 
-def test_a_file_without_a_rule_is_told_and_fails_where_warnings_do(tmp_path: Path) -> None:
-    """A path with a slip of the pen in CI would pass for ever."""
+def test_a_file_without_a_rule_is_reported_as_a_warning(tmp_path: Path) -> None:
+    """A misspelt path in CI would always pass."""
     path = tmp_path / "rules.yaml"
     path.write_text("{apiVersion: v1, kind: Service}", "utf-8")
-    assert f"{path}: no rules in it; a rule is a ConfigMap" in lint(path).stderr
+    assert f"{path}: no rules found; a rule is a ConfigMap" in lint(path).stderr
     assert (0, 3) == (lint(path).exit_code, lint(path, "--fail-on", "warn").exit_code)

@@ -1,4 +1,4 @@
-"""`gpugate nodes` as a user meets it."""
+"""`gpugate nodes`: output and exit status."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _document(*arguments: str | Path) -> Any:
 
 
 def test_equal_nodes_are_one_line_with_their_number(tmp_path: Path) -> None:
-    """Aligned under headings, older drivers first, the unknown as a dash and last."""
-    result = _run("--nodes", _nodes(tmp_path / "n.json", silent={}, new=NEWER, a=A100, b=A100))
+    """Aligned under headings, older drivers first; unknown values are a dash and last."""
+    result = _run("--nodes", _nodes(tmp_path / "n.json", unlabelled={}, new=NEWER, a=A100, b=A100))
     lines = result.stdout.splitlines()
 
     assert [
@@ -60,10 +60,10 @@ def test_equal_nodes_are_one_line_with_their_number(tmp_path: Path) -> None:
 
 
 def test_json_names_the_nodes_of_each_class(tmp_path: Path) -> None:
-    """Numbers as numbers, the unknown as null, over several files."""
+    """Numbers as numbers, unknown values as null, from several files."""
     first = _nodes(tmp_path / "1.json", b=A100, a=A100)
-    second = _nodes(tmp_path / "2.json", silent={})
-    a100, silent = _document("--nodes", first, "--nodes", second)["classes"]
+    second = _nodes(tmp_path / "2.json", unlabelled={})
+    a100, unlabelled = _document("--nodes", first, "--nodes", second)["classes"]
 
     assert {
         "product": "NVIDIA-A100-SXM4-80GB",
@@ -77,11 +77,11 @@ def test_json_names_the_nodes_of_each_class(tmp_path: Path) -> None:
         "mode": "pgpu",
         "nodes": ["a", "b"],
     } == a100
-    assert dict.fromkeys(a100, None) | {"nodes": ["silent"]} == silent
+    assert dict.fromkeys(a100, None) | {"nodes": ["unlabelled"]} == unlabelled
 
 
-def test_nodes_whose_gpus_are_cut_into_slices_are_a_line_of_their_own(tmp_path: Path) -> None:
-    """Not every way of sharing goes with MIG."""
+def test_nodes_with_mig_devices_have_their_own_row(tmp_path: Path) -> None:
+    """Some sharing modes do not support MIG."""
     result = _run(
         "--nodes", _nodes(tmp_path / "n.json", cut=A100 | {"nvidia.com/mig-1g.5gb.count": "7"}, a=A100)
     )
@@ -91,8 +91,8 @@ def test_nodes_whose_gpus_are_cut_into_slices_are_a_line_of_their_own(tmp_path: 
     )
 
 
-def test_labels_are_read_as_the_rules_read_them(tmp_path: Path) -> None:
-    """Where rules differ, one is named."""
+def test_labels_are_read_as_the_rules_define_them(tmp_path: Path) -> None:
+    """If rules differ, --rule selects one."""
     nodes = _nodes(tmp_path / "n.json", a=A100 | {"example.com/cuda": "13.0"})
     rules = tmp_path / "rules.yaml"
     rules.write_text(
@@ -113,53 +113,55 @@ def test_labels_are_read_as_the_rules_read_them(tmp_path: Path) -> None:
 
     assert ["12.2", "13.0"] == found
     assert (2, 2) == (both.exit_code, neither.exit_code)
-    assert "name one with --rule: as-shipped, own-labels" in both.stderr
-    assert "no compatibility rule 'own-label' is in force – did you mean 'own-labels'?" in neither.stderr
+    assert "choose one with --rule: as-shipped, own-labels" in both.stderr
+    assert "no enabled compatibility rule is named 'own-label' – did you mean 'own-labels'?" in neither.stderr
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
 @pytest.mark.parametrize("command", ["nodes", "matrix"])
-def test_a_rule_with_a_mistake_hides_no_result_and_ends_with_2(
+def test_an_invalid_rule_does_not_hide_results_and_exits_with_2(
     command: str, output: str, tmp_path: Path
 ) -> None:
-    """As with a preview: labels are read as the other rules read them."""
+    """Like in preview: the other rules define the labels."""
     nodes = _nodes(tmp_path / "n.json", a=A100 | {"example.com/cuda": "13.0"})
     rules = tmp_path / "rules.yaml"
-    sound = compatibility_rule(labels={"cuda": ["example.com/cuda"]})
-    rules.write_text(f"kind: [\n---\n{sound}", "utf-8")
+    valid = compatibility_rule(labels={"cuda": ["example.com/cuda"]})
+    rules.write_text(f"kind: [\n---\n{valid}", "utf-8")
     words = [command, "--nodes", str(nodes), "--rules", str(rules), "-o", output]
     result = CliRunner().invoke(main, words)
-    (complaint,) = result.stderr.splitlines()
+    (error,) = result.stderr.splitlines()
 
     assert (2, True) == (result.exit_code, "13.0" in result.stdout)
-    assert complaint.startswith(f"error: {rules}:2:1: not YAML: ")
+    assert error.startswith(f"error: {rules}:2:1: not YAML: ")
 
 
-def test_labels_that_cannot_be_read_are_told_and_are_no_failure(tmp_path: Path) -> None:
-    """On stderr, so that the table stays a table; what they would tell is unknown."""
+def test_labels_with_unsupported_values_are_reported_without_failure(tmp_path: Path) -> None:
+    """On stderr; the capability is unknown then."""
     result = _run("--nodes", _nodes(tmp_path / "n.json", odd=A100 | {"nvidia.com/gpu.memory": "80G"}))
 
     assert 0 == result.exit_code
     assert "-" == result.stdout.splitlines()[1].split()[5]
-    assert "warning: node 'odd': label 'nvidia.com/gpu.memory' cannot be read: '80G'\n" == result.stderr
+    assert "warning: node 'odd': label 'nvidia.com/gpu.memory': unsupported value '80G'\n" == result.stderr
 
 
-@pytest.mark.parametrize(("nodes", "last"), [(10, "node"), (12, "2 more cannot be read; -o json lists all")])
-def test_ten_problems_are_told_and_the_rest_counted(tmp_path: Path, nodes: int, last: str) -> None:
-    """One publisher's mistake is on every node; JSON has all of it."""
+@pytest.mark.parametrize(
+    ("nodes", "last"), [(10, "node"), (12, "2 more labels with unsupported values (use -o json to list all)")]
+)
+def test_ten_problems_are_printed_and_the_rest_counted(tmp_path: Path, nodes: int, last: str) -> None:
+    """A faulty publisher affects every node; JSON lists all."""
     mistake = {"nvidia-device-enable": "no"}
     path = _nodes(tmp_path / "n.json", **{f"n{number}": mistake for number in range(nodes)})
     lines = _run("--nodes", path).stderr.splitlines()
 
-    assert 10 == sum("cannot be read: 'no'" in line for line in lines)
+    assert 10 == sum("unsupported value 'no'" in line for line in lines)
     assert lines[-1].startswith(f"warning: {last}")
     assert [
         {"node": f"n{number}", "label": "nvidia-device-enable", "value": "no"} for number in range(nodes)
     ] == _document("--nodes", path)["problems"]
 
 
-def test_a_hostile_label_cannot_write_to_the_terminal(tmp_path: Path) -> None:
-    """Files may hold what no API server would."""
+def test_a_malicious_label_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    """Files may contain values that an API server rejects."""
     path = _nodes(tmp_path / "n.json", odd={"x\x1b[2J": "y" * 1000})
     (line,) = _run("--nodes", path).stderr.splitlines()
 
@@ -172,11 +174,11 @@ def test_a_hostile_label_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     [
         ("", "{path}: no nodes in this file"),
         ("kind: NodeList\nitems: []\n", "{path}: no nodes"),
-        (None, "no nodes; name a file with --nodes or a cluster with --context"),
+        (None, "no nodes given (use --nodes FILE or --context NAME)"),
     ],
 )
-def test_no_nodes_at_all_are_told_plainly(tmp_path: Path, text: str | None, message: str) -> None:
-    """Bad usage, not an empty table."""
+def test_an_input_without_nodes_is_reported(tmp_path: Path, text: str | None, message: str) -> None:
+    """Exit status 2."""
     path = tmp_path / "n.yaml"
     path.write_text(text or "", "utf-8")
     result = _run() if text is None else _run("--nodes", path)
@@ -184,8 +186,8 @@ def test_no_nodes_at_all_are_told_plainly(tmp_path: Path, text: str | None, mess
     assert (2, f"Error: {message.format(path=path)}") == (result.exit_code, result.stderr.splitlines()[-1])
 
 
-def test_a_cluster_that_is_not_there_is_told_plainly() -> None:
-    """As with the other commands."""
+def test_a_missing_cluster_is_reported() -> None:
+    """Like other commands."""
     result = _run("--kubeconfig", "/nowhere/config")
 
     assert 2 == result.exit_code

@@ -1,4 +1,4 @@
-"""`gpugate preview`: what it prints, how it exits, and that admission does the same."""
+"""`gpugate preview`: output, exit status, and agreement with admission."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from tests.support.paths import ROOT
 from tests.support.pseudo_terminal import on_terminal
 from tests.support.serving import client, serving
-from tests.support.webhooks import body, pod, review, builtin_handler
+from tests.support.webhooks import body, builtin_handler, pod, review
 from webhook.admission.app import create_app
 from webhook.cli import main
 from webhook.cli.input.objects import objects_in
@@ -40,7 +40,7 @@ def _objects(result: Result) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """Serve the shipped rules."""
+    """Serve the built-in rules."""
     with serving(create_app(builtin_handler())) as server:
         yield server
 
@@ -51,14 +51,14 @@ def _write(folder: Path, *documents: Any) -> Path:
     return path
 
 
-def test_the_examples_are_one_patched_one_refused_one_untouched() -> None:
+def test_the_examples_are_patched_denied_and_unchanged() -> None:
     """As the first command of the README shows them."""
     result = _preview("-f", EXAMPLES)
     lines = [line for line in result.stdout.splitlines() if line and not line.startswith(" ")]
 
     assert (1, "") == (result.exit_code, result.stderr)
-    assert ["✎ patched", "✗ refused", "✓ untouched"] == [" ".join(line.split()[:2]) for line in lines[:3]]
-    assert "3 objects: 1 patched, 1 refused, 1 untouched, 0 with warnings" == lines[3]
+    assert ["✗ denied", "✎ patched", "✓ unchanged"] == [" ".join(line.split()[:2]) for line in lines[:3]]
+    assert "3 objects: 1 patched, 1 denied, 1 unchanged, 0 with warnings" == lines[3]
 
 
 def test_the_diff_shows_the_lines_that_change(tmp_path: Path) -> None:
@@ -70,36 +70,36 @@ def test_the_diff_shows_the_lines_that_change(tmp_path: Path) -> None:
     assert "\x1b" not in result.stdout
 
 
-def test_colour_stands_on_a_terminal_only(tmp_path: Path) -> None:
-    """What is added is green."""
+def test_colours_are_used_on_a_terminal_only(tmp_path: Path) -> None:
+    """Added lines are green."""
     arguments = ["preview", "-f", str(_write(tmp_path, pod({"tencent.com/vcuda-memory": 8})))]
 
     assert "\x1b[32m" in CliRunner().invoke(main, arguments, color=True).stdout
 
 
-def test_a_refusal_is_broken_between_words_on_a_terminal() -> None:
-    """Each line under the one before; in a pipe it is one, for grep."""
-    path = EXAMPLES / "refused.yaml"
+def test_a_denial_is_broken_between_words_on_a_terminal() -> None:
+    """With indented lines; in a pipe it is one line."""
+    path = EXAMPLES / "denied.yaml"
     status, shown = on_terminal(["preview", "-f", path], 80)
-    told = [line.rstrip() for line in shown.splitlines() if line.startswith("    ")]
+    lines = [line.rstrip() for line in shown.splitlines() if line.startswith("    ")]
     whole = [line for line in _preview("-f", path).stdout.splitlines() if line.startswith("    ")]
 
     assert (1, 2) == (status, len(whole))
-    assert 80 >= max(map(len, told))
-    assert {"    deny ", "         "} == {line[:9] for line in told}
-    assert " ".join(whole).split() == " ".join(told).split()
+    assert 80 >= max(map(len, lines))
+    assert {"    deny ", "         "} == {line[:9] for line in lines}
+    assert " ".join(whole).split() == " ".join(lines).split()
 
 
-def test_objects_that_hold_no_pods_are_counted_apart(tmp_path: Path) -> None:
-    """Untouched are those that were judged."""
+def test_objects_without_pods_are_counted_as_skipped(tmp_path: Path) -> None:
+    """Unchanged objects are those that were evaluated."""
     result = _preview("-f", _write(tmp_path, pod(), {"apiVersion": "v1", "kind": "Service"}))
 
-    assert "2 objects: 0 patched, 0 refused, 1 untouched, 0 with warnings, 1 not judged" in result.stdout
+    assert "2 objects: 0 patched, 0 denied, 1 unchanged, 0 with warnings, 1 skipped" in result.stdout
 
 
 @pytest.mark.parametrize("command", ["preview", "explain"])
-def test_without_nodes_it_is_told_that_cuda_was_not_judged(command: str, tmp_path: Path) -> None:
-    """Once, at the end, and for people alone; with nodes it was."""
+def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_path: Path) -> None:
+    """Once, at the end of the text format, and not with nodes."""
     path = _write(tmp_path, pod({"nvidia.com/gpu": 1}), pod({"nvidia.com/gpu": 1}))
     nodes = ["--nodes", str(EXAMPLES.parent / "compatibility/nodes.yaml")]
     whole, with_nodes, for_machines = (
@@ -107,26 +107,28 @@ def test_without_nodes_it_is_told_that_cuda_was_not_judged(command: str, tmp_pat
         for more in ([], nodes, ["-o", "json"])
     )
 
-    assert whole.endswith("\nCUDA was not judged, as no nodes were named: --nodes FILE, or --context NAME\n")
-    assert 1 == whole.count("not judged")
-    assert "not judged" not in with_nodes + for_machines
+    assert whole.endswith(
+        "\nCUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)\n"
+    )
+    assert 1 == whole.count("not checked")
+    assert "not checked" not in with_nodes + for_machines
 
 
 @pytest.mark.parametrize("output", ["diff", "yaml", "json", "patch"])
-def test_a_misspelt_resource_is_told_in_every_form(output: str, tmp_path: Path) -> None:
-    """The gate lets it pass, and the pod would stay Pending."""
+def test_a_misspelt_resource_is_reported_in_every_format(output: str, tmp_path: Path) -> None:
+    """The webhook allows it, and the pod would stay Pending."""
     result = _preview("-f", _write(tmp_path, pod({"nvidia.com/gpus": 1})), "-o", output)
-    told = result.stderr if output in ("yaml", "patch") else result.stdout
+    printed = result.stderr if output in ("yaml", "patch") else result.stdout
 
     assert 0 == result.exit_code
     assert (
-        "container 'main' asks for nvidia.com/gpus, which no rule here is for – "
+        "container 'main' requests nvidia.com/gpus, which does not match any rule – "
         "did you mean 'nvidia.com/gpu'?"
-    ) in told
+    ) in printed
 
 
-def test_json_gives_each_object_with_verdict_violations_and_patch(tmp_path: Path) -> None:
-    """The form that scripts rely on."""
+def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> None:
+    """The format for scripts."""
     result = _preview("-f", _write(tmp_path, pod({"tencent.com/vcuda-core": 150})), "-o", "json")
     (found,) = _objects(result)
     (violation,) = found["violations"]
@@ -158,13 +160,13 @@ def test_json_gives_each_object_with_verdict_violations_and_patch(tmp_path: Path
     } == {name: violation[name] for name in ("rule", "action", "path")}
     assert (
         "container 'main', spec.containers[0].resources.limits[tencent.com/vcuda-core]: found 150, "
-        "wanted 1 to 100, or a multiple of 100 "
+        "expected 1 to 100, or a multiple of 100 "
         "(GPU vcore count, 100 virtual cores equal 1 physical GPU core); "
-        "write a value that suits"
+        "use a value that satisfies the rule"
     ) == violation["message"]
 
 
-def test_messages_come_in_chinese_too(tmp_path: Path) -> None:
+def test_messages_are_available_in_chinese(tmp_path: Path) -> None:
     """With the rule's own Chinese description."""
     result = _preview(
         "-f", _write(tmp_path, pod({"tencent.com/vcuda-core": 150})), "-o", "json", "--lang", "zh"
@@ -173,36 +175,36 @@ def test_messages_come_in_chinese_too(tmp_path: Path) -> None:
     assert (
         "容器 'main'，spec.containers[0].resources.limits[tencent.com/vcuda-core]：当前为 150，"
         "要求 1 至 100，或 100 的整数倍"
-        "（GPU 虚拟核心数，100 个虚拟核心等于 1 个物理 GPU 核心）；请改为符合要求的值"
+        "（GPU 虚拟核心数，100 个虚拟核心等于 1 个物理 GPU 核心）; 请改为符合规则的值"
     ) == _objects(result)[0]["violations"][0]["message"]
 
 
-def test_verdicts_and_the_summary_come_in_chinese_too(tmp_path: Path) -> None:
-    """Aligned, as wide characters are counted."""
+def test_results_and_summary_are_available_in_chinese(tmp_path: Path) -> None:
+    """Aligned by display width."""
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}}
     other = _write(tmp_path, service, pod({"nvidia.com/gpus": 1}))
     lines = _preview("-f", EXAMPLES, "-f", other, "--lang", "zh").stdout.splitlines()
 
     assert [
-        f"✎ 已补全     Pod ml/paddle-inference  {EXAMPLES}/patched.yaml:2",
-        f"✗ 拒绝       Pod ml/train-on-a-card-and-a-half  {EXAMPLES}/refused.yaml:2",
-        f"✓ 原样通过   Pod shop/web  {EXAMPLES}/untouched.yaml:2",
-        f"✓ 未判定     Service default/a  {other}:1",
-        f"✓ 原样通过   Pod ml/train  {other}:6",
+        f"✗ 拒绝       Pod ml/train-on-a-card-and-a-half  {EXAMPLES}/denied.yaml:2",
+        f"✎ 已修改     Pod ml/paddle-inference  {EXAMPLES}/patched.yaml:2",
+        f"✓ 未修改     Pod shop/web  {EXAMPLES}/unchanged.yaml:2",
+        f"✓ 已跳过     Service default/a  {other}:1",
+        f"✓ 未修改     Pod ml/train  {other}:6",
     ] == [line for line in lines if line[:1] in {"✎", "✗", "✓"}]
-    assert "5 个对象：1 个已补全，1 个被拒绝，2 个原样通过，0 个有警告，1 个未判定" in lines
+    assert "5 个对象：1 个已修改，1 个拒绝，2 个未修改，0 个有警告，1 个已跳过" in lines
     assert ["拒绝", "拒绝", "提示"] == [line.split()[0] for line in lines if line[4:6] in {"拒绝", "提示"}]
 
 
-def test_a_machine_reads_the_same_in_each_language() -> None:
-    """But for the messages."""
-    (refused,) = _objects(_preview("-f", EXAMPLES / "refused.yaml", "--lang", "zh", "-o", "json"))
+def test_json_constants_are_the_same_in_each_language() -> None:
+    """Except messages."""
+    (denied,) = _objects(_preview("-f", EXAMPLES / "denied.yaml", "--lang", "zh", "-o", "json"))
 
-    assert ["deny", "deny"] == [found["action"] for found in refused["violations"]]
+    assert ["deny", "deny"] == [found["action"] for found in denied["violations"]]
 
 
 def test_patch_is_one_line_of_rfc_6902_an_object(tmp_path: Path) -> None:
-    """As `kubectl patch --type=json` takes it."""
+    """In the format of `kubectl patch --type=json`."""
     path = _write(tmp_path, pod({"tencent.com/vcuda-memory": 8}), pod())
     result = _preview("-f", path, "-o", "patch")
     operation = {
@@ -214,8 +216,8 @@ def test_patch_is_one_line_of_rfc_6902_an_object(tmp_path: Path) -> None:
     assert [[operation], []] == [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_yaml_is_the_objects_as_admitted_without_those_refused(tmp_path: Path) -> None:
-    """Unknown fields survive, and what is refused is told on stderr."""
+def test_yaml_has_the_admitted_objects_only(tmp_path: Path) -> None:
+    """Unknown fields are kept; denials are on stderr."""
     future = pod({"tencent.com/vcuda-memory": 8}, fooBar={"x": [1]})
     result = _preview("-f", _write(tmp_path, future, pod({"tencent.com/vcuda-core": 150})), "-o", "yaml")
     (admitted,) = yaml.safe_load_all(result.stdout)
@@ -225,16 +227,16 @@ def test_yaml_is_the_objects_as_admitted_without_those_refused(tmp_path: Path) -
         0
     ]["resources"]["limits"]
     assert {"x": [1]} == admitted["spec"]["containers"][0]["fooBar"]
-    assert "Pod ml/train: gpugate refuses this Pod" in result.stderr
+    assert "Pod ml/train: Pod denied by gpugate: container 'main'" in result.stderr
 
 
 def test_stdin_is_read_for_a_dash() -> None:
-    """So that it stands in a pipe."""
+    """For use in a pipe."""
     assert "train" == _objects(_preview("-f", "-", "-o", "json", stdin=json.dumps(pod())))[0]["name"]
 
 
-def test_a_mistake_in_one_object_does_not_hide_the_results_of_the_others(tmp_path: Path) -> None:
-    """Each mistake with its place, exit status 2."""
+def test_an_error_in_one_object_does_not_hide_the_results_of_others(tmp_path: Path) -> None:
+    """Each error with its position, exit status 2."""
     path = tmp_path / "objects.yaml"
     wrong = "kind: [\n---\n{apiVersion: v1, kind: Pod, spec: {containers: 5}}\n---\n- 1\n"
     path.write_text(f"{wrong}---\n{{apiVersion: v1, kind: Pod}}\n", "utf-8")
@@ -256,55 +258,53 @@ def test_a_mistake_in_one_object_does_not_hide_the_results_of_the_others(tmp_pat
         (["-f", "-", "--rules", "/nowhere"], "Error: /nowhere: No such file or directory"),
     ],
 )
-def test_wrong_usage_exits_with_2_and_says_what_is_wrong(arguments: list[str], message: str) -> None:
+def test_wrong_usage_exits_with_2_and_prints_the_reason(arguments: list[str], message: str) -> None:
     """In one line."""
     result = _preview(*arguments, stdin="{}")
 
     assert (2, f"{message}\n") == (result.exit_code, result.stderr)
 
 
-def test_a_file_without_objects_is_told(tmp_path: Path) -> None:
-    """The wrong file was named; silence would look like success."""
+def test_a_file_without_objects_is_reported(tmp_path: Path) -> None:
+    """Exit status 2."""
     path = tmp_path / "empty.yaml"
     path.write_text("# nothing yet\n", "utf-8")
     result = _preview("-f", path)
 
-    assert (2, f"error: {path}: no objects in it\n") == (result.exit_code, result.stderr)
+    assert (2, f"error: {path}: contains no objects\n") == (result.exit_code, result.stderr)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("{apiVersion: v1, kind: pod}", "there is no kind 'pod' – did you mean 'Pod'?"),
+        ("{apiVersion: v1, kind: pod}", "unknown kind 'pod' – did you mean 'Pod'?"),
         (
             "{apiVersion: apps/v1, kind: deployment}",
-            "there is no kind 'deployment' – did you mean 'Deployment'?",
+            "unknown kind 'deployment' – did you mean 'Deployment'?",
         ),
         ("{kind: Pod}", "expected a Kubernetes object with apiVersion and kind"),
     ],
 )
-def test_an_object_that_no_api_server_would_take_is_not_passed_over(
-    text: str, told: str, tmp_path: Path
-) -> None:
-    """A pod that is not judged for a slip of the pen would look admitted."""
+def test_an_object_that_an_api_server_rejects_is_not_skipped(text: str, message: str, tmp_path: Path) -> None:
+    """A pod with a misspelt kind would seem admitted."""
     path = tmp_path / "object.yaml"
     path.write_text(text, "utf-8")
     result = _preview("-f", path)
     assert (2, "") == (result.exit_code, result.stdout)
     assert f"{path}:1: " in result.stderr
-    assert told in result.stderr
+    assert message in result.stderr
 
 
-def test_files_without_a_rule_are_no_rules_to_judge_by(tmp_path: Path) -> None:
+def test_files_without_rules_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text("{apiVersion: v1, kind: Pod}", "utf-8")
     result = _preview("-f", path, "--rules", path)
     assert (2, "") == (result.exit_code, result.stdout)
-    assert f"{path}: no rules in it; a rule is a ConfigMap" in result.stderr
+    assert f"{path}: no rules found; a rule is a ConfigMap" in result.stderr
 
 
 def test_a_file_that_is_not_utf_8_is_named_with_the_line(tmp_path: Path) -> None:
-    """An editor under another locale."""
+    """For example, from an editor with another locale."""
     path = tmp_path / "latin.yaml"
     path.write_bytes(b"kind: Pod\nname: caf\xe9\n")
     result = _preview("-f", path)
@@ -339,8 +339,8 @@ data:
     assert (0, 3) == (_preview(*arguments).exit_code, _preview(*arguments, "--fail-on", "warn").exit_code)
 
 
-def test_lists_and_admission_reviews_are_taken_apart(tmp_path: Path) -> None:
-    """As kubectl get -o yaml and a recording have them."""
+def test_lists_and_admission_reviews_are_split(tmp_path: Path) -> None:
+    """The output of `kubectl get -o yaml`, and a recorded review."""
     listed = {"apiVersion": "v1", "kind": "List", "items": [pod(), pod({"tencent.com/vcuda-core": 150})]}
     result = _preview("-f", _write(tmp_path, listed, review(pod({"nvidia.com/gpu": "1x"}))), "-o", "json")
 
@@ -348,7 +348,7 @@ def test_lists_and_admission_reviews_are_taken_apart(tmp_path: Path) -> None:
 
 
 def test_items_of_a_typed_list_have_its_kind(tmp_path: Path) -> None:
-    """As the API has them, and `kubectl get --raw`."""
+    """The format of the API and of `kubectl get --raw`."""
     untyped = {
         key: value
         for key, value in pod({"tencent.com/vcuda-core": 150}).items()
@@ -361,8 +361,8 @@ def test_items_of_a_typed_list_have_its_kind(tmp_path: Path) -> None:
     assert [("Pod", False)] == [(found["kind"], found["allowed"]) for found in _objects(result)]
 
 
-def test_an_object_without_a_name_or_namespace_is_shown_by_what_it_has(tmp_path: Path) -> None:
-    """generateName, and the namespace that was given."""
+def test_an_object_without_a_name_or_namespace_is_shown(tmp_path: Path) -> None:
+    """By generateName and the given namespace."""
     unnamed = pod() | {"metadata": {"generateName": "train-"}}
     (found,) = _objects(_preview("-f", _write(tmp_path, unnamed), "-o", "json", "-n", "research"))
 
@@ -378,7 +378,7 @@ def _post(connection: HTTPSConnection, path: str, content: bytes) -> dict[str, A
 
 
 def _differences(server: Server, folder: Path) -> list[str]:
-    """Return the files of a folder for which a preview and the two endpoints do not agree, byte for byte."""
+    """Return the files of a folder for which preview and the two endpoints differ."""
     result = _preview("-f", folder, "-o", "json")
     assert result.exception is None or isinstance(result.exception, SystemExit)
     previewed = _objects(result)
@@ -389,11 +389,11 @@ def _differences(server: Server, folder: Path) -> list[str]:
             mutated = _post(connection, "/mutate", body(document, namespace=namespace))
             patch = b64decode(mutated.get("patch", b64encode(b"[]")))
             final = jsonpatch.apply_patch(document, json.loads(patch))
-            judged = _post(connection, "/validate", body(final, namespace=namespace))
+            validated = _post(connection, "/validate", body(final, namespace=namespace))
             reasons = [reason["message"] for reason in found["violations"] if reason["action"] == "deny"]
             same = (
                 found["source"] == source
-                and found["allowed"] == mutated["allowed"] == judged["allowed"]
+                and found["allowed"] == mutated["allowed"] == validated["allowed"]
                 and json.dumps(found["patch"], separators=(",", ":"), ensure_ascii=False).encode() == patch
                 and all(reason in mutated["status"]["message"] for reason in reasons)
             )
@@ -401,17 +401,19 @@ def _differences(server: Server, folder: Path) -> list[str]:
     return differing
 
 
-def test_preview_and_admission_give_the_examples_the_same_verdict_and_patch(server: Server) -> None:
+def test_preview_and_admission_give_the_same_result_for_the_examples(server: Server) -> None:
     """Byte for byte."""
     assert [] == _differences(server, EXAMPLES)
 
 
 @pytest.mark.skipif(not OTHERS.is_dir(), reason=f"no manifests of others in {OTHERS}")
-def test_preview_and_admission_give_the_manifests_of_others_the_same_verdict_and_patch(
+def test_preview_and_admission_give_the_same_result_for_public_manifests(
     server: Server,
 ) -> None:
-    """No traceback and a verdict for each of hundreds of files that others wrote; byte for byte the same."""
-    judged = {found["source"].rpartition(":")[0] for found in _objects(_preview("-f", OTHERS, "-o", "json"))}
+    """Byte for byte, without a traceback, for hundreds of files."""
+    previewed = {
+        found["source"].rpartition(":")[0] for found in _objects(_preview("-f", OTHERS, "-o", "json"))
+    }
 
-    assert {str(path) for path in OTHERS.rglob("*.yaml")} == judged
+    assert {str(path) for path in OTHERS.rglob("*.yaml")} == previewed
     assert [] == _differences(server, OTHERS)

@@ -1,4 +1,4 @@
-"""`gpugate test`: cases are decided as admission decides them, and differences are told with their places."""
+"""`gpugate test`: decides cases like admission, and reports differences with their positions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _case(expect: str, name: str = "one device", pod: str = ONE_DEVICE, more: st
 
 
 def _folder(folder: Path, *cases: str, rules: str = "", head: str = HEAD) -> Path:
-    """Write a folder of a rule, one for DEVICE unless told, and a test of these cases; return the test."""
+    """Write a folder with a rule, for DEVICE by default, and a test with these cases; return the test."""
     (folder / "rule.yaml").write_text(rules or resource_rule(), "utf-8")
     path = folder / "rule.test.yaml"
     path.write_text(f"{head}cases:\n{''.join(cases)}", "utf-8")
@@ -70,24 +70,24 @@ def _found(*arguments: str | Path) -> dict[str, Any]:
 
 
 def _differences(path: Path) -> list[dict[str, Any]]:
-    """Return what is not as expected of the cases of a test that has no mistakes."""
+    """Return the differences of the cases of a valid test."""
     found = _found(path)
     assert [] == found["errors"]
     return [difference for case in found["cases"] for difference in case["differences"]]
 
 
-def _mistakes(path: Path) -> list[str]:
-    """Return the mistakes told on stderr, which end the command with 2 and without a case run."""
+def _errors(path: Path) -> list[str]:
+    """Return the errors on stderr of a command that exits with 2 and runs no case."""
     result = _test(path)
-    assert (2, True) == (result.exit_code, "nothing run" in result.stdout)
+    assert (2, True) == (result.exit_code, "no cases run" in result.stdout)
     return [line.removeprefix("error: ") for line in result.stderr.splitlines()]
 
 
 # The rules that ship, the format's examples, the page
 
 
-def test_the_rules_that_ship_pass_their_tests_and_every_folder_has_some() -> None:
-    """With no PATH, from wherever gpugate is installed."""
+def test_the_built_in_rules_pass_their_tests_and_every_folder_has_tests() -> None:
+    """Without PATH, wherever gpugate is installed."""
     result = _test()
     folders = {path.parent for path in catalog_path().rglob("*.yaml")} - {catalog_path()}
 
@@ -95,18 +95,18 @@ def test_the_rules_that_ship_pass_their_tests_and_every_folder_has_some() -> Non
     assert folders == {path.parent for path in catalog_path().rglob("*.test.yaml")}
 
 
-def test_the_examples_of_the_format_hold_in_all_nine_combinations_of_limits_and_requests() -> None:
-    """One key, two keys of a group, both languages, and what each policy does with and without a default."""
+def test_the_examples_pass_in_all_nine_combinations_of_limits_and_requests() -> None:
+    """One key, two keys of a group, both languages, and each policy with and without a default."""
     result = _test(SEED)
 
     assert (0, "") == (result.exit_code, result.stderr), result.stdout
     assert 9 == len(list((SEED / "combinations").glob("*.test.yaml")))
 
 
-def test_the_example_of_the_page_fails_and_mended_it_passes(
+def test_the_example_in_the_documentation_fails_and_passes_after_its_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it shows, tests/project/test_docs.py looks at."""
+    """tests/project/test_docs.py checks its output."""
     rule, test = re.findall(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     Path("my-rules").mkdir()
@@ -127,11 +127,11 @@ def test_the_example_of_the_page_fails_and_mended_it_passes(
         "{allowed: false, violations: [{}]}",
         "{allowed: false, violations: [{path: 'spec.containers[0].resources'}]}",
         "{allowed: false, violations: [{rule: cf-crl-group-device, action: deny}], warnings: [], patch: []}",
-        "{allowed: false, violations: [{message: 'wanted    a whole number'}]}",
+        "{allowed: false, violations: [{message: 'expected    a whole number'}]}",
     ],
 )
-def test_an_expected_violation_says_as_much_as_it_likes(tmp_path: Path, expect: str) -> None:
-    """A part of the message, a place above."""
+def test_an_expected_violation_may_set_any_subset_of_fields(tmp_path: Path, expect: str) -> None:
+    """A part of the message, a parent path."""
     assert [] == _differences(_folder(tmp_path, _case(expect, pod=ONE_DEVICE.replace(": 1}", ": 500m}"))))
 
 
@@ -139,8 +139,8 @@ def test_an_expected_violation_says_as_much_as_it_likes(tmp_path: Path, expect: 
     "violation",
     ["{rule: other}", "{path: 'spec.containers[0].res'}", "{message: no such words}", "{action: warn}"],
 )
-def test_a_violation_that_differs_in_anything_said_is_another(tmp_path: Path, violation: str) -> None:
-    """So it is missed, and the one that was found was not expected."""
+def test_a_violation_that_differs_in_any_set_field_does_not_match(tmp_path: Path, violation: str) -> None:
+    """The expected one is missing, and the actual one is unexpected."""
     pod = ONE_DEVICE.replace(": 1}", ": 500m}")
     (found,) = _differences(
         _folder(tmp_path, _case(f"{{allowed: false, violations: [{violation}]}}", pod=pod))
@@ -149,8 +149,8 @@ def test_a_violation_that_differs_in_anything_said_is_another(tmp_path: Path, vi
     assert ("violations", 1, 1) == (found["what"], len(found["expected"]), len(found["found"]))
 
 
-def test_a_vague_expectation_leaves_the_violation_that_an_exact_one_needs(tmp_path: Path) -> None:
-    """In whatever order they stand."""
+def test_an_exact_expectation_is_matched_before_a_vague_one(tmp_path: Path) -> None:
+    """In any order."""
     pod = f"containers: [{{name: a, resources: {{limits: {{{DEVICE}: 1m}}, requests: {{{DEVICE}: 2m}}}}}}]"
     limits, requests = "{path: 'spec.containers[0].resources.limits'}", "{message: whole}"
 
@@ -159,8 +159,8 @@ def test_a_vague_expectation_leaves_the_violation_that_an_exact_one_needs(tmp_pa
         assert [] == _differences(_folder(tmp_path, _case(expect, pod=pod)))
 
 
-def test_violations_that_are_not_named_fail_a_case_that_is_allowed_too(tmp_path: Path) -> None:
-    """A rule that only warns is tested as well."""
+def test_unexpected_violations_also_fail_a_case_that_is_allowed(tmp_path: Path) -> None:
+    """A rule that only warns can be tested."""
     rules = resource_rule(limits="disabled", enforcementAction="warn")
 
     assert ["violations"] == [
@@ -171,8 +171,8 @@ def test_violations_that_are_not_named_fail_a_case_that_is_allowed_too(tmp_path:
     assert ("warnings", ["may not be there"], 1) == (found["what"], found["expected"], len(found["found"]))
 
 
-def test_fields_are_looked_up_in_the_patched_object(tmp_path: Path) -> None:
-    """null where nothing is to be; text is no number."""
+def test_fields_are_read_from_the_patched_object(tmp_path: Path) -> None:
+    """null means absent; a string is not equal to a number."""
     rules = resource_rule() + "---\n" + resource_rule("vendor.com/cores", defaultValue="4")
     limits = "/spec/containers/0/resources/limits/vendor.com~1cores"
 
@@ -195,7 +195,7 @@ def test_fields_are_looked_up_in_the_patched_object(tmp_path: Path) -> None:
     ],
 )
 def test_a_pod_is_written_short_whole_or_in_a_file(tmp_path: Path, pod: str) -> None:
-    """With its labels, which a rule selects by here."""
+    """With its labels, which the rule selects here."""
     (tmp_path / "pod.yaml").write_text(
         f"apiVersion: v1\nkind: Pod\nmetadata: {{labels: {{app: train}}}}\nspec: {{{ONE_DEVICE}}}\n", "utf-8"
     )
@@ -216,13 +216,13 @@ def test_a_pod_is_written_short_whole_or_in_a_file(tmp_path: Path, pod: str) -> 
     ],
 )
 def test_nodes_are_written_short_whole_or_in_a_file(tmp_path: Path, nodes: str) -> None:
-    """Two that are too old, as the message says."""
+    """Both are too old, as the message says."""
     one, two = (f"{{metadata: {{name: {name}, labels: {OLD}}}, status: {ONE}}}" for name in "ab")
     (tmp_path / "nodes.yaml").write_text(f"kind: NodeList\nitems:\n- {one}\n- {two}\n", "utf-8")
     (tmp_path / "b.yaml").write_text(two, "utf-8")
     rules = compatibility_rule(match={"resources": [DEVICE]})
     pod = ONE_DEVICE.replace("busybox", '"nvidia/cuda:12.4.1-base-ubuntu22.04"')
-    expect = "{allowed: false, violations: [{message: 2 looked at}]}"
+    expect = "{allowed: false, violations: [{message: 2 nodes checked}]}"
 
     assert [] == _differences(
         _folder(tmp_path, _case(expect, pod=pod, more=f"    nodes: {nodes}\n"), rules=rules)
@@ -232,8 +232,8 @@ def test_nodes_are_written_short_whole_or_in_a_file(tmp_path: Path, nodes: str) 
     )
 
 
-def test_a_case_says_what_time_it_is(tmp_path: Path) -> None:
-    """For exemptions, which end; a test must not change its mind as the days go by."""
+def test_a_case_sets_the_current_time(tmp_path: Path) -> None:
+    """For exemptions; the result of a test must not depend on the date."""
     rule = {"reason": "moving house", "expires": "2026-12-31", "rules": ["cf-crl-group-device"]}
     labels = {"gpugate.dev/type": "Exemption", "gpugate.dev/enabled": "true"}
     rules = f"{resource_rule()}---\n{config_map('exemption', labels, {'rule.yaml': json.dumps(rule)})}"
@@ -246,14 +246,14 @@ def test_a_case_says_what_time_it_is(tmp_path: Path) -> None:
 
     assert [] == _differences(_folder(tmp_path, *cases, rules=rules))
     path = _folder(tmp_path, cases[0].replace("T23:00:00Z", ""), rules=rules)
-    assert "now: expected a time with its zone, such as 2026-12-31T12:00:00Z" in _mistakes(path)[0]
+    assert "now: expected a time with its zone, such as 2026-12-31T12:00:00Z" in _errors(path)[0]
 
 
 # Switching rules
 
 
-def test_rules_are_switched_for_the_cases_of_a_document_as_by_their_labels(tmp_path: Path) -> None:
-    """Of two that claim one key, which are in each other's way as they stand."""
+def test_a_document_enables_and_disables_rules_like_their_labels(tmp_path: Path) -> None:
+    """For two rules of one key, which conflict if both are enabled."""
     one, two = resource_rule(name="cf-crl-a-device"), resource_rule(name="cf-crl-b-device", defaultValue="1")
     path = _folder(
         tmp_path, _case("{allowed: true}"), rules=f"{one}---\n{two}", head=f"{HEAD}disable: [cf-crl-a-*]\n"
@@ -265,12 +265,12 @@ def test_rules_are_switched_for_the_cases_of_a_document_as_by_their_labels(tmp_p
     assert [] == _differences(path)
     head = f"{HEAD}enable: [cf-crl-b-device]\n"
     path = _folder(tmp_path, _case("{allowed: true}"), rules=f"{one}---\n{off}", head=head)
-    assert 2 == len([line for line in _mistakes(path) if "is also used by" in line])
+    assert 2 == len([line for line in _errors(path) if "is also used by" in line])
 
 
 # Mistakes
 
-MISTAKEN = """\
+INVALID = """\
   - nam: x
     pod: {containers: []}
     expcet: {allowed: true}
@@ -289,9 +289,9 @@ MISTAKEN = """\
 """
 
 
-def test_every_mistake_of_a_file_is_told_with_its_place_and_what_may_be_meant(tmp_path: Path) -> None:
+def test_every_error_of_a_file_is_reported_with_its_position_and_a_suggestion(tmp_path: Path) -> None:
     """And no case of the document is run."""
-    path = _folder(tmp_path, MISTAKEN, head=f"{HEAD}rule: [.]\n")
+    path = _folder(tmp_path, INVALID, head=f"{HEAD}rule: [.]\n")
 
     assert [
         "3:1: rule: unknown key 'rule' – did you mean 'rules'?",
@@ -310,7 +310,7 @@ def test_every_mistake_of_a_file_is_told_with_its_place_and_what_may_be_meant(tm
         "15:5: cases[2].pod: `file` stands alone",
         "16:54: cases[2].expect.patch[0].path: expected a JSON Pointer such as /spec/hostIPC, got 'a'",
         "19:5: cases[3].expect: a refused object is not patched; leave `fields` out",
-    ] == [line.removeprefix(f"{path}:") for line in _mistakes(path)]
+    ] == [line.removeprefix(f"{path}:") for line in _errors(path)]
 
 
 @pytest.mark.parametrize(
@@ -328,12 +328,12 @@ def test_every_mistake_of_a_file_is_told_with_its_place_and_what_may_be_meant(tm
         ("kind: [\n", ":2:1: not YAML: while parsing a flow node did not find expected node content"),
     ],
 )
-def test_a_file_that_tests_nothing_is_a_mistake(tmp_path: Path, text: str, message: str) -> None:
-    """It would pass for nothing."""
+def test_a_file_without_cases_is_an_error(tmp_path: Path, text: str, message: str) -> None:
+    """It would always pass."""
     path = tmp_path / "x.test.yaml"
     path.write_text(text, "utf-8")
 
-    assert [f"{path}{message}"] == _mistakes(path)
+    assert [f"{path}{message}"] == _errors(path)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_file_that_tests_nothing_is_a_mistake(tmp_path: Path, text: str, messa
         (f"{HEAD}disable: [cf-crl-grup-device]\n", ONE_DEVICE, "did you mean 'cf-crl-group-device'?"),
         (f"{HEAD}nodes: none.yaml\n", ONE_DEVICE, "nodes[0]: {folder}/none.yaml: No such file or directory"),
         (f"{HEAD}nodes: rule.yaml\n", ONE_DEVICE, "expected Node or NodeList, got 'ConfigMap'"),
-        (HEAD, "kind: Deployment\nspec: {}", "kind Deployment of API group '' hold no pods"),
+        (HEAD, "kind: Deployment\nspec: {}", "kind Deployment of API group '' do not contain pods"),
         (HEAD, "kind: Pod\nmetadata: 5", "cases[0].pod: expected a Kubernetes object with apiVersion, kind"),
         (HEAD, "labels: 5\ncontainers: []", "cases[0].pod: labels: expected an object, got a number"),
         (HEAD, "{}", "cases[0].pod: expected `containers`, an object with its `kind`, or `file`"),
@@ -365,52 +365,54 @@ def test_a_file_that_tests_nothing_is_a_mistake(tmp_path: Path, text: str, messa
         (
             HEAD,
             "file: rule.test.yaml",
-            "objects of kind RuleTest of API group 'gpugate.dev' hold no pods",
+            "objects of kind RuleTest of API group 'gpugate.dev' do not contain pods",
         ),
     ],
 )
-def test_what_a_test_names_has_to_be_there_and_fit(tmp_path: Path, head: str, pod: str, message: str) -> None:
-    """With the place that names it."""
+def test_files_and_rules_of_a_test_must_exist_and_be_valid(
+    tmp_path: Path, head: str, pod: str, message: str
+) -> None:
+    """With the position in the test."""
     (tmp_path / "two.yaml").write_text("kind: Pod\n---\nkind: Pod\n", "utf-8")
     (tmp_path / "bad.yaml").write_text("kind: [\n", "utf-8")
     (tmp_path / "empty.yaml").write_text("# nothing yet\n", "utf-8")
     if "rule" not in head:
         head += "rules: [rule.yaml]\n"
     path = _folder(tmp_path, _case("{allowed: true}", pod=pod), head=head)
-    (found,) = _mistakes(path)
+    (found,) = _errors(path)
 
     assert message.format(folder=tmp_path) in found
     assert found.startswith(f"{path}:")
 
 
-def test_a_mistaken_rule_is_told_and_its_tests_are_not_run(tmp_path: Path) -> None:
-    """Though admission would go on with the others: a test of half the rules says nothing."""
+def test_an_invalid_rule_is_reported_and_its_tests_are_not_run(tmp_path: Path) -> None:
+    """Although admission would use the other rules: the test covers all of them."""
     path = _folder(tmp_path, _case("{allowed: true}"), rules=resource_rule(limits="optinal"))
 
-    assert "got 'optinal' – did you mean 'optional'?" in _mistakes(path)[0]
+    assert "got 'optinal' – did you mean 'optional'?" in _errors(path)[0]
     path = _folder(tmp_path, _case("{allowed: true}"), rules="kind: [", head=f"{HEAD}disable: ['*']\n")
-    assert "not YAML" in _mistakes(path)[0]
+    assert "not YAML" in _errors(path)[0]
 
 
-def test_two_cases_of_one_name_are_a_mistake(tmp_path: Path) -> None:
-    """Reports and --run tell cases by their names."""
+def test_two_cases_with_the_same_name_are_an_error(tmp_path: Path) -> None:
+    """Reports and --run identify cases by name."""
     path = _folder(tmp_path, _case("{allowed: true}"), _case("{allowed: true}"))
 
-    assert [f"{path}:8:11: cases[1].name: a case of this name stands at {path}:4:5 too"] == _mistakes(path)
+    assert [f"{path}:8:11: cases[1].name: a case of this name stands at {path}:4:5 too"] == _errors(path)
 
 
-def test_a_mistake_in_one_file_does_not_hide_the_results_of_the_others(tmp_path: Path) -> None:
-    """The worse status wins."""
+def test_an_error_in_one_file_does_not_hide_the_results_of_others(tmp_path: Path) -> None:
+    """The exit status is the worse one."""
     _folder(tmp_path, _case("{allowed: false}"))
     (tmp_path / "a.test.yaml").write_text("kind: [\n", "utf-8")
     result = _test(tmp_path)
 
     assert 2 == result.exit_code
-    assert "1 case in 2 files: 0 passed, 1 failed, 1 file with mistakes" in result.stdout
+    assert "1 case in 2 files: 0 passed, 1 failed, 1 file with errors" in result.stdout
 
 
-def test_a_folder_without_tests_exits_with_2_and_says_what_to_do(tmp_path: Path) -> None:
-    """Rather than with 0, as if something had passed."""
+def test_a_folder_without_tests_exits_with_2_and_a_remedy(tmp_path: Path) -> None:
+    """Not 0, because nothing passed."""
     (tmp_path / "rule.yaml").write_text(resource_rule(), "utf-8")
     result = _test(tmp_path)
 
@@ -418,8 +420,8 @@ def test_a_folder_without_tests_exits_with_2_and_says_what_to_do(tmp_path: Path)
     assert f"Error: {tmp_path}: no *.test.yaml file in this folder" in result.stderr
 
 
-def test_tests_are_no_rules_and_no_manifests(tmp_path: Path) -> None:
-    """lint, rules and preview pass them over in folders."""
+def test_tests_are_neither_rules_nor_manifests(tmp_path: Path) -> None:
+    """lint, rules and preview skip them in folders."""
     _folder(tmp_path, "nonsense")
 
     assert ["rule.yaml"] == [Path(name).name for name, _ in read_path(str(tmp_path))]
@@ -428,31 +430,31 @@ def test_tests_are_no_rules_and_no_manifests(tmp_path: Path) -> None:
 # Options
 
 
-def test_cases_are_chosen_by_a_part_of_their_names_or_a_glob(tmp_path: Path) -> None:
-    """A name that none has is wrong usage."""
+def test_cases_are_selected_by_a_part_of_their_names_or_a_glob(tmp_path: Path) -> None:
+    """A name without a match is wrong usage."""
     path = _folder(tmp_path, _case("{allowed: true}", "memory alone"), _case("{allowed: false}", "cores"))
 
-    assert "1 passed, 1 not chosen" in _test(path, "--run", "memory").stdout
+    assert "1 passed, 1 not selected" in _test(path, "--run", "memory").stdout
     assert 0 == _test(path, "--run", "mem*alone").exit_code
-    assert (2, "Error: no case is named like 'mem*cores'") == (
+    assert (2, "Error: no case matches --run 'mem*cores'") == (
         (result := _test(path, "--run", "mem*cores")).exit_code,
         result.stderr.splitlines()[-1],
     )
 
 
-def test_kinds_that_hold_pods_may_be_named(tmp_path: Path) -> None:
-    """As for preview; their pods are judged by path."""
+def test_additional_workload_kinds_may_be_given(tmp_path: Path) -> None:
+    """Like in preview; the path selects their pods."""
     (tmp_path / "kinds").write_text("example.com: {Train: [spec.template]}\n", "utf-8")
     pod = f"apiVersion: example.com/v1\nkind: Train\nspec: {{template: {{spec: {{{ONE_DEVICE}}}}}}}"
     expect = "{allowed: false, violations: [{path: spec.template.spec}]}"
     path = _folder(tmp_path, _case(expect, pod=pod), rules=resource_rule(limits="disabled"))
 
     assert 0 == _test(path, "--workloads", tmp_path / "kinds").exit_code
-    assert "hold no pods" in _mistakes(path)[0]
+    assert "do not contain pods" in _errors(path)[0]
 
 
 def test_a_difference_is_coloured_on_a_terminal_only(tmp_path: Path) -> None:
-    """Red what was expected, green what was found."""
+    """Expected lines are red, actual lines are green."""
     path = _folder(tmp_path, _case("{allowed: false, violations: []}"))
 
     assert "\x1b[31m- false\x1b[0m\n          \x1b[32m+ true" in _test(path, color=True).stdout
@@ -460,10 +462,10 @@ def test_a_difference_is_coloured_on_a_terminal_only(tmp_path: Path) -> None:
 
 
 def test_junit_has_a_suite_for_each_file_with_time_file_and_line(tmp_path: Path) -> None:
-    """A difference is a failure, a mistake an error."""
+    """A difference is a failure, an invalid file an error."""
     path = _folder(tmp_path, _case("{allowed: true}"), _case("{allowed: false}", "another"))
     (tmp_path / "z.test.yaml").write_text("kind: [\n", "utf-8")
-    suite, mistaken = ET.fromstring(_test(tmp_path, "-o", "junit").stdout)  # noqa: S314 - our own
+    suite, mistaken = ET.fromstring(_test(tmp_path, "-o", "junit").stdout)
     passed, failed = suite
 
     assert {
@@ -481,8 +483,8 @@ def test_junit_has_a_suite_for_each_file_with_time_file_and_line(tmp_path: Path)
     assert "not YAML" in (mistaken[0][0].text or "")
 
 
-def test_json_gives_each_case_each_mistake_and_the_counts(tmp_path: Path) -> None:
-    """The form that scripts rely on."""
+def test_json_has_all_cases_errors_and_counts(tmp_path: Path) -> None:
+    """The format for scripts."""
     path = _folder(tmp_path, _case("{allowed: true}"), _case("{allowed: false}", "another"))
     found = _found(path)
     facts = {"file": str(path), "line": 8, "name": "another", "passed": False}
@@ -539,25 +541,25 @@ OPERATION = '{op: add, path: /spec/containers/0/resources/limits/vendor.com~1cor
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_update_writes_the_patches_and_leaves_all_else_as_it_stands(tmp_path: Path, newline: str) -> None:
-    """Byte for byte; what differs in more than its patch is left to its author."""
+def test_update_writes_the_patches_and_changes_nothing_else(tmp_path: Path, newline: str) -> None:
+    """Byte for byte; a case that differs in more than its patch is not changed."""
     (tmp_path / "rule.yaml").write_text(
         resource_rule() + "---\n" + resource_rule("vendor.com/cores", defaultValue="4"), "utf-8"
     )
     path = tmp_path / "rule.test.yaml"
     path.write_bytes(STALE.replace("\n", newline).encode())
     result = _test(path, "--update")
-    wanted = STALE.replace("patch: [] # to", f"patch:\n        - {OPERATION} # to", 1)
-    wanted = wanted.replace("[{op: add, path: /old, value: 1}]", f"[{OPERATION}]")
-    old = wanted.index("patch:\n        - {op: add, path: /old"), wanted.index("\n\n      # After.")
-    wanted = f"{wanted[: old[0]]}patch: []{wanted[old[1] :]}"
-    wanted = re.sub(r"- {op: add, path: /one.*\n.*/two, value: 2}", f"- {OPERATION}", wanted)
+    expected = STALE.replace("patch: [] # to", f"patch:\n        - {OPERATION} # to", 1)
+    expected = expected.replace("[{op: add, path: /old, value: 1}]", f"[{OPERATION}]")
+    old = expected.index("patch:\n        - {op: add, path: /old"), expected.index("\n\n      # After.")
+    expected = f"{expected[: old[0]]}patch: []{expected[old[1] :]}"
+    expected = re.sub(r"- {op: add, path: /one.*\n.*/two, value: 2}", f"- {OPERATION}", expected)
 
     assert (1, "4 passed, 1 failed, 4 patches written") == (
         result.exit_code,
         result.stdout.splitlines()[0].partition("yaml: ")[2],
     )
-    assert wanted.replace("\n", newline).encode() == path.read_bytes()
+    assert expected.replace("\n", newline).encode() == path.read_bytes()
 
 
 ANCHORED = """\
@@ -576,8 +578,8 @@ cases:
 """
 
 
-def test_an_update_leaves_alone_what_holds_and_what_would_break(tmp_path: Path) -> None:
-    """A patch that stands elsewhere, under an anchor, is left to its author."""
+def test_an_update_changes_neither_passing_cases_nor_anchors_in_use(tmp_path: Path) -> None:
+    """A patch that is an alias is not changed."""
     path = _folder(tmp_path, _case("{allowed: true, patch: []}"))
     before = path.stat()
 
@@ -596,7 +598,7 @@ LEAVES = (
 
 
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8))
-def test_a_value_is_read_as_it_was_written(value: Any) -> None:
+def test_a_written_value_is_read_back_unchanged(value: Any) -> None:
     """In flow style, by the reader of rule files."""
     (document,) = read(f"[{flow(value)}]", "x.yaml")
 
@@ -607,8 +609,8 @@ def test_a_value_is_read_as_it_was_written(value: Any) -> None:
 # The API server copies limits into absent requests
 
 
-def test_every_shipped_case_has_the_verdict_that_a_pod_gets_by_way_of_an_api_server() -> None:
-    """Requests copied from limits, completed, copied again, judged by the validating endpoint."""
+def test_every_built_in_case_has_the_result_of_a_pod_after_the_api_server() -> None:
+    """Requests are copied from limits, the pod is mutated, defaulted again, and validated."""
     differing = []
     for file, text in read_path(str(catalog_path()), tests=True):
         for result in Runner(DEFAULT_NAMESPACE, built_in_workloads(), lambda _: True).run(file, text).results:
@@ -619,8 +621,8 @@ def test_every_shipped_case_has_the_verdict_that_a_pod_gets_by_way_of_an_api_ser
             found = decide(result.policy, case.inventory, arriving, case.now)
             stored = defaulted(patched(arriving.object, found))
             arrived = replace(arriving, object=stored, mutating=False)
-            judged = decide(result.policy, case.inventory, arrived, case.now)
-            if [refused_at(result.decision)] * 2 != [refused_at(found), refused_at(judged)]:
+            validated = decide(result.policy, case.inventory, arrived, case.now)
+            if [refused_at(result.decision)] * 2 != [refused_at(found), refused_at(validated)]:
                 differing.append((file, case.name))
 
     assert [] == differing

@@ -1,4 +1,4 @@
-"""`gpugate rules --metrics`: what gates have counted, beside the rules."""
+"""`gpugate rules --metrics`: rules with their counters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _rules(folder: Path, *arguments: str | Path) -> Result:
 
 @pytest.fixture
 def exposed(tmp_path: Path) -> Path:
-    """Let a gate with a stale rule answer three reviews, one by a refusal; return its metrics in a file."""
+    """Handle three reviews, one of them denied, with a stale rule; return the file of metrics."""
     gate = AdmissionHandler(loaded(*RULES))
     gate.set_rules(loaded(*RULES), frozenset({"counted-injection"}))
     gate.answer("validate", body(pod({DEVICE: 1})))
@@ -44,8 +44,8 @@ def exposed(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_rule_tells_how_often_it_held_and_what_it_found(exposed: Path, tmp_path: Path) -> None:
-    """Of several replicas the sum; a rule that never held tells that too."""
+def test_each_rule_has_its_matches_and_violations(exposed: Path, tmp_path: Path) -> None:
+    """The sum of several replicas; 0 for a rule that never matched."""
     folder = tmp_path / "rules"
     folder.mkdir()
     result = _rules(folder, "--metrics", exposed, "--metrics", exposed, "-o", "json")
@@ -58,29 +58,29 @@ def test_each_rule_tells_how_often_it_held_and_what_it_found(exposed: Path, tmp_
     } == {rule["name"]: (rule["state"], rule["matched"], rule["found"]) for rule in found}
 
 
-def test_the_table_has_the_counts_before_the_places(exposed: Path, tmp_path: Path) -> None:
-    """And none without metrics."""
+def test_the_table_has_the_counts_before_the_source(exposed: Path, tmp_path: Path) -> None:
+    """No counts without metrics."""
     folder = tmp_path / "rules"
     folder.mkdir()
     with_counts, without = (
         _rules(folder, *options).stdout.splitlines()[0].split() for options in (("--metrics", exposed), ())
     )
 
-    assert ["MATCHED", "FOUND", "SOURCE"] == with_counts[-3:]
-    assert without == [name for name in with_counts if name not in ("MATCHED", "FOUND")]
+    assert ["MATCHED", "VIOLATIONS", "SOURCE"] == with_counts[-3:]
+    assert without == [name for name in with_counts if name not in ("MATCHED", "VIOLATIONS")]
 
 
-def test_a_rule_is_stale_in_the_metrics_no_longer_than_it_is(exposed: Path) -> None:
-    """What was mended is gone."""
+def test_the_stale_metric_of_a_rule_is_removed_when_the_rule_is_valid(exposed: Path) -> None:
+    """A fixed rule is not stale."""
     assert 'gpugate_rule_stale{rule="counted-injection"} 1.0' in exposed.read_text("utf-8")
     assert b'gpugate_rule_stale{rule="counted-injection"}' not in metrics.exposition()
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "not in Prometheus' text format"), ("up 1\n", "no metrics of gpugate in it")],
+    [("{", "not in the Prometheus text format"), ("up 1\n", "contains no metrics of gpugate")],
 )
-def test_what_are_no_metrics_of_a_gate_is_told(tmp_path: Path, text: str, message: str) -> None:
+def test_other_metrics_are_reported(tmp_path: Path, text: str, message: str) -> None:
     """With the file's name."""
     path = tmp_path / "metrics.txt"
     path.write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""`gpugate rules new`: what it writes lints clean and passes its own test."""
+"""`gpugate rules new`: the created rule lints clean and passes its test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _new(kind: str, *facts: str, folder: Path = Path()) -> Result:
 
 
 def _next(result: Result) -> list[list[str]]:
-    """Return the commands that are proposed, as words."""
+    """Return the proposed commands, split into words."""
     return [line.split() for line in result.stdout.partition("next:\n")[2].splitlines()]
 
 
@@ -54,10 +54,10 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("exemption", ("--rule", "mps-environment", "--namespace", "ml", "--reason", "so"), 3),
     ],
 )
-def test_what_is_written_lints_clean_and_passes_its_test(
+def test_a_created_rule_lints_clean_and_passes_its_test(
     kind: str, facts: tuple[str, ...], cases: int
 ) -> None:
-    """By the very commands that it proposes."""
+    """With the proposed commands."""
     written = _new(kind, *facts, folder=Path("my-rules"))
     assert (0, "") == (written.exit_code, written.stderr)
     lint, test, apply = _next(written)
@@ -71,8 +71,8 @@ def test_what_is_written_lints_clean_and_passes_its_test(
     assert (["kubectl", "apply", "-f", lint[2]], 0) == (apply, _run("test", "my-rules").exit_code)
 
 
-def test_the_test_fails_when_the_rule_no_longer_does_what_it_says() -> None:
-    """It is a test, and not only a file."""
+def test_the_created_test_fails_if_the_rule_changes() -> None:
+    """The test is effective."""
     _new("resource", *KEY, "--check", "value <= 8")
     path = Path("vendor-device.yaml")
     path.write_text(path.read_text("utf-8").replace("value <= 8", "value <= 80"), "utf-8")
@@ -80,8 +80,8 @@ def test_the_test_fails_when_the_rule_no_longer_does_what_it_says() -> None:
     assert 1 == _run("test", "vendor-device.test.yaml").exit_code
 
 
-def test_an_exemption_finds_the_rules_of_its_folder_first() -> None:
-    """Beside those that ship; by default it is for ninety days."""
+def test_an_exemption_prefers_the_rules_of_its_folder() -> None:
+    """In addition to the built-in rules; the default is ninety days."""
     _new("resource", *KEY)
     written = _new("exemption", "--rule", "cf-crl-vendor-device", "--namespace", "ml", "--reason", "so")
     rules = yaml.safe_load(Path("exempt-ml.test.yaml").read_text("utf-8"))["rules"]
@@ -90,17 +90,17 @@ def test_an_exemption_finds_the_rules_of_its_folder_first() -> None:
     assert (0, 0) == (_run("lint", ".", "--fail-on", "warn").exit_code, _run("test", ".").exit_code)
 
 
-def test_no_file_is_replaced() -> None:
-    """Neither the rule nor its test; nothing is written then."""
+def test_no_file_is_overwritten() -> None:
+    """Neither the rule nor its test; nothing is written."""
     Path("vendor-device.test.yaml").write_text("mine", "utf-8")
     result = _new("resource", *KEY)
 
-    assert (2, True) == (result.exit_code, "vendor-device.test.yaml is there already" in result.stderr)
+    assert (2, True) == (result.exit_code, "vendor-device.test.yaml already exists" in result.stderr)
     assert ["mine"] == [path.read_text("utf-8") for path in Path().iterdir()]
 
 
 def test_a_dry_run_prints_both_files_and_writes_none() -> None:
-    """Each behind its name."""
+    """Each after its name."""
     result = _new("resource", *KEY, "--dry-run")
 
     assert (0, []) == (result.exit_code, list(Path().iterdir()))
@@ -114,10 +114,10 @@ def test_a_dry_run_prints_both_files_and_writes_none() -> None:
     [
         (("--key", "vendor.com/device"), "--kind is missing: one of resource, injection"),
         (("--kind", "resource", "--default", "1"), "--key is missing"),
-        (("--kind", "resource", *KEY, "--cuda", "12.4"), "--cuda does not go with --kind resource"),
+        (("--kind", "resource", *KEY, "--cuda", "12.4"), "--cuda cannot be used with --kind resource"),
         (("--kind", "resource", "--key", "device"), "expected a resource name with its domain"),
         (("--kind", "resource", *KEY, "--check", "valu <= 8"), "did you mean 'value'?"),
-        (("--kind", "resource", *KEY, "--check", "value < 0"), "write its test by hand"),
+        (("--kind", "resource", *KEY, "--check", "value < 0"), "write its test manually"),
         (("--kind", "injection", *KEY), "needs a variable"),
         (("--kind", "injection", *KEY, "--env", "A"), "expected --env NAME=VALUE, got 'A'"),
         (
@@ -134,7 +134,7 @@ def test_a_dry_run_prints_both_files_and_writes_none() -> None:
         ),
         (
             ("--kind", "resource", *KEY, "--default", "9", "--check", "value <= 8"),
-            "data.defaultValue: '9' is put in, for which the rule's own validation is false: value <= 8",
+            "data.defaultValue: the rule's own validation is false for the default '9': value <= 8",
         ),
         (
             ("--kind", "injection", *KEY, "--env", "A=1", "--image", "my image"),
@@ -142,7 +142,7 @@ def test_a_dry_run_prints_both_files_and_writes_none() -> None:
         ),
     ],
 )
-def test_what_makes_no_rule_is_told(arguments: tuple[str, ...], message: str) -> None:
+def test_options_that_make_an_invalid_rule_are_reported(arguments: tuple[str, ...], message: str) -> None:
     """And nothing is written."""
     result = _run("rules", "new", *arguments)
 
@@ -151,8 +151,8 @@ def test_what_makes_no_rule_is_told(arguments: tuple[str, ...], message: str) ->
     )
 
 
-def test_on_a_terminal_it_asks() -> None:
-    """For what the kind needs, with proposals; there alone."""
+def test_it_prompts_on_a_terminal() -> None:
+    """For the required options, with defaults; on a terminal only."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "webhook", "rules", "new"],
@@ -170,8 +170,8 @@ def test_on_a_terminal_it_asks() -> None:
     assert "value <= 8" in Path("vendor-device.yaml").read_text("utf-8")
 
 
-def test_the_listing_is_as_before(tmp_path: Path) -> None:
-    """A folder of rules is no command."""
+def test_the_rules_command_is_unchanged(tmp_path: Path) -> None:
+    """A folder of rules is not a command."""
     _new("resource", *KEY, folder=tmp_path / "mine")
 
     assert "cf-crl-vendor-device" in _run("rules", tmp_path / "mine").stdout

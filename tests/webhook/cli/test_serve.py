@@ -1,4 +1,4 @@
-"""`gpugate serve` with a certificate that it keeps itself: ready when it has one, alive while it waits."""
+"""`gpugate serve` with a certificate in a Secret: ready when it has one, alive while it waits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PROBE = b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
 def blind() -> ssl.SSLContext:
-    """Return the context of a client that takes any certificate, as the kubelet's probes do."""
+    """Return the context of a client that accepts any certificate, like the probes of the kubelet."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -47,7 +47,7 @@ def blind() -> ssl.SSLContext:
 
 
 def probe(port: int) -> bytes:
-    """Return the body of an answer of /readyz."""
+    """Return the body of a response of /readyz."""
     with connect(port, context=blind()) as connection:
         connection.sendall(PROBE)
         received = b""
@@ -56,19 +56,19 @@ def probe(port: int) -> bytes:
     return received.partition(b"\r\n\r\n")[2]
 
 
-def refuse(method: str, path: str, *, methods: tuple[str, ...]) -> None:
-    """Refuse some methods, as an API server without the right to them."""
+def deny_access(method: str, path: str, *, methods: tuple[str, ...]) -> None:
+    """Reject some methods, like an API server without the permission."""
     if method in methods:
         raise KubernetesError(f"{method} {path}: 403 forbidden")
 
 
-def test_a_server_is_ready_when_it_serves_what_the_webhook_configurations_trust(
+def test_a_server_is_ready_when_the_webhook_configurations_trust_its_certificate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Until then it answers probes; metrics tell when what it serves expires."""
+    """Until then it answers probes; metrics have the expiry of the certificate."""
     monkeypatch.setattr(webhook.server.server, "_RELOAD_INTERVAL", 0.01)
     memory = with_configurations()
-    memory.before = partial(refuse, methods=("GET",))
+    memory.before = partial(deny_access, methods=("GET",))
     kept = SecretCertificate(memory, "gpugate", "gpugate-certs", NAMES)
     server = make_server(AdmissionHandler(Loaded()), kept.tls, [kept], QUICK)
     server.start()
@@ -93,13 +93,13 @@ def test_a_server_is_ready_when_it_serves_what_the_webhook_configurations_trust(
     } == expiry
 
 
-def test_a_certificate_that_expired_while_no_server_ran_is_as_good_as_none() -> None:
-    """Where it cannot be renewed, too."""
+def test_a_certificate_that_expired_while_no_server_ran_is_treated_as_missing() -> None:
+    """Also if it cannot be renewed."""
     memory = with_configurations()
     long_ago = datetime.now(UTC) - timedelta(days=91)
     store = SecretStore(memory, "gpugate", "gpugate-certs")
     old = CertRotator(store, Plan(NAMES), memory, lambda: long_ago).reconcile()
-    memory.before = partial(refuse, methods=("PUT",))
+    memory.before = partial(deny_access, methods=("PUT",))
     kept = SecretCertificate(memory, "gpugate", "gpugate-certs", NAMES)
     kept.start()
     wait_for(kept.tls.reload)
@@ -109,8 +109,8 @@ def test_a_certificate_that_expired_while_no_server_ran_is_as_good_as_none() -> 
     assert ("certificate",) == kept.awaited
 
 
-def test_a_certificate_is_good_or_not_by_the_api_servers_clock() -> None:
-    """A node whose clock is months ahead serves on: the one who verifies the certificate knows better."""
+def test_the_validity_of_a_certificate_depends_on_the_clock_of_the_api_server() -> None:
+    """A node whose clock is months ahead keeps serving: the API server verifies the certificate."""
     memory = with_configurations()
     memory.clock = lambda: datetime.now(UTC) - timedelta(days=100)
     kept = SecretCertificate(memory, "gpugate", "gpugate-certs", NAMES)
@@ -123,8 +123,8 @@ def test_a_certificate_is_good_or_not_by_the_api_servers_clock() -> None:
     assert ((), ("certificate",)) == (good, kept.awaited)
 
 
-def test_a_server_outlives_an_api_server_that_hangs_up(tmp_path: Path) -> None:
-    """It tries again, says so once, and ends with 0 when it is told to."""
+def test_a_server_survives_an_api_server_that_closes_connections(tmp_path: Path) -> None:
+    """It retries, logs once, and exits with 0 after SIGTERM."""
     with api_server(Memory(), tmp_path) as kubeconfig:
         document = yaml.safe_load(kubeconfig.read_text("utf-8"))
     with socket.create_server((HOST, 0)) as listener:
@@ -146,26 +146,29 @@ def test_a_server_outlives_an_api_server_that_hangs_up(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             lines += map(json.loads, process.stderr)
             status = process.wait(timeout=20)
-    (complaint,) = [line["message"] for line in lines if line["level"] != "INFO"]
+    (error,) = [line["message"] for line in lines if line["level"] != "INFO"]
 
     assert (b"not ready: waiting for certificate\n", 0) == (answer, status)
-    assert complaint.startswith("cannot update certificates: the API server does not answer GET /api/v1/")
+    assert error.startswith("cannot update certificates: the API server does not answer GET /api/v1/")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--certs-secret a --tls-cert b --tls-key c", "--tls-cert is a certificate made elsewhere"),
-        ("--name a --tls-cert b --tls-key c", "--tls-cert is a certificate made elsewhere"),
-        ("--name=", "--name takes a DNS name or an address"),
-        ("--certs-namespace a", "--certs-namespace goes with --certs-secret"),
-        ("--certs-secret a", "--certs-secret needs a cluster; outside a pod, name --kubeconfig or --context"),
+        (
+            "--certs-secret a --tls-cert b --tls-key c",
+            "--tls-cert cannot be used with --certs-secret or --name",
+        ),
+        ("--name a --tls-cert b --tls-key c", "--tls-cert cannot be used with --certs-secret or --name"),
+        ("--name=", "--name must be a DNS name or an IP address"),
+        ("--certs-namespace a", "--certs-namespace requires --certs-secret"),
+        ("--certs-secret a", "--certs-secret requires --kubeconfig or --context outside a pod"),
     ],
 )
-def test_options_that_contradict_each_other_are_told(
+def test_contradictory_options_are_reported(
     arguments: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anything is served."""
+    """Before the server starts."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     done = CliRunner().invoke(main, ["serve", *arguments.split()])
 

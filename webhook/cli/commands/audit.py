@@ -1,4 +1,4 @@
-"""`gpugate audit`: the verdict of the rules on the pods that are there already."""
+"""`gpugate audit`: evaluates existing pods with the rules."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from typing import Any, Final
 
 import click
 
-from rules import Action, AdmissionRequest, Decision, ObjectError, decide
+from rules import Action, AdmissionRequest, Decision, Language, ObjectError, decide
 from rules.text.yaml_document import SourceError
-from webhook.cli.input.decision_context import DecisionContext, Sources, judge_options
+from webhook.cli.input.decision_context import DecisionContext, Sources, decision_options
 from webhook.cli.input.objects import InputError, objects_in
 from webhook.cli.input.options import fail_on_option
 from webhook.cli.output.console import counted, show_table
+from webhook.cli.output.vocabulary import AUDIT_SUMMARY
 from webhook.yaml_output import dump_yaml
 
-# A pod in one of these phases runs no more: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
+# Phases of pods that have ended: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 _ENDED: Final = ("Succeeded", "Failed")
 _COLOURS: Final = {"deny": "red", "warn": "yellow", "dryrun": "cyan"}
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """A pod that runs or is to run, and the decision on it as it stands."""
+    """A pod that has not ended, and the decision on its current spec."""
 
     pod: Mapping[str, Any]
     decision: Decision
 
     @property
     def namespace(self) -> str:
-        """Where it is."""
+        """Namespace of the pod."""
         return str(self.pod["metadata"].get("namespace") or "default")
 
     @property
     def owner(self) -> str:
-        """What is to be changed: the pod's controller, or the pod itself where it has none."""
+        """The object to change: the pod's controller, or the pod itself if it has none."""
         metadata = self.pod["metadata"]
         owners = metadata.get("ownerReferences")
         for owner in owners if isinstance(owners, list) else ():
@@ -48,11 +49,11 @@ class Audited:
         return f"Pod/{metadata.get('name', '')}"
 
     def findings(self) -> list[tuple[str, str, str]]:
-        """Return (action, rule, message) of all that is against it."""
+        """Return (action, rule, message) of each violation and warning."""
         violations = self.decision.violations
-        told = {f"{found.message} [{found.rule}]" for found in violations}  # as the warnings repeat them
+        repeated = {f"{found.message} [{found.rule}]" for found in violations}  # in the warnings
         return [(found.action.value, found.rule, found.message) for found in violations] + [
-            (Action.WARN.value, "", warning) for warning in self.decision.warnings if warning not in told
+            (Action.WARN.value, "", warning) for warning in self.decision.warnings if warning not in repeated
         ]
 
 
@@ -63,26 +64,27 @@ class Audited:
     "filenames",
     multiple=True,
     metavar="FILE",
-    help="Pods, as `kubectl get pods -A -o yaml` has them; - for stdin.  [default: those of the cluster]",
+    help="File that contains pods, as `kubectl get pods -A -o yaml` prints them; - for stdin.  "
+    "[default: the pods of the cluster]",
 )
-@click.option("-n", "--namespace", metavar="NS", help="Only pods of this namespace.")
+@click.option("-n", "--namespace", metavar="NS", help="Evaluate only pods of this namespace.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "json", "policyreport"]),
     default="table",
     show_default=True,
-    help="policyreport: PolicyReports of wgpolicyk8s.io/v1alpha2, for kubectl apply.",
+    help="policyreport: PolicyReport objects (wgpolicyk8s.io/v1alpha2) for kubectl apply.",
 )
 @fail_on_option
-@judge_options
+@decision_options
 def command(
     filenames: tuple[str, ...], namespace: str | None, output: str, fail_on: str, sources: Sources
 ) -> None:
-    """Judge the pods that are in a cluster now, as they stand.
+    """Evaluate the existing pods of a cluster with the rules.
 
-    It finds pods that are older than a rule or than gpugate, and what was let pass while it was off. A pod on
-    a node is judged by that node. Nothing is changed; pods that have ended are passed over.
+    Finds pods that were created before a rule, or while the webhook was not running. A pod that is bound to a
+    node is checked against that node. Changes nothing; skips pods that have ended.
 
     \b
     Examples:
@@ -92,23 +94,30 @@ def command(
       gpugate audit --context production -o policyreport | kubectl apply -f -
     """
     if not (filenames or sources.rules.of_cluster):
-        raise click.UsageError("no pods; name a cluster with --context or a file with --filename")
-    judge = sources.judge()
-    pods: Iterable[Any] = _in_files(filenames) if filenames else sources.rules.ask(lambda asked: asked.pods())
-    audited = list(_audited(judge, pods, namespace))
-    _SHOW[output](audited)
-    sys.exit(judge.exit_status((each.decision for each in audited), fail_on))
+        raise click.UsageError("no pods given (use --filename FILE or --context NAME)")
+    context = sources.load()
+    pods: Iterable[Any] = (
+        _in_files(filenames) if filenames else sources.rules.ask(lambda cluster: cluster.pods())
+    )
+    audited = list(_audited(context, pods, namespace))
+    if output == "table":
+        _show_table(audited, sources.language)
+    elif output == "json":
+        _show_json(audited)
+    else:
+        _show_reports(audited)
+    sys.exit(context.exit_status((each.decision for each in audited), fail_on))
 
 
-def _audited(judge: DecisionContext, pods: Iterable[Any], namespace: str | None) -> Iterator[Audited]:
-    """Yield the pods that have not ended, of one namespace or all, and what is decided of them."""
+def _audited(context: DecisionContext, pods: Iterable[Any], namespace: str | None) -> Iterator[Audited]:
+    """Yield the pods that have not ended, of one namespace or all, with the decisions on them."""
     for pod in pods:
         if isinstance(pod, ValueError):
-            judge.complain(str(pod))
+            context.add_error(str(pod))
             continue
         metadata, status, spec = (pod.get(key) for key in ("metadata", "status", "spec"))
         if not (isinstance(metadata, dict) and isinstance(spec, dict)):
-            judge.complain("a pod without metadata or spec is none")
+            context.add_error("invalid pod: metadata or spec is missing")
             continue
         where = str(metadata.get("namespace") or "default")
         ended = isinstance(status, dict) and status.get("phase") in _ENDED
@@ -116,13 +125,13 @@ def _audited(judge: DecisionContext, pods: Iterable[Any], namespace: str | None)
             continue
         request = AdmissionRequest("CREATE", "", "Pod", where, pod, mutating=False)
         try:
-            yield Audited(pod, decide(judge.policy, judge.inventory, request, time()))
+            yield Audited(pod, decide(context.policy, context.inventory, request, time()))
         except ObjectError as error:
-            judge.complain(f"pod {where}/{metadata.get('name', '')}: {error}")
+            context.add_error(f"pod {where}/{metadata.get('name', '')}: {error}")
 
 
 def _in_files(filenames: Iterable[str]) -> Iterator[dict[str, Any] | ValueError]:
-    """Yield the pods in files, and what is wrong there; other objects are passed over."""
+    """Yield the pods and the errors in files; other objects are skipped."""
     for filename in filenames:
         for place, value in objects_in(filename):
             if isinstance(value, SourceError):
@@ -133,8 +142,8 @@ def _in_files(filenames: Iterable[str]) -> Iterator[dict[str, Any] | ValueError]
                 yield value
 
 
-def _show_table(audited: Sequence[Audited]) -> None:
-    """Show each finding once for all pods of an owner, most severe first."""
+def _show_table(audited: Sequence[Audited], language: Language) -> None:
+    """Print each finding once for all pods of an owner, most severe first."""
     pods: defaultdict[tuple[str, str, str, str, str], int] = defaultdict(int)
     for each in audited:
         for action, rule, message in each.findings():
@@ -152,9 +161,10 @@ def _show_table(audited: Sequence[Audited]) -> None:
             pods.items(), key=lambda item: _rank(item[0])
         )
     ]
-    show_table(rows, action=_COLOURS)
-    refused = sum(not each.decision.allowed for each in audited)
-    click.echo(f"{counted(len(audited), 'pod')}: {refused} would be refused today", err=True)
+    show_table(rows, language, action=_COLOURS)
+    facts = {"pods": counted(len(audited), "pod"), "count": len(audited)}
+    denied = sum(not each.decision.allowed for each in audited)
+    click.echo(AUDIT_SUMMARY.in_language(language).format(denied=denied, **facts), err=True)
 
 
 def _rank(finding: tuple[str, ...]) -> tuple[object, ...]:
@@ -180,7 +190,7 @@ def _show_json(audited: Sequence[Audited]) -> None:
 
 
 def _show_reports(audited: Sequence[Audited]) -> None:
-    """Show a PolicyReport for each namespace.
+    """Print a PolicyReport for each namespace.
 
     Source: https://github.com/kubernetes-sigs/wg-policy-prototypes, wgpolicyk8s.io/v1alpha2.
     """
@@ -217,8 +227,5 @@ def _results(audited: Audited) -> Iterator[dict[str, Any]]:
 
 
 def _result(rule: str, outcome: str, subject: dict[str, Any], message: str) -> dict[str, Any]:
-    told = {"message": message} if message else {}
-    return {"source": "gpugate", "policy": rule, "result": outcome, "resources": [subject], **told}
-
-
-_SHOW: Final = {"table": _show_table, "json": _show_json, "policyreport": _show_reports}
+    details = {"message": message} if message else {}
+    return {"source": "gpugate", "policy": rule, "result": outcome, "resources": [subject], **details}

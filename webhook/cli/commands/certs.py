@@ -1,4 +1,4 @@
-"""`gpugate certs`: the CA and the serving certificate, made, shown and replaced by hand."""
+"""`gpugate certs`: creates, shows and rotates the CA and the serving certificate."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ from certs.kubernetes_api import Kubernetes, KubernetesError
 from certs.rotation_plan import Plan, Step, service_names
 from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
-from webhook.cli.output.console import BadInputError, complain, show_table
+from webhook.cli.output.console import BadInputError, print_error, show_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAMESPACE: Final = "gpugate"
-_SECRET: Final = "gpugate-certs"  # noqa: S105 - the name of one
+_SECRET: Final = "gpugate-certs"  # noqa: S105 - the name of a Secret
 _NONE: Final = "-"
-# The webhook configurations in the table; whole in JSON.
+# Short names of webhook configurations, for the table.
 _SHORT: Final = {kind: kind.removesuffix("WebhookConfiguration").lower() for kind in KINDS}
 _FOUND: Final = 1
-# Hexadecimal digits of a fingerprint in the table: enough to tell apart what one cluster ever sees.
+# Hexadecimal digits of a fingerprint in the table; 64 bits are unique within a cluster.
 _DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the certificates are; api is None for a directory, whose caBundle is somebody else's work."""
+    """Location of the certificates. api: None for a directory, whose caBundle the user distributes."""
 
     store: SecretStore | DirectoryStore
     api: Kubernetes | None
     namespace: str
 
-    def keeper(self, names: tuple[str, ...], bundle: Bundle | None) -> CertRotator:
-        """Return who keeps them: for the given names, those that they have, or the Service's."""
+    def rotator(self, names: tuple[str, ...], bundle: Bundle | None) -> CertRotator:
+        """Return their rotator, for the given names, the names in the certificate, or the Service names."""
         held = names_in(bundle.leaf.certificate_pem) if bundle and bundle.leaf else ()
         return CertRotator(self.store, Plan(names or held or service_names(self.namespace)), self.api)
 
 
 def _place_options(command: F) -> F:
-    """Give a command the options that say where the certificates are; it gets them as `place`."""
+    """Add the options for the location of the certificates; the command gets them as `place`."""
 
     @wraps(command)
-    def placed(
+    def wrapper(
         directory: Path | None,
         kubeconfig: str | None,
         context: str | None,
@@ -65,13 +65,13 @@ def _place_options(command: F) -> F:
         **others: Any,
     ) -> Any:
         if directory and (kubeconfig or context or namespace or secret):
-            raise click.UsageError("--directory stands alone: it is no Secret of a cluster")
+            raise click.UsageError("--directory cannot be used with options of a cluster")
         namespace = namespace or _NAMESPACE
-        with _told():
+        with _as_bad_input():
             if directory:
                 return command(place=_Place(DirectoryStore(directory), None, namespace), **others)
-            # Imported here: the client takes a fifth of a second, and a directory needs none.
-            from webhook.cluster.client import connect  # noqa: PLC0415
+            # Imported here: the import takes 0.2 s, and a directory does not need it.
+            from webhook.cluster.client import connect
 
             api = connect(kubeconfig, context)
             store = SecretStore(api, namespace, secret or _SECRET)
@@ -79,13 +79,19 @@ def _place_options(command: F) -> F:
 
     for option in (
         click.option("--secret", metavar="NAME", help=f"Name of the Secret.  [default: {_SECRET}]"),
-        click.option("--namespace", "-n", metavar="NS", help=f"Of the Secret.  [default: {_NAMESPACE}]"),
-        click.option("--context", metavar="NAME", help="The cluster of this context."),
-        click.option("--kubeconfig", metavar="FILE", help="The cluster of this file."),
-        click.option("--directory", type=click.Path(path_type=Path), help="PEM files, and no cluster."),
+        click.option(
+            "--namespace", "-n", metavar="NS", help=f"Namespace of the Secret.  [default: {_NAMESPACE}]"
+        ),
+        click.option("--context", metavar="NAME", help="Use the cluster of this context."),
+        click.option("--kubeconfig", metavar="FILE", help="Use the cluster of this kubeconfig."),
+        click.option(
+            "--directory",
+            type=click.Path(path_type=Path),
+            help="Use PEM files in this directory instead of a cluster.",
+        ),
     ):
-        placed = option(placed)
-    return placed  # type: ignore[return-value]  # the command, with other arguments
+        wrapper = option(wrapper)
+    return wrapper  # type: ignore[return-value]  # the command, with other arguments
 
 
 _names_option = click.option(
@@ -93,13 +99,14 @@ _names_option = click.option(
     "names",
     multiple=True,
     metavar="NAME",
-    help="DNS name or address of the server; may be repeated.  [default: as now, or the Service's]",
+    help="DNS name or IP address of the server; may be repeated.  [default: the current names, or the "
+    "Service names]",
 )
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Tell in one line what keeps a command from its work."""
+def _as_bad_input() -> Iterator[None]:
+    """Convert errors of the cluster and of certificates to BadInputError."""
     try:
         yield
     except (KubernetesError, CertificateError) as error:
@@ -108,10 +115,10 @@ def _told() -> Iterator[None]:
 
 @click.group()
 def command() -> None:
-    """Make, show and replace the CA and the serving certificate.
+    """Create, show and rotate the CA and the serving certificate.
 
-    They are in a Secret that all replicas share, where `gpugate serve --certs-secret` renews them by itself;
-    or in a directory, whose caBundle is yours to distribute.
+    They are in a Secret that all replicas share, in which `gpugate serve --certs-secret` rotates them
+    automatically, or in a directory, whose caBundle you distribute yourself.
 
     \b
     Examples:
@@ -125,9 +132,9 @@ def command() -> None:
 @_place_options
 @_names_option
 def init(place: _Place, names: tuple[str, ...]) -> None:
-    """Make what is missing and replace what is due.
+    """Create missing certificates and rotate those that are due.
 
-    The webhook configurations are made to trust it. What is good stays as it is.
+    Also sets the caBundle of the webhook configurations. Valid certificates stay unchanged.
 
     \b
     Examples:
@@ -135,7 +142,7 @@ def init(place: _Place, names: tuple[str, ...]) -> None:
       gpugate certs init --directory certs/ --name localhost --name 127.0.0.1
       gpugate serve --tls-cert certs/tls.crt --tls-key certs/tls.key
     """
-    bundle = place.keeper(names, place.store.load().bundle).reconcile()
+    bundle = place.rotator(names, place.store.load().bundle).reconcile()
     _summarize(place, bundle)
 
 
@@ -143,9 +150,9 @@ def init(place: _Place, names: tuple[str, ...]) -> None:
 @_place_options
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def show(place: _Place, output: str) -> None:
-    """List the certificates and who trusts them.
+    """List the certificates and the webhook configurations that trust them.
 
-    Exit status 1 where one has expired or is not trusted.
+    Exit status 1 if a certificate has expired or is not trusted.
 
     \b
     Examples:
@@ -165,20 +172,20 @@ def show(place: _Place, output: str) -> None:
     else:
         show_table([_row(each, in_cluster=place.api is not None) for each in found])
     for problem in problems:
-        complain(problem)
+        print_error(problem)
     sys.exit(_FOUND if problems else 0)
 
 
 @command.command()
 @_place_options
 @_names_option
-@click.option("--ca", is_flag=True, help="Begin to replace the CA as well, in steps and without a gap.")
+@click.option("--ca", is_flag=True, help="Also start the rotation of the CA, in steps without downtime.")
 def rotate(place: _Place, names: tuple[str, ...], ca: bool) -> None:
-    """Replace the serving certificate now, whatever its time.
+    """Replace the serving certificate now, even if it is not due.
 
-    With --ca a new CA is made, and trusted beside the old one; a minute later it may sign the serving
-    certificate, and a day after that the old one is trusted no more. Servers with --certs-secret take these
-    steps by themselves; without such a server, `gpugate certs rotate` takes those that are due.
+    With --ca, creates a new CA, which is trusted in addition to the old one. It may sign the serving
+    certificate after one minute; one day later, the old CA is removed. Servers with --certs-secret do these
+    steps automatically; without such a server, `gpugate certs rotate` does the steps that are due.
 
     \b
     Examples:
@@ -189,34 +196,36 @@ def rotate(place: _Place, names: tuple[str, ...], ca: bool) -> None:
     before = place.store.load().bundle
     if before is None:
         raise BadInputError(f"{place.store} is empty; next: gpugate certs init")
-    keeper = place.keeper(names, before)
-    bundle = keeper.force(Step.MAKE_AUTHORITY) if ca else keeper.reconcile()
+    rotator = place.rotator(names, before)
+    bundle = rotator.force(Step.MAKE_AUTHORITY) if ca else rotator.reconcile()
     if not ca and bundle.leaf == before.leaf:
         if bundle.issuer() != bundle.authority.certificate_pem:
-            raise BadInputError(f"a new CA is about to take over; try again at {_takeover(bundle)}")
-        bundle = keeper.force(Step.ISSUE_LEAF)
+            raise BadInputError(f"a CA rotation is in progress; try again at {_takeover(bundle)}")
+        bundle = rotator.force(Step.ISSUE_LEAF)
     _summarize(place, bundle)
 
 
 def _summarize(place: _Place, bundle: Bundle) -> None:
-    """Say what there is now, and what is left to do."""
+    """Print the certificates and the next step."""
     for each in _certificates(bundle, [], datetime.now(UTC)):
         click.echo(f"{each['role']:8}  until {each['notAfter'][:10]}  {' '.join(each['names'])}".rstrip())
     if isinstance(place.store, DirectoryStore):
         click.echo(f"caBundle  gpugate certs show --directory {place.store.path} -o json | jq -r .caBundle")
     if bundle.issuer() != bundle.authority.certificate_pem:
-        click.echo(f"The new CA is trusted beside the old one. It may take over at {_takeover(bundle)}.")
+        click.echo(f"Both the new and the old CA are trusted. The new CA takes over at {_takeover(bundle)}.")
 
 
 def _takeover(bundle: Bundle) -> str:
     moment = Plan(()).takes_over_at(bundle)
-    return f"{moment:%Y-%m-%d %H:%M:%SZ}" if moment else "the moment at which it is trusted everywhere"
+    return (
+        f"{moment:%Y-%m-%d %H:%M:%SZ}" if moment else "the time at which all webhook configurations trust it"
+    )
 
 
 def _certificates(
     bundle: Bundle, configurations: list[Configuration], now: datetime
 ) -> Iterator[dict[str, Any]]:
-    """Yield what is to be known of each certificate, as JSON."""
+    """Yield the facts of each certificate, as JSON."""
     roles = [("CA", bundle.authority.certificate_pem, bundle.authority.certificate_pem)]
     roles += [("old CA", each, each) for each in bundle.previous]
     if bundle.leaf and (issuer := bundle.issuer()):
@@ -238,15 +247,15 @@ def _certificates(
 def _problems(
     place: _Place, bundle: Bundle | None, configurations: list[Configuration], found: list[dict[str, Any]]
 ) -> Iterator[str]:
-    """Yield what an operator has to do something about; an old CA may expire, it is on its way out."""
+    """Yield the problems that an operator has to fix; an old CA may expire, as it is being replaced."""
     if bundle is None:
         yield f"{place.store} is empty; next: gpugate certs init"
         return
     if bundle.leaf is None:
-        yield "there is no serving certificate yet; next: gpugate certs init"
+        yield "the serving certificate is missing; next: gpugate certs init"
     kinds = [each.kind for each in configurations]
     if place.api is not None and not kinds:
-        yield f"there is no webhook configuration {NAME}, so nobody calls this server"
+        yield f"webhook configuration {NAME} not found; the API server does not call this webhook"
     for certificate in found:
         if certificate["role"] == "old CA":
             continue
@@ -267,5 +276,5 @@ def _row(certificate: dict[str, Any], *, in_cluster: bool) -> dict[str, str]:
         "not after": certificate["notAfter"][:10],
         "days left": str(certificate["daysLeft"]),
         "sha-256": certificate["sha256"][:_DIGITS],
-        "trusted by": (trusted or "nobody") if in_cluster else _NONE,
+        "trusted by": (trusted or "none") if in_cluster else _NONE,
     }

@@ -13,11 +13,12 @@ import msgspec
 
 from rules import Action, AdmissionRequest, Decision, Violation, explain
 from rules.kube.json_patch import pointer
+from rules.model.decision import AdmissionWarning
 from rules.report.explain import Explanation
 from rules.report.trace import ContainerTrace, Edit, PodTrace, RuleEvaluation, RuleOutcome
 from rules.text.paths import Path, field_path
 from webhook.admission.review import encode
-from webhook.cli.input.decision_context import Sources, judge_options
+from webhook.cli.input.decision_context import Sources, decision_options
 from webhook.cli.input.hints import Hints
 from webhook.cli.input.options import filenames_option, object_namespace_option, workloads_option
 from webhook.cli.output.console import show
@@ -48,7 +49,7 @@ _ACTIONS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cy
 @click.option(
     "--all", "everything", is_flag=True, help="Name rules about other resources and disabled rules too."
 )
-@judge_options
+@decision_options
 @workloads_option
 def command(
     filenames: tuple[str, ...], namespace: str, output: str, everything: bool, sources: Sources
@@ -68,16 +69,16 @@ def command(
       gpugate explain -f pod.yaml --context production
       gpugate explain -f pod.yaml -o json | jq '.objects[].pods[].containers[].rules[] | select(.edits != [])'
     """
-    judge = sources.judge()
-    hints = Hints(judge.rules, judge.policy)
+    context = sources.load()
+    hints = Hints(context.rules, context.policy)
     facts: list[dict[str, Any]] = []
     decisions: list[Decision] = []
     requests: list[AdmissionRequest] = []
 
     def explained(request: AdmissionRequest) -> Explanation:
-        return explain(judge.rules, judge.policy, judge.inventory, request, time())
+        return explain(context.rules, context.policy, context.inventory, request, time())
 
-    for (source, request, name), told in judge.judged(filenames, namespace, explained):
+    for (source, request, name), told in context.results(filenames, namespace, explained):
         decisions.append(told.decision)
         requests.append(request)
         heading = {"source": source, "kind": request.kind, "namespace": request.namespace, "name": name}
@@ -87,9 +88,9 @@ def command(
             show(_tree(heading, told, hints.of(request), everything=everything))
     if output == "json":
         click.echo(encode({"objects": facts}).decode())
-    elif not len(judge.inventory) and (unjudged := hints.without_nodes(requests)):
+    elif not len(context.inventory) and (unjudged := hints.without_nodes(requests)):
         click.echo(unjudged)
-    sys.exit(judge.exit_status(decisions))
+    sys.exit(context.exit_status(decisions))
 
 
 def _facts(told: Explanation, *, everything: bool) -> dict[str, Any]:
@@ -104,10 +105,10 @@ def _facts(told: Explanation, *, everything: bool) -> dict[str, Any]:
                         "name": container.name,
                         "kind": container.kind,
                         "image": container.image,
-                        "resources": container.asks,
+                        "resources": container.requests,
                         "rules": [
                             _rule(look)
-                            for look in container.looks
+                            for look in container.evaluations
                             if everything or look.outcome not in _ASIDE
                         ],
                     }
@@ -128,12 +129,16 @@ def _rule(look: RuleEvaluation) -> dict[str, Any]:
         "source": _place(look),
         "outcome": look.outcome,
         "why": look.why,
-        "needs": look.needs,
+        "needs": look.requirements,
         "edits": [_edit(edit) for edit in look.edits],
         "would": look.would,
         "violations": [_violation(found) for found in look.violations],
-        "warnings": look.warnings,
+        "warnings": [_joined(warning) for warning in look.warnings],
     }
+
+
+def _joined(warning: AdmissionWarning) -> str:
+    return f"{warning.reason}; {warning.fix}" if warning.fix else warning.reason
 
 
 def _edit(edit: Edit) -> dict[str, Any]:
@@ -146,7 +151,7 @@ def _violation(found: Violation) -> dict[str, Any]:
 
 def _tree(heading: dict[str, str], told: Explanation, hints: Iterable[str], *, everything: bool) -> Tree:
     """Return the explanation of an object as a tree of lines."""
-    from rich.tree import Tree  # noqa: PLC0415 - 50 ms that only a tree is worth
+    from rich.tree import Tree
 
     verdict, colour = _verdict(told)
     title = f"{heading['kind']} {heading['namespace']}/{heading['name']}"
@@ -174,10 +179,10 @@ def _verdict(told: Explanation) -> tuple[str, str]:
 
 
 def _add_container(tree: Tree, container: ContainerTrace, *, everything: bool) -> None:
-    asks = ", ".join(f"{name}: {quantity}" for name, quantity in container.asks.items())
+    asks = ", ".join(f"{name}: {quantity}" for name, quantity in container.requests.items())
     title = f"{container.kind} {container.name}"
     node = tree.add(_line((title, "bold"), (container.image, ""), (asks or "asks for no resources", "dim")))
-    shown = [look for look in container.looks if everything or look.outcome not in _ASIDE]
+    shown = [look for look in container.evaluations if everything or look.outcome not in _ASIDE]
     names = max((len(look.rule.name) for look in shown), default=0)
     places = max((len(_place(look)) for look in shown), default=0)
     if sys.stdout.isatty() and _BEFORE_RULES + names + places > get_terminal_size().columns:
@@ -190,7 +195,7 @@ def _add_container(tree: Tree, container: ContainerTrace, *, everything: bool) -
         leaf = node.add(_line((mark, colour), (name, colour), (place, "dim"), (why, "")))
         for line in _details(look, container.path):
             leaf.add(line)
-    elsewhere = sum(look.outcome is RuleOutcome.NOT_APPLICABLE for look in container.looks)
+    elsewhere = sum(look.outcome is RuleOutcome.NOT_APPLICABLE for look in container.evaluations)
     if elsewhere and not everything:
         rules = f"{elsewhere} rule{'s' * (elsewhere != 1)}"
         node.add(_line((f"· {rules} for what it does not ask for; --all names them", "dim")))
@@ -203,12 +208,12 @@ def _place(look: RuleEvaluation) -> str:
 
 def _details(look: RuleEvaluation, root: Path) -> Iterator[Text]:
     """Yield what a rule read, did and found."""
-    yield from (_line(("needs", "dim"), (need, "")) for need in look.needs)
+    yield from (_line(("needs", "dim"), (need, "")) for need in look.requirements)
     yield from (_put_in(edit, root) for edit in look.edits)
     yield from (_line(("dryrun", "cyan"), (f"would put in {what}", "")) for what in look.would)
     for found in look.violations:
         yield _line((found.action, _ACTIONS[found.action]), (found.message, ""))
-    yield from (_line(("warn", "yellow"), (warning, "")) for warning in look.warnings)
+    yield from (_line(("warn", "yellow"), (_joined(warning), "")) for warning in look.warnings)
 
 
 def _add_pod(tree: Tree, pod: PodTrace) -> None:
@@ -231,7 +236,7 @@ def _put_in(edit: Edit, root: Path, rule: str = "") -> Text:
 
 def _line(*parts: tuple[str, str]) -> Text:
     """Return parts of a line with their styles, empty ones left out."""
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
     line = Text()
     for text, style in parts:

@@ -1,4 +1,4 @@
-"""`gpugate export`: resource rules as policies that the API server evaluates itself."""
+"""`gpugate export`: converts resource rules to admission policies of the API server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rules.model.rule import Exemption, Rule
 from rules.report.validating_admission_policy import ExportError, export
 from webhook.cli.input.files import BAD_INPUT, RuleSource
 from webhook.cli.input.options import language_option, namespace_option
-from webhook.cli.output.console import complain
+from webhook.cli.output.console import print_error, print_warning
 from webhook.yaml_output import dump_yaml
 
 
@@ -22,11 +22,12 @@ from webhook.yaml_output import dump_yaml
 @namespace_option
 @language_option
 def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str) -> None:
-    """Write resource rules as policies of the API server; with no PATH, the rules that ship.
+    """Convert resource rules to admission policies of the API server; without PATH, the built-in rules.
 
-    The API server evaluates them in process: no webhook, for clusters that want none. They judge pods at
-    creation only, and answer each refusal with one fixed message. Other kinds of rules have no such form;
-    what is left out is told on stderr. docs/export.md has the limits. For Kubernetes 1.36 or newer.
+    The output are ValidatingAdmissionPolicies and MutatingAdmissionPolicies, which the API server evaluates
+    in process, without a webhook. They check pods at creation only, and each rule has one fixed message.
+    Rules of other kinds cannot be converted; whatever is not converted is listed on stderr. docs/export.md
+    has the limits. Requires Kubernetes 1.36 or newer.
 
     \b
     Examples:
@@ -36,18 +37,17 @@ def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str
     """
     loaded = RuleSource(rules_namespace).load(paths)
     for error in loaded.errors:
-        complain(str(error))
+        print_error(str(error))
     if loaded.errors:
-        sys.exit(BAD_INPUT)  # half a rule set as policy would refuse or let pass what nobody meant
+        sys.exit(BAD_INPUT)  # an incomplete rule set would deny or allow the wrong pods
     try:
         exported = export(loaded.rules.resources, Language(lang))
     except ExportError as error:
-        complain(str(error))
+        print_error(str(error))
         sys.exit(BAD_INPUT)
     others = [rule for rule in loaded.rules if rule.enabled and rule not in loaded.rules.resources]
-    left = [*exported.left, *((rule.name, _why_left(rule)) for rule in others)]
-    for rule, reason in left:
-        click.echo(f"{click.style('left out:', fg='yellow')} {rule}: {reason}", err=True)
+    for rule, reason in (*exported.omitted, *((rule.name, _why_omitted(rule)) for rule in others)):
+        print_warning(f"{rule}: not converted: {reason}")
     if output == "json":
         document = {"apiVersion": "v1", "kind": "List", "items": exported.objects}
         click.echo(json.dumps(document, ensure_ascii=False))
@@ -56,7 +56,7 @@ def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str
         click.echo(f"---\n{dump_yaml(each)}", nl=False)
 
 
-def _why_left(rule: Rule) -> str:
+def _why_omitted(rule: Rule) -> str:
     if isinstance(rule, Exemption):
-        return "policies know no exemptions, and judge the pods that it spares"
-    return "only resource rules have such a form"
+        return "policies do not support exemptions; they also check the exempted pods"
+    return "policies support only resource rules"

@@ -1,4 +1,4 @@
-"""`gpugate lint`: every mistake in rule files, with its place."""
+"""`gpugate lint`: all errors and warnings in rule files, with their positions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from time import time
 
 import click
 
-from rules import lint
+from rules import Language, lint
 from webhook.cli.input.files import NO_RULES, RuleSource
-from webhook.cli.input.options import namespace_option
-from webhook.cli.output.console import counted, warn
+from webhook.cli.input.options import language_option, namespace_option
+from webhook.cli.output.console import counted, print_warning
 from webhook.cli.output.lint_report import FORMATS, report
+from webhook.cli.output.vocabulary import LINT_SUMMARY
 
 FOUND = 1
 WARNED = 3
@@ -25,15 +26,16 @@ WARNED = 3
     type=click.Choice(["error", "warn"]),
     default="error",
     show_default=True,
-    help="warn: exit 3 where there are only warnings.",
+    help="warn: exit status 3 if there are only warnings.",
 )
 @namespace_option
-def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: str) -> None:
-    """Check rule files and folders; with no PATH, the rules that ship.
+@language_option
+def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: str, lang: str) -> None:
+    """Check rule files and folders; without PATH, the built-in rules.
 
-    Every mistake of every file is reported as file:line:column, with what was expected and what may have been
-    meant; warnings are for what loads, and may not do what was meant. Rules are checked against each other,
-    so name all that are applied together. Other objects in the files are passed over.
+    Reports every error as file:line:column, with the expected value and a suggestion. A warning marks a rule
+    that is valid but probably not as intended. Rules are checked against each other: give all rules that are
+    applied together. Other objects in the files are skipped.
 
     \b
     Examples:
@@ -43,17 +45,18 @@ def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: 
     """
     texts = list(RuleSource(rules_namespace).texts(paths))
     loaded = lint(texts, time(), rules_namespace)
-    text = FORMATS[output](report(loaded, list(dict.fromkeys(name for name, _ in texts))))
+    language = Language(lang)
+    text = FORMATS[output](report(loaded, list(dict.fromkeys(name for name, _ in texts)), language))
     if text:
         click.echo(text)
     if output == "text":
-        count = sum(1 for _ in loaded.rules)
-        errors, warnings = len(loaded.errors), len(loaded.warnings)
-        counts = ((count, "sound rule"), (errors, "error"), (warnings, "warning"))
-        click.echo(", ".join(counted(number, noun) for number, noun in counts), err=True)
+        counts = (sum(1 for _ in loaded.rules), len(loaded.errors), len(loaded.warnings))
+        nouns = ("valid rule", "error", "warning")
+        summary = LINT_SUMMARY.in_language(language)
+        click.echo(summary.format(*counts, *map(counted, counts, nouns)), err=True)
     if loaded.errors:
         sys.exit(FOUND)
     empty = not any(loaded.rules)
     if empty:
-        warn(f"{', '.join(paths)}: {NO_RULES}")
+        print_warning(f"{', '.join(paths)}: {NO_RULES}")
     sys.exit(WARNED if (empty or loaded.warnings) and fail_on == "warn" else 0)

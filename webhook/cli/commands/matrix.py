@@ -1,4 +1,4 @@
-"""`gpugate matrix`: which CUDA runtimes run where, by the rules of admission."""
+"""`gpugate matrix`: the compatibility of CUDA runtimes with nodes, drivers and GPUs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import click
 
 from rules import Inventory, Language
 from rules.cuda.versions import CudaVersion
-from rules.model.finding import Level, level_of
+from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.report.matrix import (
     FACTS,
-    VERDICTS,
+    LEVEL_LABELS,
     Cell,
     Column,
     Footnotes,
@@ -32,8 +32,9 @@ from webhook.cli.input.node_source import NodeSource, node_options
 from webhook.cli.input.options import language_option
 from webhook.cli.output.console import UNKNOWN, BadInputError, padded
 from webhook.cli.output.matrix_svg import draw
+from webhook.cli.output.vocabulary import UNLABELLED_NODES
 
-# What GPU-Manager's virtualisation supports.
+# The highest CUDA version that the virtualization of GPU-Manager supports.
 _BASELINE: Final = CudaVersion(12, 4)
 _COLOURS: Final[Mapping[Level, str]] = {
     Level.COMPATIBLE: "green",
@@ -41,8 +42,8 @@ _COLOURS: Final[Mapping[Level, str]] = {
     Level.INCOMPATIBLE: "red",
     Level.UNKNOWN: "cyan",
 }
-_BETWEEN: Final = " "  # columns
-_LABELS: Final = 14  # places; one more than the longest takes, 计算能力 12.1
+_GAP: Final = " "  # between columns
+_LABEL_WIDTH: Final = 14  # columns; one more than the longest label, 计算能力 12.1
 
 
 def _version(context: click.Context, parameter: click.Parameter, value: str | None) -> CudaVersion | None:
@@ -59,21 +60,21 @@ def _version(context: click.Context, parameter: click.Parameter, value: str | No
     type=click.Choice(["physical", "virtual"]),
     default="physical",
     show_default=True,
-    help="virtual: shares of GPUs, for which the stricter rules hold.",
+    help="virtual: shares of GPUs, which have stricter requirements.",
 )
 @click.option(
     "--baseline",
     callback=_version,
     metavar="CUDA",
-    help=f"The highest CUDA that the virtual GPUs support.  [default: {_BASELINE}]",
+    help=f"Highest CUDA version that the virtual GPUs support.  [default: {_BASELINE}]",
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
 @node_options
 @language_option
 def command(sharing: str, baseline: CudaVersion | None, output: str, nodes: NodeSource, lang: str) -> None:
-    """Show which CUDA runtimes run on which nodes, and why not; it is the judgement of admission.
+    """Show which CUDA runtimes are compatible with which nodes, with reasons, as admission checks it.
 
-    With no nodes: on which driver branches and compute capabilities, of all that are known.
+    Without nodes: with all known driver branches and compute capabilities.
 
     \b
     Examples:
@@ -82,17 +83,16 @@ def command(sharing: str, baseline: CudaVersion | None, output: str, nodes: Node
       gpugate matrix --context production -o svg > cuda.svg
       kubectl get nodes -o yaml | gpugate matrix --nodes - -o json
     """
-    terms = _terms(sharing, baseline)
+    policy, language = _policy(sharing, baseline), Language(lang)
     if nodes.named:
-        inventory = nodes.inventory()
-        tables = [_of_nodes(replace(terms, labels=nodes.labels()), inventory)]
+        tables = [_node_table(replace(policy, labels=nodes.labels()), nodes.inventory(), language)]
     elif nodes.rule_paths or nodes.rule:
-        raise click.UsageError("--rules and --rule are for nodes; name some with --nodes or --context")
+        raise click.UsageError("--rules and --rule require --nodes or --context")
     else:
-        tables = [driver_table(terms), gpu_table()]
-    notes, language = footnotes(tables), Language(lang)
+        tables = [driver_table(policy), gpu_table()]
+    notes = footnotes(tables)
     if output == "json":
-        facts = {"sharing": sharing, "baseline": str(terms.baseline) if terms.baseline else None}
+        facts = {"sharing": sharing, "baseline": str(policy.baseline) if policy.baseline else None}
         click.echo(json.dumps(facts | _document(tables, language), ensure_ascii=False))
     elif output == "svg":
         click.echo(draw(tables, notes, language))
@@ -101,25 +101,25 @@ def command(sharing: str, baseline: CudaVersion | None, output: str, nodes: Node
             click.echo(line)
 
 
-def _terms(sharing: str, baseline: CudaVersion | None) -> SharingPolicy:
+def _policy(sharing: str, baseline: CudaVersion | None) -> SharingPolicy:
     if sharing == "virtual":
         return SharingPolicy(virtual=True, baseline=baseline or _BASELINE)
     if baseline:
-        raise click.UsageError("--baseline is for --sharing virtual")
+        raise click.UsageError("--baseline requires --sharing virtual")
     return SharingPolicy()
 
 
-def _of_nodes(terms: SharingPolicy, inventory: Inventory) -> Table:
-    table = class_table(terms, inventory.classes(inventory.everything, terms.labels))
+def _node_table(policy: SharingPolicy, inventory: Inventory, language: Language) -> Table:
+    table = class_table(policy, inventory.classes(inventory.everything, policy.labels))
     if table is None:
-        raise BadInputError("no label of these nodes tells anything of a GPU")
-    if silent := len(inventory) - sum(int(column.facts["nodes"] or 0) for column in table.columns):
-        click.echo(f"left out: nodes whose labels tell nothing of a GPU ({silent})", err=True)
+        raise BadInputError("no node has GPU labels")
+    if unlabelled := len(inventory) - sum(int(column.facts["nodes"] or 0) for column in table.columns):
+        click.echo(UNLABELLED_NODES.in_language(language).format(count=unlabelled), err=True)
     return table
 
 
 def _document(tables: Sequence[Table], language: Language) -> dict[str, Any]:
-    """Return the tables as one: a row for each runtime, a cell in it for each column of each table."""
+    """Return the tables as one JSON object: rows of runtimes with a cell for each column of each table."""
     columns = [(column.name(language), column) for table in tables for column in table.columns]
     return {
         "classes": [
@@ -157,11 +157,11 @@ def _text(tables: Sequence[Table], notes: Footnotes, language: Language) -> Iter
             yield from _grid(table, columns, notes, language)
             yield ""
         about = [(column, column.about.in_language(language)) for column in table.columns]
-        lines = [f"{padded(column.name(language), _LABELS)}{text}" for column, text in about if text]
+        lines = [f"{padded(column.name(language), _LABEL_WIDTH)}{text}" for column, text in about if text]
         yield from (*lines, "") if lines else ()
     yield "  ".join(
-        f"{click.style(each.mark, fg=_COLOURS[level], bold=True)} {each.words.in_language(language)}"
-        for level, each in VERDICTS.items()
+        f"{click.style(each.mark, fg=_COLOURS[level], bold=True)} {each.text.in_language(language)}"
+        for level, each in LEVEL_LABELS.items()
     )
     for note in dict.fromkeys(notes.values()):
         yield f"{note.letter} {note.reason.in_language(language)}"
@@ -170,39 +170,39 @@ def _text(tables: Sequence[Table], notes: Footnotes, language: Language) -> Iter
 
 
 def _blocks(table: Table, notes: Footnotes) -> Iterator[list[Column]]:
-    """Yield the columns, as many at a time as the terminal is wide; in a pipe, all."""
+    """Yield blocks of columns that fit into the width of the terminal; in a pipe, one block."""
     space = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     block: list[Column] = []
-    left = space - _LABELS
+    left = space - _LABEL_WIDTH
     for column in table.columns:
-        width = _width(column, notes) + len(_BETWEEN)
+        width = _width(column, notes) + len(_GAP)
         if block and width > left:
             yield block
-            block, left = [], space - _LABELS
+            block, left = [], space - _LABEL_WIDTH
         block.append(column)
         left -= width
     yield block
 
 
 def _grid(table: Table, columns: Sequence[Column], notes: Footnotes, language: Language) -> Iterator[str]:
-    """Yield the lines of some columns: what heads them, then each runtime, a gap between major versions."""
+    """Yield the lines of a block: headings, then runtimes, with a blank line between major versions."""
     widths = [_width(column, notes) for column in columns]
     for key in columns[0].facts:
-        label = click.style(padded(FACTS[key].in_language(language), _LABELS), dim=True)
+        label = click.style(padded(FACTS[key].in_language(language), _LABEL_WIDTH), dim=True)
         facts = (_fact(column, key).ljust(width) for column, width in zip(columns, widths, strict=True))
-        yield label + _BETWEEN.join(facts).rstrip()
+        yield label + _GAP.join(facts).rstrip()
     major = None
     for at, cuda in enumerate(table.runtimes):
         if cuda.major != major:
             major = cuda.major
             yield ""
-        label = click.style(padded(f"CUDA {cuda}", _LABELS), bold=True)
+        label = click.style(padded(f"CUDA {cuda}", _LABEL_WIDTH), bold=True)
         cells = ((column.cells[at], width) for column, width in zip(columns, widths, strict=True))
-        yield (label + _BETWEEN.join(_coloured(cell, width, notes) for cell, width in cells)).rstrip()
+        yield (label + _GAP.join(_coloured(cell, width, notes) for cell, width in cells)).rstrip()
 
 
 def _coloured(cell: Cell, width: int, notes: Footnotes) -> str:
-    text = _shown(cell, notes)
+    text = _marked(cell, notes)
     return click.style(text, fg=_COLOURS[level_of(cell)]) + " " * (width - len(text))
 
 
@@ -211,11 +211,11 @@ def _fact(column: Column, key: str) -> str:
     return UNKNOWN if fact is None else str(fact)
 
 
-def _shown(cell: Cell, notes: Footnotes) -> str:
+def _marked(cell: Cell, notes: Footnotes) -> str:
     """Return the mark of a cell with the letters of its footnotes."""
-    return VERDICTS[level_of(cell)].mark + letters(cell, notes)
+    return LEVEL_LABELS[level_of(cell)].mark + letters(cell, notes)
 
 
 def _width(column: Column, notes: Footnotes) -> int:
     facts = (_fact(column, key) for key in column.facts)
-    return max(map(len, (*facts, *(_shown(cell, notes) for cell in column.cells))))
+    return max(map(len, (*facts, *(_marked(cell, notes) for cell in column.cells))))

@@ -1,4 +1,4 @@
-"""`gpugate nodes`: what the nodes offer, and which of their labels cannot be read."""
+"""`gpugate nodes`: the capabilities of nodes, and labels with unsupported values."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from typing import Any, Final
 
 import click
 
+from rules import Language
 from rules.nodes.node_capabilities import NodeCapabilities, Problem
 from rules.report.matrix import dotted, sort_key
 from webhook.cli.input.node_source import NodeSource, node_options
-from webhook.cli.output.console import UNKNOWN, show_table
+from webhook.cli.input.options import language_option
+from webhook.cli.output.console import UNKNOWN, print_warning, show_table
+from webhook.cli.output.vocabulary import MORE_UNREADABLE, UNREADABLE_LABEL
 
-# Problems on stderr. One publisher's mistake is on every node, so the first say it all.
-_MOST_PROBLEMS: Final = 10
+# Maximum number of problems on stderr. A faulty label publisher affects every node in the same way.
+_MAX_PROBLEMS: Final = 10
 
 
 @click.command()
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @node_options
-def command(output: str, nodes: NodeSource) -> None:
-    """List what nodes offer, equal ones as one class, from files or a cluster.
+@language_option
+def command(output: str, nodes: NodeSource, lang: str) -> None:
+    """List the GPU capabilities of nodes in files or a cluster, grouped by equal capabilities.
 
-    Labels that cannot be read are told on stderr; what they would tell is unknown, `-`.
+    Labels with unsupported values are listed on stderr; the capability is unknown then, `-`.
 
     \b
     Examples:
@@ -30,18 +34,18 @@ def command(output: str, nodes: NodeSource) -> None:
       kubectl get nodes -o yaml | gpugate nodes --nodes -
       gpugate nodes --nodes nodes.yaml -o json | jq -r '.classes[] | select(.cuda == null) | .nodes[]'
     """
-    inventory, labels = nodes.inventory(), nodes.labels()
+    inventory, labels, language = nodes.inventory(), nodes.labels(), Language(lang)
     classes = sorted(inventory.classes(inventory.everything, labels), key=lambda each: sort_key(each.offer))
-    unread = inventory.problems(labels)
+    unreadable = inventory.problems(labels)
     if output == "json":
         found = [_facts(each.offer) | {"nodes": sorted(inventory.names(each.members))} for each in classes]
         problems = [
-            {"node": problem.node, "label": problem.key, "value": problem.value} for problem in unread
+            {"node": problem.node, "label": problem.key, "value": problem.value} for problem in unreadable
         ]
         click.echo(json.dumps({"classes": found, "problems": problems}, ensure_ascii=False))
         return
-    show_table([_row(each.offer, each.members.bit_count()) for each in classes])
-    _report(unread)
+    show_table([_row(each.offer, each.members.bit_count()) for each in classes], language)
+    _show_problems(unreadable, language)
 
 
 def _facts(offer: NodeCapabilities) -> dict[str, Any]:
@@ -67,12 +71,10 @@ def _row(offer: NodeCapabilities, nodes: int) -> dict[str, str]:
     return {"nodes": str(nodes)} | {name: str(facts[name] or UNKNOWN) for name in columns}
 
 
-def _report(problems: tuple[Problem, ...]) -> None:
-    """Say on stderr what cannot be read."""
-    head = click.style("warning:", fg="yellow")
-    for node, label, value in problems[:_MOST_PROBLEMS]:
-        text = f"node {node!r:.80}: label {label!r:.80} cannot be read: {value!r:.80}"
-        click.echo(f"{head} {text}", err=True)
-    if len(problems) > _MOST_PROBLEMS:
-        more = len(problems) - _MOST_PROBLEMS
-        click.echo(f"{head} {more} more cannot be read; -o json lists all", err=True)
+def _show_problems(problems: tuple[Problem, ...], language: Language) -> None:
+    """Print labels with unsupported values on stderr."""
+    for node, label, value in problems[:_MAX_PROBLEMS]:
+        facts = {"node": f"{node!r:.80}", "label": f"{label!r:.80}", "value": f"{value!r:.80}"}
+        print_warning(UNREADABLE_LABEL.in_language(language).format_map(facts))
+    if len(problems) > _MAX_PROBLEMS:
+        print_warning(MORE_UNREADABLE.in_language(language).format(count=len(problems) - _MAX_PROBLEMS))

@@ -1,4 +1,4 @@
-"""`gpugate rules`: what is in force, what is switched off, what was refused."""
+"""`gpugate rules`: the rules and their state: enabled, disabled, expired, stale or invalid."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from webhook.cli.input.files import RuleSource
 from webhook.cli.input.options import cluster_options, language_option, namespace_option
 from webhook.cli.input.rule_metrics import Counts, read_counts
 from webhook.cli.output.console import show_table
+from webhook.cli.output.vocabulary import EXEMPT_PODS, EXEMPTION_SCOPE, REPLACED_BY
 
-REFUSED = 1
+INVALID = 1
 _COLOURS = {"enabled": "green", "disabled": "dim", "expired": "yellow", "stale": "yellow", "refused": "red"}
 
 
@@ -27,7 +28,7 @@ _COLOURS = {"enabled": "green", "disabled": "dim", "expired": "yellow", "stale":
     "--metrics",
     multiple=True,
     metavar="FILE",
-    help="What a gate has counted: its /metrics, - for stdin; one for each replica.",
+    help="File that contains /metrics of a replica, - for stdin; may be repeated.",
 )
 @cluster_options
 @namespace_option
@@ -41,12 +42,12 @@ def command(
     lang: str,
     metrics: tuple[str, ...],
 ) -> None:
-    """List the rules in files and folders, or of a cluster; with neither, the rules that ship.
+    """List the rules in files and folders or in a cluster; without both, the built-in rules.
 
-    A rule that was refused for a mistake is listed with the mistake, and makes the exit status 1. NOTE says
-    what else bears on a rule: which one rules the resource of one that is switched off, until when an
-    exemption holds. With --metrics, MATCHED is in how many reviews it held (a pod is reviewed twice), FOUND
-    how many violations; a stale rule is in force as it was before the mistake that is listed.
+    An invalid rule is listed with its error, and the exit status is 1. NOTE shows which rule replaces a
+    disabled one, and scope and expiry of exemptions. With --metrics, MATCHED is the number of reviews that
+    the rule matched (two for each pod) and VIOLATIONS the number of its violations; for a stale rule, the
+    last valid version is active and the listed version is not.
 
     \b
     Examples:
@@ -59,12 +60,14 @@ def command(
     """
     counts = read_counts(metrics) if metrics else None
     loaded = RuleSource(rules_namespace, kubeconfig, context).load(paths)
-    rows = [_counted(row, counts) for row in _rows(loaded, Language(lang), time())]
+    language = Language(lang)
+    rows = [_with_counts(row, counts) for row in _rows(loaded, language, time())]
     if output == "json":
         click.echo(json.dumps({"rules": rows}, ensure_ascii=False))
     else:
-        show_table([{name: str(value) for name, value in row.items()} for row in rows], state=_COLOURS)
-    sys.exit(REFUSED if loaded.errors else 0)
+        table = [{name: str(value) for name, value in row.items()} for row in rows]
+        show_table(table, language, state=_COLOURS)
+    sys.exit(INVALID if loaded.errors else 0)
 
 
 def _rows(loaded: Loaded, language: Language, now: float) -> list[dict[str, str]]:
@@ -85,14 +88,14 @@ def _rows(loaded: Loaded, language: Language, now: float) -> list[dict[str, str]
     return sorted(rows, key=lambda row: (row["source"], row["name"]))
 
 
-def _counted(row: dict[str, str], counts: Counts | None) -> dict[str, str | int]:
-    """Return a row with what gates have counted, before the place of the rule."""
+def _with_counts(row: dict[str, str], counts: Counts | None) -> dict[str, str | int]:
+    """Return a row with the counters of the rule before its source."""
     if counts is None:
         return {**row}
-    name, place = row["name"], {"source": row["source"]}
-    counted = {"matched": counts.matches[name], "found": counts.violations[name]}
+    name, source = row["name"], {"source": row["source"]}
+    counters = {"matched": counts.matches[name], "found": counts.violations[name]}
     state = {"state": "stale"} if name in counts.stale else {}
-    return {field: value for field, value in row.items() if field not in place} | state | counted | place
+    return {field: value for field, value in row.items() if field not in source} | state | counters | source
 
 
 def _row(rule: Rule, rules: RuleSet, language: Language, now: float) -> dict[str, str]:
@@ -115,7 +118,7 @@ def _row(rule: Rule, rules: RuleSet, language: Language, now: float) -> dict[str
         "resources": resources,
         "action": action,
         "about": rule.description.in_language(language),
-        "note": _note(rule, rules, now),
+        "note": _note(rule, rules, language, now),
         "source": str(rule.location),
     }
 
@@ -126,14 +129,15 @@ def _state(rule: Rule, now: float) -> str:
     return "enabled" if rule.enabled else "disabled"
 
 
-def _note(rule: Rule, rules: RuleSet, now: float) -> str:
-    """Return what else bears on a rule: until when it holds, and for what; what holds in its place."""
+def _note(rule: Rule, rules: RuleSet, language: Language, now: float) -> str:
+    """Return scope and expiry of an exemption, the replacement of a disabled rule, or a rule's exemptions."""
     match rule:
         case Exemption():
-            return f"until {rule.until} from {', '.join(rule.rules)}"
+            scope = EXEMPTION_SCOPE.in_language(language)
+            return scope.format(until=rule.until, rules=", ".join(rule.rules))
         case ResourceRule(enabled=False):
             return ", ".join(
-                f"{other.name} is in force for {rule.key}"
+                REPLACED_BY.in_language(language).format(rule=other.name, key=rule.key)
                 for other in rules.resources
                 if other.enabled and other.key == rule.key
             )
@@ -143,5 +147,6 @@ def _note(rule: Rule, rules: RuleSet, now: float) -> str:
                 for exemption in rules.exemptions
                 if exemption.enabled and exemption.expires > now and exempted(exemption, (rule,))
             ]
-            return f"some pods are exempt by {', '.join(exemptions)}" if exemptions else ""
+            words = EXEMPT_PODS.in_language(language)
+            return words.format(exemptions=", ".join(exemptions)) if exemptions else ""
     return ""

@@ -1,4 +1,4 @@
-"""`gpugate schema`: the JSON Schema of rule files for editors, and their reference for people."""
+"""`gpugate schema`: the JSON Schema of rule files, and their reference page."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rules.schema.reference_page import reference
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Write each kind's to FOLDER/KIND.json.",
+    help="Write the schema of each kind to FOLDER/KIND.json.",
 )
-@click.option("--markdown", is_flag=True, help="Print every key of all kinds as a page for people.")
+@click.option("--markdown", is_flag=True, help="Print a reference page with every key of all kinds.")
 def command(kind: str | None, folder: Path | None, markdown: bool) -> None:
-    """Print the JSON Schema of a kind of rule file, or write that of each.
+    """Print the JSON Schema of a kind of rule file, or write the schemas of all kinds.
 
-    An editor with a YAML language server checks a file by the schema that its first line names.
+    An editor with a YAML language server checks a file against the schema named in its first line.
 
     \b
     Examples:
@@ -35,7 +35,7 @@ def command(kind: str | None, folder: Path | None, markdown: bool) -> None:
       # yaml-language-server: $schema=resource-rule.json
     """
     if [kind is not None, folder is not None, markdown].count(True) != 1:
-        raise click.UsageError("name a kind, or say --write FOLDER or --markdown for all")
+        raise click.UsageError("give one of KIND, --write FOLDER and --markdown")
     if markdown:
         click.echo(reference(), nl=False)
     if kind is not None:
@@ -47,5 +47,5 @@ def command(kind: str | None, folder: Path | None, markdown: bool) -> None:
 
 
 def written(schema: dict[str, Any]) -> str:
-    """Return a schema as it stands in its file."""
+    """Return the text of a schema file."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

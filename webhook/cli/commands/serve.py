@@ -115,12 +115,12 @@ def command(
       curl -k https://localhost:8443/readyz
     """
     # Imported here: only this command needs the server.
-    from certs.authority import CertificateError  # noqa: PLC0415
-    from certs.bundle import certificates_named  # noqa: PLC0415
-    from webhook.admission.handler import AdmissionHandler  # noqa: PLC0415
-    from webhook.runtime import make_server, report_thread  # noqa: PLC0415
-    from webhook.server.server import ServerConfig  # noqa: PLC0415
-    from webhook.telemetry.logs import configure_logs  # noqa: PLC0415
+    from certs.authority import CertificateError
+    from certs.bundle import certificates_named
+    from webhook.admission.handler import AdmissionHandler
+    from webhook.runtime import make_server, report_thread
+    from webhook.server.server import ServerConfig
+    from webhook.telemetry.logs import configure_logs
 
     configure_logs(plain={"json": False, "text": True}.get(log_format))
     api = _cluster(kubeconfig, context, of_pod=not rule_paths)
@@ -180,7 +180,7 @@ def _cluster(kubeconfig: str | None, context: str | None, *, of_pod: bool) -> Cl
     if not (kubeconfig or context or (of_pod and in_pod())):
         return None
     # Imported here: only needed with a cluster.
-    from webhook.cluster.client import ClusterApi, ClusterError  # noqa: PLC0415
+    from webhook.cluster.client import ClusterApi, ClusterError
 
     try:
         if kubeconfig or context:
@@ -214,11 +214,11 @@ def _background(
 
     shared_namespace: of the objects that replicas share; None outside the cluster, where nothing is written.
     """
-    from webhook.cluster.node_sync import NodeSync  # noqa: PLC0415 - as above
-    from webhook.cluster.rule_snapshot import RuleSnapshot  # noqa: PLC0415
-    from webhook.cluster.rule_sync import RuleSync  # noqa: PLC0415
-    from webhook.cluster.webhook_configuration import WebhookConfigurationSync  # noqa: PLC0415
-    from webhook.runtime import ClusterSync  # noqa: PLC0415
+    from webhook.cluster.node_sync import NodeSync
+    from webhook.cluster.rule_snapshot import RuleSnapshot
+    from webhook.cluster.rule_sync import RuleSync
+    from webhook.cluster.webhook_configuration import WebhookConfigurationSync
+    from webhook.runtime import ClusterSync
 
     parts: list[Sync] = []
     if "rules" in watched:

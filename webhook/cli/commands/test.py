@@ -1,4 +1,4 @@
-"""`gpugate test`: unit tests of rule files, written beside them."""
+"""`gpugate test`: runs the unit tests of rule files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import sys
 
 import click
 
+from rules import Language
 from rules.text.glob import glob, is_glob
 from webhook.cli.input.files import BAD_INPUT, catalog_path, load_workloads, read_path
-from webhook.cli.input.options import namespace_option, workloads_option
-from webhook.cli.output.console import BadInputError, complain
-from webhook.cli.output.test_report import MACHINE_FORMATS, mistakes_of, summary_of, text_of
+from webhook.cli.input.options import language_option, namespace_option, workloads_option
+from webhook.cli.output.console import BadInputError, print_error
+from webhook.cli.output.test_report import MACHINE_FORMATS, errors_of, summary_of, text_of
 from webhook.cli.ruletest.runner import Runner
 
 FAILED = 1
@@ -22,11 +23,18 @@ FAILED = 1
     "-o", "--output", type=click.Choice(["text", *MACHINE_FORMATS]), default="text", show_default=True
 )
 @click.option(
-    "--run", "pattern", metavar="NAME", default="*", help="Only cases with this in their names; globs too."
+    "--run",
+    "pattern",
+    metavar="NAME",
+    default="*",
+    help="Run only cases whose names contain NAME; may be a glob.",
 )
-@click.option("--update", is_flag=True, help="Write expected patches anew, where nothing else differs.")
+@click.option(
+    "--update", is_flag=True, help="Update the expected patches of cases in which nothing else differs."
+)
 @workloads_option
 @namespace_option
+@language_option
 def command(
     paths: tuple[str, ...],
     output: str,
@@ -34,17 +42,18 @@ def command(
     update: bool,
     workload_paths: tuple[str, ...],
     rules_namespace: str,
+    lang: str,
 ) -> None:
-    """Run the tests in *.test.yaml files and folders; with no PATH, those of the rules that ship.
+    """Run the tests in *.test.yaml files and folders; without PATH, those of the built-in rules.
 
-    Each case is a pod, the nodes of its cluster, and the verdict and patch expected. It is decided as
-    admission and preview decide. docs/rule-tests.md tells the format, of which this is enough for a start:
+    Each case has a pod, the nodes of its cluster, and the expected result and patch. The decision is that of
+    admission and preview. docs/rule-tests.md describes the format. A minimal test:
 
     \b
       apiVersion: gpugate.dev/v1
       kind: RuleTest
       cases:
-        - name: half a card is refused
+        - name: half a GPU is denied
           pod:
             containers: [{name: main, image: busybox, resources: {limits: {nvidia.com/gpu: 500m}}}]
           expect: {allowed: false, violations: [{message: a whole number}]}
@@ -56,10 +65,11 @@ def command(
       gpugate test my-rules/device.test.yaml --update
       gpugate test my-rules/ -o junit > results.xml
 
-    Exit status: 0 all as expected, 1 some case is not, 2 a test or a rule has mistakes.
+    Exit status: 0 all cases passed, 1 a case failed, 2 a test or a rule is invalid.
     """
     if update and "-" in paths:
-        raise click.UsageError("--update writes files; stdin is none")
+        raise click.UsageError("--update cannot be used with stdin")
+    language = Language(lang)
     matches = glob(pattern if is_glob(pattern) else f"*{pattern}*").fullmatch
     runner = Runner(rules_namespace, load_workloads(workload_paths), lambda name: matches(name) is not None)
     texts = {
@@ -69,14 +79,14 @@ def command(
     for file, text in texts.items():
         files.append(runner.update(file, text) if update else runner.run(file, text))
         if output == "text":
-            click.echo(text_of(files[-1]))
-    mistakes = mistakes_of(files)
+            click.echo(text_of(files[-1], language))
+    errors = errors_of(files)
     if output == "text":
-        for error in mistakes:
-            complain(str(error))
-        click.echo(f"\n{summary_of(files)}")
+        for error in errors:
+            print_error(str(error))
+        click.echo(f"\n{summary_of(files, language)}")
     else:
         click.echo(MACHINE_FORMATS[output](files))
-    if not mistakes and not any(each.results for each in files):
-        raise BadInputError(f"no case is named like {pattern!r}")
-    sys.exit(BAD_INPUT if mistakes else FAILED if any(each.failed for each in files) else 0)
+    if not errors and not any(each.results for each in files):
+        raise BadInputError(f"no case matches --run {pattern!r}")
+    sys.exit(BAD_INPUT if errors else FAILED if any(each.failed for each in files) else 0)

@@ -1,1 +1,1 @@
-"""What commands read: files, clusters, options."""
+"""Input of commands: files, clusters, options."""

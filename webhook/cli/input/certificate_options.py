@@ -1,4 +1,4 @@
-"""The options of `gpugate serve` for its certificate: kept in a Secret, given as files, or self-signed."""
+"""The options of `gpugate serve` for its certificate: from a Secret, from files, or self-signed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Where a self-signed certificate is good for: this machine, and the Service of the shipped manifests.
+# Names in a self-signed certificate: this machine, and the Service of the manifests.
 _NAMES = ("localhost", "127.0.0.1", "::1", "gpugate", "gpugate.gpugate", "gpugate.gpugate.svc")
 _NAMESPACE = "gpugate"
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateSource:
-    """What the options say; see their help. Raises click.UsageError where they contradict each other."""
+    """The values of `certificate_options`; see their help."""
 
     files: tuple[Path, Path] | None
     secret: str | None
@@ -36,13 +36,13 @@ class CertificateSource:
 
     @property
     def shared_namespace(self) -> str | None:
-        """Where replicas keep what they share: with the Secret, else in this pod's; None where neither is."""
+        """Namespace of the objects that replicas share: that of the Secret or of this pod, or None."""
         return self.namespace or own_namespace() or (_NAMESPACE if self.secret else None)
 
     def of_secret(self, api: Kubernetes, client_ca_pem: bytes | None) -> SecretCertificate:
-        """Return the certificate in the Secret, to be started."""
-        from certs.rotation_plan import service_names  # noqa: PLC0415 - no other command needs these
-        from webhook.runtime import SecretCertificate  # noqa: PLC0415
+        """Return the certificate in the Secret; the caller starts its rotation."""
+        from certs.rotation_plan import service_names
+        from webhook.runtime import SecretCertificate
 
         namespace = self.shared_namespace or _NAMESPACE
         names = (*service_names(namespace), *self.names)
@@ -50,8 +50,8 @@ class CertificateSource:
 
     def without_cluster(self, client_ca_pem: bytes | None) -> TlsCertificate:
         """Return the certificate in the files, or a self-signed one; raises CertificateError."""
-        from certs.bundle import pair_of  # noqa: PLC0415 - as above
-        from webhook.server.tls import TlsCertificate  # noqa: PLC0415 - as above
+        from certs.bundle import pair_of
+        from webhook.server.tls import TlsCertificate
 
         if self.files:
             certificate, key = map(str, self.files)
@@ -61,10 +61,13 @@ class CertificateSource:
 
 
 def certificate_options(command: F) -> F:
-    """Give a command these options; it gets them as `certificate`, a CertificateSource."""
+    """Add the options for the certificate; the command gets them as `certificate`.
+
+    The command raises click.UsageError if they contradict each other.
+    """
 
     @wraps(command)
-    def chosen(
+    def wrapper(
         tls_cert: Path | None,
         tls_key: Path | None,
         certs_secret: str | None,
@@ -73,14 +76,14 @@ def certificate_options(command: F) -> F:
         **others: Any,
     ) -> Any:
         if (tls_cert is None) != (tls_key is None):
-            raise click.UsageError("--tls-cert and --tls-key go together")
+            raise click.UsageError("--tls-cert and --tls-key must be used together")
         files = (tls_cert, tls_key) if tls_cert and tls_key else None
         if files and (certs_secret or names):
-            raise click.UsageError("--tls-cert is a certificate made elsewhere: no --certs-secret, no --name")
+            raise click.UsageError("--tls-cert cannot be used with --certs-secret or --name")
         if certs_namespace and not certs_secret:
-            raise click.UsageError("--certs-namespace goes with --certs-secret")
+            raise click.UsageError("--certs-namespace requires --certs-secret")
         if not all(name and name.isascii() for name in names):
-            raise click.UsageError("--name takes a DNS name or an address")
+            raise click.UsageError("--name must be a DNS name or an IP address")
         source = CertificateSource(files, certs_secret, certs_namespace, names)
         return command(certificate=source, **others)
 
@@ -90,20 +93,24 @@ def certificate_options(command: F) -> F:
             "names",
             multiple=True,
             metavar="NAME",
-            help="DNS name or address of the server, beside its Service's; may be repeated.",
+            help="Additional DNS name or IP address of the server; may be repeated.",
         ),
         click.option(
-            "--certs-namespace", metavar="NS", help="Of the Secret.  [default: the pod's, or gpugate]"
+            "--certs-namespace",
+            metavar="NS",
+            help="Namespace of the Secret.  [default: the pod's namespace, or gpugate]",
         ),
         click.option(
-            "--certs-secret", metavar="NAME", help="Secret of the certificate; made, kept, renewed."
+            "--certs-secret",
+            metavar="NAME",
+            help="Secret that stores the certificate; it is created and rotated automatically.",
         ),
-        click.option("--tls-key", type=click.Path(path_type=Path), help="PEM key."),
+        click.option("--tls-key", type=click.Path(path_type=Path), help="File that contains the PEM key."),
         click.option(
             "--tls-cert",
             type=click.Path(path_type=Path),
-            help="PEM chain; renewed files are picked up.  [default: self-signed, made at start]",
+            help="File that contains the PEM chain; reloaded when it changes.  [default: self-signed]",
         ),
     ):
-        chosen = option(chosen)
-    return chosen  # type: ignore[return-value]  # the command, with other arguments
+        wrapper = option(wrapper)
+    return wrapper  # type: ignore[return-value]  # the command, with other arguments

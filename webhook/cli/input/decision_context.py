@@ -1,4 +1,4 @@
-"""What the commands that judge objects have in common: what they judge by, and how they end."""
+"""Rules, nodes and workload kinds of the commands that evaluate objects, and their exit status."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from webhook.cli.input.options import (
     nodes_option,
     rules_option,
 )
-from webhook.cli.output.console import complain
+from webhook.cli.output.console import print_error
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -36,7 +36,7 @@ _WARNED: Final = 3
 
 
 class Subject(NamedTuple):
-    """An object to judge. source: file and line. name: may be a generateName with `*`."""
+    """An object to evaluate. source: file and line. name: may be a generateName with `*`."""
 
     source: str
     request: AdmissionRequest
@@ -45,24 +45,24 @@ class Subject(NamedTuple):
 
 @dataclass(slots=True)
 class DecisionContext:
-    """Rules, kinds and nodes to judge by. failed: whether something is wrong with a rule or an object."""
+    """Rules and nodes that decisions depend on. failed: whether a rule or an object has an error."""
 
     rules: RuleSet
     policy: Policy
     inventory: Inventory
     failed: bool = False
 
-    def complain(self, message: str) -> None:
-        """Print an error on stderr, which makes the exit status 2."""
-        complain(message)
+    def add_error(self, message: str) -> None:
+        """Print an error on stderr; the exit status is 2 then."""
+        print_error(message)
         self.failed = True
 
-    def judged(
+    def results(
         self, filenames: Iterable[str], namespace: str, decide: Callable[[AdmissionRequest], T]
     ) -> Iterator[tuple[Subject, T]]:
-        """Yield each object in files and what is decided of it; complain of what cannot be judged.
+        """Yield each object in files with the result of `decide`; print an error for each invalid object.
 
-        namespace: of objects that name none. Raises BadInputError for what cannot be read.
+        namespace: of objects that do not set one. Raises BadInputError if a file cannot be read.
         """
         for path in filenames:
             empty = True
@@ -71,36 +71,36 @@ class DecisionContext:
                 try:
                     request, name = request_of(source, value, namespace)
                     self._check_kind(source, request)
-                    decided = decide(request)
+                    result = decide(request)
                 except InputError as error:
-                    self.complain(str(error))
+                    self.add_error(str(error))
                 except ObjectError as error:
-                    self.complain(f"{source}: {error}")
+                    self.add_error(f"{source}: {error}")
                 else:
-                    yield Subject(source, request, name), decided
+                    yield Subject(source, request, name), result
             if empty:
-                self.complain(f"{path}: no objects in it")
+                self.add_error(f"{path}: contains no objects")
 
     def _check_kind(self, source: str, request: AdmissionRequest) -> None:
-        """Raise InputError for a kind that is one that holds pods but for its capitals."""
+        """Raise InputError for a kind that differs from a workload kind only in upper and lower case."""
         known = {kind.lower(): kind for group, kind in self.policy.workloads.paths if group == request.group}
         meant = known.get(request.kind.lower(), request.kind)
         if meant != request.kind:
-            raise InputError(f"{source}: kind: there is no kind {request.kind!r} – did you mean {meant!r}?")
+            raise InputError(f"{source}: unknown kind {request.kind!r} – did you mean {meant!r}?")
 
     def exit_status(self, decisions: Iterable[Decision], fail_on: str = "deny") -> int:
-        """Return the exit status of a command that came to these decisions; see webhook.cli."""
-        found = list(decisions)
+        """Return the exit status of a command with these decisions; see webhook.cli."""
+        made = list(decisions)
         if self.failed:
             return BAD_INPUT
-        if any(not decision.allowed for decision in found):
+        if any(not decision.allowed for decision in made):
             return _DENIED
-        return _WARNED if fail_on == "warn" and any(decision.warnings for decision in found) else 0
+        return _WARNED if fail_on == "warn" and any(decision.warnings for decision in made) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the options say a command judges by; see their help."""
+    """The values of `decision_options`; see their help."""
 
     rules: RuleSource
     rule_paths: tuple[str, ...]
@@ -108,21 +108,21 @@ class Sources:
     workload_paths: tuple[str, ...]
     language: Language
 
-    def judge(self) -> DecisionContext:
-        """Return the judge by what they name, and complain of rules with mistakes. Raises BadInputError."""
+    def load(self) -> DecisionContext:
+        """Load rules, nodes and workload kinds; print each error in a rule. Raises BadInputError."""
         loaded = self.rules.load(self.rule_paths)
         for error in loaded.errors:
-            complain(str(error))
+            print_error(str(error))
         inventory = load_inventory(self.node_paths, self.rules.kubeconfig, self.rules.context)
         policy = compile_policy(loaded.rules, self.language, load_workloads(self.workload_paths))
         return DecisionContext(loaded.rules, policy, inventory, failed=bool(loaded.errors))
 
 
-def judge_options(command: F) -> F:
-    """Give a command the options for what it judges by; it gets them, and --workloads, as `sources`."""
+def decision_options(command: F) -> F:
+    """Add the options for rules, nodes and language; the command gets them and --workloads as `sources`."""
 
     @wraps(command)
-    def chosen(
+    def wrapper(
         rule_paths: tuple[str, ...],
         node_paths: tuple[str, ...],
         kubeconfig: str | None,
@@ -137,5 +137,5 @@ def judge_options(command: F) -> F:
         return command(sources=sources, **others)
 
     for option in (language_option, namespace_option, cluster_options, nodes_option, rules_option):
-        chosen = option(chosen)
-    return chosen  # type: ignore[return-value]  # the command, with other arguments
+        wrapper = option(wrapper)
+    return wrapper  # type: ignore[return-value]  # the command, with other arguments

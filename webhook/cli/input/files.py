@@ -1,4 +1,4 @@
-"""What commands read: rule files, the shipped catalogue, objects."""
+"""Input files of commands: rules, the built-in catalog, nodes, workload kinds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rules import Inventory, InventoryError, Loaded, Workloads, load_rules
 from rules.model.workload_kinds import built_in_workloads
 from rules.schema.workload_kinds import read_workloads
 from rules.text.yaml_document import Document, SourceError, read
-from webhook.cli.output.console import BadInputError, told
+from webhook.cli.output.console import BadInputError, os_error_text
 
 if TYPE_CHECKING:
     from webhook.cluster.client import Cluster
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BAD_INPUT: Final = 2
-NO_RULES: Final = "no rules in it; a rule is a ConfigMap named cf-crl-*, or labelled gpugate.dev/type"
+NO_RULES: Final = "no rules found; a rule is a ConfigMap named cf-crl-* or labelled gpugate.dev/type"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
-# Unit tests of the rules beside them: no rules and no manifests.
+# Unit tests of the rules in the same folder: neither rules nor manifests.
 _TESTS: Final = (".test.yaml", ".test.yml")
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 
 
 def catalog_path() -> Path:
-    """Return the folder of the rules that ship, from here where that is shorter."""
+    """Return the folder of the built-in rules, relative to the working directory if it is below that."""
     path = Path(str(files("rules"))) / "catalog"
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSource:
-    """Where a command takes its rules from: paths, a cluster, or what ships."""
+    """Source of a command's rules: paths, a cluster, or the built-in catalog."""
 
     namespace: str
     kubeconfig: str | None = None
@@ -45,17 +45,17 @@ class RuleSource:
 
     @property
     def of_cluster(self) -> bool:
-        """Whether the options name a cluster."""
+        """Whether the options select a cluster."""
         return bool(self.kubeconfig or self.context)
 
-    def ask(self, question: Callable[[Cluster], T]) -> T:
-        """Return what the cluster answers. Raises BadInputError."""
-        return of_cluster(self.kubeconfig, self.context, question)
+    def ask(self, query: Callable[[Cluster], T]) -> T:
+        """Return the result of a query to the cluster. Raises BadInputError."""
+        return query_cluster(self.kubeconfig, self.context, query)
 
     def load(self, paths: Iterable[str]) -> Loaded:
-        """Return the rules in files and folders; without any, those of the cluster, or those that ship.
+        """Return the rules in files and folders; without paths, those of the cluster or the built-in rules.
 
-        Raises BadInputError for what cannot be read, and for paths in which there is no rule.
+        Raises BadInputError if a path cannot be read or the paths contain no rule.
         """
         chosen = list(paths)
         loaded = load_rules(self.texts(chosen), self.namespace)
@@ -64,7 +64,7 @@ class RuleSource:
         return loaded
 
     def texts(self, paths: Iterable[str]) -> Iterable[tuple[str, str]]:
-        """Return the (name, text) pairs that `load` reads. Raises BadInputError while they are read."""
+        """Return the (name, text) pairs that `load` reads. Iteration raises BadInputError."""
         chosen = list(paths)
         if not chosen and self.of_cluster:
             return self.ask(lambda cluster: cluster.rules(self.namespace))
@@ -75,13 +75,13 @@ class RuleSource:
 def load_inventory(
     paths: Iterable[str], kubeconfig: str | None = None, context: str | None = None
 ) -> Inventory:
-    """Return the nodes in files; without any, those of the cluster, or none.
+    """Return the nodes in files; without paths, those of the cluster, or no nodes.
 
-    Raises BadInputError for what cannot be read or is no node.
+    Raises BadInputError if a file cannot be read or an object is not a node.
     """
     chosen = list(paths)
     if not chosen and (kubeconfig or context):
-        return Inventory.of(of_cluster(kubeconfig, context, lambda cluster: cluster.nodes()))
+        return Inventory.of(query_cluster(kubeconfig, context, lambda cluster: cluster.nodes()))
     documents = [document for path in chosen for document in _documents(path)]
     try:
         return Inventory.of([document.value for document in documents])
@@ -92,7 +92,7 @@ def load_inventory(
 
 
 def _documents(path: str) -> Iterator[Document]:
-    """Yield the documents of files that hold one each at least. Raises BadInputError."""
+    """Yield the documents of files. Raises BadInputError, also for a file without documents."""
     for name, text in read_path(path):
         empty = True
         for document in read(text, name):
@@ -106,27 +106,27 @@ def _documents(path: str) -> Iterator[Document]:
 
 
 def _check_nodes(document: Document) -> None:
-    """Raise BadInputError where a document holds no nodes, with its place in the file."""
+    """Raise BadInputError, with the position in the file, unless a document contains only nodes."""
     try:
         Inventory.of(document.value)
     except InventoryError as error:
-        why = f"{document.locate()}: {error}; `kubectl get nodes -o yaml` writes one"
-        raise BadInputError(why) from None
+        message = f"{document.locate()}: {error}; `kubectl get nodes -o yaml` prints a valid list"
+        raise BadInputError(message) from None
 
 
-def of_cluster(kubeconfig: str | None, context: str | None, ask: Callable[[Cluster], T]) -> T:
-    """Return what a cluster answers. Raises BadInputError."""
-    # Imported here: the client takes a fifth of a second, and most commands need no cluster.
-    from webhook.cluster.client import Cluster, ClusterError  # noqa: PLC0415
+def query_cluster(kubeconfig: str | None, context: str | None, query: Callable[[Cluster], T]) -> T:
+    """Return the result of a query to a cluster. Raises BadInputError."""
+    # Imported here: the import takes 0.2 s, and most commands do not use a cluster.
+    from webhook.cluster.client import Cluster, ClusterError
 
     try:
-        return ask(Cluster(kubeconfig, context))
+        return query(Cluster(kubeconfig, context))
     except ClusterError as error:
         raise BadInputError(str(error)) from None
 
 
 def load_workloads(paths: Iterable[str]) -> Workloads:
-    """Return the kinds that ship and those in files. Raises BadInputError, with every mistake in them."""
+    """Return the built-in workload kinds and those in files. Raises BadInputError with all errors in them."""
     found, errors = read_workloads(pair for path in paths for pair in read_path(path))
     if errors:
         raise BadInputError("\n".join(map(str, errors)))
@@ -136,19 +136,19 @@ def load_workloads(paths: Iterable[str]) -> Workloads:
 def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Iterator[tuple[str, str]]:
     """Yield (name, text) of a file, of each YAML and JSON file below a folder, or of stdin for `-`.
 
-    tests: of a folder take the tests of rules (`*.test.yaml`), which are left out otherwise. lenient: bytes
-    that are not UTF-8 become lone surrogates, which the YAML reader refuses with their place, so that one
-    file does not hide the others. Raises BadInputError for what cannot be read.
+    tests: read only the rule tests (`*.test.yaml`) of a folder, which are otherwise skipped. lenient: bytes
+    that are not UTF-8 become lone surrogates, which the YAML reader reports with their position, so that
+    other files are still read. Raises BadInputError if a path cannot be read.
     """
     if not path:
-        raise BadInputError("the name of a file or folder is empty; is a variable not set?")
+        raise BadInputError("the name of a file or folder is empty; check that its variable is set")
     if path == "-":
         if sys.stdin is None:
             raise BadInputError("stdin is closed")
         yield "stdin", _decode(sys.stdin.buffer.read(), "stdin", lenient=lenient)
         return
     root = Path(path)
-    if os.path.isdir(path):  # noqa: PTH112 - a name that is too long is that of no folder
+    if os.path.isdir(path):  # noqa: PTH112 - false for a name that is too long, without an exception
         names = [
             file
             for file in sorted(_files(root))
@@ -158,8 +158,10 @@ def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Itera
             and file.is_file()
         ]
         if not names:
-            what = "no *.test.yaml file in this folder; write one: gpugate test --help" if tests else ""
-            raise BadInputError(f"{path}: {what or 'no YAML or JSON file in this folder'}")
+            tests_missing = "no *.test.yaml file in this folder; `gpugate test --help` shows an example"
+            raise BadInputError(
+                f"{path}: {tests_missing if tests else 'no YAML or JSON file in this folder'}"
+            )
     else:
         names = [root]
     for file in names:
@@ -167,21 +169,21 @@ def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Itera
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Yield what is below a folder but for names that start with a dot, as `..data` of a mounted ConfigMap.
+    """Yield the files below a folder, except names that start with a dot: `..data` of a mounted ConfigMap.
 
-    Raises BadInputError for a folder that cannot be listed.
+    Raises BadInputError if a folder cannot be listed.
     """
 
-    def refuse(error: OSError) -> NoReturn:
-        raise BadInputError(told(error))
+    def fail(error: OSError) -> NoReturn:
+        raise BadInputError(os_error_text(error))
 
-    for folder, below, names in os.walk(root, onerror=refuse):
+    for folder, below, names in os.walk(root, onerror=fail):
         below[:] = (name for name in below if not name.startswith("."))
         yield from (Path(folder, name) for name in names if not name.startswith("."))
 
 
 def read_file(file: Path) -> bytes:
-    """Return what is in a file. Raises BadInputError, which names it."""
+    """Return the content of a file. Raises BadInputError with its name."""
     try:
         return file.read_bytes()
     except OSError as error:

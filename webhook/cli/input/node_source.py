@@ -1,4 +1,4 @@
-"""Nodes that commands read, and the rules that say what their labels mean."""
+"""Nodes of commands, and the rules that define the meaning of their labels."""
 
 from __future__ import annotations
 
@@ -15,17 +15,14 @@ from rules.nodes.label_families import LabelNames
 from rules.schema.errors import suggestion
 from webhook.cli.input.files import BAD_INPUT, RuleSource, load_inventory
 from webhook.cli.input.options import cluster_options, namespace_option, nodes_option
-from webhook.cli.output.console import BadInputError, complain
+from webhook.cli.output.console import BadInputError, print_error
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
 class NodeSource:
-    """What the options say of nodes, and by which rules their labels are read; see their help.
-
-    failed: whether something is wrong with a rule.
-    """
+    """The values of `node_options`; see their help. failed: whether a rule has an error."""
 
     paths: tuple[str, ...]
     rules: RuleSource
@@ -35,49 +32,46 @@ class NodeSource:
 
     @property
     def named(self) -> bool:
-        """Whether they name any nodes."""
+        """Whether the options select nodes."""
         return bool(self.paths or self.rules.of_cluster)
 
     def inventory(self) -> Inventory:
-        """Return the nodes in files or of a cluster, one at least. Raises BadInputError."""
+        """Return the nodes in files or of a cluster. Raises BadInputError, also if there are none."""
         inventory = load_inventory(self.paths, self.rules.kubeconfig, self.rules.context)
         if not len(inventory):
             where = ", ".join(self.paths) or ("this cluster" if self.rules.of_cluster else "")
-            raise BadInputError(
-                f"{where}: no nodes"
-                if where
-                else "no nodes; name a file with --nodes or a cluster with --context"
-            )
+            missing = "no nodes given (use --nodes FILE or --context NAME)"
+            raise BadInputError(f"{where}: no nodes" if where else missing)
         return inventory
 
     def labels(self) -> LabelNames:
-        """Return which labels tell what, as the rules have it. Raises BadInputError where they differ."""
+        """Return the label names that the compatibility rules set. Raises BadInputError if these differ."""
         if not (self.rule_paths or self.rule or self.rules.of_cluster):
-            return LabelNames()  # as the rules that ship have it
+            return LabelNames()  # those of the built-in rules
         loaded = self.rules.load(self.rule_paths)
         for error in loaded.errors:
-            complain(str(error))
+            print_error(str(error))
             self.failed = True
         rules = {rule.name: rule for rule in loaded.rules.compatibility if rule.enabled}
         if self.rule and self.rule not in rules:
             hint = suggestion(self.rule, rules)
-            raise BadInputError(f"no compatibility rule {self.rule!r} is in force{hint}")
+            raise BadInputError(f"no enabled compatibility rule is named {self.rule!r}{hint}")
         chosen = [rules[self.rule]] if self.rule else rules.values()
-        found = {rule.terms.labels: rule.name for rule in chosen}
+        found = {rule.sharing.labels: rule.name for rule in chosen}
         if len(found) > 1:
             names = ", ".join(found.values())
-            raise BadInputError(f"rules read labels differently; name one with --rule: {names}")
+            raise BadInputError(f"rules set different labels; choose one with --rule: {names}")
         return next(iter(found), LabelNames())
 
 
 def node_options(command: F) -> F:
-    """Give a command the options for nodes and their labels; it gets them as `nodes`.
+    """Add the options for nodes and their labels; the command gets them as `nodes`.
 
-    A rule with a mistake makes the exit status 2.
+    The exit status is 2 if a rule has an error.
     """
 
     @wraps(command)
-    def chosen(
+    def wrapper(
         node_paths: tuple[str, ...],
         rule_paths: tuple[str, ...],
         rule: str | None,
@@ -94,15 +88,18 @@ def node_options(command: F) -> F:
     for option in (
         cluster_options,
         namespace_option,
-        click.option("--rule", metavar="NAME", help="As this rule does, where rules differ."),
+        click.option(
+            "--rule", metavar="NAME", help="Read labels as this rule defines them, if rules differ."
+        ),
         click.option(
             "--rules",
             "rule_paths",
             multiple=True,
             metavar="PATH",
-            help="Read labels as these rules do.  [default: those of the cluster, or those that ship]",
+            help="Read labels as these rules define them.  [default: the rules of the cluster, or the "
+            "built-in rules]",
         ),
         nodes_option,
     ):
-        chosen = option(chosen)
-    return chosen  # type: ignore[return-value]  # the command, with other arguments
+        wrapper = option(wrapper)
+    return wrapper  # type: ignore[return-value]  # the command, with other arguments

@@ -1,4 +1,4 @@
-"""The objects that commands judge: read from files, and put as the API server would ask about them."""
+"""Kubernetes objects from files, as the admission requests that the API server would send for them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rules.text.location import Location
 from rules.text.yaml_document import SourceError, read
 from webhook.admission.review import ReviewError, decode_review, encode
 from webhook.cli.input.files import read_path
-from webhook.cli.output.console import warn
+from webhook.cli.output.console import print_warning
 
 
 class InputError(ValueError):
-    """One object cannot be judged; says where and why. The fault of its author."""
+    """One object cannot be evaluated; the message has the place and the reason. The author's fault."""
 
 
 def objects_in(path: str) -> Iterator[tuple[str, Any]]:
-    """Yield (place, object or SourceError) for each object in a file or folder; lists are taken apart.
+    """Yield (place, object or SourceError) for each object in a file or folder; lists are split into items.
 
-    One SourceError where there is no document at all, as where whoever was to write them has failed.
+    Yields one SourceError if there is no document at all, as after a pipe whose first command failed.
     """
     empty = True
     for name, text in read_path(path):
@@ -30,20 +30,20 @@ def objects_in(path: str) -> Iterator[tuple[str, Any]]:
                 yield str(document.location), document
             elif document.value is not None:
                 for duplicate in document.duplicates:
-                    warn(f"{duplicate}; the last one counts")
+                    print_warning(f"{duplicate}; the last value is used")
                 for place, value in document.objects():
                     yield _place(str(document.locate(place))), value
     if empty:
-        yield path, SourceError(Location(path), "no objects in it")
+        yield path, SourceError(Location(path), "contains no objects")
 
 
 def _place(location: str) -> str:
-    """Return file and line of a place, without the column."""
+    """Return file and line of a location, without the column."""
     return location.rpartition(":")[0]
 
 
 def request_of(source: str, value: Any, namespace: str) -> tuple[AdmissionRequest, str]:
-    """Return the request that the API server would make to create an object, and the object's name."""
+    """Return the request that the API server would send to create an object, and the object's name."""
     if isinstance(value, SourceError):
         raise InputError(str(value))
     if not isinstance(value, dict) or not all(

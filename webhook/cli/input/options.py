@@ -1,4 +1,4 @@
-"""Options that several commands have, as decorators."""
+"""Options that several commands share, as decorators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rules import DEFAULT_NAMESPACE, Language
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Which objects a command is about, and where those are that do not say it.
+# The objects.
 filenames_option: Final = click.option(
     "-f",
     "--filename",
@@ -19,56 +19,65 @@ filenames_option: Final = click.option(
     multiple=True,
     required=True,
     metavar="FILE",
-    help="File, folder, or - for stdin; may be repeated.",
+    help="File or folder that contains the objects, or - for stdin; may be repeated.",
 )
 object_namespace_option: Final = click.option(
-    "-n", "--namespace", default="default", show_default=True, help="For objects that name none."
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Namespace of objects that do not set one.",
 )
-# By what it judges them.
+# What they are evaluated against.
 rules_option: Final = click.option(
     "--rules",
     "rule_paths",
     multiple=True,
     metavar="PATH",
-    help="Rule file or folder; may be repeated.  [default: those of the cluster, or the shipped rules]",
+    help="Rule file or folder; may be repeated.  [default: the rules of the cluster, or the built-in rules]",
 )
 namespace_option: Final = click.option(
-    "--rules-namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Where all rules have to be."
+    "--rules-namespace",
+    default=DEFAULT_NAMESPACE,
+    show_default=True,
+    help="Namespace that contains the rule ConfigMaps.",
 )
 nodes_option: Final = click.option(
     "--nodes",
     "node_paths",
     multiple=True,
     metavar="FILE",
-    help="Nodes, as `kubectl get nodes -o yaml` has them.",
+    help="File that contains nodes, as `kubectl get nodes -o yaml` prints them.",
 )
 workloads_option: Final = click.option(
     "--workloads",
     "workload_paths",
     multiple=True,
     metavar="FILE",
-    help="Kinds that hold pods, as `{example.com: {Kind: [spec.template]}}`, beside those that ship.",
+    help="File of additional kinds that contain pods, such as `{example.com: {Kind: [spec.template]}}`.",
 )
-# How it answers.
+# The output.
 language_option: Final = click.option(
     "--lang",
     type=click.Choice([language.value for language in Language]),
     default=Language.EN.value,
     show_default=True,
-    help="Language of messages.",
+    envvar="GPUGATE_LANG",
+    help="Language of messages and headings; $GPUGATE_LANG sets it, too.",
 )
 fail_on_option: Final = click.option(
     "--fail-on",
     type=click.Choice(["deny", "warn"]),
     default="deny",
     show_default=True,
-    help="warn: exit 3 where there are only warnings.",
+    help="warn: exit status 3 if there are only warnings.",
 )
 
 
 def cluster_options(command: F) -> F:
-    """Give a command the options that say which cluster it asks."""
-    context = click.option("--context", metavar="NAME", help="Ask the cluster of this context.")
-    return click.option("--kubeconfig", metavar="FILE", help="Ask the cluster of this kubeconfig.")(
-        context(command)
+    """Add the options that select a cluster to a command."""
+    context = click.option("--context", metavar="NAME", help="Read from the cluster of this context.")
+    kubeconfig = click.option(
+        "--kubeconfig", metavar="FILE", help="Read from the cluster of this kubeconfig."
     )
+    return kubeconfig(context(command))

@@ -1,4 +1,4 @@
-"""What running gates have counted of each rule, read from their metrics."""
+"""Counters of each rule, read from the metrics of running webhooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STALE: Final = "gpugate_rule_stale"
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """By rule: the reviews in which it held, and what it found. stale: rules in force as before a mistake."""
+    """Matches and violations of each rule. stale: rules whose last valid version is active."""
 
     matches: Counter[str] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
@@ -26,20 +26,20 @@ class Counts:
 
 
 def read_counts(paths: Iterable[str]) -> Counts:
-    """Return the sum of what gates have counted, each as its `/metrics` in a file, or in stdin for `-`.
+    """Return the sum of the counters in files that contain `/metrics` of a webhook each; `-` is stdin.
 
-    Raises BadInputError for what cannot be read or is no exposition of a gate.
+    Raises BadInputError for a file that cannot be read or does not contain metrics of gpugate.
     """
-    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - few ask for it
+    from prometheus_client.parser import text_string_to_metric_families
 
     sums: dict[str, Counter[str]] = {_MATCHES: Counter(), _VIOLATIONS: Counter(), _STALE: Counter()}
     for name, text in (found for path in paths for found in read_path(path)):
         try:
             samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
         except ValueError as error:
-            raise BadInputError(f"{name}: not in Prometheus' text format: {error}") from None
+            raise BadInputError(f"{name}: not in the Prometheus text format: {error}") from None
         if not any(sample.name.startswith("gpugate_") for sample in samples):
-            raise BadInputError(f"{name}: no metrics of gpugate in it")
+            raise BadInputError(f"{name}: contains no metrics of gpugate")
         for sample in samples:
             if sample.name in sums:
                 sums[sample.name][sample.labels["rule"]] += int(sample.value)

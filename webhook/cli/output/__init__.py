@@ -1,1 +1,1 @@
-"""What commands print: tables, reports, pictures."""
+"""Output of commands: tables, reports, images."""

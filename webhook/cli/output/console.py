@@ -1,4 +1,4 @@
-"""Tables, trees and complaints for people: coloured on a terminal, plain and unwrapped in a pipe."""
+"""Tables, trees and errors for people: coloured on a terminal, plain and unwrapped in a pipe."""
 
 from __future__ import annotations
 
@@ -9,61 +9,70 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rules import Language
 from rules.text.display_width import width
+from webhook.cli.output.vocabulary import heading, value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-# What is not wrapped in a pipe; longer than any row.
-_UNBOUNDED = 10_000
+# Columns of a line in a pipe, which is not wrapped; longer than any row.
+_UNBOUNDED: Final = 10_000
+# A value that is not known, in a table.
+UNKNOWN: Final = "-"
 
 
 class BadInputError(click.ClickException):
-    """What a command is given cannot be used; says where and why. The fault of who gave it."""
+    """The input of a command cannot be used; the message has the place and the reason. The caller's fault."""
 
     exit_code = 2
 
 
-def told(error: OSError) -> str:
-    """Return what the system says of a file or of the output, without the number of the error."""
+def os_error_text(error: OSError) -> str:
+    """Return the message of a system error with its file name, without the error number."""
     why = error.strerror or str(error)
     return why if error.filename is None else f"{error.filename}: {why}"
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with what it counts: `1 rule`, `2 rules`."""
+    """Return a number with its English noun: `1 rule`, `2 rules`."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def padded(text: str, columns: int) -> str:
-    """Return a text with blanks up to so many columns."""
+    """Return a text, padded with spaces to a display width."""
     return text + " " * (columns - width(text))
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Print an error on stderr."""
     click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
 
 
-def warn(message: str) -> None:
-    """Say on stderr what may not be meant."""
+def print_warning(message: str) -> None:
+    """Print a warning on stderr."""
     click.echo(f"{click.style('warning:', fg='yellow')} {message}", err=True)
 
 
-def show_table(rows: Sequence[Mapping[str, str]], **colours: Mapping[str, str]) -> None:
-    """Print rows under their keys as headings; colours: for a column, the style of each of its words.
+def show_table(
+    rows: Sequence[Mapping[str, str]], language: Language = Language.EN, **colours: Mapping[str, str]
+) -> None:
+    """Print rows, each a mapping of column keys to cells; colours: for a column, the style of each value.
 
-    On a terminal that is narrower than the longest words of all columns, each row is a paragraph.
+    Each row is a paragraph if the terminal is narrower than the longest words of all columns.
     """
-    from rich.padding import Padding  # noqa: PLC0415 - 50 ms that only a table is worth
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
 
     if not rows:
         return
-    lines = [[Text(name.upper(), "bold") for name in rows[0]]]
-    lines += [[Text(text, colours.get(name, {}).get(text, "")) for name, text in row.items()] for row in rows]
+    lines = [[Text(heading(name, language), "bold") for name in rows[0]]]
+    lines += [
+        [Text(value(name, cell, language), colours.get(name, {}).get(cell, "")) for name, cell in row.items()]
+        for row in rows
+    ]
     columns = list(zip(*lines, strict=True))
     least = [max(map(_longest_word, column)) for column in columns]
     gap = min(2, (_width() - sum(least)) // len(least))
@@ -85,25 +94,25 @@ def show_table(rows: Sequence[Mapping[str, str]], **colours: Mapping[str, str]) 
 
 
 def _capped(whole: Sequence[int], least: Sequence[int], most: int) -> list[int]:
-    """Return the widths of columns of which none is wider than most, but for a word."""
+    """Return the widths of columns, at most `most` unless a single word is longer."""
     return [max(low, min(full, most)) for full, low in zip(whole, least, strict=True)]
 
 
 def _longest_word(text: Text) -> int:
-    """Return the columns of the longest word, in which nobody looks for a break."""
-    from rich.cells import cell_len  # noqa: PLC0415
+    """Return the display width of the longest word, which is never broken."""
+    from rich.cells import cell_len
 
     return max(map(cell_len, text.plain.split()), default=0)
 
 
 def _width() -> int:
-    """Return the columns of the terminal, or of a pipe, where nothing is broken."""
+    """Return the columns of the terminal; in a pipe, lines are not broken."""
     return get_terminal_size().columns if sys.stdout.isatty() else _UNBOUNDED
 
 
 def show(renderable: RenderableType) -> None:
-    """Print what rich renders."""
-    from rich.console import Console  # noqa: PLC0415
+    """Print a rich renderable."""
+    from rich.console import Console
 
     terminal = sys.stdout.isatty()
     console = Console(width=_width(), highlight=False)
@@ -111,6 +120,3 @@ def show(renderable: RenderableType) -> None:
         console.print(renderable)
     for line in capture.get().splitlines():
         print(line.rstrip() if not terminal else line)  # noqa: T201
-
-
-UNKNOWN: Final = "-"

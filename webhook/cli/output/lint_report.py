@@ -1,4 +1,4 @@
-"""Mistakes in rule files, in the formats that people and CI systems read."""
+"""Reports of errors in rule files, in formats for people and for CI systems."""
 
 from __future__ import annotations
 
@@ -13,61 +13,63 @@ from xml.etree import ElementTree as ET
 
 import click
 
-from rules import Loaded, RuleError
+from rules import Language, Loaded, RuleError
 from rules.schema.errors import Code
+from webhook.cli.output.vocabulary import LEVELS
 
-# What each code is about; docs/ci.md has the same.
+# The description of each code; docs/ci.md has the same.
 ABOUT: Final[dict[Code, str]] = {
-    Code.NOT_YAML: "The text is no YAML, or more of it than a reader takes",
-    Code.DUPLICATE_KEY: "A key stands twice in an object",
-    Code.UNKNOWN_KEY: "A key that rules do not have",
-    Code.MISSING_KEY: "A key that rules must have",
-    Code.WRONG_TYPE: "A value of another type than its key wants",
-    Code.WRONG_VALUE: "A value that its key does not take",
-    Code.BAD_EXPRESSION: "A CEL expression that does not compile or names what is not there",
-    Code.BAD_LABEL: "A label that says what a rule is, is missing or wrong",
-    Code.BAD_NAME: "A resource rule's name does not begin with cf-crl-",
-    Code.WRONG_NAMESPACE: "A rule outside the namespace in which rules live",
-    Code.CONFLICT: "Two rules of the same name, or for the same resource",
-    Code.NEVER_MATCHES: "A rule or one of its patterns that nothing can match",
-    Code.NEVER_SATISFIED: "A demand that no container can fulfil",
-    Code.NO_EFFECT: "A value that nothing makes use of",
-    Code.MISSPELT_RESOURCE: "A resource that no rule is for, spelt almost as one that a rule is for",
-    Code.HALF_GROUP: "A rule that is off while others of its group are on",
-    Code.MIXED_LABELS: "The older and the newer spelling of a label disagree",
-    Code.ODD_NAME: "A resource rule's name does not end in its key",
-    Code.MISSING_VOLUME: "A mount of a volume that no rule brings",
-    Code.COMPETING_VALUES: "Two rules give a variable of the same containers different values",
-    Code.EXPIRED: "An exemption that has expired",
-    Code.EXEMPTS_NOTHING: "An exemption that names no rule",
-    Code.EXEMPTS_EVERYONE: "An exemption of every pod",
+    Code.NOT_YAML: "The text is not valid YAML or exceeds a limit",
+    Code.DUPLICATE_KEY: "A key occurs twice in an object",
+    Code.UNKNOWN_KEY: "A key is unknown",
+    Code.MISSING_KEY: "A required key is missing",
+    Code.WRONG_TYPE: "A value has the wrong type",
+    Code.WRONG_VALUE: "A value is not allowed for its key",
+    Code.BAD_EXPRESSION: "A CEL expression does not compile or uses an unknown name",
+    Code.BAD_LABEL: "A label of the rule is missing or invalid",
+    Code.BAD_NAME: "The name of a resource rule does not begin with cf-crl-",
+    Code.WRONG_NAMESPACE: "A rule is outside the rules namespace",
+    Code.CONFLICT: "Two rules have the same name or the same resource",
+    Code.NEVER_MATCHES: "A rule or one of its patterns cannot match anything",
+    Code.NEVER_SATISFIED: "A requirement cannot be satisfied by any container",
+    Code.NO_EFFECT: "A value has no effect",
+    Code.MISSPELT_RESOURCE: "A resource matches no rule, but its name is similar to the key of a rule",
+    Code.HALF_GROUP: "A rule is disabled while other rules of its group are enabled",
+    Code.MIXED_LABELS: "The older and the newer spelling of a label have different values",
+    Code.ODD_NAME: "The name of a resource rule does not end with its key",
+    Code.MISSING_VOLUME: "A mounted volume is not injected by any rule",
+    Code.COMPETING_VALUES: "Two rules set different values for a variable of the same containers",
+    Code.EXPIRED: "An exemption has expired",
+    Code.EXEMPTS_NOTHING: "An exemption does not match any rule",
+    Code.EXEMPTS_EVERYONE: "An exemption applies to every pod",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One mistake (level `error`) or doubt (`warning`)."""
+    """One error or warning; `level` says which."""
 
     level: str
     error: RuleError
 
     @property
     def message(self) -> str:
-        """The text on one line with the path in the document, without the place in the file."""
+        """The text on one line, with the path in the document and without the position in the file."""
         text = f"{self.error.path}: {self.error.message}" if self.error.path else self.error.message
         return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was read, by the names of files, and what was found in them."""
+    """The names of the files, and the findings in them."""
 
     files: Sequence[str]
     found: Sequence[Finding]
+    language: Language = Language.EN
 
 
-def report(loaded: Loaded, files: Sequence[str]) -> Report:
-    """Return the findings of a load in the order of the files, and of the lines in them."""
+def report(loaded: Loaded, files: Sequence[str], language: Language) -> Report:
+    """Return the findings of loaded rules in the order of files and lines; language: of the text format."""
     found = [Finding("error", error) for error in loaded.errors]
     found += [Finding("warning", error) for error in loaded.warnings]
 
@@ -75,12 +77,13 @@ def report(loaded: Loaded, files: Sequence[str]) -> Report:
         location = finding.error.location
         return files.index(location.file), location.line, location.column
 
-    return Report(files, sorted(found, key=place))
+    return Report(files, sorted(found, key=place), language)
 
 
 def _text(report: Report) -> str:
     levels = {
-        name: click.style(name, fg=fg, bold=True) for name, fg in (("error", "red"), ("warning", "yellow"))
+        level: click.style(LEVELS[level].in_language(report.language), fg=colour, bold=True)
+        for level, colour in (("error", "red"), ("warning", "yellow"))
     }
     return "\n".join(
         f"{finding.error.location}: {levels[finding.level]}: {finding.message} [{finding.error.code}]"
@@ -158,20 +161,20 @@ def _sarif(report: Report) -> str:
     document = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
-        # Columns count characters; without this they would count UTF-16 units.
+        # Columns are counted in characters; the default unit is UTF-16 code units.
         "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
     }
     return json.dumps(document, ensure_ascii=False, indent=2)
 
 
 def _uri(file: str) -> str:
-    """Return a file's URI: relative to where it was named from, or of its own."""
+    """Return the URI of a file: relative if its path is."""
     path = Path(file)
     return path.as_uri() if path.is_absolute() else quote(path.as_posix(), errors="surrogateescape")
 
 
 def _junit(report: Report) -> str:
-    """JUnit XML, a test case for each file; one with errors has failed, warnings are its output."""
+    """JUnit XML with a test case for each file: errors are failures, warnings are output."""
     suite = ET.Element("testsuite", name="gpugate lint")
     failures = 0
     for file in report.files:

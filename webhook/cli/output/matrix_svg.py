@@ -1,4 +1,4 @@
-"""The compatibility matrix as an SVG image that explains itself, for a wiki page."""
+"""The compatibility matrix as a self-contained SVG image."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 from rules import Language
 from rules.cuda.versions import CudaVersion
-from rules.model.finding import Level, level_of
-from rules.report.matrix import FACTS, VERDICTS, Cell, Column, Footnotes, Table, letters
+from rules.model.check_result import Level, level_of
+from rules.report.matrix import FACTS, LEVEL_LABELS, Cell, Column, Footnotes, Table, letters
 from rules.text.i18n import Text
 
 _TITLE: Final = Text("CUDA compatibility", "CUDA 兼容性")
@@ -19,15 +19,15 @@ _TITLE: Final = Text("CUDA compatibility", "CUDA 兼容性")
 _MARGIN: Final = 32
 _LABELS: Final = 104  # the column of row headings
 _ROW: Final = 24
-_SIZE: Final = 13  # of letters, where the style says no other
+_SIZE: Final = 13  # of text, unless its style sets another
 _LINE: Final = 18  # of small text
 _GAP: Final = 3  # between cells
 _MAJOR_GAP: Final = 9  # between major versions
 _INDENT: Final = 18  # of footnotes, after their letter
-_BASELINE: Final = 14  # from the top of a line to where its letters stand
-_NARROWEST: Final = 36  # a cell with a mark and two letters
+_BASELINE: Final = 14  # from the top of a line to the baseline of its text
+_MIN_WIDTH: Final = 36  # of a cell: a mark and two letters
 
-# Blue, yellow and orange differ for people with any of the usual kinds of colour blindness; so do the marks.
+# Blue, yellow and orange are distinct with any common kind of colour blindness; the marks differ, too.
 _FILLS: Final[Mapping[Level, dict[str, str]]] = {
     Level.COMPATIBLE: {"fill": "#b0d4f1"},
     Level.UNSTABLE: {"fill": "#f9dd74"},
@@ -48,7 +48,7 @@ text { fill: #1f2933; }
 
 
 def draw(tables: Sequence[Table], notes: Footnotes, language: Language) -> str:
-    """Return an SVG document that needs nothing else: no scripts, no fonts, no links."""
+    """Return an SVG document without scripts, fonts or links."""
     page = _Page(language)
     page.line(_TITLE, "title", 22)
     page.down(10)
@@ -77,7 +77,7 @@ def draw(tables: Sequence[Table], notes: Footnotes, language: Language) -> str:
 
 
 class _Page:
-    """A page that is filled from the top; it becomes as wide as what is on it."""
+    """A page that is filled from the top; its width is that of its content."""
 
     def __init__(self, language: Language) -> None:
         self.language = language
@@ -89,39 +89,39 @@ class _Page:
         ET.SubElement(self._root, "rect", width="100%", height="100%", fill="#ffffff")
 
     def down(self, height: float) -> None:
-        """Go on further down."""
+        """Move the current line down."""
         self.y += height
 
     def text(self, x: float, text: str, css: str, size: float = _SIZE) -> None:
-        """Write a text that begins at x, on the line here; size: that of its letters."""
+        """Write text at x on the current line, and widen the page; size: the font size."""
         self.write(x, text, css)
         self.reach(x + _measure(text) * size / _SIZE)
 
     def line(self, text: Text, css: str, size: float) -> None:
-        """Write a line of its own."""
+        """Write a whole line."""
         words = text.in_language(self.language)
         self.text(_MARGIN, words, css, size)
         self.down(1.25 * size)
 
     def write(self, x: float, text: str, css: str) -> None:
-        """Write a text that is no wider than what is below it, on the line here."""
+        """Write text at x on the current line; the page is not widened."""
         _write(self._root, x, self.y + _BASELINE, text, css)
 
     def box(self, x: float, width: float, level: Level, raised: str, tip: str) -> None:
-        """Draw a cell. raised: the letters of its footnotes. tip: what the pointer over it tells."""
+        """Draw a cell. raised: the letters of its footnotes. tip: its tooltip."""
         group = ET.SubElement(self._root, "g")
         if tip:
             ET.SubElement(group, "title").text = tip
         place = {"x": x, "y": self.y, "width": width, "height": _ROW - _GAP, "rx": 3}
         ET.SubElement(group, "rect", {key: _number(size) for key, size in place.items()} | _FILLS[level])
         centre = x + width / 2 - 3 * len(raised)
-        _write(group, centre, self.y + _BASELINE + 1, VERDICTS[level].mark, "mark")
+        _write(group, centre, self.y + _BASELINE + 1, LEVEL_LABELS[level].mark, "mark")
         if raised:
             _write(group, centre + 6, self.y + _BASELINE - 3, raised, "letter")
         self.reach(x + width)
 
     def reach(self, x: float) -> None:
-        """Make the page as wide as this at least."""
+        """Widen the page to contain x."""
         self._right = max(self._right, x)
 
     def document(self) -> str:
@@ -134,11 +134,11 @@ class _Page:
 
 def _draw_legend(page: _Page) -> None:
     x = float(_MARGIN)
-    for level, verdict in VERDICTS.items():
-        words = verdict.words.in_language(page.language)
-        page.box(x, _NARROWEST, level, "", "")
-        page.text(x + _NARROWEST + 8, words, "")
-        x += _NARROWEST + 8 + _measure(words) + 20
+    for level, label in LEVEL_LABELS.items():
+        words = label.text.in_language(page.language)
+        page.box(x, _MIN_WIDTH, level, "", "")
+        page.text(x + _MIN_WIDTH + 8, words, "")
+        x += _MIN_WIDTH + 8 + _measure(words) + 20
     page.down(_ROW)
 
 
@@ -168,15 +168,15 @@ def _placed(table: Table) -> list[tuple[Column, float, float]]:
     placed = []
     x = float(_MARGIN + _LABELS)
     for column in table.columns:
-        width = max(_NARROWEST, *(_measure(str(fact)) + 8 for fact in column.facts.values()))
+        width = max(_MIN_WIDTH, *(_measure(str(fact)) + 8 for fact in column.facts.values()))
         placed.append((column, x, width))
         x += width + _GAP
     return placed
 
 
 def _tip(cuda: CudaVersion, name: str, cell: Cell, language: Language) -> str:
-    verdict = VERDICTS[level_of(cell)].words.in_language(language)
-    lines = [f"CUDA {cuda} – {name}: {verdict}"]
+    label = LEVEL_LABELS[level_of(cell)].text.in_language(language)
+    lines = [f"CUDA {cuda} – {name}: {label}"]
     for finding in cell:
         lines.append(" – ".join(filter(None, (finding.reason.in_language(language), finding.error))))
         if remedy := finding.remedy.in_language(language):
@@ -196,7 +196,7 @@ def _number(size: float) -> str:
 
 
 def _measure(text: str) -> float:
-    """Return about how many px wide a text of the usual size is; Chinese characters are as wide as high."""
+    """Return the approximate width in px of text in the default size; Chinese characters are square."""
     return sum(
         _SIZE if unicodedata.east_asian_width(character) in "WF" else 0.56 * _SIZE for character in text
     )

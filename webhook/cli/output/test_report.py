@@ -1,4 +1,4 @@
-"""Results of rule tests, in the formats that people and CI systems read."""
+"""Reports of rule tests, in formats for people and for CI systems."""
 
 from __future__ import annotations
 
@@ -9,48 +9,69 @@ from xml.etree import ElementTree as ET
 
 import click
 
-from rules import RuleError
+from rules import Language, RuleError
 from rules.ruletest.comparison import BOTH, EXPECTED, FOUND
 from webhook.cli.output.console import counted
+from webhook.cli.output.vocabulary import (
+    FAILED,
+    INVALID_FILES,
+    LEGEND,
+    NO_CASES,
+    NOT_SELECTED,
+    PASSED,
+    PATCH_WRITTEN,
+    PATCHES_WRITTEN,
+    SEPARATOR,
+    TEST_SUMMARY,
+)
 from webhook.cli.ruletest.runner import FileResult, Result
 
 _COLOURS: Final = {EXPECTED: "red", FOUND: "green", BOTH: None}
 
 
-def text_of(tested: FileResult) -> str:
-    """Return a file's line, and below it each case that is not as expected; mistakes are told elsewhere."""
-    counts = [
-        (len(tested.results) - tested.failed, "passed"),
-        (tested.failed, "failed"),
-        (tested.left_out, "not chosen"),
-        (tested.written, f"patch{'es' * (tested.written != 1)} written"),
-    ]
-    told = ", ".join(f"{count} {what}" for count, what in counts if count) or "nothing run"
-    bad = bool(tested.failed or tested.mistakes)
+def text_of(tested: FileResult, language: Language) -> str:
+    """Return the line of a file, and below it each failed case; without errors, see `errors_of`."""
+    counts = (
+        (PASSED, len(tested.results) - tested.failed),
+        (FAILED, tested.failed),
+        (NOT_SELECTED, tested.skipped),
+        (PATCH_WRITTEN if tested.written == 1 else PATCHES_WRITTEN, tested.written),
+    )
+    parts = [text.in_language(language).format(count=count) for text, count in counts if count]
+    summary = SEPARATOR.in_language(language).join(parts or [NO_CASES.in_language(language)])
+    bad = bool(tested.failed or tested.errors)
     mark = click.style("✗" if bad else "✓", fg="red" if bad else "green", bold=True)
-    lines = [f"{mark} {tested.file}: {told}"]
+    lines = [f"{mark} {tested.file}: {summary}"]
     for result in tested.results:
         lines += _failure(result, styled=True) if result.differences else ()
     return "\n".join(lines)
 
 
-def summary_of(files: Sequence[FileResult]) -> str:
-    """Return the last line for people."""
+def summary_of(files: Sequence[FileResult], language: Language) -> str:
+    """Return the last line of the text report."""
     cases, failed = sum(len(each.results) for each in files), sum(each.failed for each in files)
-    mistaken = sum(bool(each.mistakes) for each in files)
-    parts = [f"{cases - failed} passed", f"{failed} failed"]
-    parts += [f"{counted(mistaken, 'file')} with mistakes"] if mistaken else []
-    legend = "; - expected, + found" if failed else ""
-    return f"{counted(cases, 'case')} in {counted(len(files), 'file')}: {', '.join(parts)}{legend}"
+    invalid = sum(bool(each.errors) for each in files)
+    counts = [(PASSED, cases - failed), (FAILED, failed)] + [(INVALID_FILES, invalid)] * bool(invalid)
+    results = SEPARATOR.in_language(language).join(
+        text.in_language(language).format(count=count, files=counted(count, "file")) for text, count in counts
+    )
+    summary = TEST_SUMMARY.in_language(language).format(
+        cases=counted(cases, "case"),
+        files=counted(len(files), "file"),
+        case_count=cases,
+        file_count=len(files),
+        results=results,
+    )
+    return summary + (LEGEND.in_language(language) if failed else "")
 
 
-def mistakes_of(files: Sequence[FileResult]) -> list[RuleError]:
-    """Return all mistakes, those of rules that several files are about once."""
-    return list({str(error): error for each in files for error in each.mistakes}.values())
+def errors_of(files: Sequence[FileResult]) -> list[RuleError]:
+    """Return all errors in tests and rules, each once."""
+    return list({str(error): error for each in files for error in each.errors}.values())
 
 
 def _failure(result: Result, *, styled: bool) -> Iterator[str]:
-    """Yield the lines that say what is not as expected of a case."""
+    """Yield the lines that describe a failed case."""
     location = result.case.location
     title = f"{location.file}:{location.line}: {result.case.name}"
     yield f"    {click.style('✗', fg='red')} {click.style(title, bold=True)}" if styled else title
@@ -62,7 +83,7 @@ def _failure(result: Result, *, styled: bool) -> Iterator[str]:
 
 
 def json_of(files: Sequence[FileResult]) -> str:
-    """Return one object with every case, every mistake and the counts."""
+    """Return one JSON object with all cases, errors and counts."""
     cases = [
         {
             "file": each.file,
@@ -90,24 +111,24 @@ def json_of(files: Sequence[FileResult]) -> str:
             "path": error.path,
             "message": error.message,
         }
-        for error in mistakes_of(files)
+        for error in errors_of(files)
     ]
     failed = sum(each.failed for each in files)
     counts = {"files": len(files), "passed": len(cases) - failed, "failed": failed}
-    counts |= {"notChosen": sum(each.left_out for each in files), "errors": len(errors)}
+    counts |= {"notChosen": sum(each.skipped for each in files), "errors": len(errors)}
     return json.dumps({"cases": cases, "errors": errors, "summary": counts}, ensure_ascii=False)
 
 
 def junit_of(files: Sequence[FileResult]) -> str:
-    """Return JUnit XML, a suite for each file; a mistake is a case with an error."""
+    """Return JUnit XML with a suite for each file; an error in a test or a rule is a case with an error."""
     suites = ET.Element("testsuites", name="gpugate test")
     for each in files:
         facts: dict[str, Any] = {
             "name": each.file,
             "file": each.file,
-            "tests": len(each.results) + len(each.mistakes),
+            "tests": len(each.results) + len(each.errors),
             "failures": each.failed,
-            "errors": len(each.mistakes),
+            "errors": len(each.errors),
             "skipped": 0,
             "time": f"{sum(result.seconds for result in each.results):.6f}",
         }
@@ -120,9 +141,9 @@ def junit_of(files: Sequence[FileResult]) -> str:
                     case, "failure", type="difference", message=f"not as expected: {what}"
                 )
                 failure.text = "\n".join(_failure(result, styled=False))
-        for error in each.mistakes:
+        for error in each.errors:
             case = _testcase(suite, error.location.file, error.path or "document", error.location.line, 0)
-            ET.SubElement(case, "error", type="mistake", message=error.message).text = str(error)
+            ET.SubElement(case, "error", type="error", message=error.message).text = str(error)
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True)
 

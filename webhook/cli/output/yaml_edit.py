@@ -1,4 +1,4 @@
-"""Edits of YAML text in place: what is not named stays as it was written, comments and layout too."""
+"""In-place edits of YAML text; everything else stays as written, including comments and layout."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import yaml
 from rules.text.paths import Path
 from rules.text.yaml_document import Document
 
-# Texts that are texts without quotes too: names, paths, JSON Pointers; but for the words that YAML 1.1 reads
-# as something else.
+# Strings that need no quotes: names, paths, JSON Pointers; except words with another meaning in YAML 1.1.
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_/~.-]*")
-_NO_TEXT: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+_NOT_STRINGS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 
 
 class Place(NamedTuple):
-    """A place in a text: line and column, counted from 0."""
+    """A position in a text: line and column, from 0."""
 
     line: int
     column: int
@@ -28,7 +27,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A text to put in the place of what stands from start up to end."""
+    """A text that replaces the range from start to end."""
 
     start: Place
     end: Place
@@ -36,7 +35,7 @@ class Edit:
 
 
 def scalar_edit(document: Document, path: Path, text: str) -> Edit | None:
-    """Return the edit that writes text for the scalar at a path, None where none stands there itself."""
+    """Return the edit that replaces the scalar at a path; None if it is absent, merged or an alias."""
     nodes = _nodes(document, path)
     if not nodes or not isinstance(nodes[-1], yaml.ScalarNode):
         return None
@@ -44,9 +43,9 @@ def scalar_edit(document: Document, path: Path, text: str) -> Edit | None:
 
 
 def list_edit(document: Document, path: Path, values: Sequence[Any]) -> Edit | None:
-    """Return the edit that writes a list for the value of a key, an item a line where the layout has lines.
+    """Return the edit that replaces the value of a key by a list, in block or flow style like its parents.
 
-    None where the value does not stand there itself, but is merged in or an alias.
+    None if the value is absent, merged or an alias.
     """
     items = [flow(value) for value in values]
     nodes = _nodes(document, path)
@@ -56,12 +55,12 @@ def list_edit(document: Document, path: Path, values: Sequence[Any]) -> Edit | N
     if value.start_mark.index < key.end_mark.index:
         return None
     end = _end(document, value)
-    in_lines = not any(getattr(node, "flow_style", False) for node in above)
-    if in_lines and items and isinstance(value, yaml.SequenceNode) and not value.flow_style:
+    block_style = not any(getattr(node, "flow_style", False) for node in above)
+    if block_style and items and isinstance(value, yaml.SequenceNode) and not value.flow_style:
         start = _start(document, value)
         return Edit(start, end, f"\n{' ' * start.column}".join(f"- {item}" for item in items))
     after_colon = Place(document.line + key.end_mark.line, key.end_mark.column + 1)
-    if in_lines and items:
+    if block_style and items:
         indent = " " * (key.start_mark.column + 2)
         return Edit(after_colon, end, "".join(f"\n{indent}- {item}" for item in items))
     return Edit(after_colon, end, f" [{', '.join(items)}]")
@@ -73,27 +72,24 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
     newline = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
     for edit in sorted(set(edits), key=lambda edit: edit.start, reverse=True):
         (first, start), (last, end) = edit.start, edit.end
-        put = edit.text.replace("\n", newline)
-        lines[first : last + 1] = [f"{lines[first][:start]}{put}{lines[last][end:]}"]
+        inserted = edit.text.replace("\n", newline)
+        lines[first : last + 1] = [f"{lines[first][:start]}{inserted}{lines[last][end:]}"]
     return "".join(lines)
 
 
 def flow(value: Any) -> str:
-    """Return a JSON value of printable texts and whole numbers in YAML's flow style.
-
-    It is JSON, but for texts that a person would not quote.
-    """
+    """Return a JSON value of printable strings and integers in YAML flow style: JSON with few quotes."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{flow(name)}: {flow(member)}" for name, member in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(flow, value)) + "]"
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT:
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NOT_STRINGS:
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
 def _nodes(document: Document, path: Path) -> list[yaml.Node]:
-    """Return the nodes from the root to the value at a path, its key before it; none where it is absent."""
+    """Return the nodes from the root to the key and the value at a path; none if it is absent."""
     nodes: list[yaml.Node] = []
     node = document.root
     key: yaml.Node = node
@@ -114,12 +110,12 @@ def _start(document: Document, node: yaml.Node) -> Place:
 
 
 def _end(document: Document, node: yaml.Node) -> Place:
-    """Return where a value's text ends; a block's own mark is where the next thing begins."""
+    """Return the end of a value's text; the end mark of a block is the start of the next token."""
     while isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last
     line, column = node.end_mark.line, node.end_mark.column
-    if not column:  # a text in lines of its own, and the blank lines after it
+    if not column:  # a block scalar, with the blank lines after it
         above = "".join(document.lines[:line]).rstrip().splitlines()
         line, column = len(above) - 1, len(above[-1])
     return Place(document.line + line, column)

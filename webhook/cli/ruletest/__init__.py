@@ -1,1 +1,1 @@
-"""Rule tests on the command line: runner, drafts, templates."""
+"""Rule tests of the command line: runner, drafts, templates."""

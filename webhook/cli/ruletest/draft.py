@@ -1,4 +1,4 @@
-"""A rule in the making and the cases of its test, and the pods and nodes that cases are about."""
+"""Drafts of rules with the cases of their tests, and builders of the pods and nodes in cases."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from rules.text.paths import field_path
 from webhook.cli.ruletest.runner import Result, run_case
 from webhook.yaml_output import dump_yaml
 
-# An image that tells nothing of itself.
+# An image without information about CUDA.
 IMAGE: Final = "registry.example.com/team/app:1"
-# Doubts about a rule that make it useless; of others, such as those about its name, lint tells.
-_USELESS: Final = (Code.NEVER_MATCHES, Code.NEVER_SATISFIED)
+# Warnings about a rule without effect; `lint` prints others, such as those about names.
+_INEFFECTIVE: Final = (Code.NEVER_MATCHES, Code.NEVER_SATISFIED)
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
 
 Json = dict[str, Any]
@@ -32,22 +32,22 @@ Texts = Iterable[tuple[str, str]]
 
 
 class DraftError(ValueError):
-    """No rule, or no test of it, can be made of this. The fault of who asked for it."""
+    """The rule or its test would be invalid. The caller's fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A rule's ConfigMap and the cases of its test. besides: files of other rules, as the test names them."""
+    """A rule ConfigMap and the cases of its test. other_rules: files of other rules in the test."""
 
     name: str
     labels: Mapping[str, str]
     data: Mapping[str, str]
     cases: tuple[Json, ...] = ()
-    besides: tuple[str, ...] = ()
+    other_rules: tuple[str, ...] = ()
 
     @classmethod
     def of_document(cls, name: str, kind: str, document: Json, *cases: Json) -> Draft:
-        """Return the draft of a rule that stands in `rule.yaml`."""
+        """Return the draft of a rule whose document is in the key `rule.yaml`."""
         labels = {TYPE_LABEL: kind, ENABLED_LABEL: "true"}
         return cls(name, labels, {DOCUMENT_KEY: dump_yaml(document)}, cases)
 
@@ -65,21 +65,21 @@ class Draft:
 
     @property
     def test(self) -> str:
-        """The text of its test's file."""
-        return _test([f"{self.file}.yaml", *self.besides], self.cases)
+        """The text of the rule's test file."""
+        return _test([f"{self.file}.yaml", *self.other_rules], self.cases)
 
-    def checked(self, besides: Texts = ()) -> Draft:
-        """Return the draft, if its test holds. besides: the texts that it names. Raises DraftError."""
-        results = run([(f"{self.file}.yaml", self.rule), *besides], self.cases)
+    def checked(self, other_rules: Texts = ()) -> Draft:
+        """Return the draft if its test passes; other_rules: their texts. Raises DraftError."""
+        results = run([(f"{self.file}.yaml", self.rule), *other_rules], self.cases)
         for result in results:
             lines = [text for difference in result.differences for _, text in difference.lines]
             if lines:
-                raise DraftError(f"{result.case.name!r} does not hold under this rule: {'; '.join(lines)}")
+                raise DraftError(f"{result.case.name!r} fails with this rule: {'; '.join(lines)}")
         return self
 
-    def about(self, *files: str) -> Draft:
-        """Return the draft with other files of rules that its test is about too."""
-        return replace(self, besides=(*self.besides, *files))
+    def with_rules(self, *files: str) -> Draft:
+        """Return the draft with additional rule files for its test."""
+        return replace(self, other_rules=(*self.other_rules, *files))
 
     def with_cases(self, *cases: Json) -> Draft:
         """Return the draft with more cases."""
@@ -87,12 +87,14 @@ class Draft:
 
 
 def rules_of(texts: Texts) -> RuleSet:
-    """Return the rules in texts. Raises DraftError with every mistake, and where one can have no effect."""
+    """Return the rules in texts. Raises DraftError for every error, and for a rule without effect."""
     loaded = load_rules(texts)
     found = [f"{error.path}: {error.message}" for error in loaded.errors]
-    rule_set_warnings = (doubt for rule in loaded.rules for doubt in rule_warnings(rule))
+    warnings = (warning for rule in loaded.rules for warning in rule_warnings(rule))
     found += [
-        f"{field_path(doubt.path)}: {doubt.message}" for doubt in rule_set_warnings if doubt.code in _USELESS
+        f"{field_path(warning.path)}: {warning.message}"
+        for warning in warnings
+        if warning.code in _INEFFECTIVE
     ]
     if found:
         raise DraftError("; ".join(found))
@@ -100,11 +102,11 @@ def rules_of(texts: Texts) -> RuleSet:
 
 
 def run(texts: Texts, cases: Sequence[Json]) -> list[Result]:
-    """Return what comes of cases under the rules in texts. Raises DraftError for mistakes in either."""
+    """Run cases with the rules in texts. Raises DraftError for errors in either."""
     policy = compile_policy(rules_of(texts))
-    tests, mistakes = read_tests(_test(["."], cases), "test", lambda _: [])
-    if mistakes:
-        raise DraftError("; ".join(mistake.message for mistake in mistakes))
+    tests, errors = read_tests(_test(["."], cases), "test", lambda _: [])
+    if errors:
+        raise DraftError("; ".join(error.message for error in errors))
     return [run_case(case, policy) for test in tests for case in test.cases]
 
 
@@ -114,25 +116,25 @@ def _test(rules: Sequence[str], cases: Sequence[Json]) -> str:
 
 
 def allowed(name: str, pod: Json, expect: Mapping[str, Any] | None = None, **given: Any) -> Json:
-    """Return a case that is let pass. given: its namespace, nodes, time."""
+    """Return a case whose pod is allowed. given: its namespace, nodes, time."""
     return {"name": name} | given | {"pod": pod, "expect": {"allowed": True} | dict(expect or {})}
 
 
-def refused(name: str, pod: Json, rule: str, message: str = "", **given: Any) -> Json:
-    """Return a case that a rule refuses with these words."""
+def denied(name: str, pod: Json, rule: str, message: str = "", **given: Any) -> Json:
+    """Return a case whose pod is denied by a rule with a message."""
     violation = {"rule": rule} | ({"message": message} if message else {})
     return {"name": name} | given | {"pod": pod, "expect": {"allowed": False, "violations": [violation]}}
 
 
 def pod_of(limits: Mapping[str, Any], **fields: Any) -> Json:
-    """Return a pod of one container as a case has it; fields: others of the container."""
+    """Return a pod of one container; fields: other fields of the container."""
     return {
         "containers": [{"name": "main", "image": IMAGE} | fields | {"resources": {"limits": dict(limits)}}]
     }
 
 
 def node_of(cuda: CudaVersion, device: str) -> Json:
-    """Return a node of a driver's CUDA version, with the labels that rules look at first."""
+    """Return a node with the CUDA version of its driver, in the labels with the highest priority."""
     names = LabelNames()
     labels = dict(zip(names.cuda[0].keys, (str(cuda.major), str(cuda.minor)), strict=True))
     labels |= dict(zip(names.compute_capability[0].keys, ("8", "0"), strict=True))
@@ -140,12 +142,12 @@ def node_of(cuda: CudaVersion, device: str) -> Json:
 
 
 def cuda_image(cuda: CudaVersion) -> str:
-    """Return an image of a CUDA version, by its tag."""
+    """Return an image whose tag has a CUDA version."""
     return f"nvidia/cuda:{cuda}.0-base-ubuntu22.04"
 
 
 def image_like(patterns: Sequence[str]) -> str:
-    """Return an image that the first of some globs matches; any where there are none."""
+    """Return an image that the first glob matches; any image if there is none."""
     if not patterns:
         return IMAGE
     whole = re.sub(r"^\*/", "registry.example.com/", patterns[0]).replace(":*", ":1")
@@ -158,5 +160,5 @@ def without_globs(pattern: str) -> str:
 
 
 def word_of(text: str) -> str:
-    """Return a text as a part of a ConfigMap's name."""
+    """Return a text as part of a ConfigMap name."""
     return _NOT_IN_NAMES.sub("-", text.lower()).strip("-")

@@ -1,4 +1,4 @@
-"""Runs the unit tests of rule files: the same loader and the same decision as admission."""
+"""Runner of rule tests, with the loader and the decision of admission."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from webhook.cli.input.files import catalog_path, read_path
 from webhook.cli.output.console import BadInputError
 from webhook.cli.output.yaml_edit import Edit, edited, list_edit, scalar_edit
 
-# Before the path of a rule that ships, from their folder.
-SHIPPED: Final = "shipped:"
+# Prefix of paths in the folder of the built-in rules.
+BUILT_IN: Final = "shipped:"
 
 Select = Callable[[str], bool]
 
@@ -46,7 +46,7 @@ _ENABLED: Final = (ENABLED_LABEL, *(f"{prefix}enabled" for prefix in LABEL_PREFI
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case that was run, by which policy. seconds: what the decision took."""
+    """Result of one case. seconds: duration of the decision."""
 
     case: Case
     policy: Policy
@@ -56,79 +56,78 @@ class Result:
 
     @property
     def stale(self) -> bool:
-        """Whether nothing but the expected patch differs."""
+        """Whether only the expected patch differs."""
         return [each.what for each in self.differences] == ["patch"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """A test file that was run: its cases, how many were not chosen, and the mistakes in it or its rules."""
+    """Result of a test file. skipped: cases not selected. errors: in file or rules. written: patches."""
 
     file: str
     results: tuple[Result, ...]
-    left_out: int
-    mistakes: tuple[RuleError, ...]
+    skipped: int
+    errors: tuple[RuleError, ...]
     written: int = 0
 
     @property
     def failed(self) -> int:
-        """The number of cases that are not as expected."""
+        """The number of failed cases."""
         return sum(bool(result.differences) for result in self.results)
 
 
 class Runner:
-    """Runs test files; rules that several are about are read once.
+    """Runs test files; each set of rules is loaded once.
 
-    namespace: where rules have to be. workloads: the kinds that hold pods. select: tells by its name whether
-    a case is run.
+    namespace: of the rules. workloads: kinds that contain pods. select: whether to run a case, by its name.
     """
 
     def __init__(self, namespace: str, workloads: Workloads, select: Select) -> None:
         self._namespace = namespace
         self._workloads = workloads
         self._select = select
-        self._known: dict[_Key, _Rules] = {}
+        self._loaded: dict[_Key, _Rules] = {}
 
     def run(self, file: str, text: str) -> FileResult:
-        """Return what comes of a test file. Documents with mistakes, or about mistaken rules, are not run."""
-        tests, mistakes = read_tests(text, file, lambda name: _documents(beside(file, name)))
+        """Run a test file, except documents with errors in them or in their rules."""
+        tests, errors = read_tests(text, file, lambda name: _documents(resolve(file, name)))
         results: list[Result] = []
-        left_out = 0
+        skipped = 0
         for test in tests:
-            chosen = [case for case in test.cases if self._select(case.name)]
-            left_out += len(test.cases) - len(chosen)
-            policy = self._policy(test, mistakes)
+            selected = [case for case in test.cases if self._select(case.name)]
+            skipped += len(test.cases) - len(selected)
+            policy = self._policy(test, errors)
             if policy is None:
                 continue
-            for case in chosen:
+            for case in selected:
                 try:
                     results.append(run_case(case, policy))
-                except (ObjectError, _UnjudgedError) as error:
+                except (ObjectError, _NoPodsError) as error:
                     where = (*case.path, "pod")
-                    mistakes.append(RuleError(case.document.locate(where), where, str(error)))
-        return FileResult(file, tuple(results), left_out, tuple(mistakes))
+                    errors.append(RuleError(case.document.locate(where), where, str(error)))
+        return FileResult(file, tuple(results), skipped, tuple(errors))
 
     def update(self, file: str, text: str) -> FileResult:
-        """Run a test file, and write the patch that was found where an expected patch alone differs."""
+        """Run a test file, and update the expected patch of each case in which only that differs."""
         before = self.run(file, text)
         edits = [edit for result in before.results if result.stale and (edit := _patch_edit(result))]
         if not edits:
             return before
         text = edited(text, edits)
         after = self.run(file, text)
-        if after.mistakes:  # also where the patch went with an anchor that is needed elsewhere
+        if after.errors:  # for example, an edit removed an anchor that is used elsewhere
             return before
         Path(file).write_bytes(text.encode())
         return replace(after, written=len(edits))
 
-    def _policy(self, test: RuleTest, mistakes: list[RuleError]) -> Policy | None:
-        """Return the policy that a test is about, or None with what is wrong added to mistakes."""
+    def _policy(self, test: RuleTest, errors: list[RuleError]) -> Policy | None:
+        """Return the policy of a test; if it is invalid, add its errors to `errors` and return None."""
         document = test.document
-        paths = tuple(beside(document.file, name) for name in test.rules)
+        paths = tuple(resolve(document.file, name) for name in test.rules)
         key = _Key(paths, test.enable, test.disable, test.language)
-        if key not in self._known:
-            self._known[key] = _load(key, self._namespace, self._workloads)
-        rules = self._known[key]
+        if key not in self._loaded:
+            self._loaded[key] = _load(key, self._namespace, self._workloads)
+        rules = self._loaded[key]
         found = list(rules.loaded.errors)
         for at, path in enumerate(paths):
             if reason := rules.unread.get(path):
@@ -143,12 +142,12 @@ class Runner:
                     hint = suggestion(pattern, rules.names)
                     message = f"no rule is named {pattern!r}{hint}"
                     found.append(RuleError(document.locate((field, at)), (field, at), message))
-        mistakes += found
+        errors += found
         return None if found else rules.policy
 
 
 class _Key(NamedTuple):
-    """What rules are read, and how."""
+    """The rule files of a test, and their settings."""
 
     paths: tuple[str, ...]
     enable: tuple[str, ...]
@@ -158,7 +157,7 @@ class _Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """What was read for tests. unread: by path, why it could not be."""
+    """The rules of a test. unread: the reason for each path that cannot be read."""
 
     loaded: Loaded
     unread: Mapping[str, str]
@@ -174,21 +173,21 @@ def _load(key: _Key, namespace: str, workloads: Workloads) -> _Rules:
             texts |= read_path(path)
         except BadInputError as error:
             unread[path] = error.format_message()
-    switches = [
+    states = [
         *((glob(name), "true") for name in key.enable),
         *((glob(name), "false") for name in key.disable),
     ]
-    if switches:
-        texts = {name: _switched(name, text, switches) for name, text in texts.items()}
+    if states:
+        texts = {name: _with_states(name, text, states) for name, text in texts.items()}
     loaded = load_rules(texts.items(), namespace)
     names = frozenset(rule.name for rule in loaded.rules)
     return _Rules(loaded, unread, names, compile_policy(loaded.rules, key.language, workloads))
 
 
-def _switched(file: str, text: str, switches: Iterable[tuple[re.Pattern[str], str]]) -> str:
-    """Return a rule file as it reads with the label `enabled` of the rules named set, the last switch last.
+def _with_states(file: str, text: str, states: Iterable[tuple[re.Pattern[str], str]]) -> str:
+    """Return a rule file with the `enabled` label set in rules whose names match; the last match is used.
 
-    In the text, so that rules that were in each other's way may be so no more, and the other way round.
+    The text is edited, not the loaded rules, because the loader reports conflicts between enabled rules.
     """
     edits = []
     for document in read(text, file):
@@ -196,23 +195,23 @@ def _switched(file: str, text: str, switches: Iterable[tuple[re.Pattern[str], st
             continue
         for path, value in document.objects():
             name = str(value_at(value, "/metadata/name"))
-            states = [state for pattern, state in switches if pattern.fullmatch(name)]
-            for label in _ENABLED if states else ():
+            matches = [state for pattern, state in states if pattern.fullmatch(name)]
+            for label in _ENABLED if matches else ():
                 place = (*path, "metadata", "labels", label)
-                edits.append(scalar_edit(document, place, f'"{states[-1]}"'))
+                edits.append(scalar_edit(document, place, f'"{matches[-1]}"'))
     return edited(text, filter(None, edits))
 
 
-class _UnjudgedError(ValueError):
-    """The object is none that rules are about. The fault of the case's author."""
+class _NoPodsError(ValueError):
+    """The kind of the object does not contain pods. The fault of the case's author."""
 
 
 def run_case(case: Case, policy: Policy) -> Result:
-    """Return what comes of a case. Raises ObjectError or _UnjudgedError where its object cannot be judged."""
+    """Run a case. Raises ObjectError or _NoPodsError if its object cannot be evaluated."""
     request = case.request
     if not policy.workloads.holds_pods(request.group, request.kind):
-        what = f"{request.kind} of API group {request.group!r}"
-        raise _UnjudgedError(f"objects of kind {what} hold no pods, so nothing would be judged")
+        kind = f"{request.kind} of API group {request.group!r}"
+        raise _NoPodsError(f"objects of kind {kind} do not contain pods, so no rule applies")
     start = perf_counter()
     decision = decide(policy, case.inventory, request, case.now)
     seconds = perf_counter() - start
@@ -227,10 +226,10 @@ def _patch_edit(result: Result) -> Edit | None:
     return list_edit(case.document, (*case.path, "expect", "patch"), result.decision.patch)
 
 
-def beside(file: str, name: str) -> str:
-    """Return the path of what a file names, from its own folder, or of a rule that ships."""
-    if name.startswith(SHIPPED):
-        return str(catalog_path() / name.removeprefix(SHIPPED))
+def resolve(file: str, name: str) -> str:
+    """Return the path of a name in a test file: relative to the folder of the file, or of a built-in rule."""
+    if name.startswith(BUILT_IN):
+        return str(catalog_path() / name.removeprefix(BUILT_IN))
     return os.path.normpath(Path(file).parent / name)
 
 

@@ -1,0 +1,119 @@
+"""The words that commands print, in English and Chinese. JSON keys and constants are not translated."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rules import Action, Language
+from rules.text.i18n import Text
+
+# The result for an object.
+DENIED: Final = Text("denied", "拒绝")
+PATCHED: Final = Text("patched", "已修改")
+UNCHANGED: Final = Text("unchanged", "未修改")
+SKIPPED: Final = Text("skipped", "已跳过")
+
+ACTIONS: Final = {
+    Action.DENY: Text("deny", "拒绝"),
+    Action.WARN: Text("warn", "警告"),
+    Action.DRYRUN: Text("dryrun", "试运行"),
+}
+HINT: Final = Text("hint", "提示")
+
+# Table headings, by the key of the column in JSON; the key itself in upper case for any other column.
+_HEADINGS: Final = {
+    "about": Text("DESCRIPTION", "说明"),
+    "action": Text("ACTION", "动作"),
+    "compute": Text("COMPUTE", "计算能力"),
+    "cuda": Text("CUDA"),
+    "driver": Text("DRIVER", "驱动"),
+    "finding": Text("FINDING", "问题"),
+    "found": Text("VIOLATIONS", "违规次数"),
+    "kind": Text("KIND", "类型"),
+    "matched": Text("MATCHED", "匹配次数"),
+    "memory": Text("MEMORY", "显存"),
+    "mode": Text("MODE", "模式"),
+    "name": Text("NAME", "名称"),
+    "namespace": Text("NAMESPACE", "命名空间"),
+    "nodes": Text("NODES", "节点数"),
+    "note": Text("NOTE", "备注"),
+    "owner": Text("OWNER", "所属对象"),
+    "pods": Text("PODS", "POD 数"),
+    "product": Text("PRODUCT", "产品"),
+    "resources": Text("RESOURCES", "资源"),
+    "rule": Text("RULE", "规则"),
+    "sharing": Text("SHARING", "共享方式"),
+    "source": Text("SOURCE", "来源"),
+    "state": Text("STATE", "状态"),
+}
+# Cells that have a fixed set of values, by the key of their column in JSON.
+_VALUES: Final = {
+    "action": {action.value: text for action, text in ACTIONS.items()}
+    | {"inject": Text("inject", "注入"), "exempt": Text("exempt", "豁免")},
+    "kind": {
+        "resource": Text("resource", "资源"),
+        "injection": Text("injection", "注入"),
+        "compatibility": Text("compatibility", "兼容性"),
+        "exemption": Text("exemption", "豁免"),
+        "images": Text("images", "镜像目录"),
+    },
+    "state": {
+        "enabled": Text("enabled", "已启用"),
+        "disabled": Text("disabled", "已停用"),
+        "expired": Text("expired", "已过期"),
+        "stale": Text("stale", "旧版本"),
+        "refused": Text("invalid", "无效"),
+    },
+}
+
+PREVIEW_SUMMARY: Final = Text(
+    "{objects}: {patched} patched, {denied} denied, {unchanged} unchanged, {warned} with warnings",
+    "{count} 个对象：{patched} 个已修改，{denied} 个拒绝，{unchanged} 个未修改，{warned} 个有警告",
+)
+SKIPPED_COUNT: Final = Text(", {skipped} skipped", "，{skipped} 个已跳过")
+AUDIT_SUMMARY: Final = Text(
+    "{pods}: {denied} would be denied now", "{count} 个 Pod：其中 {denied} 个现在会被拒绝"
+)
+# What a note says of a rule.
+EXEMPTION_SCOPE: Final = Text("until {until} from {rules}", "{until} 之前豁免 {rules}")
+REPLACED_BY: Final = Text("{rule} is in force for {key}", "{key} 由 {rule} 生效")
+EXEMPT_PODS: Final = Text("some pods are exempt by {exemptions}", "{exemptions} 豁免了部分 Pod")
+
+LEVELS: Final = {"error": Text("error", "错误"), "warning": Text("warning", "警告")}
+# Three numbers, then the same with their English nouns.
+LINT_SUMMARY: Final = Text("{3}, {4}, {5}", "{0} 条有效规则，{1} 个错误，{2} 个警告")
+
+# Counts of test cases and patches; see test_report.py.
+PASSED: Final = Text("{count} passed", "{count} 个通过")
+FAILED: Final = Text("{count} failed", "{count} 个失败")
+NOT_SELECTED: Final = Text("{count} not selected", "{count} 个未选中")
+PATCH_WRITTEN: Final = Text("{count} patch written", "已写入 {count} 个补丁")
+PATCHES_WRITTEN: Final = Text("{count} patches written", "已写入 {count} 个补丁")
+NO_CASES: Final = Text("no cases run", "未运行任何用例")
+TEST_SUMMARY: Final = Text(
+    "{cases} in {files}: {results}", "{file_count} 个文件中的 {case_count} 个用例：{results}"
+)
+INVALID_FILES: Final = Text("{files} with errors", "{count} 个文件有错误")
+LEGEND: Final = Text("; - expected, + actual", "；- 期望，+ 实际")
+SEPARATOR: Final = Text(", ", "，")
+
+UNREADABLE_LABEL: Final = Text(
+    "node {node}: label {label}: unsupported value {value}", "节点 {node}：标签 {label} 的值 {value} 无法识别"
+)
+MORE_UNREADABLE: Final = Text(
+    "{count} more labels with unsupported values (use -o json to list all)",
+    "另有 {count} 个标签的值无法识别（使用 -o json 列出全部）",
+)
+UNLABELLED_NODES: Final = Text(
+    "skipped: {count} nodes without GPU labels", "已跳过：{count} 个节点没有 GPU 标签"
+)
+
+
+def heading(column: str, language: Language) -> str:
+    """Return the heading of a table column."""
+    return _HEADINGS.get(column, Text(column.upper())).in_language(language)
+
+
+def value(column: str, cell: str, language: Language) -> str:
+    """Return the text of a table cell."""
+    return _VALUES.get(column, {}).get(cell, Text(cell)).in_language(language)
