@@ -48,9 +48,9 @@ run: $(VENV)/.runtime ## preview three example pods with the shipped rules, with
 serve: $(VENV)/.runtime ## serve the webhook on port 8443 with a self-signed certificate
 	@$(BIN)/gpugate serve
 
-test: $(VENV)/.dev ## run the tests, with branch coverage of rules/
-	$(BIN)/coverage run -m pytest
-	$(BIN)/coverage report --include='rules/*' --fail-under=95 --skip-covered
+test: $(VENV)/.dev ## run the tests on all cores, with branch coverage of rules/
+	$(BIN)/pytest --numprocesses auto --cov --cov-report=
+	$(BIN)/coverage report --fail-under=95 --skip-covered
 
 check: $(VENV)/.dev ## types, lint, imports, shipped rules and their tests
 	$(BIN)/ruff check
@@ -90,7 +90,7 @@ test-lowest: ## run the tests on the oldest dependencies that pyproject.toml all
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check uv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable . --group dev
-	.venv-lowest/bin/pytest -q
+	.venv-lowest/bin/pytest -q --numprocesses auto
 
 lock: $(VENV)/.dev ## pin with hashes what the image holds, and what builds it
 	$(BIN)/pip install --quiet --disable-pip-version-check uv

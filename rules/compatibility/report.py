@@ -169,14 +169,17 @@ class MessageWriter:
 
     def _table(self, results: Sequence[tuple[NodeClassResult, Pairs]], *, several: bool) -> list[str]:
         """Return a line for each kind of node, the most frequent first. several: there are requirements."""
-        why = {id(pairs): self._why(pairs, several=several) for pairs in _distinct(results)}
-        counts: Counter[tuple[str, ...]] = Counter()
+        counts: Counter[tuple[tuple[str, ...], int]] = Counter()
+        by_id = {id(pairs): pairs for _, pairs in results}
         for each, pairs in results:
             node = each.capabilities
             cells = (node.product or _UNKNOWN, node.driver or _UNKNOWN, _dotted(node.cuda))
-            counts[*cells, _dotted(node.compute_capability), why[id(pairs)]] += each.nodes
-        rows = sorted(counts.items(), key=lambda row: (-row[1], row[0][:-1]))
-        shown = [[str(count), *cells] for cells, count in rows[:_ROWS]]
+            counts[(*cells, _dotted(node.compute_capability)), id(pairs)] += each.nodes
+        rows = sorted(counts.items(), key=lambda row: (-row[1], row[0][0]))
+        shown = [
+            [str(count), *cells, self._why(by_id[key], several=several)]
+            for (cells, key), count in rows[:_ROWS]
+        ]
         rest = sum(count for _, count in rows[_ROWS:])
         return [
             *_aligned([self.of(_COLUMNS).split("|"), *shown]),

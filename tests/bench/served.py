@@ -140,7 +140,7 @@ def application(kind: str) -> WSGIApplication:
     if kind == "yes":
         return yes
 
-    from flask import Flask, request  # noqa: PLC0415 - the other has none of it
+    from flask import Flask, request
 
     flask = Flask("yes", static_folder=None)
     flask.get("/readyz")(lambda: "ok")
@@ -154,9 +154,9 @@ def application(kind: str) -> WSGIApplication:
 
 def main(kind: str, *options: str) -> int:
     """Serve an application as `gpugate serve` would."""
-    from webhook.admission.review import is_quick  # noqa: PLC0415 - needed in the child alone
-    from webhook.server.server import Server, ServerConfig  # noqa: PLC0415
-    from webhook.server.tls import TlsCertificate  # noqa: PLC0415
+    from webhook.admission.review import is_quick
+    from webhook.server.server import Server, ServerConfig
+    from webhook.server.tls import TlsCertificate
 
     given: dict[str, Any] = dict(zip(options[::2], options[1::2], strict=True))
     config = ServerConfig(given["--host"], int(given["--port"]), drain_seconds=0)

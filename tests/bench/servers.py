@@ -97,11 +97,11 @@ CANDIDATES = [
 
 def serve(kind: str, threads: str, port: str, cert: str, key: str) -> None:
     """Serve the trial's application: our server, or uvicorn's own with our bridge."""
-    import uvicorn  # noqa: PLC0415
+    import uvicorn
 
-    import webhook.server.server  # noqa: PLC0415
-    from webhook.server.tls import TlsCertificate  # noqa: PLC0415
-    from webhook.server.wsgi_adapter import WsgiAdapter  # noqa: PLC0415
+    import webhook.server.server
+    from webhook.server.tls import TlsCertificate
+    from webhook.server.wsgi_adapter import WsgiAdapter
 
     if kind == "gpugate":
         webhook.server.server._RELOAD_INTERVAL = 0.5  # the trial does not wait five seconds

@@ -149,7 +149,7 @@ class ControlPlane:
     def kubectl(
         self,
         *args: str,
-        input: str | None = None,  # noqa: A002 - the word of subprocess.run
+        input: str | None = None,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl as kubernetes-admin; with check, CalledProcessError, with stderr as its note."""

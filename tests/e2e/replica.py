@@ -179,7 +179,7 @@ def _kubelet(address: str, log: Path) -> ThreadingHTTPServer:
             lines = log.read_bytes().splitlines(keepends=True) if known else []
             self.wfile.write(b"".join(lines[-int(tail) :]))
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name it has there
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = ThreadingHTTPServer((address, 0), Handler)

@@ -272,7 +272,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class's name
+    def log_message(self, format: str, *arguments: object) -> None:
         del format, arguments
 
 

@@ -145,7 +145,7 @@ def api_server(memory: Memory, folder: Path, tls: ssl.SSLContext | None = None) 
 
         do_GET = do_POST = do_PUT = do_PATCH = _answer  # noqa: N815 - the base class's names
 
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - as above
+        def log_message(self, format: str, *arguments: object) -> None:
             del format, arguments
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -212,7 +212,7 @@ def test_no_file_of_the_key_remains_after_it_is_loaded() -> None:
 
 def files_in_memory() -> Iterator[Path]:
     """Yield the files in shared memory."""
-    return (path for path in Path("/dev/shm").iterdir() if path.is_file())  # noqa: S108 - only read
+    return (path for path in Path("/dev/shm").iterdir() if path.is_file())
 
 
 def test_requests_are_answered_after_a_flood_of_connections_that_close_at_once(server: Server) -> None:
