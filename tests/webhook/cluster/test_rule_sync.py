@@ -580,7 +580,7 @@ def test_serve_rejects_a_cluster_that_it_does_not_need(tmp_path: Path) -> None:
     none = CliRunner().invoke(main, ["serve", "--kubeconfig", "/nowhere"])
 
     assert (2, 2) == (both.exit_code, none.exit_code)
-    assert "with --rules and --nodes nothing is left to take from the cluster" in both.output
+    assert "--kubeconfig and --context have no effect together with --rules and --nodes" in both.output
     assert "check --kubeconfig and --context" in none.output
 
 
