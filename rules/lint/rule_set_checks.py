@@ -139,10 +139,16 @@ def _references(rules: RuleSet) -> Iterator[tuple[str, Path, str]]:
     for excluding in rules.resources:
         for resource in excluding.excludes:
             yield excluding.name, ("data", "excludeResources"), resource
+        for validation in excluding.validations:
+            for resource in validation.expression.resources:
+                yield excluding.name, ("data", "validations"), resource
     matching: list[InjectionRule | CompatibilityRule] = [*rules.injections, *rules.compatibility]
     for rule in matching:
         for index, resource in enumerate(rule.match.resources):
             yield rule.name, ("match", "resources", index), resource
+        for index, condition in enumerate(rule.match.conditions):
+            for resource in condition.resources:
+                yield rule.name, ("match", "conditions", index), resource
     for injection in rules.injections:
         for index, (_, source) in enumerate(injection.inject.env):
             if isinstance(source, EnvFromResource):

@@ -222,6 +222,22 @@ def test_a_misspelt_resource_is_a_warning() -> None:
     ]
 
 
+def test_a_misspelt_resource_inside_cel_is_a_warning() -> None:
+    """In a condition it would make the rule apply to no container, or fail for all."""
+    known = resource_rule("vendor.com/vcuda-core")
+    conditions = ["'vendor.com/vcuda-core' in limits", "limits['vendor.com/vcuda-cor'] > 1"]
+    validations = [{"expression": "value < limits['vendro.com/vcuda-core']"}]
+
+    assert [
+        "misspelt-resource cf-crl-group-device data.validations",
+        "misspelt-resource injection match.conditions[1]",
+    ] == warned(
+        known,
+        resource_rule(validations=validations),
+        injection_rule({"env": [{"name": "A", "value": "1"}]}, match={"conditions": conditions}),
+    )
+
+
 def test_a_mount_without_its_volume_is_a_warning() -> None:
     """Unless another rule injects the volume."""
     mount = injection_rule({"volumeMounts": [{"name": "mps", "mountPath": "/mps"}]}, name="mount")
