@@ -1,4 +1,4 @@
-"""What a rule applies to: names by glob, labels by selector, containers by expression; compiled at load."""
+"""The match of a rule: resources and images by glob, labels by selector, containers by CEL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SelectorTerm:
     values: frozenset[str] = frozenset()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether the labels satisfy it; NotIn is satisfied by an absent label."""
+        """Return whether the labels satisfy it; NotIn is satisfied by an absent label."""
         match self.operator:
             case "In":
                 return labels.get(self.key) in self.values
@@ -39,7 +39,7 @@ class SelectorTerm:
 
 
 class MatchPart(StrEnum):
-    """The parts of a match that hold or fail as a whole."""
+    """The parts of a match that are satisfied as a whole."""
 
     NAMESPACES = "namespaces"
     IMAGES = "images"
@@ -47,7 +47,7 @@ class MatchPart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What an injection rule applies to; all of it has to hold, and within a list any of it.
+    """What a rule applies to; everything must match, and of a list any entry.
 
     resources: names or globs of resources that the container asks for. images: compiled globs; empty for any
     image. include, exclude: namespaces by glob.
@@ -61,11 +61,11 @@ class Match:
     conditions: tuple[Expression, ...] = field(default=())
 
     def pod(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Tell whether it applies to pods of a namespace with these labels."""
+        """Return whether it matches pods of a namespace with these labels."""
         return self.unmet_by_pod(namespace, labels) is None
 
     def unmet_by_pod(self, namespace: str, labels: Mapping[str, str]) -> Unmet | None:
-        """Return the first of its parts that fails for pods of a namespace with these labels, or None."""
+        """Return the first part that does not match pods of a namespace with these labels, or None."""
         if self.exclude and any(pattern.fullmatch(namespace) for pattern in self.exclude):
             return MatchPart.NAMESPACES
         if self.include and not any(pattern.fullmatch(namespace) for pattern in self.include):
@@ -76,7 +76,7 @@ class Match:
         return None
 
     def image(self, names: Iterable[str]) -> bool:
-        """Tell whether it applies to an image, given each spelling of its reference."""
+        """Return whether it matches an image, given each spelling of its reference."""
         return not self.images or any(pattern.fullmatch(name) for name in names for pattern in self.images)
 
     def unmet_condition(self, value_of: Callable[[str], Any]) -> Expression | None:

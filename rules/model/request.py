@@ -1,4 +1,4 @@
-"""What the API server asks, as far as a decision needs it."""
+"""The part of an admission request that a decision depends on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """What the API server asks, as far as a decision needs it.
+    """The part of an admission request that a decision depends on.
 
     object, old_object: the raw JSON, read only. group: the kind's API group, empty for the core. mutating: a
     patch may be answered; otherwise the object is judged as it is.

@@ -16,17 +16,17 @@ _LONGEST_REMEMBERED: Final = 256
 
 
 class ResourceIndex(Generic[T]):
-    """Finds what is kept for a resource's name; the cost does not grow with the number of names.
+    """Values by resource name or glob; the cost of a look-up does not grow with the number of names.
 
-    find: returns what is kept for a name, exact first, then by glob, and remembers it. Exact names are one
-    look-up. Globs are kept by the domain before the `/`, so that a name meets the few of its own vendor; a
-    glob in the domain itself is tried for every name.
+    find: returns the values for a name, exact names first, then globs, with a bounded cache. Globs are kept by
+    the domain before the `/`, so that a name is compared with the few of its own vendor; a glob in the domain
+    itself is compared with every name.
     """
 
     __slots__ = ("_by_domain", "_everywhere", "_exact", "find")
 
     def __init__(self, entries: Iterable[tuple[str, T]]) -> None:
-        """Index entries of (name or glob, what to keep), in order."""
+        """Index entries of (name or glob, value), in order."""
         self._exact: dict[str, tuple[T, ...]] = {}
         self._by_domain: dict[str, tuple[tuple[re.Pattern[str], T], ...]] = {}
         self._everywhere: tuple[tuple[re.Pattern[str], T], ...] = ()
@@ -41,7 +41,7 @@ class ResourceIndex(Generic[T]):
         self.find = bounded_cache(self._find, _REMEMBERED, lambda name: len(name) <= _LONGEST_REMEMBERED)
 
     def __iter__(self) -> Iterator[T]:
-        """Yield all that is kept: exact names first."""
+        """Yield all values, those of exact names first."""
         for kept in self._exact.values():
             yield from kept
         for globs in (*self._by_domain.values(), self._everywhere):

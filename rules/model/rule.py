@@ -1,4 +1,4 @@
-"""The nouns: what rule files say, what is asked, what is answered. Frozen values without behaviour."""
+"""Rules, compiled. Frozen values without behaviour."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What follows from a violation (`enforcementAction`)."""
+    """The effect of a violation (`enforcementAction`)."""
 
     DENY = "deny"
     WARN = "warn"  # an admission warning, which kubectl prints
@@ -31,7 +31,7 @@ class InjectionAction(StrEnum):
     """What an injection rule does (`enforcementAction`)."""
 
     INJECT = "inject"
-    DRYRUN = "dryrun"  # report what it would do
+    DRYRUN = "dryrun"  # report what it would inject
 
 
 class FailurePolicy(StrEnum):
@@ -42,7 +42,7 @@ class FailurePolicy(StrEnum):
 
 
 class LimitsPolicy(StrEnum):
-    """What a resource rule wants of `limits`."""
+    """What a resource rule requires of `limits`."""
 
     DISABLED = "disabled"
     REQUIRED = "required"
@@ -50,7 +50,7 @@ class LimitsPolicy(StrEnum):
 
 
 class RequestsPolicy(StrEnum):
-    """What a resource rule wants of `requests`."""
+    """What a resource rule requires of `requests`."""
 
     DISABLED = "disabled"
     REQUIRED = "required"
@@ -58,8 +58,18 @@ class RequestsPolicy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RuleMeta:
+    """What all rules have. name: of the ConfigMap, unique among those in force. location: of its text."""
+
+    name: str
+    description: Text
+    enabled: bool
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
 class Validation:
-    """One CEL expression that a value has to satisfy; what to say, and what follows, where it does not."""
+    """A CEL expression that a value must satisfy; message and effect if it does not."""
 
     expression: Expression
     message: Text
@@ -67,15 +77,14 @@ class Validation:
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceRule:
+class ResourceRule(RuleMeta):
     """A `cf-crl-*` ConfigMap: how containers ask for one extended resource.
 
     key: the resource's name, or a glob for resources whose names carry a profile; key_pattern: the glob
     compiled, None for a name. default: the quantity as written, or empty. excludes: names and globs of
-    resources that may not stand beside key in a container.
+    resources that must not be used together with key in a container.
     """
 
-    name: str
     key: str
     key_pattern: re.Pattern[str] | None
     group: str
@@ -89,9 +98,6 @@ class ResourceRule:
     unit: str
     runtime_class: str
     action: Action
-    description: Text
-    enabled: bool
-    location: Location
 
     def __hash__(self) -> int:
         return hash(self.name)  # no two in force have the same
@@ -158,68 +164,52 @@ class Injection:
 
 
 @dataclass(frozen=True, slots=True)
-class InjectionRule:
-    """What to put into containers that match. override: also where the user has set it."""
+class InjectionRule(RuleMeta):
+    """What to inject into containers that match. override: also over what the user has set."""
 
-    name: str
     match: Match
     inject: Injection
     override: bool
     action: InjectionAction
-    description: Text
-    enabled: bool
-    location: Location
 
 
 @dataclass(frozen=True, slots=True)
-class CompatibilityRule:
-    """How containers that match share GPUs, and what that asks of image, driver and GPU.
+class CompatibilityRule(RuleMeta):
+    """How containers that match share GPUs, and what that requires of image, driver and GPU.
 
-    no_fitting_node: what follows where no node fits; action: what follows from all else.
+    no_fitting_node: the effect if no node is compatible; action: the effect of everything else.
     """
 
-    name: str
     match: Match
     sharing: SharingPolicy
     no_fitting_node: Action
     action: Action
-    description: Text
-    enabled: bool
-    location: Location
 
     def __hash__(self) -> int:
         return hash(self.name)  # no two in force have the same
 
 
 @dataclass(frozen=True, slots=True)
-class ImageCatalogRule:
-    """What images carry, before what the built-in catalogue says."""
+class ImageCatalogRule(RuleMeta):
+    """Image facts, which take precedence over the built-in catalogue."""
 
-    name: str
     rows: tuple[ImageRow, ...]
-    description: Text
-    enabled: bool
-    location: Location
 
 
 @dataclass(frozen=True, slots=True)
-class Exemption:
-    """Rules that have no effect on some pods for some time.
+class Exemption(RuleMeta):
+    """Rules that have no effect on some pods until a date.
 
     rules: names or globs of rules. match: the pods, by namespace and labels; it names no resources.
-    service_accounts: compiled globs of the names that pods run as; empty for any. expires: seconds since the
+    service_accounts: compiled globs; empty for any. expires: seconds since the
     epoch (UTC), until: the same as written. description: why.
     """
 
-    name: str
     rules: tuple[str, ...]
     match: Match
     service_accounts: tuple[re.Pattern[str], ...]
     expires: float
     until: str
-    description: Text
-    enabled: bool
-    location: Location
 
 
 Rule = ResourceRule | InjectionRule | CompatibilityRule | ImageCatalogRule | Exemption
@@ -227,7 +217,7 @@ Rule = ResourceRule | InjectionRule | CompatibilityRule | ImageCatalogRule | Exe
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """All rules of a source, those that are switched off too."""
+    """All rules of a source, including the disabled ones."""
 
     resources: tuple[ResourceRule, ...] = ()
     injections: tuple[InjectionRule, ...] = ()

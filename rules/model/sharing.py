@@ -17,12 +17,12 @@ _DEFAULT_LABELS: Final = LabelNames()
 
 @dataclass(frozen=True, slots=True)
 class SharingPolicy:
-    """What a way of sharing GPUs asks beyond the container's own needs.
+    """What a way of sharing GPUs requires in addition to the container's own requirements.
 
-    virtual: driver and runtime have to have baseline's major version. baseline: the highest CUDA version that
-    the virtualisation knows. minor_versions: what a driver of the runtime's major but a lower minor is.
-    min_cuda, min_compute: what the mode itself needs of driver and GPU. device_mode: what its nodes are for,
-    where they say so. mig: whether it goes with MIG slices. labels: which labels of nodes tell what.
+    virtual: driver and runtime must have the major version of the baseline. baseline: the highest CUDA version
+    that the virtualisation supports. minor_versions: the level of a driver of the runtime's major but a lower
+    minor. min_cuda, min_compute: what the mode needs of driver and GPU. device_mode: what its nodes are set up
+    for, if they are labelled. mig: whether it supports MIG slices. labels: the labels of nodes to read.
     """
 
     virtual: bool = False
@@ -38,14 +38,14 @@ class SharingPolicy:
         return hash((self.virtual, self.device_mode, self.mig))  # few rules are alike, and they are compared
 
     def driver_major(self, need: CudaRequirement) -> int | None:
-        """Return the only major version that a driver may have; None where it may be a newer one."""
+        """Return the only major version that a driver may have; None if newer ones are fine."""
         if not self.virtual:
             return None
-        # A toolkit that may also be newer has to be of the baseline's major, or it runs nowhere.
+        # A toolkit that may be newer must have the baseline's major, or it runs nowhere.
         return need.version.major if need.exact else self.baseline and self.baseline.major
 
     def oldest_driver(self, need: CudaRequirement) -> CudaVersion:
-        """Return the driver's CUDA version below which a container is refused, but for cuda-compat."""
+        """Return the lowest CUDA version of a driver, unless cuda-compat helps."""
         major = need.version.major
         within_major = self.minor_versions is not Level.INCOMPATIBLE and major >= _MINOR_VERSIONS_SINCE
         # The floors of data/drivers.yaml are drivers of the branches that brought 11.0, 12.0 and 13.0.

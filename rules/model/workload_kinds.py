@@ -18,7 +18,7 @@ Steps = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Workloads:
-    """Where the pods of each kind stand. Immutable.
+    """The paths of the pod templates in each kind. Immutable.
 
     paths: by API group, empty for the core, and kind: the steps to each pod template, or pod spec.
     """
