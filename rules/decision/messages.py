@@ -175,8 +175,7 @@ def env_from(language: Language, rule: str, container: str, name: str, source: s
 
 def warning_line(language: Language, warning: AdmissionWarning) -> str:
     """Return a warning as one line: reason, fix, rule. Of a long one the end of the reason is cut."""
-    end = _FIX.in_language(language).format(fix=warning.fix) if warning.fix else ""
-    end += _RULE.in_language(language).format(rule=warning.rule) if warning.rule else ""
+    end = _end(language, warning.rule, warning.fix)
     reason = " ".join(warning.reason.split())
     room = max(WARNING_LENGTH - len(_PREFIX) - len(end), 0)
     if len(reason) > room:
@@ -186,14 +185,23 @@ def warning_line(language: Language, warning: AdmissionWarning) -> str:
 
 def denial(language: Language, kind: str, violations: Sequence[Violation]) -> str:
     """Return the message of a denial: the first violation in the first line, then each on a line."""
-    items = []
-    for each in violations:
-        first, newline, rest = each.message.partition("\n")
-        items.append(f"{first}{_RULE.in_language(language).format(rule=each.rule)}{newline}{rest}")
+    items = [_item(language, each) for each in violations]
     if len(items) == 1:
         return _DENIED.in_language(language).format(kind=kind) + items[0]
     head = _DENIED_SEVERAL.in_language(language).format(kind=kind, count=len(items)) + items[0]
     return "\n  ".join([head, *(f"{number}. {item}" for number, item in enumerate(items[1:], start=2))])
+
+
+def _item(language: Language, found: Violation) -> str:
+    """Return a violation with its rule; fix and rule end the first line."""
+    reason, newline, table = found.reason.partition("\n")
+    return reason + _end(language, found.rule, found.fix) + newline + table
+
+
+def _end(language: Language, rule: str, fix: str) -> str:
+    """Return the end of a violation or warning: fix and rule, as far as there are any."""
+    end = _FIX.in_language(language).format(fix=fix) if fix else ""
+    return end + (_RULE.in_language(language).format(rule=rule) if rule else "")
 
 
 def _filled(language: Language, words: Text, facts: Mapping[str, object]) -> str:

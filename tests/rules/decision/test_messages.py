@@ -1,4 +1,4 @@
-"""What people read: one line a violation, in their language, with what to do about it."""
+"""Messages: a violation on one line in each language, warnings of one line, denials."""
 
 from __future__ import annotations
 
@@ -6,121 +6,131 @@ import string
 
 import pytest
 
-from rules.decision import messages as message
-from rules.decision.messages import LIMIT_MISSING, denial, invalid, sentence, violation
+from rules.decision import messages
+from rules.decision.messages import (
+    LIMIT_MISSING,
+    USE_VALUE,
+    WARNING_LENGTH,
+    Words,
+    denial,
+    invalid,
+    violation,
+    warning_line,
+)
+from rules.model.decision import AdmissionWarning, Violation
+from rules.model.rule import Action
 from rules.text.i18n import Language, Text
 
-FACTS = {
-    "container": "main",
-    "path": "spec.containers[0].resources.limits[a.com/x]",
-    "key": "a.com/x",
-}
+PATH = "spec.containers[0].resources.limits[a.com/x]"
+FACTS = {"container": "main", "path": PATH, "key": "a.com/x"}
 
 
 def _texts() -> list[Text]:
     """Return every text that the module has."""
     found: list[Text] = []
-    for value in vars(message).values():
+    for value in vars(messages).values():
         found += [
             text for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, Text)
         ]
     return found
 
 
-def _names(words: str) -> set[str | None]:
-    return {name for _, name, _, _ in string.Formatter().parse(words)} - {None}
+def _names(text: str) -> set[str | None]:
+    return {name for _, name, _, _ in string.Formatter().parse(text)} - {None}
 
 
-def test_every_message_is_there_in_both_languages() -> None:
-    """Nobody is told half of it."""
+def test_every_message_exists_in_both_languages() -> None:
+    """No language has only a part of the messages."""
     texts = _texts()
 
     assert len(texts) > 30
     assert [] == [text for text in texts if not (text.en and text.zh)]
 
 
-def test_both_languages_tell_the_same_facts() -> None:
-    """But for the plural, which Chinese has not."""
-    differing = {text.en: _names(text.en) ^ _names(text.zh) for text in _texts()}
-
-    assert {"gpugate refuses this {kind}: {count} {noun} to change": {"noun"}} == {
-        words: names for words, names in differing.items() if names
-    }
+def test_both_languages_have_the_same_placeholders() -> None:
+    """A fact is in both or in none."""
+    assert [] == [text.en for text in _texts() if _names(text.en) != _names(text.zh)]
 
 
 @pytest.mark.parametrize(
-    ("language", "line"),
+    ("language", "reason", "fix"),
     [
         (
             Language.EN,
-            (
-                "container 'main', spec.containers[0].resources.limits[a.com/x]: found nothing,"
-                " wanted a quantity of "
-                "a.com/x (cards); set spec.containers[0].resources.limits[a.com/x]"
-            ),
+            f"container 'main', {PATH}: found nothing, expected a quantity of a.com/x (cards)",
+            f"set {PATH}",
         ),
         (
             Language.ZH,
-            (
-                "容器 'main'，spec.containers[0].resources.limits[a.com/x]：当前为 未设置，要求"
-                " a.com/x 的数量（卡数）；"
-                "请设置 spec.containers[0].resources.limits[a.com/x]"
-            ),
+            f"容器 'main'，{PATH}：当前为 未设置，要求 a.com/x 的数量（卡数）",
+            f"请设置 {PATH}",
         ),
     ],
 )
-def test_a_violation_says_where_what_was_found_what_was_wanted_and_what_to_do(
-    language: Language, line: str
+def test_a_violation_has_container_path_found_expected_and_fix(
+    language: Language, reason: str, fix: str
 ) -> None:
-    """With the rule's own description."""
-    assert line == violation(language, LIMIT_MISSING, Text("cards", "卡数"), FACTS)
+    """The expected value is followed by the description of the rule."""
+    assert (reason, fix) == violation(language, LIMIT_MISSING, Text("cards", "卡数"), FACTS)
 
 
 @pytest.mark.parametrize(
     ("variables", "english", "chinese"),
     [
-        (("value",), "write a value that suits", "请改为符合要求的值"),
+        (("value",), "use a value that satisfies the rule", "请改为符合规则的值"),
         (
             ("value", "limits"),
-            "write a value that suits, or change what stands beside it",
-            "请改为符合要求的值，或调整与之并列的设置",
+            "use a value that satisfies the rule, or change the other resource it depends on",
+            "请改为符合规则的值，或调整其依赖的其他资源",
         ),
         (
             ("limits",),
-            f"change what stands beside it, or remove {FACTS['path']}",
-            f"请调整与之并列的设置，或删除 {FACTS['path']}",
+            f"change the other resource it depends on, or remove {PATH}",
+            f"请调整其依赖的其他资源，或删除 {PATH}",
         ),
     ],
 )
-def test_what_to_do_about_a_value_that_is_not_valid_is_about_what_was_read(
+def test_the_fix_of_an_invalid_value_depends_on_what_the_expression_names(
     variables: tuple[str, ...], english: str, chinese: str
 ) -> None:
-    """No other value helps where another resource has to stand beside it."""
-    facts = FACTS | {"found": "50", "wanted": "a.com/y beside it"}
-    lines = [violation(language, invalid(variables), Text(), facts) for language in Language]
+    """If the expression does not name `value`, no other value helps."""
+    facts = FACTS | {"found": "50", "expected": "a.com/y too"}
+    found = [violation(language, invalid(variables), Text(), facts) for language in Language]
 
-    assert [f"wanted a.com/y beside it; {english}", f"要求 a.com/y beside it；{chinese}"] == [
-        line[line.index(word) :] for line, word in zip(lines, ("wanted", "要求"), strict=True)
-    ]
+    assert [
+        (f"container 'main', {PATH}: found 50, expected a.com/y too", english),
+        (f"容器 'main'，{PATH}：当前为 50，要求 a.com/y too", chinese),
+    ] == found
+
+
+@pytest.mark.parametrize(
+    ("language", "fix"),
+    [
+        (Language.EN, "use 32: 8Gi is 32 units of 256Mi"),
+        (Language.ZH, "请使用 32：8Gi 等于 32 个 256Mi"),
+    ],
+)
+def test_a_suggested_value_replaces_the_fix(language: Language, fix: str) -> None:
+    """With the calculation."""
+    facts = FACTS | {"found": "8Gi", "expected": "1 to 64", "value": 32, "unit": "256Mi"}
+
+    assert fix == violation(language, invalid(["value"]), Text(), facts, USE_VALUE)[1]
 
 
 def test_a_violation_of_a_rule_without_description_has_no_empty_brackets() -> None:
     """Descriptions are optional."""
-    found = violation(Language.EN, LIMIT_MISSING, Text(), FACTS)
+    reason, _ = violation(Language.EN, LIMIT_MISSING, Text(), FACTS)
 
-    assert "wanted a quantity of a.com/x; set" in found
+    assert reason.endswith("expected a quantity of a.com/x")
 
 
-def test_braces_in_what_people_wrote_stand_as_they_are() -> None:
+def test_braces_in_values_of_users_stay_as_they_are() -> None:
     """Facts are not templates."""
-    words = (Text("{found}", "{found}"), Text("{wanted}", "{wanted}"), Text("x", "x"))
-    found = violation(
-        Language.EN, words, Text("{path}"), FACTS | {"found": "{key}", "wanted": "{0}", "container": "{}"}
-    )
+    words = Words(Text("{found}", "{found}"), Text("{expected}", "{expected}"), Text("x", "x"))
+    facts = FACTS | {"found": "{key}", "expected": "{0}", "container": "{}"}
 
-    assert (
-        "container '{}', spec.containers[0].resources.limits[a.com/x]: found {key}, wanted {0} ({path}); x"
-        == found
+    assert (f"container '{{}}', {PATH}: found {{key}}, expected {{0}} ({{path}})", "x") == violation(
+        Language.EN, words, Text("{path}"), facts
     )
 
 
@@ -134,32 +144,86 @@ def test_braces_in_what_people_wrote_stand_as_they_are() -> None:
         (Text(), Language.EN, ""),
     ],
 )
-def test_a_language_that_is_missing_falls_back_to_the_other(
-    text: Text, language: Language, words: str
-) -> None:
-    """Some words are better than none."""
+def test_a_missing_language_falls_back_to_the_other(text: Text, language: Language, words: str) -> None:
+    """A text in the other language is better than none."""
     assert words == text.in_language(language)
 
 
-def test_a_sentence_has_its_facts_in_their_places() -> None:
-    """In the language that was asked for."""
-    assert "规则 a" == sentence(Language.ZH, Text("rule {rule}", "规则 {rule}"), {"rule": "a"})
+@pytest.mark.parametrize(
+    ("language", "found", "line"),
+    [
+        (Language.EN, AdmissionWarning("a", "wrong", "fix it"), "gpugate: wrong; fix it [rule a]"),
+        (Language.EN, AdmissionWarning("a", "wrong"), "gpugate: wrong [rule a]"),
+        (Language.EN, AdmissionWarning("", "wrong"), "gpugate: wrong"),
+        (Language.EN, AdmissionWarning("a", "two\n  lines", "f"), "gpugate: two lines; f [rule a]"),
+        (Language.ZH, AdmissionWarning("a", "错", "请改"), "gpugate: 错；请改 [规则 a]"),
+    ],
+)
+def test_a_warning_is_one_line_of_reason_fix_and_rule(
+    language: Language, found: AdmissionWarning, line: str
+) -> None:
+    """It begins with the name of the webhook, as kubectl prints no other sender."""
+    assert line == warning_line(language, found)
 
 
 @pytest.mark.parametrize(
-    ("language", "reasons", "text"),
+    ("language", "end"), [(Language.EN, "…; fix it [rule a]"), (Language.ZH, "…；fix it [规则 a]")]
+)
+@pytest.mark.parametrize("more", [1, 2, 500])
+def test_a_long_warning_loses_the_end_of_its_reason_only(language: Language, end: str, more: int) -> None:
+    """API servers cut at 256 characters; the fix and the rule stay."""
+    room = WARNING_LENGTH - len("gpugate: ") - len(end) + len("…")
+    whole = warning_line(language, AdmissionWarning("a", "x" * room, "fix it"))
+    cut = warning_line(language, AdmissionWarning("a", "x" * (room + more), "fix it"))
+
+    assert (256, f"gpugate: {'x' * room}{end.removeprefix('…')}") == (len(whole), whole)
+    assert (256, f"gpugate: {'x' * (room - 1)}{end}") == (len(cut), cut)
+
+
+@pytest.mark.parametrize("language", Language)
+def test_a_warning_whose_fix_alone_is_too_long_is_cut_at_its_end(language: Language) -> None:
+    """It has 256 characters in any case."""
+    line = warning_line(language, AdmissionWarning("a", "wrong", "y" * 300))
+
+    assert (256, True) == (len(line), line.startswith("gpugate: …"))
+
+
+def _denied(rule: str, reason: str, fix: str = "") -> Violation:
+    return Violation(rule, Action.DENY, "spec", reason, fix)
+
+
+@pytest.mark.parametrize(
+    ("language", "violations", "text"),
     [
-        (Language.EN, [("a", "wrong")], "gpugate refuses this Pod: 1 thing to change\n  1. wrong [rule a]"),
+        (Language.EN, [_denied("a", "wrong", "fix it")], "Pod denied by gpugate: wrong; fix it [rule a]"),
         (
             Language.EN,
-            [("a", "wrong"), ("b", "bad")],
-            "gpugate refuses this Pod: 2 things to change\n  1. wrong [rule a]\n  2. bad [rule b]",
+            [_denied("a", "wrong", "fix it"), _denied("b", "bad"), _denied("c", "worse")],
+            (
+                "Pod denied by gpugate, 3 violations: 1. wrong; fix it [rule a]\n"
+                "  2. bad [rule b]\n"
+                "  3. worse [rule c]"
+            ),
         ),
-        (Language.ZH, [("a", "错")], "gpugate 拒绝该 Pod：有 1 处需要修改\n  1. 错 [规则 a]"),
+        (
+            Language.EN,
+            [_denied("a", "none fits\n    nodes  GPU\n    1      T4", "fix it"), _denied("b", "bad")],
+            (
+                "Pod denied by gpugate, 2 violations: 1. none fits; fix it [rule a]\n"
+                "    nodes  GPU\n    1      T4\n"
+                "  2. bad [rule b]"
+            ),
+        ),
+        (Language.ZH, [_denied("a", "错", "请改")], "gpugate 拒绝该 Pod：错；请改 [规则 a]"),
+        (
+            Language.ZH,
+            [_denied("a", "错"), _denied("b", "错")],
+            "gpugate 拒绝该 Pod，共 2 处违规：1. 错 [规则 a]\n  2. 错 [规则 b]",
+        ),
     ],
 )
-def test_a_refusal_counts_its_reasons_and_names_their_rules(
-    language: Language, reasons: list[tuple[str, str]], text: str
+def test_the_first_line_of_a_denial_has_the_first_violation_with_fix_and_rule(
+    language: Language, violations: list[Violation], text: str
 ) -> None:
-    """All of them at once, a line each."""
-    assert text == denial(language, "Pod", reasons)
+    """`kubectl get events` cuts at the first newline; a table follows its violation."""
+    assert text == denial(language, "Pod", violations)

@@ -1,10 +1,12 @@
-"""A policy finds the rules that a container's resources bring in, and only those that are switched on."""
+"""A policy returns the plan for a container's resources: the enabled rules that apply, in their order."""
 
 from __future__ import annotations
 
 import pytest
 
+from rules.decision.policy import Plan
 from tests.support.builders import DEVICE, injection_rule, policy, resource_rule
+from tests.support.node_builders import compatibility_rule
 
 OTHER = "vendor.com/other"
 
@@ -23,43 +25,48 @@ OTHER = "vendor.com/other"
         ),
     ],
 )
-def test_the_rules_of_every_group_that_a_resource_belongs_to_are_found_once(
+def test_a_plan_has_the_rules_of_every_group_that_a_resource_belongs_to_once(
     names: tuple[str, ...], rules: list[str]
 ) -> None:
     """By name or glob, group by group."""
     compiled = policy(resource_rule(), resource_rule(OTHER), resource_rule("vendor.com/mig-*", group="mig"))
 
-    assert rules == [rule.name for rule in compiled.groups_of(names)]
+    assert rules == [rule.name for rule in compiled.plan_for(names).resources]
 
 
-def test_injection_rules_are_found_in_the_order_of_their_names() -> None:
-    """Each once, however many of its resources are asked for."""
+def test_a_plan_has_injection_and_compatibility_rules_in_the_order_of_their_names() -> None:
+    """Each once, even if several of its resources are requested."""
+    matches = {"b": [DEVICE, "vendor.com/*"], "a": [OTHER], "c": ["absent.com/x"]}
     compiled = policy(
-        injection_rule({"hostIPC": True}, name="b", match={"resources": [DEVICE, "vendor.com/*"]}),
-        injection_rule({"hostIPC": True}, name="a", match={"resources": [OTHER]}),
-        injection_rule({"hostIPC": True}, name="c", match={"resources": ["absent.com/x"]}),
+        *(
+            injection_rule({"hostIPC": True}, name=name, match={"resources": resources})
+            for name, resources in matches.items()
+        ),
+        *(
+            compatibility_rule(name=f"compatibility-{name}", match={"resources": resources})
+            for name, resources in matches.items()
+        ),
+    )
+    plan = compiled.plan_for((DEVICE, OTHER))
+
+    assert (["a", "b"], ["compatibility-a", "compatibility-b"]) == (
+        [rule.name for rule in plan.injections],
+        [rule.name for rule in plan.compatibility],
     )
 
-    assert ["a", "b"] == [rule.name for rule in compiled.injections_of((DEVICE, OTHER))]
 
-
-def test_rules_that_are_switched_off_are_not_found() -> None:
-    """A group of none is no group."""
+def test_disabled_rules_are_in_no_plan() -> None:
+    """A group whose rules are all disabled does not exist."""
     compiled = policy(
         resource_rule(enabled=False),
         resource_rule(OTHER),
         injection_rule({"hostIPC": True}, enabled=False),
     )
 
-    assert [(), ["cf-crl-group-other"], ()] == [
-        compiled.groups_of((DEVICE,)),
-        [rule.name for rule in compiled.groups_of((OTHER,))],
-        compiled.injections_of((DEVICE,)),
-    ]
+    assert Plan((), (), ()) == compiled.plan_for((DEVICE,))
+    assert ["cf-crl-group-other"] == [rule.name for rule in compiled.plan_for((OTHER,)).resources]
 
 
-def test_an_empty_policy_finds_nothing() -> None:
-    """It starts and serves with the rules it has."""
-    compiled = policy()
-
-    assert ((), ()) == (compiled.groups_of((DEVICE,)), compiled.injections_of((DEVICE,)))
+def test_the_plan_of_an_empty_policy_is_empty() -> None:
+    """The webhook starts and serves without rules."""
+    assert Plan((), (), ()) == policy().plan_for((DEVICE,))
