@@ -20,7 +20,7 @@ from webhook.cluster.match_conditions import CONDITION
 
 ACCOUNT = "system:serviceaccount:gpugate:gpugate"
 SWITCH_OFF = "Switch it off"
-IGNORE = "Rather let GPU pods pass unjudged than refuse them"
+IGNORE = "Make gpugate optional"
 AWAY = 'failed calling webhook "mutate.gpugate.dev"'
 
 

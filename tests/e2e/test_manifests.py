@@ -232,7 +232,7 @@ def test_the_restricted_profile_admits_the_pods(empty_control_plane: ControlPlan
 def test_the_emergency_page_restarts_all_replicas(empty_control_plane: ControlPlane) -> None:
     """One after the other, as the Deployment has it."""
     applied(empty_control_plane, of_kind(render(MANIFESTS / "base"), "Namespace", "Deployment"))
-    (restart,) = commands("emergency.md", "The cluster is not heard")
+    (restart,) = commands("emergency.md", "No updates from the cluster")
     run(empty_control_plane, restart)
     get = ("get", "deployment", "gpugate", "-n", "gpugate", "-o", "json")
     template = json.loads(empty_control_plane.kubectl(*get).stdout)["spec"]["template"]
