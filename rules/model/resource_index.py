@@ -18,7 +18,7 @@ _LONGEST_REMEMBERED: Final = 256
 class ResourceIndex(Generic[T]):
     """Values by resource name or glob; the cost of a look-up does not grow with the number of names.
 
-    find: returns the values for a name, exact names first, then globs, with a bounded cache. Globs are kept by
+    find: the values for a name, exact names first, then globs, with a bounded cache. Globs are kept by
     the domain before the `/`, so that a name is compared with the few of its own vendor; a glob in the domain
     itself is compared with every name.
     """

@@ -19,10 +19,10 @@ _DEFAULT_LABELS: Final = LabelNames()
 class SharingPolicy:
     """What a way of sharing GPUs requires in addition to the container's own requirements.
 
-    virtual: driver and runtime must have the major version of the baseline. baseline: the highest CUDA version
-    that the virtualisation supports. minor_versions: the level of a driver of the runtime's major but a lower
-    minor. min_cuda, min_compute: what the mode needs of driver and GPU. device_mode: what its nodes are set up
-    for, if they are labelled. mig: whether it supports MIG slices. labels: the labels of nodes to read.
+    virtual: driver and runtime must have the major version of the baseline. baseline: the highest CUDA
+    version that the virtualisation supports. minor_versions: the level of a driver of the runtime's major
+    with a lower minor. min_cuda, min_compute: what the mode needs of driver and GPU. device_mode: what its
+    nodes are set up for, if labelled. mig: whether it supports MIG slices. labels: which labels to read.
     """
 
     virtual: bool = False
