@@ -373,9 +373,9 @@ def test_the_agent_may_change_nothing_of_its_node_but_what_it_sets(refused: Clus
     said = [_change(refused, node, each).rpartition("denied request: ")[2] for each in operations]
 
     assert [
-        *["the agent may change no labels but its own"] * 4,
-        "the agent may change no annotations but its own",
-        *["the agent may change nothing of a node but labels and annotations"] * 3,
+        *["the agent may change only its own labels"] * 4,
+        "the agent may change only its own annotation",
+        *["the agent may change only labels and annotations of a node"] * 3,
     ] == said
 
 
