@@ -1,4 +1,4 @@
-"""Resource rules: limits and requests of extended resources, completed and judged container by container."""
+"""Resource rules: limits and requests of extended resources, completed and validated per container."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.support.builders import (
 OTHER = "vendor.com/other"
 LIMITS, REQUESTS = (f"spec.containers[0].resources.{field}[{DEVICE}]" for field in ("limits", "requests"))
 
-# What a container may ask for before: (limit, request); None where absent.
+# What a container has before: (limit, request); None if absent.
 GIVEN = [(None, None), ("10", None), ("10", "10"), ("10", "5"), (None, "5")]
 # limits, requests and defaultValue of the rule; then for each of GIVEN what the pod is stored with, as
-# `limit/request`, or the fields that it is refused at.
+# `limit/request`, or the fields of its violations.
 TABLE = """
 disabled  disabled    none | -/-              limits  limits  limits requests  requests
 disabled  required    none | requests         limits  limits  limits           -/5
@@ -54,7 +54,7 @@ optional  fromLimits  20   | 20/20            10/10   10/10   10/10            2
 
 
 class Case(NamedTuple):
-    """What a rule says, what a container asks for, and what becomes of it."""
+    """A rule, what a container requests, and the outcome."""
 
     limits: str
     requests: str
@@ -97,20 +97,20 @@ def _outcome(texts: tuple[str, ...], limit: str | None, request: str | None) -> 
 
 
 @pytest.mark.parametrize("case", _cases(), ids=lambda case: " ".join(str(part) for part in case))
-def test_limits_and_requests_are_held_to_what_the_rule_says(case: Case) -> None:
+def test_limits_and_requests_are_completed_and_validated_as_the_rule_says(case: Case) -> None:
     """Every combination, on a container that uses the group by another of its resources."""
     assert case.outcome == _outcome(case.rules(), case.limit, case.request)
 
 
 @pytest.mark.parametrize("enforcement", ["warn", "dryrun"])
 @pytest.mark.parametrize("case", _cases())
-def test_a_rule_that_does_not_deny_lets_everything_pass(enforcement: str, case: Case) -> None:
-    """And finds the same violations."""
+def test_a_rule_that_does_not_deny_allows_every_pod(enforcement: str, case: Case) -> None:
+    """With the same violations."""
     rules = case.rules(enforcementAction=enforcement)
     found = decision(policy(*rules), _asking(case.limit, case.request))
-    refused = [] if "/" in case.outcome else case.outcome.split()
+    fields = [] if "/" in case.outcome else case.outcome.split()
 
-    assert (True, [{"limits": LIMITS, "requests": REQUESTS}[field] for field in refused]) == (
+    assert (True, [{"limits": LIMITS, "requests": REQUESTS}[field] for field in fields]) == (
         found.allowed,
         refused_at(found),
     )
@@ -122,24 +122,24 @@ def _texts(**data: Any) -> tuple[str, str]:
 
 @pytest.mark.parametrize("written", ["1k", "1000", "1e3", "1000000m", "1.0k"])
 def test_a_request_equal_to_the_limit_is_equal_as_a_number(written: str) -> None:
-    """`1k` is 1000, however it is written."""
+    """`1k` is 1000."""
     assert f"1k/{written}" == _outcome(_texts(requests="disabled"), "1k", written)
 
 
-def test_a_request_that_the_api_server_copied_from_the_limit_is_no_request_of_ones_own() -> None:
-    """Every real pod arrives with requests."""
+def test_a_request_that_the_api_server_copied_from_the_limit_is_allowed() -> None:
+    """Every pod of a cluster has requests."""
     document = defaulted(pod(container({DEVICE: "2"})))
 
     assert document == admitted(policy(resource_rule(requests="disabled")), document)
 
 
-def test_a_request_that_is_the_limit_as_a_number_is_left_as_it_is_written() -> None:
-    """fromLimits changes what differs, and nothing else."""
+def test_a_request_that_equals_the_limit_as_a_number_is_not_rewritten() -> None:
+    """fromLimits changes only a request that differs."""
     assert "1k/1000" == _outcome(_texts(requests="fromLimits"), "1k", "1000")
 
 
-def test_a_null_quantity_is_an_absent_one() -> None:
-    """Some clients write null for nothing."""
+def test_a_null_quantity_is_treated_as_absent() -> None:
+    """Some clients write null for an absent value."""
     document = pod(container({OTHER: "1", DEVICE: None}, {DEVICE: None}))
     stored = admitted(policy(*_texts(defaultValue="3", requests="fromLimits")), document)
 
@@ -150,7 +150,7 @@ def test_a_null_quantity_is_an_absent_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data_type", "value", "wanted"),
+    ("data_type", "value", "expected"),
     [
         ("integer", "2", None),
         ("integer", "2000m", None),
@@ -173,18 +173,20 @@ def test_a_null_quantity_is_an_absent_one() -> None:
         ("integer", True, "a quantity, such as 2, 500m or 8Gi"),
     ],
 )
-def test_a_value_is_a_quantity_of_the_rules_type(data_type: str, value: Any, wanted: str | None) -> None:
-    """Whole where the rule says so, never negative."""
+def test_a_value_is_a_quantity_of_the_type_of_the_rule(
+    data_type: str, value: Any, expected: str | None
+) -> None:
+    """A whole number if the rule says so, never negative."""
     found = decision(
         policy(resource_rule(dataType=data_type)), pod(container({DEVICE: value}, {DEVICE: value}))
     )
-    expected = [] if wanted is None else [f"container 'main', {LIMITS}: found {value}, wanted {wanted};"]
+    reason = f"container 'main', {LIMITS}: found {value}, expected {expected}"
 
-    assert expected == [violation.message.partition(";")[0] + ";" for violation in found.violations]
+    assert [reason] * (expected is not None) == [violation.reason for violation in found.violations]
 
 
-def test_a_request_of_ones_own_is_judged_as_a_value_too() -> None:
-    """Where the rule lets it differ from the limit."""
+def test_a_request_that_may_differ_from_the_limit_is_validated_too() -> None:
+    """`requests: required` allows it to differ."""
     found = decision(
         policy(resource_rule(requests="required")), pod(container({DEVICE: "1"}, {DEVICE: "0.5"}))
     )
@@ -192,17 +194,17 @@ def test_a_request_of_ones_own_is_judged_as_a_value_too() -> None:
     assert [REQUESTS] == refused_at(found)
 
 
-def test_a_request_that_is_no_quantity_is_not_the_limit() -> None:
-    """Nor does it hide what else is wrong."""
+def test_a_request_that_is_not_a_quantity_differs_from_the_limit() -> None:
+    """Both violations are reported."""
     found = decision(policy(resource_rule()), pod(container({DEVICE: "1"}, {DEVICE: "one"})))
 
-    assert ["no request of its own: the limit, 1", "a quantity, such as 2, 500m or 8Gi"] == [
-        violation.message.partition("wanted ")[2].partition(";")[0] for violation in found.violations
+    assert ["a request equal to the limit, 1", "a quantity, such as 2, 500m or 8Gi"] == [
+        violation.reason.partition("expected ")[2] for violation in found.violations
     ]
 
 
-def test_a_default_is_judged_as_what_people_wrote() -> None:
-    """It may break the rule's own validations."""
+def test_a_default_is_validated_like_a_value_of_the_user() -> None:
+    """It may violate the validations of its rule."""
     rule = resource_rule(defaultValue="7", validations=[{"expression": "value <= 5"}])
     found = decision(policy(rule, resource_rule(OTHER)), pod(container({OTHER: "1"})))
 
@@ -210,7 +212,7 @@ def test_a_default_is_judged_as_what_people_wrote() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "refused"),
+    ("other", "denied"),
     [
         ("nvidia.com/gpu", True),
         ("nvidia.com/mig-1g.10gb", True),
@@ -220,78 +222,79 @@ def test_a_default_is_judged_as_what_people_wrote() -> None:
     ],
 )
 @pytest.mark.parametrize("field", ["limits", "requests"])
-def test_an_excluded_resource_may_not_stand_beside_the_key(field: str, other: str, refused: bool) -> None:
+def test_an_excluded_resource_is_not_allowed_together_with_the_key(
+    field: str, other: str, denied: bool
+) -> None:
     """By name or glob, in limits or requests."""
     rule = resource_rule(excludeResources="nvidia.com/gpu, nvidia.com/mig-*")
     given: dict[str, dict[str, str]] = {"limits": {DEVICE: "1"}, "requests": {}}
     given[field] |= {other: "1"}
     found = decision(policy(rule), pod(container(**given)))
 
-    assert [LIMITS] * refused == refused_at(found)
+    assert [LIMITS] * denied == refused_at(found)
 
 
 def test_a_glob_of_excluded_resources_may_match_the_key_itself() -> None:
-    """It is about what stands beside it."""
+    """The key is not excluded."""
     rule = resource_rule(excludeResources="vendor.com/*")
 
     assert [] == refused_at(decision(policy(rule), pod(container({DEVICE: "1"}))))
 
 
-def test_an_excluded_resource_in_another_container_is_no_matter() -> None:
-    """Containers are judged one by one."""
+def test_an_excluded_resource_in_another_container_is_allowed() -> None:
+    """Each container is validated separately."""
     rule = resource_rule(excludeResources="nvidia.com/gpu")
     document = pod(container({DEVICE: "1"}), container({"nvidia.com/gpu": "1"}, name="b"))
 
     assert document == admitted(policy(rule), document)
 
 
-def test_a_rule_excludes_nothing_where_its_key_is_not_asked_for() -> None:
-    """It is the key that must not stand beside the other."""
+def test_a_rule_excludes_nothing_if_its_key_is_not_requested() -> None:
+    """Other resources of the group are not concerned."""
     rule = resource_rule(excludeResources="nvidia.com/gpu")
     document = pod(container({OTHER: "1", "nvidia.com/gpu": "1"}))
 
     assert document == admitted(policy(rule, resource_rule(OTHER)), document)
 
 
-def test_resources_that_exclude_each_other_are_told_at_both() -> None:
-    """Each rule names its own."""
+def test_resources_that_exclude_each_other_are_reported_for_both() -> None:
+    """Each rule names its own key first."""
     rules = (
         resource_rule(excludeResources=OTHER),
         resource_rule(OTHER, group="others", excludeResources=DEVICE),
     )
     found = decision(policy(*rules), pod(container({DEVICE: "1", OTHER: "2"})))
+    other_limits = LIMITS.replace(DEVICE, OTHER)
 
     assert [
         (
             "cf-crl-group-device",
             (
-                f"container 'main', {LIMITS}: found 1 beside {OTHER}, wanted one of the two:"
-                f" {DEVICE} and {OTHER}"
-                " exclude each other; remove one of them"
+                f"container 'main', {LIMITS}: found 1 together with {OTHER},"
+                f" expected only one of {DEVICE} and {OTHER}; remove one of them"
             ),
         ),
         (
             "cf-crl-others-other",
             (
-                f"container 'main', {LIMITS.replace(DEVICE, OTHER)}: found 2 beside {DEVICE}, wanted"
-                " one of the"
-                f" two: {OTHER} and {DEVICE} exclude each other; remove one of them"
+                f"container 'main', {other_limits}: found 2 together with {DEVICE},"
+                f" expected only one of {OTHER} and {DEVICE}; remove one of them"
             ),
         ),
     ] == [(violation.rule, violation.message) for violation in found.violations]
 
 
 @pytest.mark.parametrize(("group", "used"), [("group", True), ("another", False)])
-def test_rules_of_one_group_go_together(group: str, used: bool) -> None:
-    """A container that asks for any of its resources is held to all its rules."""
+def test_all_rules_of_a_group_apply_together(group: str, used: bool) -> None:
+    """To a container that requests any of its resources."""
     rules = (resource_rule(), resource_rule(OTHER, group=group, limits="required"))
     found = decision(policy(*rules), pod(container({DEVICE: "1"})))
 
     assert [LIMITS.replace(DEVICE, OTHER)] * used == refused_at(found)
 
 
-def test_a_group_is_used_by_a_request_too() -> None:
-    """Limits or requests."""
+def test_a_container_uses_a_group_by_a_request_too() -> None:
+    """By limits or requests."""
     found = decision(
         policy(*_texts(limits="required")), pod(container(requests={OTHER: "1"}, limits={OTHER: "1"}))
     )
@@ -299,15 +302,15 @@ def test_a_group_is_used_by_a_request_too() -> None:
     assert [LIMITS] == refused_at(found)
 
 
-def test_the_group_is_the_labels_not_the_datas() -> None:
-    """The label is what people see with kubectl."""
+def test_the_group_is_that_of_the_label_not_of_the_data() -> None:
+    """The label is shown by kubectl."""
     rules = (resource_rule(OTHER), resource_rule(group="another").replace("data:", "data:\n  group: group"))
     found = decision(policy(rules[0], rules[1].replace("optional", "required")), pod(container({OTHER: "1"})))
 
     assert (True, ("cf-crl-group-other",)) == (found.allowed, found.rules)
 
 
-def test_rules_of_both_label_spellings_go_together() -> None:
+def test_rules_of_both_label_prefixes_are_in_one_group() -> None:
     """A cluster in transition has both."""
     rules = (resource_rule(prefix=LEGACY), resource_rule(OTHER, limits="required"))
     found = decision(policy(*rules), pod(container({DEVICE: "1"})))
@@ -315,8 +318,8 @@ def test_rules_of_both_label_spellings_go_together() -> None:
     assert [LIMITS.replace(DEVICE, OTHER)] == refused_at(found)
 
 
-def test_a_container_that_does_not_use_the_group_is_left_alone() -> None:
-    """A required key is required of its users only."""
+def test_a_container_that_does_not_use_the_group_is_unchanged() -> None:
+    """A key is required only in containers that use its group."""
     rules = _texts(limits="required", defaultValue="1")
     document = pod(container({DEVICE: "1"}), container({"cpu": "1"}, name="b"), container(name="c"))
 
@@ -330,7 +333,7 @@ def test_a_container_that_does_not_use_the_group_is_left_alone() -> None:
         {"initContainers": [container({DEVICE: "0.5"}, name="proxy", restartPolicy="Always")]},
     ],
 )
-def test_init_containers_and_sidecars_are_held_to_the_rules(fields: dict[str, Any]) -> None:
+def test_init_containers_and_sidecars_are_validated(fields: dict[str, Any]) -> None:
     """They use the same devices."""
     found = decision(policy(resource_rule()), pod(container({DEVICE: "1"}), **fields))
 
@@ -338,7 +341,7 @@ def test_init_containers_and_sidecars_are_held_to_the_rules(fields: dict[str, An
 
 
 def test_init_containers_and_sidecars_are_completed() -> None:
-    """At their own place."""
+    """At their paths."""
     document = pod(
         container(name="main"),
         initContainers=[
@@ -364,71 +367,58 @@ VALIDATIONS = [
 
 
 @pytest.mark.parametrize(
-    ("language", "message"),
+    ("language", "reason", "fix"),
     [
         (
             Language.EN,
-            (
-                f"container 'main', {LIMITS}: found 150, wanted up to 100, or a multiple of it (cores);"
-                " write a value that suits"
-            ),
+            f"container 'main', {LIMITS}: found 150, expected up to 100, or a multiple of it (cores)",
+            "use a value that satisfies the rule",
         ),
         (
             Language.ZH,
-            (
-                f"容器 'main'，{LIMITS}：当前为 150，要求 不超过 100，或为 100 的整数倍（核心数）；"
-                "请改为符合要求的值"
-            ),
+            f"容器 'main'，{LIMITS}：当前为 150，要求 不超过 100，或为 100 的整数倍（核心数）",
+            "请改为符合规则的值",
         ),
     ],
 )
-def test_a_value_that_breaks_a_validation_is_told_in_the_rules_own_words(
-    language: Language, message: str
+def test_a_violated_validation_is_reported_with_the_message_of_the_rule(
+    language: Language, reason: str, fix: str
 ) -> None:
     """In the language of the cluster."""
     rule = resource_rule(validations=VALIDATIONS, descriptionEn="cores", descriptionZh="核心数")
     found = decision(policy(rule, language=language), pod(container({DEVICE: "150"})))
 
-    assert [message] == [violation.message for violation in found.violations]
+    assert [(reason, fix)] == [(violation.reason, violation.fix) for violation in found.violations]
 
 
-@pytest.mark.parametrize(
-    ("value", "refused"), [("100", False), ("101", True), ("300", False), ("3e2", False)]
-)
-def test_a_validation_judges_the_number(value: str, refused: bool) -> None:
-    """Vendor arithmetic is data."""
+@pytest.mark.parametrize(("value", "denied"), [("100", False), ("101", True), ("300", False), ("3e2", False)])
+def test_a_validation_is_of_the_number(value: str, denied: bool) -> None:
+    """`3e2` is 300."""
     found = decision(policy(resource_rule(validations=VALIDATIONS)), pod(container({DEVICE: value})))
 
-    assert [LIMITS] * refused == refused_at(found)
+    assert [LIMITS] * denied == refused_at(found)
 
 
 @pytest.mark.parametrize(
-    ("expression", "remedy"),
+    ("expression", "fix"),
     [
-        ("value < 5", "write a value that suits"),
-        (f"value < 5 || '{OTHER}' in limits", "write a value that suits, or change what stands beside it"),
-        (f"'{OTHER}' in limits", f"change what stands beside it, or remove {LIMITS}"),
+        ("value < 5", "use a value that satisfies the rule"),
+        (
+            f"value < 5 || '{OTHER}' in limits",
+            "use a value that satisfies the rule, or change the other resource it depends on",
+        ),
+        (f"'{OTHER}' in limits", f"change the other resource it depends on, or remove {LIMITS}"),
     ],
 )
-def test_what_to_do_about_a_validation_is_about_what_it_reads(expression: str, remedy: str) -> None:
-    """Another value helps nobody who lacks another resource."""
+def test_a_validation_without_a_message_shows_its_expression_and_a_fix(expression: str, fix: str) -> None:
+    """The fix names what the expression depends on."""
     found = decision(
         policy(resource_rule(validations=[{"expression": expression}])), pod(container({DEVICE: "7"}))
     )
 
-    assert [f"found 7, wanted {expression}; {remedy}"] == [
-        violation.message.partition(f"{LIMITS}: ")[2] for violation in found.violations
+    assert [(f"container 'main', {LIMITS}: found 7, expected {expression}", fix)] == [
+        (violation.reason, violation.fix) for violation in found.violations
     ]
-
-
-def test_a_validation_without_words_shows_its_expression() -> None:
-    """Better than nothing."""
-    rule = resource_rule(validations=[{"expression": "value < 5"}])
-    found = decision(policy(rule), pod(container({DEVICE: "7"})))
-
-    assert f"container 'main', {LIMITS}: found 7, wanted value < 5; write a value that suits" == (
-        found.violations[0].message
-    )
 
 
 @pytest.mark.parametrize(
@@ -442,58 +432,150 @@ def test_a_validation_without_words_shows_its_expression() -> None:
         "!('memory' in limits)",
     ],
 )
-def test_a_validation_may_look_at_the_container(expression: str) -> None:
-    """Its limits and requests, its name and image; requests are the limits where they are absent."""
+def test_a_validation_may_name_the_fields_of_the_container(expression: str) -> None:
+    """Its limits and requests, its name and image; an absent request is the limit."""
     limits = {DEVICE: "2", OTHER: "1", "cpu": "500m", "memory": "8Gi", "odd": "x"}
     rule = resource_rule(validations=[{"expression": expression}])
 
     assert [LIMITS] == refused_at(decision(policy(rule), pod(container(limits))))
 
 
+NOT_EVALUATED = [
+    ("100 % value == 0", "modulo by zero in CEL expression"),
+    ("limits['absent.com/x'] > value", "no such key: 'absent.com/x'"),
+]
+
+
+@pytest.mark.parametrize("failed", NOT_EVALUATED)
+@pytest.mark.parametrize("data", [{}, {"failurePolicy": "Fail"}])
 @pytest.mark.parametrize(
-    ("expression", "error"),
-    [
-        ("100 % value == 0", "modulo by zero in CEL expression"),
-        ("limits['absent.com/x'] > value", "no such key: 'absent.com/x'"),
-    ],
-)
-@pytest.mark.parametrize(
-    ("language", "words"),
+    ("language", "expected", "fix"),
     [
         (
             Language.EN,
             (
-                "rule cf-crl-group-device: {expression} could not be evaluated for vendor.com/device"
-                " of container"
-                " 'main' and was passed over; the rule needs repair: {error}"
+                f"container 'main', {LIMITS}: found 0,"
+                " expected a value for which {} can be evaluated, but: {}"
+            ),
+            "ask the owner of the rule to fix the expression",
+        ),
+        (
+            Language.ZH,
+            f"容器 'main'，{LIMITS}：当前为 0，要求 可以计算表达式 {{}} 的值，但：{{}}",
+            "请规则维护者修复该表达式",
+        ),
+    ],
+)
+def test_a_validation_that_cannot_be_evaluated_is_a_violation(
+    language: Language, expected: str, fix: str, data: dict[str, str], failed: tuple[str, str]
+) -> None:
+    """By default, and with `failurePolicy: Fail`: nothing in a pod can disable a validation."""
+    rule = resource_rule(validations=[{"expression": failed[0]}], **data)
+    found = decision(policy(rule, language=language), pod(container({DEVICE: "0"})))
+
+    assert (False, ()) == (found.allowed, found.warnings)
+    assert [(LIMITS, expected.format(*failed), fix)] == [
+        (each.path, each.reason, each.fix) for each in found.violations
+    ]
+
+
+@pytest.mark.parametrize(("expression", "error"), NOT_EVALUATED)
+@pytest.mark.parametrize(
+    ("language", "line"),
+    [
+        (
+            Language.EN,
+            (
+                "gpugate: container 'main': {} could not be evaluated for vendor.com/device and was skipped:"
+                " {}; ask the owner of the rule to fix the expression [rule cf-crl-group-device]"
             ),
         ),
         (
             Language.ZH,
             (
-                "规则 cf-crl-group-device：无法对容器 'main' 的 vendor.com/device 计算表达式"
-                " {expression}，已跳过；"
-                "请修复该规则：{error}"
+                "gpugate: 容器 'main'：无法对 vendor.com/device 计算表达式 {}，已跳过：{}；"
+                "请规则维护者修复该表达式 [规则 cf-crl-group-device]"
             ),
         ),
     ],
 )
-def test_an_expression_that_cannot_be_evaluated_warns_and_does_not_deny(
-    language: Language, words: str, expression: str, error: str
+def test_with_failure_policy_ignore_a_validation_that_cannot_be_evaluated_is_a_warning(
+    language: Language, line: str, expression: str, error: str
 ) -> None:
-    """The pod's author cannot mend a rule."""
-    rule = resource_rule(validations=[{"expression": expression}])
+    """The pod is admitted."""
+    rule = resource_rule(validations=[{"expression": expression}], failurePolicy="Ignore")
     found = decision(policy(rule, language=language), pod(container({DEVICE: "0"})))
 
-    assert (True, (words.format(expression=expression, error=error),)) == (found.allowed, found.warnings)
+    assert (True, (), (line.format(expression, error),)) == (found.allowed, found.violations, found.warnings)
 
 
-def test_after_an_expression_that_cannot_be_evaluated_the_others_are() -> None:
-    """One broken line does not switch off a rule."""
-    rule = resource_rule(validations=[{"expression": "1 / value > 0"}, {"expression": "value > 0"}])
+@pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
+def test_the_other_validations_of_a_rule_are_evaluated_after_a_failed_one(failure_policy: str) -> None:
+    """One broken expression does not disable a rule."""
+    rule = resource_rule(
+        validations=[{"expression": "1 / value > 0"}, {"expression": "value > 0"}],
+        failurePolicy=failure_policy,
+    )
     found = decision(policy(rule), pod(container({DEVICE: "0"})))
+    ignored = failure_policy == "Ignore"
 
-    assert ([LIMITS], 1) == (refused_at(found), len(found.warnings))
+    assert ([LIMITS] * (2 - ignored), ignored) == (refused_at(found), len(found.warnings))
+
+
+@pytest.mark.parametrize(("enforcement", "allowed"), [("deny", False), ("warn", True), ("dryrun", True)])
+def test_a_validation_that_cannot_be_evaluated_has_its_own_enforcement_action(
+    enforcement: str, allowed: bool
+) -> None:
+    """As if it were evaluated and violated."""
+    validation = {"expression": "1 / value > 0", "enforcementAction": enforcement}
+    found = decision(policy(resource_rule(validations=[validation])), pod(container({DEVICE: "0"})))
+
+    assert (allowed, [Action(enforcement)]) == (found.allowed, [each.action for each in found.violations])
+
+
+@pytest.mark.parametrize(
+    ("data", "value", "fix"),
+    [
+        ({"resourceUnit": "256Mi"}, "8Gi", "use 32: 8Gi is 32 units of 256Mi"),
+        ({"unit": "256Mi"}, "8Gi", "use 32: 8Gi is 32 units of 256Mi"),
+        ({"unit": "256Mi", "resourceUnit": "blocks"}, "8Gi", "use 32: 8Gi is 32 units of 256Mi"),
+        ({"unit": "1Gi", "resourceUnit": "256Mi"}, "8Gi", "use 8: 8Gi is 8 units of 1Gi"),
+        ({"unit": "10m"}, "0.5", "use 50: 0.5 is 50 units of 10m"),
+        ({"unit": "10m"}, "500m", "use 50: 500m is 50 units of 10m"),
+        # no unit
+        ({}, "8Gi", "use a value that satisfies the rule"),
+        ({"resourceUnit": "blocks"}, "8Gi", "use a value that satisfies the rule"),
+        ({"resourceUnit": "0"}, "8Gi", "use a value that satisfies the rule"),
+        ({}, "0.5", "use a whole number"),
+        # not a whole number of units, or one that violates the rule
+        ({"unit": "256Mi"}, "300Mi", "use a value that satisfies the rule"),
+        ({"unit": "1Mi"}, "8Gi", "use a value that satisfies the rule"),
+        ({"unit": "1"}, "1000", "use a value that satisfies the rule"),
+        ({"unit": "10m"}, "0.005", "use a whole number"),
+    ],
+)
+def test_a_value_is_suggested_in_the_unit_of_the_resource(data: dict[str, str], value: str, fix: str) -> None:
+    """If the unit is a quantity, and the suggested value satisfies the rule."""
+    rule = resource_rule(validations=[{"expression": "value <= 64"}], **data)
+    found = decision(policy(rule), pod(container({DEVICE: value})))
+
+    assert [fix] == [violation.fix for violation in found.violations]
+
+
+def test_no_value_is_suggested_if_a_validation_of_it_cannot_be_evaluated() -> None:
+    """It may violate the rule."""
+    validations = [{"expression": "value <= 64"}, {"expression": "1 / (value - 32) >= 0"}]
+    rule = resource_rule(validations=validations, unit="256Mi")
+    found = decision(policy(rule), pod(container({DEVICE: "8Gi"})))
+
+    assert ["use a value that satisfies the rule"] == [violation.fix for violation in found.violations]
+
+
+def test_a_suggested_value_satisfies_the_rule() -> None:
+    """A pod with it is allowed."""
+    compiled = policy(resource_rule(validations=[{"expression": "value <= 64"}], unit="256Mi"))
+
+    assert decision(compiled, pod(container({DEVICE: "32"}))).allowed
 
 
 @pytest.mark.parametrize(
@@ -504,15 +586,15 @@ def test_after_an_expression_that_cannot_be_evaluated_the_others_are() -> None:
         ("dryrun", True, False, "dryrun"),
     ],
 )
-def test_what_follows_from_a_violation_is_the_rules_to_say(
+def test_the_effect_of_a_violation_is_the_enforcement_action_of_the_rule(
     enforcement: str, allowed: bool, warned: bool, audit: str
 ) -> None:
-    """Deny, warn whoever applies it, or note it for the audit only."""
+    """Deny, warn, or only add it to the audit event."""
     rule = resource_rule(limits="disabled", enforcementAction=enforcement)
     found = decision(policy(rule), pod(container({DEVICE: "1"})))
     line = (
-        f"container 'main', {LIMITS}: found 1, wanted no limit of {DEVICE}; remove {LIMITS}"
-        " [cf-crl-group-device]"
+        f"gpugate: container 'main', {LIMITS}: found 1, expected no limit of {DEVICE}; remove {LIMITS}"
+        " [rule cf-crl-group-device]"
     )
 
     assert (allowed, (line,) * warned, f"cf-crl-group-device: {LIMITS}", [Action(enforcement)]) == (
@@ -527,7 +609,7 @@ GLOB = "vendor.com/mig-*"
 
 
 @pytest.mark.parametrize(
-    ("limits", "requests", "refused"),
+    ("limits", "requests", "places"),
     [
         ({"vendor.com/mig-1g": "1"}, {"vendor.com/mig-1g": "1"}, []),
         ({"vendor.com/mig-1g": "1", "vendor.com/mig-2g": "0.5"}, {}, ["limits[vendor.com/mig-2g]"]),
@@ -537,17 +619,17 @@ GLOB = "vendor.com/mig-*"
         ({"other.com/mig-1g": "0.5"}, {}, []),
     ],
 )
-def test_a_glob_key_holds_each_name_that_it_matches(
-    limits: dict[str, str], requests: dict[str, str], refused: list[str]
+def test_a_rule_with_a_glob_applies_to_each_name_that_it_matches(
+    limits: dict[str, str], requests: dict[str, str], places: list[str]
 ) -> None:
     """One rule for resources whose names carry a profile."""
     found = decision(policy(resource_rule(GLOB)), pod(container(limits, requests)))
 
-    assert [f"spec.containers[0].resources.{place}" for place in refused] == refused_at(found)
+    assert [f"spec.containers[0].resources.{place}" for place in places] == refused_at(found)
 
 
-def test_a_glob_key_sets_requests_from_limits_name_by_name() -> None:
-    """It has no default, but it may say where requests come from."""
+def test_a_rule_with_a_glob_sets_the_request_of_each_name_from_its_limit() -> None:
+    """It has no default, but it may have `requests: fromLimits`."""
     document = pod(
         container({"vendor.com/mig-1g": "1", "vendor.com/mig-2g": "2"}, {"vendor.com/mig-2g": "1"})
     )
@@ -560,28 +642,28 @@ def test_a_glob_key_sets_requests_from_limits_name_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standing", "stored"), [(None, "vendor"), ("", "vendor"), ("vendor", "vendor"), ("kata", "kata")]
+    ("existing", "stored"), [(None, "vendor"), ("", "vendor"), ("vendor", "vendor"), ("kata", "kata")]
 )
-def test_the_runtime_class_of_a_rule_is_for_pods_that_name_none(standing: str | None, stored: str) -> None:
-    """Never in place of the user's own."""
-    spec: dict[str, Any] = {} if standing is None else {"runtimeClassName": standing}
+def test_the_runtime_class_of_a_rule_is_set_in_pods_without_one(existing: str | None, stored: str) -> None:
+    """A value of the user is never replaced."""
+    spec: dict[str, Any] = {} if existing is None else {"runtimeClassName": existing}
     rule = resource_rule(runtimeClassName="vendor")
 
     assert stored == admitted(policy(rule), pod(**spec))["spec"]["runtimeClassName"]
 
 
 @pytest.mark.parametrize(("limits", "runs"), [({OTHER: "1"}, False), ({DEVICE: "1"}, True)])
-def test_the_runtime_class_of_a_rule_is_for_those_who_ask_for_its_key(
+def test_the_runtime_class_of_a_rule_is_set_in_pods_that_request_its_key(
     limits: dict[str, str], runs: bool
 ) -> None:
-    """Not for all of its group."""
+    """Another resource of the group is not enough."""
     stored = admitted(policy(*_texts(runtimeClassName="vendor")), pod(container(limits)))
 
     assert runs == ("runtimeClassName" in stored["spec"])
 
 
-def test_the_runtime_class_of_a_glob_key_is_for_those_whom_it_matches() -> None:
-    """A profile is one of its key's names."""
+def test_the_runtime_class_of_a_rule_with_a_glob_is_set_in_pods_that_request_a_match() -> None:
+    """A profile is a part of the name."""
     stored = admitted(
         policy(resource_rule(GLOB, runtimeClassName="vendor")), pod(container({"vendor.com/mig-1g": "1"}))
     )
@@ -596,28 +678,27 @@ def test_the_runtime_class_of_a_glob_key_is_for_those_whom_it_matches() -> None:
             {"limits": "required"},
             {OTHER: "1"},
             {},
-            f"{LIMITS}: found nothing, wanted a quantity of {DEVICE}; set {LIMITS}",
+            f"{LIMITS}: found nothing, expected a quantity of {DEVICE}; set {LIMITS}",
         ),
         (
             {"limits": "disabled"},
             {DEVICE: "3"},
             {},
-            f"{LIMITS}: found 3, wanted no limit of {DEVICE}; remove {LIMITS}",
+            f"{LIMITS}: found 3, expected no limit of {DEVICE}; remove {LIMITS}",
         ),
         (
             {"requests": "required"},
             {OTHER: "1"},
             {},
-            f"{REQUESTS}: found nothing, wanted a quantity of {DEVICE}; set {REQUESTS}",
+            f"{REQUESTS}: found nothing, expected a quantity of {DEVICE}; set {REQUESTS}",
         ),
         (
             {"requests": "disabled"},
             {DEVICE: "3"},
             {DEVICE: "2"},
             (
-                f"{REQUESTS}: found 2, wanted no request of its own: the limit, 3; remove"
-                f" {REQUESTS}, or set it to"
-                " the limit"
+                f"{REQUESTS}: found 2, expected a request equal to the limit, 3; remove {REQUESTS},"
+                " or set it to the limit"
             ),
         ),
         (
@@ -625,40 +706,38 @@ def test_the_runtime_class_of_a_glob_key_is_for_those_whom_it_matches() -> None:
             {},
             {DEVICE: "2"},
             (
-                f"{REQUESTS}: found 2 and no limit, wanted the request to follow the limit; move it"
-                " to limits: set"
-                f" {LIMITS}"
+                f"{REQUESTS}: found 2 and no limit, expected a limit, which the request follows;"
+                f" move it to limits: set {LIMITS}"
             ),
         ),
         (
             {"requests": "disabled", "limits": "disabled"},
             {},
             {DEVICE: "2"},
-            f"{REQUESTS}: found 2 and no limit, wanted no request of {DEVICE}; remove {REQUESTS}",
+            f"{REQUESTS}: found 2 and no limit, expected no request of {DEVICE}; remove {REQUESTS}",
         ),
         (
             {"requests": "fromLimits"},
             {},
             {DEVICE: "2"},
             (
-                f"{REQUESTS}: found 2 and no limit, wanted the request to follow the limit; move it"
-                " to limits: set"
-                f" {LIMITS}"
+                f"{REQUESTS}: found 2 and no limit, expected a limit, which the request follows;"
+                f" move it to limits: set {LIMITS}"
             ),
         ),
     ],
 )
-def test_a_violation_says_what_was_found_what_was_wanted_and_what_to_do(
+def test_a_violation_has_found_expected_and_fix(
     data: dict[str, str], limits: dict[str, str], requests: dict[str, str], message: str
 ) -> None:
-    """On one line, with the container and the path."""
+    """On one line, after container and path."""
     found = decision(policy(*_texts(**data)), pod(container(limits, requests)))
 
     assert [f"container 'main', {message}"] == [violation.message for violation in found.violations]
 
 
-def test_all_violations_of_all_containers_are_told_together() -> None:
-    """Nobody has to try again and again."""
+def test_all_violations_of_all_containers_are_reported_at_once() -> None:
+    """The user corrects them in one step."""
     document = pod(
         container({DEVICE: "0.5"}, name="a"),
         container({DEVICE: "-1"}, name="b"),
@@ -672,8 +751,8 @@ def test_all_violations_of_all_containers_are_told_together() -> None:
     ] == refused_at(decision(policy(resource_rule()), document))
 
 
-def test_what_a_rule_finds_is_told_of_each_container_by_its_name_and_place() -> None:
-    """What was found of one that asks for the same is not said of this one."""
+def test_a_violation_names_its_own_container_and_path() -> None:
+    """Even if another container has the same resources."""
     rules = policy(resource_rule(validations=[{"expression": "value <= 2", "messageEn": "two"}]))
     containers = [container({DEVICE: "3"}, name=name) for name in ("a", "b", "a")]
     found = [decision(rules, pod(containers[0], *containers[1:at])).violations[-1] for at in (1, 2, 3, 1)]
@@ -684,8 +763,8 @@ def test_what_a_rule_finds_is_told_of_each_container_by_its_name_and_place() -> 
     assert ["'a'", "'b'", "'a'", "'a'"] == [each.message.split()[1].rstrip(",") for each in found]
 
 
-def test_a_rule_that_names_the_image_judges_each_image() -> None:
-    """All else may be the same."""
+def test_a_validation_of_the_image_is_evaluated_for_each_image() -> None:
+    """Even if nothing else differs."""
     rules = policy(resource_rule(validations=[{"expression": "container.image != 'bad'"}]))
     images = ("good", "bad", "good")
 
@@ -702,22 +781,22 @@ def test_a_rule_that_names_the_image_judges_each_image() -> None:
         (("1", ["1"], {}, "1"), [True, False, False, True]),
     ],
 )
-def test_a_quantity_is_not_mistaken_for_another_that_is_equal(
+def test_a_quantity_is_not_confused_with_an_equal_value_of_another_type(
     quantities: tuple[Any, ...], allowed: list[bool]
 ) -> None:
-    """In Python true is 1; the API server refuses it, and what is no text at all."""
+    """In Python True equals 1; the API server rejects both a boolean and a list."""
     rules = policy(resource_rule())
 
     assert allowed == [decision(rules, pod(container({DEVICE: each}))).allowed for each in quantities]
 
 
-def test_a_rule_that_changes_or_is_exempted_judges_the_same_container_anew() -> None:
-    """Each policy remembers for itself, each pod for the rules that hold for it."""
+def test_a_changed_or_exempted_rule_changes_the_decision_on_the_same_container() -> None:
+    """No result of another policy or namespace is used."""
     rule = resource_rule(validations=[{"expression": "value <= 2"}])
     wider = resource_rule(validations=[{"expression": "value <= 3"}])
-    exempting = policy(rule, exemption("cf-crl-group-device", namespaces={"include": ["spared"]}))
+    exempting = policy(rule, exemption("cf-crl-group-device", namespaces={"include": ["exempt"]}))
     asked = [(policy(rule), "team"), (policy(wider), "team")]
-    asked += [(exempting, namespace) for namespace in ("team", "spared", "team")]
+    asked += [(exempting, namespace) for namespace in ("team", "exempt", "team")]
 
     assert [False, True, False, True, False] == [
         decision(rules, pod(container({DEVICE: "3"})), 0.0, namespace=namespace).allowed
