@@ -1,7 +1,7 @@
-"""How long an expression may take: what could keep the gate busy is refused when it is read.
+"""Cost limits of CEL expressions, checked when a rule is loaded.
 
-An evaluation cannot be broken off, and keeps all other requests waiting. Its parts take well under a
-microsecond each, but for loops in one another and for regular expressions, which are compiled at each call.
+An evaluation cannot be interrupted, and blocks all other requests. Its parts take well under a microsecond
+each, except nested loops, and regular expressions, which are compiled at each call.
 Source of the syntax: https://github.com/google/cel-spec, https://docs.rs/regex/latest/regex/#syntax.
 """
 
@@ -13,16 +13,16 @@ from typing import Final
 from rules.cel.library import cel
 
 _MAX_LOOPS: Final = 2
-# How often an expression that loops may name what it is given: each time a map is copied, of the most entries
-# in 30 microseconds.
+# Maximum references to variables in an expression with a loop: each one copies a map, which takes 30
+# microseconds at the maximum size.
 _MAX_NAMED: Final = 16
-_GIVEN: Final = re.compile(r"\b(?:limits|requests|pod)\b")
-# Entries of a map that an expression is given; size_limit.py allows fewer names in one container.
+_VARIABLES: Final = re.compile(r"\b(?:limits|requests|pod)\b")
+# Maximum entries of a map variable; size_limit.py allows fewer names in one container.
 MAX_ENTRIES: Final = 256
-# Microseconds that all patterns of an expression may take to compile, and in one that loops.
+# Maximum microseconds to compile all patterns of an expression, and of an expression with a loop.
 _MAX_COST: Final = 1000
 _MAX_COST_IN_LOOPS: Final = 100
-# Texts in quotes, raw ones first, which know no escapes; and comments.
+# String literals (raw ones first, which have no escapes) and comments.
 TEXT: Final = re.compile(
     r"""\b(?:[rR][bB]?|[bB][rR])(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"[^"\n]*"|'[^'\n]*')"""
     r"""|(?:\b[bB])?(?:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""
@@ -30,12 +30,12 @@ TEXT: Final = re.compile(
     re.DOTALL,
 )
 _LOOP: Final = re.compile(r"\b(?:all|exists|exists_one|existsOne|map|filter)\s*\(")
-# Its list is copied, with all that is in it, for each entry that is added.
+# The result list is copied for each entry that is added.
 _MAP: Final = re.compile(r"\bmap\s*\(")
 _MATCHES: Final = re.compile(r"\bmatches\s*\(")
 _MATCHES_TEXT: Final = re.compile(r"""\.\s*matches\s*\(\s*(?="")""")
 _MATCHES_ONLY_TEXT: Final = re.compile(r"""\.\s*matches\s*\(\s*""\s*\)""")
-# A part of a regular expression. Microseconds that one takes to compile, measured by a hundred of each.
+# A token of a regular expression, and the microseconds to compile it, measured with a hundred of each.
 _PART: Final = re.compile(
     r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^]\\])*\]|\(\?[\w-]*[:)]?|\{\d+,?\d*\}|.", re.DOTALL
 )
@@ -49,70 +49,71 @@ _COSTS: Final = (
 
 
 def why_unbounded(source: str) -> str:
-    """Return why an expression may take too long, or nothing."""
+    """Return why an expression may take too long, or an empty string."""
     texts: list[str] = []
-    bare = TEXT.sub(lambda found: _put_by(found[0], texts), source)
+    bare = TEXT.sub(lambda found: _placeholder(found[0], texts), source)
     loops = {found.end() - 1 for found in _LOOP.finditer(bare)}
     return _why_loops(bare, loops) or _why_patterns(bare, texts, _MAX_COST_IN_LOOPS if loops else _MAX_COST)
 
 
 def _why_loops(bare: str, loops: set[int]) -> str:
-    """Return what is wrong with loops. bare: without texts; loops: where their brackets open."""
+    """Return the error about loops. bare: source without strings; loops: indexes of their brackets."""
     if len(loops) > _MAX_LOOPS:
-        return f"more than {_MAX_LOOPS} of all, exists and filter: make it several expressions"
-    if loops and len(_GIVEN.findall(bare)) > _MAX_NAMED:
+        return f"more than {_MAX_LOOPS} uses of all, exists and filter; split it into several expressions"
+    if loops and len(_VARIABLES.findall(bare)) > _MAX_NAMED:
         return (
-            f"a loop, and limits, requests and pod more than {_MAX_NAMED} times: make it several expressions"
+            f"a loop, and more than {_MAX_NAMED} uses of limits, requests and pod; "
+            "split it into several expressions"
         )
     if _MAP.search(bare):
-        return "map would make a list, which takes too long: ask by exists, all or filter"
-    if _one_in_another(bare, loops):
-        return "all, exists and filter in one another: look a name up with `name in limits`"
+        return "map creates a list, which takes too long; use exists, all or filter"
+    if _nested(bare, loops):
+        return "nested all, exists or filter; look up a name with `name in limits`"
     return ""
 
 
 def _why_patterns(bare: str, texts: list[str], most: int) -> str:
-    """Return what is wrong with the patterns among texts. most: microseconds that all of them may take."""
+    """Return the error about regular expressions. most: maximum microseconds to compile all of them."""
     if len(_MATCHES.findall(bare)) != len(_MATCHES_ONLY_TEXT.findall(bare)):
-        return "matches takes its pattern in quotes, as in container.image.matches('train')"
+        return "the pattern of matches must be a string literal, as in container.image.matches('train')"
     patterns = (texts[bare.count('""', 0, found.end())] for found in _MATCHES_TEXT.finditer(bare))
-    if sum(_cost(_said(pattern)) for pattern in patterns) > most:
-        return r"matches would take too long: repeat less, and write [0-9A-Za-z_] for \w"
+    if sum(_cost(_literal_value(pattern)) for pattern in patterns) > most:
+        return r"matches takes too long; use smaller repeats, and [0-9A-Za-z_] instead of \w"
     return ""
 
 
-def _said(text: str) -> str:
-    """Return what a text in quotes says."""
+def _literal_value(text: str) -> str:
+    """Return the value of a string literal."""
     try:
         return str(cel.compile(text).execute())
-    except (ValueError, RuntimeError):  # of which the whole says more when it is compiled
+    except (ValueError, RuntimeError):  # compiling the whole expression reports it
         return ""
 
 
-def _put_by(text: str, texts: list[str]) -> str:
-    """Return what stands for a text, which is put by, or for a comment."""
+def _placeholder(text: str, texts: list[str]) -> str:
+    """Return the replacement of a string literal, which is added to texts, or of a comment."""
     if text.startswith("//"):
         return " "
     texts.append(text)
     return '""'
 
 
-def _one_in_another(bare: str, loops: set[int]) -> bool:
-    """Tell whether a loop stands in another."""
-    within: list[bool] = []
+def _nested(bare: str, loops: set[int]) -> bool:
+    """Return whether a loop is nested in another."""
+    inside: list[bool] = []
     for place, character in enumerate(bare):
         if character == "(":
-            if place in loops and any(within):
+            if place in loops and any(inside):
                 return True
-            within.append(place in loops)
-        elif character == ")" and within:
-            within.pop()
+            inside.append(place in loops)
+        elif character == ")" and inside:
+            inside.pop()
     return False
 
 
 def _cost(pattern: str) -> int:
-    """Return how many microseconds it takes to compile a regular expression, about."""
-    costs = [0]  # of each group that is open
+    """Return the estimated microseconds to compile a regular expression."""
+    costs = [0]  # of each open group
     last = 0
     for part in _PART.findall(pattern):
         if part.startswith("(") and not part.endswith(")"):

@@ -1,6 +1,6 @@
-"""The CEL library without its command line, for which `import cel` loads prompt_toolkit and rich.
+"""The CEL library without its command-line tool, for which `import cel` loads prompt_toolkit and rich.
 
-Those take longer to load than all of ours, and 25 MB in every gate.
+Those take longer to load than the rest of gpugate, and 25 MB of memory in every process.
 Source: https://pypi.org/project/common-expression-language/.
 """
 
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from types import ModuleType
 
-# The extension module, by the name that the package has for it too: it may be loaded once in a process.
+# The extension module, under the name that the package uses too: it can be loaded only once per process.
 _NAME: Final = "cel.cel"
 
 
 def _load() -> ModuleType:
-    """Return the extension module; where the package is laid out otherwise, the package."""
+    """Return the extension module; if the package has another layout, the package."""
     if _NAME in sys.modules:
         return sys.modules[_NAME]
     package = find_spec("cel")

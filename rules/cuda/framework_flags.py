@@ -1,6 +1,6 @@
-"""What flags and variables of inference servers ask of a GPU: data/precision.yaml, applied to a container.
+"""GPU requirements of flags and variables of inference servers: data/precision.yaml, applied to a container.
 
-Frameworks, their flags and the numbers are data; here is only how a command line is read.
+Frameworks, flags and capabilities are data; this module only parses command lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rules.text.i18n import Text
 
 _SPACE = re.compile(r"\s")
 _COMMENT = re.compile(r"(?m)(?:^|(?<=\s))#.*$")
-# What stands in quotes or in $(…) is part of a command; a quote that is never closed is a character.
+# Text in quotes or in $(…) is part of a command; a quote that is not closed is an ordinary character.
 _COMMAND = re.compile(
     r"""(?:\\.|"(?:\\.|[^"\\])*"|'[^']*'|\$\([^()]*\)|&>|>&|[^;&|()\n])+""",
     re.DOTALL,
@@ -31,12 +31,12 @@ _COMMAND = re.compile(
 _SHELL_WORD = re.compile(r"[^\s;&|()]+")
 _QUOTES = str.maketrans("", "", "\"'\\")
 
-_Asked = Mapping[str, tuple[str, str]]  # by flag
+_FlagValues = Mapping[str, tuple[str, str]]  # by flag
 
 
 @dataclass(frozen=True, slots=True)
 class FlagRow:
-    """What a value needs in some versions, or all."""
+    """The requirement of a flag value in some or all versions."""
 
     compute: ComputeCapability
     versions: SpecifierSet | None
@@ -52,11 +52,11 @@ class _Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Framework:
-    """A server: how it is known, and what the values of its flags and variables need.
+    """An inference server: how it is recognised, and the requirements of its flags and variables.
 
-    version: finds it in an image's name, as its only group. read: the versions whose code was read, up to
-    newest; None where versions do not matter.
-    rows: by flag and value. env: variables by the flag that they stand for. Equal only to itself.
+    version: finds the version in an image name, as its only group. read: the versions whose code was read, up
+    to newest; None if versions do not matter. rows: by flag and value. env: variables by the flag that they
+    set. Compares by identity.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Framework:
 
 @dataclass(frozen=True, slots=True)
 class FlagRequirement:
-    """A capability that a flag asks for. framework: with its version if known. written: as the user did."""
+    """A capability that a flag requires. framework: with its version if known. written: as in the pod."""
 
     framework: str
     written: str
@@ -82,9 +82,9 @@ class FlagRequirement:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """data/precision.yaml. names, env: a container without any of these flags and variables asks for nothing.
+    """data/precision.yaml. names, env: a container without any of these flags and variables requires nothing.
 
-    flags: finds the names, with `_` as good as `-`. arguments: variables that hold further flags.
+    flags: finds the names; `_` equals `-`. arguments: variables that contain further flags.
     """
 
     frameworks: Mapping[str, Framework]
@@ -95,14 +95,14 @@ class _Table:
     other_platforms: re.Pattern[str]
 
     def names_a_flag(self, line: str) -> bool:
-        """Tell whether a flag stands in a command line."""
-        # Plain texts are found faster, and nearly always there is none.
+        """Return whether a command line contains a flag."""
+        # A substring search is faster, and most command lines contain no flag.
         plain = line.replace("_", "-")
         return any(name in plain for name in self.names) and self.flags.search(line) is not None
 
 
 def variables() -> frozenset[str]:
-    """Return the names of the variables that may ask something of a GPU."""
+    """Return the names of the variables that may require something of a GPU."""
     table = _table()
     return frozenset({*table.env, *table.arguments})
 
@@ -110,7 +110,7 @@ def variables() -> frozenset[str]:
 def flag_requirements(
     image: str, words: Sequence[str], env: Mapping[str, str]
 ) -> tuple[FlagRequirement, ...]:
-    """Return what a container's command line and variables ask of a GPU; of one too long to start, nothing.
+    """Return the GPU requirements of a command line and variables; none if it is too long to start.
 
     words: command and args; env: the variables whose values are known.
     """
@@ -125,7 +125,7 @@ def flag_requirements(
 
 
 def may_require(words: Sequence[str]) -> bool:
-    """Tell whether a command line may ask something of a GPU, by itself or with what its variables have."""
+    """Return whether a command line may require something of a GPU, alone or with its variables."""
     line = " ".join(words)
     return "$(" in line or _table().names_a_flag(line)
 
@@ -144,14 +144,14 @@ def _find(
     if key is None:
         return ()
     framework, version = frameworks[key], versions.get(key)
-    asked = {**_asked_by_env(framework, dict(set_by_env)), **_asked_by_words(framework, words)}
-    needs = (_need(framework, version, flag, *asked[flag]) for flag in asked)
-    return tuple(need for need in needs if need)
+    values = {**_env_values(framework, dict(set_by_env)), **_command_values(framework, words)}
+    found = (_requirement(framework, version, flag, *values[flag]) for flag in values)
+    return tuple(requirement for requirement in found if requirement)
 
 
 @lru_cache(maxsize=4096)
 def _versions(image: Image) -> Mapping[str, Version | None] | None:
-    """Return the frameworks that an image's name tells, with their versions; None for another platform."""
+    """Return the frameworks in an image name, with their versions; None for another platform."""
     if _table().other_platforms.search(image.short):
         return None
     frameworks = _table().frameworks
@@ -164,15 +164,16 @@ def _version(framework: Framework, image: Image) -> Version | None:
     return parse_version(match[1]) if match else None
 
 
-def _asked_by_env(framework: Framework, env: Mapping[str, str]) -> _Asked:
-    """Return by flag the value that a variable gives it, and how that is written."""
+def _env_values(framework: Framework, env: Mapping[str, str]) -> _FlagValues:
+    """Return the values of flags that variables set: flag to (value, as written)."""
     return {flag: (env[name], f"{name}={env[name]}") for flag, name in framework.env.items() if name in env}
 
 
-def _asked_by_words(framework: Framework, words: Iterable[str]) -> _Asked:
-    """Return likewise what the command line gives.
+def _command_values(framework: Framework, words: Iterable[str]) -> _FlagValues:
+    """Return the values of flags in the command line: flag to (value, as written).
 
-    Of several servers that a script may start, only what all of them are given: nobody knows which will run.
+    If a script can start several servers, only flags with the same value in all of them: it is unknown which
+    server runs.
     """
     arguments: list[str] = []
     commands: list[str] = []
@@ -182,33 +183,33 @@ def _asked_by_words(framework: Framework, words: Iterable[str]) -> _Asked:
         else:
             arguments.append(word)
     servers = list(filter(framework.command.search, commands)) or filter(_table().flags.search, commands)
-    first, *others = [_asked(framework, _words(server)) for server in servers] or [{}]
+    first, *others = [_parsed_flags(framework, _words(server)) for server in servers] or [{}]
     by_all = {
         flag: (value, written)
         for flag, (value, written) in first.items()
         if all(flag in other and other[flag][0] == value for other in others)
     }
-    return {**by_all, **_asked(framework, arguments)}
+    return {**by_all, **_parsed_flags(framework, arguments)}
 
 
-def _asked(framework: Framework, command: Sequence[str]) -> _Asked:
-    """Return by flag the value that one command gives it, and how that is written; the last counts."""
-    asked = {}
+def _parsed_flags(framework: Framework, command: Sequence[str]) -> _FlagValues:
+    """Return the values of flags in one command: flag to (value, as written); the last value is used."""
+    values = {}
     for token, following in zip(command, [*command[1:], ""], strict=False):
         name, equals, value = token.partition("=")
         flag = name.replace("_", "-")
         if flag in framework.rows:
-            asked[flag] = (value, token) if equals else (following, f"{token} {following}")
-    return asked
+            values[flag] = (value, token) if equals else (following, f"{token} {following}")
+    return values
 
 
 def _words(command: str) -> list[str]:
-    """Return the words of a shell's command, without quotes."""
+    """Return the words of a shell command, without quotes."""
     words = (word.translate(_QUOTES) for word in _SHELL_WORD.findall(command))
     return [word for word in words if word]
 
 
-def _need(
+def _requirement(
     framework: Framework, version: Version | None, flag: str, value: str, written: str
 ) -> FlagRequirement | None:
     key = value.lower()
@@ -221,7 +222,7 @@ def _need(
 
 @lru_cache(maxsize=1024)
 def _choose(framework: Framework, version: Version | None, flag: str, value: str) -> _Choice | None:
-    """Return what a version needs; an unknown one what the least demanding does, sure if the newest does."""
+    """Return the requirement of a version; for an unknown one the lowest, certain if the newest has it."""
     rows = framework.rows[flag][value]
     current = _covering(rows, version or framework.newest)
     rows = current if version else rows

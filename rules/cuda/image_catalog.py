@@ -1,6 +1,6 @@
-"""What an image carries, as far as its name tells: the rows of data/images.yaml, a cluster's own before them.
+"""The image catalogue: facts about images by reference, from data/images.yaml and a cluster's own rows.
 
-Vendors' tags are data; here is only how a row is tried. What no row knows stays unknown.
+Vendors' tags are data; this module only matches rows. Facts of an unmatched image stay unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOWHERE: Final = Text()
 class BuiltFor:
     """The compute capabilities that an image has code for.
 
-    ptx: whether a GPU newer than all of them can compile it (None: nobody knows).
+    ptx: whether it has PTX, which a GPU newer than all of them can compile (None: unknown).
     """
 
     capabilities: tuple[ComputeCapability, ...]
@@ -36,7 +36,7 @@ class BuiltFor:
     certain: bool
 
     def runs_on(self, gpu: ComputeCapability) -> bool | None:
-        """Tell whether a GPU runs it; None where that hangs on PTX that nobody knows of."""
+        """Return whether a GPU runs it; None if that depends on PTX and PTX is unknown."""
         if any(gpu.runs(capability) for capability in self.capabilities):
             return True
         if gpu < min(self.capabilities):
@@ -46,11 +46,11 @@ class BuiltFor:
 
 @dataclass(frozen=True, slots=True)
 class ImageCase:
-    """What the images of a row carry, or those of some versions of it.
+    """The facts about the images of a row, or about some versions of it.
 
-    cuda: the toolkit, or None where the match says it or nobody knows. at_least: it may also be newer.
-    compute: the lowest capability that the image supports. built_for: what it has code for, empty if unknown.
-    ptx: whether a newer GPU can compile the rest. cuda_compat: forward compatibility libraries are inside.
+    cuda: the toolkit, or None if the match contains it or it is unknown. at_least: it may also be newer.
+    compute: the lowest supported capability. built_for: the capabilities that it has code for, or empty.
+    ptx: whether it has PTX for newer GPUs. cuda_compat: it contains forward compatibility libraries.
     """
 
     versions: SpecifierSet | None = None
@@ -66,9 +66,9 @@ class ImageCase:
 
 @dataclass(frozen=True, slots=True)
 class ImageRow:
-    """Images of one kind. pattern: of one of Image.spellings, in whole. cases: the first that fits counts.
+    """Images of one kind. pattern: matches one of Image.spellings. cases: the first match is used.
 
-    whole: whether the pattern is of references with their tag or digest; a name alone need not be tried.
+    whole: whether the pattern only matches references with a tag or digest; names alone are not tried.
     """
 
     name: str
@@ -79,9 +79,9 @@ class ImageRow:
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """What is known of an image. row: which row knows it. The origins tell people where a value stands.
+    """The facts about an image. row: the matching row. The origins explain where a value comes from.
 
-    exact: cuda is the toolkit inside; otherwise that may also be newer. The rest as in ImageCase.
+    exact: cuda is the toolkit of the image; otherwise it may also be newer. The rest is as in ImageCase.
     """
 
     row: str = ""
@@ -96,29 +96,31 @@ class ImageFacts:
 
 
 NOTHING_KNOWN: Final = ImageFacts()
-# Images of a cluster, and room for those that come and go; a reference is at most 800 characters.
-_REMEMBERED: Final = 4096
-_LONGEST: Final = 800
+# Cached images of a cluster, including some that change; a reference is at most 800 characters.
+_CACHE_ENTRIES: Final = 4096
+_MAX_LENGTH: Final = 800
 
 
 class ImageCatalog:
-    """Rows in order, the first that fits an image says what it carries. Immutable.
+    """Rows in order; the first that matches an image has its facts. Immutable.
 
-    find: what `look_up` does, remembered.
+    find: `look_up` with a cache.
     """
 
     __slots__ = ("find", "rows")
 
     def __init__(self, rows: Iterable[ImageRow]) -> None:
         self.rows = tuple(rows)
-        self.find = bounded_cache(self.look_up, _REMEMBERED, lambda reference: len(reference) <= _LONGEST)
+        self.find = bounded_cache(
+            self.look_up, _CACHE_ENTRIES, lambda reference: len(reference) <= _MAX_LENGTH
+        )
 
     def preceded_by(self, rows: Iterable[ImageRow]) -> ImageCatalog:
-        """Return a catalogue that tries other rows first."""
+        """Return a catalogue with other rows before these."""
         return ImageCatalog((*rows, *self.rows))
 
     def look_up(self, reference: str) -> ImageFacts:
-        """Return what is known of an image; NOTHING_KNOWN for no image reference and where no row fits."""
+        """Return the facts about an image; NOTHING_KNOWN if the reference is invalid or no row matches."""
         image = parse_image(reference)
         if image is None:
             return NOTHING_KNOWN
@@ -136,7 +138,7 @@ class ImageCatalog:
 
 @cache
 def built_in_catalog() -> ImageCatalog:
-    """Return the catalogue that ships: data/images.yaml."""
+    """Return the built-in catalogue: data/images.yaml."""
     return ImageCatalog(_row(row) for row in read_table("images"))
 
 
@@ -161,7 +163,7 @@ def _read_case(row: Mapping[str, Any]) -> ImageCase:
 
 
 def _case(row: ImageRow, written: str | None) -> ImageCase | None:
-    """Return the first case for a version as it is written."""
+    """Return the first case for a version."""
     version = parse_version(written)
     for case in row.cases:
         if case.versions is None or (version is not None and covers(case.versions, version)):
@@ -170,7 +172,7 @@ def _case(row: ImageRow, written: str | None) -> ImageCase | None:
 
 
 def parse_version(text: str | None) -> Version | None:
-    """Return a version of a framework (PEP 440), None for a text that is none."""
+    """Return a version of a framework (PEP 440), or None if the text is invalid."""
     try:
         return Version(text) if text else None
     except InvalidVersion:
@@ -178,7 +180,7 @@ def parse_version(text: str | None) -> Version | None:
 
 
 def covers(versions: SpecifierSet, version: Version) -> bool:
-    """Tell whether a version is among those specified; a release candidate of one of them is."""
+    """Return whether specifiers contain a version, including its release candidates."""
     return versions.contains(version, prereleases=True)
 
 
@@ -205,7 +207,7 @@ def _facts(
 
 
 def _cuda(case: ImageCase, groups: Mapping[str, str | None]) -> tuple[CudaVersion | None, bool]:
-    """Return the CUDA version, and whether it is exact; what the reference says goes before the table."""
+    """Return the CUDA version, and whether it is exact; the reference takes precedence over the table."""
     if text := groups.get("cuda"):
         return CudaVersion.parse(text), True
     if major := groups.get("major"):
@@ -222,7 +224,7 @@ def _cuda_origin(
     *,
     exact: bool,
 ) -> Text:
-    """Return the sentence that tells a person where the version stands."""
+    """Return the sentence that explains where the version comes from."""
     group = next((name for name in ("cuda", "major") if groups.get(name)), None)
     if group is None:
         newer = Text() if exact else Text(" or newer", " 或更新版本")

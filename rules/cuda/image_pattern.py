@@ -1,8 +1,8 @@
-"""Regular expressions of image references, which people write and users' images are held against.
+"""Regular expressions for image references that match in linear time.
 
-A pattern that backtracks would let one image stop the gate. So an engine whose time grows with the text alone
-(CEL's) says whether a text matches; Python's is asked for the groups of a text that does. A group that
-repeats and holds a repeat or a choice, which may take twice as long with each character, is refused.
+With backtracking, one image could block the process. So the linear-time engine of CEL decides whether a text
+matches, and Python's engine only returns the groups of a match. A repeated group that contains a repeat or a
+choice is invalid, because its time can double with each character.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from rules.cel.library import cel
 
-# What stands for more in an engine that knows Unicode, there in ASCII too: to compile it takes a hundredth.
+# Classes that include Unicode in the other engine, in ASCII: they compile in a hundredth of the time.
 _ASCII: Final = {r"\w": "0-9A-Za-z_", r"\d": "0-9", r"\s": r"\t-\r "}
 _ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
-# A part of the syntax: brackets that are escaped, or stand in a class, open no group.
+# A token of the syntax: an escaped bracket, or one in a class, does not open a group.
 _PART: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\(\?[:!=<>P\w-]*|.", re.DOTALL)
 _REPEATS: Final = frozenset("*+{")
 _CHOICES: Final = _REPEATS | {"?", "|"}
@@ -24,12 +24,12 @@ _MATCHES: Final = "text.matches(pattern)"
 
 
 class ImageRegex:
-    """A compiled regular expression of whole image references. Immutable: any thread may use it."""
+    """A compiled regular expression of whole image references. Immutable and thread-safe."""
 
     __slots__ = ("_pattern", "_program", "_searched", "groups", "source")
 
     def __init__(self, source: str) -> None:
-        """Compile source. Raises ValueError where it is no expression, or one that could take for ever."""
+        """Compile source. Raises ValueError if it is invalid, or if its time could be exponential."""
         if len(source) > _MAX_LENGTH:
             raise ValueError(f"expected at most {_MAX_LENGTH} characters, got {len(source)}")
         try:
@@ -38,7 +38,7 @@ class ImageRegex:
             raise ValueError(f"expected a regular expression, got {source!r}: {error}") from None
         if _nests(source):
             raise ValueError(
-                f"a group that repeats may hold no repeat or choice, which takes too long: {source!r}"
+                f"a repeated group must not contain a repeat or a choice, which takes too long: {source!r}"
             )
         self.source = source
         self.groups = tuple(self._pattern.groupindex)
@@ -49,7 +49,7 @@ class ImageRegex:
         except RuntimeError as error:
             reason = re.sub(r"\s*\n\s*", " ", str(error)).partition(" Check function")[0]
             raise ValueError(
-                f"expected a regular expression without looking around or back: {reason}"
+                f"expected a regular expression without lookaround or backreferences: {reason}"
             ) from None
 
     def fullmatch(self, text: str) -> re.Match[str] | None:
@@ -64,7 +64,7 @@ class ImageRegex:
 
 
 def _in_ascii(source: str) -> str:
-    """Return an expression with letters, digits and spaces written out, as re.ASCII takes them."""
+    """Return an expression in which letters, digits and spaces are ASCII classes, as with re.ASCII."""
     return "".join(map(_part_in_ascii, _PART.findall(source)))
 
 
@@ -77,9 +77,9 @@ def _part_in_ascii(part: str) -> str:
 
 
 def _nests(source: str) -> bool:
-    """Tell whether a group that repeats holds a repeat or a choice."""
+    """Return whether a repeated group contains a repeat or a choice."""
     parts = _PART.findall(source)
-    choices = [False]  # of each open group, whether one was seen in it
+    choices = [False]  # of each open group, whether it contains one
     for part, after in zip(parts, [*parts[1:], ""], strict=True):
         if part.startswith("("):
             choices.append(False)

@@ -1,9 +1,9 @@
-"""NVIDIA_REQUIRE_* variables: what an image asks of driver and GPU, in the language of libnvidia-container.
+"""NVIDIA_REQUIRE_* variables: requirements of an image, in the language of libnvidia-container.
 
     cuda>=12.4 brand=tesla,driver>=535,driver<536
 
-A blank is OR, a comma is AND; several variables all have to hold. Properties: cuda (the driver's CUDA
-version), driver, arch (compute capability), brand. What cannot be read is reported and asks for nothing.
+A space is OR, a comma is AND; several variables are ANDed. Properties: cuda (the driver's CUDA version),
+driver, arch (compute capability), brand. An invalid variable is reported and requires nothing.
 
 Source: NVIDIA/libnvidia-container src/cli/dsl.c, and NVIDIA/nvidia-container-toolkit
 internal/config/image/cuda_image.go for the variables.
@@ -27,31 +27,31 @@ DISABLE_REQUIRE: Final = "NVIDIA_DISABLE_REQUIRE"
 # Go's strconv.ParseBool.
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
-# A run of these characters is the operator. dsl.c compares only as many characters as stand there, so that a
-# bare `!` is `!=`.
+# A run of these characters is the operator. dsl.c compares only as many characters as are given, so a single
+# `!` is `!=`.
 _FACTOR = re.compile(r"([^<>=!]+)([<>=!]+)([^<>=!].*)", re.DOTALL)
 _VERSION = re.compile(r"\d{1,9}(?:\.+\d{1,9})*\.*", re.ASCII)
 _PROPERTIES: Final = ("cuda", "driver", "arch", "brand")
-# The longest value that NVIDIA's images have is about 2,000 characters; this bounds what is parsed.
+# The longest value in NVIDIA's images has about 2,000 characters; longer ones than this are not parsed.
 _MAX_LENGTH: Final = 16 * 1024
-_MAX_REMEMBERED: Final = 4096  # characters; the factors of one so long are some 170 KB
+_MAX_CACHED: Final = 4096  # characters; the factors of a value of this length take about 170 KB
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 
 Numbers = tuple[int, ...]  # of a version, without trailing zeros: 12.0 and 12 are the same
 
 _COMPARE: Final[Mapping[str, Callable[[Numbers, Numbers], bool]]] = {
-    "=": lambda found, wanted: found == wanted,
-    "!=": lambda found, wanted: found != wanted,
-    "<": lambda found, wanted: found < wanted,
-    "<=": lambda found, wanted: found <= wanted,
-    ">": lambda found, wanted: found > wanted,
-    ">=": lambda found, wanted: found >= wanted,
+    "=": lambda found, required: found == required,
+    "!=": lambda found, required: found != required,
+    "<": lambda found, required: found < required,
+    "<=": lambda found, required: found <= required,
+    ">": lambda found, required: found > required,
+    ">=": lambda found, required: found >= required,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a node has; None is unknown. driver: as in 535.104.05. brand: as NVML names it, as in Tesla."""
+    """The properties of a node; None is unknown. driver: as in 535.104.05. brand: as in NVML, e.g. Tesla."""
 
     cuda: tuple[int, int] | None = None
     driver: str | None = None
@@ -59,14 +59,14 @@ class Host:
     brand: str | None = None
 
     def numbers(self, name: str) -> Numbers | None:
-        """Return a version of the node as numbers that compare, None where it is unknown."""
+        """Return a version of the node as comparable numbers, or None if it is unknown."""
         if name == "driver":
             return _driver(self.driver) if self.driver else None
         version = self.cuda if name == "cuda" else self.arch
         return _trimmed(version) if version else None
 
 
-@lru_cache(maxsize=1024)  # of what nodes tell
+@lru_cache(maxsize=1024)  # driver versions of nodes
 def _driver(text: str) -> Numbers | None:
     driver = DriverVersion.parse(text)
     return _trimmed(driver.numbers) if driver else None
@@ -74,7 +74,7 @@ def _driver(text: str) -> Numbers | None:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One condition. numbers: the version wanted, None for a brand, which is text."""
+    """One condition. numbers: the required version; None for a brand, which is a string."""
 
     name: str
     operator: str
@@ -82,7 +82,7 @@ class Factor:
     numbers: Numbers | None
 
     def holds(self, host: Host) -> bool | None:
-        """Tell whether a node satisfies it; None where that is unknown."""
+        """Return whether a node satisfies it; None if that is unknown."""
         if self.numbers is None:
             same = None if host.brand is None else host.brand.lower() == self.text.lower()
             return same if same is None or self.operator == "=" else not same
@@ -91,11 +91,11 @@ class Factor:
 
     @property
     def lowest_cuda(self) -> CudaVersion | None:
-        """The lowest CUDA version that can satisfy it; None where it sets no lower bound."""
+        """The lowest CUDA version that can satisfy it; None if it sets no lower bound."""
         if self.name != "cuda" or self.numbers is None or self.operator not in {"=", ">=", ">"}:
             return None
         major, minor, *patch = (*self.numbers, 0, 0)
-        # A driver's version has no patch: 12.4 is less than 12.4.1, so that only 12.5 satisfies >=12.4.1.
+        # A driver's CUDA version has no patch: 12.4 is less than 12.4.1, so only 12.5 satisfies >=12.4.1.
         return CudaVersion(major, minor + (self.operator == ">" or any(patch)))
 
 
@@ -104,13 +104,13 @@ Group = tuple[Factor, ...]
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One variable: groups of which one has to hold, and in it every factor. No group asks for nothing.
+    """One variable: the groups are ORed, the factors of a group ANDed. Without groups it requires nothing.
 
-    minimum: the CUDA version below which no node satisfies it; None where there is none.
-    native: the CUDA version that the image was built with, as far as the variable tells: the minimum, or if a
-    group goes by brand and driver alone (NVIDIA's images bring cuda-compat for it), the bound of the first
+    minimum: the CUDA version below which no node satisfies it; None if there is none.
+    native: the CUDA version that the image was built with, as far as the variable shows: the minimum, or if
+    a group has only brand and driver (for which NVIDIA's images contain cuda-compat), the bound of the first
     group that has one.
-    problem: why the variable cannot be read, None where it can.
+    problem: why the variable is invalid, or None.
     """
 
     variable: str
@@ -121,14 +121,14 @@ class Constraint:
     problem: Text | None = None
 
     def holds(self, host: Host) -> bool | None:
-        """Tell whether a node satisfies it; None where that hangs on what is unknown."""
+        """Return whether a node satisfies it; None if that depends on an unknown property."""
         if not self.groups:
             return True
         return _any(_all(factor.holds(host) for factor in group) for group in self.groups)
 
 
 def constraints(env: Mapping[str, str]) -> tuple[Constraint, ...]:
-    """Return what a container's variables ask for; all of it has to hold."""
+    """Return the constraints of a container's variables, which are ANDed."""
     named = [name for name in env if name.startswith(REQUIRE_PREFIX)]
     if not named or env.get(DISABLE_REQUIRE) in _TRUE:
         return ()
@@ -136,13 +136,13 @@ def constraints(env: Mapping[str, str]) -> tuple[Constraint, ...]:
 
 
 def parse_constraint(variable: str, text: str) -> Constraint:
-    """Return what a variable asks for; one that cannot be read asks for nothing and has a problem."""
+    """Return the constraint of a variable; an invalid one requires nothing and has a problem."""
     written = len(variable) + len(text)
     return _read((variable, text)) if written <= _MAX_LENGTH else _malformed(variable, text)
 
 
-def _parse(told: tuple[str, str]) -> Constraint:
-    variable, text = told
+def _parse(key: tuple[str, str]) -> Constraint:
+    variable, text = key
     groups = []
     for words in text.split(" "):
         factors = [_factor(word) for word in words.split(",") if word]
@@ -151,7 +151,7 @@ def _parse(told: tuple[str, str]) -> Constraint:
             return _malformed(variable, text)
         if group:
             groups.append(group)
-        elif words:  # commas alone: libnvidia-container's dsl.c ends there, with the verdict so far
+        elif words:  # only commas: dsl.c of libnvidia-container stops here, with the result so far
             break
     bounds = [_lower_bound(group) for group in groups]
     known = [bound for bound in bounds if bound is not None]
@@ -159,7 +159,7 @@ def _parse(told: tuple[str, str]) -> Constraint:
     return Constraint(variable, text, tuple(groups), minimum, native=minimum or next(iter(known), None))
 
 
-_read = bounded_cache(_parse, 64, lambda told: length(told) <= _MAX_REMEMBERED)
+_read = bounded_cache(_parse, 64, lambda key: length(key) <= _MAX_CACHED)
 
 
 def _factor(word: str) -> Factor | None:
@@ -177,7 +177,7 @@ def _factor(word: str) -> Factor | None:
 
 
 def _trimmed(numbers: Numbers) -> Numbers:
-    """Return a version without its trailing zeros, so that 12 and 12.0 are equal."""
+    """Return a version without trailing zeros, so that 12 and 12.0 are equal."""
     end = len(numbers)
     while end and not numbers[end - 1]:
         end -= 1
@@ -189,13 +189,13 @@ def _lower_bound(group: Group) -> CudaVersion | None:
 
 
 def _all(values: Iterable[bool | None]) -> bool | None:
-    """AND of three values: false if any is, else unknown if any is."""
+    """Return the AND of three-valued operands: False if any is False, else None if any is None."""
     found = set(values)
     return False if False in found else None if None in found else True
 
 
 def _any(values: Iterable[bool | None]) -> bool | None:
-    """OR of three values: true if any is, else unknown if any is."""
+    """Return the OR of three-valued operands: True if any is True, else None if any is None."""
     found = set(values)
     return True if True in found else None if None in found else False
 

@@ -1,6 +1,6 @@
-"""What is known of NVIDIA's toolkits, drivers, GPUs and errors: tables of `data/`, loaded once, when asked.
+"""Tables of `data/` about NVIDIA's toolkits, drivers, GPUs and errors, loaded once on first use.
 
-Every fact keeps where it was read and how sure it is. What is not certain must never refuse a pod by itself.
+Every fact has a source and a status. An uncertain fact alone must never deny a pod.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 try:
     _Loader: type = yaml.CSafeLoader
-except AttributeError:  # PyYAML without libyaml: ten times slower, once
+except AttributeError:  # PyYAML without libyaml is ten times slower
     _Loader = yaml.SafeLoader
 
 
 class Status(StrEnum):
-    """How sure a row of a table is; data/sources.yaml says what each means."""
+    """The certainty of a row of a table; data/sources.yaml defines the values."""
 
     VERIFIED = "verified"
     SECONDARY = "secondary"
@@ -35,7 +35,7 @@ class Status(StrEnum):
 
     @property
     def certain(self) -> bool:
-        """Whether a pod may be refused for it."""
+        """Whether it is enough to deny a pod."""
         return self is not Status.UNVERIFIED
 
 
@@ -49,7 +49,7 @@ class Fact(Generic[T]):
 
     @property
     def certain(self) -> bool:
-        """Whether a pod may be refused for it."""
+        """Whether it is enough to deny a pod."""
         return self.status.certain
 
 
@@ -91,7 +91,7 @@ def capability(text: str) -> ComputeCapability:
 
 
 def capabilities(text: str) -> tuple[ComputeCapability, ...]:
-    """Return the blank-separated compute capabilities of a table. Raises ValueError: the table is wrong."""
+    """Return the space-separated compute capabilities of a table. Raises ValueError: the table is wrong."""
     return tuple(capability(word) for word in text.split())
 
 
@@ -101,7 +101,7 @@ def _driver(text: str) -> DriverVersion:
 
 def _parsed(value: T | None, text: str) -> T:
     if value is None:
-        raise ValueError(f"{text!r} in a table is no version")
+        raise ValueError(f"{text!r} in a table is not a version")
     return value
 
 
@@ -121,7 +121,7 @@ def _toolkits() -> dict[CudaVersion, Fact[tuple[ComputeCapability, ...]]]:
 
 
 def compiles_for(cuda: CudaVersion) -> Fact[tuple[ComputeCapability, ...]] | None:
-    """Return the capabilities that a toolkit has code generation for, lowest first; None where unknown."""
+    """Return the capabilities that a toolkit generates code for, lowest first; None if unknown."""
     return _toolkits().get(cuda)
 
 
@@ -139,20 +139,20 @@ def _branches() -> dict[int, Fact[CudaVersion]]:
 
 
 def cuda_of_branch(branch: int) -> Fact[CudaVersion] | None:
-    """Return the CUDA API version of a driver branch (535 has 12.2); None where unknown."""
+    """Return the CUDA API version of a driver branch (535 has 12.2); None if unknown."""
     return _branches().get(branch)
 
 
 @cache
 def minor_version_floor(major: int) -> Fact[DriverVersion] | None:
-    """Return the driver from which on any CUDA of a major version runs within limits; None before CUDA 11."""
+    """Return the minimum driver for minor-version compatibility of a CUDA major; None before CUDA 11."""
     rows = _drivers()["minor_version_floors"]
     return next((_fact(_driver(row["driver"]), row) for row in rows if row["major"] == major), None)
 
 
 @cache
 def forward_compatible(cuda: CudaVersion, branch: int) -> Fact[bool] | None:
-    """Tell whether the cuda-compat package of a CUDA version works on a driver branch; None where unknown."""
+    """Return whether cuda-compat of a CUDA version works on a driver branch; None if unknown."""
     if branch not in _drivers()["forward_listed"]:
         return None
     rows = _drivers()["forward"]
@@ -163,7 +163,7 @@ def forward_compatible(cuda: CudaVersion, branch: int) -> Fact[bool] | None:
 
 # GPUs
 
-# What GPU Feature Discovery and drivers add around a product's name.
+# Prefix and suffixes that GPU Feature Discovery and drivers add to a product name.
 # Source: NVIDIA/k8s-device-plugin internal/lm/resource.go.
 _AROUND: Final = re.compile(r"(?:NVIDIA-)?(?P<name>.+?)(?:-MIG-.+?)?(?:-SHARED)?")
 
@@ -183,7 +183,7 @@ def _gpus() -> tuple[tuple[re.Pattern[str], GpuModel], ...]:
 
 @lru_cache(maxsize=1024)
 def gpu_model(label: str) -> GpuModel | None:
-    """Return the model of a product label such as `NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`; None where unknown."""
+    """Return the model of a product label such as `NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`; None if unknown."""
     around = _AROUND.fullmatch(label)
     if around is None:
         return None
@@ -208,5 +208,5 @@ def _errors() -> dict[int, CudaError]:
 
 
 def cuda_error(code: int) -> CudaError | None:
-    """Return what is known of an error number; None where nothing is."""
+    """Return the error with a number; None if unknown."""
     return _errors().get(code)

@@ -165,7 +165,9 @@ def test_loops_that_could_be_in_one_another_are_refused_beyond_two(loop: str) ->
     with pytest.raises(ExpressionError) as caught:
         Expression(f"{lists} true)))", VALIDATION_VARIABLES)
 
-    assert "more than 2 of all, exists and filter: make it several expressions" == str(caught.value)
+    assert "more than 2 uses of all, exists and filter; split it into several expressions" == str(
+        caught.value
+    )
 
 
 def zeros(count: int) -> str:
@@ -173,22 +175,22 @@ def zeros(count: int) -> str:
     return f"[{','.join('0' * count)}]"
 
 
-ONE_IN_ANOTHER = "all, exists and filter in one another: look a name up with `name in limits`"
-TOO_LONG = r"matches would take too long: repeat less, and write [0-9A-Za-z_] for \w"
-NO_TEXT = "matches takes its pattern in quotes, as in container.image.matches('train')"
+NESTED = "nested all, exists or filter; look up a name with `name in limits`"
+TOO_LONG = r"matches takes too long; use smaller repeats, and [0-9A-Za-z_] instead of \w"
+NO_TEXT = "the pattern of matches must be a string literal, as in container.image.matches('train')"
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (f"{zeros(480)}.all(x, {zeros(480)}.all(y, true))", ONE_IN_ANOTHER),
-        ("limits.all(a, requests.exists(b, a == b))", ONE_IN_ANOTHER),
-        ("limits.filter(a, requests.filter(b, a == b).size() > 0).size() > 0", ONE_IN_ANOTHER),
-        ("limits.all(a, ')' != a && limits.all(b, true))", ONE_IN_ANOTHER),
-        (r"limits.all(a, r'\' != a && limits.all(b, ')' != b))", ONE_IN_ANOTHER),
-        (r"limits.all(a, '\')' != a && limits.all(b, true))", ONE_IN_ANOTHER),
-        ('limits.all(a, """ " ) """ != a && limits.all(b, true))', ONE_IN_ANOTHER),
-        ("limits.all(a, true // )\n && limits.all(b, true))", ONE_IN_ANOTHER),
+        (f"{zeros(480)}.all(x, {zeros(480)}.all(y, true))", NESTED),
+        ("limits.all(a, requests.exists(b, a == b))", NESTED),
+        ("limits.filter(a, requests.filter(b, a == b).size() > 0).size() > 0", NESTED),
+        ("limits.all(a, ')' != a && limits.all(b, true))", NESTED),
+        (r"limits.all(a, r'\' != a && limits.all(b, ')' != b))", NESTED),
+        (r"limits.all(a, '\')' != a && limits.all(b, true))", NESTED),
+        ('limits.all(a, """ " ) """ != a && limits.all(b, true))', NESTED),
+        ("limits.all(a, true // )\n && limits.all(b, true))", NESTED),
         (
             f"limits.all(a, {' && '.join(['a in limits'] * 16)})",
             "a loop, and limits, requests and pod more than 16 times",
@@ -197,8 +199,8 @@ NO_TEXT = "matches takes its pattern in quotes, as in container.image.matches('t
             f"limits.all(a, [{','.join(['requests'] * 100)}].size() > 0)",
             "a loop, and limits, requests and pod more than 16 times",
         ),
-        (f"{zeros(480)}.map(x, {zeros(480)}).size() > 0", "map would make a list"),
-        ("limits.map(a, container.image + a).size() > 0", "map would make a list"),
+        (f"{zeros(480)}.map(x, {zeros(480)}).size() > 0", "map creates a list"),
+        ("limits.map(a, container.image + a).size() > 0", "map creates a list"),
         (r"container.name.matches('\\w{100}')", TOO_LONG),
         (r"container.name.matches(r'(?i)\w{100}')", TOO_LONG),
         (r"container.name.matches(r'[\w-]{63}')", TOO_LONG),

@@ -1,4 +1,4 @@
-"""Flags and variables of inference servers ask for a compute capability, by the framework's version."""
+"""Flags and variables of inference servers require a compute capability, by framework version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TGI = "ghcr.io/huggingface/text-generation-inference:3.3.7"
 
 
 def asked(image: str, *words: str, **env: str) -> list[str]:
-    """Return what a container asks for, `?` after what is not certain."""
+    """Return the requirements of a container; `?` marks uncertain ones."""
     return [f"{need.compute}{'' if need.certain else '?'}" for need in flag_requirements(image, words, env)]
 
 
@@ -84,8 +84,8 @@ def asked(image: str, *words: str, **env: str) -> list[str]:
         ("vllm/vllm-tpu:latest", ["--dtype=bfloat16"], []),
     ],
 )
-def test_a_flag_asks_for_a_compute_capability(image: str, words: list[str], capabilities: list[str]) -> None:
-    """`?`: not certain, so that no pod may be refused for it."""
+def test_a_flag_requires_a_compute_capability(image: str, words: list[str], capabilities: list[str]) -> None:
+    """`?`: uncertain, so it must not deny a pod."""
     assert capabilities == asked(image, *words)
 
 
@@ -108,8 +108,8 @@ def test_a_flag_asks_for_a_compute_capability(image: str, words: list[str], capa
         ("", []),
     ],
 )
-def test_flags_inside_a_script_for_a_shell_are_found(script: str, capabilities: list[str]) -> None:
-    """Quotes, continued lines and comments are the shell's; its variables are not known."""
+def test_flags_in_a_shell_script_are_found(script: str, capabilities: list[str]) -> None:
+    """With quotes, continued lines and comments; shell variables are unknown."""
     assert capabilities == asked("team/app:v1", "sh", "-c", script)
 
 
@@ -122,10 +122,8 @@ def test_flags_inside_a_script_for_a_shell_are_found(script: str, capabilities: 
         ("echo 'no vllm serve here' --dtype bfloat16\nvllm serve m", []),
     ],
 )
-def test_of_several_servers_in_a_script_only_what_all_are_given_counts(
-    script: str, capabilities: list[str]
-) -> None:
-    """Nobody knows which of them will run."""
+def test_only_the_flags_of_all_servers_in_a_script_are_used(script: str, capabilities: list[str]) -> None:
+    """It is unknown which of them runs."""
     assert capabilities == asked("team/app:v1", "sh", "-c", script)
 
 
@@ -140,10 +138,10 @@ def test_of_several_servers_in_a_script_only_what_all_are_given_counts(
         ([], {"DTYPE": "bfloat16"}, []),
     ],
 )
-def test_variables_are_put_into_arguments(
+def test_variables_are_expanded_in_arguments(
     words: list[str], env: dict[str, str], capabilities: list[str]
 ) -> None:
-    """Those that are known; the others leave the flag unknown."""
+    """If they are known; otherwise the flag is unknown."""
     assert capabilities == asked(VLLM, *words, **env)
 
 
@@ -157,23 +155,23 @@ def test_variables_are_put_into_arguments(
         ([], {"DTYPE": "bfloat16"}, ["8.0?"]),
     ],
 )
-def test_a_variable_stands_for_a_flag_that_is_not_given(
+def test_a_variable_sets_a_flag_that_is_absent(
     words: list[str], env: dict[str, str], capabilities: list[str]
 ) -> None:
     """Text Generation Inference reads its flags from the environment too."""
     assert capabilities == asked(TGI, *words, **env)
 
 
-def test_a_method_that_is_gone_is_not_certain_in_an_unknown_version() -> None:
-    """`nvfp4` was a name of vLLM 0.8 alone; who still uses it runs a build of their own."""
+def test_a_removed_method_is_uncertain_in_an_unknown_version() -> None:
+    """Only vLLM 0.8 had `nvfp4`; an image that still uses it is a custom build."""
     assert (["10.0"], ["10.0?"]) == (
         asked("vllm/vllm-openai:v0.8.5.post1", "--quantization", "nvfp4"),
         asked("team/vllm:local", "--quantization", "nvfp4"),
     )
 
 
-def test_a_person_is_told_who_asks_and_what_else_would_do() -> None:
-    """With the version where the image tells it."""
+def test_a_requirement_names_its_flag_and_a_fix() -> None:
+    """And the version, if the image name contains it."""
     needs = [
         *flag_requirements(VLLM, ["--dtype", "bfloat16"], {}),
         *flag_requirements("team/vllm:x", ["-q=fp8"], {}),
@@ -194,8 +192,8 @@ def test_a_person_is_told_who_asks_and_what_else_would_do() -> None:
     st.dictionaries(st.sampled_from(["DTYPE", "QUANTIZE", "X"]), st.text(max_size=10)),
     st.text(max_size=30) | st.sampled_from([VLLM, SGLANG, TGI]),
 )
-def test_no_command_line_makes_reading_fail(words: list[str], env: dict[str, str], image: str) -> None:
-    """And a command line without a flag of the table asks for nothing."""
+def test_no_command_line_raises(words: list[str], env: dict[str, str], image: str) -> None:
+    """And a command line without a flag of the table requires nothing."""
     needs = flag_requirements(image, words, env)
 
     assert not needs or env or any("-" in word for word in words)
@@ -203,5 +201,5 @@ def test_no_command_line_makes_reading_fail(words: list[str], env: dict[str, str
 
 @given(st.permutations(["--dtype=bfloat16", "--quantization=fp8", "--port=1"]))
 def test_the_order_of_flags_does_not_matter(words: list[str]) -> None:
-    """Each is there once."""
+    """Each occurs once."""
     assert {"8.0"} == set(asked(VLLM, *words))

@@ -1,4 +1,4 @@
-"""What images carry is read from their names by the rows of a table, and what no row knows stays unknown."""
+"""Facts about images come from the rows of a table; facts of an unmatched image stay unknown."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DIGEST = "@sha256:" + "0123456789abcdef" * 4
 
 
 def find(image: str) -> ImageFacts:
-    """Ask the catalogue that ships."""
+    """Look up an image in the built-in catalogue."""
     return built_in_catalog().find(image)
 
 
 def cuda(image: str) -> str | None:
-    """Return the CUDA version of an image, with what is not exact or not certain marked."""
+    """Return the CUDA version of an image, marked if it is inexact or uncertain."""
     facts = find(image)
     if facts.cuda is None:
         return None
@@ -107,8 +107,8 @@ def cuda(image: str) -> str | None:
         (f"team/app-cu121{DIGEST}", "12.1"),
     ],
 )
-def test_a_reference_tells_the_cuda_version(image: str, version: str | None) -> None:
-    """`>=`: it may be newer; `?`: not certain, so that no pod may be refused for it."""
+def test_a_reference_contains_the_cuda_version(image: str, version: str | None) -> None:
+    """`>=`: it may be newer; `?`: uncertain, so it must not deny a pod."""
     assert version == cuda(image)
 
 
@@ -149,8 +149,8 @@ def test_a_reference_tells_the_cuda_version(image: str, version: str | None) -> 
         "cu121.example.com/team/app:v1",
     ],
 )
-def test_what_a_reference_does_not_tell_is_unknown(image: str) -> None:
-    """A version of something else is not CUDA's, and a digest is no tag."""
+def test_a_version_that_a_reference_does_not_contain_is_unknown(image: str) -> None:
+    """Another version is not the CUDA version, and a digest is not a tag."""
     assert cuda(image) is None
 
 
@@ -158,12 +158,12 @@ def test_what_a_reference_does_not_tell_is_unknown(image: str) -> None:
     "image", ["vllm/vllm-openai:v0.9.0", "harbor.example/dockerhub/vllm/vllm-openai:v0.9.0"]
 )
 def test_a_private_copy_is_the_same_image(image: str) -> None:
-    """A mirror keeps the path; where only its last part is the same, nobody knows who built the image."""
+    """A mirror keeps the path; if only the last part is equal, the builder of the image is unknown."""
     assert ("12.8", ">=12.8?") == (cuda(image), cuda("harbor.example/team/vllm-openai:v0.9.0"))
 
 
 def test_the_newest_tag_of_a_private_copy_is_unknown() -> None:
-    """Nobody knows how old `latest` is there."""
+    """The age of its `latest` is unknown."""
     assert cuda("harbor.example/vllm/vllm-openai:latest") is None
 
 
@@ -193,8 +193,8 @@ def test_the_newest_tag_of_a_private_copy_is_unknown() -> None:
         ),
     ],
 )
-def test_a_person_is_told_where_the_version_stands(image: str, english: str, chinese: str) -> None:
-    """In the tag, in the name, or in the table."""
+def test_a_message_explains_where_the_version_comes_from(image: str, english: str, chinese: str) -> None:
+    """The tag, the name, or the table."""
     origin = find(image).cuda_origin
 
     assert (english, chinese) == (origin.en, origin.zh)
@@ -211,7 +211,7 @@ def test_a_person_is_told_where_the_version_stands(image: str, english: str, chi
         ("ollama/ollama:0.18.3", "5.0"),
     ],
 )
-def test_an_image_may_support_no_older_gpu(image: str, compute: str) -> None:
+def test_an_image_can_require_a_compute_capability(image: str, compute: str) -> None:
     """By its release notes or its own check."""
     assert compute == str(find(image).compute)
 
@@ -238,7 +238,7 @@ def test_an_image_is_built_for_some_gpus(image: str, gpu: tuple[int, int], runs:
     assert runs is built_for.runs_on(ComputeCapability(*gpu))
 
 
-def test_without_word_of_ptx_nobody_knows_of_newer_gpus() -> None:
+def test_newer_gpus_are_unknown_if_ptx_is_unknown() -> None:
     """Older ones cannot run it in any case."""
     built_for = BuiltFor((ComputeCapability(7, 5), ComputeCapability(9, 0)), ptx=None, certain=True)
     gpus = [ComputeCapability(*pair) for pair in [(7, 0), (8, 0), (9, 0), (10, 0)]]
@@ -247,7 +247,7 @@ def test_without_word_of_ptx_nobody_knows_of_newer_gpus() -> None:
 
 
 def test_ptx_helps_only_gpus_newer_than_all() -> None:
-    """It is that of the newest capability."""
+    """PTX is for the newest capability."""
     built_for = BuiltFor((ComputeCapability(7, 5), ComputeCapability(9, 0)), ptx=True, certain=True)
 
     assert [False, True] == [built_for.runs_on(ComputeCapability(*pair)) for pair in [(8, 0), (10, 0)]]
@@ -256,8 +256,8 @@ def test_ptx_helps_only_gpus_newer_than_all() -> None:
 @pytest.mark.parametrize(
     "pattern", ["vllm/vllm-openai:*", "docker.io/vllm/*:v0.9.0", "*/vllm-openai", "vllm/vllm-openai"]
 )
-def test_the_rows_of_a_cluster_go_before(pattern: str) -> None:
-    """They match any spelling, with and without the tag."""
+def test_the_rows_of_a_cluster_take_precedence(pattern: str) -> None:
+    """They match every spelling, with and without the tag."""
     case = ImageCase(cuda=CudaVersion(11, 8), cuda_compat=True)
     catalog = built_in_catalog().preceded_by([ImageRow("ours", glob(pattern), (case,))])
     facts = catalog.find("vllm/vllm-openai:v0.9.0")
@@ -267,15 +267,15 @@ def test_the_rows_of_a_cluster_go_before(pattern: str) -> None:
 
 
 def test_an_empty_catalogue_knows_nothing() -> None:
-    """Neither does any for what is no image."""
+    """As does every catalogue for an invalid reference."""
     assert [NOTHING_KNOWN, NOTHING_KNOWN] == [
         ImageCatalog([]).find("nvidia/cuda:12.1.0-base"),
         find("<image>"),
     ]
 
 
-def test_what_is_known_of_an_image_is_remembered() -> None:
-    """Pods of a workload share theirs: a second look costs less than a fifth of the first."""
+def test_the_facts_of_an_image_are_cached() -> None:
+    """Pods of a workload share images: a second lookup takes less than a fifth of the first."""
     rows = built_in_catalog().rows
     remembering = ImageCatalog(rows)
     first = min(timeit.repeat(lambda: ImageCatalog(rows).find("team/app:v1"), number=10, repeat=5))
@@ -284,8 +284,8 @@ def test_what_is_known_of_an_image_is_remembered() -> None:
     assert again < first / 5
 
 
-def test_what_stands_behind_a_port_is_no_tag() -> None:
-    """A registry may have one."""
+def test_a_port_is_not_a_tag() -> None:
+    """A registry can have a port."""
     assert "CUDA in the name" == find("registry:5000/cuda12/app:v1").row
 
 
@@ -295,16 +295,16 @@ PATTERNS: list[re.Pattern[str]] = [
 
 
 @given(st.one_of([st.from_regex(pattern, fullmatch=True) for pattern in PATTERNS]))
-def test_the_rows_that_ship_need_no_name_alone(image: str) -> None:
-    """They are about whole references, so that half of the tries are enough."""
+def test_the_built_in_rows_match_no_name_without_a_tag(image: str) -> None:
+    """They match whole references, so half of the spellings are enough."""
     thorough = ImageCatalog([replace(row, whole=False) for row in built_in_catalog().rows])
 
     assert all(row.whole for row in built_in_catalog().rows)
     assert thorough.look_up(image) == built_in_catalog().look_up(image)
 
 
-def test_what_any_image_may_say_comes_last() -> None:
-    """The rows of families know more."""
+def test_the_general_row_comes_last() -> None:
+    """The rows of image families have more facts."""
     names = [row.name for row in built_in_catalog().rows]
 
     assert len(set(names)) == len(names)
@@ -317,8 +317,8 @@ def test_what_any_image_may_say_comes_last() -> None:
         fullmatch=True,
     )
 )
-def test_a_version_that_is_found_stands_in_the_reference(image: str) -> None:
-    """Whatever the tag looks like, its digits are in it, in that order."""
+def test_a_version_that_is_found_is_in_the_reference(image: str) -> None:
+    """For any tag, it contains the digits in that order."""
     version = find(image).cuda
 
     if version is not None and find(image).row.startswith("CUDA in"):

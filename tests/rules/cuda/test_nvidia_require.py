@@ -1,4 +1,4 @@
-"""NVIDIA_REQUIRE_* is read as libnvidia-container reads it, and what is unknown stays unknown."""
+"""NVIDIA_REQUIRE_* has the semantics of libnvidia-container, with unknown properties."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ hosts = st.builds(
 
 
 def parse(text: str) -> Constraint:
-    """Read a value of NVIDIA_REQUIRE_CUDA."""
+    """Parse a value of NVIDIA_REQUIRE_CUDA."""
     return parse_constraint("NVIDIA_REQUIRE_CUDA", text)
 
 
@@ -80,7 +80,7 @@ def parse(text: str) -> Constraint:
         ("  ", True),
     ],
 )
-def test_a_blank_is_or_and_a_comma_is_and(text: str, holds: bool) -> None:
+def test_a_space_is_or_and_a_comma_is_and(text: str, holds: bool) -> None:
     """A node with CUDA 12.4, driver 550.54.15, compute capability 8.0, a Tesla."""
     assert (holds, None) == (parse(text).holds(KNOWN), parse(text).problem)
 
@@ -100,8 +100,8 @@ def test_a_blank_is_or_and_a_comma_is_and(text: str, holds: bool) -> None:
         (NVIDIA, Host(cuda=(12, 1), driver="530.30.02"), False),
     ],
 )
-def test_what_a_node_does_not_tell_is_neither_yes_nor_no(text: str, host: Host, holds: bool | None) -> None:
-    """Unless the rest decides."""
+def test_an_unknown_property_is_neither_true_nor_false(text: str, host: Host, holds: bool | None) -> None:
+    """Unless the other operands decide."""
     assert holds == parse(text).holds(host)
 
 
@@ -123,10 +123,10 @@ def test_what_a_node_does_not_tell_is_neither_yes_nor_no(text: str, host: Host, 
         ("", None, None),
     ],
 )
-def test_a_constraint_may_have_a_lowest_cuda_version(
+def test_a_constraint_can_have_a_minimum_cuda_version(
     text: str, minimum: tuple[int, int] | None, native: tuple[int, int] | None
 ) -> None:
-    """It has none where a group can hold by driver alone; the image was built with one all the same."""
+    """It has none if a driver can satisfy a group; `native` is set in both cases."""
     constraint = parse(text)
 
     assert (minimum, native) == (constraint.minimum, constraint.native)
@@ -153,8 +153,8 @@ def test_a_constraint_may_have_a_lowest_cuda_version(
         "cuda>=12.4 " * 2000,
     ],
 )
-def test_what_cannot_be_read_asks_for_nothing_and_says_so(text: str) -> None:
-    """The container runtime fails on it; that is no reason to refuse the pod for a node's sake."""
+def test_an_invalid_variable_requires_nothing_and_has_a_problem(text: str) -> None:
+    """The container runtime fails on it, on every node, so it excludes no node."""
     constraint = parse(text)
 
     assert (True, None, None) == (constraint.holds(Host(cuda=(1, 0))), constraint.minimum, constraint.native)
@@ -164,8 +164,8 @@ def test_what_cannot_be_read_asks_for_nothing_and_says_so(text: str) -> None:
     assert len(constraint.problem.zh) < 200
 
 
-def test_all_variables_have_to_hold() -> None:
-    """Any NVIDIA_REQUIRE_* counts, but those for Jetson."""
+def test_all_variables_must_be_satisfied() -> None:
+    """Every NVIDIA_REQUIRE_* is used, except those for Jetson."""
     env = {
         "NVIDIA_REQUIRE_CUDA": "cuda>=12.4",
         "NVIDIA_REQUIRE_JETPACK_HOST_MOUNTS": "base-only",
@@ -180,23 +180,23 @@ def test_all_variables_have_to_hold() -> None:
     ("value", "count"),
     [("true", 0), ("1", 0), ("T", 0), ("TRUE", 0), ("false", 1), ("yes", 1), ("tRue", 1), ("", 1)],
 )
-def test_requirements_can_be_switched_off(value: str, count: int) -> None:
-    """By what Go's ParseBool takes for true, and by nothing else."""
+def test_requirements_can_be_disabled(value: str, count: int) -> None:
+    """By the values that are true in Go's ParseBool, and no others."""
     env = {"NVIDIA_REQUIRE_CUDA": "cuda>=12.4", "NVIDIA_DISABLE_REQUIRE": value}
 
     assert count == len(constraints(env))
 
 
 @given(st.text(max_size=80) | st.text(alphabet="cudarivebn<>=!., 0129", max_size=40), hosts)
-def test_no_text_makes_reading_fail(text: str, host: Host) -> None:
-    """What has a problem asks for nothing."""
+def test_parsing_never_raises(text: str, host: Host) -> None:
+    """A constraint with a problem requires nothing."""
     constraint = parse(text)
 
     assert constraint.problem is None or constraint.holds(host) is True
 
 
 @given(expressions, expressions, hosts)
-def test_a_blank_between_two_expressions_is_or(one: str, other: str, host: Host) -> None:
+def test_a_space_between_two_expressions_is_or(one: str, other: str, host: Host) -> None:
     """True if one is, false if both are, else unknown."""
     found = {parse(one).holds(host), parse(other).holds(host)}
     expected = True if True in found else None if None in found else False
@@ -214,8 +214,8 @@ def test_a_comma_between_two_groups_is_and(one: str, other: str, host: Host) -> 
 
 
 @given(expressions, hosts, hosts)
-def test_knowing_more_of_a_node_never_turns_an_answer_around(text: str, known: Host, more: Host) -> None:
-    """Unknown may become yes or no; yes and no stay."""
+def test_more_facts_about_a_node_never_invert_a_result(text: str, known: Host, more: Host) -> None:
+    """None can become True or False; True and False stay."""
     filled = Host(
         cuda=known.cuda or more.cuda,
         driver=known.driver or more.driver,
@@ -229,7 +229,7 @@ def test_knowing_more_of_a_node_never_turns_an_answer_around(text: str, known: H
 
 @given(expressions)
 def test_no_node_below_the_minimum_satisfies(text: str) -> None:
-    """Whatever its driver, GPU and brand are."""
+    """With any driver, GPU and brand."""
     constraint = parse(text)
     below = [
         Host(cuda=CudaVersion(major, minor), driver=driver, arch=(8, 0), brand=brand)
@@ -243,14 +243,14 @@ def test_no_node_below_the_minimum_satisfies(text: str) -> None:
 
 @given(versions, versions)
 def test_versions_compare_as_numbers_with_trailing_zeros_equal(one: str, other: str) -> None:
-    """The comparison of libnvidia-container, written down once more for drivers."""
+    """As in libnvidia-container."""
     found = [int(part) for part in one.split(".")]
-    wanted = [int(part) for part in other.split(".")]
-    length = max(len(found), len(wanted))
+    required = [int(part) for part in other.split(".")]
+    length = max(len(found), len(required))
     found += [0] * (length - len(found))
-    wanted += [0] * (length - len(wanted))
+    required += [0] * (length - len(required))
     host = Host(driver=one)
 
-    assert (found >= wanted) is parse(f"driver>={other}").holds(host)
-    assert (found == wanted) is parse(f"driver={other}").holds(host)
-    assert (found < wanted) is parse(f"driver<{other}").holds(host)
+    assert (found >= required) is parse(f"driver>={other}").holds(host)
+    assert (found == required) is parse(f"driver={other}").holds(host)
+    assert (found < required) is parse(f"driver<{other}").holds(host)

@@ -1,4 +1,4 @@
-"""What a container needs is found where it is said first, with its origin and how sure it is."""
+"""The requirements of a container come from the first source that has them, with origin and certainty."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def needs(
     annotations: dict[str, Any] | None = None,
     catalog: ImageCatalog | None = None,
 ) -> GpuRequirements:
-    """Ask for the needs of a container named `main`."""
+    """Return the requirements of a container named `main`."""
     container = ContainerFacts("main", image, environment(env or []), words)
     return requirements_of(container, annotations or {}, catalog or built_in_catalog())
 
@@ -41,7 +41,7 @@ def variable(name: str, value: str) -> dict[str, Any]:
 
 
 def cuda(found: GpuRequirements) -> tuple[str, str] | None:
-    """Return the CUDA version and where it was found; `>=`: not exact, `?`: not sure."""
+    """Return the CUDA version and its source; `>=`: inexact, `?`: uncertain."""
     if found.cuda is None:
         return None
     mark = "" if found.cuda.exact else ">="
@@ -49,7 +49,7 @@ def cuda(found: GpuRequirements) -> tuple[str, str] | None:
 
 
 def compute(found: GpuRequirements) -> list[str]:
-    """Return the compute capabilities needed, `?` after what is not sure."""
+    """Return the required compute capabilities; `?` marks uncertain ones."""
     return [f"{need.minimum}{'' if need.certain else '?'}" for need in found.compute]
 
 
@@ -77,13 +77,13 @@ OURS = built_in_catalog().preceded_by(
         ({}, [], ImageCatalog([]), None),
     ],
 )
-def test_the_first_place_that_tells_the_cuda_version_counts(
+def test_the_cuda_version_comes_from_the_first_source(
     annotations: dict[str, str],
     env: list[dict[str, Any]],
     catalog: ImageCatalog,
     version: tuple[str, str] | None,
 ) -> None:
-    """Annotation, NVIDIA_REQUIRE_CUDA, CUDA_VERSION, the cluster's catalogue, the shipped one, nothing."""
+    """Annotation, NVIDIA_REQUIRE_CUDA, CUDA_VERSION, the cluster's catalogue, the built-in one, none."""
     assert version == cuda(needs(PYTORCH, env=env, annotations=annotations, catalog=catalog))
 
 
@@ -100,16 +100,16 @@ def test_the_first_place_that_tells_the_cuda_version_counts(
         ({f"{CUDA}.other": "12.6"}, None),
     ],
 )
-def test_an_annotation_may_be_for_one_container(annotations: dict[str, Any], version: str | None) -> None:
-    """Its own goes before the pod's."""
+def test_an_annotation_can_be_for_one_container(annotations: dict[str, Any], version: str | None) -> None:
+    """It takes precedence over the pod's annotation."""
     found = cuda(needs(annotations=annotations))
 
     assert version == (found and found[0])
 
 
 @pytest.mark.parametrize("name", [CUDA, COMPUTE, COMPAT, f"{CUDA}.main"])
-def test_an_annotation_that_cannot_be_understood_is_a_problem_and_no_need(name: str) -> None:
-    """The next place counts then."""
+def test_an_invalid_annotation_is_a_problem_and_requires_nothing(name: str) -> None:
+    """The next source is used."""
     found = needs(PYTORCH, annotations={name: "newest" * 40})
 
     assert (("11.7", "pytorch/pytorch"), 1) == (cuda(found), len(found.problems))
@@ -135,15 +135,15 @@ def test_an_annotation_that_cannot_be_understood_is_a_problem_and_no_need(name: 
         ([variable("V", "12.6"), variable("CUDA_VERSION", "$(V)")], ("12.6", "CUDA_VERSION")),
     ],
 )
-def test_a_variable_that_tells_nothing_leaves_the_word_to_the_image(
+def test_without_a_usable_variable_the_image_is_the_source(
     env: list[dict[str, Any]], version: tuple[str, str]
 ) -> None:
-    """Malformed, empty, switched off or from elsewhere."""
+    """Malformed, empty, disabled or from valueFrom."""
     assert version == cuda(needs(PYTORCH, env=env))
 
 
-def test_an_unreadable_requirement_is_a_problem_and_keeps_nobody_out() -> None:
-    """It is passed on for a warning."""
+def test_an_invalid_variable_is_a_problem_and_excludes_no_node() -> None:
+    """It is reported as a warning."""
     found = needs(PYTORCH, env=[variable("NVIDIA_REQUIRE_CUDA", "cuda>==12.4")])
 
     assert [True] == [constraint.holds(Host(cuda=(9, 0))) for constraint in found.constraints]
@@ -152,8 +152,8 @@ def test_an_unreadable_requirement_is_a_problem_and_keeps_nobody_out() -> None:
     ] == [problem.en.partition(";")[0] for problem in found.problems]
 
 
-def test_an_annotation_goes_before_what_the_image_requires() -> None:
-    """It is how a user says that the image's own word is wrong."""
+def test_an_annotation_takes_precedence_over_the_image() -> None:
+    """With it a user corrects a wrong requirement of an image."""
     found = needs(PYTORCH, env=[REQUIRE], annotations={CUDA: "11.0"})
 
     assert ((), ("11.0", "annotation")) == (found.constraints, cuda(found))
@@ -180,15 +180,15 @@ def test_an_annotation_goes_before_what_the_image_requires() -> None:
         ),
     ],
 )
-def test_all_places_that_ask_for_a_compute_capability_count(
+def test_all_sources_of_a_compute_capability_are_used(
     image: str, words: list[str], annotations: dict[str, str], capabilities: list[str]
 ) -> None:
-    """Annotation, image, toolkit, flags; `?` where a pod may not be refused for it."""
+    """Annotation, image, toolkit, flags; `?` must not deny a pod."""
     assert capabilities == compute(needs(image, *words, annotations=annotations))
 
 
-def test_a_requirement_says_nothing_of_the_toolkit_inside() -> None:
-    """It is about the driver; what the image compiles for is that of the image."""
+def test_a_requirement_does_not_define_the_toolkit() -> None:
+    """It is for the driver; the capabilities of the image depend on its toolkit."""
     found = needs("team/app:cu121", env=[variable("NVIDIA_REQUIRE_CUDA", "cuda>=13.0")])
 
     assert ((">=13.0", "NVIDIA_REQUIRE_CUDA"), ["5.0"]) == (cuda(found), compute(found))
@@ -206,10 +206,10 @@ def test_a_requirement_says_nothing_of_the_toolkit_inside() -> None:
         ("vllm/vllm-openai:v0.8.5", (10, 0), False),
     ],
 )
-def test_an_image_has_code_for_what_its_toolkit_knows(
+def test_an_image_has_code_for_the_capabilities_of_its_toolkit(
     image: str, gpu: tuple[int, int], runs: bool | None
 ) -> None:
-    """Hopper needs 11.8 and Blackwell 12.8, or PTX; a catalogue row may know better."""
+    """Hopper requires 11.8 and Blackwell 12.8, or PTX; a catalogue row takes precedence."""
     built_for = needs(image).built_for
 
     assert built_for is not None
@@ -217,8 +217,8 @@ def test_an_image_has_code_for_what_its_toolkit_knows(
 
 
 @pytest.mark.parametrize("image", ["team/app:v1", "team/app:cu12", "vllm/vllm-openai:latest"])
-def test_of_an_inexact_version_nobody_knows_what_it_compiles_for(image: str) -> None:
-    """`cu12` may be 12.0 or 12.9."""
+def test_the_capabilities_of_an_inexact_version_are_unknown(image: str) -> None:
+    """`cu12` can be 12.0 or 12.9."""
     assert needs(image).built_for is None
 
 
@@ -233,7 +233,7 @@ def test_of_an_inexact_version_nobody_knows_what_it_compiles_for(image: str) -> 
         ({COMPAT: "yes"}, False, False),
     ],
 )
-def test_forward_compatibility_has_to_be_declared(
+def test_forward_compatibility_must_be_declared(
     annotations: dict[str, str], catalog_says: bool, declared: bool
 ) -> None:
     """By annotation, or by a row of the catalogue."""
@@ -263,7 +263,7 @@ def test_forward_compatibility_has_to_be_declared(
         ({"image": "team/app:cu12"}, "image tag `cu12` says CUDA 12", "镜像标签 `cu12` 表明 CUDA 12"),
     ],
 )
-def test_a_person_is_told_where_the_version_comes_from(
+def test_a_message_explains_the_source_of_the_version(
     arguments: dict[str, Any], english: str, chinese: str
 ) -> None:
     """In English and Chinese."""
@@ -273,8 +273,8 @@ def test_a_person_is_told_where_the_version_comes_from(
     assert (english, chinese) == (need.origin.en, need.origin.zh)
 
 
-def test_a_person_is_told_who_asks_for_the_compute_capability() -> None:
-    """And what to do other than take a newer GPU."""
+def test_a_message_explains_the_source_of_the_compute_capability() -> None:
+    """And a fix other than a newer GPU."""
     found = needs("vllm/vllm-openai:v0.20.2", "--dtype=bfloat16", annotations={COMPUTE: "8.0"})
 
     assert found.cuda is not None
@@ -290,7 +290,7 @@ def test_a_person_is_told_who_asks_for_the_compute_capability() -> None:
     assert all(re.search("计算能力", need.origin.zh) for need in found.compute)
 
 
-def test_a_plain_container_needs_nothing() -> None:
+def test_a_plain_container_has_no_requirements() -> None:
     """Unknown stays unknown."""
     assert GpuRequirements("main") == needs("busybox", "sh", "-c", "sleep 1")
 
@@ -310,10 +310,10 @@ def test_a_plain_container_needs_nothing() -> None:
         )
     ),
 )
-def test_nothing_that_a_pod_may_say_makes_it_fail(
+def test_no_pod_raises(
     image: str, words: list[str], annotations: dict[str, str], env: list[dict[str, Any]]
 ) -> None:
-    """And a need is always a version that was understood."""
+    """And every requirement has a parsed version."""
     found = needs(image, *words, env=env, annotations=annotations)
 
     assert "main" == found.container
@@ -334,23 +334,23 @@ def test_nothing_that_a_pod_may_say_makes_it_fail(
         "nvcr.io/nvidia/driver:535-5.4.0-150-generic-ubuntu22.04",
     ],
 )
-def test_a_number_that_is_not_cuda_s_is_no_cuda_version(image: str) -> None:
+def test_another_number_in_an_image_name_is_not_a_cuda_version(image: str) -> None:
     """Names like those of published images."""
     assert needs(image).cuda is None
 
 
-def test_a_quantization_for_another_platform_asks_nothing_of_nvidia() -> None:
-    """The server and its flags are the same; the build is not."""
+def test_a_quantization_for_another_platform_requires_nothing() -> None:
+    """The server has the same flags, but another build."""
     assert [] == compute(needs("intel/vllm:0.10.0-xpu", "vllm", "serve", "m", "--quantization=fp8"))
 
 
-def test_a_retired_quantization_of_a_private_build_is_not_certain() -> None:
-    """The newest vLLM knows no `nvfp4`, so that a build that takes it is somebody's own."""
+def test_a_removed_quantization_of_a_custom_build_is_uncertain() -> None:
+    """The newest vLLM does not have `nvfp4`, so a build with it is custom."""
     assert ["10.0?"] == compute(needs("team/vllm-model:local", "--quantization", "nvfp4"))
 
 
-def test_flags_that_a_runtime_passes_on_in_a_variable_count() -> None:
-    """KServe's LLMInferenceService puts them behind the command."""
+def test_flags_in_a_variable_of_a_runtime_are_used() -> None:
+    """KServe's LLMInferenceService appends them to the command."""
     env = [variable("VLLM_ADDITIONAL_ARGS", "--tensor-parallel-size=8 --dtype=bfloat16")]
 
     assert ["8.0"] == compute(

@@ -1,4 +1,4 @@
-"""The tables of CUDA facts: what they say, that every row says how it is known, and that they load fast."""
+"""The tables of CUDA facts: their values, sources and status, and their load time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABLES = ("drivers", "errors", "gpus", "images", "precision", "toolkits")
 
 
 def rows(table: Any) -> Iterator[dict[str, Any]]:
-    """Find every object that names a source, wherever it stands."""
+    """Find every object with a source, at any depth."""
     if isinstance(table, dict):
         if "source" in table:
             yield table
@@ -44,14 +44,14 @@ def lowest(cuda: str) -> str:
 
 
 def version(text: str) -> CudaVersion:
-    """Read a version that is one."""
+    """Return a valid version."""
     parsed = CudaVersion.parse(text)
     assert parsed is not None
     return parsed
 
 
 def value(fact: Fact[Any] | None) -> str | None:
-    """Return what a fact says, as text."""
+    """Return the value of a fact as text."""
     return None if fact is None else str(fact.value)
 
 
@@ -60,7 +60,7 @@ def value(fact: Fact[Any] | None) -> str | None:
     [("9.0", "3.0"), ("10.2", "3.0"), ("11.8", "3.5"), ("12.0", "5.0"), ("12.9", "5.0"), ("13.0", "7.5")],
 )
 def test_a_toolkit_compiles_for_no_gpu_older_than_its_floor(cuda: str, floor: str) -> None:
-    """CUDA 13 dropped Volta and everything before."""
+    """CUDA 13 removed Volta and everything before."""
     assert floor == lowest(cuda)
 
 
@@ -88,7 +88,7 @@ def test_hopper_and_blackwell_need_a_new_toolkit(cuda: str, gpu: tuple[int, int]
     [(470, "11.4"), (535, "12.2"), (550, "12.4"), (565, "12.7"), (580, "13.0"), (999, None)],
 )
 def test_a_driver_branch_has_a_cuda_version(branch: int, cuda: str | None) -> None:
-    """What nvidia-smi prints; an unknown branch has none."""
+    """As printed by nvidia-smi; an unknown branch has none."""
     assert cuda == value(cuda_of_branch(branch))
 
 
@@ -111,7 +111,7 @@ def test_minor_version_compatibility_has_a_driver_floor(major: int, driver: str 
     ],
 )
 def test_forward_compatibility_is_listed_by_driver_branch(cuda: str, branch: int, works: str | None) -> None:
-    """Of branches that NVIDIA no longer lists, nothing is known."""
+    """It is unknown for branches that NVIDIA no longer lists."""
     assert works == value(forward_compatible(version(cuda), branch))
 
 
@@ -138,7 +138,7 @@ def test_forward_compatibility_is_listed_by_driver_branch(cuda: str, branch: int
     ],
 )
 def test_a_product_label_names_a_model(label: str, product: str, compute: str, segment: str) -> None:
-    """With and without what drivers, MIG and sharing add."""
+    """With and without the suffixes of drivers, MIG and sharing."""
     model = gpu_model(label)
 
     assert model is not None
@@ -151,8 +151,8 @@ def test_an_unknown_product_has_no_model(label: str) -> None:
     assert gpu_model(label) is None
 
 
-def test_a_model_that_nvidia_does_not_list_is_not_certain() -> None:
-    """A10G is a cloud provider's; its capability is general knowledge."""
+def test_a_model_that_nvidia_does_not_list_is_uncertain() -> None:
+    """A10G is specific to a cloud provider; its capability is general knowledge."""
     models = [gpu_model("NVIDIA-A10G"), gpu_model("NVIDIA-A10")]
 
     assert [False, True] == [model is not None and model.status.certain for model in models]
@@ -170,8 +170,8 @@ def test_an_error_number_has_names_and_a_cause() -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_row_says_how_it_is_known(name: str) -> None:
-    """With a source that sources.yaml explains, and a status."""
+def test_every_row_has_a_source_and_a_status(name: str) -> None:
+    """sources.yaml has every source."""
     sources = read_table("sources")
     found = list(rows(read_table(name)))
 
@@ -181,14 +181,14 @@ def test_every_row_says_how_it_is_known(name: str) -> None:
 
 
 def test_every_source_is_used() -> None:
-    """What nothing refers to explains nothing."""
+    """sources.yaml has no other entries."""
     used = {row["source"] for name in TABLES for row in rows(read_table(name))}
 
     assert set(read_table("sources")) == used
 
 
-def test_what_has_no_source_is_not_certain() -> None:
-    """General knowledge must never refuse a pod."""
+def test_a_row_without_a_source_is_uncertain() -> None:
+    """General knowledge must never deny a pod."""
     unsourced = [row for name in TABLES for row in rows(read_table(name)) if row["source"] == "none"]
 
     assert {"unverified"} == {row["status"] for row in unsourced}
@@ -203,7 +203,7 @@ def test_every_toolkit_lists_its_capabilities_in_order() -> None:
 
 
 def test_all_tables_together_load_in_less_than_50_milliseconds() -> None:
-    """Of CPU time, the best of five; a command line tool should not wait for them."""
+    """CPU time, best of five; the CLI should start fast."""
     spent = []
     for _ in range(5):
         started = time.process_time()

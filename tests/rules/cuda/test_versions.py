@@ -1,4 +1,4 @@
-"""Versions are exact values in order; what is no version is None."""
+"""Versions are exact and ordered; an invalid version is None."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ numbers = st.integers(min_value=0, max_value=99)
     ],
 )
 def test_a_cuda_version_is_major_and_minor(text: str, version: CudaVersion | None) -> None:
-    """A patch level does not count; anything but dotted numbers of two digits is no version."""
+    """The patch level is ignored; only dotted numbers of two digits are valid."""
     assert version == CudaVersion.parse(text)
 
 
@@ -50,7 +50,7 @@ def test_a_cuda_version_is_major_and_minor(text: str, version: CudaVersion | Non
     ],
 )
 def test_a_compute_capability_is_not_an_sm_number(text: str, capability: ComputeCapability | None) -> None:
-    """86 is how compilers write 8.6; taken for a capability it would refuse every GPU."""
+    """86 is the compilers' notation for 8.6; as a capability it would exclude every GPU."""
     assert capability == ComputeCapability.parse(text)
 
 
@@ -76,8 +76,8 @@ def test_minors_compare_as_numbers() -> None:
 
 
 @given(st.text())
-def test_no_text_makes_a_version_fail(text: str) -> None:
-    """Whatever stands there, parsing answers."""
+def test_parsing_a_version_never_raises(text: str) -> None:
+    """For any text."""
     for kind in (CudaVersion, ComputeCapability, DriverVersion):
         parsed = kind.parse(text)
 
@@ -85,14 +85,14 @@ def test_no_text_makes_a_version_fail(text: str) -> None:
 
 
 @given(numbers, numbers)
-def test_a_version_reads_back_what_it_writes(major: int, minor: int) -> None:
-    """Text and value are the same thing."""
+def test_a_version_parses_its_own_text(major: int, minor: int) -> None:
+    """Formatting and parsing are inverse."""
     assert CudaVersion(major, minor) == CudaVersion.parse(str(CudaVersion(major, minor)))
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=3, max_size=3))
-def test_versions_are_in_one_order(pairs: list[tuple[int, int]]) -> None:
-    """The order is that of the pairs of numbers, and so a total one."""
+def test_versions_are_totally_ordered(pairs: list[tuple[int, int]]) -> None:
+    """In the order of the pairs of numbers."""
     versions = [CudaVersion(*pair) for pair in pairs]
 
     assert [CudaVersion(*pair) for pair in sorted(pairs)] == sorted(versions)
@@ -112,5 +112,5 @@ def test_versions_are_in_one_order(pairs: list[tuple[int, int]]) -> None:
 def test_code_runs_on_the_same_major_and_no_lower_minor(
     gpu: tuple[int, int], code: tuple[int, int], runs: bool
 ) -> None:
-    """The CUDA programming guide's rule of binary compatibility."""
+    """The rule of binary compatibility in the CUDA programming guide."""
     assert runs == ComputeCapability(*gpu).runs(ComputeCapability(*code))
