@@ -1,0 +1,132 @@
+"""The recipes of docs/contributing.md work: each is performed on a copy of the code, edit by edit."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+PAGE = (ROOT / "docs/contributing.md").read_text("utf-8")
+_EDIT = re.compile(
+    r"<!-- recipe (?P<recipe>[\w-]+): (?P<what>new file|insert into|replace in) (?P<file>\S+)"
+    r"(?: (?P<where>after|before))?(?: `(?P<text>.*?)`)? -->\n```python\n(?P<code>.*?)```",
+    re.DOTALL,
+)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """Return a copy of the code."""
+    for folder in ("rules", "certs", "webhook", "docs"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def perform(recipe: str, copy: Path) -> int:
+    """Make the edits of a recipe in a copy; return how many there are."""
+    edits = [found for found in _EDIT.finditer(PAGE) if found["recipe"] == recipe]
+    for edit in edits:
+        path, code, text = copy / edit["file"], edit["code"], edit["text"]
+        if edit["what"] == "new file":
+            path.write_text(code, "utf-8")
+            continue
+        source = path.read_text("utf-8")
+        assert source.count(text) == 1, (edit["file"], text)
+        if edit["what"] == "replace in":
+            changed = source.replace(text, code.rstrip("\n"))
+        elif edit["where"] == "before":
+            changed = source.replace(text, code + text)
+        else:
+            changed = source.replace(f"{text}\n", f"{text}\n{code}")
+        path.write_text(changed, "utf-8")
+    return len(edits)
+
+
+def run(copy: Path, *arguments: str) -> str:
+    """Return what a Python program prints that runs on the copy."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+DECIDE = """
+import json, sys
+from rules import AdmissionRequest, Inventory, compile_policy, decide, load_rules
+
+def rule(kind, document):
+    labels = {"gpugate.dev/type": kind, "gpugate.dev/enabled": "true"}
+    return json.dumps({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "rule", "namespace": "kube-public", "labels": labels},
+        "data": {"rule.yaml": json.dumps(document)},
+    })
+
+def decision(text, nodes=(), **spec):
+    loaded = load_rules([("rule.yaml", text)])
+    assert not loaded.errors, loaded.errors[0]
+    limits = {"nvidia.com/gpu": "1"}
+    container = {"name": "main", "image": "a", "resources": {"limits": limits, "requests": limits}}
+    pod = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container], **spec}}
+    request = AdmissionRequest("CREATE", "", "Pod", "default", pod)
+    return decide(compile_policy(loaded.rules), Inventory.of(list(nodes)), request)
+"""
+
+
+def test_a_new_injectable_field_is_injected_and_never_overwrites_the_users_value(copy: Path) -> None:
+    """By one entry in the table."""
+    assert 1 == perform("injectable-field", copy)
+    program = """
+document = {"match": {"resources": ["nvidia.com/gpu"]}, "inject": {"priorityClassName": "gpu"}}
+text = rule("InjectionRule", document)
+set_paths = lambda found: [each["path"] for each in found.patch if each["path"].startswith("/spec")]
+print(set_paths(decision(text)), set_paths(decision(text, priorityClassName="mine")))
+"""
+
+    assert "['/spec/priorityClassName'] []\n" == run(copy, "-c", DECIDE + program)
+
+
+def test_a_new_injectable_field_is_in_the_schema(copy: Path) -> None:
+    """Editors and `gpugate lint` know it."""
+    perform("injectable-field", copy)
+
+    assert '"priorityClassName"' in run(copy, "-m", "webhook", "schema", "injection-rule")
+
+
+def test_a_new_check_denies_with_its_reason_and_its_fix(copy: Path) -> None:
+    """By one file, one entry, and its setting in the rule kind."""
+    assert 6 == perform("check", copy)
+    program = """
+metadata = {"name": "n", "labels": {"nvidia.com/gpu.memory": "15360"}}
+node = {"kind": "Node", "metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": "1"}}}
+for minimum in (8000, 24000):
+    document = {"match": {"resources": ["nvidia.com/gpu"]}, "sharing": "physical", "minMemoryMiB": minimum}
+    found = decision(rule("CompatibilityRule", document), [node])
+    words = ("GPU memory 15360 MiB, below 24000", "use a larger GPU")
+    print(found.allowed, *(text in found.message for text in words))
+"""
+
+    assert "True False False\nFalse True True\n" == run(copy, "-c", DECIDE + program)
+
+
+def test_a_new_column_is_shown_by_the_command(copy: Path) -> None:
+    """In its table."""
+    assert 2 == perform("column", copy)
+    table = run(copy, "-m", "webhook", "nodes", "--nodes", "docs/compatibility/nodes.yaml")
+
+    assert "branch" in table.lower().splitlines()[0]
+    assert re.search(r"\b(470|535|550|570)\s*$", table, re.MULTILINE)
+
+
+def test_every_recipe_of_the_page_is_performed_here() -> None:
+    """A recipe without a test would go stale."""
+    named = {found["recipe"] for found in _EDIT.finditer(PAGE)}
+
+    assert {"injectable-field", "check", "column"} == named
+    assert PAGE.count("<!-- recipe ") == len([*_EDIT.finditer(PAGE)])
