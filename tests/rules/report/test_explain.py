@@ -366,13 +366,13 @@ def test_the_command_prints_a_plain_tree_in_a_pipe(tmp_path: Path, monkeypatch: 
     assert (
         result.stdout
         == """\
-✗ refused  Pod team/train  pod.json:1
+✗ denied  Pod team/train  pod.json:1
 └── container main  registry.example.com/team/train:1  vendor.com/device: 1
     ├── ✗  cf-crl-group-device  rules/0.yaml:1
     │   └── deny  container 'main', spec.containers[0].resources.limits[vendor.com/device]: found 1, \
 wanted two or more; write a value that suits
     ├── ·  injection            rules/1.yaml:1  image registry.example.com/team/train:1 is none of */paddle*
-    └── · 1 rule for what it does not ask for; --all names them
+    └── · 1 rule not applicable (use --all to list them)
 """
     )
     assert (1, "") == (result.exit_code, result.stderr)
@@ -396,7 +396,7 @@ def test_on_a_narrow_terminal_nothing_is_aligned(tmp_path: Path, monkeypatch: py
 def test_a_misspelt_resource_is_told(tmp_path: Path) -> None:
     """In the text and in the JSON."""
     document = pod(container({"vendor.com/devices": 1}))
-    hint = "container 'main' asks for vendor.com/devices, which no rule here is for – did you mean"
+    hint = "container 'main' requests vendor.com/devices, which does not match any rule – did you mean"
     texts, made = [resource_rule("vendor.com/device")], []
     for output in ("text", "json"):
         folder = tmp_path / output
@@ -442,4 +442,4 @@ def test_a_file_without_objects_is_a_mistake(tmp_path: Path) -> None:
     result = _explain(tmp_path, resource_rule(), document={"kind": "List", "items": []})
 
     assert (2, "") == (result.exit_code, result.stdout)
-    assert result.stderr.endswith("pod.json: no objects in it\n")
+    assert result.stderr.endswith("pod.json: contains no objects\n")

@@ -1,4 +1,4 @@
-"""`gpugate explain`: why admission decides as it does, rule by rule."""
+"""`gpugate explain`: the evaluation of each rule for each container."""
 
 from __future__ import annotations
 
@@ -11,24 +11,38 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from rules import Action, AdmissionRequest, Decision, Violation, explain
+from rules import Action, AdmissionRequest, Decision, Language, Violation, explain
 from rules.kube.json_patch import pointer
 from rules.model.decision import AdmissionWarning
 from rules.report.explain import Explanation
 from rules.report.trace import ContainerTrace, Edit, PodTrace, RuleEvaluation, RuleOutcome
+from rules.text.i18n import Text as Words
 from rules.text.paths import Path, field_path
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, decision_options
 from webhook.cli.input.hints import Hints
 from webhook.cli.input.options import filenames_option, object_namespace_option, workloads_option
-from webhook.cli.output.console import show
+from webhook.cli.output.console import counted, show
+from webhook.cli.output.vocabulary import (
+    ACTIONS,
+    DENIED,
+    EXEMPT,
+    HINT,
+    NO_RESOURCES,
+    NOT_APPLICABLE_RULES,
+    PATCHED,
+    REQUIRES,
+    SKIPPED,
+    UNCHANGED,
+    WOULD_INJECT,
+)
 
 if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-# What there is to say of most rules is only that they are about something else.
-_ASIDE: Final = (RuleOutcome.NOT_APPLICABLE, RuleOutcome.DISABLED)
+# Outcomes of most rules; hidden by default.
+_HIDDEN: Final = (RuleOutcome.NOT_APPLICABLE, RuleOutcome.DISABLED)
 _MARKS: Final = {
     RuleOutcome.MATCHED: ("✓", "green"),
     RuleOutcome.NOT_MATCHED: ("·", "dim"),
@@ -37,9 +51,9 @@ _MARKS: Final = {
     RuleOutcome.NOT_APPLICABLE: ("·", "dim"),
     RuleOutcome.DISABLED: ("·", "dim"),
 }
-# Columns for the branches of the tree, the mark and the blanks about a rule's name.
+# Columns for the branches of the tree, the mark and the spaces around a rule's name.
 _BEFORE_RULES: Final = 13
-_ACTIONS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cyan"}
+_COLOURS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cyan"}
 
 
 @click.command()
@@ -47,19 +61,18 @@ _ACTIONS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cy
 @object_namespace_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
-    "--all", "everything", is_flag=True, help="Name rules about other resources and disabled rules too."
+    "--all", "everything", is_flag=True, help="List also rules that are not applicable or disabled."
 )
 @decision_options
 @workloads_option
 def command(
     filenames: tuple[str, ...], namespace: str, output: str, everything: bool, sources: Sources
 ) -> None:
-    """Tell of each object which rules hold, why the others do not, and what each does or finds.
+    """For each object, show which rules matched, why others did not, and the changes and violations.
 
-    Under each container stand the rules that were looked at: ✓ those that hold, with what they put in (+),
-    read of the container, and found; ✗ those that refuse it; · those of which a part does not match, and
-    which; ! those with a condition that cannot be evaluated; ~ those that the pod is exempted from. Of the
-    rules for other resources only the number is told, unless --all is given.
+    The rules are listed below each container. ✓: matched, with GPU requirements, changes (+) and warnings;
+    ✗: violated; ·: not matched, with the part that does not match; !: a condition cannot be evaluated; ~: the
+    pod is exempt. Rules that are not applicable are counted; --all lists them.
 
     \b
     Examples:
@@ -74,29 +87,30 @@ def command(
     facts: list[dict[str, Any]] = []
     decisions: list[Decision] = []
     requests: list[AdmissionRequest] = []
+    writer = _TreeWriter(sources.language, everything=everything)
 
     def explained(request: AdmissionRequest) -> Explanation:
         return explain(context.rules, context.policy, context.inventory, request, time())
 
-    for (source, request, name), told in context.results(filenames, namespace, explained):
-        decisions.append(told.decision)
+    for (source, request, name), explanation in context.results(filenames, namespace, explained):
+        decisions.append(explanation.decision)
         requests.append(request)
         heading = {"source": source, "kind": request.kind, "namespace": request.namespace, "name": name}
         if output == "json":
-            facts.append(heading | _facts(told, everything=everything) | {"hints": hints.of(request)})
+            facts.append(heading | _facts(explanation, everything=everything) | {"hints": hints.of(request)})
         else:
-            show(_tree(heading, told, hints.of(request), everything=everything))
+            show(writer.tree(heading, explanation, hints.of(request)))
     if output == "json":
         click.echo(encode({"objects": facts}).decode())
-    elif not len(context.inventory) and (unjudged := hints.without_nodes(requests)):
-        click.echo(unjudged)
+    elif not len(context.inventory) and (hint := hints.without_nodes(requests)):
+        click.echo(hint)
     sys.exit(context.exit_status(decisions))
 
 
-def _facts(told: Explanation, *, everything: bool) -> dict[str, Any]:
+def _facts(explanation: Explanation, *, everything: bool) -> dict[str, Any]:
     return {
-        "allowed": told.decision.allowed,
-        "unjudged": told.unjudged,
+        "allowed": explanation.decision.allowed,
+        "unjudged": explanation.unjudged,
         "pods": [
             {
                 "path": pointer(pod.path),
@@ -107,33 +121,33 @@ def _facts(told: Explanation, *, everything: bool) -> dict[str, Any]:
                         "image": container.image,
                         "resources": container.requests,
                         "rules": [
-                            _rule(look)
-                            for look in container.evaluations
-                            if everything or look.outcome not in _ASIDE
+                            _rule(each)
+                            for each in container.evaluations
+                            if everything or each.outcome not in _HIDDEN
                         ],
                     }
                     for container in pod.containers
                 ],
                 "edits": [_edit(edit) for edit in pod.own],
             }
-            for pod in told.pods
+            for pod in explanation.pods
         ],
-        "violations": [_violation(found) for found in told.violations],
-        "warnings": told.warnings,
+        "violations": [_violation(found) for found in explanation.violations],
+        "warnings": explanation.warnings,
     }
 
 
-def _rule(look: RuleEvaluation) -> dict[str, Any]:
+def _rule(evaluation: RuleEvaluation) -> dict[str, Any]:
     return {
-        "name": look.rule.name,
-        "source": _place(look),
-        "outcome": look.outcome,
-        "why": look.why,
-        "needs": look.requirements,
-        "edits": [_edit(edit) for edit in look.edits],
-        "would": look.would,
-        "violations": [_violation(found) for found in look.violations],
-        "warnings": [_joined(warning) for warning in look.warnings],
+        "name": evaluation.rule.name,
+        "source": _source(evaluation),
+        "outcome": evaluation.outcome,
+        "why": evaluation.why,
+        "needs": evaluation.requirements,
+        "edits": [_edit(edit) for edit in evaluation.edits],
+        "would": evaluation.would,
+        "violations": [_violation(found) for found in evaluation.violations],
+        "warnings": [_joined(warning) for warning in evaluation.warnings],
     }
 
 
@@ -149,93 +163,114 @@ def _violation(found: Violation) -> dict[str, Any]:
     return {"rule": found.rule, "action": found.action, "path": found.path, "message": found.message}
 
 
-def _tree(heading: dict[str, str], told: Explanation, hints: Iterable[str], *, everything: bool) -> Tree:
-    """Return the explanation of an object as a tree of lines."""
-    from rich.tree import Tree
+class _TreeWriter:
+    """Builds trees of text lines from explanations."""
 
-    verdict, colour = _verdict(told)
-    title = f"{heading['kind']} {heading['namespace']}/{heading['name']}"
-    tree = Tree(_line((verdict, f"bold {colour}"), (title, "bold"), (heading["source"], "dim")))
-    for pod in told.pods:
-        node = tree.add(field_path(pod.path)) if len(told.pods) > 1 else tree
-        for container in pod.containers:
-            _add_container(node, container, everything=everything)
-        _add_pod(node, pod)
-    for violation in told.violations:
-        tree.add(_line((violation.action, _ACTIONS[violation.action]), (violation.message, "")))
-    for warning in told.warnings:
-        tree.add(_line(("warn", "yellow"), (warning, "")))
-    for hint in hints:
-        tree.add(_line(("hint", "yellow"), (hint, "")))
-    return tree
+    def __init__(self, language: Language, *, everything: bool) -> None:
+        self._language = language
+        self._everything = everything
+
+    def tree(self, heading: dict[str, str], explanation: Explanation, hints: Iterable[str]) -> Tree:
+        """Return the explanation of an object as a tree."""
+        from rich.tree import Tree
+
+        mark, result, colour = _result(explanation)
+        title = f"{heading['kind']} {heading['namespace']}/{heading['name']}"
+        root = _line(
+            (f"{mark} {self._say(result)}", f"bold {colour}"),
+            (title, "bold"),
+            (heading["source"], "dim"),
+            (explanation.unjudged, ""),
+        )
+        tree = Tree(root)
+        for pod in explanation.pods:
+            node = tree.add(field_path(pod.path)) if len(explanation.pods) > 1 else tree
+            for container in pod.containers:
+                self._add_container(node, container)
+            _add_pod(node, pod)
+        for found in explanation.violations:
+            tree.add(self._violation(found))
+        for warning in explanation.warnings:
+            tree.add(_line((self._say(ACTIONS[Action.WARN]), "yellow"), (warning, "")))
+        for hint in hints:
+            tree.add(_line((self._say(HINT), "yellow"), (hint, "")))
+        return tree
+
+    def _add_container(self, tree: Tree, container: ContainerTrace) -> None:
+        resources = ", ".join(f"{name}: {quantity}" for name, quantity in container.requests.items())
+        title = f"{container.kind} {container.name}"
+        requested = resources or self._say(NO_RESOURCES)
+        node = tree.add(_line((title, "bold"), (container.image, ""), (requested, "dim")))
+        shown = [each for each in container.evaluations if self._everything or each.outcome not in _HIDDEN]
+        names = max((len(each.rule.name) for each in shown), default=0)
+        sources = max((len(_source(each)) for each in shown), default=0)
+        if sys.stdout.isatty() and _BEFORE_RULES + names + sources > get_terminal_size().columns:
+            names = sources = 0  # lines that the terminal breaks are not aligned
+        for each in shown:
+            denied = any(found.action is Action.DENY for found in each.violations)
+            mark, colour = ("✗", "red") if denied else _MARKS[each.outcome]
+            name, source = each.rule.name.ljust(names), _source(each).ljust(sources)
+            why = self._say(EXEMPT, why=each.why) if each.outcome is RuleOutcome.EXEMPTED else each.why
+            leaf = node.add(_line((mark, colour), (name, colour), (source, "dim"), (why, "")))
+            for line in self._details(each, container.path):
+                leaf.add(line)
+        others = sum(each.outcome is RuleOutcome.NOT_APPLICABLE for each in container.evaluations)
+        if others and not self._everything:
+            text = self._say(NOT_APPLICABLE_RULES, rules=counted(others, "rule"), count=others)
+            node.add(_line((f"· {text}", "dim")))
+
+    def _details(self, evaluation: RuleEvaluation, root: Path) -> Iterator[Text]:
+        """Yield the requirements, changes, violations and warnings of a rule."""
+        for requirement in evaluation.requirements:
+            yield _line((self._say(REQUIRES), "dim"), (requirement, ""))
+        yield from (_change(edit, root) for edit in evaluation.edits)
+        for what in evaluation.would:
+            dryrun = self._say(ACTIONS[Action.DRYRUN])
+            yield _line((dryrun, "cyan"), (self._say(WOULD_INJECT, what=what), ""))
+        yield from map(self._violation, evaluation.violations)
+        for warning in evaluation.warnings:
+            yield _line((self._say(ACTIONS[Action.WARN]), "yellow"), (_joined(warning), ""))
+
+    def _violation(self, found: Violation) -> Text:
+        return _line((self._say(ACTIONS[found.action]), _COLOURS[found.action]), (found.message, ""))
+
+    def _say(self, words: Words, **facts: object) -> str:
+        return words.in_language(self._language).format(**facts)
 
 
-def _verdict(told: Explanation) -> tuple[str, str]:
-    if told.unjudged:
-        return f"not judged, {told.unjudged}:", "green"
-    if not told.decision.allowed:
-        return "✗ refused", "red"
-    return ("✎ patched", "green") if told.decision.patch else ("✓ untouched", "green")
+def _result(explanation: Explanation) -> tuple[str, Words, str]:
+    if explanation.unjudged:
+        return "✓", SKIPPED, "green"
+    if not explanation.decision.allowed:
+        return "✗", DENIED, "red"
+    return ("✎", PATCHED, "green") if explanation.decision.patch else ("✓", UNCHANGED, "green")
 
 
-def _add_container(tree: Tree, container: ContainerTrace, *, everything: bool) -> None:
-    asks = ", ".join(f"{name}: {quantity}" for name, quantity in container.requests.items())
-    title = f"{container.kind} {container.name}"
-    node = tree.add(_line((title, "bold"), (container.image, ""), (asks or "asks for no resources", "dim")))
-    shown = [look for look in container.evaluations if everything or look.outcome not in _ASIDE]
-    names = max((len(look.rule.name) for look in shown), default=0)
-    places = max((len(_place(look)) for look in shown), default=0)
-    if sys.stdout.isatty() and _BEFORE_RULES + names + places > get_terminal_size().columns:
-        names = places = 0  # lines that are broken anyway align nothing
-    for look in shown:
-        refuses = any(found.action is Action.DENY for found in look.violations)
-        mark, colour = ("✗", "red") if refuses else _MARKS[look.outcome]
-        name, place = look.rule.name.ljust(names), _place(look).ljust(places)
-        why = f"{look.outcome}: {look.why}" if look.outcome is RuleOutcome.EXEMPTED else look.why
-        leaf = node.add(_line((mark, colour), (name, colour), (place, "dim"), (why, "")))
-        for line in _details(look, container.path):
-            leaf.add(line)
-    elsewhere = sum(look.outcome is RuleOutcome.NOT_APPLICABLE for look in container.evaluations)
-    if elsewhere and not everything:
-        rules = f"{elsewhere} rule{'s' * (elsewhere != 1)}"
-        node.add(_line((f"· {rules} for what it does not ask for; --all names them", "dim")))
-
-
-def _place(look: RuleEvaluation) -> str:
-    location = look.rule.location
+def _source(evaluation: RuleEvaluation) -> str:
+    location = evaluation.rule.location
     return f"{location.file}:{location.line}"
 
 
-def _details(look: RuleEvaluation, root: Path) -> Iterator[Text]:
-    """Yield what a rule read, did and found."""
-    yield from (_line(("needs", "dim"), (need, "")) for need in look.requirements)
-    yield from (_put_in(edit, root) for edit in look.edits)
-    yield from (_line(("dryrun", "cyan"), (f"would put in {what}", "")) for what in look.would)
-    for found in look.violations:
-        yield _line((found.action, _ACTIONS[found.action]), (found.message, ""))
-    yield from (_line(("warn", "yellow"), (_joined(warning), "")) for warning in look.warnings)
-
-
 def _add_pod(tree: Tree, pod: PodTrace) -> None:
-    """Add the edits of the pod itself."""
+    """Add the changes of the pod itself."""
     if pod.own:
         node = tree.add(_line(("pod", "bold")))
         for edit in pod.own:
-            node.add(_put_in(edit, pod.path, edit.rule))
+            node.add(_change(edit, pod.path, edit.rule))
 
 
-def _put_in(edit: Edit, root: Path, rule: str = "") -> Text:
+def _change(edit: Edit, root: Path, rule: str = "") -> Text:
     path, value = edit.path[len(root) :], edit.value
     name = field_path(path)
     if path[-2:-1] == ("env",) and isinstance(value, dict):
         name, value = f"env {value.get('name')}", value.get("value", value.get("valueFrom"))
-    what = f"{name}: {msgspec.json.encode(value).decode()}"
+    change = f"{name}: {msgspec.json.encode(value).decode()}"
     reason = f"({edit.reason}, {rule})" if rule else f"({edit.reason})"
-    return _line(("+", "green"), (what, "green"), (reason, "dim"))
+    return _line(("+", "green"), (change, "green"), (reason, "dim"))
 
 
 def _line(*parts: tuple[str, str]) -> Text:
-    """Return parts of a line with their styles, empty ones left out."""
+    """Return a line of (text, style) parts; empty parts are skipped."""
     from rich.text import Text
 
     line = Text()

@@ -74,7 +74,15 @@ SKIPPED_COUNT: Final = Text(", {skipped} skipped", "，{skipped} 个已跳过")
 AUDIT_SUMMARY: Final = Text(
     "{pods}: {denied} would be denied now", "{count} 个 Pod：其中 {denied} 个现在会被拒绝"
 )
-# What a note says of a rule.
+# Lines of `explain`.
+NO_RESOURCES: Final = Text("no resources requested", "未申请资源")
+REQUIRES: Final = Text("requires", "要求")
+WOULD_INJECT: Final = Text("would inject {what}", "将会注入 {what}")
+EXEMPT: Final = Text("exempt: {why}", "已豁免：{why}")
+NOT_APPLICABLE_RULES: Final = Text(
+    "{rules} not applicable (use --all to list them)", "{count} 条规则不适用（使用 --all 列出）"
+)
+# Notes on rules.
 EXEMPTION_SCOPE: Final = Text("until {until} from {rules}", "{until} 之前豁免 {rules}")
 REPLACED_BY: Final = Text("{rule} is in force for {key}", "{key} 由 {rule} 生效")
 EXEMPT_PODS: Final = Text("some pods are exempt by {exemptions}", "{exemptions} 豁免了部分 Pod")
