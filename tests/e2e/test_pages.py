@@ -1,7 +1,7 @@
 """What our pages tell a reader to type in a cluster works there, and prints what they show.
 
-The API server, the scheduler and the gate are real. What controllers and a kubelet would do for the gate's
-pods, `replica` does: it says that the Deployment is rolled out, and hands out the log of the gate.
+The API server, the scheduler and gpugate are real. What controllers and a kubelet would do for gpugate's
+pods, `replica` does: it says that the Deployment is rolled out, and hands out the log of gpugate.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import yaml
 
 from tests.e2e.cluster import assets, missing
 from tests.e2e.daemon import reserve_port
-from tests.e2e.gate import eventually
 from tests.e2e.installed import CUDA, OFFERED, TEAM, Installed, install, running
 from tests.e2e.manifests import MANIFESTS, render
 from tests.e2e.replica import Replica, RoutingControlPlane
+from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node
 from tests.support.pages import (
+    DENIED,
     ENGINE,
     IN_CLUSTER,
-    REFUSED,
+    expected_status,
     fences,
     same,
     terminal,
     text_of,
-    wanted,
     write,
 )
 from tests.support.paths import ROOT
@@ -43,13 +43,13 @@ _MONITORING: Final = "monitoring.coreos.com"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where the cluster of these tests lives, with the log of its gate."""
+    """Return where the cluster of these tests lives, with the log of its server."""
     return tmp_path_factory.mktemp("pages")
 
 
 @pytest.fixture(scope="module")
 def installed(folder: Path) -> Iterator[Installed]:
-    """Yield a gate that is reached by URL and, where there is one, by its Service."""
+    """Yield a server that is reached by URL and, where there is one, by its Service."""
     if absent := [
         *missing(assets()),
         *([] if (assets() / "kube-scheduler").is_file() else ["kube-scheduler"]),
@@ -59,14 +59,14 @@ def installed(folder: Path) -> Iterator[Installed]:
     with (
         reserve_port() as held,
         RoutingControlPlane(assets(), folder / "cluster", scheduler=True) as cluster,
-        running(install(cluster, held.getsockname()[1]), folder / _LOG, *reached) as gate,
+        running(install(cluster, held.getsockname()[1]), folder / _LOG, *reached) as server,
     ):
-        yield gate
+        yield server
 
 
 @pytest.fixture(scope="module")
 def replica(installed: Installed, folder: Path) -> Iterator[Replica]:
-    """Yield what the cluster knows of the gate as a pod."""
+    """Yield what the cluster knows of gpugate as a pod."""
     with Replica(installed.cluster, installed.port, folder / _LOG) as pod:
         yield pod
 
@@ -88,7 +88,7 @@ def _waits_for_a_node(installed: Installed) -> None:
     full["spec"] |= {"nodeName": "a100-a"}
     full["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 8}
     create = ("create", "-f", "-")
-    # Once the gate knows the nodes, it steers.
+    # Once gpugate knows the nodes, it steers.
     dry_run = (*create, "--dry-run=server", "-o", "yaml")
     eventually(lambda: "nodeAffinity" in cluster.kubectl(*dry_run, input=written).stdout)
     for each in (full, waiting):
@@ -119,7 +119,7 @@ def _has_the_rules(installed: Installed) -> None:
     installed.cluster.kubectl("apply", "-k", str(ROOT / "docs/tutorial/npu"))
 
 
-# What is there when the reader comes to a page, but for the gate.
+# What is there when the reader comes to a page, but for gpugate.
 _BEFORE: Final[dict[str, Callable[[Installed], None]]] = {
     "docs/app-developers.md": _waits_for_a_node,
     "docs/platform-teams.md": _has_the_rules,
@@ -148,8 +148,8 @@ def _read(page: str, folder: Path, environment: dict[str, str], installed: Insta
             status, printed = terminal(typed, folder, environment, _FENCE_S)
             told = f"{fence.where}: {printed}"
             if fence.needs == "cluster":
-                assert wanted(fence) == status, told
-                assert not status or REFUSED in printed, told  # and did not end before
+                assert expected_status(fence) == status, told
+                assert not status or DENIED in printed, told  # and did not end before
                 assert fence.shown is None or same(fence.shown, printed), told
                 assert "failed calling webhook" not in printed, told
                 assert "No resources found in gpugate" not in printed, told  # kubectl ends with 0 then

@@ -26,9 +26,9 @@ from prometheus_client import generate_latest
 
 from rules.schema.loader import DEFAULT_NAMESPACE, load_rules
 from tests.support.pages import (
+    DENIED,
     ENGINE,
     IN_CLUSTER,
-    REFUSED,
     WITH_ENGINE,
     Fence,
     fences,
@@ -58,6 +58,9 @@ _COMMAND: Final = re.compile(r"(?:^|[|(&] ?)(?:gpugate|kubectl|make) ")
 _JOB: Final = re.compile(r"\b(?:run|script): (gpugate .+)")
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_REASON: Final = re.compile(
+    r"(?:denied by gpugate(?:, \d+ violations)?: (?:1\. )?|^  \d+\. )(.+) \[rule .+\]$", re.MULTILINE
+)
 # What begins another command, or a file that one is redirected to.
 _OPERATORS: Final = frozenset({"|", "||", "&&", ";", "(", ")", "<(", "$("})
 _REDIRECTIONS: Final = frozenset({">", ">>", "<"})
@@ -137,7 +140,7 @@ def differences(text: str, page: str, folder: Path) -> Iterator[str]:
     for fence in fences(text, page):
         if fence.file:
             write(fence, folder)
-        elif REFUSED in (fence.shown or ""):
+        elif DENIED in (fence.shown or ""):
             yield from _refusal(fence, folder)
         elif fence.runs:
             status, printed = _run(fence.text, folder)
@@ -160,7 +163,7 @@ def _refusal(fence: Fence, folder: Path) -> Iterator[str]:
     """Yield what is wrong with a refusal by kubectl: `preview` and `lint` give the same reasons."""
     asked = re.sub(r"kubectl \w+ -f -$", "gpugate lint -", fence.text, flags=re.MULTILINE)
     _, printed = _run(re.sub(r"kubectl \w+ -f", "gpugate preview -f", asked), folder)
-    reasons = re.findall(r"^  \d+\. (.+) \[rule .+\]$", fence.shown or "", re.MULTILINE)
+    reasons = _REASON.findall(fence.shown or "")
     if not reasons:
         yield f"{fence.where}: no reason in this refusal"
     for reason in reasons:

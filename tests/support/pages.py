@@ -1,4 +1,4 @@
-"""The pages as their readers meet them: what they show, and a terminal in which to type it."""
+"""Documentation pages: their fenced blocks, and a terminal that runs their commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final
 
 from tests.support.paths import ROOT
 
-# Those whose commands e2e/test_pages.py runs in one cluster, in this order: install.md ends without a gate.
+# Pages whose commands e2e/test_pages.py runs in one cluster, in this order: install.md removes the webhook.
 IN_CLUSTER: Final = (
     "docs/app-developers.md",
     "docs/platform-teams.md",
@@ -28,11 +28,12 @@ IN_CLUSTER: Final = (
     "docs/install.md",
     "docs/export.md",
 )
-# What commands need that build and push an image, and the pages of which e2e/test_image.py runs them.
+# The requirement of commands that build and push an image, and the pages whose commands e2e/test_image.py
+# runs.
 ENGINE: Final = "engine"
 WITH_ENGINE: Final = ("docs/install.md",)
-# From a refusal that a page shows kubectl print.
-REFUSED: Final = "denied the request: gpugate refuses"
+# A part of each denial in the output of kubectl.
+DENIED: Final = "denied the request: "
 
 _FENCE: Final = re.compile(
     r"(?P<notes>(?:^<!-- [^\n]* -->\n+)*)^```(?P<language>\w*)\n(?P<text>.*?)^```\n"
@@ -45,7 +46,7 @@ _FILE_ABOVE: Final = re.compile(r"`(\S+\.ya?ml)`[:：]\n+\Z")
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A fenced block of a page. where: page and line. file: what it is written to. shown: what is printed.
+    """A fenced block of a page. where: page and line. file: that the reader writes. shown: the output.
 
     needs: `kubectl`, `cluster`, `engine` or nothing. unrun: why no test runs it; mostly empty.
     """
@@ -73,7 +74,7 @@ def text_of(page: str) -> str:
 
 
 def fences(text: str, page: str) -> list[Fence]:
-    """Return the fenced blocks of a page, from its top to its bottom."""
+    """Return the fenced blocks of a page in their order."""
     above = text.partition("# ")[0]
     found = []
     for match in _FENCE.finditer(text):
@@ -100,27 +101,27 @@ def prose(text: str) -> str:
 
 
 def line_of(text: str, offset: int) -> int:
-    """Return the line of a page in which an offset lies, from 1."""
+    """Return the line of an offset in a page, from 1."""
     return text.count("\n", 0, offset) + 1
 
 
 def same(shown: str, printed: str) -> bool:
-    """Tell whether a terminal's text is what a page shows, but for what `…` stands for and spaces at ends."""
-    wanted = "".join(
+    """Return whether a page shows the output of a terminal; `…` matches any text, trailing spaces any."""
+    expected = "".join(
         r"(?:.*\n)*" if line.strip() == "…" else re.escape(line.rstrip()).replace("…", ".*") + "\n"
         for line in shown.strip("\n").splitlines()
     )
     found = "".join(f"{line.rstrip()}\n" for line in printed.strip("\n").splitlines())
-    return re.fullmatch(wanted, found) is not None
+    return re.fullmatch(expected, found) is not None
 
 
 def terminal(script: str, folder: Path, environment: Mapping[str, str], timeout_s: float) -> tuple[int, str]:
-    """Run commands in a folder, up to the first that fails; return exit status and what the terminal shows.
+    """Run commands in a folder, until one fails; return the exit status and the output.
 
-    environment: beside a path with `gpugate`, on which $PATH of it goes first.
+    environment: additional variables; its PATH precedes the path of `gpugate`.
     """
     known = {
-        "PYTHONUNBUFFERED": "1",  # both streams in the order in which a terminal shows them
+        "PYTHONUNBUFFERED": "1",  # both streams in the order of a terminal
         "HOME": str(folder),
         "LC_ALL": "C.UTF-8",
     }
@@ -138,13 +139,13 @@ def terminal(script: str, folder: Path, environment: Mapping[str, str], timeout_
     return done.returncode, done.stdout
 
 
-def wanted(fence: Fence) -> int:
-    """Return how the commands of a fence end: kubectl fails where it is refused."""
-    return 1 if REFUSED in (fence.shown or "") else fence.exits
+def expected_status(fence: Fence) -> int:
+    """Return the exit status of the commands of a fence: 1 if kubectl shows a denial."""
+    return 1 if DENIED in (fence.shown or "") else fence.exits
 
 
 def write(fence: Fence, folder: Path) -> None:
-    """Write the file that a page has its reader write."""
+    """Write the file of a fence."""
     file = folder / fence.file
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(fence.text, "utf-8")

@@ -1,4 +1,4 @@
-"""A terminal of a given width that a command under test writes to."""
+"""A pseudo-terminal of a given width for commands under test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def on_terminal(arguments: Sequence[str | Path], columns: int) -> tuple[int, str]:
-    """Return the exit status of `gpugate` and what it shows on a terminal, without colours."""
+    """Return the exit status of `gpugate` and its output on a terminal, without colours."""
     master, slave = pty.openpty()
     environment = os.environ | {"COLUMNS": str(columns)}
     with subprocess.Popen(
@@ -25,7 +25,7 @@ def on_terminal(arguments: Sequence[str | Path], columns: int) -> tuple[int, str
         try:
             while chunk := os.read(master, 65536):
                 written += chunk
-        except OSError:  # how Linux tells that the other end of a terminal is closed
+        except OSError:  # on Linux: the other end of the terminal is closed
             pass
         os.close(master)
     return process.returncode, _COLOUR.sub("", written.decode())
