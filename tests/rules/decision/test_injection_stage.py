@@ -1,4 +1,4 @@
-"""Injection rules: what they put in, for whom, and that nothing of the user's is ever overwritten."""
+"""Injection rules: what they inject, into which containers; values of the user are never overwritten."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _env(rule: str, **fields: Any) -> list[Any]:
     return env
 
 
-def test_a_variable_is_put_in_where_there_is_none() -> None:
-    """After those that stand there, whose order counts."""
+def test_a_variable_is_injected_if_it_is_absent() -> None:
+    """After the existing ones, whose order matters."""
     assert [{"name": "A", "value": "1"}, OURS] == _env(injection_rule(ENV), env=[{"name": "A", "value": "1"}])
 
 
 @pytest.mark.parametrize("env", [None, []])
-def test_a_variable_is_put_in_where_there_is_no_env_at_all(env: Any) -> None:
-    """Null and empty are the same."""
+def test_a_variable_is_injected_if_there_is_no_env(env: Any) -> None:
+    """Null is treated as empty."""
     assert [OURS] == _env(injection_rule(ENV), env=env)
 
 
@@ -61,7 +61,7 @@ def test_a_variable_is_put_in_where_there_is_no_env_at_all(env: Any) -> None:
     ],
 )
 def test_a_variable_of_the_user_is_never_overwritten(env: list[dict[str, Any]]) -> None:
-    """Whether by value, by valueFrom, or twice."""
+    """With value, with valueFrom, or twice."""
     document = pod(container({DEVICE: "1"}, env=env))
 
     assert document == admitted(policy(injection_rule(ENV)), document)
@@ -84,13 +84,13 @@ def test_a_variable_of_the_user_is_never_overwritten(env: list[dict[str, Any]]) 
         ([OURS], [OURS]),
     ],
 )
-def test_override_puts_the_rules_value_in_the_place_of_the_users(env: list[Any], stored: list[Any]) -> None:
-    """Of doubled names the last one counts, as in Kubernetes."""
+def test_override_replaces_the_value_of_the_user(env: list[Any], stored: list[Any]) -> None:
+    """Of duplicate names the last one is used, as in Kubernetes."""
     assert stored == _env(injection_rule(ENV, override=True), env=env)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "stored"),
+    ("entry", "stored"),
     [
         ({"name": "A", "value": ""}, {"name": "A"}),
         (
@@ -100,30 +100,30 @@ def test_override_puts_the_rules_value_in_the_place_of_the_users(env: list[Any],
     ],
     ids=["empty value", "fieldRef"],
 )
-def test_override_lets_stand_what_the_api_server_has_stored_of_it(
-    wanted: dict[str, Any], stored: dict[str, Any]
+def test_override_does_not_replace_its_own_value_as_the_api_server_stores_it(
+    entry: dict[str, Any], stored: dict[str, Any]
 ) -> None:
-    """It drops empty values and fills in versions; a second call puts in nothing."""
-    assert [stored] == _env(injection_rule({"env": [wanted]}, override=True), env=[stored])
+    """The API server drops empty values and sets versions; a second call injects nothing."""
+    assert [stored] == _env(injection_rule({"env": [entry]}, override=True), env=[stored])
 
 
 @pytest.mark.parametrize(
-    "standing",
+    "existing",
     [
         {"name": "A", "value": "users"},
         {"name": "A", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}},
     ],
     ids=["value", "valueFrom"],
 )
-def test_override_by_an_empty_value_overwrites(standing: dict[str, Any]) -> None:
-    """Nothing is a value too."""
-    wanted = {"name": "A", "value": ""}
+def test_override_with_an_empty_value_replaces_the_value(existing: dict[str, Any]) -> None:
+    """The empty text is a value."""
+    entry = {"name": "A", "value": ""}
 
-    assert [wanted] == _env(injection_rule({"env": [wanted]}, override=True), env=[standing])
+    assert [entry] == _env(injection_rule({"env": [entry]}, override=True), env=[existing])
 
 
-def test_a_variable_may_come_from_elsewhere() -> None:
-    """valueFrom passes as it was written."""
+def test_a_variable_may_have_value_from() -> None:
+    """valueFrom is injected as the rule has it."""
     entry = {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 
     assert [entry] == _env(injection_rule({"env": [entry]}))
@@ -142,6 +142,9 @@ def test_a_variable_may_come_from_elsewhere() -> None:
         ("4", "1Gi", "{GiB}", "4"),
         ("8", "256Mi", "0={GiB}G", "0=2G"),
         ("7", "256Mi", "{GiB}", "1"),
+        ("2.9", "1Gi", "{GiB}", "2"),
+        ("1.9", "1", "{bytes}", "1"),
+        ("1999m", "1Ki", "{bytes}:{MiB}", "2046:0"),
         ("7", "256Mi", "{MiB}", "1792"),
         ("1.5", "1Gi", "{MiB}", "1536"),
         ("2", "1Mi", "{value}:{bytes}:{value}", "2:2097152:2"),
@@ -151,7 +154,7 @@ def test_a_variable_may_come_from_elsewhere() -> None:
     ],
 )
 def test_a_value_is_computed_from_a_quantity(quantity: str, unit: str, template: str, value: str) -> None:
-    """In units of the resource; sizes are rounded down, so that nobody gets more than was asked for."""
+    """In units of the resource; sizes are rounded down, so that no container gets more than it requests."""
     size = parse_quantity(unit)
     assert isinstance(size, int)
 
@@ -172,18 +175,18 @@ FROM_RESOURCE = {"env": [{"name": "SHARE", "fromResource": {"name": DEVICE, "for
         ({"vendor.com/other": "1"}, {}, []),
     ],
 )
-def test_a_variable_follows_what_its_container_asks_for(
+def test_a_variable_is_computed_from_the_request_of_its_container(
     limits: dict[str, Any], requests: dict[str, Any], env: list[Any]
 ) -> None:
-    """Without the resource, or with what is no quantity, there is nothing to tell."""
+    """Without a valid quantity of the resource nothing is injected."""
     rule = injection_rule(FROM_RESOURCE, match={"resources": ["vendor.com/*"]})
     stored = _stored(rule, container(limits, requests))
 
     assert env == stored["spec"]["containers"][0].get("env", [])
 
 
-def test_a_variable_follows_a_default_that_was_put_in_before() -> None:
-    """Resource rules come first."""
+def test_a_variable_is_computed_from_a_default_of_a_resource_rule() -> None:
+    """Resource rules are applied first."""
     rules = (
         resource_rule(defaultValue="7"),
         resource_rule("vendor.com/other"),
@@ -212,49 +215,49 @@ def test_a_variable_follows_a_default_that_was_put_in_before() -> None:
         (None, []),
     ],
 )
-def test_a_variable_that_env_from_may_hold_too_is_put_in_with_a_warning(
+def test_a_variable_that_env_from_may_contain_is_injected_with_a_warning(
     env_from: Any, sources: list[str]
 ) -> None:
-    """Nobody knows what is in there before the container starts; env beats it."""
+    """Its content is unknown until the container starts; env takes precedence."""
     document = pod(container({DEVICE: "1"}, envFrom=env_from))
     found = decision(policy(injection_rule(ENV)), document)
 
     assert [OURS] == patched(document, found)["spec"]["containers"][0]["env"]
     assert [
-        f"container 'main': rule injection sets FLAG, which takes precedence over what {source} may hold;"
-        " list it under env to keep your own value"
+        f"gpugate: container 'main': FLAG is set and takes precedence over a value from {source};"
+        " to keep your own value, list FLAG in env [rule injection]"
         for source in sources
     ] == list(found.warnings)
 
 
-def test_the_warning_about_env_from_comes_in_chinese_too() -> None:
-    """By the policy's language."""
+def test_the_warning_about_env_from_exists_in_chinese() -> None:
+    """In the language of the policy."""
     document = pod(container({DEVICE: "1"}, envFrom=[{"secretRef": {"name": "keys"}}]))
     found = decision(policy(injection_rule(ENV), language=Language.ZH), document)
 
     assert (
         (
-            "容器 'main'：规则 injection 注入了 FLAG，其优先于 secret keys 中的同名变量；"
-            "如需保留自己的值，请在 env 中显式设置"
+            "gpugate: 容器 'main'：已注入 FLAG，其优先于 secret keys 中的同名变量；"
+            "如需保留自己的值，请在 env 中显式设置 FLAG [规则 injection]"
         ),
     ) == found.warnings
 
 
 @pytest.mark.parametrize("env", [[OURS], [{"name": "FLAG", "value": "theirs"}]])
-def test_there_is_no_warning_about_env_from_for_a_variable_that_was_not_put_in(env: list[Any]) -> None:
-    """The user listed it, as the warning would advise."""
+def test_there_is_no_warning_about_env_from_for_a_variable_that_is_not_injected(env: list[Any]) -> None:
+    """The user listed it in env."""
     inject = {"env": [OURS, {"name": "SECOND", "value": "2"}]}
     document = pod(container({DEVICE: "1"}, env=env, envFrom=[{"secretRef": {"name": "keys"}}]))
     found = decision(policy(injection_rule(inject)), document)
 
-    assert ["SECOND"] == [warning.split()[5].strip(",") for warning in found.warnings]
+    assert ["SECOND"] == [warning.split()[3] for warning in found.warnings]
 
 
 VOLUME = {"name": "shm", "hostPath": {"path": "/cache", "type": "Directory"}}
 MOUNT = {"name": "shm", "mountPath": "/cache"}
 
 
-def test_a_volume_and_its_mounts_are_put_in() -> None:
+def test_a_volume_and_its_mounts_are_injected() -> None:
     """The volume once, the mount into each container that matches."""
     rule = injection_rule({"volumes": [VOLUME], "volumeMounts": [MOUNT]})
     stored = _stored(
@@ -271,8 +274,8 @@ def test_a_volume_and_its_mounts_are_put_in() -> None:
     ]
 
 
-def test_a_volume_of_that_name_and_a_mount_at_that_path_are_the_users() -> None:
-    """Even where they are others."""
+def test_an_existing_volume_of_that_name_and_mount_at_that_path_are_kept() -> None:
+    """Even if they differ."""
     theirs = container({DEVICE: "1"}, volumeMounts=[{"name": "mine", "mountPath": "/cache"}])
     document = pod(theirs, volumes=[{"name": "shm", "emptyDir": {}}])
 
@@ -285,7 +288,7 @@ TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
 @pytest.mark.parametrize(
-    ("standing", "wanted"),
+    ("existing", "toleration"),
     [
         ([], TOLERATION),
         ([{"key": "other", "operator": "Exists"}], TOLERATION),
@@ -300,15 +303,17 @@ TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
         (["odd"], TOLERATION),
     ],
 )
-def test_a_toleration_that_nothing_covers_is_put_in(standing: list[Any], wanted: dict[str, Any]) -> None:
-    """After those that stand there."""
-    stored = _stored(injection_rule({"tolerations": [wanted]}), tolerations=standing)
+def test_a_toleration_that_no_other_covers_is_injected(
+    existing: list[Any], toleration: dict[str, Any]
+) -> None:
+    """After the existing ones."""
+    stored = _stored(injection_rule({"tolerations": [toleration]}), tolerations=existing)
 
-    assert [*standing, wanted] == stored["spec"]["tolerations"]
+    assert [*existing, toleration] == stored["spec"]["tolerations"]
 
 
 @pytest.mark.parametrize(
-    ("standing", "wanted"),
+    ("existing", "toleration"),
     [
         (TOLERATION, TOLERATION),
         ({"operator": "Exists"}, TOLERATION),
@@ -330,17 +335,17 @@ def test_a_toleration_that_nothing_covers_is_put_in(standing: list[Any], wanted:
         ),
     ],
 )
-def test_a_toleration_that_one_covers_already_is_not_put_in(
-    standing: dict[str, Any], wanted: dict[str, Any]
+def test_a_toleration_that_an_existing_one_covers_is_not_injected(
+    existing: dict[str, Any], toleration: dict[str, Any]
 ) -> None:
     """A pod with `operator: Exists` tolerates everything."""
-    document = pod(tolerations=[standing])
+    document = pod(tolerations=[existing])
 
-    assert document == admitted(policy(injection_rule({"tolerations": [wanted]})), document)
+    assert document == admitted(policy(injection_rule({"tolerations": [toleration]})), document)
 
 
 @pytest.mark.parametrize(
-    ("field", "ours", "standing", "stored", "overridden"),
+    ("field", "ours", "existing", "stored", "overridden"),
     [
         ("runtimeClassName", "nvidia", None, "nvidia", "nvidia"),
         ("runtimeClassName", "nvidia", "", "nvidia", "nvidia"),
@@ -353,11 +358,11 @@ def test_a_toleration_that_one_covers_already_is_not_put_in(
         ("hostIPC", True, False, False, True),
     ],
 )
-def test_a_field_of_the_pod_is_set_where_the_user_has_not(
-    field: str, ours: Any, standing: Any, stored: Any, overridden: Any
+def test_a_field_of_the_pod_is_set_if_the_user_has_not_set_it(
+    field: str, ours: Any, existing: Any, stored: Any, overridden: Any
 ) -> None:
-    """The scheduler that the API server fills in is nobody's choice; `override` sets it in any case."""
-    spec = {} if standing is None else {field: standing}
+    """The default scheduler is set by the API server, not by the user; `override` sets it in any case."""
+    spec = {} if existing is None else {field: existing}
     found = [
         _stored(injection_rule({field: ours}, override=override), **spec)["spec"][field]
         for override in (False, True)
@@ -368,7 +373,7 @@ def test_a_field_of_the_pod_is_set_where_the_user_has_not(
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
 @pytest.mark.parametrize(
-    ("standing", "override", "stored"),
+    ("existing", "override", "stored"),
     [
         (None, False, {"a": "ours"}),
         ({}, False, {"a": "ours"}),
@@ -378,11 +383,11 @@ def test_a_field_of_the_pod_is_set_where_the_user_has_not(
         ({"a": "theirs"}, True, {"a": "ours"}),
     ],
 )
-def test_labels_and_annotations_are_set_where_the_user_has_not(
-    kind: str, standing: dict[str, str] | None, override: bool, stored: dict[str, str]
+def test_labels_and_annotations_are_set_if_the_user_has_not_set_them(
+    kind: str, existing: dict[str, str] | None, override: bool, stored: dict[str, str]
 ) -> None:
     """Or in any case, with `override`."""
-    metadata = {} if standing is None else {kind: standing}
+    metadata = {} if existing is None else {kind: existing}
     rule = injection_rule({kind: {"a": "ours"}}, override=override)
     found = dict(admitted(policy(rule), pod(metadata=metadata))["metadata"][kind])
     found.pop(INJECTED_ANNOTATION, None)
@@ -397,18 +402,18 @@ ZONE = {"key": "zone", "operator": "Exists"}
 ARM = {"key": "arch", "operator": "In", "values": ["arm64"]}
 
 
-def _affinity(rule: str, standing: Any) -> Any:
-    spec = {} if standing is None else {"affinity": {"nodeAffinity": standing}}
+def _affinity(rule: str, existing: Any) -> Any:
+    spec = {} if existing is None else {"affinity": {"nodeAffinity": existing}}
     return _stored(rule, **spec)["spec"]["affinity"]["nodeAffinity"]
 
 
-def test_node_affinity_is_put_in_where_there_is_none() -> None:
+def test_node_affinity_is_injected_if_there_is_none() -> None:
     """Required and preferred."""
     assert REQUIRED | PREFERRED == _affinity(injection_rule({"nodeAffinity": REQUIRED | PREFERRED}), None)
 
 
-def test_required_node_affinity_narrows_each_term_of_the_users() -> None:
-    """Terms are ORed, so the rule's has to hold in each of them."""
+def test_required_node_affinity_is_added_to_each_term_of_the_user() -> None:
+    """Terms are ORed, so each of them requires it."""
     theirs = {
         "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [{"matchExpressions": [ZONE]}, {"matchExpressions": [ARM], "new": 1}]
@@ -425,15 +430,15 @@ def test_required_node_affinity_narrows_each_term_of_the_users() -> None:
     } == _affinity(injection_rule({"nodeAffinity": REQUIRED}), theirs)
 
 
-def test_required_node_affinity_that_stands_already_is_not_put_in_again() -> None:
-    """As the user wrote it, or as an earlier call left it."""
+def test_required_node_affinity_is_not_injected_twice() -> None:
+    """Set by the user or by an earlier call."""
     document = pod(affinity={"nodeAffinity": REQUIRED})
 
     assert document == admitted(policy(injection_rule({"nodeAffinity": REQUIRED})), document)
 
 
 def test_preferred_node_affinity_is_appended_once() -> None:
-    """Beside the user's own preferences."""
+    """After the preferences of the user."""
     theirs = {"weight": 1, "preference": {"matchExpressions": [ZONE]}}
     field = "preferredDuringSchedulingIgnoredDuringExecution"
     rule = injection_rule({"nodeAffinity": PREFERRED})
@@ -460,7 +465,7 @@ def _matches(match: dict[str, Any], document: Any, **request: Any) -> bool:
         (["vendor.com/*"], {"cpu": "1"}, {}, False),
     ],
 )
-def test_a_rule_applies_to_containers_that_ask_for_any_of_its_resources(
+def test_a_rule_applies_to_containers_that_request_any_of_its_resources(
     resources: list[str], limits: dict[str, str], requests: dict[str, str], matches: bool
 ) -> None:
     """By name or glob, in limits or requests."""
@@ -511,12 +516,12 @@ def test_a_rule_applies_to_images_by_glob(pattern: str, image: str, matches: boo
     ],
 )
 def test_a_rule_applies_in_namespaces(namespaces: dict[str, list[str]], matches: bool) -> None:
-    """Exclusion beats inclusion."""
+    """Exclusion takes precedence over inclusion."""
     assert matches == _matches({"namespaces": namespaces}, pod())
 
 
 def test_the_namespace_is_that_of_the_request() -> None:
-    """The object may not say it, or say another."""
+    """The object may have none, or another."""
     document = pod(metadata={"namespace": "elsewhere"})
 
     assert [True, False] == [
@@ -543,7 +548,7 @@ def test_the_namespace_is_that_of_the_request() -> None:
     ],
 )
 def test_a_rule_applies_to_pods_by_label(selector: dict[str, Any], matches: bool) -> None:
-    """All of a selector has to hold."""
+    """All requirements of a selector must be satisfied."""
     assert matches == _matches({"podSelector": selector}, pod(metadata={"labels": {"app": "a"}}))
 
 
@@ -561,7 +566,7 @@ def test_a_rule_applies_to_pods_by_label(selector: dict[str, Any], matches: bool
     ],
 )
 def test_a_rule_applies_by_conditions(conditions: list[str], matches: bool) -> None:
-    """CEL over the container and its pod; all have to hold."""
+    """CEL over the container and its pod; all must be true."""
     document = pod(metadata={"labels": {"app": "a"}, "annotations": {"x": "y"}})
 
     assert matches == _matches({"conditions": conditions}, document)
@@ -573,14 +578,17 @@ def test_a_rule_applies_by_conditions(conditions: list[str], matches: bool) -> N
         (
             Language.EN,
             (
-                "rule injection: its conditions could not be evaluated for container 'main', nothing"
-                " was injected;"
-                " the rule needs repair: no such key: 'app'"
+                "gpugate: container 'main': a condition of the rule could not be evaluated, nothing was"
+                " injected: no such key: 'app'; ask the owner of the rule to fix the expression"
+                " [rule injection]"
             ),
         ),
         (
             Language.ZH,
-            "规则 injection：无法对容器 'main' 计算其条件，未注入任何内容；请修复该规则：no such key: 'app'",
+            (
+                "gpugate: 容器 'main'：无法计算规则的条件，未注入任何内容：no such key: 'app'；"
+                "请规则维护者修复该表达式 [规则 injection]"
+            ),
         ),
     ],
 )
@@ -594,7 +602,17 @@ def test_a_condition_that_cannot_be_evaluated_warns_and_injects_nothing(
     assert (True, (), (warning,)) == (found.allowed, found.patch, found.warnings)
 
 
-def test_a_dryrun_rule_tells_what_it_would_do_and_does_nothing() -> None:
+@pytest.mark.parametrize(
+    "conditions", [["limits['a.com/x'] > 1", "1 == 2"], ["1 == 2", "limits['a.com/x'] > 1"]]
+)
+def test_a_false_condition_takes_precedence_over_one_that_cannot_be_evaluated(conditions: list[str]) -> None:
+    """The rule does not match, and there is no warning."""
+    found = decision(policy(injection_rule(ENV, match={"conditions": conditions})), pod())
+
+    assert ((), ()) == (found.patch, found.warnings)
+
+
+def test_a_dryrun_rule_reports_what_it_would_inject_and_injects_nothing() -> None:
     """In the audit annotation, not on the pod."""
     inject = ENV | {"hostIPC": True, "volumes": [VOLUME], "volumeMounts": [MOUNT], "labels": {"a": "b"}}
     found = decision(policy(injection_rule(inject, enforcementAction="dryrun")), pod())
@@ -629,7 +647,7 @@ def test_what_was_injected_is_in_the_audit_annotation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standing", "stored"),
+    ("existing", "stored"),
     [
         (None, "a, b"),
         ("", "a, b"),
@@ -638,10 +656,12 @@ def test_what_was_injected_is_in_the_audit_annotation() -> None:
         ("a, b", "a, b"),
     ],
 )
-def test_an_injected_pod_is_annotated_for_people(standing: str | None, stored: str) -> None:
-    """United with what stands there: an earlier call's rules, or another gate's."""
+def test_an_injected_pod_has_an_annotation_with_the_names_of_the_rules(
+    existing: str | None, stored: str
+) -> None:
+    """The names are added to those of an earlier call."""
     rules = (injection_rule(ENV, name="b"), injection_rule({"hostIPC": True}, name="a"))
-    metadata = {} if standing is None else {"annotations": {INJECTED_ANNOTATION: standing}}
+    metadata = {} if existing is None else {"annotations": {INJECTED_ANNOTATION: existing}}
 
     assert (
         stored
@@ -659,7 +679,7 @@ def test_a_pod_that_has_everything_already_is_not_annotated(override: bool) -> N
 
 
 def test_rules_apply_in_the_order_of_their_names() -> None:
-    """The first to set a variable has set it."""
+    """The first rule sets the variable; later rules do not replace it."""
     rules = (
         injection_rule({"env": [{"name": "FLAG", "value": "late"}]}, name="b"),
         injection_rule(ENV, name="a"),
@@ -669,8 +689,8 @@ def test_rules_apply_in_the_order_of_their_names() -> None:
     assert [OURS] == stored["spec"]["containers"][0]["env"]
 
 
-def test_of_rules_that_override_one_variable_the_last_wins_and_is_not_overruled_again() -> None:
-    """A second call finds the pod as it is to be."""
+def test_of_rules_that_override_one_variable_the_last_one_sets_it() -> None:
+    """A second call changes nothing."""
     rules = (
         injection_rule({"env": [{"name": "FLAG", "value": "first"}]}, name="a", override=True),
         injection_rule({"env": [{"name": "FLAG", "value": "last"}]}, name="b", override=True),
@@ -682,8 +702,8 @@ def test_of_rules_that_override_one_variable_the_last_wins_and_is_not_overruled_
     assert stored == admitted(compiled, stored)
 
 
-def test_a_label_that_a_rule_puts_in_brings_in_the_rules_that_select_by_it() -> None:
-    """At once, not on the second call; whatever their names."""
+def test_an_injected_label_makes_the_rules_apply_that_select_by_it() -> None:
+    """In the same call, for any order of their names."""
     rules = (
         injection_rule(
             {"labels": {"step": "2"}}, name="b", match={"podSelector": {"matchLabels": {"step1": "x"}}}
@@ -698,8 +718,8 @@ def test_a_label_that_a_rule_puts_in_brings_in_the_rules_that_select_by_it() -> 
     assert stored == admitted(compiled, stored)
 
 
-def test_only_the_containers_that_match_get_anything() -> None:
-    """The pod gets what is the pod's."""
+def test_only_matching_containers_are_changed() -> None:
+    """Fields of the pod are set once."""
     stored = _stored(
         injection_rule(ENV | {"hostIPC": True}, match={"images": ["*/train:*"]}),
         container({DEVICE: "1"}, name="a"),
@@ -717,7 +737,7 @@ def test_only_the_containers_that_match_get_anything() -> None:
     assert stored["hostIPC"] is True
 
 
-def test_two_containers_of_a_pod_share_what_is_the_pods() -> None:
+def test_fields_of_the_pod_are_injected_once_for_two_containers() -> None:
     """One volume, one toleration, one label."""
     rule = injection_rule({"volumes": [VOLUME], "tolerations": [TOLERATION], "labels": {"a": "b"}})
     found = decision(
@@ -732,8 +752,8 @@ def test_two_containers_of_a_pod_share_what_is_the_pods() -> None:
     ] == [operation["path"] for operation in found.patch]
 
 
-def test_what_two_pods_were_given_is_not_the_same_object() -> None:
-    """A rule is compiled once and lives for years."""
+def test_two_pods_do_not_share_an_injected_object() -> None:
+    """A change of one patch does not change the rule."""
     rule = policy(injection_rule({"volumes": [VOLUME]}))
     first = decision(rule, pod())
     first.patch[0]["value"][0]["hostPath"]["path"] = "/changed"
@@ -749,17 +769,17 @@ def test_what_two_pods_were_given_is_not_the_same_object() -> None:
         (ENV, {"env": [{"name": {}}, "odd", None]}, {}),
     ],
 )
-def test_entries_of_another_shape_are_passed_over(
+def test_entries_of_another_type_are_ignored(
     inject: dict[str, Any], fields: dict[str, Any], spec: dict[str, Any]
 ) -> None:
-    """A custom resource's template is checked by nobody before its pods are."""
+    """The API server does not validate the pod template of a custom resource."""
     found = decision(policy(injection_rule(inject)), pod(container({DEVICE: "1"}, **fields), **spec))
 
     assert (True, 2) == (found.allowed, len(found.patch))
 
 
-def test_a_condition_sees_the_annotations_that_an_earlier_rule_has_put_in() -> None:
-    """As a selector sees its labels, in the same decision."""
+def test_a_condition_is_evaluated_with_the_annotations_that_an_earlier_rule_has_injected() -> None:
+    """In the same decision, as labels for a selector."""
     rules = (
         injection_rule({"annotations": {"step": "x"}}, name="b"),
         injection_rule({"hostIPC": True}, name="a", match={"conditions": ["'step' in pod.annotations"]}),
