@@ -1,0 +1,87 @@
+"""All compatibility checks together: what is not certain denies nothing, on any node."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.compatibility.checks import check_on_any_node, check_on_node
+from rules.compatibility.required_affinity import clauses_of
+from rules.cuda.image_catalog import BuiltFor
+from rules.cuda.requirements import ComputeRequirement, CudaRequirement, GpuRequirements
+from rules.cuda.versions import ComputeCapability, CudaVersion
+from rules.model.check_result import Level, level_of
+from rules.model.sharing import SharingPolicy
+from rules.nodes.inventory import Inventory
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.text.i18n import Text
+from tests.support.node_builders import gfd, node
+from tests.support.requirement_builders import driver, needing
+
+POLICIES = [
+    SharingPolicy(),
+    SharingPolicy(virtual=True),
+    SharingPolicy(virtual=True, baseline=CudaVersion(12, 4)),
+    SharingPolicy(minor_versions=Level.UNSTABLE),
+]
+CLUSTER = Inventory.of([node("old", gfd("11.4")), node("new", gfd("13.0"))])
+
+versions = st.builds(CudaVersion, st.integers(10, 14), st.integers(0, 9))
+capabilities = st.builds(ComputeCapability, st.integers(5, 12), st.integers(0, 9))
+uncertain = st.builds(
+    GpuRequirements,
+    cuda=st.none()
+    | st.builds(
+        CudaRequirement, versions, st.booleans(), st.just(False), st.just("row"), st.just(Text("an image"))
+    ),
+    compute=st.lists(
+        st.builds(ComputeRequirement, capabilities, st.just(False), st.just(Text("a flag")), st.booleans()),
+        max_size=2,
+    ).map(tuple),
+    built_for=st.none()
+    | st.builds(
+        BuiltFor,
+        st.lists(capabilities, min_size=1, max_size=3).map(tuple),
+        st.sampled_from([True, False, None]),
+        st.just(False),
+    ),
+    cuda_compat=st.booleans(),
+)
+nodes = st.builds(
+    NodeCapabilities,
+    cuda=st.none() | versions,
+    driver=st.none() | st.sampled_from(["470.82.01", "535.104.05", "580.65.06"]),
+    compute_capability=st.none() | capabilities,
+    product=st.none() | st.sampled_from(["Tesla-T4", "NVIDIA-GeForce-RTX-4090"]),
+)
+
+
+@given(st.sampled_from(POLICIES), uncertain, nodes, st.booleans())
+def test_an_uncertain_requirement_denies_no_pod_and_excludes_no_node(
+    policy: SharingPolicy, required: GpuRequirements, node: NodeCapabilities, or_unknown: bool
+) -> None:
+    """It is a warning at most."""
+    results = (*check_on_any_node(policy, required), *check_on_node(policy, required, node))
+
+    assert level_of(results) < Level.UNKNOWN
+    assert () == clauses_of(policy, required, CLUSTER, or_unknown=or_unknown)
+
+
+def test_the_worst_result_is_the_level() -> None:
+    """Without a result a node is compatible."""
+    required = needing(cuda="12.4", compute="8.0")
+
+    assert Level.COMPATIBLE is level_of(())
+    assert [Level.INCOMPATIBLE, Level.UNKNOWN] == [
+        each.level for each in check_on_node(SharingPolicy(), required, driver("11.8"))
+    ]
+    assert Level.INCOMPATIBLE is level_of(check_on_node(SharingPolicy(), required, driver("11.8")))
+
+
+def test_each_missing_label_has_a_result() -> None:
+    """One for the driver, one for the GPU."""
+    required = needing(cuda="12.4", compute="8.0")
+
+    assert [Level.UNKNOWN] * 2 == [
+        each.level for each in check_on_node(SharingPolicy(), required, NodeCapabilities())
+    ]

@@ -1,0 +1,262 @@
+"""The CUDA version of the driver: too old, too new, minor version and forward compatibility."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rules.compatibility.checks.driver import DriverCheck, forward_level
+from rules.compatibility.label_constraints import CUDA, DRIVER, PRODUCT
+from rules.cuda.requirements import GpuRequirements
+from rules.cuda.versions import CudaVersion
+from rules.model.check_result import CheckResult, Level, level_of
+from rules.model.sharing import SharingPolicy
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.version_range import VersionRange
+from tests.support.requirement_builders import driver, needing, requirements, requiring, shown
+
+PHYSICAL = SharingPolicy()
+VIRTUAL = SharingPolicy(virtual=True)
+WITH_BASELINE = SharingPolicy(virtual=True, baseline=CudaVersion(12, 4))
+UNVERIFIED = requirements("tensorflow/tensorflow:2.15.0-gpu")  # CUDA 12.2, not verified
+
+
+def check(policy: SharingPolicy, required: GpuRequirements, node: NodeCapabilities) -> list[CheckResult]:
+    """Return the results of the check."""
+    return [*DriverCheck().on_node(policy, required, node)]
+
+
+def admitted(policy: SharingPolicy, required: GpuRequirements, *, or_unknown: bool, **node: Any) -> Any:
+    """Return the labels that node affinity requires; node: capabilities of the only node."""
+    nodes = [NodeCapabilities(**node)]
+    found = DriverCheck().constraints(policy, required, nodes, or_unknown=or_unknown)
+    return [each.labels for each in found]
+
+
+@pytest.mark.parametrize("runtime", ["10.2", "11.8", "12.2", "12.10"])
+@pytest.mark.parametrize("cuda", ["10.2", "11.8", "12.2", "12.10"])
+def test_a_driver_runs_every_older_cuda_and_no_newer_one(runtime: str, cuda: str) -> None:
+    """Compared as versions: 12.10 is after 12.2."""
+    newer = [int(part) for part in runtime.split(".")] > [int(part) for part in cuda.split(".")]
+    level = level_of(check(PHYSICAL, needing(cuda=runtime), driver(cuda)))
+
+    assert newer is (level is Level.INCOMPATIBLE)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "error"),
+    [
+        ("12.2", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"),
+        ("11.8", "cudaErrorInsufficientDriver (35)"),
+    ],
+)
+def test_an_older_minor_and_an_older_major_end_in_different_errors(cuda: str, error: str) -> None:
+    """Within the major the PTX is too new; otherwise the runtime does not accept the driver."""
+    reason = f"the driver has CUDA {cuda}, below 12.4"
+
+    assert [(Level.INCOMPATIBLE, reason, error)] == shown(check(PHYSICAL, needing(cuda="12.4"), driver(cuda)))
+
+
+def test_the_result_names_the_source_of_the_requirement_and_a_fix() -> None:
+    """In both languages."""
+    (found,) = check(PHYSICAL, needing(cuda="12.4"), driver("12.2"))
+
+    assert "annotation gpugate.dev/cuda-version says CUDA 12.4" == found.origin.en
+    assert "use an image with CUDA 12.2 or older, or a driver with CUDA 12.4 or newer" == found.remedy.en
+    assert "改用 CUDA 12.2 或更旧的镜像，或使用支持 CUDA 12.4 及以上的驱动" == found.remedy.zh
+    assert "驱动为 CUDA 12.2，低于 12.4" == found.reason.zh
+
+
+def test_a_container_without_a_cuda_version_has_no_result() -> None:
+    """Unknown requires nothing."""
+    assert [] == check(PHYSICAL, needing(), NodeCapabilities())
+    assert [] == check(WITH_BASELINE, needing(), driver("13.0"))
+
+
+def test_a_missing_label_is_unknown() -> None:
+    """It is neither denied nor ignored."""
+    assert [Level.UNKNOWN] == [
+        each.level for each in check(PHYSICAL, needing(cuda="12.4"), NodeCapabilities())
+    ]
+
+
+@pytest.mark.parametrize("runtime", ["10.2", "11.8"])
+def test_a_driver_more_than_one_major_ahead_is_unstable(runtime: str) -> None:
+    """A driver supports programs of the major before its own."""
+    ahead = int(runtime.split(".", maxsplit=1)[0]) + 2
+    (found,) = check(PHYSICAL, needing(cuda=runtime), driver(f"{ahead}.0"))
+
+    assert (Level.UNSTABLE, "") == (found.level, found.error)
+    assert [] == check(PHYSICAL, needing(cuda=runtime), driver(f"{ahead - 1}.8"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "required", "node"),
+    [
+        (PHYSICAL, UNVERIFIED, driver("11.8")),
+        (PHYSICAL, replace(UNVERIFIED, cuda_compat=True), driver("11.8")),
+        (PHYSICAL, UNVERIFIED, NodeCapabilities()),
+        (VIRTUAL, UNVERIFIED, driver("13.0")),
+    ],
+)
+def test_an_unverified_version_is_a_warning(
+    policy: SharingPolicy, required: GpuRequirements, node: NodeCapabilities
+) -> None:
+    """With an older driver, also with cuda-compat; without a label; with another major."""
+    assert [Level.UNSTABLE] == [each.level for each in check(policy, required, node)]
+
+
+@pytest.mark.parametrize("or_unknown", [False, True])
+def test_an_unverified_version_requires_no_affinity(or_unknown: bool) -> None:
+    """It excludes no node."""
+    assert [] == admitted(PHYSICAL, UNVERIFIED, or_unknown=or_unknown)
+
+
+# Virtual GPUs
+
+
+@pytest.mark.parametrize(
+    ("policy", "required", "major"),
+    [
+        (PHYSICAL, needing(cuda="12.4"), None),
+        (VIRTUAL, needing(cuda="12.4"), 12),
+        (VIRTUAL, needing(cuda="12"), None),
+        (WITH_BASELINE, needing(cuda="12"), 12),
+        (WITH_BASELINE, requiring("cuda>=11.0"), 12),
+    ],
+)
+def test_virtual_gpus_need_a_driver_of_the_major_of_the_runtime(
+    policy: SharingPolicy, required: GpuRequirements, major: int | None
+) -> None:
+    """If the runtime may be newer than declared, it is the major of the baseline."""
+    assert required.cuda is not None
+    assert major == policy.driver_major(required.cuda)
+    expected = [] if major is None else ["CUDA_ERROR_UNKNOWN (999)"]
+    assert expected == [each.error for each in check(policy, required, driver("13.0"))]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "baseline", "drivers"),
+    [
+        ("12.2", CudaVersion(12, 4), VersionRange((12, 2), (13, 0))),
+        ("12", CudaVersion(12, 4), VersionRange((12, 0), (13, 0))),
+        ("12", CudaVersion(13, 0), VersionRange((13, 0), (14, 0))),
+        ("12.4", None, VersionRange((12, 4), (13, 0))),
+    ],
+)
+def test_affinity_of_virtual_gpus_admits_one_major_from_the_version_of_the_container_on(
+    cuda: str, baseline: CudaVersion | None, drivers: VersionRange
+) -> None:
+    """An older driver of that major is excluded, and so is a driver of the major below the baseline's."""
+    policy = SharingPolicy(virtual=True, baseline=baseline)
+
+    assert [[{CUDA: drivers}]] == admitted(policy, needing(cuda=cuda), or_unknown=False)
+
+
+# Minor version and forward compatibility
+
+
+@pytest.mark.parametrize("setting", [Level.COMPATIBLE, Level.UNSTABLE])
+@pytest.mark.parametrize(
+    ("runtime", "cuda", "version", "runs"),
+    [
+        ("12.8", "12.0", "525.60.13", True),
+        ("12.8", "12.0", None, True),
+        ("12.8", "12.0", "525.60.11", False),
+        ("11.8", "11.0", "450.80.02", True),
+        ("11.8", "11.0", "450.51.06", False),
+        ("13.1", "13.0", "580.65.06", True),
+        ("12.8", "11.8", "520.61.05", False),
+        ("10.2", "10.1", "418.39", False),
+    ],
+)
+def test_minor_version_compatibility_is_as_the_rule_sets_it(
+    setting: Level, runtime: str, cuda: str, version: str | None, runs: bool
+) -> None:
+    """From CUDA 11 on, with a driver above the floor; an unknown driver version does not exclude a node."""
+    found = check(SharingPolicy(minor_versions=setting), needing(cuda=runtime), driver(cuda, version))
+
+    assert (setting if runs else Level.INCOMPATIBLE) is level_of(found)
+
+
+def test_minor_version_compatibility_does_not_help_virtual_gpus() -> None:
+    """Whatever the rule sets."""
+    policy = SharingPolicy(virtual=True, minor_versions=Level.COMPATIBLE)
+
+    assert Level.INCOMPATIBLE is level_of(check(policy, needing(cuda="12.4"), driver("12.2", "535.104.05")))
+
+
+@pytest.mark.parametrize(
+    ("product", "version", "runtime", "level"),
+    [
+        ("Tesla-T4", "535.104.05", "12.8", Level.COMPATIBLE),
+        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "535.104.05", "12.8", Level.COMPATIBLE),
+        ("Tesla-T4", "570.26", "12.8", Level.INCOMPATIBLE),
+        ("Tesla-T4", "550.54.15", "12.8", Level.UNKNOWN),
+        ("Tesla-T4", None, "12.8", Level.UNKNOWN),
+        ("Tesla-T4", "535.104.05", "12.7", Level.UNKNOWN),
+        ("NVIDIA-GeForce-RTX-4090", "535.104.05", "12.8", Level.INCOMPATIBLE),
+        ("NVIDIA-RTX-A6000", "535.104.05", "12.8", Level.UNKNOWN),
+        ("Card-of-tomorrow", "535.104.05", "12.8", Level.UNKNOWN),
+        (None, "535.104.05", "12.8", Level.UNKNOWN),
+    ],
+)
+def test_cuda_compat_helps_if_nvidia_lists_the_gpu_and_the_driver_branch(
+    product: str | None, version: str | None, runtime: str, level: Level
+) -> None:
+    """Data center GPUs and branches of the table; never on consumer cards; unknown for all else."""
+    node = driver("12.2", version, product=product)
+    required = needing(cuda=runtime, compat="true")
+
+    assert level is forward_level(required, node)
+    assert level is level_of(check(PHYSICAL, required, node))
+    assert Level.INCOMPATIBLE is forward_level(needing(cuda=runtime), node)
+
+
+def test_minor_version_compatibility_decides_before_a_cuda_compat_that_is_unknown() -> None:
+    """The one is certain, the other is not."""
+    policy, required = SharingPolicy(minor_versions=Level.COMPATIBLE), needing(cuda="12.8", compat="true")
+
+    assert Level.COMPATIBLE is level_of(
+        check(policy, required, driver("12.4", "550.54.15", product="Tesla-T4"))
+    )
+
+
+def test_cuda_compat_has_no_result_with_a_driver_that_is_new_enough() -> None:
+    """Even on a card that does not support it."""
+    node = driver("12.8", "570.26", product="NVIDIA-GeForce-RTX-4090")
+
+    assert [] == check(PHYSICAL, needing(cuda="12.8", compat="true"), node)
+
+
+def test_affinity_admits_drivers_that_cuda_compat_makes_up_for() -> None:
+    """By the branch of the driver and the product, as NVIDIA lists them."""
+    required, t4 = needing(cuda="12.8", compat="true"), {"cuda": (12, 2), "product": "Tesla-T4"}
+    branch = {
+        CUDA: VersionRange(),
+        DRIVER: VersionRange((535, 0), (536, 0)),
+        PRODUCT: frozenset({"Tesla-T4"}),
+    }
+    newer = {CUDA: VersionRange((12, 8))}
+
+    assert [[newer, branch]] == admitted(PHYSICAL, required, or_unknown=False, driver="535.104.05", **t4)
+    assert [[{CUDA: VersionRange((12, 8), (13, 0))}]] == admitted(
+        VIRTUAL, required, or_unknown=False, driver="535.104.05", **t4
+    )
+    assert [[newer]] == admitted(PHYSICAL, required, or_unknown=False, driver="550.54.15", **t4)
+    assert [[newer]] == admitted(PHYSICAL, needing(cuda="12.8"), or_unknown=False, driver="535.104.05", **t4)
+
+
+def test_affinity_excludes_no_driver_if_it_is_unknown_whether_cuda_compat_helps() -> None:
+    """Labels do not show where it does. Virtual GPUs cannot use it, so older drivers are excluded there."""
+    required, missing = needing(cuda="12.8", compat="true"), {CUDA: None}
+
+    assert [] == admitted(PHYSICAL, required, or_unknown=True, cuda=(12, 2))
+    assert [[{CUDA: VersionRange((12, 8), (13, 0))}, missing]] == admitted(
+        VIRTUAL, required, or_unknown=True, cuda=(12, 2)
+    )
+    assert [[{CUDA: VersionRange((12, 8))}, missing]] == admitted(
+        PHYSICAL, needing(cuda="12.8"), or_unknown=True, cuda=(12, 2)
+    )

@@ -1,0 +1,156 @@
+"""NVIDIA_REQUIRE_*: satisfied, unsatisfied or unknown on a node, and the node affinity for it."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from rules.compatibility.checks import check_on_node
+from rules.compatibility.checks.base import Subject
+from rules.compatibility.checks.nvidia_require import NvidiaRequireCheck
+from rules.compatibility.label_constraints import ARCH, CUDA, DRIVER, LabelConstraint
+from rules.cuda.nvidia_require import Host
+from rules.cuda.requirements import GpuRequirements
+from rules.cuda.versions import CudaVersion
+from rules.model.check_result import Level, level_of
+from rules.model.sharing import SharingPolicy
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.version_range import VersionRange
+from tests.support.requirement_builders import driver, gpu, requiring
+
+PHYSICAL = SharingPolicy()
+WITH_BASELINE = SharingPolicy(virtual=True, baseline=CudaVersion(12, 4))
+
+
+def admitted(required: GpuRequirements, *, or_unknown: bool = False) -> LabelConstraint:
+    """Return the labels that node affinity requires."""
+    found = NvidiaRequireCheck().constraints(PHYSICAL, required, [], or_unknown=or_unknown)
+    ((subject, labels),) = found
+    assert Subject.DRIVER is subject
+    return labels
+
+
+@pytest.mark.parametrize(
+    ("expression", "node", "level"),
+    [
+        ("cuda>=12.4", driver("12.4"), Level.COMPATIBLE),
+        ("cuda>=12.4", driver("12.2"), Level.INCOMPATIBLE),
+        ("cuda>=12.4,cuda<13", driver("13.0"), Level.INCOMPATIBLE),
+        ("cuda>=12.4 driver>=535", driver("12.2", "535.104.05"), Level.COMPATIBLE),
+        ("cuda>=12.4 driver>=535", driver("12.2"), Level.UNKNOWN),
+        ("cuda>=12.4 brand=tesla,driver>=535", driver("12.2", "535.104.05"), Level.UNKNOWN),
+        ("cuda>=12.4 brand=tesla,driver>=535", driver("12.0", "525.60.13"), Level.INCOMPATIBLE),
+        ("cuda>=12.4 brand=tesla,driver>=535", driver("12.4", "550.54.15"), Level.COMPATIBLE),
+        ("arch>=8.0", gpu("7.5"), Level.INCOMPATIBLE),
+        ("arch>=8.0", NodeCapabilities(), Level.UNKNOWN),
+        ("brand=tesla", driver("12.4"), Level.UNKNOWN),
+        ("cuda>=12.4,brand=tesla", driver("12.6"), Level.UNKNOWN),
+        ("cuda>==", NodeCapabilities(), Level.COMPATIBLE),
+    ],
+)
+def test_a_variable_takes_precedence_over_the_comparison_of_versions(
+    expression: str, node: NodeCapabilities, level: Level
+) -> None:
+    """Only one that is certainly unsatisfied is incompatible; one that cannot be parsed requires nothing."""
+    assert level is level_of(check_on_node(PHYSICAL, requiring(expression), node))
+
+
+@pytest.mark.parametrize("policy", [PHYSICAL, WITH_BASELINE])
+@pytest.mark.parametrize("expression", ["cuda>=12.4", "driver>=535 cuda>=12.0"])
+def test_a_missing_label_is_reported_once(policy: SharingPolicy, expression: str) -> None:
+    """Not as a driver of unknown version in addition."""
+    found = check_on_node(policy, requiring(expression), NodeCapabilities())
+
+    assert [Level.UNKNOWN] == [each.level for each in found]
+
+
+def test_a_satisfied_variable_does_not_help_virtual_gpus_with_another_major() -> None:
+    """Their calls are intercepted."""
+    required = requiring("cuda>=12.0")
+
+    assert () == check_on_node(PHYSICAL, required, driver("13.0"))
+    assert Level.INCOMPATIBLE is level_of(check_on_node(WITH_BASELINE, required, driver("13.0")))
+    assert () == check_on_node(WITH_BASELINE, required, driver("12.2"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "node", "remedy"),
+    [
+        ("cuda>=12.4", driver("12.2"), "a driver with CUDA 12.4 or newer"),
+        ("cuda>=12.4,cuda<13", driver("13.0"), ""),
+        ("arch>=8.0", gpu("7.5"), ""),
+    ],
+)
+def test_a_newer_driver_is_suggested_only_if_it_helps(
+    expression: str, node: NodeCapabilities, remedy: str
+) -> None:
+    """With the error of an old driver in that case only."""
+    (found,) = check_on_node(PHYSICAL, requiring(expression), node)
+
+    assert (remedy, remedy != "") == (found.remedy.en, found.error != "")
+
+
+def test_a_long_expression_is_cut_in_the_message() -> None:
+    """NVIDIA's have 2,000 characters."""
+    required = requiring(" ".join(["cuda>=13.0"] * 100))
+    (found,) = check_on_node(PHYSICAL, required, driver("12.2"))
+
+    assert found.origin.en.endswith("…`")
+    assert len(found.origin.en) < 150
+
+
+OPERATORS = ("=", "!=", ">=", ">", "<", "<=")
+# Of each fact some versions on nodes, and versions in expressions with fewer, equal and more parts.
+MAJOR_MINOR = [(major, minor) for major in (11, 12, 13) for minor in (0, 3, 4, 5)]
+HOSTS: dict[str, list[Any]] = {
+    CUDA: MAJOR_MINOR,
+    ARCH: MAJOR_MINOR,
+    DRIVER: ["534.9", "535.0", "535.0.1", "535.104", "535.104.5", "535.104.6", "535.105", "536.0.0"],
+}
+VERSIONS = {
+    CUDA: ["12", "12.0.0", "12.4", "12.4.0", "12.4.1", "12.4.0.1"],
+    ARCH: ["12", "12.4", "12.4.1"],
+    DRIVER: ["535", "535.104", "535.104.5", "535.104.05.0", "535.104.5.1"],
+}
+
+
+@pytest.mark.parametrize(
+    ("fact", "operator", "version"),
+    [(fact, *rest) for fact in VERSIONS for rest in product(OPERATORS, VERSIONS[fact])],
+)
+def test_affinity_admits_exactly_the_versions_that_satisfy_an_expression(
+    fact: str, operator: str, version: str
+) -> None:
+    """Labels have two parts of a CUDA version, three of a driver's: `>=12.4.1` is satisfied from 12.5 on."""
+    required = requiring(f"{fact}{operator}{version}")
+    (constraint,) = required.constraints
+    ranges = [each[fact] for each in admitted(required)]
+    found = []
+    for host in HOSTS[fact]:
+        numbers = tuple(map(int, host.split("."))) if fact == DRIVER else host
+        found.append(any(isinstance(each, VersionRange) and numbers in each for each in ranges))
+
+    assert [constraint.holds(Host(**{fact: host})) for host in HOSTS[fact]] == found
+
+
+@pytest.mark.parametrize(
+    ("expression", "labels"),
+    [
+        ("cuda>=12.4,brand=tesla", []),
+        ("cuda>=12.4 brand=tesla,driver>=535", [{CUDA: VersionRange((12, 4))}]),
+    ],
+)
+def test_affinity_admits_no_alternative_that_depends_on_a_brand(
+    expression: str, labels: LabelConstraint
+) -> None:
+    """No label provides it, so that the alternative is certain on no node."""
+    assert labels == admitted(requiring(expression))
+
+
+def test_affinity_admits_nodes_of_unknown_facts_only_if_no_other_node_is_left() -> None:
+    """The brand is unknown on every node."""
+    required = requiring("cuda>=12.4,brand=tesla")
+
+    assert [{CUDA: VersionRange((12, 4))}, {CUDA: None}] == admitted(required, or_unknown=True)
