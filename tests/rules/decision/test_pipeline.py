@@ -1,4 +1,4 @@
-"""The decision on a request: what is judged, what is changed, and what is left alone."""
+"""The decision on a request: what is validated, what is patched, and what is allowed unchanged."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any, cast
 import pytest
 
 from rules.decision.pipeline import INJECTED_ANNOTATION, decide
+from rules.decision.policy import Policy, compile_policy
 from rules.kube.json_patch import ObjectError
 from rules.model.decision import ALLOWED
 from rules.model.request import AdmissionRequest
+from rules.model.workload_kinds import Workloads
 from rules.text.i18n import Language
 from rules.text.paths import Path, field_path
 from tests.support.builders import (
@@ -20,6 +22,7 @@ from tests.support.builders import (
     container,
     decision,
     injection_rule,
+    loaded,
     nested,
     patched,
     pod,
@@ -30,8 +33,8 @@ from tests.support.builders import (
 )
 
 OTHER = "vendor.com/other"
-# Refuses, completes and injects, so that nothing is left alone by chance.
-REFUSING = policy(resource_rule(limits="disabled"))
+# One denies, the other completes and injects, so that nothing is allowed unchanged by chance.
+DENYING = policy(resource_rule(limits="disabled"))
 COMPLETING = policy(
     resource_rule(defaultValue="2"),
     resource_rule(OTHER),
@@ -112,11 +115,11 @@ def _deployment(limits: dict[str, Any] | None = None, **metadata: Any) -> dict[s
         (pod() | {"spec": None}, {}),
     ],
 )
-def test_what_is_no_concern_of_the_rules_is_allowed_untouched(
+def test_a_request_that_rules_do_not_apply_to_is_allowed_unchanged(
     document: dict[str, Any], fields: dict[str, Any]
 ) -> None:
-    """Deletions, what is going anyway, static pods, status, what was judged, and what asks for nothing."""
-    assert ALLOWED == decision(REFUSING, document, **fields)
+    """Deletions, terminating objects, static pods, status, owned objects, no extended resource."""
+    assert ALLOWED == decision(DENYING, document, **fields)
 
 
 @pytest.mark.parametrize(
@@ -134,23 +137,63 @@ def test_what_is_no_concern_of_the_rules_is_allowed_untouched(
         [{"kind": None, "controller": True}],
     ],
 )
-def test_what_nobody_has_judged_before_is_judged(owners: Any) -> None:
-    """An owner that holds no pod template, or not the whole of it, or that does not control, says nothing."""
+def test_an_object_without_a_validated_owner_is_validated(owners: Any) -> None:
+    """The owner is not the controller, or rules do not validate its whole pod template."""
     document = _workload("apps/v1", "ReplicaSet", TEMPLATE_PATH, _template(), ownerReferences=owners)
 
-    assert not decision(REFUSING, document).allowed
+    assert not decision(DENYING, document).allowed
 
 
-def test_a_pod_is_judged_whoever_owns_it() -> None:
-    """Its owner's judgement may be old, and the owner's name is only a claim."""
-    assert not decision(REFUSING, pod(metadata={"ownerReferences": OF_DEPLOYMENT})).allowed
+def test_a_pod_is_validated_with_any_owner() -> None:
+    """The rules may have changed since, and the client sets ownerReferences."""
+    assert not decision(DENYING, pod(metadata={"ownerReferences": OF_DEPLOYMENT})).allowed
+
+
+CUSTOM_PODS = Workloads({("example.com", "Pod"): ((),)})
+
+
+def _custom_pod(limits: dict[str, Any]) -> dict[str, Any]:
+    """Return a custom resource of kind Pod that is shaped like a core Pod."""
+    mirror = {"annotations": {"kubernetes.io/config.mirror": "x"}}
+    return pod(container(limits), metadata=mirror) | {"apiVersion": "example.com/v1"}
+
+
+def _custom_policy(*texts: str) -> Policy:
+    return compile_policy(loaded(*texts).rules, workloads=CUSTOM_PODS)
+
+
+@pytest.mark.parametrize("mutating", [True, False])
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_a_custom_resource_of_kind_pod_is_validated_as_a_workload(operation: str, mutating: bool) -> None:
+    """At CREATE and UPDATE, as its pods will be completed; the mirror annotation is that of core pods."""
+    completing = _custom_policy(
+        resource_rule(limits="required", defaultValue="2"),
+        resource_rule(OTHER),
+        injection_rule({"env": [{"name": "A", "value": "1"}]}),
+    )
+    denying = _custom_policy(resource_rule(limits="disabled"))
+    fields: dict[str, Any] = {"operation": operation, "mutating": mutating}
+    completed = decision(completing, _custom_pod({OTHER: "1"}), **fields)
+    denied = decision(denying, _custom_pod({DEVICE: "1"}), **fields)
+
+    assert (True, ()) == (completed.allowed, completed.patch)
+    assert (False, [f"spec.containers[0].resources.limits[{DEVICE}]"]) == (denied.allowed, refused_at(denied))
+
+
+def test_an_unchanged_custom_resource_of_kind_pod_is_not_validated_on_update() -> None:
+    """Like a workload with the same template; it has no ephemeral containers to inject into."""
+    denying = _custom_policy(resource_rule(limits="disabled"))
+    document = _custom_pod({DEVICE: "1"})
+    fields: list[dict[str, Any]] = [{"old_object": document}, {"subresource": "ephemeralcontainers"}]
+
+    assert [ALLOWED, ALLOWED] == [decision(denying, document, operation="UPDATE", **each) for each in fields]
 
 
 @pytest.mark.parametrize("metadata", [None, [], {"annotations": 7}, {"labels": ["odd"]}])
-def test_a_pod_of_odd_metadata_is_judged_or_refused_as_malformed(metadata: Any) -> None:
-    """It is not let pass."""
+def test_a_pod_with_malformed_metadata_is_denied_or_malformed(metadata: Any) -> None:
+    """It is not allowed."""
     try:
-        allowed = decision(REFUSING, pod() | {"metadata": metadata}).allowed
+        allowed = decision(DENYING, pod() | {"metadata": metadata}).allowed
     except ObjectError:
         allowed = False
 
@@ -173,26 +216,26 @@ def test_a_pod_of_odd_metadata_is_judged_or_refused_as_malformed(metadata: Any) 
         ("kubeflow.org/v1", "Notebook", ("spec", "template")),
     ],
 )
-def test_a_workload_whose_pods_would_be_refused_is_refused_with_the_path_into_its_template(
+def test_a_workload_whose_pods_would_be_denied_is_denied_with_the_path_in_its_template(
     api_version: str, kind: str, path: Path
 ) -> None:
-    """At once, not pod by pod later."""
-    found = decision(REFUSING, _workload(api_version, kind, path, _template()))
+    """When it is created, not when its pods are."""
+    found = decision(DENYING, _workload(api_version, kind, path, _template()))
 
     assert (False, [f"{field_path(path)}.spec.containers[0].resources.limits[{DEVICE}]"]) == (
         found.allowed,
         refused_at(found),
     )
-    assert found.message.startswith(f"gpugate refuses this {kind}: 1 thing to change\n  1. ")
+    assert found.message.startswith(f"{kind} denied by gpugate: container 'main', {field_path(path)}.spec")
 
 
 @pytest.mark.parametrize(
     ("api_version", "kind"), [("apps/v1", "Deployment"), ("v1", "ReplicationController")]
 )
-def test_a_workload_is_judged_as_its_pods_will_be_completed_and_is_never_changed(
+def test_a_workload_is_validated_as_its_pods_will_be_completed_and_is_never_patched(
     api_version: str, kind: str
 ) -> None:
-    """A default that pods will get is no violation of their template."""
+    """A missing value is allowed if it has a default."""
     rules = policy(resource_rule(limits="required", defaultValue="2"), resource_rule(OTHER))
     found = decision(rules, _workload(api_version, kind, TEMPLATE_PATH, _template({OTHER: "1"})))
 
@@ -200,25 +243,25 @@ def test_a_workload_is_judged_as_its_pods_will_be_completed_and_is_never_changed
 
 
 @pytest.mark.parametrize("mutating", [True, False])
-def test_both_endpoints_judge_a_workload_alike(mutating: bool) -> None:
-    """Its pods will be completed, whichever of them is asked."""
+def test_both_endpoints_give_the_same_decision_on_a_workload(mutating: bool) -> None:
+    """Its pods will be completed later."""
     rules = policy(resource_rule(limits="required", defaultValue="2"), resource_rule(OTHER))
 
     assert decision(rules, _deployment({OTHER: "1"}), mutating=mutating).allowed
 
 
-def test_a_changed_template_is_judged_on_update() -> None:
-    """Only that."""
+def test_a_changed_template_is_validated_on_update() -> None:
+    """An unchanged one is not."""
     found = decision(
-        REFUSING, _deployment({DEVICE: "2"}), operation="UPDATE", old_object=_deployment({DEVICE: "1"})
+        DENYING, _deployment({DEVICE: "2"}), operation="UPDATE", old_object=_deployment({DEVICE: "1"})
     )
 
     assert not found.allowed
 
 
-def test_an_update_without_the_old_object_is_judged_whole() -> None:
-    """Nobody can tell what changed."""
-    assert not decision(REFUSING, _deployment(), operation="UPDATE").allowed
+def test_an_update_without_the_old_object_is_validated_as_a_whole() -> None:
+    """The changed template is unknown."""
+    assert not decision(DENYING, _deployment(), operation="UPDATE").allowed
 
 
 def _training(**replicas: dict[str, Any]) -> dict[str, Any]:
@@ -232,8 +275,8 @@ def _training(**replicas: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_all_templates_of_an_object_are_judged_together() -> None:
-    """One answer, with all reasons, warnings and rules."""
+def test_all_templates_of_an_object_have_one_decision() -> None:
+    """With all violations, warnings and rules."""
     rules = policy(
         resource_rule(),
         resource_rule(OTHER, group="others", enforcementAction="warn"),
@@ -248,10 +291,9 @@ def test_all_templates_of_an_object_are_judged_together() -> None:
 
     assert [f"{master}[{DEVICE}]", f"{master}[{OTHER}]", f"{worker}[{DEVICE}]"] == refused_at(found)
     assert found.message == (
-        "gpugate refuses this PyTorchJob: 2 things to change\n"
-        f"  1. container 'main', {master}[{DEVICE}]: found 0.5, wanted a whole number; round it"
-        " [rule cf-crl-group-device]\n"
-        f"  2. container 'main', {worker}[{DEVICE}]: found -1, wanted zero or more; write a positive number,"
+        f"PyTorchJob denied by gpugate, 2 violations: 1. container 'main', {master}[{DEVICE}]: found 0.5,"
+        " expected a whole number; use a whole number [rule cf-crl-group-device]\n"
+        f"  2. container 'main', {worker}[{DEVICE}]: found -1, expected zero or more; use a positive number,"
         " or remove it [rule cf-crl-group-device]"
     )
     assert (
@@ -272,19 +314,19 @@ def test_all_templates_of_an_object_are_judged_together() -> None:
     )
 
 
-def test_only_the_changed_ones_of_several_templates_are_judged_on_update() -> None:
-    """One that was let pass before stays so."""
+def test_only_the_changed_templates_are_validated_on_update() -> None:
+    """An unchanged one stays allowed."""
     before = _training(Master=_template({DEVICE: "1"}), Worker=_template({DEVICE: "1"}))
     after = _training(Master=_template({DEVICE: "1"}), Worker=_template({DEVICE: "2"}))
-    found = decision(REFUSING, after, operation="UPDATE", old_object=before)
+    found = decision(DENYING, after, operation="UPDATE", old_object=before)
 
     assert [
         "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources.limits[vendor.com/device]"
     ] == (refused_at(found))
 
 
-def test_several_templates_that_are_fine_are_allowed() -> None:
-    """With what was noted of each."""
+def test_several_valid_templates_are_allowed() -> None:
+    """The audit annotation has the injections of each."""
     found = decision(COMPLETING, _training(Master=_template(), Worker=_template()))
 
     assert (True, "", "injection (main: env A); injection (main: env A)") == (
@@ -294,8 +336,8 @@ def test_several_templates_that_are_fine_are_allowed() -> None:
     )
 
 
-def test_a_pod_is_completed_injected_and_judged_in_this_order() -> None:
-    """Defaults first, so that injected variables follow them; the result is what is judged."""
+def test_a_pod_is_completed_injected_and_validated_in_this_order() -> None:
+    """Injected variables are computed from defaults; the result is validated."""
     rules = policy(
         resource_rule(defaultValue="2", requests="fromLimits"),
         resource_rule(OTHER),
@@ -312,15 +354,15 @@ def test_a_pod_is_completed_injected_and_judged_in_this_order() -> None:
 
 
 def test_a_denied_pod_has_no_patch() -> None:
-    """Whatever would have been put in."""
+    """Even if values would be injected."""
     rules = policy(resource_rule(defaultValue="2"), resource_rule(OTHER, limits="disabled"))
     found = decision(rules, pod(container({OTHER: "1"})))
 
     assert (False, ()) == (found.allowed, found.patch)
 
 
-def test_the_audit_annotations_tell_what_was_done_and_why() -> None:
-    """Short names; the API server puts the webhook's before them."""
+def test_the_audit_annotations_have_rules_defaults_injections_and_violations() -> None:
+    """Short names; the API server adds the name of the webhook as a prefix."""
     rules = policy(
         resource_rule(defaultValue="2", requests="fromLimits", runtimeClassName="vendor"),
         resource_rule(OTHER, limits="disabled", enforcementAction="warn"),
@@ -348,8 +390,8 @@ def test_a_second_call_on_the_patched_pod_gives_no_patch() -> None:
     assert () == decision(COMPLETING, stored).patch
 
 
-def test_a_default_that_brings_in_another_group_completes_that_too() -> None:
-    """At once, not on the second call."""
+def test_a_default_of_another_groups_resource_makes_that_group_apply() -> None:
+    """In the same call."""
     rules = policy(
         resource_rule("vendor.com/mig-*", group="b", requests="fromLimits"),
         resource_rule("vendor.com/extra", group="b", defaultValue="9"),
@@ -365,8 +407,8 @@ def test_a_default_that_brings_in_another_group_completes_that_too() -> None:
     assert stored == admitted(rules, stored)
 
 
-def test_fields_that_nobody_here_has_heard_of_survive() -> None:
-    """In the pod, its containers, its lists; whatever comes with the next Kubernetes."""
+def test_unknown_fields_are_kept() -> None:
+    """In the pod, its containers and lists, for newer versions of Kubernetes."""
     document = pod(
         container({OTHER: "1"}, newField={"deep": [1, {"x": None}]}, env=[{"name": "B", "new": 1}]),
         metadata={"newMeta": {"a": 1}},
@@ -383,8 +425,8 @@ def test_fields_that_nobody_here_has_heard_of_survive() -> None:
     )
 
 
-def test_a_pod_without_a_name_or_namespace_is_decided_on() -> None:
-    """generateName, and the namespace in the request alone, are the rule for what controllers create."""
+def test_a_pod_without_a_name_or_namespace_is_patched() -> None:
+    """Controllers use generateName; the namespace is in the request."""
     document = pod()
     document["metadata"] = {"generateName": "train-"}
 
@@ -393,8 +435,8 @@ def test_a_pod_without_a_name_or_namespace_is_decided_on() -> None:
     )
 
 
-def test_a_pod_without_metadata_gets_it_with_the_annotation() -> None:
-    """As a template may be written."""
+def test_a_pod_without_metadata_gets_metadata_with_the_annotation() -> None:
+    """A pod template may have none."""
     document = pod()
     del document["metadata"]
 
@@ -407,8 +449,8 @@ def _request_of(document: Any) -> AdmissionRequest:
     return AdmissionRequest("CREATE", "", "Pod", "team", document)
 
 
-def test_the_validating_endpoint_judges_a_pod_as_it_is() -> None:
-    """It is the last word, whatever other webhooks did: a required key that is absent is refused there."""
+def test_the_validating_endpoint_validates_a_pod_as_it_is() -> None:
+    """It is called after all mutating webhooks; a required key that is absent is a violation there."""
     rules = policy(resource_rule(limits="required", defaultValue="2"), resource_rule(OTHER))
     document = pod(container({OTHER: "1"}))
     mutated = decision(rules, document)
@@ -422,28 +464,27 @@ def test_the_validating_endpoint_judges_a_pod_as_it_is() -> None:
     )
 
 
-def test_the_validating_endpoint_injects_nothing_and_allows_what_was_mutated() -> None:
-    """The two agree on every pod that passed the first."""
+def test_the_validating_endpoint_injects_nothing_and_allows_a_mutated_pod() -> None:
+    """Both endpoints give the same decision on it."""
     stored = admitted(COMPLETING, pod(container({OTHER: "1"})))
     found = decision(COMPLETING, stored, mutating=False)
 
     assert (True, (), None) == (found.allowed, found.patch, found.audit.get("injected"))
 
 
-def test_the_refusal_is_in_the_language_of_the_policy() -> None:
+def test_a_denial_is_in_the_language_of_the_policy() -> None:
     """One language a cluster."""
     rules = policy(resource_rule(limits="disabled", descriptionZh="卡数"), language=Language.ZH)
     place = f"spec.containers[0].resources.limits[{DEVICE}]"
 
     assert (
-        "gpugate 拒绝该 Pod：有 1 处需要修改\n"
-        f"  1. 容器 'main'，{place}：当前为 1，要求 不得设置 {DEVICE} 的 limits（卡数）；请删除 {place}"
-        " [规则 cf-crl-group-device]"
+        f"gpugate 拒绝该 Pod：容器 'main'，{place}：当前为 1，要求 不得设置 {DEVICE} 的 limits（卡数）；"
+        f"请删除 {place} [规则 cf-crl-group-device]"
     ) == decision(rules, pod()).message
 
 
-def test_a_refusal_tells_only_what_denies_and_warnings_the_rest() -> None:
-    """Dryrun is for the audit."""
+def test_a_denial_has_the_violations_that_deny_and_warnings_those_that_warn() -> None:
+    """Those of dryrun rules are only in the audit event."""
     rules = policy(
         resource_rule(limits="disabled"),
         resource_rule(OTHER, limits="disabled", enforcementAction="warn"),
@@ -451,13 +492,29 @@ def test_a_refusal_tells_only_what_denies_and_warnings_the_rest() -> None:
     )
     found = decision(rules, pod(container({DEVICE: "1", OTHER: "1", "vendor.com/third": "1"})))
 
-    assert (1, True, 1, True, 3) == (
-        found.message.count("[rule "),
-        "cf-crl-group-device" in found.message,
-        len(found.warnings),
-        "cf-crl-group-other" in found.warnings[0],
+    assert (["cf-crl-group-device]"], [["cf-crl-group-other]"]], 3) == (
+        found.message.split("[rule ")[1:],
+        [warning.split("[rule ")[1:] for warning in found.warnings],
         len(found.violations),
     )
+
+
+@pytest.mark.parametrize(
+    ("language", "end"),
+    [
+        (Language.EN, f"…; remove {{}} [rule cf-crl-group-{'x' * 30}]"),
+        (Language.ZH, f"…；请删除 {{}} [规则 cf-crl-group-{'x' * 30}]"),
+    ],
+)
+def test_a_long_warning_keeps_its_fix_and_its_rule(language: Language, end: str) -> None:
+    """API servers cut warnings at 256 characters; gpugate cuts the reason first."""
+    key = f"vendor.com/{'x' * 30}"
+    rule = resource_rule(key, limits="disabled", enforcementAction="warn", descriptionEn="words " * 20)
+    (line,) = decision(policy(rule, language=language), pod(container({key: "1"}))).warnings
+
+    assert 256 == len(line)
+    assert line.startswith("gpugate: ")
+    assert line.endswith(end.format(f"spec.containers[0].resources.limits[{key}]"))
 
 
 DEBUG = container(name="debug", targetContainerName="main")
@@ -482,7 +539,7 @@ def _debug(*ephemeral: dict[str, Any], before: Any = (), **fields: Any) -> Any:
 
 
 def test_an_ephemeral_container_gets_the_variables_of_its_target_only() -> None:
-    """A debugger in the container's place; the rest of a running pod cannot be changed, nor is it judged."""
+    """As its target has them; the rest of a running pod cannot be changed and is not validated."""
     found = _debug(DEBUG)
 
     assert (
@@ -503,14 +560,14 @@ def test_an_ephemeral_container_gets_the_variables_of_its_target_only() -> None:
         (DEBUG | {"env": [{"name": "N", "value": "mine"}]}, []),
     ],
 )
-def test_an_ephemeral_container_without_a_target_or_already_started_is_left_alone(
+def test_an_ephemeral_container_without_a_target_or_already_started_is_unchanged(
     ephemeral: dict[str, Any], before: list[Any]
 ) -> None:
-    """And so are its own variables."""
+    """Its own variables are unchanged, too."""
     assert (True, ()) == ((found := _debug(ephemeral, before=before)).allowed, found.patch)
 
 
-def test_several_ephemeral_containers_are_all_served_and_all_noted() -> None:
+def test_several_ephemeral_containers_are_all_injected_and_audited() -> None:
     """In one request."""
     second = DEBUG | {"name": "second"}
     found = _debug(DEBUG, second)
@@ -519,13 +576,13 @@ def test_several_ephemeral_containers_are_all_served_and_all_noted() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"mutating": False}, {"object": pod()}])
-def test_without_anything_to_put_in_an_ephemeral_update_is_allowed(fields: dict[str, Any]) -> None:
-    """The validating endpoint has nothing to judge in it."""
+def test_an_ephemeral_update_without_an_injection_is_allowed(fields: dict[str, Any]) -> None:
+    """The validating endpoint injects nothing."""
     assert (True, ()) == ((found := _debug(DEBUG, **fields)).allowed, found.patch)
 
 
-def test_an_ephemeral_update_without_the_old_object_counts_all_as_new() -> None:
-    """Nobody can tell which were there."""
+def test_an_ephemeral_update_without_the_old_object_treats_all_as_new() -> None:
+    """The existing ones are unknown."""
     assert 1 == len(_debug(DEBUG, old_object=None).patch)
 
 
@@ -545,16 +602,16 @@ def test_an_ephemeral_update_without_the_old_object_counts_all_as_new() -> None:
         (pod(metadata={"annotations": ["odd"]}), "metadata.annotations: expected an object, got a list"),
     ],
 )
-def test_an_object_that_is_not_shaped_as_its_kind_is_malformed(document: Any, message: str) -> None:
-    """An API server never sends one; the message says where."""
+def test_an_object_with_a_field_of_another_type_is_malformed(document: Any, message: str) -> None:
+    """No API server sends one; the message has the path."""
     with pytest.raises(ObjectError) as caught:
         decision(COMPLETING, document)
 
     assert message == str(caught.value)
 
 
-def test_neither_policy_nor_request_is_changed_by_a_decision() -> None:
-    """Other requests read them at the same time."""
+def test_a_decision_changes_neither_policy_nor_request() -> None:
+    """Other threads use them at the same time."""
     document = pod(container({OTHER: "1"}, env=[{"name": "B"}]), tolerations=[])
     asked = request(document)
     before = deepcopy(asked)
