@@ -16,6 +16,7 @@ from tests.support.node_builders import A100, gfd, node
 from webhook.cli import main
 
 KEY = "vendor.com/device"
+ONE_AT_MOST = [{"expression": "value <= 1", "messageEn": "one device at most"}]
 
 
 def _pod(
@@ -35,8 +36,7 @@ def _pod(
 def rules(tmp_path: Path) -> Path:
     """Return a rule that allows one device at most."""
     path = tmp_path / "rule.yaml"
-    most = [{"expression": "value <= 1", "messageEn": "one device at most"}]
-    path.write_text(resource_rule(KEY, name="cf-crl-device", validations=most), "utf-8")
+    path.write_text(resource_rule(KEY, name="cf-crl-device", validations=ONE_AT_MOST), "utf-8")
     return path
 
 
@@ -56,6 +56,15 @@ def test_audit_lists_each_finding_once_for_all_pods_of_an_owner(rules: Path, tmp
     assert ["deny", "ml", "ReplicaSet/web", "3", "cf-crl-device"] == row.split()[:5]
     assert "one device at most" in row
     assert (1, "4 pods: 3 would be denied now\n") == (result.exit_code, result.stderr)
+
+
+def test_a_violation_of_a_rule_that_warns_is_listed_once(tmp_path: Path) -> None:
+    """Although the decision repeats it as a warning."""
+    path = tmp_path / "rule.yaml"
+    path.write_text(resource_rule(KEY, enforcementAction="warn", validations=ONE_AT_MOST), "utf-8")
+    _, row = _audit(tmp_path, [_pod("web", value="2")], "--rules", path).stdout.splitlines()
+
+    assert ["warn", "ml", "Pod/web", "1", "cf-crl-group-device"] == row.split()[:5]
 
 
 def test_pods_that_have_ended_and_those_of_other_namespaces_are_skipped(rules: Path, tmp_path: Path) -> None:

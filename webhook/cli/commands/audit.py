@@ -13,6 +13,8 @@ from typing import Any, Final
 import click
 
 from rules import Action, AdmissionRequest, Decision, Language, ObjectError, decide
+from rules.decision.messages import warning_line
+from rules.model.decision import AdmissionWarning
 from rules.text.yaml_document import SourceError
 from webhook.cli.input.decision_context import DecisionContext, Sources, decision_options
 from webhook.cli.input.objects import InputError, objects_in
@@ -32,6 +34,7 @@ class Audited:
 
     pod: Mapping[str, Any]
     decision: Decision
+    language: Language
 
     @property
     def namespace(self) -> str:
@@ -50,10 +53,14 @@ class Audited:
 
     def findings(self) -> list[tuple[str, str, str]]:
         """Return (action, rule, message) of each violation and warning."""
-        violations = self.decision.violations
-        repeated = {f"{found.message} [{found.rule}]" for found in violations}  # in the warnings
+        violations, warn = self.decision.violations, Action.WARN
+        repeated = {
+            warning_line(self.language, AdmissionWarning(found.rule, found.reason, found.fix))
+            for found in violations
+            if found.action is warn
+        }
         return [(found.action.value, found.rule, found.message) for found in violations] + [
-            (Action.WARN.value, "", warning) for warning in self.decision.warnings if warning not in repeated
+            (warn.value, "", line) for line in self.decision.warnings if line not in repeated
         ]
 
 
@@ -125,7 +132,8 @@ def _audited(context: DecisionContext, pods: Iterable[Any], namespace: str | Non
             continue
         request = AdmissionRequest("CREATE", "", "Pod", where, pod, mutating=False)
         try:
-            yield Audited(pod, decide(context.policy, context.inventory, request, time()))
+            decision = decide(context.policy, context.inventory, request, time())
+            yield Audited(pod, decision, context.policy.language)
         except ObjectError as error:
             context.add_error(f"pod {where}/{metadata.get('name', '')}: {error}")
 

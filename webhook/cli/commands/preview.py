@@ -15,7 +15,7 @@ import click
 import jsonpatch
 import msgspec
 
-from rules import Action, AdmissionRequest, Decision, Language, decide
+from rules import Action, AdmissionRequest, Decision, Language, Violation, decide
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, decision_options
 from webhook.cli.input.hints import Hints
@@ -176,9 +176,7 @@ def _show_diff(language: Language, preview: Preview) -> None:
     for found in decision.violations:
         if found.action is not Action.WARN:
             tint = "red" if found.action is Action.DENY else "cyan"
-            _print_message(
-                ACTIONS[found.action].in_language(language), tint, f"{found.message} [{found.rule}]"
-            )
+            _print_message(ACTIONS[found.action].in_language(language), tint, _with_rule(found))
     for warning in decision.warnings:
         _print_message(ACTIONS[Action.WARN].in_language(language), "yellow", warning)
     if would := decision.audit.get("would-inject"):
@@ -191,6 +189,12 @@ def _show_diff(language: Language, preview: Preview) -> None:
             before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=2
         ):
             click.echo(f"    {click.style(line, fg=_DIFF_COLOURS.get(line[:1]))}")
+
+
+def _with_rule(found: Violation) -> str:
+    """Return the message of a violation with its rule at the end of the first line."""
+    first, newline, rest = found.message.partition("\n")
+    return f"{first} [{found.rule}]{newline}{rest}"
 
 
 def _print_message(word: str, colour: str, message: str) -> None:
