@@ -193,11 +193,11 @@ NO_TEXT = "the pattern of matches must be a string literal, as in container.imag
         ("limits.all(a, true // )\n && limits.all(b, true))", NESTED),
         (
             f"limits.all(a, {' && '.join(['a in limits'] * 16)})",
-            "a loop, and limits, requests and pod more than 16 times",
+            "a loop, and more than 16 uses of limits, requests and pod",
         ),
         (
             f"limits.all(a, [{','.join(['requests'] * 100)}].size() > 0)",
-            "a loop, and limits, requests and pod more than 16 times",
+            "a loop, and more than 16 uses of limits, requests and pod",
         ),
         (f"{zeros(480)}.map(x, {zeros(480)}).size() > 0", "map creates a list"),
         ("limits.map(a, container.image + a).size() > 0", "map creates a list"),
