@@ -126,13 +126,13 @@ class ControlPlane:
         self._apiserver.kill()
 
     def stop_apiserver(self, number: signal.Signals) -> None:
-        """Send the API server SIGSTOP, so that it keeps its connections and answers nobody, or SIGCONT."""
+        """Send the API server SIGSTOP, so that it keeps connections and does not answer, or SIGCONT."""
         self._apiserver.send(number)
 
     def restart_apiserver(self) -> None:
         """Kill the API server if it runs, and start it again on the same port and data.
 
-        The scheduler starts anew too: by itself it would look for the API server once a minute in the end.
+        The scheduler restarts, too: by itself it would finally retry only once a minute.
         """
         self._apiserver.kill()
         self._apiserver.start()

@@ -1,4 +1,4 @@
-"""The control planes of the end-to-end tests; they are skipped where their binaries are not there."""
+"""Control planes of the end-to-end tests; the tests are skipped if the binaries are missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Yield a running control plane, with a scheduler where the binaries hold one, as envtest's do not."""
+    """Yield a running control plane, with a scheduler if its binary exists; envtest has none."""
     binaries = _binaries()
     folder = tmp_path_factory.mktemp("control-plane")
     with ControlPlane(binaries, folder, scheduler=(binaries / "kube-scheduler").is_file()) as running:
@@ -26,29 +26,29 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 
 @pytest.fixture(scope="module")
 def empty_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Yield a control plane that no other module has seen, without a scheduler."""
+    """Yield a new control plane for this module, without a scheduler."""
     with ControlPlane(_binaries(), tmp_path_factory.mktemp("empty-control-plane")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def installation(empty_control_plane: ControlPlane) -> Iterator[Installation]:
-    """Yield gpugate, installed by the overlay dev in a cluster of its own, and no gate that runs."""
+    """Yield gpugate, installed by the overlay dev in its own cluster, without a running server."""
     with reserve_port() as held:
         yield install(empty_control_plane, held.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """Yield one with a gate that runs, in a cluster that schedules where it can."""
+    """Yield an installation with a running server, in a cluster with a scheduler if there is one."""
     binaries, folder = _binaries(), tmp_path_factory.mktemp("installed")
     scheduler = (binaries / "kube-scheduler").is_file()
     with (
         reserve_port() as held,
         ControlPlane(binaries, folder / "cluster", scheduler=scheduler) as cluster,
-        running(install(cluster, held.getsockname()[1]), folder / "serve.log") as gate,
+        running(install(cluster, held.getsockname()[1]), folder / "serve.log") as server,
     ):
-        yield gate
+        yield server
 
 
 def _binaries() -> Path:
@@ -61,7 +61,7 @@ def _binaries() -> Path:
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Yield a namespace of this test's own, named after it; it goes at once, there is nobody to clean it."""
+    """Yield a namespace named after this test; it is deleted without waiting, as no controller cleans it."""
     name = request.node.name.replace("_", "-")[:63].strip("-")
     control_plane.kubectl("create", "namespace", name)
     yield name

@@ -1,4 +1,4 @@
-"""A server process of a test: its port stays its own, its start waits for readiness, it ends on demand."""
+"""A server process of a test: it keeps its port, its start waits for readiness, it ends on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOST: Final = "127.0.0.1"
 # Seconds. The API server with an empty etcd is ready in under 3 s on two shared cores; thirty times that is a
 # hung one, even on a machine that compiles something else meanwhile.
 READY_S: Final = 90.0
-# Seconds between two looks at a server that is not ready yet, and the patience with one look.
+# Seconds between two checks of a server that is not ready yet, and the timeout of one check.
 POLL_S: Final = 0.1
 LOOK_S: Final = 2.0
 # Seconds that a server gets to end by itself; all three together take about one.
@@ -29,8 +29,8 @@ STOP_S: Final = 20.0
 def reserve_port() -> socket.socket:
     """Return a socket that holds a free port of 127.0.0.1 until it is closed.
 
-    On Linux a server that sets SO_REUSEADDR, as every Go server does, can listen beside a bound socket that
-    does not; nobody else is given the port, not even while the server is down, so it finds it again.
+    On Linux a server that sets SO_REUSEADDR, as every Go server does, can listen on the port of a bound socket
+    that does not; no other process gets the port, even while the server is down, so it can use it again.
     """
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -39,7 +39,7 @@ def reserve_port() -> socket.socket:
 
 
 class Daemon:
-    """A server process that counts as started once it answers; all its runs write to one log file."""
+    """A server process that is started once it answers; all its runs write to one log file."""
 
     def __init__(self, argv: Sequence[str], port: int, health: str, trust: ssl.SSLContext, log: Path) -> None:
         self._argv, self._port, self._health, self._trust, self._log = argv, port, health, trust, log

@@ -142,7 +142,7 @@ def _pip() -> tuple[str, str]:
     settings = dict(re.findall(r"^\S+\.([\w-]+)='(.*)'$", listed, re.MULTILINE))
     authorities = settings.get("cert", "")
     reaches = ("index-url", "extra-index-url", "trusted-host", "proxy", "default-timeout")
-    told = {name: settings[name] for name in reaches if name in settings}
+    chosen = {name: settings[name] for name in reaches if name in settings}
     if authorities:
-        told["cert"] = _CA
-    return "".join(f"{name} = {value}\n" for name, value in told.items()), authorities
+        chosen["cert"] = _CA
+    return "".join(f"{name} = {value}\n" for name, value in chosen.items()), authorities

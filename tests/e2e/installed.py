@@ -1,4 +1,4 @@
-"""gpugate in a cluster of its own: installed as the page says, run with a token of its account."""
+"""gpugate in its own cluster: installed as the page describes, with a token of its service account."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from tests.e2e.cluster import ControlPlane
-from tests.e2e.gate import SERVE, AdmissionHandler, eventually
 from tests.e2e.manifests import MANIFESTS, Object, commands, render
+from tests.e2e.serve_process import SERVE, ServeProcess, eventually
 from tests.e2e.test_control_plane import node, pod
 
 TEAM = "ml"
@@ -25,9 +25,9 @@ OFFERED = {GPU: "8", VCUDA_CORE: "800", VCUDA_MEMORY: "1000", "pods": "110"}
 
 @dataclass(frozen=True)
 class Installation:
-    """A cluster with the overlay dev, which calls the gate at a port of this machine.
+    """A cluster with the overlay dev, which calls gpugate at a port of this machine.
 
-    objects: those of the overlay. options: of `gpugate serve`, as the page has them.
+    objects: of the overlay. options: of `gpugate serve`, from the page.
     """
 
     cluster: ControlPlane
@@ -37,67 +37,67 @@ class Installation:
 
     def serve(
         self, log: Path, *options: str, port: int | None = None, program: Sequence[str] = SERVE
-    ) -> AdmissionHandler:
-        """Return a gate of this cluster, to be started: at the port that is called, or another."""
-        options = ("--drain-seconds=0", *options)  # whatever is given last holds
-        return AdmissionHandler(self.port if port is None else port, [*self.options, *options], log, program)
+    ) -> ServeProcess:
+        """Return a server of this cluster that is not started: at the port of the webhooks, or another."""
+        options = ("--drain-seconds=0", *options)  # the last value of an option applies
+        return ServeProcess(self.port if port is None else port, [*self.options, *options], log, program)
 
     def apply(self) -> None:
-        """Apply the overlay again, but for its rules, which are many."""
+        """Apply the overlay again, except its many rules."""
         again = [each for each in self.objects if each["kind"] != "ConfigMap"]
         self.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(again))
 
     def create(self, document: str, *flags: str, namespace: str = TEAM) -> Object | str:
-        """Create an object; return it as the API server stored it, or would, or why it is refused."""
+        """Create an object; return it as the API server stores it, or the error."""
         created = ("create", "-n", namespace, "-o", "json", "-f", "-", *flags)
         done = self.cluster.kubectl(*created, input=document, check=False)
         return done.stderr if done.returncode else json.loads(done.stdout)
 
     def refusal(self, document: str, namespace: str = TEAM) -> str:
-        """Return why an object would not be created; nothing where it would."""
+        """Return the error for an object that would be denied; empty if it would be created."""
         found = self.create(document, "--dry-run=server", namespace=namespace)
         return found if isinstance(found, str) else ""
 
     def limits(self) -> Any:
-        """Return the limits of a new pod that asks for vGPU memory alone; none where it is refused."""
+        """Return the limits of a new pod that requests only vGPU memory; None if it is denied."""
         found = self.create(pod("asks", {VCUDA_MEMORY: "8"}), "--dry-run=server")
         return None if isinstance(found, str) else found["spec"]["containers"][0]["resources"]["limits"]
 
     def in_force(self) -> bool:
-        """Tell whether the gate is called and answers."""
+        """Return whether the API server calls gpugate and gets answers."""
         return bool(self.limits() == {VCUDA_MEMORY: "8", VCUDA_CORE: "20"})
 
     def webhooks(self) -> list[Object]:
-        """Return the webhooks as they are: to mutate, to validate, and for rules."""
+        """Return the current webhooks: mutating, validating, and for rules."""
         kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
         shown = self.cluster.kubectl("get", kinds, "gpugate", "-o", "json").stdout
         return [webhook for each in json.loads(shown)["items"] for webhook in each["webhooks"]]
 
     def trusted(self) -> bool:
-        """Tell whether the gate has put its CA into every webhook: seconds after they were applied anew."""
+        """Return whether gpugate has set its CA in every webhook: seconds after they are applied again."""
         return all(webhook["clientConfig"].get("caBundle") for webhook in self.webhooks())
 
 
 @dataclass(frozen=True)
 class Installed(Installation):
-    """One with a gate that runs."""
+    """An installation with a running server."""
 
-    gate: AdmissionHandler
+    server: ServeProcess
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Kill the gate for the length of a block; after it everything is as before."""
-        self.gate.kill()
+        """Kill the server while the block runs; afterwards everything is as before."""
+        self.server.kill()
         try:
             yield
         finally:
             self.apply()
-            self.gate.start()  # looks at once
+            self.server.start()  # it checks immediately
             eventually(self.in_force)
 
 
 def install(cluster: ControlPlane, port: int) -> Installation:
-    """Install it as the page says, but for the port, with a namespace of its users and a node."""
+    """Install it as the page describes, with another port, a namespace of users and a node."""
     text = yaml.safe_dump_all(render(MANIFESTS / "overlays/dev")).replace(":8443/", f":{port}/")
     cluster.kubectl("apply", "-f", "-", input=text)
     cluster.kubectl("create", "namespace", TEAM)
@@ -110,10 +110,10 @@ def install(cluster: ControlPlane, port: int) -> Installation:
 
 @contextmanager
 def running(installation: Installation, log: Path, *options: str) -> Iterator[Installed]:
-    """Run the gate of an installation, from when it is in force until the block ends."""
-    with installation.serve(log, *options) as gate:
+    """Run the server of an installation while the block runs."""
+    with installation.serve(log, *options) as server:
         installed = Installed(
-            installation.cluster, installation.port, installation.objects, installation.options, gate
+            installation.cluster, installation.port, installation.objects, installation.options, server
         )
         eventually(installed.in_force)
         yield installed

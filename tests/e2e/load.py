@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from certs.kubernetes_api import KubernetesError
-from tests.e2e.gate import eventually
 from tests.e2e.installed import TEAM, VCUDA_MEMORY
+from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import pod
 from webhook.cluster.client import ClusterApi
 
@@ -29,7 +29,7 @@ _PODS: Final = f"/api/v1/namespaces/{TEAM}/pods"
 
 
 class Clients:
-    """Threads that ask until the block ends, each at its turns."""
+    """Threads that send requests until the block ends, each in its slots."""
 
     def __init__(self, *asking: Callable[[], None]) -> None:
         self.stopping = threading.Event()

@@ -1,4 +1,4 @@
-"""The manifests as kubectl renders them, and the commands in our pages."""
+"""The rendered manifests, and the commands in our pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Object = dict[str, Any]
 
 
 def render(folder: Path) -> list[Object]:
-    """Return what `kubectl apply -k` would apply."""
+    """Return the objects that `kubectl apply -k` would apply."""
     command = [str(assets() / "kubectl"), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=KUBECTL_S, check=False)
     assert not done.returncode, done.stderr
@@ -31,7 +31,7 @@ def render(folder: Path) -> list[Object]:
 
 
 def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
-    """Return those of some kinds."""
+    """Return the objects of some kinds."""
     return [each for each in objects if each["kind"] in kinds]
 
 
@@ -46,7 +46,7 @@ def commands(page: str, heading: str) -> list[str]:
 
 
 def run(cluster: ControlPlane, command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command line of a page as its reader would: from the top of this tree, with a kubeconfig."""
+    """Run a command line of a page as a reader would: in the root of this repository, with a kubeconfig."""
     path = os.pathsep.join([str(assets()), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""`gpugate serve` with the terms of its certificates in seconds, and a handshake for each request.
+"""`gpugate serve` with lifetimes of certificates in seconds, and a handshake for each request.
 
 Run as `python tests/e2e/quick_serve.py serve …`. A rotation takes a minute and a day otherwise, and an API
 server that keeps its connections would not see the new certificate for as long as they last.

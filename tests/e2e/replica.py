@@ -1,7 +1,7 @@
-"""What a cluster does for one replica of the gate, on a machine without controllers and kubelets.
+"""The objects and endpoints of one replica of gpugate, on a machine without controllers and kubelets.
 
-The process of the gate counts as a pod: its node answers for its log, its Service has its address, and its
-Deployment is rolled out. All that asks (kubectl, the API server, the gate) is real.
+The process of gpugate counts as a pod: its node answers for its log, its Service has its address, and its
+Deployment is rolled out. All that asks (kubectl, the API server, gpugate) is real.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tests.e2e.cluster import ControlPlane
 from tests.e2e.daemon import Daemon
 from tests.e2e.manifests import MANIFESTS, of_kind, render
 
-# Seconds between two looks of the controllers.
+# Seconds between two checks of the controllers.
 _LOOK_S: Final = 0.5
 _NAME: Final = "gpugate"
-_NODE: Final = "of-the-gate"
+_NODE: Final = "of-the-server"
 _SPARE: Final = {"cpu": "8", "memory": "16Gi", "pods": "110"}
 
 
@@ -48,7 +48,7 @@ def own_address() -> str:
 
 
 class Replica:
-    """A pod of the gate that listens at own_address(); a context manager. log: what the gate writes."""
+    """A pod of gpugate that listens at own_address(); a context manager. log: what gpugate writes."""
 
     def __init__(self, cluster: ControlPlane, port: int, log: Path) -> None:
         self._cluster, self._port, self._log = cluster, port, log
@@ -153,7 +153,7 @@ class Replica:
             self._cluster.kubectl("replace", "--raw", url, "-f", "-", input=json.dumps(found))
 
     def _get(self, kind: str) -> dict[str, Any]:
-        """Return the gate's own object of a kind; nothing where there is none."""
+        """Return the object of a kind that belongs to gpugate; empty if there is none."""
         get = ("get", kind, _NAME, "-n", _NAME, "-o", "json", "--ignore-not-found")
         found: dict[str, Any] = json.loads(self._cluster.kubectl(*get).stdout or "{}")
         return found

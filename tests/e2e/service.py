@@ -1,4 +1,4 @@
-"""What a Service does for the replicas behind it, on a machine without kubelet and kube-proxy."""
+"""A Service for replicas, on a machine without kubelet and kube-proxy."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import threading
 from typing import TYPE_CHECKING, Final, Self
 
 from tests.e2e.daemon import HOST
-from tests.e2e.gate import PATIENCE_S, ask, eventually
+from tests.e2e.serve_process import PATIENCE_S, ask, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Seconds between two looks at readiness, and until all nodes have heard of it.
+# Seconds between two checks of readiness, and until all nodes know it.
 _LOOK_S: Final = 0.2
 _HEARD_S: Final = 1.0
 
 
 class Service:
-    """One address for several servers, as kube-proxy gives them: each TCP connection to a ready one, in turn.
+    """One address for several servers, like kube-proxy: each TCP connection goes to the next ready one.
 
     That one is no longer ready is heard of a second late. port: where it listens. A context manager.
     """

@@ -1,4 +1,4 @@
-"""A real API server asks the gate, over TLS with its CA in the caBundle; what preview shows happens."""
+"""A real API server calls gpugate over TLS, with its CA in the caBundle; the result is that of preview."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rules.schema.loader import DEFAULT_NAMESPACE
-from tests.e2e.gate import eventually
 from tests.e2e.installed import GPU, OFFERED, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.manifests import run
+from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node, pod
 
 
@@ -22,15 +22,15 @@ def _refusal(installed: Installed, document: str) -> str:
     return done.stderr
 
 
-def test_a_pod_that_breaks_a_rule_is_refused_with_place_and_remedy(installed: Installed) -> None:
+def test_a_pod_that_violates_a_rule_is_denied_with_place_and_fix(installed: Installed) -> None:
     """kubectl prints the whole message."""
     message = _refusal(installed, pod("bad", {VCUDA_CORE: "150"}))
 
-    assert 'admission webhook "mutate.gpugate.dev" denied the request: gpugate refuses this Pod' in message
-    assert f"spec.containers[0].resources.limits[{VCUDA_CORE}]: found 150, wanted 1 to 100" in message
+    assert 'admission webhook "mutate.gpugate.dev" denied the request: Pod denied by gpugate: ' in message
+    assert f"spec.containers[0].resources.limits[{VCUDA_CORE}]: found 150, expected 1 to 100" in message
 
 
-def test_a_deployment_whose_pods_would_be_refused_is_refused_at_once(installed: Installed) -> None:
+def test_a_deployment_whose_pods_would_be_denied_is_denied_immediately(installed: Installed) -> None:
     """With the path into its template."""
     labels = {"app": "bad"}
     template = {"metadata": {"labels": labels}, "spec": json.loads(pod("bad", {VCUDA_CORE: "150"}))["spec"]}
@@ -68,7 +68,7 @@ def test_a_native_sidecar_gets_its_mps_variables(installed: Installed) -> None:
 
 
 def test_a_debugging_container_gets_the_variables_of_its_target(installed: Installed) -> None:
-    """As `kubectl debug --target` starts it."""
+    """`kubectl debug --target` starts it."""
     document = pod("debugged", {"nvidia.com/mps-core": "30"})
     installed.cluster.kubectl("create", "-n", TEAM, "-f", "-", input=document)
     installed.cluster.kubectl(
@@ -80,8 +80,8 @@ def test_a_debugging_container_gets_the_variables_of_its_target(installed: Insta
     assert [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "30"}] == debug["env"]
 
 
-def test_preview_takes_the_rules_of_a_cluster(installed: Installed, tmp_path: Path) -> None:
-    """Those that are in force there, and no others."""
+def test_preview_uses_the_rules_of_a_cluster(installed: Installed, tmp_path: Path) -> None:
+    """Only those that are in force there."""
     path = tmp_path / "pod.json"
     path.write_text(pod("asks", {VCUDA_MEMORY: "8"}))
     preview = f'gpugate preview --kubeconfig "$KUBECONFIG" -o patch -f {path}'
@@ -110,7 +110,7 @@ CUDA_13 = "nvidia/cuda:13.0.1-runtime-ubuntu22.04"
 
 @pytest.fixture
 def ten_nodes(installed: Installed) -> Iterator[None]:
-    """Add the nodes, as GPU Feature Discovery labels them, and wait until the gate has seen them."""
+    """Add nodes with labels of GPU Feature Discovery, and wait until gpugate knows them."""
     names = []
     for kind, (cuda, product, compute, count) in KINDS.items():
         versions = zip(("major", "minor"), cuda.split("."), compute.split("."), strict=True)
@@ -121,15 +121,15 @@ def ten_nodes(installed: Installed) -> Iterator[None]:
         for number in range(count):
             names.append(f"{kind}-{number}")
             installed.cluster.kubectl("create", "-f", "-", input=node(names[-1], labels, OFFERED))
-    eventually(lambda: installed.gate.sample("gpugate_inventory_nodes") == len(names) + 1, 30)
+    eventually(lambda: installed.server.sample("gpugate_inventory_nodes") == len(names) + 1, 30)
     yield
     installed.cluster.kubectl("delete", "nodes", *names)
-    eventually(lambda: installed.gate.sample("gpugate_inventory_nodes") == 1)
+    eventually(lambda: installed.server.sample("gpugate_inventory_nodes") == 1)
 
 
 @pytest.mark.usefixtures("ten_nodes")
-def test_the_scheduler_binds_cuda_pods_only_to_nodes_that_fit(installed: Installed) -> None:
-    """Five of ten nodes have a driver for CUDA 12.4; by chance thirty pods would not all get to those."""
+def test_the_scheduler_binds_cuda_pods_only_to_compatible_nodes(installed: Installed) -> None:
+    """Five of ten nodes have a driver for CUDA 12.4; by chance, not all thirty pods would be on those."""
     if not installed.cluster.schedules:
         pytest.skip("no kube-scheduler among the binaries")
     names = [f"train-{number}" for number in range(30)]
@@ -147,8 +147,8 @@ def test_the_scheduler_binds_cuda_pods_only_to_nodes_that_fit(installed: Install
 
 
 @pytest.mark.usefixtures("ten_nodes")
-def test_a_pod_that_no_node_fits_is_refused_with_what_each_kind_of_node_offers(installed: Installed) -> None:
-    """A table: how many, which GPU, which driver, why not; and what would fit."""
+def test_a_pod_without_a_compatible_node_is_denied_with_a_table_of_nodes(installed: Installed) -> None:
+    """Count, GPU, driver and reason of each kind of node; and suggested fixes."""
     refusal = _refusal(
         installed,
         pod("future", {GPU: "1"}).replace("example.com/train:1", CUDA_12_4.replace("12.4.1", "13.0.1")),
@@ -159,4 +159,4 @@ def test_a_pod_that_no_node_fits_is_refused_with_what_each_kind_of_node_offers(i
             kind,
             refusal,
         )
-    assert "what would fit" in refusal
+    assert "suggested fixes: " in refusal

@@ -1,4 +1,4 @@
-"""The node agent on a real API server: what it writes, what it leaves, and what it is not let do."""
+"""The node agent on a real API server: what it writes, what it keeps, and what it may not do."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from certs.kubernetes_api import Conflict, KubernetesError
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
-from tests.e2e.gate import eventually
 from tests.e2e.manifests import MANIFESTS, ROOT, Object, commands, of_kind, render, run
+from tests.e2e.serve_process import eventually
 from tests.support.nvml import library, recorded
 from webhook.agent.labels import CUDA_LABELS, FACTS, GPUS_ANNOTATION, LABELS, is_own, metadata_of
 from webhook.agent.node_writer import MANAGER, NodeWriter
@@ -64,7 +64,7 @@ def installed(empty_control_plane: ControlPlane) -> ControlPlane:
 
 @pytest.fixture
 def node(installed: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Yield the name of a node of this test's own, with a label of somebody else."""
+    """Yield the name of a new node with a label of another owner."""
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name)[:50].strip("-")
     labels = {"kubernetes.io/hostname": name}
     document = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
@@ -75,7 +75,7 @@ def node(installed: ControlPlane, request: pytest.FixtureRequest) -> Iterator[st
 
 @pytest.fixture
 def agent(installed: ControlPlane, tmp_path: Path) -> Agent:
-    """Return what makes the agent's pod of a node, and gives its kubeconfig."""
+    """Return a function that creates the agent's pod of a node and returns its kubeconfig."""
     (daemon_set,) = of_kind(render(AGENT), "DaemonSet")
 
     def of(node: str) -> Path:
@@ -99,12 +99,12 @@ def _kubeconfig(cluster: ControlPlane, token: str, path: Path) -> Path:
 
 
 def api_of(kubeconfig: Path) -> ClusterApi:
-    """Return the API server as the user of a kubeconfig sees it."""
+    """Return a client with the user of a kubeconfig."""
     return ClusterApi.of_kubeconfig(str(kubeconfig))
 
 
 def labels_of(cluster: ControlPlane, node: str) -> dict[str, str]:
-    """Return a node's labels, but for the one that it was made with."""
+    """Return a node's labels without the one from its creation."""
     labels: dict[str, str] = json.loads(cluster.kubectl("get", "node", node, "-o", "json").stdout)[
         "metadata"
     ]["labels"]
@@ -113,13 +113,13 @@ def labels_of(cluster: ControlPlane, node: str) -> dict[str, str]:
 
 
 def events_of(cluster: ControlPlane, node: str) -> list[str]:
-    """Return the Events that `kubectl describe` shows of a node, without their age."""
+    """Return the Events in `kubectl describe` of a node, without their age."""
     _, _, shown = cluster.kubectl("describe", "node", node).stdout.partition("\nEvents:")
     return [" ".join(line.split()) for line in shown.splitlines()]
 
 
 def test_the_command_sets_all_labels_of_its_node(installed: ControlPlane, node: str, agent: Agent) -> None:
-    """With the rights of the agent's pod, as its field manager, and twice without a second write."""
+    """With the rights and field manager of the agent's pod; the second run does not write."""
     arguments = ["node", "label", "--kubeconfig", str(agent(node)), "--node-name", node]
     with library("a100-mig"):
         first = CliRunner().invoke(main, arguments)
@@ -149,10 +149,10 @@ with library("t4"):
 """
 
 
-def test_a_watch_outlives_an_api_server_that_is_away(
+def test_a_watch_survives_an_outage_of_the_api_server(
     installed: ControlPlane, node: str, agent: Agent
 ) -> None:
-    """It puts labels right before and after, and ends by SIGTERM with status 0."""
+    """It corrects labels before and after, and ends by SIGTERM with status 0."""
     argv = [sys.executable, "-c", WATCH, "--kubeconfig", str(agent(node)), "--node-name", node]
     right: dict[str, str] = recorded("t4")["labels"]
     with subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as watch:
@@ -185,10 +185,10 @@ with library("t4", failing("nvmlInit", "NVML_ERROR_LIBRARY_NOT_FOUND")):
 """
 
 
-def test_without_a_driver_labels_go_and_once_ends_while_a_watch_waits(
+def test_without_a_driver_labels_are_removed_and_once_exits_while_a_watch_waits(
     installed: ControlPlane, node: str, agent: Agent
 ) -> None:
-    """One line says so; once ends with status 2, and a watch serves its metrics until SIGTERM."""
+    """With one log line; --once exits with status 2, and a watch serves its metrics until SIGTERM."""
     options = ["--kubeconfig", str(agent(node)), "--node-name", node]
     NodeWriter(api_of(Path(options[1])), node).publish(T4)
     argv = [sys.executable, "-c", WITHOUT, *options]
@@ -215,10 +215,10 @@ def test_without_a_driver_labels_go_and_once_ends_while_a_watch_waits(
     assert time.time() - 60 < (published or 0)
 
 
-def test_what_no_longer_holds_goes_and_what_others_set_stays(
+def test_outdated_labels_are_removed_and_labels_of_others_stay(
     installed: ControlPlane, node: str, agent: Agent
 ) -> None:
-    """A driver is upgraded, MPS stops, and then the driver is gone."""
+    """The driver is upgraded, MPS stops, and then the driver is removed."""
     installed.kubectl("label", "node", node, "accelerator=t4", "cuda-minor-version=2")
     publisher = NodeWriter(api_of(agent(node)), node)
     publisher.publish(replace(T4, mps=("/run/nvidia/mps/nvidia.com/gpu/pipe",)))
@@ -233,7 +233,7 @@ def test_what_no_longer_holds_goes_and_what_others_set_stays(
 
 
 def test_the_page_uninstalls_labels_too(installed: ControlPlane, node: str, agent: Agent) -> None:
-    """All that the agent set, and nothing else."""
+    """All labels of the agent, and no others."""
     installed.kubectl("label", "node", node, "accelerator=t4")
     NodeWriter(api_of(agent(node)), node).publish(T4)
     _, let_go = commands("agent.md", "Uninstall")
@@ -243,10 +243,10 @@ def test_the_page_uninstalls_labels_too(installed: ControlPlane, node: str, agen
     assert {"accelerator": "t4"} == labels_of(installed, node)
 
 
-def test_a_changed_label_of_its_own_is_put_right_and_a_contested_one_is_left_and_said(
+def test_a_changed_own_label_is_corrected_and_a_contested_one_causes_an_event(
     installed: ControlPlane, node: str, agent: Agent
 ) -> None:
-    """`kubectl describe node` shows why; --take-over decides."""
+    """`kubectl describe node` shows it; --take-over overwrites."""
     publisher = NodeWriter(api_of(kubeconfig := agent(node)), node)
     publisher.publish(T4)
     installed.kubectl(
@@ -266,10 +266,10 @@ def test_a_changed_label_of_its_own_is_put_right_and_a_contested_one_is_left_and
     assert metadata_of(T4).labels == labels_of(installed, node)
 
 
-def test_discovery_that_contradicts_nvml_is_an_event_on_the_node(
+def test_a_contradiction_between_discovery_and_nvml_is_an_event_on_the_node(
     installed: ControlPlane, node: str, agent: Agent
 ) -> None:
-    """Once, also where the agent starts anew."""
+    """Once, even if the agent restarts."""
     installed.kubectl("label", "node", node, "nvidia.com/gpu.product=Tesla-V100-SXM2-16GB")
     kubeconfig = agent(node)
     for _ in range(2):
@@ -280,10 +280,10 @@ def test_discovery_that_contradicts_nvml_is_an_event_on_the_node(
     assert "have Tesla-V100-SXM2-16GB, NVML reports Tesla-T4" in event
 
 
-def test_a_contradiction_is_scraped_as_long_as_it_lasts(
+def test_a_contradiction_is_in_the_metrics_while_it_lasts(
     installed: ControlPlane, node: str, agent: Agent
 ) -> None:
-    """By its fact, beside those on which all agree; when GPU Feature Discovery is right again it is 0."""
+    """By fact, together with consistent facts; it is 0 once GPU Feature Discovery is correct again."""
     discovered = "nvidia.com/gpu.product"
     installed.kubectl(
         "label", "node", node, f"{discovered}=Tesla-V100-SXM2-16GB", "nvidia.com/gpu.memory=15360"
@@ -297,8 +297,8 @@ def test_a_contradiction_is_scraped_as_long_as_it_lasts(
             eventually(lambda: scraped(port, "product") == 1)
             others = {fact: scraped(port, fact) for fact in FACTS if fact != "product"}
             right: dict[str, str] = recorded("t4")["labels"]
-            mended = f"{discovered}={right['gpugate.dev/gpu.product']}"
-            installed.kubectl("label", "--overwrite", "node", node, mended)
+            corrected = f"{discovered}={right['gpugate.dev/gpu.product']}"
+            installed.kubectl("label", "--overwrite", "node", node, corrected)
             eventually(lambda: scraped(port, "product") == 0)
         finally:
             watch.terminate()
@@ -310,12 +310,12 @@ def test_a_contradiction_is_scraped_as_long_as_it_lasts(
 
 
 def scraped(port: str, fact: str) -> float | None:
-    """Return whether labels of GPU Feature Discovery contradict NVML in a fact; None where nothing tells."""
+    """Return whether labels of GPU Feature Discovery contradict NVML in a fact; None if unknown."""
     return sample(port, "gpugate_agent_contradictions", {"reason": "DiscoveryLabelsDiffer", "fact": fact})
 
 
 def sample(port: str, name: str, labels: dict[str, str]) -> float | None:
-    """Return a value that an agent's metrics have, or None."""
+    """Return a value of an agent's metrics, or None."""
     with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     of_family = [each for family in families for each in family.samples if each.name == name]
@@ -338,7 +338,7 @@ def test_a_node_that_changed_meanwhile_is_a_conflict(
 
 
 def _change(api: ClusterApi, node: str, operation: Object) -> str:
-    """Patch a node and return what is said against it."""
+    """Patch a node and return the error."""
     try:
         api.patch(f"/api/v1/nodes/{node}", [operation])
     except KubernetesError as error:
@@ -348,7 +348,7 @@ def _change(api: ClusterApi, node: str, operation: Object) -> str:
 
 @pytest.fixture
 def refused(installed: ControlPlane, node: str, agent: Agent) -> ClusterApi:
-    """Return the agent of a node, where the policy is in force: an API server takes it after some moments."""
+    """Return a client of a node's agent, once the policy is in force, which takes some moments."""
     api = api_of(agent(node))
     add: Object = {"op": "add", "path": "/metadata/labels/other", "value": "x"}
     eventually(lambda: _change(api, node, add) != "")
@@ -356,8 +356,8 @@ def refused(installed: ControlPlane, node: str, agent: Agent) -> ClusterApi:
     return api
 
 
-def test_the_agent_may_change_nothing_of_its_node_but_what_it_sets(refused: ClusterApi, node: str) -> None:
-    """Whatever program has got hold of its token."""
+def test_the_agent_may_change_only_its_labels_on_its_node(refused: ClusterApi, node: str) -> None:
+    """The same applies to any program with its token."""
     hostname = "/metadata/labels/kubernetes.io~1hostname"
     taint = {"key": "a", "effect": "NoExecute"}
     operations: list[Object] = [
@@ -382,7 +382,7 @@ def test_the_agent_may_change_nothing_of_its_node_but_what_it_sets(refused: Clus
 def test_the_agent_may_not_change_another_node(
     refused: ClusterApi, installed: ControlPlane, node: str, tmp_path: Path
 ) -> None:
-    """Nor may a token that names no node change any."""
+    """A token that names no node may not change any."""
     own: Object = {"op": "add", "path": "/metadata/labels/gpugate.dev~1gpu.count", "value": "1"}
     other = f"{node}-other"
     document = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": other, "labels": {"a": "b"}}}
@@ -410,7 +410,7 @@ def test_the_agent_may_not_change_another_node(
     ],
 )
 def test_the_agent_may_do_nothing_else(installed: ControlPlane, command: str) -> None:
-    """Its service account has the rights that it needs."""
+    """Its service account has only the rights that it needs."""
     user = f"--as=system:serviceaccount:{NAMESPACE}:{NAMESPACE}"
     verb, resource = command.split()
 
@@ -418,7 +418,7 @@ def test_the_agent_may_do_nothing_else(installed: ControlPlane, command: str) ->
 
 
 def test_the_policy_names_the_labels_that_the_agent_sets() -> None:
-    """No label more, none less."""
+    """All of them and no others."""
     (policy,) = of_kind(render(AGENT), "ValidatingAdmissionPolicy")
     variables = {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
     profile = re.compile(json.loads(variables["profile"]))
@@ -429,8 +429,10 @@ def test_the_policy_names_the_labels_that_the_agent_sets() -> None:
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_each_variant_renders_and_is_taken(installed: ControlPlane, component: str, tmp_path: Path) -> None:
-    """With every field known to the API server, and its pod admitted by the namespace's profile."""
+def test_each_variant_renders_and_is_accepted(
+    installed: ControlPlane, component: str, tmp_path: Path
+) -> None:
+    """The API server knows every field, and the profile of the namespace admits the pod."""
     overlay = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -453,5 +455,5 @@ def test_each_variant_renders_and_is_taken(installed: ControlPlane, component: s
 
 
 def _relative(path: Path, folder: Path) -> str:
-    """Return a path as kustomize wants it: relative to the overlay."""
+    """Return a path relative to the overlay, as kustomize requires."""
     return str(Path(*[".."] * (len(folder.parts) - 1)) / path.relative_to("/"))

@@ -1,4 +1,4 @@
-"""Certificates that renew themselves, on a real API server that verifies them at each call."""
+"""Rotation of certificates on a real API server, which verifies them at each call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLAN = Plan((HOST,), settling=timedelta(seconds=1), overlap=timedelta(seconds=4)
 
 @pytest.fixture
 def configurations(control_plane: ControlPlane) -> Iterator[Callable[[list[int]], None]]:
-    """Yield what applies the shipped webhook configurations, by ports of this machine; they go afterwards."""
+    """Yield a function that applies the webhook configurations with ports of this machine."""
     documents = list(yaml.safe_load_all((MANIFESTS / "base/webhooks.yaml").read_text("utf-8")))
 
     def apply(ports: list[int]) -> None:
@@ -49,14 +49,14 @@ def configurations(control_plane: ControlPlane) -> Iterator[Callable[[list[int]]
     control_plane.kubectl("delete", "--ignore-not-found", "-f", "-", input=yaml.safe_dump_all(documents))
 
 
-def keeper(control_plane: ControlPlane, namespace: str) -> CertRotator:
-    """Return a replica's keeper, with connections of its own."""
+def rotator(control_plane: ControlPlane, namespace: str) -> CertRotator:
+    """Return the rotator of a replica, with its own connections."""
     api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
     return CertRotator(SecretStore(api, namespace, SECRET), PLAN, api)
 
 
 def ca_bundles(control_plane: ControlPlane) -> set[tuple[bytes, ...]]:
-    """Return what the API server stores in both configurations: one element where they agree."""
+    """Return the CA bundles of both configurations: one element if they are equal."""
     found = set()
     for kind in KINDS:
         document = json.loads(control_plane.kubectl("get", kind, "gpugate", "-o", "json").stdout)
@@ -65,14 +65,14 @@ def ca_bundles(control_plane: ControlPlane) -> set[tuple[bytes, ...]]:
     return found
 
 
-def test_of_keepers_that_race_one_makes_the_secret_and_both_configurations_trust_it(
+def test_of_concurrent_rotators_one_creates_the_secret_and_both_configurations_trust_it(
     control_plane: ControlPlane, namespace: str, configurations: Callable[[list[int]], None]
 ) -> None:
-    """All come to rest with the same pair."""
+    """All end with the same pair."""
     configurations([1, 1])
-    keepers = [keeper(control_plane, namespace) for _ in range(4)]
+    rotators = [rotator(control_plane, namespace) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
-        bundles = list(threads.map(CertRotator.reconcile, keepers))
+        bundles = list(threads.map(CertRotator.reconcile, rotators))
     secret = json.loads(control_plane.kubectl("get", "secret", "-n", namespace, SECRET, "-o", "json").stdout)
 
     assert "kubernetes.io/tls" == secret["type"]
@@ -82,10 +82,10 @@ def test_of_keepers_that_race_one_makes_the_secret_and_both_configurations_trust
     assert b64decode(secret["data"]["tls.crt"]) == bundles[0].leaf.certificate_pem
 
 
-def test_a_patch_of_what_has_changed_is_a_conflict(
+def test_a_patch_of_a_changed_object_is_a_conflict(
     control_plane: ControlPlane, configurations: Callable[[list[int]], None]
 ) -> None:
-    """The API server holds it to the resourceVersion in it; what others wrote stays."""
+    """The API server checks its resourceVersion; changes of others stay."""
     configurations([1, 1])
     api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
     (configuration, _) = read_configurations(api)
@@ -100,9 +100,9 @@ def test_an_erased_ca_bundle_is_filled_again(
     namespace: str,
     configurations: Callable[[list[int]], None],
 ) -> None:
-    """And one of a configuration that was deleted and applied anew."""
+    """So is that of a configuration that was deleted and applied again."""
     configurations([1, 1])
-    one = keeper(control_plane, namespace)
+    one = rotator(control_plane, namespace)
     trusted = one.reconcile().trusted
     erase = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
     control_plane.kubectl("patch", KINDS[0], "gpugate", "--type=json", "-p", json.dumps(erase))

@@ -1,4 +1,4 @@
-"""On a real API server: pods that ask for accelerators meet the gate, and no other pod ever waits for it."""
+"""Match conditions on a real API server: they select only pods that request accelerators."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from certs.ca_bundle import KINDS
 from rules.model.workload_kinds import built_in_workloads
 from rules.schema.loader import Loaded
 from tests.e2e.cluster import ControlPlane
-from tests.e2e.gate import eventually
 from tests.e2e.manifests import MANIFESTS
+from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import pod
 from tests.support.builders import loaded, resource_rule
 from webhook.admission.handler import AdmissionHandler
@@ -22,7 +22,7 @@ from webhook.cluster.client import ClusterApi
 from webhook.cluster.match_conditions import CONDITION, MAX_NAMES_LENGTH, MAX_PATTERN_LENGTH, expression
 from webhook.cluster.webhook_configuration import REMOVAL_DELAY, WebhookConfigurationSync
 
-# Of this module's own: the other modules share the control plane.
+# Only for this module: other modules share the control plane.
 TEAM = "conditions-team"
 DEVICE, OTHER, GPU = "vendor.com/device", "vendor.com/other", "nvidia.com/gpu"
 # Seconds in which an edit of a rule is in force.
@@ -33,13 +33,13 @@ Replica = tuple[AdmissionHandler, WebhookConfigurationSync, list[float]]
 
 @pytest.fixture(scope="module", autouse=True)
 def _namespace(control_plane: ControlPlane) -> None:
-    """Make the namespace of this module, which goes with the control plane."""
+    """Create the namespace of this module, which is deleted with the control plane."""
     control_plane.kubectl("create", "namespace", TEAM)
 
 
 @pytest.fixture
 def away(control_plane: ControlPlane) -> Iterator[Callable[[str], None]]:
-    """Apply the shipped configurations, with a gate that is away; yields what writes an expression."""
+    """Apply the shipped configurations, with the webhook unavailable; yields what writes an expression."""
     documents = list(yaml.safe_load_all((MANIFESTS / "base/webhooks.yaml").read_text("utf-8")))
     for document in documents:
         for webhook in document["webhooks"]:
@@ -58,13 +58,13 @@ def away(control_plane: ControlPlane) -> Iterator[Callable[[str], None]]:
 
 
 def create(control_plane: ControlPlane, document: str, namespace: str = TEAM) -> str:
-    """Return what the API server has against an object, which is not stored."""
+    """Return the error of the API server for an object, which is not stored."""
     asked = ("create", "-n", namespace, "--dry-run=server", "-f", "-")
     return control_plane.kubectl(*asked, input=document, check=False).stderr
 
 
 def of_containers(count: int, resources: dict[str, str]) -> str:
-    """Return a pod of many containers."""
+    """Return a pod with many containers."""
     document = json.loads(pod("many", resources))
     (main,) = document["spec"]["containers"]
     document["spec"]["containers"] = [main | {"name": f"c{number}"} for number in range(count)]
@@ -72,8 +72,10 @@ def of_containers(count: int, resources: dict[str, str]) -> str:
 
 
 @pytest.mark.usefixtures("away")
-def test_with_the_gate_away_only_who_asks_for_an_accelerator_is_refused(control_plane: ControlPlane) -> None:
-    """failurePolicy Fail; a Deployment is as its pods are. kube-system never asks."""
+def test_with_the_webhook_unavailable_only_requests_for_accelerators_are_denied(
+    control_plane: ControlPlane,
+) -> None:
+    """failurePolicy Fail; the same for Deployments. kube-system is excluded."""
     template = {"metadata": {"labels": {"a": "b"}}, "spec": json.loads(pod("x", {GPU: "1"}))["spec"]}
     deployment: dict[str, Any] = {
         "apiVersion": "apps/v1",
@@ -82,10 +84,10 @@ def test_with_the_gate_away_only_who_asks_for_an_accelerator_is_refused(control_
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
     }
     plain = json.loads(json.dumps(deployment).replace(GPU, "cpu"))
-    refused = "failed calling webhook"
+    denied = "failed calling webhook"
 
-    assert refused in create(control_plane, pod("gpu", {GPU: "1"}))
-    assert refused in create(control_plane, json.dumps(deployment))
+    assert denied in create(control_plane, pod("gpu", {GPU: "1"}))
+    assert denied in create(control_plane, json.dumps(deployment))
     assert "" == create(control_plane, pod("plain", {"cpu": "1", "memory": "1Gi"}))
     assert "" == create(control_plane, pod("plain", {"rdma/hca": "1"}))
     assert "" == create(control_plane, json.dumps(plain))
@@ -93,8 +95,8 @@ def test_with_the_gate_away_only_who_asks_for_an_accelerator_is_refused(control_
 
 
 @pytest.mark.usefixtures("away")
-def test_the_mirror_of_a_static_pod_is_never_refused(control_plane: ControlPlane) -> None:
-    """The kubelet runs it already."""
+def test_the_mirror_of_a_static_pod_is_never_denied(control_plane: ControlPlane) -> None:
+    """The kubelet already runs it."""
     document = json.loads(pod("static", {GPU: "1"}))
     document["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
     document["spec"]["nodeName"] = "somewhere"
@@ -102,10 +104,10 @@ def test_the_mirror_of_a_static_pod_is_never_refused(control_plane: ControlPlane
     assert "" == create(control_plane, json.dumps(document))
 
 
-def test_what_runs_already_is_scaled_finished_and_deleted_with_the_gate_away(
+def test_running_workloads_are_scaled_finished_and_deleted_with_the_webhook_unavailable(
     control_plane: ControlPlane, away: Callable[[str], None]
 ) -> None:
-    """Status, finalizers, replicas and deletion are not asked about."""
+    """Status, finalizers, replicas and deletion are not selected."""
     away("false")
     document = json.loads(pod("stays", {GPU: "1"}))
     document["metadata"]["finalizers"] = ["example.com/held"]
@@ -139,10 +141,10 @@ def test_what_runs_already_is_scaled_finished_and_deleted_with_the_gate_away(
 @pytest.mark.parametrize(
     ("count", "end", "length"), [(700, "", MAX_NAMES_LENGTH), (94, "*", MAX_PATTERN_LENGTH)]
 )
-def test_as_many_rules_as_an_expression_names_are_within_what_the_api_server_evaluates(
+def test_an_expression_with_the_maximum_of_rules_is_within_the_cost_limit_of_the_api_server(
     control_plane: ControlPlane, away: Callable[[str], None], count: int, end: str, length: int
 ) -> None:
-    """For a pod of two hundred containers that ask for something else, too."""
+    """Also for a pod of two hundred containers that request other resources."""
     keys = [f"d{number}.example.com/resource{end}" for number in range(count)]
     text = expression([*keys, DEVICE], built_in_workloads())
     away(text)
@@ -156,7 +158,7 @@ def test_as_many_rules_as_an_expression_names_are_within_what_the_api_server_eva
 
 
 def conditions_of(control_plane: ControlPlane) -> list[list[str]]:
-    """Return the names of the conditions of each of our webhooks."""
+    """Return the names of the conditions of each webhook."""
     found = []
     for kind in KINDS:
         document = json.loads(control_plane.kubectl("get", kind, "gpugate", "-o", "json").stdout)
@@ -166,29 +168,29 @@ def conditions_of(control_plane: ControlPlane) -> list[list[str]]:
 
 @pytest.fixture
 def replica(control_plane: ControlPlane) -> Iterator[Replica]:
-    """Yield a gate without rules, what keeps its conditions, and the time for that."""
+    """Yield a handler without rules, the sync of its match conditions, and its clock."""
     api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
-    gate, now = AdmissionHandler(Loaded()), [0.0]
-    yield gate, WebhookConfigurationSync(api, gate, lambda: now[0]), now
+    server, now = AdmissionHandler(Loaded()), [0.0]
+    yield server, WebhookConfigurationSync(api, server, lambda: now[0]), now
     api.close()
 
 
 @pytest.mark.usefixtures("away")
-def test_a_new_rule_is_asked_about_at_once_and_an_old_one_for_a_while(
+def test_a_new_rule_is_selected_immediately_and_an_old_one_for_a_while(
     control_plane: ControlPlane, replica: Replica
 ) -> None:
-    """Another replica may not have heard of the one, or still hold to the other."""
-    gate, conditions, now = replica
+    """Another replica may not know the new one yet, or may still use the old one."""
+    server, conditions, now = replica
 
     def missed(key: str) -> bool:
         return not create(control_plane, pod("next", {key: "1"}))
 
     assert missed(DEVICE)
     conditions.start()
-    gate.set_rules(loaded(resource_rule(DEVICE)))
+    server.set_rules(loaded(resource_rule(DEVICE)))
     eventually(lambda: not missed(DEVICE), LIVE_S)
     conditions.stop()
-    gate.set_rules(loaded(resource_rule(OTHER)))
+    server.set_rules(loaded(resource_rule(OTHER)))
     conditions.check()
     eventually(lambda: not missed(OTHER))
 
@@ -200,12 +202,10 @@ def test_a_new_rule_is_asked_about_at_once_and_an_old_one_for_a_while(
 
 
 @pytest.mark.usefixtures("away")
-def test_while_a_rule_reads_wrong_nothing_is_taken_away(
-    control_plane: ControlPlane, replica: Replica
-) -> None:
+def test_while_a_rule_has_an_error_nothing_is_removed(control_plane: ControlPlane, replica: Replica) -> None:
     """Another replica may have its last good version in force."""
-    gate, conditions, now = replica
-    gate.set_rules(loaded(resource_rule(OTHER), resource_rule(DEVICE, limits="optinal")))
+    server, conditions, now = replica
+    server.set_rules(loaded(resource_rule(OTHER), resource_rule(DEVICE, limits="optinal")))
     conditions.check()
     now[0] = 2 * REMOVAL_DELAY
     conditions.check()
@@ -215,10 +215,8 @@ def test_while_a_rule_reads_wrong_nothing_is_taken_away(
 
 
 @pytest.mark.usefixtures("away")
-def test_conditions_of_an_operator_stay(
-    control_plane: ControlPlane, replica: Replica
-) -> None:
-    """And ours comes back where it was removed."""
+def test_other_conditions_stay(control_plane: ControlPlane, replica: Replica) -> None:
+    """And ours is restored if it was removed."""
     _, conditions, _ = replica
     theirs = [{"name": "theirs", "expression": "true"}]
     for kind in KINDS:
@@ -230,10 +228,10 @@ def test_conditions_of_an_operator_stay(
 
 
 @pytest.mark.usefixtures("away")
-def test_nothing_is_written_where_all_is_as_it_should_be(
+def test_nothing_is_written_if_the_conditions_are_up_to_date(
     control_plane: ControlPlane, replica: Replica
 ) -> None:
-    """However often and by however many replicas it is looked at."""
+    """However often and by however many replicas they are checked."""
     _, conditions, _ = replica
 
     def versions() -> list[str]:

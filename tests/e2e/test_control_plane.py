@@ -1,4 +1,4 @@
-"""The control plane of the end-to-end tests is a real one: it admits, copies, schedules and survives."""
+"""The control plane of the end-to-end tests is real: admission, defaults, scheduling, restart."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ VCUDA = "tencent.com/vcuda-core"
 
 
 def pod(name: str, limits: dict[str, str], selector: dict[str, str] | None = None) -> str:
-    """Write a Pod of one container, as JSON."""
+    """Return a Pod of one container, as JSON."""
     container = {"name": "main", "image": "example.com/train:1", "resources": {"limits": limits}}
     spec = {"containers": [container], "nodeSelector": selector or {}}
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
 
 def node(name: str, labels: dict[str, str], resources: dict[str, str]) -> str:
-    """Write a Node that is ready and offers these resources, as JSON."""
+    """Return a ready Node with these resources, as JSON."""
     status = {
         "capacity": resources,
         "allocatable": resources,
@@ -45,8 +45,8 @@ def created(control_plane: ControlPlane, document: str, *flags: str) -> dict[str
     return stored
 
 
-def test_the_api_server_answers_the_version_of_its_binary(control_plane: ControlPlane) -> None:
-    """What /version says is what the binary was built as."""
+def test_the_api_server_reports_the_version_of_its_binary(control_plane: ControlPlane) -> None:
+    """At /version."""
     binary = subprocess.run(
         [assets() / "kube-apiserver", "--version"], capture_output=True, text=True, check=True
     )
@@ -56,7 +56,7 @@ def test_the_api_server_answers_the_version_of_its_binary(control_plane: Control
 
 
 def test_a_client_that_does_not_trust_the_ca_gets_no_connection(control_plane: ControlPlane) -> None:
-    """TLS is real: the certificate is of the control plane's own CA and of no other."""
+    """The certificate is issued by the CA of the control plane."""
     address = urlsplit(control_plane.url)
     trusting = ssl.create_default_context(cadata=control_plane.ca_pem.decode())
     doubting = ssl.create_default_context()
@@ -74,7 +74,7 @@ def test_a_client_that_does_not_trust_the_ca_gets_no_connection(control_plane: C
 
 
 def test_a_user_without_a_role_may_not_create_pods(control_plane: ControlPlane) -> None:
-    """RBAC is real: only kubernetes-admin may do everything."""
+    """Only kubernetes-admin may do everything."""
     asked = ("auth", "can-i", "create", "pods")
 
     assert control_plane.kubectl(*asked).stdout == "yes\n"
@@ -91,10 +91,10 @@ def test_limits_are_copied_into_absent_requests(control_plane: ControlPlane, nam
     }
 
 
-def test_the_scheduler_binds_a_pod_to_the_node_that_fits(control_plane: ControlPlane, namespace: str) -> None:
-    """Of two nodes that offer the resource, the label decides; a node without the resource gets nothing."""
+def test_the_scheduler_binds_a_pod_to_the_matching_node(control_plane: ControlPlane, namespace: str) -> None:
+    """Two nodes have the resource, and the label selects one; a node without the resource gets no pod."""
     if not control_plane.schedules:
-        pytest.skip(f"no kube-scheduler in {assets()}: envtest ships none, `make e2e-assets` builds one")
+        pytest.skip(f"no kube-scheduler in {assets()}: envtest has none, `make e2e-assets` builds one")
     offered = {"cpu": "8", "memory": "64Gi", "pods": "110", VCUDA: "400"}
     plain = {"cpu": "8", "memory": "64Gi", "pods": "110"}
     label = "nvidia.com/cuda.driver-version.full"
@@ -123,7 +123,7 @@ def test_the_scheduler_binds_a_pod_to_the_node_that_fits(control_plane: ControlP
 def test_a_killed_api_server_comes_back_with_its_port_and_data(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    """After kill -9 nobody answers; after the restart the same URL serves the same objects."""
+    """After kill -9 there is no answer; after the restart the same URL serves the same objects."""
     before = created(control_plane, pod("survivor", {VCUDA: "20"}), "-n", namespace)["metadata"]["uid"]
 
     control_plane.kill_apiserver()

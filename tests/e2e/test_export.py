@@ -1,4 +1,4 @@
-"""Exported policies in a real API server: they decide and complete as the rules do."""
+"""Exported policies in a real API server: the same decisions and defaults as the rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rules.report.validating_admission_policy import export
 from rules.schema.loader import load_rules
 from rules.text.i18n import Language
 from tests.e2e.cluster import ControlPlane
-from tests.e2e.gate import eventually
+from tests.e2e.serve_process import eventually
 from tests.support.builders import patched, resource_rule
 
 ROOT = Path(__file__).parents[2]
@@ -52,8 +52,8 @@ PODS: dict[str, list[dict[str, str]]] = {
     "a share and a half": [{CORE: "150"}],
     "whole cards": [{CORE: "200", MEMORY: "8"}],
     "none of it": [{CORE: "0"}],
-    "a share beside a card": [{CORE: "50", "nvidia.com/gpu": "1"}],
-    "a share beside a slice": [{CORE: "50", "nvidia.com/mig-1g.5gb": "1"}],
+    "a share together with a card": [{CORE: "50", "nvidia.com/gpu": "1"}],
+    "a share together with a slice": [{CORE: "50", "nvidia.com/mig-1g.5gb": "1"}],
     "two slices": [{"nvidia.com/mig-1g.5gb": "1", "nvidia.com/mig-2g.10gb": "1"}],
     "MPS": [{"nvidia.com/mps-core": "30"}],
     "MPS over the card": [{"nvidia.com/mps-core": "130"}],
@@ -89,7 +89,7 @@ def _pod(asked: list[dict[str, str]], *, init: bool = False) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def policy(control_plane: ControlPlane) -> Iterator[Policy]:
-    """Put the policies into the API server; yield the rules themselves, compiled."""
+    """Apply the policies to the API server; yield the compiled rules."""
     texts = [
         (str(path), path.read_text("utf-8"))
         for name in SHIPPED
@@ -105,12 +105,12 @@ def policy(control_plane: ControlPlane) -> Iterator[Policy]:
     control_plane.kubectl("apply", "-f", "-", input=objects)
     try:
         # The API server takes them up one by one, a second or so later.
-        for name, told in (
+        for name, message in (
             ("a must that is missing", "y.com/must"),
             ("a share and a half", "multiple of 100"),
         ):
-            eventually(partial(_says, control_plane, name, told))
-        eventually(partial(_says, control_plane, "a thing that is off", "x.com/off"))
+            eventually(partial(_reports, control_plane, name, message))
+        eventually(partial(_reports, control_plane, "a thing that is off", "x.com/off"))
         eventually(lambda: _created(control_plane, _pod([{"x.com/must": "1"}]))[0] is not None)
         yield compile_policy(RuleSet(resources=loaded.rules.resources), Language.EN)
     finally:
@@ -118,32 +118,32 @@ def policy(control_plane: ControlPlane) -> Iterator[Policy]:
 
 
 def _created(control_plane: ControlPlane, pod: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
-    """Return a pod as the API server would store it, and what it says."""
+    """Return a pod as the API server would store it, and its messages."""
     answer = control_plane.kubectl(
         *("create", "--dry-run=server", "-o", "json", "-f", "-"), input=json.dumps(pod), check=False
     )
     return (json.loads(answer.stdout) if answer.returncode == 0 else None), answer.stderr
 
 
-def _says(control_plane: ControlPlane, name: str, told: str) -> bool:
-    """Tell whether the API server says something about a pod by now."""
-    return told in _created(control_plane, _pod(PODS[name]))[1]
+def _reports(control_plane: ControlPlane, name: str, message: str) -> bool:
+    """Return whether the API server reports a message for a pod."""
+    return message in _created(control_plane, _pod(PODS[name]))[1]
 
 
 @pytest.mark.parametrize("init", [False, True], ids=["containers", "init containers"])
 @pytest.mark.parametrize("asked", PODS.values(), ids=PODS.keys())
-def test_policies_decide_and_complete_as_the_rules_do(
+def test_policies_have_the_same_decisions_and_defaults_as_the_rules(
     control_plane: ControlPlane, policy: Policy, asked: list[dict[str, str]], init: bool
 ) -> None:
-    """The same pods are refused, the others get the same resources."""
+    """The same pods are denied, and the others get the same resources."""
     pod = _pod(asked, init=init)
     decision = decide(policy, Inventory.of([]), AdmissionRequest("CREATE", "", "Pod", "exported", pod))
-    stored, told = _created(control_plane, pod)
+    stored, message = _created(control_plane, pod)
 
-    assert decision.allowed == (stored is not None), told
+    assert decision.allowed == (stored is not None), message
     if stored is not None:
-        wanted = patched(pod, decision)
+        expected = patched(pod, decision)
         for kind in ("containers", "initContainers"):
             assert [
-                each["resources"]["limits"] for each in wanted["spec"].get(kind, []) if "resources" in each
+                each["resources"]["limits"] for each in expected["spec"].get(kind, []) if "resources" in each
             ] == [each["resources"]["limits"] for each in stored["spec"].get(kind, []) if each["resources"]]

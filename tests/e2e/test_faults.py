@@ -61,8 +61,8 @@ def test_undeclared_losses_are_reported() -> None:
 
 def test_a_server_without_rules_answers_wrong() -> None:
     """To every probe except those that no rule matches."""
-    gate = AdmissionHandler(Loaded())
-    right = {probe.about for probe in STEADY if probe.right(gate.answer(probe.path[1:], probe.body))}  # type: ignore[arg-type]
+    server = AdmissionHandler(Loaded())
+    right = {probe.about for probe in STEADY if probe.right(server.answer(probe.path[1:], probe.body))}  # type: ignore[arg-type]
 
     assert {"exemption", "no rule"} == right
 

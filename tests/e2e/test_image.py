@@ -18,9 +18,9 @@ from packaging.utils import canonicalize_name
 
 from tests.e2e.assets import base
 from tests.e2e.engine import COMMAND_S, Engine, missing
-from tests.e2e.gate import AdmissionHandler, eventually
 from tests.e2e.installed import VCUDA_CORE, VCUDA_MEMORY, Installation
 from tests.e2e.manifests import ROOT
+from tests.e2e.serve_process import ServeProcess, eventually
 from tests.e2e.test_control_plane import pod
 from tests.support.pages import ENGINE, WITH_ENGINE, fences, terminal, text_of
 from tests.webhook.server.test_security import PROJECT, WORKLOADS, workload
@@ -33,7 +33,7 @@ _PUSHED: Final = f"{_REGISTRY}/gpugate:0.1.0"
 _HOME: Final = Path("opt/gpugate")
 _DEPLOYMENT: Final = WORKLOADS[0]
 _ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-# Tells of the packages that Python finds, the markers that hold for it, how it compiles, and where they are.
+# Prints the packages that Python finds, its environment markers, its compilation, and their paths.
 _ASK: Final = """
 import importlib.metadata, json, sys, sysconfig
 from packaging.markers import default_environment
@@ -45,7 +45,7 @@ print(json.dumps({"found": found, "markers": default_environment(), "tag": tag, 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """Yield an engine that has the base and nothing else."""
+    """Yield an engine that has only the base image."""
     if absent := missing():
         pytest.skip(f"no {', '.join(absent)}: docs/contributing.md says what the image takes")
     with Engine(tmp_path_factory.mktemp("engine")) as running:
@@ -75,12 +75,12 @@ def image(engine: Engine) -> str:
 
 @pytest.fixture(scope="module")
 def root(engine: Engine, image: str) -> Path:
-    """Return the root file system of the image, to look at."""
+    """Return the root file system of the image."""
     return Path(engine("image", "mount", image).strip())
 
 
 def confined() -> list[str]:
-    """Return options for all that the Deployment holds its container to; seccomp is the engine's default."""
+    """Return options for the security context of the Deployment; seccomp is the engine's default."""
     spec, container = workload(_DEPLOYMENT)
     user, held = spec["securityContext"], container["securityContext"]
     return [
@@ -94,19 +94,19 @@ def confined() -> list[str]:
 
 
 def run(engine: Engine, image: str, *arguments: str, options: Sequence[str] = ()) -> str:
-    """Return what a container of the image prints, held as the Deployment's is."""
+    """Return the output of a container of the image with the security context of the Deployment."""
     return engine("run", "--rm", *confined(), *options, image, *arguments)
 
 
 @pytest.fixture(scope="module")
 def python(engine: Engine, image: str) -> dict[str, Any]:
-    """Return what the image's Python says of itself."""
-    told: dict[str, Any] = json.loads(run(engine, image, "-c", _ASK, options=["--entrypoint=python"]))
-    return told
+    """Return facts about the image's Python."""
+    facts: dict[str, Any] = json.loads(run(engine, image, "-c", _ASK, options=["--entrypoint=python"]))
+    return facts
 
 
-def test_the_image_starts_the_gate_as_nobody_and_no_more_than_that(engine: Engine, image: str) -> None:
-    """Of its base it keeps the path; the label tells which base it was."""
+def test_the_image_starts_gpugate_as_an_unprivileged_user(engine: Engine, image: str) -> None:
+    """It keeps the PATH of its base; a label names the base."""
     (found,) = json.loads(engine("image", "inspect", image))
     config = found["Config"]
     variables = dict(each.split("=", 1) for each in config["Env"])
@@ -122,7 +122,7 @@ def test_the_image_starts_the_gate_as_nobody_and_no_more_than_that(engine: Engin
 
 
 def test_the_image_adds_one_folder_to_its_base(engine: Engine, image: str) -> None:
-    """What builds it stays behind, with caches and sources. It is as large as the page says."""
+    """Build tools, caches and sources are not included. It has the size in the page."""
     before = f"localhost/python:{base.tag()}"
     changed = [line.split(" ", 1)[1] for line in engine("diff", image, before).splitlines()]
     outside = [path for path in changed if not path.startswith(f"/{_HOME}")]
@@ -130,9 +130,9 @@ def test_the_image_adds_one_folder_to_its_base(engine: Engine, image: str) -> No
     assert len(changed) > 1000
     assert ["/opt"] == outside
     sizes = [json.loads(engine("image", "inspect", each))[0]["Size"] / 1e6 for each in (image, before)]
-    told = re.search(r"It adds (\d+) MB", text_of("docs/install.md"))
-    assert told
-    assert sizes[0] - sizes[1] == pytest.approx(float(told[1]), rel=0.1)
+    found = re.search(r"It adds (\d+) MB", text_of("docs/install.md"))
+    assert found
+    assert sizes[0] - sizes[1] == pytest.approx(float(found[1]), rel=0.1)
 
 
 def test_the_image_holds_the_locked_packages_in_their_versions_and_no_other(python: dict[str, Any]) -> None:
@@ -149,8 +149,8 @@ def test_the_image_holds_the_locked_packages_in_their_versions_and_no_other(pyth
     assert locked | {"gpugate": PROJECT["project"]["version"]} == found
 
 
-def test_nobody_but_root_may_change_what_the_image_holds(root: Path) -> None:
-    """Nor become root by any of it."""
+def test_only_root_may_change_files_of_the_image(root: Path) -> None:
+    """And no file gives root rights."""
     files = [(path, path.lstat()) for path in (root / _HOME).rglob("*")]
 
     assert len(files) > 1000
@@ -159,7 +159,7 @@ def test_nobody_but_root_may_change_what_the_image_holds(root: Path) -> None:
 
 
 def test_every_module_of_the_image_is_compiled_for_its_python(python: dict[str, Any], root: Path) -> None:
-    """What is not is compiled at each start, for nothing can be written to a read-only root."""
+    """Others would be compiled at each start, because the root file system is read-only."""
     modules = list((root / python["library"].lstrip("/")).rglob("*.py"))
 
     def stale(module: Path) -> bool:
@@ -175,17 +175,17 @@ def test_every_module_of_the_image_is_compiled_for_its_python(python: dict[str, 
 
 
 def test_the_command_line_works_in_the_image(engine: Engine, image: str) -> None:
-    """By the rules that ship, on the examples."""
+    """With the built-in rules on the examples."""
     examples = [f"--volume={ROOT}/docs/examples:/examples:ro"]
-    told = run(engine, image, "preview", "-f", "/examples/patched.yaml", options=examples)
+    printed = run(engine, image, "preview", "-f", "/examples/patched.yaml", options=examples)
 
     assert f"gpugate {PROJECT['project']['version']}\n" == run(engine, image, "--version")
-    assert "1 object: 1 patched" in told
-    assert f"{VCUDA_CORE}: '20'" in told
+    assert "1 object: 1 patched" in printed
+    assert f"{VCUDA_CORE}: '20'" in printed
 
 
-class _Container(AdmissionHandler):
-    """The gate as a container; it ends as a process does."""
+class _Container(ServeProcess):
+    """gpugate as a container; it ends like a process."""
 
     def __init__(self, argv: Sequence[str], port: int, log: Path) -> None:
         super().__init__(port, (), log)
@@ -193,7 +193,7 @@ class _Container(AdmissionHandler):
 
 
 def _account(installation: Installation, folder: Path) -> Path:
-    """Write what a kubelet mounts into the gate's pod."""
+    """Write the files that a kubelet mounts into gpugate's pod."""
     folder.mkdir()
     files = {
         "token": installation.cluster.kubectl("create", "token", "gpugate", "-n", "gpugate").stdout.strip(),
@@ -205,10 +205,10 @@ def _account(installation: Installation, folder: Path) -> Path:
     return folder
 
 
-def test_the_image_is_the_gate_of_a_cluster(
+def test_the_image_serves_a_cluster(
     engine: Engine, image: str, installation: Installation, tmp_path: Path
 ) -> None:
-    """With the arguments and within the limits of the Deployment, which mounts nothing to write to."""
+    """With the arguments and limits of the Deployment, which mounts no writable volume."""
     _, container = workload(_DEPLOYMENT)
     assert not {"volumeMounts", "env"} & container.keys()
     host, _, api = installation.cluster.url.removeprefix("https://").partition(":")
@@ -221,25 +221,25 @@ def test_the_image_is_the_gate_of_a_cluster(
         *("--name=127.0.0.1", f"--port={installation.port}"),
     ]
     log = tmp_path / "serve.log"
-    gate = _Container(argv, installation.port, log)
+    server = _Container(argv, installation.port, log)
 
-    gate.start()
+    server.start()
     try:
-        eventually(gate.ready)
+        eventually(server.ready)
         eventually(installation.in_force)
-        told = installation.refusal(pod("wrong", {VCUDA_MEMORY: "8", VCUDA_CORE: "150"}))
+        message = installation.refusal(pod("wrong", {VCUDA_MEMORY: "8", VCUDA_CORE: "150"}))
     finally:
-        status = gate.terminate()
+        status = server.terminate()
 
-    assert "gpugate refuses" in told
+    assert "Pod denied by gpugate" in message
     assert 0 == status, log.read_text("utf-8")
     assert "Read-only" not in log.read_text("utf-8")
     assert "Traceback" not in log.read_text("utf-8")
 
 
 @pytest.mark.usefixtures("image")  # whose steps need not be done again
-def test_a_base_by_its_digest_is_what_the_label_tells(engine: Engine) -> None:
-    """As docs/security.md has a release made; the base is at the registry then."""
+def test_the_label_names_a_base_by_its_digest(engine: Engine) -> None:
+    """As docs/security.md describes for a release; the base is in the registry then."""
     name = f"{engine.registry}/python:{base.tag()}"
     engine("push", "--quiet", f"localhost/python:{base.tag()}", name)
     engine("pull", "--quiet", name)

@@ -1,4 +1,4 @@
-"""A gate with no other rights than the manifests give it, on a real API server: installed, away, and off."""
+"""gpugate with the rights of the manifests on a real API server: installed, unavailable, and disabled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from tests.e2e.cluster import ControlPlane
-from tests.e2e.gate import eventually
 from tests.e2e.installed import GPU, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.manifests import Object, commands, of_kind, run
+from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import pod
 from tests.support.builders import resource_rule
 from webhook.cluster.match_conditions import CONDITION
@@ -24,7 +24,7 @@ IGNORE = "Make gpugate optional"
 AWAY = 'failed calling webhook "mutate.gpugate.dev"'
 
 
-def test_a_dry_run_shows_the_patch_and_leaves_nothing_behind(installed: Installed) -> None:
+def test_a_dry_run_shows_the_patch_and_stores_nothing(installed: Installed) -> None:
     """`kubectl create --dry-run=server -o yaml`."""
     create = ("create", "-n", TEAM, "--dry-run=server", "-o", "yaml", "-f", "-")
     shown = installed.cluster.kubectl(*create, input=pod("dry", {VCUDA_MEMORY: "8"})).stdout
@@ -34,7 +34,7 @@ def test_a_dry_run_shows_the_patch_and_leaves_nothing_behind(installed: Installe
 
 
 def test_a_created_pod_is_the_one_that_preview_printed(installed: Installed, tmp_path: Path) -> None:
-    """Field by field: what was printed is created once more, as a dry run and without the gate."""
+    """Field by field: the printed pod is created again, as a dry run and without gpugate."""
     documents = [
         pod("paddle", {VCUDA_MEMORY: "8"}).replace("example.com/train:1", "paddlepaddle/paddle:2.6.1"),
         pod("cuda", {GPU: "1"}).replace(
@@ -57,7 +57,7 @@ def test_a_created_pod_is_the_one_that_preview_printed(installed: Installed, tmp
 
 
 def _described(stored: Object | str) -> Object | str:
-    """Return an object without what the API server gives each anew."""
+    """Return an object without the fields that differ for each object."""
     if isinstance(stored, str):
         return stored
     own = ("uid", "creationTimestamp", "resourceVersion", "managedFields")
@@ -65,24 +65,24 @@ def _described(stored: Object | str) -> Object | str:
     return stored | {"metadata": metadata}
 
 
-def test_a_gate_that_is_away_holds_up_pods_with_accelerators_and_nothing_else(installed: Installed) -> None:
-    """Not pods without, not what is in kube-system or beside the gate, not the repair of a rule."""
+def test_an_outage_affects_only_pods_with_accelerators(installed: Installed) -> None:
+    """It does not affect other pods, kube-system, the namespace of gpugate, and edits of rules."""
     gpu = pod("gpu", {VCUDA_CORE: "20"})
     rule = resource_rule("vendor.com/device")
     with installed.away():
-        refused = installed.refusal(gpu)
+        denied = installed.refusal(gpu)
         plain = installed.refusal(pod("plain", {"cpu": "1"}))
         system = installed.refusal(gpu, namespace="kube-system")
         own = installed.refusal(_restricted(gpu), namespace="gpugate")
         installed.cluster.kubectl("apply", "-f", "-", input=rule)
     installed.cluster.kubectl("delete", "-f", "-", input=rule)
 
-    assert AWAY in refused
+    assert AWAY in denied
     assert ["", "", ""] == [plain, system, own]
 
 
 def _restricted(document: str) -> str:
-    """Return a pod as the gate's own namespace takes it."""
+    """Return a pod that the namespace of gpugate admits."""
     found = json.loads(document)
     found["spec"]["securityContext"] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     found["spec"]["containers"][0]["securityContext"] = {
@@ -92,8 +92,8 @@ def _restricted(document: str) -> str:
     return json.dumps(found)
 
 
-def test_what_is_none_of_its_business_never_reaches_the_gate(installed: Installed) -> None:
-    """By its own count of reviews; who asks for an accelerator in a namespace of users is counted twice."""
+def test_irrelevant_objects_never_reach_gpugate(installed: Installed) -> None:
+    """By its count of reviews; a pod with an accelerator in a namespace of users counts twice."""
     gpu = pod("gpu", {VCUDA_CORE: "20"})
     mirror = json.loads(gpu)
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
@@ -105,9 +105,9 @@ def test_what_is_none_of_its_business_never_reaches_the_gate(installed: Installe
         merge = ("patch", "pod/held", "-n", TEAM, "--type=merge", "-p", json.dumps(change), *flags)
         installed.cluster.kubectl(*merge)
 
-    start = installed.gate.reviews()
+    start = installed.server.reviews()
     installed.create(json.dumps(held))
-    asked = installed.gate.reviews()
+    asked = installed.server.reviews()
     refusals = [
         installed.refusal(gpu, namespace="kube-system"),
         installed.refusal(_restricted(gpu), namespace="gpugate"),
@@ -121,11 +121,11 @@ def test_what_is_none_of_its_business_never_reaches_the_gate(installed: Installe
     patch({"metadata": {"finalizers": None}})
 
     assert [""] * 4 == refusals
-    assert (2, 0) == (asked - start, installed.gate.reviews() - asked)
+    assert (2, 0) == (asked - start, installed.server.reviews() - asked)
 
 
-def test_the_emergency_page_lets_gpu_pods_pass_as_they_were_sent(installed: Installed) -> None:
-    """By what switches the gate off, by what makes its answers optional, and not after the way back."""
+def test_the_emergency_page_admits_gpu_pods_unchanged(installed: Installed) -> None:
+    """When gpugate is switched off or optional, and not after it is back."""
     asking = pod("asks", {VCUDA_MEMORY: "8"})
     with installed.away():
         for heading in (SWITCH_OFF, IGNORE):
@@ -140,7 +140,7 @@ def test_the_emergency_page_lets_gpu_pods_pass_as_they_were_sent(installed: Inst
 
 
 def test_one_command_switches_one_rule_off(installed: Installed) -> None:
-    """A pod of the page's example gets no default any more, and soon after the rule is back it does."""
+    """A pod gets no default from it any more, and does again once the rule is back."""
     (command,) = [each for each in commands("emergency.md", "A rule") if "label" in each]
     run(installed.cluster, command)
     eventually(lambda: installed.limits() == {VCUDA_MEMORY: "8"})
@@ -148,8 +148,8 @@ def test_one_command_switches_one_rule_off(installed: Installed) -> None:
     eventually(installed.in_force)
 
 
-def test_a_second_apply_leaves_the_ca_bundle_alone(installed: Installed) -> None:
-    """There is no moment in which the gate is not trusted."""
+def test_a_second_apply_does_not_change_the_ca_bundle(installed: Installed) -> None:
+    """gpugate is trusted all the time."""
     before = [webhook["clientConfig"].get("caBundle", "") for webhook in installed.webhooks()]
     installed.apply()
 
@@ -157,8 +157,8 @@ def test_a_second_apply_leaves_the_ca_bundle_alone(installed: Installed) -> None
     assert 3 == sum(map(bool, before))
 
 
-def test_what_others_do_to_the_webhook_configurations_is_put_right(installed: Installed) -> None:
-    """Deleted, which a metric tells, applied and edited by hand; rules' own webhook stays as in the manifest.
+def test_changes_of_the_webhook_configurations_are_corrected(installed: Installed) -> None:
+    """Deletion, which a metric shows, apply and manual edits; the webhook for rules stays as in the manifest.
 
     The rule is for a resource that no shipped rule knows.
     """
@@ -171,9 +171,9 @@ def test_what_others_do_to_the_webhook_configurations_is_put_right(installed: In
     installed.cluster.kubectl("apply", "-f", "-", input=rule)
     eventually(asked_about)
     present = 'gpugate_webhooks{configuration="MutatingWebhookConfiguration"}'
-    before = installed.gate.sample(present)
+    before = installed.server.sample(present)
     run(installed.cluster, commands("emergency.md", SWITCH_OFF)[0])
-    eventually(lambda: installed.gate.sample(present) == 0)
+    eventually(lambda: installed.server.sample(present) == 0)
     installed.apply()
     # As valid as ours, and spelled otherwise.
     spelled = [{"name": CONDITION, "expression": "['a'].exists(key, key in ['nvidia.com/gpu'])"}]
@@ -183,15 +183,15 @@ def test_what_others_do_to_the_webhook_configurations_is_put_right(installed: In
     eventually(lambda: asked_about() and installed.in_force())
     installed.cluster.kubectl("delete", "-f", "-", input=rule)
 
-    assert 1 == before == installed.gate.sample(present)
+    assert 1 == before == installed.server.sample(present)
 
 
 # A verb, the API group and resource, the namespace and, where one is named, the object.
 Right = tuple[str, str, str, str]
 
 
-def test_the_gate_uses_every_right_that_it_has_and_asks_for_no_other(installed: Installed) -> None:
-    """By the API server's audit log, after certificates were lost and a rule was broken."""
+def test_gpugate_uses_all_its_rights_and_requests_no_others(installed: Installed) -> None:
+    """By the audit log of the API server, after a loss of certificates and an error in a rule."""
     broken = resource_rule("vendor.com/device", limits="optinal")
     with installed.away():
         installed.cluster.kubectl("delete", "secret", "-n", "gpugate", "gpugate-certs")
@@ -201,16 +201,16 @@ def test_the_gate_uses_every_right_that_it_has_and_asks_for_no_other(installed: 
     with suppress(AssertionError):  # the comparison says more
         eventually(lambda: granted <= set(_used(installed.cluster, "allow")), within_s=30)
     (events,) = [line for line in commands("emergency.md", "A rule") if "events" in line]
-    told = run(installed.cluster, events).stdout
+    printed = run(installed.cluster, events).stdout
     installed.cluster.kubectl("delete", "-f", "-", input=broken)
 
     assert granted == set(_used(installed.cluster, "allow"))
     assert [] == list(_used(installed.cluster, "forbid"))
-    assert "expected one of disabled, required, optional, got 'optinal'" in told
+    assert "expected one of disabled, required, optional, got 'optinal'" in printed
 
 
 def _granted(objects: list[Object]) -> Iterator[Right]:
-    """Yield what the roles allow."""
+    """Yield the requests that the roles allow."""
     for role in of_kind(objects, "Role", "ClusterRole"):
         namespace = role["metadata"].get("namespace", "")
         for rule in role["rules"]:
@@ -222,7 +222,7 @@ def _granted(objects: list[Object]) -> Iterator[Right]:
 
 
 def _used(cluster: ControlPlane, decision: str) -> Iterator[Right]:
-    """Yield what the gate asked for and was allowed, or forbidden."""
+    """Yield the allowed or the forbidden requests of gpugate."""
     for line in cluster.audit.read_text("utf-8").splitlines():
         event: dict[str, Any] = json.loads(line)
         if event["user"]["username"] != ACCOUNT:

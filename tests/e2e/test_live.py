@@ -1,4 +1,4 @@
-"""`gpugate serve` on a real API server: rules and nodes are live, whatever happens to them or to it."""
+"""`gpugate serve` on a real API server: rules and nodes stay up to date, whatever happens."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import yaml
 
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.e2e.cluster import ControlPlane
-from tests.e2e.gate import PATIENCE_S, AdmissionHandler, ask, eventually
 from tests.e2e.installed import TEAM, Installed
+from tests.e2e.serve_process import PATIENCE_S, ServeProcess, ask, eventually
 from tests.e2e.test_control_plane import node, pod
 from tests.support.builders import resource_rule
 from tests.support.webhooks import body
@@ -33,7 +33,7 @@ DEVICE, OTHER = "vendor.com/device", "vendor.com/other"
 
 @dataclass(frozen=True)
 class Cluster:
-    """An installed gate whose rules this module edits."""
+    """An installation whose rules this module edits."""
 
     installed: Installed
 
@@ -43,22 +43,22 @@ class Cluster:
         return self.installed.cluster
 
     @property
-    def gate(self) -> AdmissionHandler:
+    def server(self) -> ServeProcess:
         """What runs."""
-        return self.installed.gate
+        return self.installed.server
 
     def apply(self, document: str, *, check: bool = True) -> str:
         """Apply a rule; return what kubectl has against it."""
         return self.control_plane.kubectl("apply", "-f", "-", input=document, check=check).stderr
 
-    def limits(self, resource: str, beside: str) -> str | None:
-        """Return the limit of a resource that a new pod, which asks for another of its group, is given.
+    def limits(self, resource: str, requested: str) -> str | None:
+        """Return the limit of a resource in a new pod that requests another resource of its group.
 
-        Or why the pod is refused.
+        Or the error if the pod is denied.
         """
         shown = self.control_plane.kubectl(
             *("create", "-n", TEAM, "--dry-run=server", "-o", "json", "-f", "-"),
-            input=pod("new", {beside: "1"}),
+            input=pod("new", {requested: "1"}),
             check=False,
         )
         if shown.returncode:
@@ -69,38 +69,38 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def served(installed: Installed) -> Cluster:
-    """Return the gate of this module."""
+    """Return the installation of this module."""
     return Cluster(installed)
 
 
 def rule(default: str = "1", key: str = DEVICE, group: str = "live", **data: str) -> str:
-    """Return a rule that gives a resource of a group a default."""
+    """Return a rule with a default for a resource of a group."""
     return resource_rule(key, group=group, prefix="features.alauda.io/", defaultValue=default, **data)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _rules(served: Cluster) -> None:
-    """Put two rules of a group into force: who asks for one resource gets the other."""
+    """Put two rules of a group into force: a pod that requests one resource gets the other."""
     served.apply(rule("1"))
     served.apply(rule("1", OTHER))
     eventually(lambda: served.limits(DEVICE, OTHER) == "1")
 
 
-def test_the_pod_after_an_edit_follows_it(served: Cluster) -> None:
+def test_an_edit_applies_to_the_next_pod(served: Cluster) -> None:
     """Within two seconds of `kubectl apply`."""
     served.apply(rule("7"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "7", LIVE_S)
 
 
-def test_the_pod_after_a_rule_for_a_new_resource_follows_it(served: Cluster) -> None:
-    """As soon: the API server is told to ask about it."""
+def test_a_rule_for_a_new_resource_applies_to_the_next_pod(served: Cluster) -> None:
+    """Within the same time: the match conditions select it."""
     served.apply(rule("5", "fresh.com/a", "fresh"))
     served.apply(rule("5", "fresh.com/b", "fresh"))
     eventually(lambda: served.limits("fresh.com/a", "fresh.com/b") == "5", LIVE_S)
 
 
-def test_the_pod_after_a_burst_of_edits_follows_them(served: Cluster) -> None:
-    """Two hundred at once are one change."""
+def test_a_burst_of_edits_applies_to_the_next_pod(served: Cluster) -> None:
+    """Two hundred edits are one change."""
     api = ClusterApi.of_kubeconfig(str(served.control_plane.kubeconfig))
     for number in range(200):
         group = "burst" if number < 198 else "last"
@@ -113,19 +113,19 @@ def test_the_pod_after_a_burst_of_edits_follows_them(served: Cluster) -> None:
     eventually(lambda: served.limits("burst.com/r199", "burst.com/r198") is None)
 
 
-def test_a_broken_edit_is_refused_with_its_place(served: Cluster) -> None:
-    """What was in force stays so."""
+def test_an_edit_with_an_error_is_denied_with_its_place(served: Cluster) -> None:
+    """The previous version stays in force."""
     served.apply(rule("2"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "2")
     refusal = served.apply(rule("3", limits="optinal"), check=False)
 
     assert 'admission webhook "validate.rules.gpugate.dev" denied the request' in refusal
-    assert "1. data.limits: expected one of disabled, required, optional, got 'optinal'" in refusal
+    assert "data.limits: expected one of disabled, required, optional, got 'optinal'" in refusal
     assert "2" == served.limits(DEVICE, OTHER)
 
 
-def test_a_second_claim_of_a_resource_is_refused(served: Cluster) -> None:
-    """With who has it."""
+def test_a_second_claim_of_a_resource_is_denied(served: Cluster) -> None:
+    """With the name of the first rule."""
     second = yaml.safe_load(rule("3"))
     second["metadata"]["name"] = "cf-crl-second-device"
 
@@ -134,8 +134,10 @@ def test_a_second_claim_of_a_resource_is_refused(served: Cluster) -> None:
     )
 
 
-def test_a_broken_rule_put_in_past_the_webhook_leaves_the_last_good_one_in_force(served: Cluster) -> None:
-    """Also over a restart. Metric and Event tell of it; the others are live; a correction makes all well."""
+def test_after_a_broken_rule_bypasses_the_webhook_the_last_good_version_stays_in_force(
+    served: Cluster,
+) -> None:
+    """Also after a restart. Metric and Event report it; other rules are updated; a correction ends it."""
     served.apply(rule("4"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "4")
     empty = ("patch", "configmap", "gpugate-last-good", "-n", "gpugate", "-p", '{"binaryData": null}')
@@ -143,7 +145,7 @@ def test_a_broken_rule_put_in_past_the_webhook_leaves_the_last_good_one_in_force
     served.control_plane.kubectl("delete", "validatingwebhookconfiguration", "gpugate")
     served.apply(rule("5", limits="optinal"))
     served.installed.apply()
-    eventually(lambda: served.gate.sample('gpugate_rules{state="stale"}') == 1)
+    eventually(lambda: served.server.sample('gpugate_rules{state="stale"}') == 1)
     eventually(served.installed.trusted)
     eventually(lambda: served.limits(DEVICE, OTHER) == "4")
     served.apply(rule("6", OTHER))
@@ -151,18 +153,18 @@ def test_a_broken_rule_put_in_past_the_webhook_leaves_the_last_good_one_in_force
     eventually(lambda: "data.limits: expected one of" in _events(served))
 
     assert "4" == served.limits(DEVICE, OTHER)
-    assert "the version before stays in force" in _events(served)
-    served.gate.kill()
-    served.gate.start()
+    assert "the previous version stays in force" in _events(served)
+    served.server.kill()
+    served.server.start()
     eventually(lambda: served.limits(DEVICE, OTHER) == "4")
-    assert 1 == served.gate.sample('gpugate_rules{state="stale"}')
+    assert 1 == served.server.sample('gpugate_rules{state="stale"}')
     served.apply(rule("8"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "8", LIVE_S)
-    assert 0 == served.gate.sample('gpugate_rules{state="stale"}')
+    assert 0 == served.server.sample('gpugate_rules{state="stale"}')
 
 
 def _events(served: Cluster) -> str:
-    """Return what kubectl says happened to the rule."""
+    """Return the Events of the rule."""
     shown = served.control_plane.kubectl(
         *("events", "-n", DEFAULT_NAMESPACE, "--for", "configmap/cf-crl-live-device", "--types=Warning")
     )
@@ -170,8 +172,8 @@ def _events(served: Cluster) -> str:
 
 
 @pytest.mark.timeout(AWAY_S + 2 * PATIENCE_S)
-def test_the_gate_outlives_the_api_server_and_catches_up(served: Cluster) -> None:
-    """Ready, it answers by what it has; kill -9 and a restart cost nothing but the time between."""
+def test_gpugate_survives_an_outage_of_the_api_server(served: Cluster) -> None:
+    """It stays ready with the rules and nodes that it knows, and catches up after the restart."""
     served.apply(rule("10"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "10")
     served.control_plane.kill_apiserver()
@@ -180,43 +182,43 @@ def test_the_gate_outlives_the_api_server_and_catches_up(served: Cluster) -> Non
     while time.monotonic() < back:
         status, answer = ask(served.installed.port, "/mutate", body(reviewed({OTHER: "1"})))
         patch = json.loads(b64decode(json.loads(answer)["response"]["patch"]))
-        found.add((served.gate.ready(), status, *(edit["value"] for edit in patch)))
+        found.add((served.server.ready(), status, *(edit["value"] for edit in patch)))
         time.sleep(0.2)
-    restarts = served.gate.sample('gpugate_watch_restarts_total{reason="away",resource="nodes"}')
+    restarts = served.server.sample('gpugate_watch_restarts_total{reason="away",resource="nodes"}')
     served.control_plane.restart_apiserver()
     served.apply(rule("11"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "11")
 
     assert {(True, 200, "10")} == found
     assert restarts > 0
-    assert served.gate.ready()
+    assert served.server.ready()
 
 
-def test_a_gate_whose_place_etcd_has_compacted_away_lists_anew(served: Cluster) -> None:
-    """What happened while it could not hear is there afterwards: 410 Gone costs a list, nothing else."""
-    served.gate.send(signal.SIGSTOP)
+def test_after_a_compaction_of_etcd_gpugate_lists_again(served: Cluster) -> None:
+    """410 Gone causes only a list; changes during the pause are known afterwards."""
+    served.server.send(signal.SIGSTOP)
     try:
         served.control_plane.restart_apiserver()  # which ends the watches
         served.control_plane.kubectl("create", "-f", "-", input=node("live-missed", {}, {"cpu": "1"}))
         served.control_plane.forget()
     finally:
-        served.gate.send(signal.SIGCONT)
+        served.server.send(signal.SIGCONT)
     try:
-        eventually(lambda: served.gate.sample("gpugate_inventory_nodes") == 2)
+        eventually(lambda: served.server.sample("gpugate_inventory_nodes") == 2)
 
-        assert served.gate.sample('gpugate_watch_restarts_total{reason="expired",resource="nodes"}') > 0
-        assert served.gate.ready()
+        assert served.server.sample('gpugate_watch_restarts_total{reason="expired",resource="nodes"}') > 0
+        assert served.server.ready()
     finally:
         served.control_plane.kubectl("delete", "node", "live-missed")
-    eventually(lambda: served.gate.sample("gpugate_inventory_nodes") == 1)
+    eventually(lambda: served.server.sample("gpugate_inventory_nodes") == 1)
 
 
-def test_a_watch_is_told_by_bookmarks_of_what_it_does_not_select(control_plane: ControlPlane) -> None:
-    """The API server sends one before it ends the request, so that nothing has to be listed again."""
+def test_bookmarks_update_the_resource_version_of_a_watch(control_plane: ControlPlane) -> None:
+    """The API server sends one before it ends the request, so that no list is required."""
     api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
     heard: list[Change] = []
     pauses: list[float] = []
-    resource = Resource("quiet", config_maps("default"), "nobody=has-this")
+    resource = Resource("quiet", config_maps("default"), "none=has-this")
     watch = Reflector(api, resource, pause=pauses.append, chance=lambda: 0.5, watch_s=5)
     watch.start(heard.append)
     eventually(lambda: watch._stream is not None)
@@ -230,8 +232,8 @@ def test_a_watch_is_told_by_bookmarks_of_what_it_does_not_select(control_plane: 
     assert ([Listed([])], [0]) == (heard, pauses)
 
 
-def test_a_watch_over_tls_stops_at_once(control_plane: ControlPlane) -> None:
-    """The thread that waits for the next event is let go."""
+def test_a_watch_over_tls_stops_immediately(control_plane: ControlPlane) -> None:
+    """The thread that waits for the next event ends."""
     api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
     heard: list[Change] = []
     watch = Reflector(api, Resource("stopped", NODES))

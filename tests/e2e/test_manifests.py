@@ -1,4 +1,4 @@
-"""Each way of installing renders, holds together, and is taken by a real API server."""
+"""Each overlay renders, is consistent, and is accepted by a real API server."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def named(objects: list[Object], kind: str) -> set[tuple[str, str]]:
 
 
 def applied(cluster: ControlPlane, objects: list[Object], *flags: str) -> list[str]:
-    """Apply objects, with every field known to the API server; return what kubectl says of each."""
+    """Apply objects with strict validation; return the output of kubectl for each."""
     apply = ("apply", "--validate=strict", *flags, "-f", "-")
     return cluster.kubectl(*apply, input=yaml.safe_dump_all(objects)).stdout.splitlines()
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_all_that_is_namespaced_is_in_the_namespace_that_is_made_or_with_the_rules(way: str) -> None:
-    """No part of an installation is left behind in another namespace."""
+def test_all_namespaced_objects_are_in_the_namespace_of_gpugate_or_of_the_rules(way: str) -> None:
+    """No object is in another namespace."""
     objects = render(MANIFESTS / way)
 
     assert {("", "gpugate")} == named(objects, "Namespace")
@@ -52,7 +52,7 @@ def test_all_that_is_namespaced_is_in_the_namespace_that_is_made_or_with_the_rul
 
 @pytest.mark.parametrize("way", WAYS)
 def test_rights_go_to_the_service_account_and_to_no_wildcard(way: str) -> None:
-    """Each role is bound, each binding's role and subject are there."""
+    """Each role is bound, and the role and subject of each binding exist."""
     objects = render(MANIFESTS / way)
     roles = of_kind(objects, "Role", "ClusterRole")
     bindings = of_kind(objects, "RoleBinding", "ClusterRoleBinding")
@@ -76,7 +76,7 @@ def test_rights_go_to_the_service_account_and_to_no_wildcard(way: str) -> None:
 
 @pytest.mark.parametrize("way", IN_CLUSTER)
 def test_every_selector_selects_the_pods(way: str) -> None:
-    """Service, budget, network policy, spread and the Deployment's own."""
+    """Service, budget, network policy, spread and Deployment."""
     objects = render(MANIFESTS / way)
     (deployment,) = of_kind(objects, "Deployment")
     (service,), (budget,), (policy,) = (
@@ -106,8 +106,8 @@ def test_every_selector_selects_the_pods(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", IN_CLUSTER)
-def test_webhooks_call_the_service_and_never_for_themselves(way: str) -> None:
-    """Pods and workloads of kube-system and of the gate never wait for it; of ConfigMaps, only rules do."""
+def test_webhooks_call_the_service_except_for_its_own_namespace(way: str) -> None:
+    """Pods and workloads of kube-system and gpugate are excluded; of ConfigMaps, only rules are included."""
     objects = render(MANIFESTS / way)
     webhooks = [webhook for each in of_kind(objects, *WEBHOOKS) for webhook in each["webhooks"]]
     called = [webhook["clientConfig"]["service"] for webhook in webhooks]
@@ -124,7 +124,7 @@ def test_webhooks_call_the_service_and_never_for_themselves(way: str) -> None:
         assert ("NotIn", {"kube-system", "gpugate"}) == (each["operator"], set(each["values"]))
 
 
-def test_cert_manager_issues_what_the_webhooks_are_called_by() -> None:
+def test_cert_manager_issues_the_certificate_of_the_webhooks() -> None:
     """Its Certificate fills the mounted Secret, for the Service's name, and goes into the caBundle."""
     objects = render(MANIFESTS / "overlays/cert-manager")
     (deployment,) = of_kind(objects, "Deployment")
@@ -148,8 +148,8 @@ def test_cert_manager_issues_what_the_webhooks_are_called_by() -> None:
     assert "secrets" not in json.dumps([each["rules"] for each in of_kind(objects, "Role", "ClusterRole")])
 
 
-def test_prometheus_finds_the_pods_and_their_authority() -> None:
-    """By the Service's labels, port and name, and by the Secret that either kind of certificate fills."""
+def test_prometheus_finds_the_pods_and_their_ca() -> None:
+    """By the Service's labels, port and name, and by the Secret of both kinds of certificates."""
     objects = render(MANIFESTS / "base")
     (service,) = of_kind(objects, "Service")
     (monitor,) = of_kind(render(MANIFESTS / "monitoring"), "ServiceMonitor")
@@ -164,8 +164,8 @@ def test_prometheus_finds_the_pods_and_their_authority() -> None:
     assert authority["key"] in FILES
 
 
-def test_the_overlay_that_the_page_shows_renders(tmp_path: Path) -> None:
-    """With the image of one's own registry, and a further kind of workload in all places that need it."""
+def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
+    """With the image of another registry, and a custom workload kind in all required places."""
     page = (ROOT / "docs/install.md").read_text("utf-8")
     first, second = (yaml.safe_load(each.partition("```")[0]) for each in page.split("```yaml\n")[1:3])
     overlay = first | second
@@ -190,10 +190,10 @@ def test_the_overlay_that_the_page_shows_renders(tmp_path: Path) -> None:
     assert {"deployments", "trains"} <= asked
 
 
-def test_an_empty_cluster_takes_it_and_a_second_time_nothing_changes(
+def test_an_empty_cluster_accepts_it_and_a_second_apply_changes_nothing(
     empty_control_plane: ControlPlane,
 ) -> None:
-    """As the install page has it for a developer's machine."""
+    """As the install page describes for a developer's machine."""
     (apply,) = (each for each in commands("install.md", "On a developer's machine") if "apply" in each)
     empty_control_plane.kubectl(*apply.split()[1:])
     again = empty_control_plane.kubectl(*apply.split()[1:]).stdout.splitlines()
@@ -204,7 +204,7 @@ def test_an_empty_cluster_takes_it_and_a_second_time_nothing_changes(
 
 @pytest.mark.parametrize("way", IN_CLUSTER)
 def test_an_api_server_knows_every_field(empty_control_plane: ControlPlane, way: str) -> None:
-    """It validates as strictly as it can; left out are rules, and what belongs to other operators."""
+    """With strict validation; except rules, and objects of other operators."""
     objects = [each for each in render(MANIFESTS / way) if each["kind"] != "ConfigMap"]
     known = [each for each in objects if not each["apiVersion"].startswith(_OPERATORS)]
     applied(empty_control_plane, of_kind(known, "Namespace"))
@@ -214,7 +214,7 @@ def test_an_api_server_knows_every_field(empty_control_plane: ControlPlane, way:
 
 @pytest.mark.parametrize("way", IN_CLUSTER)
 def test_the_restricted_profile_admits_the_pods(empty_control_plane: ControlPlane, way: str) -> None:
-    """The namespace enforces it; a pod that may become root is refused, so it is looked at."""
+    """The namespace enforces it: a pod that may become root is denied."""
     objects = render(MANIFESTS / way)
     applied(empty_control_plane, of_kind(objects, "Namespace"))
     (deployment,) = of_kind(objects, "Deployment")
@@ -223,14 +223,14 @@ def test_the_restricted_profile_admits_the_pods(empty_control_plane: ControlPlan
     create = ("create", "--dry-run=server", "-n", "gpugate", "-f", "-")
     admitted = empty_control_plane.kubectl(*create, input=json.dumps(pod))
     pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
-    refused = empty_control_plane.kubectl(*create, input=json.dumps(pod), check=False)
+    denied = empty_control_plane.kubectl(*create, input=json.dumps(pod), check=False)
 
     assert "" == admitted.stderr
-    assert 'violates PodSecurity "restricted' in refused.stderr
+    assert 'violates PodSecurity "restricted' in denied.stderr
 
 
 def test_the_emergency_page_restarts_all_replicas(empty_control_plane: ControlPlane) -> None:
-    """One after the other, as the Deployment has it."""
+    """One after the other."""
     applied(empty_control_plane, of_kind(render(MANIFESTS / "base"), "Namespace", "Deployment"))
     (restart,) = commands("emergency.md", "No updates from the cluster")
     run(empty_control_plane, restart)
@@ -240,17 +240,17 @@ def test_the_emergency_page_restarts_all_replicas(empty_control_plane: ControlPl
     assert "kubectl.kubernetes.io/restartedAt" in template["metadata"]["annotations"]
 
 
-def test_after_the_uninstallation_nothing_is_left_and_pods_are_admitted(
+def test_after_uninstallation_nothing_is_left_and_pods_are_admitted(
     empty_control_plane: ControlPlane,
 ) -> None:
-    """As the install page has it; only what was never in the manifests stays."""
+    """As the install page describes; only objects outside the manifests stay."""
     objects = render(MANIFESTS / "base")
     (bring_back,) = commands("emergency.md", "Bring it back")
     run(empty_control_plane, bring_back)
     empty_control_plane.kubectl("create", "configmap", "-n", "kube-public", "of-the-team")
-    refused = empty_control_plane.kubectl("create", "-f", "-", input=GPU_POD, check=False)
+    denied = empty_control_plane.kubectl("create", "-f", "-", input=GPU_POD, check=False)
     for line in commands("install.md", "Uninstall"):
-        # Nobody here cleans a namespace up, so there is no end of it to wait for.
+        # No controller deletes the content of a namespace here, so do not wait for it.
         wait = " --wait=false" if " -k " in line else ""
         done = run(empty_control_plane, line + wait)
         assert 0 == done.returncode, done.stderr
@@ -261,6 +261,6 @@ def test_after_the_uninstallation_nothing_is_left_and_pods_are_admitted(
         "get", kinds, "-A", "-o", "name", "-l", "app.kubernetes.io/name=gpugate"
     )
 
-    assert 'failed calling webhook "mutate.gpugate.dev"' in refused.stderr
+    assert 'failed calling webhook "mutate.gpugate.dev"' in denied.stderr
     assert "" == left.stdout
     assert "of-the-team" in empty_control_plane.kubectl("get", "configmap", "-n", "kube-public").stdout

@@ -1,4 +1,4 @@
-"""Kubernetes's own code agrees with ours on quantities, on the nodes a pod may go to, on image references."""
+"""Our code agrees with that of Kubernetes on quantities, node affinity and image references."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _images = st.builds("{}{}{}{}".format, _hosts, _repositories, _tags, _digests)
 
 @pytest.fixture(scope="module")
 def oracle() -> Iterator[Oracle]:
-    """Yield what asks Kubernetes's own code."""
+    """Yield a client of Kubernetes' code."""
     program = assets() / "oracle"
     if not program.is_file():
         pytest.skip(f"no {program}: run `make e2e-assets`")
@@ -77,8 +77,8 @@ def oracle() -> Iterator[Oracle]:
 @example("-9Ei")
 @example("1e-99")
 @given(text=_quantities)
-def test_what_is_a_quantity_here_is_the_same_number_to_kubernetes(oracle: Oracle, text: str) -> None:
-    """Capped as its documentation says, which its code does for binary suffixes alone."""
+def test_a_quantity_has_the_same_value_as_in_kubernetes(oracle: Oracle, text: str) -> None:
+    """Capped as documented; its code does so only for binary suffixes."""
     try:
         ours = Fraction(parse_quantity(text))
     except QuantityError:
@@ -96,10 +96,10 @@ def test_what_is_a_quantity_here_is_the_same_number_to_kubernetes(oracle: Oracle
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cluster=reference.clusters, spec=reference.pod_specs)
-def test_a_pod_may_go_to_the_nodes_that_the_scheduler_names(
+def test_the_candidates_of_a_pod_are_those_of_the_scheduler(
     oracle: Oracle, cluster: list[reference.Node], spec: dict[str, Any]
 ) -> None:
-    """Where the API server can decode it."""
+    """If the API server can decode it."""
     theirs = oracle(spec=spec, nodes=cluster)
     inventory = Inventory.of(cluster)
 
@@ -108,8 +108,8 @@ def test_a_pod_may_go_to_the_nodes_that_the_scheduler_names(
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(text=_images)
-def test_an_image_reference_has_the_parts_that_container_runtimes_read(oracle: Oracle, text: str) -> None:
-    """A name without a registry, such as a_b.c/d, is none here: nobody could pull it."""
+def test_an_image_reference_has_the_same_parts_as_in_container_runtimes(oracle: Oracle, text: str) -> None:
+    """A name such as a_b.c/d is not a registry here: it could not be pulled."""
     image, theirs = parse_image(text), oracle(image=text)
     ours = image and {
         "registry": image.registry,

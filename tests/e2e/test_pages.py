@@ -1,7 +1,7 @@
-"""What our pages tell a reader to type in a cluster works there, and prints what they show.
+"""The commands of our pages work in a cluster and print the output in the pages.
 
-The API server, the scheduler and gpugate are real. What controllers and a kubelet would do for gpugate's
-pods, `replica` does: it says that the Deployment is rolled out, and hands out the log of gpugate.
+The API server, the scheduler and gpugate are real. `replica` replaces controllers and kubelet for gpugate's
+pods: it reports that the Deployment is rolled out, and serves the log of gpugate.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _MONITORING: Final = "monitoring.coreos.com"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where the cluster of these tests lives, with the log of its server."""
+    """Return the folder of the cluster of these tests, with the log of gpugate."""
     return tmp_path_factory.mktemp("pages")
 
 
 @pytest.fixture(scope="module")
 def installed(folder: Path) -> Iterator[Installed]:
-    """Yield a server that is reached by URL and, where there is one, by its Service."""
+    """Yield a server that is reachable by URL and, if possible, by its Service."""
     if absent := [
         *missing(assets()),
         *([] if (assets() / "kube-scheduler").is_file() else ["kube-scheduler"]),
@@ -66,13 +66,13 @@ def installed(folder: Path) -> Iterator[Installed]:
 
 @pytest.fixture(scope="module")
 def replica(installed: Installed, folder: Path) -> Iterator[Replica]:
-    """Yield what the cluster knows of gpugate as a pod."""
+    """Yield the pod of gpugate in the cluster."""
     with Replica(installed.cluster, installed.port, folder / _LOG) as pod:
         yield pod
 
 
 def _waits_for_a_node(installed: Installed) -> None:
-    """Make the three nodes of the examples all that there are, the newest full, and create the page's pod."""
+    """Create only the three nodes of the examples, the newest full, and the pod of the page."""
     cluster = installed.cluster
     cluster.kubectl("delete", "node", "--all")
     for each in yaml.safe_load((ROOT / "docs/compatibility/nodes.yaml").read_text("utf-8"))["items"]:
@@ -88,7 +88,7 @@ def _waits_for_a_node(installed: Installed) -> None:
     full["spec"] |= {"nodeName": "a100-a"}
     full["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 8}
     create = ("create", "-f", "-")
-    # Once gpugate knows the nodes, it steers.
+    # Once gpugate knows the nodes, it injects node affinity.
     dry_run = (*create, "--dry-run=server", "-o", "yaml")
     eventually(lambda: "nodeAffinity" in cluster.kubectl(*dry_run, input=written).stdout)
     for each in (full, waiting):
@@ -98,7 +98,7 @@ def _waits_for_a_node(installed: Installed) -> None:
 
 
 def _has_the_operator(installed: Installed) -> None:
-    """Define the kinds of the Prometheus operator that we ship objects of, with whatever is in them."""
+    """Define the kinds of the Prometheus operator in our manifests, with any content."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
     objects = render(MANIFESTS / "monitoring")
@@ -119,7 +119,7 @@ def _has_the_rules(installed: Installed) -> None:
     installed.cluster.kubectl("apply", "-k", str(ROOT / "docs/tutorial/npu"))
 
 
-# What is there when the reader comes to a page, but for gpugate.
+# The state of the cluster before a page, except gpugate.
 _BEFORE: Final[dict[str, Callable[[Installed], None]]] = {
     "docs/app-developers.md": _waits_for_a_node,
     "docs/platform-teams.md": _has_the_rules,
@@ -130,7 +130,7 @@ _AFTER: Final = {"README.md": "docs/install.md", "README.zh-CN.md": "docs/instal
 
 
 def _kubeconfig(installed: Installed, folder: Path) -> dict[str, str]:
-    """Write the reader's kubeconfig, with the context that pages name, and return the environment."""
+    """Write a kubeconfig with the context of the pages, and return the environment."""
     text = installed.cluster.kubeconfig.read_text("utf-8")
     named = text.replace('"name": "e2e", "context"', '"name": "production", "context"')
     path = folder / "kubeconfig"
@@ -139,20 +139,20 @@ def _kubeconfig(installed: Installed, folder: Path) -> dict[str, str]:
 
 
 def _read(page: str, folder: Path, environment: dict[str, str], installed: Installed) -> None:
-    """Do what a page says, from its top to its bottom, in a folder."""
+    """Run all commands of a page in a folder."""
     for fence in fences(text_of(page), page):
         if fence.file:
             write(fence, folder)
         elif fence.language == "sh" and not fence.unrun and fence.needs != ENGINE:
             typed = "".join(line for line in fence.text.splitlines(keepends=True) if line[:5] != "make ")
             status, printed = terminal(typed, folder, environment, _FENCE_S)
-            told = f"{fence.where}: {printed}"
+            shown = f"{fence.where}: {printed}"
             if fence.needs == "cluster":
-                assert expected_status(fence) == status, told
-                assert not status or DENIED in printed, told  # and did not end before
-                assert fence.shown is None or same(fence.shown, printed), told
-                assert "failed calling webhook" not in printed, told
-                assert "No resources found in gpugate" not in printed, told  # kubectl ends with 0 then
+                assert expected_status(fence) == status, shown
+                assert not status or DENIED in printed, shown  # and did not end before
+                assert fence.shown is None or same(fence.shown, printed), shown
+                assert "failed calling webhook" not in printed, shown
+                assert "No resources found in gpugate" not in printed, shown  # kubectl ends with 0 then
             if "apply -k" in fence.text:
                 eventually(installed.in_force)
 
@@ -162,7 +162,7 @@ def _read(page: str, folder: Path, environment: dict[str, str], installed: Insta
 def test_a_reader_with_a_cluster_sees_what_the_page_shows(
     installed: Installed, page: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """From its top to its bottom; files that the page has its reader write are written."""
+    """All commands in order; files of the page are written."""
     for name in ("docs", "manifests", "rules"):
         shutil.copytree(ROOT / name, tmp_path / name)
     environment = _kubeconfig(installed, tmp_path)

@@ -1,4 +1,4 @@
-"""Replicas share one certificate, which the API server verifies at each call: renewed, expired, one less."""
+"""Replicas share one certificate, which the API server verifies at each call."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from certs.rotation_plan import Plan, service_names
 from certs.rotator import CertRotator
 from certs.store import SecretStore
 from tests.e2e.daemon import HOST, reserve_port
-from tests.e2e.gate import QUICK_SERVE, SERVE, AdmissionHandler, ask, eventually
 from tests.e2e.load import CLIENTS, Load
+from tests.e2e.serve_process import QUICK_SERVE, SERVE, ServeProcess, ask, eventually
 from tests.e2e.service import Service
 from webhook.cli import main
 from webhook.cluster.client import ClusterApi
@@ -36,7 +36,7 @@ DRAIN_S = 4.0
 
 
 class Trust:
-    """What the cluster holds of the certificates."""
+    """The certificates in the cluster."""
 
     def __init__(self, control_plane: ControlPlane) -> None:
         self.api = ClusterApi.of_kubeconfig(str(control_plane.kubeconfig))
@@ -61,7 +61,7 @@ class Trust:
         return {held for each in read_configurations(self.api) for held in each.ca_bundles.values()}
 
     def at_rest(self) -> bool:
-        """Tell whether no CA is about to take over, and each webhook trusts the one that there is."""
+        """Return whether no new CA is pending, and each webhook trusts the current one."""
         bundle = self.store.load().bundle
         if bundle is None:
             return False
@@ -72,15 +72,15 @@ class Trust:
 @contextmanager
 def two_replicas(
     installation: Installation, folder: Path, *options: str, program: Sequence[str] = SERVE
-) -> Iterator[list[AdmissionHandler]]:
-    """Run two gates behind the address that the API server calls, until the block ends."""
+) -> Iterator[list[ServeProcess]]:
+    """Run two servers behind the address of the webhooks while the block runs."""
     with ExitStack() as stack:
         replicas = []
         for number in range(2):
             port = stack.enter_context(reserve_port()).getsockname()[1]
             log = folder / f"{number}.log"
-            gate = installation.serve(log, *options, port=port, program=program)
-            replicas.append(stack.enter_context(gate))
+            server = installation.serve(log, *options, port=port, program=program)
+            replicas.append(stack.enter_context(server))
         stack.enter_context(Service(installation.port, [replica.port for replica in replicas]))
         eventually(installation.in_force)
         yield replicas
@@ -94,7 +94,7 @@ def rotate(installation: Installation, options: Sequence[str] = ()) -> None:
 
 
 def lose(installation: Installation) -> None:
-    """Delete the Secret, and apply the overlay, which brings it back empty."""
+    """Delete the Secret, and apply the overlay, which creates it again, empty."""
     installation.cluster.kubectl("delete", "secret", "-n", "gpugate", "gpugate-certs")
     installation.apply()
 
@@ -102,7 +102,7 @@ def lose(installation: Installation) -> None:
 def test_no_call_fails_while_leaf_and_authority_are_replaced_under_load(
     installation: Installation, tmp_path: Path
 ) -> None:
-    """And the Secret is lost. Two replicas share it; each call is a new handshake with one of them."""
+    """And the Secret is deleted. Each call is a new handshake with one of two replicas."""
     cluster = installation.cluster
     trust = Trust(cluster)
     with two_replicas(installation, tmp_path, program=QUICK_SERVE) as replicas:
@@ -126,10 +126,10 @@ def test_no_call_fails_while_leaf_and_authority_are_replaced_under_load(
     assert min(reviews) > load.calls / 2
 
 
-def test_no_call_fails_when_one_of_two_replicas_is_told_to_end(
+def test_no_call_fails_when_one_of_two_replicas_terminates(
     installation: Installation, tmp_path: Path
 ) -> None:
-    """Under load, by SIGTERM; the other answers alone afterwards."""
+    """Under load, by SIGTERM; the other one answers all calls afterwards."""
     with two_replicas(installation, tmp_path, f"--drain-seconds={DRAIN_S}") as replicas:
         with Load(installation.cluster) as load:
             load.go_on()
@@ -150,7 +150,7 @@ def test_no_call_fails_when_one_of_two_replicas_is_told_to_end(
 def test_a_leaf_that_expired_while_the_server_was_down_is_renewed_at_its_start(
     installation: Installation, tmp_path: Path
 ) -> None:
-    """By the CA that there is, so that the API server calls it at once."""
+    """By the existing CA, so that the API server trusts it immediately."""
     trust = Trust(installation.cluster)
     names = (*service_names("gpugate"), HOST)
     CertRotator(trust.store, Plan(names), trust.api).reconcile()
@@ -159,8 +159,8 @@ def test_a_leaf_that_expired_while_the_server_was_down_is_renewed_at_its_start(
     long_ago = datetime.now(UTC) - timedelta(days=100)
     expired = make_leaf(before.bundle.authority, names, long_ago)
     trust.store.save(replace(before.bundle, leaf=expired), before)
-    with installation.serve(tmp_path / "log") as gate:
-        eventually(gate.ready)
+    with installation.serve(tmp_path / "log") as server:
+        eventually(server.ready)
         eventually(installation.in_force)
 
     assert before.bundle.authority == trust.bundle.authority
@@ -170,13 +170,13 @@ def test_a_leaf_that_expired_while_the_server_was_down_is_renewed_at_its_start(
 def test_a_server_that_starts_before_its_api_server_waits_for_it(
     installation: Installation, tmp_path: Path
 ) -> None:
-    """Alive and not ready, with what it waits for; the rest comes by itself."""
+    """Alive and not ready, with the reason; it becomes ready by itself."""
     installation.cluster.kill_apiserver()
-    with installation.serve(tmp_path / "log") as gate:
-        waiting = ask(gate.port, "/readyz"), gate.sample("gpugate_ready")
+    with installation.serve(tmp_path / "log") as server:
+        waiting = ask(server.port, "/readyz"), server.sample("gpugate_ready")
         installation.cluster.restart_apiserver()
-        eventually(gate.ready)
+        eventually(server.ready)
         eventually(installation.in_force)
-        assert 1 == gate.sample("gpugate_ready")
+        assert 1 == server.sample("gpugate_ready")
 
     assert ((503, "not ready: waiting for nodes, rules, certificate\n"), 0) == waiting

@@ -1,4 +1,4 @@
-"""A gate in front of 5,000 nodes: its memory, how soon it is ready, what it costs while nothing happens."""
+"""gpugate with 5,000 nodes: memory, time to readiness, CPU while idle."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.gate import AdmissionHandler, eventually
 from tests.e2e.installed import Installation
+from tests.e2e.serve_process import ServeProcess, eventually
 from webhook.cluster.client import NODES, ClusterApi
 
 NODE_COUNT = 5_000
-# What a gate may take at that size: bytes of memory, seconds from its start, part of one core.
+# Limits at that size: bytes of memory, seconds from its start, fraction of one core.
 MOST_RESIDENT = 200 * 2**20
 LONGEST_START_S = 15.0
 MOST_CPU = 0.01
-# Seconds over which an idle gate is looked at: its own looks come every ten.
+# Seconds over which the CPU of an idle server is measured: its periodic tasks run every ten.
 IDLE_S = 20.0
 _MIXES = (
     ("Tesla-T4", "7", "5", "4"),
@@ -31,7 +31,7 @@ _MIXES = (
 
 
 def _node(number: int) -> dict[str, Any]:
-    """Return a node as a kubelet and GPU Feature Discovery write it: mostly what a gate has no use for."""
+    """Return a node as a kubelet and GPU Feature Discovery write it: mostly with irrelevant fields."""
     product, major, minor, count = _MIXES[number % len(_MIXES)]
     name = f"scale-{number:05}"
     labels = {f"feature.node.kubernetes.io/cpu-cpuid.F{each}": "true" for each in range(60)}
@@ -59,51 +59,51 @@ def _node(number: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Big:
-    """A gate that has been ready for a moment; start_s: the seconds from its start to that."""
+    """A ready server; start_s: seconds from its start to readiness."""
 
-    gate: AdmissionHandler
+    server: ServeProcess
     start_s: float
 
 
 @pytest.fixture(scope="module")
 def big(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Big]:
-    """Yield a gate of a big cluster."""
+    """Yield the server of a large cluster."""
     api = ClusterApi.of_kubeconfig(str(installation.cluster.kubeconfig))
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: api.create(NODES, _node(number)), range(NODE_COUNT)))
     api.close()
     start = time.monotonic()
-    with installation.serve(tmp_path_factory.mktemp("scale") / "log") as gate:
-        eventually(gate.ready)
-        yield Big(gate, time.monotonic() - start)
+    with installation.serve(tmp_path_factory.mktemp("scale") / "log") as server:
+        eventually(server.ready)
+        yield Big(server, time.monotonic() - start)
 
 
 def _resident(process: int) -> int:
-    """Return the bytes of memory that a process has."""
+    """Return the resident memory of a process in bytes."""
     (line,) = [line for line in Path(f"/proc/{process}/status").read_text().splitlines() if "VmRSS" in line]
     return int(line.split()[1]) * 1024
 
 
 def _cpu_s(process: int) -> float:
-    """Return the seconds of all cores that a process has used, see proc_pid_stat(5)."""
+    """Return the CPU seconds of a process, see proc_pid_stat(5)."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_gate_is_ready_soon_with_5000_nodes(big: Big) -> None:
-    """All of them are known then."""
-    assert NODE_COUNT + 1 == big.gate.sample("gpugate_inventory_nodes")  # and the one of each installation
+def test_gpugate_is_ready_soon_with_5000_nodes(big: Big) -> None:
+    """It knows all of them then."""
+    assert NODE_COUNT + 1 == big.server.sample("gpugate_inventory_nodes")  # and the one of each installation
     assert big.start_s < LONGEST_START_S
 
 
 def test_5000_nodes_take_little_memory(big: Big) -> None:
-    """What is kept of a node is what is needed of it."""
-    assert _resident(big.gate.pid) < MOST_RESIDENT
+    """Only the relevant fields of a node are in memory."""
+    assert _resident(big.server.pid) < MOST_RESIDENT
 
 
-def test_an_idle_gate_takes_no_processor(big: Big) -> None:
-    """Its watches wait."""
-    before = _cpu_s(big.gate.pid)
+def test_an_idle_server_uses_no_cpu(big: Big) -> None:
+    """Its watches wait for events."""
+    before = _cpu_s(big.server.pid)
     time.sleep(IDLE_S)
 
-    assert _cpu_s(big.gate.pid) - before < MOST_CPU * IDLE_S
+    assert _cpu_s(big.server.pid) - before < MOST_CPU * IDLE_S

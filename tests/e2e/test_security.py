@@ -1,4 +1,4 @@
-"""The page on security against a real API server, which shows the gate a certificate as the page says."""
+"""docs/security.md on a real API server, which presents a client certificate to gpugate."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import trustme
 
 from tests.e2e.cluster import ControlPlane, assets, missing
 from tests.e2e.daemon import HOST, Daemon, reserve_port
-from tests.e2e.gate import ask, eventually
 from tests.e2e.installed import VCUDA_MEMORY, Installation, install, running
+from tests.e2e.serve_process import ask, eventually
 from tests.e2e.test_control_plane import pod
 from tests.support.pages import fences, text_of
 from tests.support.webhooks import body
@@ -28,7 +28,7 @@ FOLDER, SERVICE = "/etc/kubernetes/admission", "gpugate.gpugate.svc"
 
 
 class Showing(ControlPlane):
-    """A control plane whose API server shows webhooks a certificate of an authority."""
+    """A control plane whose API server presents a certificate of a CA to webhooks."""
 
     def __init__(self, binaries: Path, folder: Path, webhook: str, authority: trustme.CA) -> None:
         self._page = folder / "admission"
@@ -50,13 +50,13 @@ class Showing(ControlPlane):
 
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
-    """Return the authority of the API server's certificate."""
+    """Return the CA of the API server's certificate."""
     return trustme.CA()
 
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA) -> Iterator[Installation]:
-    """Yield gpugate in a cluster whose API server shows it a certificate, and no gate that runs."""
+    """Yield gpugate in a cluster whose API server presents a certificate, without a running server."""
     binaries = assets()
     if absent := missing(binaries):
         pytest.skip(f"no {', '.join(absent)} in {binaries}: run `make e2e-assets`")
@@ -68,16 +68,16 @@ def installation(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA
 
 
 def client_ca(folder: Path, authority: trustme.CA) -> str:
-    """Return the option by which the gate takes reviews from clients of an authority alone."""
+    """Return the option to accept reviews only from clients of a CA."""
     path = folder / "client-ca.crt"
     authority.cert_pem.write_to_path(str(path))
     return f"--client-ca={path}"
 
 
-def test_the_api_server_is_answered_and_a_stranger_is_not(
+def test_the_api_server_gets_an_answer_and_other_clients_do_not(
     installation: Installation, authority: trustme.CA, tmp_path: Path
 ) -> None:
-    """The kubelet and Prometheus, which show no certificate, are."""
+    """The kubelet and Prometheus get one without a certificate."""
     with running(installation, tmp_path / "log", client_ca(tmp_path, authority)) as installed:
         review = body(asked_pod({VCUDA_MEMORY: "8"}))
         statuses = [ask(installed.port, path, review)[0] for path in ("/mutate", "/validate")]
@@ -86,21 +86,21 @@ def test_the_api_server_is_answered_and_a_stranger_is_not(
     assert [http.HTTPStatus.UNAUTHORIZED] * 2 + [http.HTTPStatus.OK] * 3 == statuses
 
 
-def test_a_certificate_of_another_authority_is_none(installation: Installation, tmp_path: Path) -> None:
-    """The API server's own is of one that this gate does not know."""
-    with installation.serve(tmp_path / "log", client_ca(tmp_path, trustme.CA())) as gate:
-        eventually(gate.ready)
-        refused = installation.refusal(pod("asks", {VCUDA_MEMORY: "8"}))
-        reviews = gate.reviews()
+def test_a_certificate_of_another_ca_is_rejected(installation: Installation, tmp_path: Path) -> None:
+    """The server does not trust the CA of the API server's certificate."""
+    with installation.serve(tmp_path / "log", client_ca(tmp_path, trustme.CA())) as server:
+        eventually(server.ready)
+        denied = installation.refusal(pod("asks", {VCUDA_MEMORY: "8"}))
+        reviews = server.reviews()
 
-    assert "failed calling webhook" in refused
+    assert "failed calling webhook" in denied
     assert 0 == reviews
 
 
-def test_the_gates_own_token_and_keys_are_in_no_log(
+def test_the_token_and_keys_of_gpugate_are_in_no_log(
     installation: Installation, authority: trustme.CA, tmp_path: Path
 ) -> None:
-    """Also not in what it says of an API server that is away."""
+    """Not even in messages about an unreachable API server."""
     (kubeconfig,) = [Path(option) for option in installation.options if option.endswith(".kubeconfig")]
     (user,) = json.loads(kubeconfig.read_text())["users"]
     log = tmp_path / "log"
@@ -109,8 +109,8 @@ def test_the_gates_own_token_and_keys_are_in_no_log(
         eventually(lambda: "watch of" in log.read_text())
         installed.cluster.restart_apiserver()
         eventually(installed.in_force)
-    told = log.read_text()
+    text = log.read_text()
 
     assert len(user["user"]["token"]) > 100
-    assert user["user"]["token"] not in told
-    assert "PRIVATE KEY" not in told
+    assert user["user"]["token"] not in text
+    assert "PRIVATE KEY" not in text

@@ -1,4 +1,4 @@
-"""Workloads are judged as their pods would be: Kubernetes' own, custom ones, and those of a configuration."""
+"""Workloads are validated like their pods: built-in, custom and configured kinds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.e2e.gate import eventually
 from tests.e2e.installed import TEAM, VCUDA_CORE, VCUDA_MEMORY, Installation, Installed, running
+from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import pod
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ REFUSED = f"resources.limits[{VCUDA_CORE}]: found 150"
 
 
 def definition(group: str, kind: str) -> dict[str, Any]:
-    """Return the CustomResourceDefinition of a kind whose objects may hold anything."""
+    """Return the CustomResourceDefinition of a kind without a schema."""
     plural = f"{kind.lower()}s"
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
@@ -38,7 +38,7 @@ def definition(group: str, kind: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def installed(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """Yield a gate with one kind more, in a cluster that has it and two that ship, as the page says."""
+    """Yield an installation with a configured kind, in a cluster with it and two built-in kinds."""
     cluster, folder = installation.cluster, tmp_path_factory.mktemp("workloads")
     kinds = [
         ("kubeflow.org", "PyTorchJob"),
@@ -60,18 +60,18 @@ def installed(installation: Installation, tmp_path_factory: pytest.TempPathFacto
     installation.apply()
     path = folder / "kinds.yaml"
     path.write_text("example.com: {Train: [spec.steps.*.pod]}")
-    with running(installation, folder / "serve.log", f"--workloads={path}") as gate:
-        yield gate
+    with running(installation, folder / "serve.log", f"--workloads={path}") as server:
+        yield server
 
 
 def template(cores: str) -> dict[str, Any]:
-    """Return a pod template that asks for so much of a GPU."""
+    """Return a pod template that requests so much of a GPU."""
     spec = json.loads(pod("x", {VCUDA_CORE: cores, VCUDA_MEMORY: "8"}))["spec"]
     return {"metadata": {"labels": {"a": "b"}}, "spec": spec}
 
 
 def workload(kind: str, cores: str, name: str = "train") -> dict[str, Any]:
-    """Return a workload whose pods ask for so much of a GPU."""
+    """Return a workload whose pods request so much of a GPU."""
     pods = template(cores)
     api_version, spec = {
         "Deployment": ("apps/v1", {"selector": {"matchLabels": {"a": "b"}}, "template": pods}),
@@ -94,12 +94,10 @@ def workload(kind: str, cores: str, name: str = "train") -> dict[str, Any]:
         ("Train", "spec.steps[1].pod.spec"),
     ],
 )
-def test_a_workload_whose_pods_would_be_refused_is_refused(
-    installed: Installed, kind: str, place: str
-) -> None:
-    """With the path into it; one whose pods are fine is not, and is stored as it was sent."""
-    refused = json.dumps(workload(kind, "150"))
-    eventually(lambda: f"{place}.containers[0].{REFUSED}" in installed.refusal(refused))
+def test_a_workload_whose_pods_would_be_denied_is_denied(installed: Installed, kind: str, place: str) -> None:
+    """With the path into it; a workload with valid pods is stored unchanged."""
+    invalid = json.dumps(workload(kind, "150"))
+    eventually(lambda: f"{place}.containers[0].{REFUSED}" in installed.refusal(invalid))
     stored = installed.create(json.dumps(workload(kind, "20")), "--dry-run=server")
 
     assert isinstance(stored, dict), stored
@@ -107,10 +105,10 @@ def test_a_workload_whose_pods_would_be_refused_is_refused(
     assert "gpugate.dev" not in json.dumps(stored)
 
 
-def test_what_was_stored_before_a_rule_is_refused_only_when_its_template_changes(
+def test_a_workload_from_before_a_rule_is_denied_only_when_its_template_changes(
     installed: Installed,
 ) -> None:
-    """It may be scaled, labelled and finished."""
+    """It may be scaled, labeled and finished."""
     installed.cluster.kubectl("delete", "validatingwebhookconfiguration/gpugate")
     document = workload("PyTorchJob", "150", "old")
     document["metadata"]["finalizers"] = ["example.com/held"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from certs.authority import CertificateError, KeyPair, make_authority, make_leaf
 from certs.store import SecretStore
 from tests.e2e.daemon import HOST
-from tests.e2e.gate import QUICK_SERVE
+from tests.e2e.serve_process import QUICK_SERVE
 from tests.faults.measure import AWAY, GONE, Breaks, Fault
 from tests.faults.world import Serve, empty
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from tests.bench.client import unverified
 from tests.e2e.daemon import HOST
-from tests.e2e.gate import QUICK_SERVE, ask
+from tests.e2e.serve_process import QUICK_SERVE, ask
 from tests.faults.certificate_faults import serves_stored_certificate
 from tests.faults.measure import AWAY, GONE, TWO, Breaks, Fault
 from tests.faults.world import Serve

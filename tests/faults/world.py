@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.daemon import HOST, reserve_port
-from tests.e2e.gate import SERVE, AdmissionHandler, eventually
 from tests.e2e.installed import install
+from tests.e2e.serve_process import SERVE, ServeProcess, eventually
 from tests.e2e.service import Service
 from tests.faults.load import RIGHT, Client
 from tests.faults.probes import Probe, edited, edited_rule, joined, late_node, rules
@@ -55,13 +55,13 @@ def empty(kind: str, name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "gpugate"}}
 
 
-class Prefixed(AdmissionHandler):
+class Prefixed(ServeProcess):
     """A gpugate process that is started by another command with exec."""
 
     def __init__(
         self, port: int, options: Sequence[str], log: Path, program: Sequence[str], prefix: Sequence[str]
     ) -> None:
-        """Take the arguments of AdmissionHandler, and the command."""
+        """Take the arguments of ServeProcess, and the command."""
         super().__init__(port, options, log, program)
         self._argv = [*prefix, *self._argv]
 

@@ -1,4 +1,4 @@
-"""`gpugate serve` as a process, and what its pages say."""
+"""`gpugate serve` as a process, and requests to its endpoints."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Final, Self
 
 from tests.e2e.daemon import HOST, Daemon
 
-# Seconds in which something must have happened at all, on a machine that has other things to do.
+# Seconds until a test fails, on a busy machine.
 PATIENCE_S: Final = 60.0
 SERVE: Final = ("-m", "webhook", "serve")
-# With the terms of its certificates in seconds.
+# With lifetimes of certificates in seconds.
 QUICK_SERVE: Final = (str(Path(__file__).with_name("quick_serve.py")), "serve")
-# A client that takes any certificate, as the kubelet's probes do; the API server looks.
+# A client that does not verify certificates, as probes of the kubelet; the API server does.
 _BLIND: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _BLIND.check_hostname, _BLIND.verify_mode = False, ssl.CERT_NONE
 
 
 def eventually(happened: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
-    """Look until something is so; the last look begins within so many seconds."""
+    """Wait for a condition; the last check starts within so many seconds."""
     deadline = time.monotonic() + within_s
     while not (late := time.monotonic() > deadline) and not happened():
         time.sleep(0.02)
@@ -32,7 +32,7 @@ def eventually(happened: Callable[[], bool], within_s: float = PATIENCE_S) -> No
 
 
 def ask(port: int, path: str, body: bytes | None = None) -> tuple[int, str]:
-    """Return status and body of an answer, whoever gives it; (0, "") where nobody does."""
+    """Return status and body of a response; (0, "") without one."""
     connection = http.client.HTTPSConnection(HOST, port, timeout=10, context=_BLIND)
     try:
         connection.request("GET" if body is None else "POST", path, body)
@@ -44,10 +44,10 @@ def ask(port: int, path: str, body: bytes | None = None) -> tuple[int, str]:
         connection.close()
 
 
-class AdmissionHandler(Daemon):
+class ServeProcess(Daemon):
     """A process of `gpugate serve`; a context manager. It counts as started once it is alive.
 
-    port: where it listens. program: what Python runs.
+    port: of the server. program: arguments of Python.
     """
 
     def __init__(self, port: int, options: Sequence[str], log: Path, program: Sequence[str] = SERVE) -> None:
@@ -63,19 +63,19 @@ class AdmissionHandler(Daemon):
         self.stop()
 
     def ready(self) -> bool:
-        """Tell whether it says that it is ready."""
+        """Return whether it is ready."""
         return ask(self.port, "/readyz")[0] == http.HTTPStatus.OK
 
     def sample(self, name: str) -> float:
-        """Return a metric's value, by its name with labels; 0 where there is none yet."""
+        """Return a metric's value, by its name with labels; 0 if there is none yet."""
         return sum(self._samples(re.escape(name)))
 
     def reviews(self) -> float:
-        """Return how many reviews it has answered."""
+        """Return the number of answered reviews."""
         return sum(self._samples(r"gpugate_admission_requests_total\{.*\}"))
 
     def shown(self) -> bytes:
-        """Return the certificate that a new connection is shown, as PEM."""
+        """Return the certificate of a new connection, as PEM."""
         return ssl.get_server_certificate((HOST, self.port), timeout=10).encode()
 
     def _samples(self, pattern: str) -> list[float]:
