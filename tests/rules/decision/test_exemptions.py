@@ -1,4 +1,4 @@
-"""Exemptions: an exempted rule has no effect on the pods that they are for, until they expire."""
+"""Exemptions: a rule has no effect on pods that are exempted from it, until the exemption expires."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from tests.support.node_builders import compatibility_rule, cuda_image, gpu_pod,
 
 NOW = calendar.timegm((2026, 12, 31, 23, 59, 59))
 LIMIT = "cf-crl-group-device"
-REFUSING = resource_rule(limits="disabled")
+DENYING = resource_rule(limits="disabled")
 EXPECTED = "expected a date such as 2026-12-31, or a time with zone such as 2026-12-31T18:00:00Z"
 NO_TIMES = ("soon", "", "2026-12-31T18:00:00", "2026-12-31T24:00:00Z", "31.12.2026", "２０２６-12-31")
 
 
 def exempting(*rules: str, **rest: Any) -> Policy:
-    """Return a policy that refuses a DEVICE, beside an exemption."""
-    return policy(REFUSING, exemption(*rules, **rest))
+    """Return a policy that denies a DEVICE, with an exemption."""
+    return policy(DENYING, exemption(*rules, **rest))
 
 
 @pytest.mark.parametrize("rule", [LIMIT, "cf-crl-*", "*", "cf-crl-group-devic?"])
-def test_an_exempted_rule_refuses_nothing_and_the_audit_tells(rule: str) -> None:
-    """By name or glob; nothing is told to who made the pod."""
+def test_an_exempted_rule_denies_nothing_and_is_in_the_audit_annotations(rule: str) -> None:
+    """By name or glob; the user gets no warning."""
     found = decision(exempting(rule), pod(), NOW)
 
     assert (True, (), ()) == (found.allowed, found.warnings, found.rules)
@@ -51,7 +51,7 @@ def test_an_exempted_rule_refuses_nothing_and_the_audit_tells(rule: str) -> None
 
 
 def test_an_exempted_rule_neither_completes_nor_injects() -> None:
-    """It has no effect at all; the others have theirs."""
+    """It has no effect; the other rules have."""
     rules = [
         resource_rule(defaultValue="2", runtimeClassName="nvidia"),
         resource_rule("vendor.com/other", defaultValue="3"),
@@ -69,18 +69,22 @@ def test_an_exempted_rule_neither_completes_nor_injects() -> None:
     assert "runtimeClassName" not in result["spec"]
 
 
-def test_an_exempted_compatibility_rule_neither_judges_nor_steers() -> None:
-    """Whatever the nodes offer."""
+def test_an_exempted_compatibility_rule_neither_denies_nor_injects_affinity() -> None:
+    """For any nodes."""
     rules = policy(compatibility_rule(), exemption("compatibility"))
     cluster = inventory(nodes(1, "old", plain("11.7")), nodes(1, "new", plain("12.4")))
-    refused, steered = gpu_pod(cuda_image("13.0")), gpu_pod(cuda_image("12.4"))
+    incompatible, compatible = gpu_pod(cuda_image("13.0")), gpu_pod(cuda_image("12.4"))
 
     def outcome(document: Any, now: float) -> tuple[bool, bool]:
         found = decide(rules, cluster, request(document), now)
         return found.allowed, bool(found.patch)
 
-    assert [(False, False), (True, True)] == [outcome(document, NOW + 1) for document in (refused, steered)]
-    assert [(True, False), (True, False)] == [outcome(document, NOW) for document in (refused, steered)]
+    assert [(False, False), (True, True)] == [
+        outcome(document, NOW + 1) for document in (incompatible, compatible)
+    ]
+    assert [(True, False), (True, False)] == [
+        outcome(document, NOW) for document in (incompatible, compatible)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -106,16 +110,16 @@ def test_an_exempted_compatibility_rule_neither_judges_nor_steers() -> None:
         ),
     ],
 )
-def test_an_exemption_is_for_pods_by_namespace_labels_and_service_account(
+def test_an_exemption_covers_pods_by_namespace_labels_and_service_account(
     scope: dict[str, Any], metadata: dict[str, Any], spec: dict[str, Any], exempt: bool
 ) -> None:
-    """All that is given has to hold; a pod that names no service account runs as `default`."""
+    """All criteria must match; a pod without a service account runs as `default`."""
     found = decision(exempting(LIMIT, **scope), pod(metadata=metadata, **spec), NOW)
 
     assert exempt is found.allowed
 
 
-def test_a_workload_is_exempt_as_its_pods_will_be() -> None:
+def test_a_workload_is_exempted_as_its_pods_will_be() -> None:
     """By the labels and the service account of its template."""
     scope = {"podSelector": {"matchLabels": {"app": "x"}}, "serviceAccounts": ["trainer"]}
     template = pod(metadata={"labels": {"app": "x"}}, serviceAccountName="trainer")
@@ -124,50 +128,50 @@ def test_a_workload_is_exempt_as_its_pods_will_be() -> None:
     assert decision(exempting(LIMIT, **scope), deployment, NOW).allowed
 
 
-def test_both_endpoints_agree() -> None:
-    """What is let pass to be changed is let pass as it is."""
+def test_both_endpoints_give_the_same_decision_on_an_exempted_pod() -> None:
+    """The validating endpoint allows it, too."""
     assert decision(exempting(LIMIT), pod(), NOW, mutating=False).allowed
 
 
 @pytest.mark.parametrize(
     ("now", "allowed"), [(NOW, True), (NOW + 1, False), (float("inf"), False)], ids=["last", "past", "never"]
 )
-def test_an_exemption_has_no_effect_past_its_day_and_says_so(now: float, allowed: bool) -> None:
-    """To those who are refused for it; without a time, all have expired."""
-    told = (f"exemption exemption from rule {LIMIT} expired at 2026-12-31; who granted it may renew it",)
+def test_an_exemption_has_no_effect_after_its_last_day(now: float, allowed: bool) -> None:
+    """A denied user gets a warning; without a time, all exemptions have expired."""
+    line = f"gpugate: exemption exemption expired at 2026-12-31; ask its owner to renew it [rule {LIMIT}]"
     found = decision(exempting(LIMIT), pod(), now)
 
-    assert (allowed, () if allowed else told) == (found.allowed, found.warnings)
+    assert (allowed, () if allowed else (line,)) == (found.allowed, found.warnings)
 
 
-def test_an_expired_exemption_is_of_no_interest_where_nothing_is_violated() -> None:
-    """Nor to pods that it was not for."""
+def test_an_expired_exemption_causes_no_warning_without_a_violation() -> None:
+    """Nor for pods that it did not cover."""
     expired = exemption(LIMIT, expires="2020-01-01", namespaces={"include": ["other"]})
 
     assert (
         () == decision(policy(resource_rule(), exemption(LIMIT, expires="2020-01-01")), pod(), NOW).warnings
     )
-    assert () == decision(policy(REFUSING, expired), pod(), NOW).warnings
+    assert () == decision(policy(DENYING, expired), pod(), NOW).warnings
 
 
-def test_an_expired_exemption_is_told_in_chinese() -> None:
+def test_the_warning_about_an_expired_exemption_exists_in_chinese() -> None:
     """With `--lang zh`."""
-    rules = policy(REFUSING, exemption(LIMIT, expires="2020-01-01"), language=Language.ZH)
+    rules = policy(DENYING, exemption(LIMIT, expires="2020-01-01"), language=Language.ZH)
 
-    assert (f"规则 {LIMIT} 的豁免 exemption 已于 2020-01-01 到期，可由授予者续期",) == decision(
-        rules, pod(), NOW
-    ).warnings
+    line = f"gpugate: 豁免 exemption 已于 2020-01-01 到期；请联系其维护者续期 [规则 {LIMIT}]"
+
+    assert (line,) == decision(rules, pod(), NOW).warnings
 
 
-def test_an_exemption_that_is_switched_off_exempts_nobody() -> None:
-    """By its label, as any rule."""
+def test_a_disabled_exemption_has_no_effect() -> None:
+    """Disabled by its label, like a rule."""
     assert not decision(exempting(LIMIT, enabled=False), pod(), NOW).allowed
 
 
-def test_of_several_exemptions_the_first_that_holds_counts() -> None:
-    """An expired one is in nobody's way."""
+def test_of_several_exemptions_the_first_that_applies_is_used() -> None:
+    """Expired ones are skipped."""
     rules = policy(
-        REFUSING,
+        DENYING,
         exemption(LIMIT, name="old", expires="2020-01-01"),
         exemption(LIMIT, name="foreign", namespaces={"include": ["other"]}),
         exemption(LIMIT, name="new"),
@@ -176,19 +180,19 @@ def test_of_several_exemptions_the_first_that_holds_counts() -> None:
     assert f"{LIMIT} (new)" == decision(rules, pod(), NOW).audit["exempted"]
 
 
-def test_what_rules_put_in_exempts_from_nothing() -> None:
-    """A pod counts as it came."""
+def test_an_injected_label_exempts_from_nothing() -> None:
+    """Exemptions apply to a pod as it was submitted."""
     rules = policy(
         injection_rule({"labels": {"app": "x"}}),
-        REFUSING,
+        DENYING,
         exemption(LIMIT, podSelector={"matchLabels": {"app": "x"}}),
     )
 
     assert not decision(rules, pod(), NOW).allowed
 
 
-def test_an_exempted_rule_that_needs_repair_does_not_warn() -> None:
-    """Its conditions fail for this pod, which it is not for."""
+def test_an_exempted_rule_with_a_broken_condition_causes_no_warning() -> None:
+    """It has no effect on the pod."""
     rule = injection_rule(
         {"hostIPC": True}, name="broken", match={"conditions": ["limits['a.com/absent'] > 1"]}
     )
@@ -197,7 +201,7 @@ def test_an_exempted_rule_that_needs_repair_does_not_warn() -> None:
 
 
 @given(st.datetimes(timezones=st.timezones()), st.sampled_from("tT "))
-def test_a_time_of_rfc_3339_is_what_python_takes_it_for(time: datetime, separator: str) -> None:
+def test_a_time_of_rfc_3339_is_parsed_as_by_python(time: datetime, separator: str) -> None:
     """In any zone, whole seconds."""
     time = time.replace(microsecond=0)
     offset = time.utcoffset()
@@ -208,8 +212,8 @@ def test_a_time_of_rfc_3339_is_what_python_takes_it_for(time: datetime, separato
     assert time.timestamp() == instant(text)
 
 
-def test_a_date_ends_with_its_day_in_utc() -> None:
-    """So `expires` names the last day."""
+def test_a_date_is_the_end_of_its_day_in_utc() -> None:
+    """`expires` is the last day."""
     assert [instant("2024-03-01T00:00:00Z"), NOW + 1] == [instant("2024-02-29"), instant("2026-12-31")]
 
 
@@ -222,16 +226,16 @@ def test_a_date_ends_with_its_day_in_utc() -> None:
         *((text, f"{EXPECTED}; got {text!r}") for text in NO_TIMES),
     ],
 )
-def test_an_expiry_that_is_no_time_is_refused(expires: str, error: str) -> None:
-    """A time without a zone is two times."""
+def test_an_invalid_expiry_is_an_error(expires: str, error: str) -> None:
+    """A time without a zone is ambiguous."""
     (found,) = loaded(exemption("a", expires=expires)).errors
 
     assert ("expires", error) == (found.path, found.message)
 
 
 @pytest.mark.parametrize("key", ["reason", "expires", "rules"])
-def test_an_exemption_says_what_why_and_until_when(key: str) -> None:
-    """None of them can be left out."""
+def test_reason_expires_and_rules_are_required(key: str) -> None:
+    """Every exemption has all of them."""
     text = exemption("a").replace(f"{key}:", f"x{key}:")
 
     assert f"required key {key!r} is missing" in [error.message for error in loaded(text).errors]

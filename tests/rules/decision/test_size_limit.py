@@ -1,4 +1,4 @@
-"""An object with more to judge than any honest one is refused at once, whatever it is."""
+"""The size limit: an oversized object is denied at once, and a large one is decided in bounded time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from rules.decision.size_limit import MOST, MOST_NAMES, RULE
-from tests.support.webhooks import body, pod, builtin_handler
+from tests.support.webhooks import body, builtin_handler, pod
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
 
 
 def affinity(count: int) -> dict[str, Any]:
-    """Return the required node affinity of so many terms."""
+    """Return required node affinity with this number of terms."""
     term = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
     return {
         "nodeAffinity": {
@@ -32,13 +32,13 @@ def spec(**fields: Any) -> dict[str, Any]:
 
 
 def deployment_like(count: int) -> dict[str, Any]:
-    """Return an object of so many pod templates."""
+    """Return an object with this number of pod templates."""
     containers = [{"name": "main", "resources": GPU}]
     groups: list[dict[str, Any]] = [{"template": {"spec": {"containers": containers}}} for _ in range(count)]
     return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": {"workerGroupSpecs": groups}}
 
 
-TOO_MUCH = {
+OVERSIZED = {
     "containers": spec(containers=[{"name": f"c{at}", "resources": GPU} for at in range(MOST)]),
     "terms": spec(affinity=affinity(MOST)),
     "templates": deployment_like(MOST + 1),
@@ -52,11 +52,11 @@ TOO_MUCH = {
 
 
 @pytest.mark.parametrize("endpoint", ["mutate", "validate"])
-@pytest.mark.parametrize("what", list(TOO_MUCH))
-def test_an_object_with_too_much_to_judge_is_refused(what: str, endpoint: Any) -> None:
-    """As a violation of its own, in far less time than judging it would take."""
+@pytest.mark.parametrize("what", list(OVERSIZED))
+def test_an_oversized_object_is_denied(what: str, endpoint: Any) -> None:
+    """With a violation of its own, in less time than a decision would take."""
     debugging = {"operation": "UPDATE", "subResource": "ephemeralcontainers"}
-    content = body(TOO_MUCH[what], **(debugging if what == "debugging containers" else {}))
+    content = body(OVERSIZED[what], **(debugging if what == "debugging containers" else {}))
     started = time.thread_time()
     response = json.loads(builtin_handler().answer(endpoint, content))["response"]
 
@@ -67,7 +67,7 @@ def test_an_object_with_too_much_to_judge_is_refused(what: str, endpoint: Any) -
 
 HUGE = {
     "the most containers": spec(containers=[{"name": f"c{at}", "resources": GPU} for at in range(2000)]),
-    "containers that ask for nothing": spec(containers=[{"name": f"c{at}"} for at in range(100_000)]),
+    "containers without resources": spec(containers=[{"name": f"c{at}"} for at in range(100_000)]),
     "the most terms": spec(affinity=affinity(MOST - 3)),
     "variables": pod(
         {"nvidia.com/mps-core": "50"}, env=[{"name": f"V{at}", "value": "v" * 30} for at in range(100_000)]
@@ -89,8 +89,8 @@ HUGE = {
 
 
 @pytest.mark.parametrize("what", list(HUGE))
-def test_a_huge_object_takes_a_time_that_its_length_bounds(what: str) -> None:
-    """For each byte at most a thousand times what reading JSON takes, and a quarter of a second besides."""
+def test_the_time_of_a_large_object_is_bounded_by_its_length(what: str) -> None:
+    """At most a thousand times that of parsing its JSON, plus a quarter of a second."""
     content = body(HUGE[what])
     started = time.thread_time()
     json.loads(content)
@@ -101,8 +101,8 @@ def test_a_huge_object_takes_a_time_that_its_length_bounds(what: str) -> None:
     assert 0.25 + 1000 * reading > time.thread_time() - started
 
 
-def test_variables_that_ask_for_nothing_do_not_count() -> None:
-    """However many more they are than what counts."""
+def test_variables_without_requirements_are_not_counted() -> None:
+    """Even if there are more of them than the limit."""
     env = [{"name": f"V{at}", "value": "v"} for at in range(2 * MOST)]
     content = body(pod({"nvidia.com/gpu": "1"}, env=env))
 
