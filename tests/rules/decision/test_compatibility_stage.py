@@ -1,0 +1,140 @@
+"""Compatibility rules in the pipeline: when they apply, and the messages of denials and warnings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.model.decision import Decision
+from rules.nodes.inventory import Inventory
+from rules.text.i18n import Language
+from tests.support.builders import pod, policy
+from tests.support.node_builders import (
+    compatibility_rule,
+    cuda_image,
+    gpu_container,
+    inventory,
+    judged,
+    nodes,
+    plain,
+)
+
+BROKEN, FALSE = "limits['a.com/x'] > 1", "1 == 2"
+
+
+def _cluster(*counts: int) -> Inventory:
+    """Return kinds of nodes with CUDA 11.7, each with this number of nodes."""
+    groups = ((count, f"Card-{at}") for at, count in enumerate(counts))
+    return inventory(
+        *(nodes(count, name, plain("11.7") | {"nvidia.com/gpu.product": name}) for count, name in groups)
+    )
+
+
+def _decided(images: dict[str, str], language: Language = Language.EN, **rule: Any) -> Decision:
+    """Return the decision on a pod with an image per container, of which no node has the CUDA version."""
+    containers = [gpu_container(cuda_image(cuda), name=name) for name, cuda in images.items()]
+    compiled = policy(compatibility_rule(**rule), language=language)
+    return judged(compiled, _cluster(4, 3, 2, 1, 1), pod(*containers))
+
+
+FIX = "suggested fixes: use an image with CUDA 11.7 or older, or a driver with CUDA 13.0 or newer"
+
+
+def test_the_first_line_of_a_denial_has_reason_fix_and_rule_and_the_table_follows() -> None:
+    """Containers with equal requirements share a violation; a table has three rows at most."""
+    found = _decided({"a": "13.0", "b": "13.0"})
+
+    assert ["spec.containers[0].image"] == [violation.path for violation in found.violations]
+    assert [
+        (
+            "Pod denied by gpugate: no schedulable node is compatible with containers 'a', 'b'"
+            " (11 nodes checked): image tag `13.0.0-base-ubuntu22.04` says CUDA 13.0; the driver has"
+            f" CUDA 11.7, below 13.0: cudaErrorInsufficientDriver (35); {FIX} [rule compatibility]"
+        ),
+        "    nodes  GPU     driver  CUDA  compute  reason",
+        *(
+            f"    {count}      Card-{at}  ?       11.7  ?        the driver has CUDA 11.7, below 13.0:"
+            " cudaErrorInsufficientDriver (35)"
+            for at, count in enumerate((4, 3, 2))
+        ),
+        "    … and 2 more",
+    ] == found.message.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("images", "containers"),
+    [
+        ({"a": "13.0"}, "container 'a' (11"),
+        ({"a": "13.0", "b": "11.4"}, "container 'a' (11"),
+        ({"a": "13.0", "b": "12.8"}, "containers 'a', 'b' together (11"),
+        (dict.fromkeys("abcde", "13.0"), "containers 'a', 'b', 'c', … and 2 more (11"),
+    ],
+)
+def test_a_denial_names_the_containers_that_are_not_compatible(
+    images: dict[str, str], containers: str
+) -> None:
+    """At most three of them."""
+    found = _decided(images)
+
+    assert 1 == len(found.violations)
+    assert found.message.startswith(
+        f"Pod denied by gpugate: no schedulable node is compatible with {containers} nodes checked): "
+    )
+
+
+@pytest.mark.parametrize(
+    ("language", "end"),
+    [
+        (Language.EN, f"…; {FIX} [rule compatibility]"),
+        (
+            Language.ZH,
+            "；建议：改用 CUDA 11.7 或更旧的镜像，或使用支持 CUDA 13.0 及以上的驱动 [规则 compatibility]",
+        ),
+    ],
+)
+def test_a_warning_that_no_node_is_compatible_is_one_line_with_fix_and_rule(
+    language: Language, end: str
+) -> None:
+    """At most 256 characters, without a table."""
+    found = _decided(dict.fromkeys("abcde", "13.0"), language, noFittingNode="warn")
+    (line,) = found.warnings
+
+    assert (True, True, 1) == (found.allowed, len(line) <= 256, len(line.splitlines()))
+    assert line.startswith("gpugate: ")
+    assert line.endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("language", "line"),
+    [
+        (
+            Language.EN,
+            (
+                "gpugate: container 'a': a condition of the rule could not be evaluated, so the rule applies:"
+                " no such key: 'a.com/x'; ask the owner of the rule to fix the expression"
+                " [rule compatibility]"
+            ),
+        ),
+        (
+            Language.ZH,
+            (
+                "gpugate: 容器 'a'：无法计算规则的条件，因此该规则生效：no such key: 'a.com/x'；"
+                "请规则维护者修复该表达式 [规则 compatibility]"
+            ),
+        ),
+    ],
+)
+def test_a_rule_whose_condition_cannot_be_evaluated_applies(language: Language, line: str) -> None:
+    """With a warning: nothing in a pod can disable a compatibility rule."""
+    found = _decided({"a": "13.0"}, language, match={"conditions": [BROKEN]})
+
+    assert (False, ("compatibility",), (line,)) == (found.allowed, found.rules, found.warnings)
+
+
+@pytest.mark.parametrize("conditions", [[BROKEN, FALSE], [FALSE, BROKEN]])
+def test_a_rule_with_a_false_condition_does_not_apply(conditions: list[str]) -> None:
+    """Even if another condition cannot be evaluated."""
+    found = _decided({"a": "13.0"}, match={"conditions": conditions})
+
+    assert (True, (), ()) == (found.allowed, found.rules, found.warnings)
