@@ -1,7 +1,6 @@
-"""Unit tests of rules, read: each case as the request that it stands for, the nodes, and what is expected.
+"""Reader of rule tests: each case as an admission request, the nodes, and the expected result.
 
-A document with a mistake gives no cases, so that none is run by half. Files that it names are opened by
-whoever reads it; nothing here touches a disk.
+A document with an error has no cases. The caller opens the files that it names; nothing here reads from disk.
 """
 
 from __future__ import annotations
@@ -15,7 +14,14 @@ from pydantic import ValidationError
 
 from rules.model.request import AdmissionRequest
 from rules.nodes.inventory import Inventory, InventoryError
-from rules.ruletest.schema import BESIDE, KIND, CaseDocument, ExpectDocument, NodeDocument, RuleTestDocument
+from rules.ruletest.schema import (
+    KIND,
+    SHORT_METADATA,
+    CaseDocument,
+    ExpectDocument,
+    NodeDocument,
+    RuleTestDocument,
+)
 from rules.schema.errors import RuleError, describe, schema_errors, suggestion
 from rules.schema.exemption import instant
 from rules.text.i18n import Language
@@ -23,13 +29,13 @@ from rules.text.location import Location
 from rules.text.paths import Path
 from rules.text.yaml_document import Document, SourceError, read
 
-# Gives the documents of a file that a test names. Raises SourceError for one that cannot be read.
+# Returns the documents of a file that a test names. Raises SourceError if it cannot be read.
 Opener = Callable[[str], list[Document]]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case, ready to be decided. path: where it stands in its document. now: seconds since the epoch."""
+    """One case, ready to be decided. path: its path in the document. now: seconds since the epoch."""
 
     name: str
     document: Document
@@ -41,13 +47,13 @@ class Case:
 
     @property
     def location(self) -> Location:
-        """Where it stands in the text."""
+        """The location in the text."""
         return self.document.locate(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleTest:
-    """One sound document: the rules that it is about, and its cases."""
+    """One valid document: the rules to test, and the cases."""
 
     document: Document
     rules: tuple[str, ...]
@@ -58,60 +64,60 @@ class RuleTest:
 
 
 def read_tests(text: str, file: str, opener: Opener) -> tuple[list[RuleTest], list[RuleError]]:
-    """Return the sound test documents of a text, and the mistakes of the others.
+    """Return the valid test documents of a text, and the errors of the others.
 
-    A text without any is a mistake, and so is a name that two cases share.
+    A text without documents is an error, and so is a duplicate name of cases.
     """
     tests: list[RuleTest] = []
-    mistakes: list[RuleError] = []
+    errors: list[RuleError] = []
     names: dict[str, Case] = {}
     documents = [
         found for found in read(text, file) if isinstance(found, SourceError) or found.value is not None
     ]
     if not documents:
-        mistakes.append(RuleError(Location(file), (), f"no document of kind {KIND} in this file"))
+        errors.append(RuleError(Location(file), (), f"no document of kind {KIND} in this file"))
     for document in documents:
         if isinstance(document, SourceError):
-            mistakes.append(RuleError(document.location, (), document.message))
+            errors.append(RuleError(document.location, (), document.message))
             continue
         reader = _Reader(document, opener)
         test = reader.test()
         for case in test.cases if test else ():
             first = names.setdefault(case.name, case)
             if first is not case:
-                reader.fail((*case.path, "name"), f"a case of this name stands at {first.location} too")
-        mistakes += reader.mistakes
-        if test and not reader.mistakes:
+                reader.add_error((*case.path, "name"), f"duplicate name: {first.location} has it too")
+        errors += reader.errors
+        if test and not reader.errors:
             tests.append(test)
-    return tests, mistakes
+    return tests, errors
 
 
 class _Reader:
-    """Reads one document, keeping its mistakes."""
+    """Reads one document and collects its errors."""
 
     def __init__(self, document: Document, opener: Opener) -> None:
         self._document = document
         self._opener = opener
-        self.mistakes = [RuleError(found.location, (), found.message) for found in document.duplicates]
+        self.errors = [RuleError(found.location, (), found.message) for found in document.duplicates]
 
-    def fail(self, path: Path, message: str) -> None:
-        """Keep a mistake at a path of the document."""
-        self.mistakes.append(RuleError(self._document.locate(path), path, message))
+    def add_error(self, path: Path, message: str) -> None:
+        """Add an error at a path of the document."""
+        self.errors.append(RuleError(self._document.locate(path), path, message))
 
     def test(self) -> RuleTest | None:
-        """Return the test that the document is, as far as it can be read; a mistake may be in it."""
+        """Return the test in the document, or None; it may be incomplete if there are errors."""
         value = self._document.value
         kind = value.get("kind") if isinstance(value, dict) else None
         if kind != KIND:
             hint = suggestion(str(kind), [KIND])
-            self.fail(
+            self.add_error(
                 ("kind",) if kind else (), f"expected kind: {KIND}, got {kind or describe(value)}{hint}"
             )
             return None
         try:
             found = RuleTestDocument.model_validate(value)
         except ValidationError as error:
-            self.mistakes += schema_errors(error, RuleTestDocument, self._document, (), "")
+            self.errors += schema_errors(error, RuleTestDocument, self._document, (), "")
             return None
         shared = self._inventory(found.nodes, ("nodes",))
         cases = [self._case(case, ("cases", at), shared) for at, case in enumerate(found.cases)]
@@ -134,7 +140,7 @@ class _Reader:
         return Case(case.name, self._document, path, request, inventory, now, case.expect)
 
     def _request(self, case: CaseDocument, path: Path) -> AdmissionRequest | None:
-        """Return the request that the API server would make to create the case's object."""
+        """Return the request of the API server to create the case's object."""
         value: Any = case.pod
         if "file" in value:
             path = (*path, "file")
@@ -142,22 +148,22 @@ class _Reader:
             objects = [found for document in documents for _, found in document.objects()]
             if len(objects) != 1:
                 if documents:
-                    self.fail(path, f"expected a file with one object, found {len(objects)}")
+                    self.add_error(path, f"expected a file with one object, found {len(objects)}")
                 return None
             (value,) = objects
         elif "kind" not in value:
-            value = _whole(value)
+            value = _complete(value)
         kind = value.get("kind") if isinstance(value, dict) else None
         metadata = value.get("metadata", {}) if kind else None
         if not isinstance(kind, str) or not isinstance(metadata, dict):
-            self.fail(path, "expected a Kubernetes object with apiVersion, kind and metadata")
+            self.add_error(path, "expected a Kubernetes object with apiVersion, kind and metadata")
             return None
         group = str(value.get("apiVersion", "")).rpartition("/")[0]
         namespace = metadata.get("namespace") or case.namespace or "default"
         return AdmissionRequest("CREATE", group, kind, str(namespace), value)
 
     def _inventory(self, nodes: list[NodeDocument], path: Path) -> Inventory:
-        """Return the inventory of nodes as a document has them."""
+        """Return the inventory of the nodes of a document."""
         objects: list[Any] = []
         for at, node in enumerate(nodes):
             named = [document.value for document in self._open(node.file, (*path, at))] if node.file else []
@@ -165,26 +171,26 @@ class _Reader:
                 try:
                     Inventory.of(found)
                 except InventoryError as error:
-                    self.fail((*path, at), f"{f'{node.file}: ' if node.file else ''}{error}")
+                    self.add_error((*path, at), f"{f'{node.file}: ' if node.file else ''}{error}")
                 else:
                     objects.append(found)
         return Inventory.of(objects)
 
     def _open(self, name: str, path: Path) -> list[Document]:
-        """Return the documents of a file that is named at a path, empty ones left out."""
+        """Return the documents of the file named at a path, without empty ones."""
         try:
             documents = [document for document in self._opener(name) if document.value is not None]
         except SourceError as error:
-            self.fail(path, str(error))
+            self.add_error(path, str(error))
             return []
         if not documents:
-            self.fail(path, f"{name}: nothing in this file")
+            self.add_error(path, f"{name}: the file is empty")
         return documents
 
 
-def _whole(short: dict[str, Any]) -> dict[str, Any]:
-    """Return the Pod that a pod in short is: a spec, with metadata or labels and annotations beside it."""
-    spec = {name: value for name, value in short.items() if name not in ("metadata", *BESIDE)}
-    beside = {name: short[name] for name in BESIDE if name in short}
-    metadata = {"name": "pod"} | short.get("metadata", {}) | beside
+def _complete(short: dict[str, Any]) -> dict[str, Any]:
+    """Return the Pod of a short form: a spec that also contains metadata, or labels and annotations."""
+    spec = {name: value for name, value in short.items() if name not in ("metadata", *SHORT_METADATA)}
+    own = {name: short[name] for name in SHORT_METADATA if name in short}
+    metadata = {"name": "pod"} | short.get("metadata", {}) | own
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -1,4 +1,4 @@
-"""What a test case expects beside what was decided: the differences, for people and for machines."""
+"""Comparison of a test case's expectation with the decision."""
 
 from __future__ import annotations
 
@@ -23,24 +23,21 @@ _ABSENT: Final = "absent"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is not as expected. what: the key in `expect`, or a JSON Pointer.
+    """A difference between expectation and decision. what: the key in `expect`, or a JSON Pointer.
 
-    lines: each with its mark: EXPECTED and not found, FOUND and not expected, or BOTH.
+    lines: each with its mark: EXPECTED (only expected), FOUND (only found), or BOTH.
     """
 
     what: str
     lines: tuple[tuple[str, str], ...]
 
     def marked(self, mark: str) -> list[str]:
-        """Return the lines that have a mark, and those that stand on both sides."""
+        """Return the lines with a mark, and those with BOTH."""
         return [text for each, text in self.lines if each in (mark, BOTH)]
 
 
 def differences(expect: ExpectDocument, decision: Decision, patched: Any) -> list[Difference]:
-    """Return what is not as expected of a decision.
-
-    patched: the object as the decision leaves it.
-    """
+    """Return the differences between expectation and decision. patched: the object after the decision."""
     given = expect.model_fields_set
     found = [
         _one("allowed", expect.allowed, decision.allowed),
@@ -56,7 +53,7 @@ def differences(expect: ExpectDocument, decision: Decision, patched: Any) -> lis
 
 
 def value_at(document: Any, place: str) -> Any:
-    """Return the value at a JSON Pointer (RFC 6901), None where there is none."""
+    """Return the value at a JSON Pointer (RFC 6901), or None."""
     for step in place.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(document, dict):
@@ -69,7 +66,7 @@ def value_at(document: Any, place: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return a value as JSON, which tells true from 1, and 4 from "4"."""
+    """Return a value as JSON, which distinguishes true from 1, and 4 from "4"."""
     return _ABSENT if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
@@ -110,7 +107,7 @@ def _violations(wanted: Sequence[ViolationDocument], found: Sequence[Violation])
 
 
 def _aligned(rows: Sequence[tuple[str, list[str]]]) -> list[str]:
-    """Return rows as lines with columns under each other, the last as it is; an empty cell is anything."""
+    """Return rows as lines with aligned columns; an empty cell is shown as `*`."""
     cells = [[cell or _ANYTHING for cell in row] for _, row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
@@ -140,27 +137,26 @@ def _is_violation(wanted: ViolationDocument, found: Violation) -> bool:
 
 
 def _is_part(part: str, text: str) -> bool:
-    """Tell whether a text holds a part of it, whatever the spaces and line breaks between the words."""
+    """Return whether a text contains a part, ignoring differences in white space."""
     return " ".join(part.split()) in " ".join(text.split())
 
 
-def _pairs(wanted: Sequence[W], found: Sequence[F], suits: Callable[[W, F], bool]) -> dict[int, int]:
-    """Return which found takes which wanted, as many pairs as there can be.
+def _pairs(wanted: Sequence[W], found: Sequence[F], matches: Callable[[W, F], bool]) -> dict[int, int]:
+    """Return a maximum bipartite matching: index of a found item to index of an expected item.
 
-    A vague expectation may suit several, so one gives way to the next (augmenting paths, as in bipartite
-    matching).
+    An unspecific expectation can match several items, so the matching uses augmenting paths.
     """
     pairs: dict[int, int] = {}
 
-    def seat(at: int, tried: set[int]) -> bool:
-        for place, each in enumerate(found):
-            if place not in tried and suits(wanted[at], each):
-                tried.add(place)
-                if place not in pairs or seat(pairs[place], tried):
-                    pairs[place] = at
+    def assign(at: int, tried: set[int]) -> bool:
+        for index, each in enumerate(found):
+            if index not in tried and matches(wanted[at], each):
+                tried.add(index)
+                if index not in pairs or assign(pairs[index], tried):
+                    pairs[index] = at
                     return True
         return False
 
     for at in range(len(wanted)):
-        seat(at, set())
+        assign(at, set())
     return pairs
