@@ -1,7 +1,7 @@
-"""Makes the root file system that stands in for the image's base: a Debian with Python, as python:*-slim is.
+"""Makes the root file system that replaces the image's base: a Debian with Python, as python:*-slim is.
 
 Run as `python -m tests.e2e.assets.base` it makes what is missing and prints the file, a tar that any engine
-imports; it is kept beside the programs of build.py. It needs root, debootstrap and a mirror of Debian, and
+imports; it is kept next to the programs of build.py. It needs root, debootstrap and a mirror of Debian, and
 does nothing where it is not root or there is no debootstrap.
 """
 # ruff: noqa: T201 - a build prints its steps

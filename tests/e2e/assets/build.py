@@ -1,4 +1,4 @@
-"""Builds the programs of the end-to-end tests from the versions that go.mod pins: Kubernetes and an oracle.
+"""Builds the programs of the end-to-end tests from the versions that go.mod pins: Kubernetes and its packages.
 
 There is no archive to download and trust: the Go module proxy serves the sources, go.sum holds them to their
 checksums, and the result is kept in the user's cache, one folder a pair of versions, outside the tree.
@@ -20,14 +20,16 @@ MODULE = Path(__file__).resolve().parent
 KUBERNETES = "k8s.io/kubernetes"
 ETCD = "go.etcd.io/etcd/server/v3"
 
-# What each program is built from: the `tool` lines of go.mod, under the names that envtest gives them, and an
-# oracle, which answers by Kubernetes's own code what the tests compare with ours.
+# What each program is built from: the `tool` lines of go.mod, under the names that envtest gives them; an
+# oracle, which answers by Kubernetes's own code what the tests compare with ours; its ReplicaSet controller
+# alone, because kube-controller-manager does not build from published modules.
 PROGRAMS = {
     "etcd": ETCD,
     "kube-apiserver": f"{KUBERNETES}/cmd/kube-apiserver",
     "kube-scheduler": f"{KUBERNETES}/cmd/kube-scheduler",
     "kubectl": f"{KUBERNETES}/cmd/kubectl",
     "oracle": "./oracle",
+    "replicaset-controller": "./replicaset",
 }
 
 
