@@ -101,7 +101,7 @@ class DecisionRecorder:
         if self.would_inject:
             audit["would-inject"] = _listing(self.would_inject)
         if self._affinity:
-            audit["steered"] = "node affinity"
+            audit["node-affinity"] = "injected"
         if exempted:
             audit["exempted"] = _listing({rule: [exemption] for rule, exemption in exempted.items()})
         if found := _lines(self.violations, Action.DENY, Action.WARN):

@@ -1,4 +1,4 @@
-"""Builds the programs of the end-to-end tests from the versions that go.mod pins: Kubernetes and its packages.
+"""Builds the programs of the end-to-end tests from the versions in go.mod: Kubernetes and its packages.
 
 There is no archive to download and trust: the Go module proxy serves the sources, go.sum holds them to their
 checksums, and the result is kept in the user's cache, one folder a pair of versions, outside the tree.
