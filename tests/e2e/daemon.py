@@ -29,8 +29,8 @@ STOP_S: Final = 20.0
 def reserve_port() -> socket.socket:
     """Return a socket that holds a free port of 127.0.0.1 until it is closed.
 
-    On Linux a server that sets SO_REUSEADDR, as every Go server does, can listen on the port of a bound socket
-    that does not; no other process gets the port, even while the server is down, so it can use it again.
+    On Linux a server that sets SO_REUSEADDR, as every Go server does, can listen on the port of a bound
+    socket that does not; no other process gets the port, even while the server is down.
     """
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

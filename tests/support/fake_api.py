@@ -1,7 +1,7 @@
-"""An API server in memory, over HTTP: versions, pages, selectors, watches and the ways in which they break.
+"""Fake API server over HTTP: versions, pages, selectors, watches and their failures.
 
-What happens to watches stands in one history with the changes of objects: a test says `put`, then
-`watches("cut")`, then `put`, and an open watch meets them in this order.
+Changes of objects and failures of watches are in one history: a test calls `put`, then `watches("cut")`, then
+`put`, and an open watch gets them in this order.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from webhook.cluster.client import ClusterApi
 
 Object = dict[str, Any]
 
-# Seconds until a test that waits for something gives up.
+# Seconds until a test that waits for something fails.
 PATIENCE = 10.0
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came."""
+    """A received request."""
 
     method: str
     path: str
@@ -39,7 +39,7 @@ class Request:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A change of an object, or what open watches do next: bookmark, expire, garble, end, cut, stall."""
+    """A change of an object, or an action of open watches: bookmark, expire, garble, end, cut, stall."""
 
     version: int
     action: str
@@ -50,7 +50,7 @@ class _Entry:
 
 @dataclass
 class FakeApi:
-    """Collections of objects by path. refusals: what the next requests get, in order. opened: watches."""
+    """Collections of objects by path. refusals: status of the next requests, in order. opened: watches."""
 
     page: int = 500
     requests: list[Request] = field(default_factory=list)
@@ -67,42 +67,42 @@ class FakeApi:
         self._history: list[_Entry] = []
 
     def put(self, path: str, document: Object) -> None:
-        """Create an object, or replace the one of its name."""
+        """Create an object, or replace the one with its name."""
         with self.changed:
             key = (path, document["metadata"]["name"])
             self.version += 1
             after = deepcopy(document)
             after["metadata"] |= {"resourceVersion": str(self.version)}
-            self._note(_Entry(self.version, "change", path, self._objects.get(key), after))
+            self._record(_Entry(self.version, "change", path, self._objects.get(key), after))
             self._objects[key] = after
 
     def delete(self, path: str, name: str) -> None:
         """Delete an object."""
         with self.changed:
             self.version += 1
-            self._note(_Entry(self.version, "change", path, self._objects.pop((path, name)), None))
+            self._record(_Entry(self.version, "change", path, self._objects.pop((path, name)), None))
 
     def objects(self, path: str) -> list[Object]:
-        """Return what a collection holds, by name."""
+        """Return the objects of a collection, by name."""
         return [found for (where, _), found in sorted(self._objects.items()) if where == path]
 
     def watches(self, action: str) -> None:
-        """Have all open watches do this: bookmark, expire, garble, end, cut, stall."""
+        """Let all open watches do this: bookmark, expire, garble, end, cut, stall."""
         with self.changed:
-            self._note(_Entry(self.version, action))
+            self._record(_Entry(self.version, action))
 
     def compact(self) -> None:
-        """Forget what happened up to now: who asks for it gets 410 Gone."""
+        """Forget the history up to now: requests for it get 410 Gone."""
         with self.changed:
             self._compacted = self.version
 
     def restore(self, version: int) -> None:
-        """Go back to a version as when etcd is restored; watches of later ones tell nothing from then on."""
+        """Go back to a version, as a restore of etcd; watches of later versions get no events afterwards."""
         with self.changed:
             self.version = version
 
     def until(self, happened: Callable[[], bool]) -> None:
-        """Wait for something that requests or changes bring about."""
+        """Wait for a condition that requests or changes cause."""
         with self.changed:
             assert self.changed.wait_for(happened, PATIENCE)
 
@@ -121,7 +121,7 @@ class FakeApi:
             "current-context": "fake",
         }
 
-    def _note(self, entry: _Entry) -> None:
+    def _record(self, entry: _Entry) -> None:
         self._history.append(entry)
         self.changed.notify_all()
 
@@ -153,7 +153,7 @@ class FakeApi:
             self.changed.notify_all()
         while True:
             with self.changed:
-                self.changed.wait_for(partial(self._told_since, at))
+                self.changed.wait_for(partial(self._changed_since, at))
                 if self.closed:
                     return
                 entry = self._history[at]
@@ -178,7 +178,7 @@ class FakeApi:
                     case _:
                         yield None
 
-    def _told_since(self, at: int) -> bool:
+    def _changed_since(self, at: int) -> bool:
         return self.closed or len(self._history) > at
 
     def until_closed(self) -> None:
@@ -187,12 +187,12 @@ class FakeApi:
             self.changed.wait_for(lambda: self.closed)
 
     def gone(self, request: Request) -> bool:
-        """Tell whether a watch asks for what is forgotten."""
+        """Return whether a watch requests an expired version."""
         return int(request.query["resourceVersion"]) < self._compacted
 
 
 def _selected(document: Object | None, query: dict[str, str]) -> bool:
-    """Tell whether a selector of one label, `key` or `key=value`, chooses an object."""
+    """Return whether a selector of one label, `key` or `key=value`, selects an object."""
     if document is None or "labelSelector" not in query:
         return document is not None
     key, _, value = query["labelSelector"].partition("=")
@@ -221,7 +221,7 @@ class _Server(ThreadingHTTPServer):
         self.fake = fake
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing: clients that hang up are part of the tests."""
+        """Print nothing: disconnecting clients are part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -250,7 +250,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(*self.server.fake.created(request.path, json.loads(body)))
 
     def _request(self) -> Request | None:
-        """Note the request; answer it where it is to be refused."""
+        """Record the request; answer it here if it is refused."""
         fake, url = self.server.fake, urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         request = Request(self.command, url.path, query, self.headers.get("authorization", ""))

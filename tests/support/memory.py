@@ -1,4 +1,4 @@
-"""An API server in memory: raw objects, resourceVersions, conflicts; called directly or over HTTP."""
+"""In-memory API server: raw objects, resourceVersions, conflicts; called directly or over HTTP."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECRET = f"{SECRETS}/gpugate-certs"
 
 
 class Memory:
-    """Objects by path. before: called ahead of each call, with its method and path; may raise, may write."""
+    """Objects by path. before: called before each call with its method and path; may raise or write."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -40,7 +40,7 @@ class Memory:
         self._version = 0
 
     def put(self, path: str, document: dict[str, Any]) -> None:
-        """Store an object as a new version, whatever was there."""
+        """Store an object as a new version."""
         with self._lock:
             self._version += 1
             name = {"name": path.rpartition("/")[2]}
@@ -48,7 +48,7 @@ class Memory:
             self.objects[path] = copy.deepcopy(document) | {"metadata": metadata}
 
     def now(self) -> datetime:
-        """Return the time by its own clock."""
+        """Return the time of its clock."""
         return self.clock()
 
     def get(self, path: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Memory:
             self.put(where, document)
 
     def replace(self, path: str, document: dict[str, Any]) -> None:
-        """Store an object in the place of the one of its version."""
+        """Replace the object with the same resourceVersion."""
         self._called("PUT", path)
         self._swap("PUT", path, document)
 
@@ -96,7 +96,7 @@ class Memory:
 
 
 def webhook(name: str, **client: Any) -> dict[str, Any]:
-    """Return a webhook of this name; client: fields of its clientConfig."""
+    """Return a webhook with this name; client: fields of its clientConfig."""
     service = {"name": "gpugate", "namespace": "gpugate", "path": "/"}
     return {"name": name, "clientConfig": {"service": service} | client, "newField": ["unknown to models"]}
 
@@ -110,26 +110,26 @@ def with_configurations() -> Memory:
 
 
 def ca_bundle(memory: Memory, path: str, place: int = 0) -> tuple[bytes, ...]:
-    """Return the CAs that a webhook trusts now."""
+    """Return the CAs that a webhook trusts."""
     client = memory.objects[path]["webhooks"][place]["clientConfig"]
     return certificates_in(b64decode(client.get("caBundle", "")))
 
 
 def ca_bundles(memory: Memory) -> set[tuple[bytes, ...]]:
-    """Return what the webhooks trust: one element where they agree."""
+    """Return the CA bundles of the webhooks: one element if they are equal."""
     return {ca_bundle(memory, path) for path in CONFIGURATIONS}
 
 
 @contextmanager
 def api_server(memory: Memory, folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Path]:
-    """Answer HTTP or HTTPS from the memory while the block runs; yields a kubeconfig with a token."""
+    """Serve the objects over HTTP or HTTPS while the block runs; yields a kubeconfig with a token."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = -1  # head and body in one segment: the client would acknowledge the first after 40 ms
+        wbufsize = -1  # head and body in one segment, or the client acknowledges the first after 40 ms
 
         def date_time_string(self, timestamp: float | None = None) -> str:
-            """Return what stands in the header Date."""
+            """Return the value of the header Date."""
             return super().date_time_string(timestamp or memory.now().timestamp())
 
         def _answer(self) -> None:

@@ -1,7 +1,7 @@
-"""NVML without a driver: what stands in for libnvidia-ml.so.1 behind pynvml, which itself runs as it is.
+"""Fake NVML: replaces libnvidia-ml.so.1 below the real pynvml.
 
-pynvml calls the functions of its `nvmlLib` with ctypes arguments. Here they fill those from a recorded probe
-(tests/probes/*.json: what a machine's NVML says, and the labels that follow) and return NVML's status codes.
+pynvml calls the functions of its `nvmlLib` with ctypes arguments. The functions here fill them from a
+recorded probe (tests/probes/*.json: the NVML data of a machine, and its labels) and return status codes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ERRORS: Final[Mapping[str, int]] = {
     name: code for name, code in vars(pynvml).items() if name.startswith("NVML_ERROR_")
 }
 _SUCCESS: Final[int] = pynvml.NVML_SUCCESS
-# Handles are addresses that nobody looks behind: of a GPU, and above it of its MIG instances.
+# Handles are addresses that are never dereferenced: of a GPU, and above it of its MIG instances.
 _GPU: Final = 0x1000
 
 Answer = Callable[[str, int], int]
@@ -36,15 +36,15 @@ def recorded(name: str) -> dict[str, Any]:
 
 
 def well(name: str, number: int) -> int:
-    """Answer every call as it should be."""
+    """Let every call succeed."""
     del name, number
     return _SUCCESS
 
 
 class Library:
-    """A machine's NVML. answer: the status of each call, by its name and number; the rest follows if it is 0.
+    """The NVML of a machine. answer: returns the status of each call, by its name and number.
 
-    calls: the names of all calls so far. open: how often it is initialized.
+    calls: the names of all calls so far. open: number of initializations without shutdown.
     """
 
     def __init__(self, machine: Mapping[str, Any], answer: Answer = well) -> None:
@@ -53,7 +53,7 @@ class Library:
         self.open = 0
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        """Return a function of the library, as ctypes looks it up; AttributeError where it lacks one."""
+        """Return a function of the library, as ctypes looks it up; AttributeError if it is missing."""
         function = _FUNCTIONS.get(name)
         if function is None or name in self._machine["lacks"]:
             raise AttributeError(name)
@@ -100,7 +100,7 @@ class Library:
         return _point(handle, _GPU * (index.value + 1))
 
     def name(self, handle: Any, text: Any, length: Any) -> int:
-        """nvmlDeviceGetName; of a MIG instance that of its GPU with its profile."""
+        """nvmlDeviceGetName; for a MIG instance the name of its GPU with its profile."""
         gpu, instance = self.gpu(handle), _address(handle) % _GPU
         mig = f" MIG {gpu['slots'][instance - 1]}" if instance else ""
         return _text(text, length, f"{gpu['name']}{mig}")
@@ -115,7 +115,7 @@ class Library:
         return _fill(major, value=numbers[0]) or _fill(minor, value=numbers[1])
 
     def memory(self, handle: Any, info: Any) -> int:
-        """nvmlDeviceGetMemoryInfo; of a recorded error that."""
+        """nvmlDeviceGetMemoryInfo, or a recorded error."""
         total = self.gpu(handle)["memory"]
         if isinstance(total, str):
             return ERRORS[total]
@@ -143,7 +143,7 @@ class Library:
         return _fill(mode, value=self.gpu(handle)["computeMode"])
 
     def fabric(self, handle: Any, info: Any) -> int:
-        """nvmlDeviceGetGpuFabricInfo, and its second version, which asks for a version of its struct."""
+        """nvmlDeviceGetGpuFabricInfo, and its second version, whose struct has a version."""
         fabric = self.gpu(handle).get("fabric")
         if fabric is None:
             return ERRORS["NVML_ERROR_NOT_SUPPORTED"]
@@ -174,9 +174,9 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {
 
 @contextmanager
 def library(machine: Mapping[str, Any] | str, answer: Answer = well) -> Iterator[Library]:
-    """Put a machine's NVML behind pynvml; a name is that of a recorded probe."""
+    """Use a machine's NVML in pynvml; a string is the name of a recorded probe."""
     found = Library(recorded(machine) if isinstance(machine, str) else machine, answer)
-    # pynvml remembers the functions that it found, also of libraries that came before.
+    # pynvml caches functions, including those of earlier libraries.
     with (
         patch.object(pynvml, "nvmlLib", found),
         patch.object(pynvml, "_nvmlGetFunctionPointer_cache", {}),
@@ -186,19 +186,19 @@ def library(machine: Mapping[str, Any] | str, answer: Answer = well) -> Iterator
 
 
 def failing(call: str, error: str) -> Answer:
-    """Return an answer that is an error for one function, each time."""
+    """Return an answer with an error for one function, each time."""
     return lambda name, _: ERRORS[error] if name.startswith(call) else _SUCCESS
 
 
 def _fill(reference: Any, **values: int) -> int:
-    """Set what a reference points to."""
+    """Set the target of a reference."""
     for name, value in values.items():
         setattr(reference._obj, name, value)
     return _SUCCESS
 
 
 def _point(reference: Any, address: int) -> int:
-    """Set the handle that a reference points to."""
+    """Set the handle in a reference."""
     ctypes.cast(reference, ctypes.POINTER(ctypes.c_void_p))[0] = address
     return _SUCCESS
 
@@ -208,7 +208,7 @@ def _address(handle: Any) -> int:
 
 
 def _text(buffer: Any, length: Any, text: str) -> int:
-    """Write a text and its end into a buffer; lone surrogates stand for bytes that are no text."""
+    """Write a text and its terminator into a buffer; lone surrogates are bytes that are not UTF-8."""
     content = text.encode(errors="surrogateescape")
     if len(content) >= length.value:
         return ERRORS["NVML_ERROR_INSUFFICIENT_SIZE"]

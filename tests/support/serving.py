@@ -1,4 +1,4 @@
-"""A real server in a thread, honest clients, and clients that stall; for the tests and the server trial."""
+"""A real server in a thread, well-behaved clients, and clients that stall; for tests and the server trial."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 NAMES = ("localhost", HOST)
 AUTHORITY = make_authority("test CA", datetime.now(UTC))
-# Seconds. An honest request takes milliseconds; one that takes this long was not answered.
+# Seconds. A well-behaved request takes milliseconds; after this time it was not answered.
 PATIENCE = 5.0
 
 QUICK = ServerConfig(host=HOST, port=0, client_timeout=PATIENCE, drain_seconds=0)
 
 
 def wait_for(what: Callable[[], bool]) -> None:
-    """Return when it is so; several times the patience, for what takes several steps."""
+    """Wait for a condition; several times the patience, as it may take several steps."""
     deadline = time.monotonic() + 4 * PATIENCE
     while not what():
         assert time.monotonic() < deadline
@@ -47,12 +47,12 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 
 def new_pair() -> KeyPair:
-    """Return a new serving certificate of the authority that the clients here trust."""
+    """Return a new serving certificate of the CA that the clients here trust."""
     return make_leaf(AUTHORITY, NAMES, datetime.now(UTC))
 
 
 def encrypted(key_pem: bytes) -> bytes:
-    """Return the same key under a password."""
+    """Return the same key, encrypted with a password."""
     key = load_pem_private_key(key_pem, password=None)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
 
@@ -71,7 +71,7 @@ def serving(
 
 
 def client_context(authority_pem: bytes = AUTHORITY.certificate_pem) -> ssl.SSLContext:
-    """Return the context of a client that trusts one authority and checks names."""
+    """Return the context of a client that trusts one CA and verifies names."""
     return ssl.create_default_context(cadata=authority_pem.decode())
 
 
@@ -86,7 +86,7 @@ def connect(port: int, name: str = "localhost", context: ssl.SSLContext = TRUSTI
 
 
 def answers(connection: socket.socket, data: bytes) -> bytes:
-    """Send the bytes as they are and return all that comes back until the server closes."""
+    """Send the bytes unchanged and return the response until the server closes."""
     with connection:
         connection.sendall(data)
         received = bytearray()
@@ -97,7 +97,7 @@ def answers(connection: socket.socket, data: bytes) -> bytes:
 
 @contextmanager
 def client(port: int) -> Iterator[http.client.HTTPSConnection]:
-    """Yield a client of HTTP/1.1 that keeps its connection while the block runs."""
+    """Yield an HTTP/1.1 client that keeps its connection while the block runs."""
     connection = http.client.HTTPSConnection("localhost", port, timeout=PATIENCE, context=TRUSTING)
     try:
         yield connection
@@ -108,7 +108,7 @@ def client(port: int) -> Iterator[http.client.HTTPSConnection]:
 def ask(
     port: int, path: str = "/", body: bytes | None = None, headers: dict[str, str] | None = None
 ) -> tuple[int, bytes]:
-    """Send one request over a connection of its own; return status and body."""
+    """Send one request over a new connection; return status and body."""
     with client(port) as connection:
         connection.request("GET" if body is None else "POST", path, body, headers or {})
         response = connection.getresponse()
@@ -116,24 +116,24 @@ def ask(
 
 
 def silent_tcp(port: int) -> socket.socket:
-    """Connect and say nothing, as a scanner does."""
+    """Connect and send nothing, like a scanner."""
     return socket.create_connection((HOST, port), timeout=PATIENCE)
 
 
 def silent_tls(port: int) -> socket.socket:
-    """Shake hands and say nothing, as a spare connection of the API server."""
+    """Finish the TLS handshake and send nothing, like a spare connection of the API server."""
     return connect(port)
 
 
 def half_head(port: int) -> socket.socket:
-    """Begin a head and stop."""
+    """Send a part of the head and stop."""
     connection = connect(port)
     connection.sendall(b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nX-")
     return connection
 
 
 def half_body(port: int) -> socket.socket:
-    """Send a head and half of the body that it promises, and stop."""
+    """Send a head and half of its body, and stop."""
     connection = connect(port)
     connection.sendall(
         b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n" + b" " * 1000
@@ -151,7 +151,7 @@ STALLS: dict[str, Callable[[int], socket.socket]] = {
 
 @contextmanager
 def stalled(stall: Callable[[int], socket.socket], port: int, count: int) -> Iterator[list[socket.socket]]:
-    """Hold so many stalled connections open while the block runs."""
+    """Keep so many stalled connections open while the block runs."""
     with ExitStack() as stack:
         yield [stack.enter_context(stall(port)) for _ in range(count)]
 

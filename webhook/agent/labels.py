@@ -169,11 +169,11 @@ def mps_capable(probe: Probe) -> bool | None:
 
 @cache
 def _mps() -> SharingPolicy:
-    """Return what MPS needs: the terms of the rule that ships."""
+    """Return the sharing policy of the built-in rule for MPS."""
     file = "catalog/mps/compatibility.yaml"
     loaded = load_rules([(file, files("rules").joinpath(file).read_text("utf-8"))], DEFAULT_NAMESPACE)
-    (terms,) = (rule.sharing for rule in loaded.rules if isinstance(rule, CompatibilityRule))
-    return terms
+    (sharing,) = (rule.sharing for rule in loaded.rules if isinstance(rule, CompatibilityRule))
+    return sharing
 
 
 def differences(labels: Mapping[str, str], probe: Probe) -> tuple[Difference, ...]:

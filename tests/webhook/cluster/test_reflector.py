@@ -344,11 +344,11 @@ def test_an_idle_watch_stops_immediately() -> None:
     fake = FakeApi()
     heard: list[Change] = []
     with running(fake) as api:
-        silent = Reflector(api, ALL)
-        silent.start(heard.append)
+        idle = Reflector(api, ALL)
+        idle.start(heard.append)
         fake.until(lambda: fake.opened == 1)
         (thread,) = _threads()
-        silent.stop()
+        idle.stop()
         thread.join(1)
 
         assert (False, 1) == (thread.is_alive(), len(heard))
@@ -372,12 +372,12 @@ def test_a_bug_in_the_consumer_does_not_end_the_watch(monkeypatch: pytest.Monkey
     reported: list[str] = []
     monkeypatch.setattr(threading, "excepthook", lambda thrown: reported.append(str(thrown.exc_value)))
     pauses: list[float] = []
-    told: list[tuple[str, list[str]]] = []
+    changes: list[tuple[str, list[str]]] = []
     with running(fake) as api:
 
         def consume(change: Change) -> None:
-            told.append(names(change))
-            if len(told) == 1:
+            changes.append(names(change))
+            if len(changes) == 1:
                 raise RuntimeError("a bug")
 
         watch = Reflector(api, ALL, pause=pauses.append)
@@ -387,7 +387,7 @@ def test_a_bug_in_the_consumer_does_not_end_the_watch(monkeypatch: pytest.Monkey
         for thread in _threads():
             thread.join(1)
 
-    assert ([("Listed", ["first"])] * 2, [0, LONGEST_PAUSE_S]) == (told, pauses)
+    assert ([("Listed", ["first"])] * 2, [0, LONGEST_PAUSE_S]) == (changes, pauses)
     assert ["a bug"] == reported
 
 
@@ -464,15 +464,17 @@ def test_a_list_with_an_invalid_object_is_retried(
     """It is not yielded: JSON of a proxy would replace all objects."""
     fake = FakeApi()
     fake.put(NODES, thing("first"))
-    honest, answers = fake.listed, [{"metadata": {"resourceVersion": "1"}, "items": [found]}]
-    monkeypatch.setattr(fake, "listed", lambda request: (200, answers.pop()) if answers else honest(request))
+    original, answers = fake.listed, [{"metadata": {"resourceVersion": "1"}, "items": [found]}]
+    monkeypatch.setattr(
+        fake, "listed", lambda request: (200, answers.pop()) if answers else original(request)
+    )
     before = restarts("garbled")
     with running(fake) as api:
         followed = Followed(api, ALL, 60)
-        told = followed.next()
+        changes = followed.next()
         followed.close()
 
-    assert (("Listed", ["first"]), 1.0) == (told, restarts("garbled") - before)
+    assert (("Listed", ["first"]), 1.0) == (changes, restarts("garbled") - before)
 
 
 def test_a_list_without_a_resource_version_is_retried(
@@ -481,15 +483,17 @@ def test_a_list_without_a_resource_version_is_retried(
     """An API server sends one, even for an empty list."""
     fake = FakeApi()
     fake.put(NODES, thing("first"))
-    honest = fake.listed
+    original = fake.listed
     answers: list[dict[str, Any]] = [{"metadata": {}, "items": []}]
-    monkeypatch.setattr(fake, "listed", lambda request: (200, answers.pop()) if answers else honest(request))
+    monkeypatch.setattr(
+        fake, "listed", lambda request: (200, answers.pop()) if answers else original(request)
+    )
     with running(fake) as api:
         followed = Followed(api, ALL, 60)
-        told = followed.next()
+        changes = followed.next()
         followed.close()
 
-    assert ("Listed", ["first"]) == told
+    assert ("Listed", ["first"]) == changes
 
 
 @pytest.mark.parametrize("kind", ["ADDED", "DELETED"])
