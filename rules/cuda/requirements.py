@@ -46,9 +46,9 @@ _LONGEST: Final = 4096
 class ContainerFacts(NamedTuple):
     """Everything in a container that its GPU requirements depend on; equal facts have equal requirements.
 
-    words: command and args, empty if they name no flag and no variable. known, unknown: the variables that
-    say something or are referred to, with values if these are known. annotations: those for this container,
-    by their names without its suffix.
+    words: command and args, empty if they name no flag and no variable is known. known, unknown: the
+    variables that say something or are referred to, with values if these are known. annotations: those for
+    this container, by their names without its suffix.
     """
 
     image: str
@@ -131,9 +131,9 @@ def container_facts(container: Container, annotations: Mapping[str, str]) -> Con
     words = (*container.strings("command"), *container.strings("args"))
     known, unknown = _variables(container, words)
     said = tuple(_annotations_for(container.name, annotations)) if annotations else ()
-    return ContainerFacts(
-        container.image, words if framework_flags.may_require(words) else (), known, unknown, said
-    )
+    # Variables may add flags to any command, which names the framework.
+    kept = words if known or framework_flags.may_require(words) else ()
+    return ContainerFacts(container.image, kept, known, unknown, said)
 
 
 def requirements_reader(catalog: ImageCatalog) -> Callable[[ContainerFacts], GpuRequirements]:

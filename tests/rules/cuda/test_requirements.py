@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 
 from rules.cuda.image_catalog import ImageCase, ImageCatalog, ImageRow, built_in_catalog
 from rules.cuda.nvidia_require import Host
-from rules.cuda.requirements import ContainerFacts, GpuRequirements, requirements_of
+from rules.cuda.requirements import ContainerFacts, GpuRequirements, container_facts, requirements_of
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import environment
+from rules.kube.json_patch import Recorder
+from rules.kube.pod import Container, ContainerKind
 from rules.text.glob import glob
+from tests.support.builders import policy
+from tests.support.node_builders import VLLM, image_catalog
 
 PYTORCH = "pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime"
 CUDA = "gpugate.dev/cuda-version"
@@ -31,8 +35,14 @@ def needs(
     catalog: ImageCatalog | None = None,
 ) -> GpuRequirements:
     """Return the requirements of a container named `main`."""
-    container = ContainerFacts("main", image, environment(env or []), words)
-    return requirements_of(container, annotations or {}, catalog or built_in_catalog())
+    facts = container_facts(main(image, args=[*words], env=env or []), annotations or {})
+    return requirements_of(facts, catalog or built_in_catalog())
+
+
+def main(image: str = "team/app:v1", **fields: Any) -> Container:
+    """Return a container named `main`; fields: others of it."""
+    raw = {"name": "main", "image": image, **fields}
+    return Container(raw, (), ContainerKind.REGULAR, Recorder(raw))
 
 
 def variable(name: str, value: str) -> dict[str, Any]:
@@ -93,7 +103,6 @@ def test_the_cuda_version_comes_from_the_first_source(
         ({CUDA: "12.4"}, "12.4"),
         ({CUDA: "12.4.1"}, "12.4"),
         ({CUDA: " 12.4 "}, "12.4"),
-        ({CUDA: 12.4}, "12.4"),
         ({CUDA: "12"}, ">=12.0"),
         ({CUDA: "12.4", f"{CUDA}.main": "12.6"}, "12.6"),
         ({CUDA: "12.4", f"{CUDA}.other": "12.6"}, "12.4"),
@@ -292,15 +301,13 @@ def test_a_message_explains_the_source_of_the_compute_capability() -> None:
 
 def test_a_plain_container_has_no_requirements() -> None:
     """Unknown stays unknown."""
-    assert GpuRequirements("main") == needs("busybox", "sh", "-c", "sleep 1")
+    assert GpuRequirements() == needs("busybox", "sh", "-c", "sleep 1")
 
 
 @given(
     st.text(max_size=40),
     st.lists(st.text(max_size=40), max_size=4),
-    st.dictionaries(
-        st.sampled_from([CUDA, f"{CUDA}.main", COMPUTE, COMPAT, "x"]), st.text(max_size=20) | st.none()
-    ),
+    st.dictionaries(st.sampled_from([CUDA, f"{CUDA}.main", COMPUTE, COMPAT, "x"]), st.text(max_size=20)),
     st.lists(
         st.fixed_dictionaries(
             {
@@ -316,7 +323,6 @@ def test_no_pod_raises(
     """And every requirement has a parsed version."""
     found = needs(image, *words, env=env, annotations=annotations)
 
-    assert "main" == found.container
     assert found.cuda is None or found.cuda.version == CudaVersion.parse(str(found.cuda.version))
 
 
@@ -356,3 +362,112 @@ def test_flags_in_a_variable_of_a_runtime_are_used() -> None:
     assert ["8.0"] == compute(
         needs("team/llm:v1", "sh", "-c", "vllm serve /mnt ${VLLM_ADDITIONAL_ARGS}", env=env)
     )
+
+
+# Facts
+
+TEXTS = (
+    "12.4",
+    "cuda>=12.4",
+    "true",
+    "--dtype=bfloat16",
+    "$(A)",
+    "$(B) $(A)",
+    "$$(A)",
+    "--dtype",
+    "bfloat16",
+    "vllm serve m",
+    "",
+)
+VARIABLES = (
+    "A",
+    "B",
+    "CUDA_VERSION",
+    "NVIDIA_REQUIRE_CUDA",
+    "NVIDIA_DISABLE_REQUIRE",
+    "VLLM_ADDITIONAL_ARGS",
+    "DTYPE",
+)
+
+
+@given(
+    st.sampled_from([VLLM, "team/app:v1"]),
+    st.lists(
+        st.fixed_dictionaries(
+            {"name": st.sampled_from(VARIABLES)}, optional={"value": st.sampled_from(TEXTS)}
+        ),
+        max_size=6,
+    ),
+    st.lists(st.sampled_from(TEXTS), max_size=4),
+    st.dictionaries(
+        st.sampled_from([CUDA, COMPUTE, COMPAT]), st.sampled_from(["12.1", "8.0", "true", "maybe"])
+    ),
+)
+def test_facts_hold_everything_that_requirements_depend_on(
+    image: str, env: list[dict[str, str]], words: list[str], annotations: dict[str, str]
+) -> None:
+    """The same follows from all variables, words and annotations of the container."""
+    entries: list[dict[str, Any]] = [
+        entry if "value" in entry else entry | {"valueFrom": SECRET} for entry in env
+    ]
+    variables = environment(entries)
+    pairs = tuple((name, annotations[name]) for name in (CUDA, COMPUTE, COMPAT) if name in annotations)
+    whole = ContainerFacts(
+        image, tuple(words), tuple(variables.known.items()), tuple(variables.unknown), pairs
+    )
+    facts = container_facts(main(image, env=entries, args=words), annotations)
+
+    assert requirements_of(whole, built_in_catalog()) == requirements_of(facts, built_in_catalog())
+
+
+def test_facts_leave_out_what_requirements_do_not_depend_on() -> None:
+    """Values of variables, which may be tokens, annotations of others, and the container's name."""
+    env = [variable("OTHER", "mine"), variable("A", "1")]
+    facts = container_facts(main(VLLM, env=env, args=["serve"]), {"example.com/a": "b", f"{CUDA}.x": "12.4"})
+
+    assert ContainerFacts(VLLM) == facts
+
+
+def test_facts_hold_variables_that_are_referred_to() -> None:
+    """By the command line, or by a variable that counts."""
+    env = [variable(*pair) for pair in (("OTHER", "mine"), ("A", "12"), ("B", "4"))]
+    env.append(variable("CUDA_VERSION", "$(A).$(B)"))
+    facts = container_facts(main(VLLM, env=env, args=["--port=$(B)"]), {})
+
+    assert (("B", "4"), ("CUDA_VERSION", "12.4")) == facts.known
+
+
+def test_equal_facts_share_one_result() -> None:
+    """The result of long facts is not cached: it is computed again."""
+    compiled = policy()
+    found = [
+        compiled.requirements_of(container_facts(main(VLLM, env=[variable("A", text)]), {}))
+        for text in ("1", "2")
+    ]
+    long = container_facts(main(VLLM, args=["--dtype=half", "x" * 5000]), {})
+
+    assert found[0] is found[1]
+    assert compiled.requirements_of(long) == compiled.requirements_of(long)
+    assert compiled.requirements_of(long) is not compiled.requirements_of(long)
+
+
+def test_a_policy_uses_its_own_image_catalogue() -> None:
+    """After an edit of the catalogue nothing of the old one is left."""
+    facts = ContainerFacts("team/app:v1")
+    found = [
+        policy(image_catalog({"image": "*team/app:*", "cuda": version})).requirements_of(facts).cuda
+        for version in ("12.1", "11.8")
+    ]
+
+    assert ["12.1", "11.8"] == [str(each.version) for each in found if each]
+
+
+def test_containers_that_differ_in_one_word_have_their_own_requirements() -> None:
+    """Also if the same policy has seen both before."""
+    compiled = policy()
+    asked = []
+    for word in ("--dtype=bfloat16", "--dtype=half", "--dtype=bfloat16"):
+        found = compiled.requirements_of(container_facts(main(VLLM, args=[word]), {}))
+        asked.append([need.asked for need in found.compute if need.asked])
+
+    assert [[True], [], [True]] == asked
