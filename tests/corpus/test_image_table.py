@@ -1,7 +1,7 @@
-"""What the catalogue makes of images in manifests that other people published; skipped where there are none.
+"""The built-in image catalogue on published manifests of others; skipped if there are none.
 
-`pytest -s tests/corpus` prints the table: how many references each row knows, and which are known by no row
-although something in them looks like CUDA.
+`pytest -s tests/corpus` prints the table: how many references each row matches, and which no row matches
+although they seem to name a CUDA version.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ import pytest
 import yaml
 
 from rules.cuda.image_catalog import ImageFacts, built_in_catalog
-from rules.cuda.requirements import ContainerFacts, GpuRequirements, requirements_of
-from rules.kube.container_env import environment
+from rules.cuda.requirements import GpuRequirements, container_facts, requirements_of
 from rules.kube.image_reference import parse_image
+from rules.kube.json_patch import Recorder
+from rules.kube.pod import Container, ContainerKind
 
 HERE = Path(__file__).resolve().parents[2]
 MANIFESTS = Path(os.environ.get("GPUGATE_MANIFESTS", HERE.parent / "shared" / "data" / "manifests"))
 # A number after cu or cuda that can be one of CUDA 8 to 19, with nothing before that makes it another word.
-LOOKS_LIKE_CUDA = re.compile(r"(?<![a-z])cu(?:da[-_.]?)?(?:[89]|1\d)(?:\.?\d)?(?!\d)")
+CUDA_VERSION = re.compile(r"(?<![a-z])cu(?:da[-_.]?)?(?:[89]|1\d)(?:\.?\d)?(?!\d)")
 OTHER_PLATFORMS = re.compile(r"rocm|ascend|xpu|neuron|habana|gaudi|tpu|mthreads|dtk|iluvatar|cambricon")
 
 pytestmark = pytest.mark.skipif(not MANIFESTS.is_dir(), reason=f"no manifests at {MANIFESTS}")
 
 
 def containers(node: Any, annotations: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Find everything that has a name and an image, with the annotations of the object around it."""
+    """Yield everything that has a name and an image, with the annotations of its object."""
     if isinstance(node, dict):
         metadata = node.get("metadata")
         annotations = (metadata.get("annotations") if isinstance(metadata, dict) else None) or annotations
@@ -46,30 +47,26 @@ def containers(node: Any, annotations: dict[str, Any]) -> Iterator[tuple[dict[st
 
 @pytest.fixture(scope="module")
 def found() -> list[tuple[str, GpuRequirements]]:
-    """Ask for the needs of every container of every manifest; with its image."""
+    """Return image and requirements of every container of every manifest."""
     answers = []
     for path in sorted(MANIFESTS.rglob("*.yaml")):
         for document in yaml.load_all(path.read_text("utf-8"), yaml.CSafeLoader):
-            for raw, noted in containers(document, {}):
-                words = [
-                    word
-                    for field in ("command", "args")
-                    for word in raw.get(field) or []
-                    if isinstance(word, str)
-                ]
-                facts = ContainerFacts(raw["name"], raw["image"], environment(raw.get("env") or []), words)
-                answers.append((raw["image"], requirements_of(facts, noted, built_in_catalog())))
+            for raw, written in containers(document, {}):
+                container = Container(raw, (), ContainerKind.REGULAR, Recorder(raw))
+                texts = {key: text for key, text in written.items() if isinstance(text, str)}
+                requirements = requirements_of(container_facts(container, texts), built_in_catalog())
+                answers.append((raw["image"], requirements))
     return answers
 
 
 @pytest.fixture(scope="module")
 def images(found: list[tuple[str, GpuRequirements]]) -> dict[str, ImageFacts]:
-    """Look up each image that is one; templates such as `${IMAGE}` are none."""
+    """Return the facts of each image; templates such as `${IMAGE}` are left out."""
     return {image: built_in_catalog().find(image) for image, _ in found if parse_image(image)}
 
 
-def test_the_table_of_rows_can_be_read(images: dict[str, ImageFacts]) -> None:
-    """A row each, with the number of references that it knows."""
+def test_the_catalogue_is_tried_on_hundreds_of_images(images: dict[str, ImageFacts]) -> None:
+    """Print each row with the number of references that it matches."""
     known = Counter(facts.row or "(nothing known)" for facts in images.values())
     for row, count in known.most_common():
         print(f"{count:5} of {len(images)}  {row}")  # noqa: T201
@@ -77,33 +74,33 @@ def test_the_table_of_rows_can_be_read(images: dict[str, ImageFacts]) -> None:
     assert len(images) == known.total() > 300
 
 
-def test_an_image_that_says_cuda_is_known(images: dict[str, ImageFacts]) -> None:
-    """Whatever looks like a CUDA version is one, in the published names."""
+def test_the_cuda_version_in_a_reference_is_found(images: dict[str, ImageFacts]) -> None:
+    """In published names everything of that form is a CUDA version."""
     missed = [
         image
         for image, facts in images.items()
-        if LOOKS_LIKE_CUDA.search(image.partition("/")[2] or image) and facts.cuda is None
+        if CUDA_VERSION.search(image.partition("/")[2] or image) and facts.cuda is None
     ]
 
     assert missed == []
 
 
-def test_a_version_is_found_only_where_something_says_so(images: dict[str, ImageFacts]) -> None:
-    """Each stands in the reference, or the reference is of a family whose versions are known."""
+def test_a_reference_without_a_cuda_version_has_none(images: dict[str, ImageFacts]) -> None:
+    """Unless it is of a family whose versions are known."""
     families = re.compile(
         r"nvidia/cuda:\d|-py3|vllm-openai|sglang|text-generation-inference|tensorflow:\d\S+-gpu"
     )
     unexplained = [
         image
         for image, facts in images.items()
-        if facts.cuda and not (LOOKS_LIKE_CUDA.search(image) or families.search(image))
+        if facts.cuda and not (CUDA_VERSION.search(image) or families.search(image))
     ]
 
     assert unexplained == []
 
 
-def test_images_for_other_platforms_need_no_cuda(found: list[tuple[str, GpuRequirements]]) -> None:
-    """Nor any compute capability."""
+def test_images_for_other_platforms_have_no_requirements(found: list[tuple[str, GpuRequirements]]) -> None:
+    """Neither CUDA nor a compute capability."""
     wrong = [
         image for image, needs in found if OTHER_PLATFORMS.search(image) and (needs.cuda or needs.compute)
     ]
@@ -111,12 +108,14 @@ def test_images_for_other_platforms_need_no_cuda(found: list[tuple[str, GpuRequi
     assert wrong == []
 
 
-def test_nothing_that_people_wrote_is_a_problem(found: list[tuple[str, GpuRequirements]]) -> None:
-    """Annotations and requirements in the published manifests can be read."""
+def test_published_annotations_and_requirements_can_be_parsed(
+    found: list[tuple[str, GpuRequirements]],
+) -> None:
+    """None is reported as a problem."""
     assert [image for image, needs in found if needs.problems] == []
 
 
-def test_every_need_has_an_origin(found: list[tuple[str, GpuRequirements]]) -> None:
+def test_every_requirement_has_an_origin(found: list[tuple[str, GpuRequirements]]) -> None:
     """In both languages."""
     origins = [need.origin for _, needs in found for need in needs.compute]
     origins += [needs.cuda.origin for _, needs in found if needs.cuda]

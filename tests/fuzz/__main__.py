@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of one target: `python -m tests.fuzz TARGET [option of libFuzzer]…`.
 
 Its seeds are written, and what it finds is kept, under `.fuzz/TARGET`. An input that breaks the target's
-promise ends the run with a traceback and stays there as `crash-…`; with its cause mended it belongs into
+promise ends the run with a traceback and stays there as `crash-…`; after a fix it belongs into
 `tests/fuzz/corpus/TARGET`, which `tests/project/test_fuzz.py` replays.
 """
 

@@ -1,4 +1,4 @@
-"""Text to a CEL expression: refused, or evaluated to true, false or an error, in bounded time."""
+"""Text to a CEL expression: rejected, or evaluated to true, false or an error, in bounded time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ _VALUES = {
     "value": 2**63 - 1,
     "limits": {"a.com/x": 0, "b": -0.5},
     "requests": {},
-    "container": {"name": "", "image": "\x00" * 100},
-    "pod": {"labels": {"app": "x" * 63}, "annotations": {"": "1"}, "namespace": ""},
+    "container.name": "",
+    "container.image": "\x00" * 100,
+    "pod.labels": {"app": "x" * 63},
+    "pod.annotations": {"": "1"},
+    "pod.namespace": "",
 }
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield the expressions of the rules that ship."""
+    """Yield the expressions of the built-in rules."""
     for path in sorted((TESTS.parent / "rules" / "catalog").glob("*/*.yaml")):
         for found in re.findall(r'expression: "?(.*?)"?$', path.read_text("utf-8"), re.MULTILINE):
             yield str(found).encode()

@@ -1,4 +1,4 @@
-"""Image, command line and variables of a container to what it needs of a GPU."""
+"""Image, command line and variables of a container to its GPU requirements."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from rules.cuda.framework_flags import flag_requirements
 from rules.cuda.image_catalog import built_in_catalog
-from rules.cuda.requirements import ContainerFacts, requirements_of
+from rules.cuda.requirements import container_facts, requirements_of
 from rules.kube.container_env import environment
+from rules.kube.json_patch import Recorder
+from rules.kube.pod import Container, ContainerKind
 from tests.fuzz.mutator import texts
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def words() -> Iterator[str]:
 
 
 def check(data: bytes) -> None:
-    """Nothing is raised; plain words ask for the same in a script."""
+    """Nothing is raised; plain words require the same in a script."""
     try:
         container = json.loads(data)
     except (ValueError, RecursionError):
@@ -80,9 +82,13 @@ def check(data: bytes) -> None:
     )
     image = image if isinstance(image, str) else ""
     words = [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
-    env = environment(entries if isinstance(entries, list) else [])
-    texts_of = annotations if isinstance(annotations, dict) else {}
-    requirements_of(ContainerFacts("main", image, env, words), texts_of, built_in_catalog())
+    entries = entries if isinstance(entries, list) else []
+    env = environment(entries)
+    raw = {"name": "main", "image": image, "args": words, "env": entries}
+    main = Container(raw, (), ContainerKind.REGULAR, Recorder(raw))
+    written = annotations.items() if isinstance(annotations, dict) else ()
+    said = {name: text for name, text in written if isinstance(text, str)}
+    requirements_of(container_facts(main, said), built_in_catalog())
     if all(_PLAIN.fullmatch(word) for word in words):
         script = " ".join(words) + "\n"
         in_words, in_script = (

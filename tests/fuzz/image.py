@@ -66,7 +66,7 @@ def words() -> Iterator[str]:
 
 
 def check(data: bytes) -> None:
-    """Hold every way of writing a reference to the same name, and a catalogue to what all of them tell."""
+    """Every spelling of a reference has the same name, and the same facts in a catalogue."""
     text = data.decode("utf-8", "replace")
     assert built_in_catalog().look_up(text) == _thorough().look_up(text)
     image = parse_image(text)
@@ -86,5 +86,5 @@ def check(data: bytes) -> None:
 
 @cache
 def _thorough() -> ImageCatalog:
-    """Return the catalogue that ships, by which names alone are tried too."""
+    """Return the built-in catalogue, with rows that are tried on names alone."""
     return ImageCatalog([replace(row, whole=False) for row in built_in_catalog().rows])

@@ -69,7 +69,7 @@ def check(data: bytes) -> None:
 
 
 def _read(data: bytes) -> dict[str, Any] | None:
-    """Return a review, None where what the gate never looks at is no JSON, or a number such as 2e308."""
+    """Return a review; None if a part that the handler never reads is no JSON, or a number such as 2e308."""
     try:
         review = dict(json.loads(data.decode("utf-8", "replace"), strict=False))
         json.dumps(review, allow_nan=False)

@@ -1,6 +1,6 @@
 """The targets by name: modules of `seeds()`, `words()` and `check(data)`.
 
-`words()` are the texts of the trade, which mutations put in; `check` raises where a promise is broken.
+`words()` are texts that mutations insert; `check` raises if a promise is broken.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ _CORPUS: Final = Path(__file__).parent / "corpus"
 
 
 def kept(name: str) -> Iterator[bytes]:
-    """Yield the inputs that broke a target once, and under a hash those that reach what no seed reaches."""
+    """Yield inputs that once broke a target, and under a hash those that reach what no seed reaches."""
     for path in sorted((_CORPUS / name).glob("*")):
         yield path.read_bytes()
