@@ -50,19 +50,3 @@ class _Cache(dict[K, T], Generic[K, T]):
                 self.clear()
             self[key] = found
         return found
-
-
-class Firsts(Generic[T]):
-    """The first value of each key, for so many keys; if full, it is cleared. Thread-safe."""
-
-    __slots__ = ("_entries", "_values")
-
-    def __init__(self, entries: int) -> None:
-        self._entries = entries
-        self._values: dict[Hashable, T] = {}
-
-    def __call__(self, key: Hashable, value: T) -> T:
-        """Return the first value of this key."""
-        if key not in self._values and len(self._values) >= self._entries:
-            self._values.clear()
-        return self._values.setdefault(key, value)

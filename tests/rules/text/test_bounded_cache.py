@@ -72,8 +72,8 @@ def test_a_policy_does_not_cache_long_names() -> None:
     """Four thousand sets of names of a megabyte would be four gigabytes."""
     compiled = policy(resource_rule("vendor.com/mig-*"))
     name = f"vendor.com/mig-{'g' * 2**20}"
-    found = [compiled.groups_of((given,)) for given in (name, "vendor.com/mig-1g", "vendor.com/mig-1g")]
+    found = [compiled.plan_for((given,)) for given in (name, "vendor.com/mig-1g", "vendor.com/mig-1g")]
 
     assert found[0] == found[1]
-    assert found[0] is not compiled.groups_of((name,))
+    assert found[0] is not compiled.plan_for((name,))
     assert found[1] is found[2]
