@@ -1,4 +1,4 @@
-"""The rules that ship: sound, listed, in two languages, and doing what each vendor's documentation says."""
+"""The built-in rules: valid, listed, in two languages, and consistent with each vendor's documentation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _catalog() -> Loaded:
 
 @cache
 def _policy(*switched: str) -> Policy:
-    """Return the policy of the catalogue, with the files named switched on where off, and off where on."""
+    """Return the policy of the catalogue, with the given files enabled if disabled, and vice versa."""
     texts = []
     for path in RULE_FILES:
         text = path.read_text("utf-8")
@@ -54,10 +54,10 @@ def _decision(limits: dict[str, str], *, policy: Policy | None = None, **fields:
     return decision(policy or _policy(), defaulted(pod(container(limits, **fields))))
 
 
-def _wanted(limits: dict[str, str]) -> list[str]:
-    """Return what the shipped rules want of a container's resources, where they want something else."""
+def _expected(limits: dict[str, str]) -> list[str]:
+    """Return the expected values in the violations of a container's resources."""
     return [
-        violation.message.partition(", wanted ")[2].partition(" (")[0].partition("; ")[0]
+        violation.message.partition(", expected ")[2].partition(" (")[0].partition("; ")[0]
         for violation in _decision(limits).violations
     ]
 
@@ -71,29 +71,29 @@ def _stored(limits: dict[str, str], policy: Policy | None = None, **fields: Any)
     return stored
 
 
-def test_the_catalogue_is_sound() -> None:
-    """No mistakes, nothing doubtful, and no two rules in each other's way."""
+def test_the_catalogue_is_valid() -> None:
+    """No errors, no warnings and no conflicts."""
     read = _catalog()
 
     assert ((), (), len(RULE_FILES)) == (read.errors, read.warnings, len(list(read.rules)))
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
-def test_a_kustomization_lists_all_that_lies_beside_it(folder: Path) -> None:
-    """What is not listed is never applied."""
+def test_a_kustomization_lists_all_files_of_its_folder(folder: Path) -> None:
+    """A file that is not listed is never applied."""
     listed = yaml.safe_load((folder / "kustomization.yaml").read_text("utf-8"))["resources"]
-    beside = {path.name for path in folder.iterdir() if path.is_dir() or path in RULE_FILES}
+    present = {path.name for path in folder.iterdir() if path.is_dir() or path in RULE_FILES}
 
-    assert (beside, len(beside)) == (set(listed), len(listed))
+    assert (present, len(present)) == (set(listed), len(listed))
 
 
 def test_every_rule_is_described_in_both_languages() -> None:
-    """Its words are what people read when it refuses them."""
+    """Messages to users contain the description."""
     assert [] == [rule.name for rule in _catalog().rules if not (rule.description.en and rule.description.zh)]
 
 
-def test_every_validation_has_its_words_in_both_languages() -> None:
-    """An expression is no explanation."""
+def test_every_validation_has_a_message_in_both_languages() -> None:
+    """An expression is not an explanation."""
     assert [] == [
         rule.name
         for rule in _catalog().rules.resources
@@ -104,12 +104,12 @@ def test_every_validation_has_its_words_in_both_languages() -> None:
 
 @pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
 def test_a_rule_names_its_source(path: Path) -> None:
-    """A vendor's arithmetic can be looked up."""
+    """So that readers can verify the vendor's arithmetic."""
     assert "\n# Source: " in path.read_text("utf-8")
 
 
-def test_rules_that_would_harm_where_another_system_runs_ship_switched_off() -> None:
-    """Each says in its file when to switch it on."""
+def test_rules_that_could_break_other_systems_are_disabled_by_default() -> None:
+    """The comment in each file explains when to enable it."""
     assert {
         "cf-crl-hami-gpu",
         "mps-pipe-directory",
@@ -125,7 +125,7 @@ def test_rules_that_would_harm_where_another_system_runs_ship_switched_off() -> 
 
 
 @pytest.mark.parametrize(
-    ("limits", "wanted"),
+    ("limits", "expected"),
     [
         # GPU-Manager: shares of a card, or whole cards in hundreds
         ({CORE: "1"}, ["tencent.com/vcuda-memory beside it, without which GPU-Manager allocates no share"]),
@@ -164,43 +164,43 @@ def test_rules_that_would_harm_where_another_system_runs_ship_switched_off() -> 
         ({GPU: "1", "nvidia.com/gpumem": "1024"}, []),
     ],
 )
-def test_a_value_is_held_to_the_vendors_arithmetic(limits: dict[str, str], wanted: list[str]) -> None:
-    """As the sources of each rule say."""
-    assert wanted == _wanted(limits)
+def test_a_value_must_satisfy_the_vendors_arithmetic(limits: dict[str, str], expected: list[str]) -> None:
+    """As in the sources of each rule."""
+    assert expected == _expected(limits)
 
 
 @pytest.mark.parametrize("other", [GPU, MPS_CORE, MPS_MEMORY, SLICE])
-def test_gpu_manager_stands_beside_no_other_way_of_sharing(other: str) -> None:
+def test_gpu_manager_excludes_other_sharing_methods(other: str) -> None:
     """A container is in one sharing mode only."""
-    assert f"one of the two: {CORE} and {other} exclude each other" in _wanted(
+    assert f"only one of {CORE} and {other}" in _expected(
         {CORE: "20", MEMORY: "1", other: "1"}
     )
 
 
 @pytest.mark.parametrize("other", [GPU, SLICE])
-def test_mps_stands_beside_no_whole_gpu_and_no_slice(other: str) -> None:
+def test_mps_excludes_whole_gpus_and_mig_devices(other: str) -> None:
     """MPS is not offered on MIG."""
-    assert f"one of the two: {MPS_CORE} and {other} exclude each other" in _wanted(
+    assert f"only one of {MPS_CORE} and {other}" in _expected(
         {MPS_CORE: "20", other: "1"}
     )
 
 
 @pytest.mark.parametrize("own", ["nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpumem-percentage"])
 @pytest.mark.parametrize("other", [CORE, MEMORY, MPS_CORE, MPS_MEMORY, SLICE])
-def test_hami_stands_beside_no_other_way_of_sharing(own: str, other: str) -> None:
-    """But beside nvidia.com/gpu, which it serves itself."""
-    assert f"one of the two: {own} and {other} exclude each other" in _wanted({own: "1", other: "1"})
+def test_hami_excludes_other_sharing_methods(own: str, other: str) -> None:
+    """Except nvidia.com/gpu, which it serves itself."""
+    assert f"only one of {own} and {other}" in _expected({own: "1", other: "1"})
 
 
-def test_hamis_own_name_for_gpus_is_for_clusters_where_nvidias_plugin_has_the_other() -> None:
-    """A container asks for the one or the other."""
-    assert f"one of the two: nvidia.com/gpualloc and {GPU} exclude each other" in _wanted(
+def test_hamis_own_gpu_resource_excludes_that_of_nvidias_plugin() -> None:
+    """A container requests one or the other."""
+    assert f"only one of nvidia.com/gpualloc and {GPU}" in _expected(
         {"nvidia.com/gpualloc": "1", GPU: "1"}
     )
 
 
-def test_two_systems_that_use_one_name_are_alternatives_of_which_lint_wants_one() -> None:
-    """NVIDIA's plugin and HAMi both serve nvidia.com/gpu; as they ship, one is on."""
+def test_two_systems_with_one_resource_name_are_alternatives() -> None:
+    """NVIDIA's plugin and HAMi both serve nvidia.com/gpu; by default one rule is enabled."""
     texts = {
         name: (CATALOG / name).read_text("utf-8").replace('enabled: "false"', 'enabled: "true"')
         for name in ("pgpu/gpu.yaml", "hami/gpu.yaml")
@@ -222,20 +222,20 @@ def test_two_systems_that_use_one_name_are_alternatives_of_which_lint_wants_one(
     ] == found
 
 
-def test_a_request_that_differs_from_the_limit_is_refused() -> None:
-    """Extended resources cannot be overcommitted; the message comes before the API server's."""
+def test_a_request_that_differs_from_the_limit_is_denied() -> None:
+    """Extended resources cannot be overcommitted."""
     found = decision(_policy(), pod(container({GPU: "2"}, {GPU: "1"})))
 
     assert ["cf-crl-pgpu-gpu"] == [violation.rule for violation in found.violations]
 
 
-def test_a_pod_that_asks_for_gpu_memory_alone_gets_the_cores_that_go_with_it() -> None:
-    """GPU-Manager's own default."""
+def test_a_pod_that_requests_only_gpu_memory_gets_default_cores() -> None:
+    """The default of GPU-Manager."""
     assert {CORE: "20", MEMORY: "8"} == _stored({MEMORY: "8"})["resources"]["limits"]
 
 
 def test_an_mps_client_gets_its_share_of_threads_and_memory() -> None:
-    """And no pipe directory, which would break NVIDIA's own."""
+    """But no pipe directory, which would break NVIDIA's own."""
     assert [
         {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "30"},
         {"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": "0=4G"},
@@ -249,30 +249,28 @@ def test_an_mps_client_gets_its_share_of_threads_and_memory() -> None:
         ({MPS_MEMORY: "4"}, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"),
     ],
 )
-def test_an_mps_client_that_asks_for_one_gets_that_one(limits: dict[str, str], name: str) -> None:
+def test_an_mps_client_gets_only_the_variable_of_its_resource(limits: dict[str, str], name: str) -> None:
     """The other has no value."""
     assert [name] == [entry["name"] for entry in _stored(limits)["env"]]
 
 
-def test_an_mps_client_keeps_what_it_says_itself() -> None:
-    """By whatever means."""
+def test_an_mps_client_keeps_its_own_value() -> None:
+    """From any source."""
     own = [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "10"}]
 
     assert own == _stored({MPS_CORE: "30"}, env=own)["env"]
 
 
-def test_the_pipe_directory_comes_with_its_mounts_where_it_is_switched_on() -> None:
-    """For daemons that were started on the host by hand."""
+def test_the_pipe_directory_is_injected_with_its_mounts_if_enabled() -> None:
+    """For daemons that are started on the host manually."""
     stored = _stored({MPS_CORE: "30"}, _policy("mps/pipe-directory.yaml"))
 
-    assert {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/tmp/nvidia-mps"} in stored["env"]  # noqa: S108
-    assert ["/tmp/nvidia-mps", "/dev/shm"] == [  # noqa: S108
-        mount["mountPath"] for mount in stored["volumeMounts"]
-    ]
+    assert {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/tmp/nvidia-mps"} in stored["env"]
+    assert ["/tmp/nvidia-mps", "/dev/shm"] == [mount["mountPath"] for mount in stored["volumeMounts"]]
 
 
-def test_hamis_count_of_gpus_is_one_where_its_rule_is_switched_on() -> None:
-    """In place of the one for whole cards."""
+def test_hamis_count_of_gpus_is_one_if_its_rule_is_enabled() -> None:
+    """Instead of the rule for whole cards."""
     hami = _policy("hami/gpu.yaml", "pgpu/gpu.yaml")
 
     assert {GPU: "1", "nvidia.com/gpumem": "1024"} == (
@@ -298,15 +296,15 @@ PADDLE = [{"name": "FLAGS_allocator_strategy", "value": "naive_best_fit"}]
 def test_paddle_on_gpu_managers_shares_gets_its_allocator(
     limits: dict[str, str], image: str, labels: dict[str, str], env: list[Any] | None
 ) -> None:
-    """Where the image or a label says Paddle, and nowhere else."""
+    """Only if the image or a label contains Paddle."""
     document = defaulted(pod(container(limits, image=image), metadata={"labels": labels}))
     stored = patched(document, decision(_policy(), document))
 
     assert env == stored["spec"]["containers"][0].get("env")
 
 
-def test_paddle_keeps_the_allocator_that_it_names_itself() -> None:
-    """It may know better."""
+def test_paddle_keeps_its_own_allocator() -> None:
+    """The user's value is kept."""
     own = [{"name": "FLAGS_allocator_strategy", "value": "auto_growth"}]
 
     assert own == _stored({CORE: "20", MEMORY: "8"}, image="team/paddle:2.6", env=own)["env"]

@@ -1,4 +1,4 @@
-"""Each shipped rule broken in five ways: `gpugate lint` tells every one of them, at its line."""
+"""Each built-in rule with five kinds of errors: `gpugate lint` reports each one with its line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RULES = dict(read_path(str(catalog_path())))
 
 
 def _replaced(pattern: str, by: str) -> Callable[[str], tuple[str, int]]:
-    """Return what replaces the first line that matches, and tells which it is, from 1."""
+    """Return a function that replaces the first matching line, and returns its number, from 1."""
 
     def replace(text: str) -> tuple[str, int]:
         found = re.search(pattern, text, re.MULTILINE)
@@ -32,7 +32,7 @@ def _line(text: str, position: int) -> int:
 
 
 def _expression(text: str) -> tuple[str, int]:
-    """Break the first expression, or give the rule one that is broken."""
+    """Break the first expression, or add a broken one."""
     for pattern, by, below in (
         (r"^ +(- )?expression: (>-\n +|[\"'])?", r"\g<0>) ", 0),
         (r"^ +conditions:.*\n +- (>-\n +|[\"'])?", r"\g<0>) ", 1),
@@ -47,7 +47,7 @@ def _expression(text: str) -> tuple[str, int]:
 
 
 def _word(text: str) -> tuple[str, int]:
-    """Misspell a word of few, or give the rule one that is misspelt."""
+    """Misspell an enumerated value, or add a misspelt one."""
     for pattern, by in (
         (r"^  limits: \w+$", "  limits: somtimes"),
         (r"^    enforcementAction: \w+$", "    enforcementAction: somtimes"),
@@ -60,12 +60,12 @@ def _word(text: str) -> tuple[str, int]:
 
 
 def _label(text: str) -> tuple[str, int]:
-    """Take away the label that says what the rule is; the mistake is told at `labels`."""
+    """Remove the label of the rule type; the error is located at `labels`."""
     broken, _ = _replaced(r"^    (?:features\.\w+\.io|gpugate\.dev)/type: \w+\n", "")(text)
     return broken, _line(text, text.index("\n  labels:") + 1)
 
 
-MISTAKES: dict[str, Callable[[str], tuple[str, int]]] = {
+ERRORS: dict[str, Callable[[str], tuple[str, int]]] = {
     "unknown-key": _replaced(r"^(  data|    matc|    image)(Type|h|s):", r"\1x\2:"),
     "wrong-value": _word,
     "bad-label": _label,
@@ -74,14 +74,14 @@ MISTAKES: dict[str, Callable[[str], tuple[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("file", RULES)
-def test_a_shipped_rule_that_is_broken_is_told_at_its_line(file: str, mistake: str, tmp_path: Path) -> None:
-    """A typo in a key, a wrong word, a missing label, bad CEL, the wrong namespace."""
-    broken, line = MISTAKES[mistake](RULES[file])
+def test_an_error_in_a_built_in_rule_is_reported_with_its_line(file: str, error: str, tmp_path: Path) -> None:
+    """A typo in a key, a wrong value, a missing label, invalid CEL, the wrong namespace."""
+    broken, line = ERRORS[error](RULES[file])
     path = tmp_path / "rule.yaml"
     path.write_text(broken, "utf-8")
     result = CliRunner().invoke(main, ["lint", str(path), "-o", "json"])
     found = [(item["line"], item["code"]) for item in json.loads(result.stdout)["findings"]]
 
-    assert (1, [(line, mistake)]) == (result.exit_code, [item for item in found if item[1] == mistake])
+    assert (1, [(line, error)]) == (result.exit_code, [item for item in found if item[1] == error])

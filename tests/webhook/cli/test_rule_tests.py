@@ -356,7 +356,7 @@ def test_a_file_without_cases_is_an_error(tmp_path: Path, text: str, message: st
         (
             f"{HEAD}nodes: [{{name: n, metadata: {{}}}}]\n",
             ONE_DEVICE,
-            "nodes[0]: a node with `metadata` is a",
+            "nodes[0]: a node with `metadata` is complete",
         ),
         (f"{HEAD}nodes: [{{name: n, file: nodes.yaml}}]\n", ONE_DEVICE, "nodes[0]: `file` allows no other key"),
         (f"{HEAD}nodes: [{{metadata: {{}}}}]\n", ONE_DEVICE, "expected the node's name"),
