@@ -1,7 +1,8 @@
-"""Sets of nodes by what they tell, as a disjunction of boxes, and the clause of node affinity for one.
+"""Label constraints: sets of nodes by their facts, and the clause of node affinity for such a set.
 
-A box says of some facts in which interval a node tells each, or that it tells it not at all. A region is the
-union of its boxes; it is kept short, as its terms multiply with those of other containers and of the user.
+A conjunction gives for some facts the version range or texts that a node must have, or that the fact must be
+missing. A label constraint is a disjunction of conjunctions; it is kept short, because its terms multiply
+with those of other containers and of the user.
 """
 
 from __future__ import annotations
@@ -9,39 +10,38 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rules.nodes.inventory import Inventory
+from rules.nodes.label_families import LabelNames
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term
 from rules.nodes.version_range import VersionRange, version_clause
 
-if TYPE_CHECKING:
-    from rules.nodes.inventory import Inventory
-    from rules.nodes.label_families import LabelNames
-
-# What is said of a fact: a version inside, one of these texts, or with None nothing that can be read.
-Told = VersionRange | frozenset[str] | None
-Conjunction = Mapping[str, Told]
+# The values of a fact: a version in a range, one of some texts, or None for no readable value.
+Values = VersionRange | frozenset[str] | None
+Conjunction = Mapping[str, Values]
 LabelConstraint = list[Conjunction]
 
-# The facts of a node, by the names that NVIDIA_REQUIRE_* has for them, in the order in which terms name them.
+# The facts of a node, by the names that NVIDIA_REQUIRE_* has for them, in the order of terms.
 CUDA: Final = "cuda"
 DRIVER: Final = "driver"
 ARCH: Final = "arch"
 PRODUCT: Final = "product"
 _FACTS: Final = (CUDA, DRIVER, ARCH, PRODUCT)
 EVERYWHERE: Final[LabelConstraint] = [{}]
-# Boxes of a region. NVIDIA's images write a handful that labels can tell, a hostile pod may write thousands.
+# Conjunctions of a constraint. NVIDIA's images write a handful, a malicious pod may write thousands.
 _MOST: Final = 12
 
 
 def both(one: LabelConstraint, other: LabelConstraint) -> LabelConstraint:
-    """Return the nodes that are in both regions."""
-    return shortened(box for a, b in product(one, other) if (box := _in_both(a, b)) is not None)
+    """Return the nodes that satisfy both constraints."""
+    found = (_in_both(a, b) for a, b in product(one, other))
+    return shortened(each for each in found if each is not None)
 
 
-def shortened(boxes: Iterable[Conjunction]) -> LabelConstraint:
-    """Return a region with as few boxes as it takes; of too many, what is between their outermost bounds."""
-    found = list({frozenset(box.items()): box for box in boxes}.values())
+def shortened(conjunctions: Iterable[Conjunction]) -> LabelConstraint:
+    """Return a constraint with few conjunctions; of too many, the range between their outermost bounds."""
+    found = list({frozenset(each.items()): each for each in conjunctions}.values())
     for fact in _FACTS:
         found = _joined(found, fact)
     if EVERYWHERE[0] in found:
@@ -49,38 +49,38 @@ def shortened(boxes: Iterable[Conjunction]) -> LabelConstraint:
     return found if len(found) <= _MOST else [_outermost(found)]
 
 
-def clause(region: LabelConstraint, inventory: Inventory, names: LabelNames) -> Clause:
-    """Return the terms that a node is in a region, in the labels that the cluster's nodes have.
+def clause(constraint: LabelConstraint, inventory: Inventory, names: LabelNames) -> Clause:
+    """Return the node affinity terms of a constraint, in the labels that the cluster's nodes have.
 
-    Empty where the region is everywhere, and where no label tells what it asks.
+    Empty if every node satisfies it, and if no node has a label for what it requires.
     """
     terms: list[Term] = []
-    for box in region:
-        told = (_terms(fact, box[fact], inventory, names) for fact in _FACTS if fact in box)
-        terms += (tuple(_flat(parts)) for parts in product(*told))
+    for each in constraint:
+        parts_of = (_terms(fact, each[fact], inventory, names) for fact in _FACTS if fact in each)
+        terms += (tuple(_flat(parts)) for parts in product(*parts_of))
     return () if () in terms else tuple(dict.fromkeys(terms))
 
 
 def not_labelled(keys: Iterable[str], texts: Iterable[str], inventory: Inventory) -> Clause:
-    """Return the terms that the first of the labels that a node carries has none of the texts.
+    """Return the terms that the first label of a node among the keys has none of the texts.
 
-    Empty where no node has one of them.
+    Empty if no node has one of them.
     """
-    spoken = [key for key in keys if inventory.labels.having(key)]
+    present = [key for key in keys if inventory.labels.having(key)]
     unwanted = tuple(sorted(texts))
-    if not any(inventory.labels.equal(key, text) for key in spoken for text in unwanted):
+    if not any(inventory.labels.equal(key, text) for key in present for text in unwanted):
         return ()
     terms: list[Term] = []
     guards: Term = ()
-    for key in spoken:
-        carried = () if key == spoken[-1] else (MatchExpression(EXPRESSIONS, key, "Exists"),)
-        terms.append((*carried, MatchExpression(EXPRESSIONS, key, "NotIn", unwanted), *guards))
+    for key in present:
+        exists = () if key == present[-1] else (MatchExpression(EXPRESSIONS, key, "Exists"),)
+        terms.append((*exists, MatchExpression(EXPRESSIONS, key, "NotIn", unwanted), *guards))
         guards += (MatchExpression(EXPRESSIONS, key, "DoesNotExist"),)
     return tuple(terms)
 
 
 def _labelled(keys: Iterable[str], texts: Iterable[str], inventory: Inventory) -> Clause:
-    """Return the terms that the first of the labels that a node carries has one of the texts."""
+    """Return the terms that the first label of a node among the keys has one of the texts."""
     terms: list[Term] = []
     guards: Term = ()
     for key in keys:
@@ -96,66 +96,66 @@ def _flat(parts: Iterable[Term]) -> Iterable[MatchExpression]:
     return (expression for term in parts for expression in term)
 
 
-def _terms(fact: str, told: Told, inventory: Inventory, names: LabelNames) -> Clause:
-    if isinstance(told, frozenset):
-        return _labelled(names.product, told, inventory)
+def _terms(fact: str, values: Values, inventory: Inventory, names: LabelNames) -> Clause:
+    if isinstance(values, frozenset):
+        return _labelled(names.product, values, inventory)
     families = {CUDA: names.cuda, DRIVER: names.driver, ARCH: names.compute_capability}[fact]
-    found = version_clause(told, families, inventory)
-    if found is None:  # no node tells it: none is inside, and every one is silent
-        return ((),) if told is None else ()
+    found = version_clause(values, families, inventory)
+    if found is None:  # no node has the label: none is in a range, and on every one it is missing
+        return ((),) if values is None else ()
     return found
 
 
 def _in_both(one: Conjunction, other: Conjunction) -> Conjunction | None:
-    box = {**one, **other}
+    met = {**one, **other}
     for fact in one.keys() & other.keys():
         a, b = one[fact], other[fact]
         if isinstance(a, VersionRange) and isinstance(b, VersionRange):
-            box[fact] = met = a & b
-            if met.empty:
+            met[fact] = common = a & b
+            if common.empty:
                 return None
         elif a != b:
             return None
-    return box
+    return met
 
 
-def _joined(boxes: LabelConstraint, fact: str) -> LabelConstraint:
-    """Return boxes in which those that differ in one fact alone are one, where nothing is between them."""
-    alike: defaultdict[frozenset[tuple[str, Told]], list[Conjunction]] = defaultdict(list)
-    for box in boxes:
-        alike[frozenset((name, told) for name, told in box.items() if name != fact)].append(box)
+def _joined(conjunctions: LabelConstraint, fact: str) -> LabelConstraint:
+    """Return conjunctions in which those that differ only in one fact are one, if there is no gap."""
+    similar: defaultdict[frozenset[tuple[str, Values]], list[Conjunction]] = defaultdict(list)
+    for each in conjunctions:
+        similar[frozenset((name, values) for name, values in each.items() if name != fact)].append(each)
     joined: LabelConstraint = []
-    for rest, group in alike.items():
-        if any(fact not in box for box in group):
+    for rest, group in similar.items():
+        if any(fact not in each for each in group):
             joined.append(dict(rest))
             continue
-        told = [box[fact] for box in group]
-        texts = frozenset[str]().union(*(each for each in told if isinstance(each, frozenset)))
-        intervals = _union(each for each in told if isinstance(each, VersionRange))
-        found: list[Told] = [*intervals, *([texts] if texts else []), *([None] if None in told else [])]
+        values = [each[fact] for each in group]
+        texts = frozenset[str]().union(*(each for each in values if isinstance(each, frozenset)))
+        ranges = _union(each for each in values if isinstance(each, VersionRange))
+        found: list[Values] = [*ranges, *([texts] if texts else []), *([None] if None in values else [])]
         joined += ({fact: each, **dict(rest)} for each in found)
     return joined
 
 
-def _union(intervals: Iterable[VersionRange]) -> list[VersionRange]:
-    """Return intervals without gaps between them as one."""
+def _union(ranges: Iterable[VersionRange]) -> list[VersionRange]:
+    """Return ranges in which those without a gap between them are one."""
     union: list[VersionRange] = []
-    for interval in sorted(intervals, key=lambda each: each.at_least):
-        if union and (union[-1].below is None or union[-1].below >= interval.at_least):
-            union.append(union.pop() | interval)
+    for each in sorted(ranges, key=lambda each: each.at_least):
+        if union and (union[-1].below is None or union[-1].below >= each.at_least):
+            union.append(union.pop() | each)
         else:
-            union.append(interval)
+            union.append(each)
     return union
 
 
-def _outermost(boxes: LabelConstraint) -> Conjunction:
-    """Return the smallest box that holds them all."""
-    hull = dict(boxes[0])
-    for box in boxes[1:]:
-        for fact, told in list(hull.items()):
-            other = box.get(fact)
-            if isinstance(told, VersionRange) and isinstance(other, VersionRange):
-                hull[fact] = told | other
-            elif told != other or fact not in box:
+def _outermost(conjunctions: LabelConstraint) -> Conjunction:
+    """Return the narrowest conjunction that includes all of them."""
+    hull = dict(conjunctions[0])
+    for each in conjunctions[1:]:
+        for fact, values in list(hull.items()):
+            other = each.get(fact)
+            if isinstance(values, VersionRange) and isinstance(other, VersionRange):
+                hull[fact] = values | other
+            elif values != other or fact not in each:
                 del hull[fact]
     return hull

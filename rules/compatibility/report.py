@@ -240,11 +240,11 @@ def _results_of(
     among: the requirements to look at, if not all. A pod may have hundreds, on as many classes: they are
     compared by identity.
     """
-    wanted = None if among is None else set(map(id, among))
+    chosen = None if among is None else set(map(id, among))
     known: dict[tuple[int, ...], Pairs] = {}
     found = []
     for each in classes:
-        results = [pair for pair in each.results if wanted is None or id(pair[0]) in wanted]
+        results = [pair for pair in each.results if chosen is None or id(pair[0]) in chosen]
         key = tuple([id(result) for _, result in results])
         if key not in known:
             known[key] = tuple(_at_level(results, level))

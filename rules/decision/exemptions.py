@@ -1,4 +1,4 @@
-"""Exemptions: which rules have no effect on a pod, for how long, and on whose word.
+"""Exemptions: which rules have no effect on a pod, and until when.
 
 An exempted rule does nothing. A pod pays for exemptions only if one of its rules is exempted for some pod.
 """
@@ -17,13 +17,13 @@ from rules.text.i18n import Language
 if TYPE_CHECKING:
     from rules.kube.pod import Pod
 
-# What Kubernetes runs a pod as that names none:
+# The service account of a pod that names none:
 # https://kubernetes.io/docs/concepts/security/service-accounts/#default-service-accounts
 _DEFAULT_SERVICE_ACCOUNT: Final = "default"
 
 
 def exempted(exemption: Exemption, rules: Iterable[Rule]) -> list[str]:
-    """Return the names of the rules that an exemption is for; image catalogues only tell facts."""
+    """Return the names of the rules that an exemption is for; image catalogues only provide facts."""
     patterns = [glob(name) for name in exemption.rules]
     return [
         rule.name
@@ -46,8 +46,8 @@ def by_rule(exemptions: Iterable[Exemption], rules: Iterable[Rule]) -> dict[str,
 class PodExemptions:
     """The exemptions of one pod, looked up when a rule comes up.
 
-    The pod counts as it came: what rules put in exempts it from none. now: seconds since the epoch. taken:
-    what was made use of, exemption by rule.
+    The pod counts as submitted: what rules inject exempts it from nothing. now: seconds since the epoch.
+    taken: the exemptions that were used, by rule.
     """
 
     __slots__ = ("_account", "_by_rule", "_covered", "_labels", "_namespace", "_now", "taken")

@@ -19,7 +19,7 @@ from rules.decision import injection_stage, messages, resource_stage
 from rules.decision.exemptions import PodExemptions
 from rules.decision.policy import Policy
 from rules.decision.recorder import DecisionRecorder, Obstacle
-from rules.decision.scope import unjudged
+from rules.decision.scope import out_of_scope
 from rules.decision.size_limit import oversize
 from rules.kube.pod import Container, Pod
 from rules.model.decision import ALLOWED, AdmissionWarning, Decision, Violation
@@ -50,7 +50,7 @@ def decide(
     """
     document = request.object
     workloads = policy.workloads
-    if document is None or unjudged(workloads, request):
+    if document is None or out_of_scope(workloads, request):
         return ALLOWED
     context = _Context(policy, inventory, request, now)
     if request.subresource:

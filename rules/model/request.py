@@ -12,7 +12,7 @@ class AdmissionRequest:
     """The part of an admission request that a decision depends on.
 
     object, old_object: the raw JSON, read only. group: the kind's API group, empty for the core. mutating: a
-    patch may be answered; otherwise the object is judged as it is.
+    patch may be answered; otherwise the object is checked as it is.
     """
 
     operation: str

@@ -36,7 +36,7 @@ class Workloads:
         )
 
     def holds_pods(self, group: str, kind: str) -> bool:
-        """Tell whether objects of a kind are pods or hold pod templates; group is empty for the core API."""
+        """Return whether objects of a kind are or hold pods; group is empty for the core API."""
         return (group, kind) in self.paths
 
     def templates_of(self, group: str, kind: str, document: Mapping[str, Any]) -> dict[Path, Any]:

@@ -12,7 +12,7 @@ from rules.decision.messages import warning_line
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy
 from rules.decision.recorder import DecisionRecorder
-from rules.decision.scope import unjudged
+from rules.decision.scope import out_of_scope
 from rules.kube.pod import Pod
 from rules.model.decision import AdmissionWarning, Decision, Violation
 from rules.model.request import AdmissionRequest
@@ -29,7 +29,7 @@ class Explanation:
     """
 
     decision: Decision
-    unjudged: str
+    out_of_scope: str
     pods: tuple[PodTrace, ...]
     violations: tuple[Violation, ...]
     warnings: tuple[str, ...]
@@ -59,7 +59,7 @@ def explain(
     }
     return Explanation(
         decision=decision,
-        unjudged=unjudged(policy.workloads, request),
+        out_of_scope=out_of_scope(policy.workloads, request),
         pods=pods,
         violations=tuple(violation for violation in decision.violations if violation not in shown),
         warnings=tuple(line for line in decision.warnings if line not in lines),

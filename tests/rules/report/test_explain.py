@@ -336,7 +336,7 @@ def test_what_is_not_judged_says_why(document: Any, fields: dict[str, Any], why:
     """There is no pod to tell of."""
     told = _explained(resource_rule(), document=document, **fields)
 
-    assert (True, ()) == (told.unjudged.startswith(why), told.pods)
+    assert (True, ()) == (told.out_of_scope.startswith(why), told.pods)
 
 
 # The command

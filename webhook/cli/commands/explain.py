@@ -110,7 +110,7 @@ def command(
 def _facts(explanation: Explanation, *, everything: bool) -> dict[str, Any]:
     return {
         "allowed": explanation.decision.allowed,
-        "unjudged": explanation.unjudged,
+        "unjudged": explanation.out_of_scope,
         "pods": [
             {
                 "path": pointer(pod.path),
@@ -180,7 +180,7 @@ class _TreeWriter:
             (f"{mark} {self._say(result)}", f"bold {colour}"),
             (title, "bold"),
             (heading["source"], "dim"),
-            (explanation.unjudged, ""),
+            (explanation.out_of_scope, ""),
         )
         tree = Tree(root)
         for pod in explanation.pods:
@@ -239,7 +239,7 @@ class _TreeWriter:
 
 
 def _result(explanation: Explanation) -> tuple[str, Words, str]:
-    if explanation.unjudged:
+    if explanation.out_of_scope:
         return "✓", SKIPPED, "green"
     if not explanation.decision.allowed:
         return "✗", DENIED, "red"
