@@ -358,7 +358,11 @@ def test_a_file_without_cases_is_an_error(tmp_path: Path, text: str, message: st
             ONE_DEVICE,
             "nodes[0]: a node with `metadata` is complete",
         ),
-        (f"{HEAD}nodes: [{{name: n, file: nodes.yaml}}]\n", ONE_DEVICE, "nodes[0]: `file` allows no other key"),
+        (
+            f"{HEAD}nodes: [{{name: n, file: nodes.yaml}}]\n",
+            ONE_DEVICE,
+            "nodes[0]: `file` allows no other key",
+        ),
         (f"{HEAD}nodes: [{{metadata: {{}}}}]\n", ONE_DEVICE, "expected the node's name"),
         (f"{HEAD}rules: [two.yaml]\n", ONE_DEVICE, "rules: no rules in {folder}/two.yaml"),
         (HEAD, "{containers: [5]}", "cases[0].pod: spec.containers[0]: expected an object, got a number"),

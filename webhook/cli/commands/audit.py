@@ -104,7 +104,7 @@ def command(
         raise click.UsageError("no pods given (use --filename FILE or --context NAME)")
     context = sources.load()
     pods: Iterable[Any] = (
-        _in_files(filenames) if filenames else sources.rules.ask(lambda cluster: cluster.pods())
+        _in_files(filenames) if filenames else sources.rules.query(lambda cluster: cluster.pods())
     )
     audited = list(_audited(context, pods, namespace))
     if output == "table":

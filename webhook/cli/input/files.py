@@ -48,7 +48,7 @@ class RuleSource:
         """Whether the options select a cluster."""
         return bool(self.kubeconfig or self.context)
 
-    def ask(self, query: Callable[[Cluster], T]) -> T:
+    def query(self, query: Callable[[Cluster], T]) -> T:
         """Return the result of a query to the cluster. Raises BadInputError."""
         return query_cluster(self.kubeconfig, self.context, query)
 
@@ -67,7 +67,7 @@ class RuleSource:
         """Return the (name, text) pairs that `load` reads. Iteration raises BadInputError."""
         chosen = list(paths)
         if not chosen and self.of_cluster:
-            return self.ask(lambda cluster: cluster.rules(self.namespace))
+            return self.query(lambda cluster: cluster.rules(self.namespace))
         chosen = chosen or [str(catalog_path())]
         return (found for path in chosen for found in read_path(path, lenient=True))
 
