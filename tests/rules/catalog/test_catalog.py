@@ -128,7 +128,7 @@ def test_rules_that_could_break_other_systems_are_disabled_by_default() -> None:
     ("limits", "expected"),
     [
         # GPU-Manager: shares of a card, or whole cards in hundreds
-        ({CORE: "1"}, ["tencent.com/vcuda-memory beside it, without which GPU-Manager allocates no share"]),
+        ({CORE: "1"}, ["tencent.com/vcuda-memory in addition, without which GPU-Manager allocates no share"]),
         ({CORE: "1", MEMORY: "1"}, []),
         ({CORE: "100"}, []),
         ({CORE: "300"}, []),
@@ -172,17 +172,13 @@ def test_a_value_must_satisfy_the_vendors_arithmetic(limits: dict[str, str], exp
 @pytest.mark.parametrize("other", [GPU, MPS_CORE, MPS_MEMORY, SLICE])
 def test_gpu_manager_excludes_other_sharing_methods(other: str) -> None:
     """A container is in one sharing mode only."""
-    assert f"only one of {CORE} and {other}" in _expected(
-        {CORE: "20", MEMORY: "1", other: "1"}
-    )
+    assert f"only one of {CORE} and {other}" in _expected({CORE: "20", MEMORY: "1", other: "1"})
 
 
 @pytest.mark.parametrize("other", [GPU, SLICE])
 def test_mps_excludes_whole_gpus_and_mig_devices(other: str) -> None:
     """MPS is not offered on MIG."""
-    assert f"only one of {MPS_CORE} and {other}" in _expected(
-        {MPS_CORE: "20", other: "1"}
-    )
+    assert f"only one of {MPS_CORE} and {other}" in _expected({MPS_CORE: "20", other: "1"})
 
 
 @pytest.mark.parametrize("own", ["nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpumem-percentage"])
@@ -194,9 +190,7 @@ def test_hami_excludes_other_sharing_methods(own: str, other: str) -> None:
 
 def test_hamis_own_gpu_resource_excludes_that_of_nvidias_plugin() -> None:
     """A container requests one or the other."""
-    assert f"only one of nvidia.com/gpualloc and {GPU}" in _expected(
-        {"nvidia.com/gpualloc": "1", GPU: "1"}
-    )
+    assert f"only one of nvidia.com/gpualloc and {GPU}" in _expected({"nvidia.com/gpualloc": "1", GPU: "1"})
 
 
 def test_two_systems_with_one_resource_name_are_alternatives() -> None:
