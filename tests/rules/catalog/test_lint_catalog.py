@@ -74,6 +74,13 @@ ERRORS: dict[str, Callable[[str], tuple[str, int]]] = {
 }
 
 
+def test_the_built_in_rules_have_no_lint_warnings() -> None:
+    """With the checks of each rule and of all rules together."""
+    result = CliRunner().invoke(main, ["lint", str(catalog_path()), "--fail-on", "warn", "-o", "json"])
+
+    assert (0, []) == (result.exit_code, json.loads(result.stdout)["findings"])
+
+
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("file", RULES)
 def test_an_error_in_a_built_in_rule_is_reported_with_its_line(file: str, error: str, tmp_path: Path) -> None:
