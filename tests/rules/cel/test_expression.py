@@ -292,13 +292,15 @@ def test_an_expression_that_names_single_members_is_evaluated_whatever_the_numbe
 @pytest.mark.parametrize(
     "source",
     [
-        "pod.labels.size() == 2",
+        "pod.labels.size() == 3",
         "pod.labels.exists(key, key == 'b')",
-        "pod.labels.a == '1' && pod.labels.size() == 2",
+        "pod.labels.a == '1' && pod.labels.size() == 3",
         "[pod.labels].exists(map, map['b'] == '2')",
         "pod['labels']['b'] == '2'",
         "pod.labels['a'] == '1' && pod['labels']['b'] == '2'",
         "pod.labels['a' + ''] == '1' && 'b' in pod.labels",
+        "'a' + 'b' in pod.labels",
+        "'2' in pod.labels.map(key, '2')",
         "pod.labels[r'b'] == '2'",
         "pod.labels['\\x62'] == '2'",
         "('a' in pod.labels) == ('b' in pod.labels)",
@@ -310,7 +312,7 @@ def test_an_expression_that_names_single_members_is_evaluated_whatever_the_numbe
 def test_an_expression_is_given_everything_that_it_names(source: str) -> None:
     """In any way of writing it; if that is not plain, the whole map."""
     given = {
-        "pod.labels": {"a": "1", "b": "2"},
+        "pod.labels": {"a": "1", "b": "2", "ab": "3"},
         "pod.annotations": {"c": "3"},
         "pod.namespace": "default",
     }
