@@ -1,4 +1,4 @@
-"""Rules apply to what their globs, selectors and conditions say, and to nothing else."""
+"""Globs, label selectors and conditions match as documented."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.cel.expression import CONDITION_VARIABLES, Expression
+from rules.cel.expression import CONDITION_VARIABLES, Expression, ExpressionError
 from rules.model.match import Match, SelectorTerm
 from rules.model.resource_index import ResourceIndex
 from rules.text.glob import covers, glob, glob_text, is_glob, overlap, plain_regex
 
-# Every text of up to five letters: what globs of up to four tokens match can be told apart by them.
+# Every text of up to five letters: they distinguish globs of up to four tokens.
 TEXTS = ["".join(letters) for length in range(6) for letters in product("ab", repeat=length)]
 GLOBS = st.text("ab*?", max_size=4)
 
@@ -49,7 +49,7 @@ def test_a_glob_matches_whole_names(pattern: str, text: str, matches: bool) -> N
 
 @pytest.mark.parametrize(("name", "found"), [("a/b", False), ("a/*", True), ("a/b?", True), ("", False)])
 def test_a_name_with_a_wildcard_is_a_glob(name: str, found: bool) -> None:
-    """A plain name costs one look-up, so the two are told apart."""
+    """A plain name takes one look-up."""
     assert found == is_glob(name)
 
 
@@ -118,7 +118,7 @@ def test_a_selector_term_holds_as_in_kubernetes(
         (("*",), (), "", True),
     ],
 )
-def test_a_match_is_bound_to_namespaces(
+def test_a_match_applies_to_its_namespaces_only(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     namespace: str,
@@ -130,7 +130,7 @@ def test_a_match_is_bound_to_namespaces(
     assert applies == match.pod(namespace, {})
 
 
-def test_all_terms_of_a_pod_selector_have_to_hold() -> None:
+def test_all_terms_of_a_pod_selector_must_match() -> None:
     """They are ANDed, as in Kubernetes."""
     match = Match(("a/b",), selector=(SelectorTerm("a", "Exists"), SelectorTerm("b", "DoesNotExist")))
 
@@ -140,7 +140,7 @@ def test_all_terms_of_a_pod_selector_have_to_hold() -> None:
 
 
 def test_any_image_glob_may_match_any_spelling() -> None:
-    """Without globs every image is meant."""
+    """Without globs every image matches."""
     match = Match(("a/b",), images=(glob("*/paddle*"), glob("tool")))
 
     assert [True, True, False, True] == [
@@ -151,8 +151,8 @@ def test_any_image_glob_may_match_any_spelling() -> None:
     ]
 
 
-def test_all_conditions_have_to_hold() -> None:
-    """They are ANDed, in order, and the first that fails is told; without any the rule applies."""
+def test_the_first_false_condition_is_returned() -> None:
+    """All must be true; without conditions the rule applies."""
     conditions = tuple(
         Expression(source, CONDITION_VARIABLES)
         for source in ("container.name == 'a'", "pod.namespace == 'team'")
@@ -160,22 +160,43 @@ def test_all_conditions_have_to_hold() -> None:
     match = Match(("a/b",), conditions=conditions)
 
     assert [None, conditions[1], conditions[0], None] == [
-        match.unmet_condition({"container": {"name": "a"}, "pod": {"namespace": "team"}}.__getitem__),
-        match.unmet_condition({"container": {"name": "a"}, "pod": {"namespace": "other"}}.__getitem__),
-        match.unmet_condition({"container": {"name": "b"}}.__getitem__),
+        match.unmet_condition({"container.name": "a", "pod.namespace": "team"}.__getitem__),
+        match.unmet_condition({"container.name": "a", "pod.namespace": "other"}.__getitem__),
+        match.unmet_condition({"container.name": "b"}.__getitem__),
         Match(("a/b",)).unmet_condition(str),
     ]
 
 
+@pytest.mark.parametrize(
+    ("sources", "unmet"),
+    [
+        (["limits['x'] > 1", "container.name == 'b'"], "container.name == 'b'"),
+        (["container.name == 'b'", "limits['x'] > 1"], "container.name == 'b'"),
+        (["container.name == 'a'", "limits['x'] > 1", "limits['y'] > 1"], "no such key: 'x'"),
+        (["limits['x'] > 1"], "no such key: 'x'"),
+    ],
+)
+def test_a_false_condition_wins_over_one_that_fails(sources: list[str], unmet: str) -> None:
+    """In any order. Only if none is false, the first error counts."""
+    match = Match(("a/b",), conditions=tuple(Expression(each, CONDITION_VARIABLES) for each in sources))
+    try:
+        condition = match.unmet_condition({"container.name": "a", "limits": {}}.__getitem__)
+        found = condition and condition.source
+    except ExpressionError as error:
+        found = str(error)
+
+    assert unmet == found
+
+
 @given(st.text())
-def test_a_compiled_glob_tells_what_was_written(text: str) -> None:
+def test_the_text_of_a_compiled_glob_is_as_written(text: str) -> None:
     """Letter by letter."""
     assert text == glob_text(glob(text))
 
 
 @given(GLOBS, GLOBS)
-def test_globs_overlap_where_some_text_matches_both(left: str, right: str) -> None:
-    """And one covers another only where it matches all that the other does."""
+def test_globs_overlap_if_some_text_matches_both(left: str, right: str) -> None:
+    """One covers another only if it matches everything that the other matches."""
     one, other = glob(left), glob(right)
     ones, others = ({text for text in TEXTS if pattern.fullmatch(text)} for pattern in (one, other))
 
@@ -184,15 +205,15 @@ def test_globs_overlap_where_some_text_matches_both(left: str, right: str) -> No
 
 
 @given(GLOBS, st.sampled_from(TEXTS))
-def test_a_glob_matches_as_a_shell_has_it(pattern: str, text: str) -> None:
-    """Tried by another matcher, which has no slashes to mind either; and so does its plain expression."""
+def test_a_glob_matches_as_fnmatch_does(pattern: str, text: str) -> None:
+    """And as its regular expression does; `*` matches slashes too."""
     plain = re.compile(plain_regex(glob(pattern)))
 
     assert fnmatchcase(text, pattern) is bool(glob(pattern).fullmatch(text)) is bool(plain.fullmatch(text))
 
 
 def test_many_stars_do_not_hang() -> None:
-    """Each way to part 200 dashes among 20 stars is more than a lifetime."""
+    """Backtracking over 200 dashes and 20 stars would take years."""
     assert not glob("*-" * 20 + "x").fullmatch("-" * 200 + "y")
 
 
@@ -202,7 +223,7 @@ def test_globs_of_any_length_are_compared_in_bounded_time() -> None:
     assert not overlap(glob("*a" * 200), glob("*b" * 200))
 
 
-def test_all_that_an_index_keeps_can_be_gone_through() -> None:
+def test_an_index_iterates_over_everything_in_it() -> None:
     """Names first, then globs."""
     index = ResourceIndex([("*/c", 3), ("a.com/*", 2), ("a.com/b", 1)])
 
