@@ -1,4 +1,4 @@
-"""Text to an image reference, and what a catalogue says of it."""
+"""Text to an image reference, and its facts in a catalogue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def words() -> Iterator[str]:
-    """Yield what references and tags are made of."""
+    """Yield parts of references and tags."""
     yield from (
         "a",
         "A",
@@ -86,5 +86,5 @@ def check(data: bytes) -> None:
 
 @cache
 def _thorough() -> ImageCatalog:
-    """Return the built-in catalogue, with rows that are tried on names alone."""
+    """Return the built-in catalogue, with rows that match names without tags."""
     return ImageCatalog([replace(row, whole=False) for row in built_in_catalog().rows])

@@ -1,4 +1,4 @@
-"""Changes that keep an input likely: JSON stays JSON and passes the decoder, a text gets words of its own."""
+"""Mutations that keep an input plausible: JSON stays valid JSON, text gets words of its target."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ODD: tuple[Any, ...] = (
 
 
 def mutated(data: bytes, words: Sequence[str], chance: Random) -> bytes:
-    """Return the input with one to four changes, of its structure where it is a JSON object.
+    """Return the input with one to four changes, of its structure if it is a JSON object.
 
     words: texts of the trade, of which some find their way in.
     """
@@ -57,7 +57,7 @@ def mutated(data: bytes, words: Sequence[str], chance: Random) -> bytes:
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Yield every key and text of a JSON value."""
+    """Yield every key and string of a JSON value."""
     for parent, key in _places([value]):
         if isinstance(key, str):
             yield key
@@ -66,7 +66,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def _places(parent: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield (object or list, key) of everything below."""
+    """Yield (object or list, key) of every member at any depth."""
     for key in list(parent) if isinstance(parent, dict) else range(len(parent)):
         yield parent, key
         if isinstance(parent[key], dict | list):

@@ -1,4 +1,4 @@
-"""Text to a quantity: the number that exact fractions say, or none."""
+"""Text to a quantity: the number of the reference implementation, or an error."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def seeds() -> Iterator[bytes]:
 
 
 def words() -> Iterator[str]:
-    """Yield what quantities are made of."""
+    """Yield parts of quantities."""
     yield from ("0", "1", "9", "00", "9223372036854775807", ".", "+", "-", "e", "E", "_", "\u0661", "i")
     yield from ("n", "u", "m", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def check(data: bytes) -> None:
-    """Hold both to one opinion on whether it is one, and on its number; an int where that is whole."""
+    """Both agree on validity and number; a whole number is an int."""
     text = data.decode("utf-8", "replace")
     expected = reference_quantity.quantity(text) if len(text) <= _LONGEST else None
     try:

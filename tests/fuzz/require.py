@@ -1,4 +1,4 @@
-"""Text to what NVIDIA_REQUIRE_CUDA asks for."""
+"""Text to a constraint of NVIDIA_REQUIRE_CUDA."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HOSTS = (
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield expressions as NVIDIA's images have them."""
+    """Yield expressions of NVIDIA's images."""
     yield b"cuda>=12.4 brand=tesla,driver>=470,driver<471 brand=unknown,driver>=525,driver<526"
     yield b"cuda>=9.0"
     yield b"arch>=8.0,cuda!12.1 driver!=535.104.05,brand!=GeForce cuda<=11.8,cuda>11"
@@ -48,7 +48,7 @@ def words() -> Iterator[str]:
 
 
 def check(data: bytes) -> None:
-    """Read what can be read again from its factors; what cannot asks for nothing and says why."""
+    """Check that a valid constraint parses again from its factors, and an invalid one requires nothing."""
     constraint = parse_constraint(_VARIABLE, data.decode("utf-8", "replace"))
     answers = [constraint.holds(host) for host in _HOSTS]
     if constraint.problem is not None:

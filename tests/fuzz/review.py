@@ -1,4 +1,4 @@
-"""Bytes to the answer of both endpoints: refused as no review, or an answer that the API server can take."""
+"""Bytes to the response of both endpoints: rejected as invalid, or a response that the API server accepts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENDPOINTS: Final[tuple[Endpoint, Endpoint]] = ("mutate", "validate")
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield what a real API server sent, without what is large and says nothing."""
+    """Yield reviews of a real API server, without large irrelevant fields."""
     for path in sorted((TESTS / "reviews").glob("*/request.json")):
         review = json.loads(path.read_bytes())
         for name in ("object", "oldObject"):
@@ -42,7 +42,7 @@ def words() -> Iterator[str]:
 
 
 def check(data: bytes) -> None:
-    """Hold an answer to its review: the uid is kept, and a patched object gets no patch again and passes."""
+    """Check that the uid is kept, and that a patched object is allowed without a second patch."""
     answers = [_answer(endpoint, data) for endpoint in ENDPOINTS]
     if answers == [None, None]:
         return
@@ -69,7 +69,7 @@ def check(data: bytes) -> None:
 
 
 def _read(data: bytes) -> dict[str, Any] | None:
-    """Return a review; None if a part that the handler never reads is no JSON, or a number such as 2e308."""
+    """Return a review; None if a part that is never read is invalid JSON, or a number such as 2e308."""
     try:
         review = dict(json.loads(data.decode("utf-8", "replace"), strict=False))
         json.dumps(review, allow_nan=False)
@@ -79,7 +79,7 @@ def _read(data: bytes) -> dict[str, Any] | None:
 
 
 def _answer(endpoint: Endpoint, data: bytes) -> dict[str, Any] | None:
-    """Return the response to a review, None for what is none."""
+    """Return the response to a review, or None if the review is invalid."""
     try:
         answer = json.loads(_gate().answer(endpoint, data))
     except ReviewError:
@@ -92,6 +92,6 @@ def _answer(endpoint: Endpoint, data: bytes) -> dict[str, Any] | None:
 
 @cache
 def _gate() -> AdmissionHandler:
-    """Return a gate with the rules that ship and the nodes of the documentation."""
+    """Return a handler with the built-in rules and the nodes of the documentation."""
     nodes = yaml.safe_load((TESTS.parent / "docs/compatibility/nodes.yaml").read_text("utf-8"))
     return AdmissionHandler(RuleSource(DEFAULT_NAMESPACE).load([]), inventory=Inventory.of(nodes["items"]))

@@ -1,4 +1,4 @@
-"""Text to rules: mistakes with their places, or rules by which pods can be decided; nothing else.
+"""Text to rules: errors with locations, or rules that can decide on pods.
 
 JSON whose `data` holds objects is a ConfigMap with its documents unfolded, so that mutations reach into them.
 """
@@ -47,7 +47,7 @@ _NOW = 1_800_000_000.0
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield the rules that ship: as they are written, and unfolded."""
+    """Yield the built-in rules: as written, and as plain YAML."""
     for path in sorted(_CATALOG.glob("*/*.yaml")):
         text = path.read_bytes()
         if path.name.endswith(".test.yaml"):
@@ -61,7 +61,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def words() -> Iterator[str]:
-    """Yield the texts of the rules, the keys of the schema, and what is odd in YAML."""
+    """Yield the strings of the rules, the keys of the schema, and special YAML syntax."""
     for seed in seeds():
         if seed.startswith(b"{"):
             yield from texts(json.loads(seed))
@@ -84,7 +84,7 @@ def words() -> Iterator[str]:
 
 
 def check(data: bytes) -> None:
-    """Place each mistake in the text; decide a pod by what is sound."""
+    """Each error is located in the text; valid rules can decide on a pod."""
     text = _folded(data.decode("utf-8", "surrogateescape"))
     loaded = lint([("f", text)], _NOW)
     lines = len(text.splitlines()) + 1

@@ -1,4 +1,4 @@
-"""A pod's spec to the nodes that it may go to: those that a reading node by node names."""
+"""A pod's spec to the matching nodes, compared with the reference implementation."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def _spec(terms: list[dict[str, Any]], **fields: Any) -> bytes:
 
 
 def words() -> Iterator[str]:
-    """Yield the texts of specs and nodes."""
+    """Yield the strings of specs and nodes."""
     for seed in seeds():
         yield from texts(json.loads(seed))
     yield from texts(_NODES)
 
 
 def check(data: bytes) -> None:
-    """Whatever the spec, well formed or not."""
+    """For any spec, valid or not."""
     try:
         spec = json.loads(data)
     except (ValueError, RecursionError):

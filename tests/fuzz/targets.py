@@ -17,6 +17,6 @@ _CORPUS: Final = Path(__file__).parent / "corpus"
 
 
 def kept(name: str) -> Iterator[bytes]:
-    """Yield inputs that once broke a target, and under a hash those that reach what no seed reaches."""
+    """Yield inputs that caused failures, and (named by hash) inputs with more coverage than the seeds."""
     for path in sorted((_CORPUS / name).glob("*")):
         yield path.read_bytes()

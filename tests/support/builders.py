@@ -1,4 +1,4 @@
-"""Builders for tests of the decision: rule files as text, pods, requests, and what API servers do to pods."""
+"""Builders for tests of decisions: rule files as text, pods, requests, and the API server's defaults."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def resource_rule(
     validations: list[dict[str, str]] | None = None,
     **data: str,
 ) -> str:
-    """Return a `cf-crl-*` ConfigMap: whole numbers, limits optional, requests disabled, or as data says."""
+    """Return a `cf-crl-*` ConfigMap; defaults: integer, limits optional, requests disabled."""
     labels = {"type": "CustomResourceLimitation", "group": group, "enabled": json.dumps(enabled)}
     data = {"key": key, "dataType": "integer", "limits": "optional", "requests": "disabled"} | data
     if validations is not None:
@@ -60,7 +60,7 @@ def injection_rule(
     enabled: bool = True,
     **rule: Any,
 ) -> str:
-    """Return an InjectionRule's ConfigMap, for containers that ask for DEVICE; match, rule: further keys."""
+    """Return an InjectionRule's ConfigMap, for containers that request DEVICE; match, rule: further keys."""
     document = {"match": {"resources": [DEVICE]} | (match or {}), "inject": inject} | rule
     labels = {"gpugate.dev/type": "InjectionRule", "gpugate.dev/enabled": json.dumps(enabled)}
     return config_map(name, labels, {"rule.yaml": yaml.safe_dump(document, allow_unicode=True)})
@@ -76,12 +76,12 @@ def exemption(
 
 
 def loaded(*texts: str) -> Loaded:
-    """Return what is read from rule texts, each as a file of its own."""
+    """Return the result of loading rule texts, each as a separate file."""
     return load_rules((f"{number}.yaml", text) for number, text in enumerate(texts))
 
 
 def policy(*texts: str, language: Language = Language.EN) -> Policy:
-    """Return the policy of rule texts, which must be sound."""
+    """Return the policy of rule texts, which must be valid."""
     read = loaded(*texts)
     assert [] == [str(error) for error in read.errors]
     return compile_policy(read.rules, language)
@@ -90,7 +90,7 @@ def policy(*texts: str, language: Language = Language.EN) -> Policy:
 def container(
     limits: dict[str, Any] | None = None, requests: dict[str, Any] | None = None, **fields: Any
 ) -> dict[str, Any]:
-    """Return a container `main`; fields: others of it, or in place of those here."""
+    """Return a container `main`; fields: additional or replaced fields."""
     resources = {"limits": limits, "requests": requests}
     present = {name: quantities for name, quantities in resources.items() if quantities is not None}
     base: dict[str, Any] = {"name": "main", "image": "registry.example.com/team/train:1"}
@@ -98,7 +98,7 @@ def container(
 
 
 def pod(*containers: dict[str, Any], metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """Return a Pod of these containers, or of one that asks for one DEVICE."""
+    """Return a Pod of these containers, or of one that requests one DEVICE."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -108,14 +108,14 @@ def pod(*containers: dict[str, Any], metadata: dict[str, Any] | None = None, **s
 
 
 def nested(path: Path, value: Any) -> Any:
-    """Return the smallest document that has a value at a path; a number in it stands for a list."""
+    """Return the smallest document with a value at a path; a number in the path is a list index."""
     for step in reversed(path):
         value = [{}] * step + [value] if isinstance(step, int) else {step: value}
     return value
 
 
 def request(document: Any, **fields: Any) -> AdmissionRequest:
-    """Return the request to create an object; fields: others of it."""
+    """Return the request to create an object; fields: further fields."""
     group, _, _ = document["apiVersion"].rpartition("/")
     base: dict[str, Any] = {
         "operation": "CREATE",
@@ -133,24 +133,24 @@ def decision(policy: Policy, document: Any, now: float = math.inf, **fields: Any
 
 
 def patched(document: Any, decision: Decision) -> Any:
-    """Return the object as the API server has it after a decision's patch."""
+    """Return the object after a decision's patch."""
     return jsonpatch.apply_patch(document, list(decision.patch))
 
 
 def admitted(policy: Policy, document: Any, **fields: Any) -> Any:
-    """Return an object as it is stored, which the policy must let pass."""
+    """Return an object as it is stored; the policy must allow it."""
     found = decision(policy, document, **fields)
     assert found.message == ""
     return patched(document, found)
 
 
 def refused_at(decision: Decision) -> list[str]:
-    """Return the places that a decision has violations at."""
+    """Return the paths of a decision's violations."""
     return [violation.path for violation in decision.violations]
 
 
 def defaulted(document: Any) -> Any:
-    """Return a pod as the API server hands it on: absent requests are copied from limits.
+    """Return a pod with the API server's defaults: absent requests are copied from limits.
 
     Source: SetDefaults_Pod in pkg/apis/core/v1/defaults.go of https://github.com/kubernetes/kubernetes
     """

@@ -29,7 +29,7 @@ GPU = "nvidia.com/gpu"
 VCUDA_CORE = "tencent.com/vcuda-core"
 VCUDA_MEMORY = "tencent.com/vcuda-memory"
 
-# Product label and compute capability, as GPU Feature Discovery tells them.
+# Product label and compute capability, as in GPU Feature Discovery.
 T4 = ("Tesla-T4", "7.5")
 V100 = ("Tesla-V100-SXM2-32GB", "7.0")
 P40 = ("Tesla-P40", "6.1")
@@ -61,7 +61,7 @@ PYTORCH_11_7 = "pytorch/pytorch:2.0.0-cuda11.7-cudnn8-runtime"
 
 
 def node(name: str, labels: dict[str, str] | None = None, **offered: str | int) -> Node:
-    """Return a Node of these labels; offered: its allocatable resources, instead of eight GPUs."""
+    """Return a Node with these labels; offered: its allocatable resources, default: eight GPUs."""
     return {
         "kind": "Node",
         "metadata": {"name": name, "labels": labels or {}},
@@ -91,7 +91,7 @@ def plain(cuda: str, **labels: str) -> dict[str, str]:
 
 
 def nodes(count: int, prefix: str, labels: dict[str, str], **offered: str | int) -> list[Node]:
-    """Return nodes `prefix-0`, `prefix-1`, … that are alike."""
+    """Return equal nodes `prefix-0`, `prefix-1`, …."""
     return [node(f"{prefix}-{number}", labels, **offered) for number in range(count)]
 
 
@@ -102,7 +102,7 @@ def inventory(*groups: Node | list[Node]) -> Inventory:
 
 @cache
 def shipped(language: Language = Language.EN) -> Policy:
-    """Return the policy of the rules that ship."""
+    """Return the policy of the built-in rules."""
     return compile_policy(RuleSource(DEFAULT_NAMESPACE).load([]).rules, language)
 
 
@@ -126,7 +126,7 @@ def image_catalog(*images: dict[str, Any], name: str = "images") -> str:
 def gpu_container(
     image: str, *args: str, limits: dict[str, Any] | None = None, **fields: Any
 ) -> dict[str, Any]:
-    """Return a container that asks for one GPU, as the API server hands it on; fields: others of it."""
+    """Return a container that requests one GPU, with the API server's defaults; fields: further fields."""
     quantities = {GPU: "1"} if limits is None else limits
     arguments = {"args": list(args)} if args else {}
     return container(quantities, quantities, image=image, **arguments | fields)
@@ -143,7 +143,7 @@ def judged(policy: Policy, nodes: Inventory, document: Any, **fields: Any) -> De
 
 
 def targets(cluster: list[Node], document: Any, decision: Decision) -> list[str]:
-    """Return the names of the nodes to which the scheduler may send a pod that was admitted with a patch."""
+    """Return the names of the nodes that the scheduler can select for a pod admitted with a patch."""
     spec = patched(document, decision)["spec"]
     return [each["metadata"]["name"] for each in cluster if reference.may_go(each, spec)]
 
@@ -173,17 +173,17 @@ def required(*terms: dict[str, Any]) -> dict[str, Any]:
 
 
 def among(key: str, *values: str) -> dict[str, Any]:
-    """Return a term that wants one of these values of a label."""
+    """Return a term that requires one of these values of a label."""
     return {"matchExpressions": [{"key": key, "operator": "In", "values": [*values]}]}
 
 
 def decided(cluster: list[Node], document: Any, **fields: Any) -> Decision:
-    """Return the decision of the shipped rules in a cluster."""
+    """Return the decision of the built-in rules in a cluster."""
     return judged(shipped(), inventory(cluster), document, **fields)
 
 
 def refused(decision: Decision) -> list[tuple[str, Action, str]]:
-    """Return the rule, the action and the place of each violation."""
+    """Return rule, action and path of each violation."""
     return [(found.rule, found.action, found.path) for found in decision.violations]
 
 
@@ -201,7 +201,7 @@ def matched(cluster: list[Node], term: Any) -> list[str]:
 
 
 def admitted_to(cluster: list[Node], document: Any, **fields: Any) -> list[str]:
-    """Return the nodes to which an admitted pod may go after its patch, which a second run leaves alone."""
+    """Return the nodes that match an admitted pod after its patch, which a second run does not change."""
     first = decided(cluster, document, **fields)
     assert "" == first.message
     again = decided(cluster, patched(document, first), **fields)

@@ -1,4 +1,4 @@
-"""Quantities as the documentation tells them: by hand, with exact fractions, nothing shared with the product.
+"""Reference implementation of quantities by the documentation: exact fractions, no code of the product.
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """
@@ -17,7 +17,7 @@ _FAR = 200
 
 
 def quantity(text: str) -> Fraction | None:
-    """Return the number of a quantity, None for a text that is none."""
+    """Return the number of a quantity, or None for an invalid text."""
     sign = -1 if text.startswith("-") else 1
     rest = text[1:] if text[:1] in ("+", "-") else text
     whole = _digits(rest)
@@ -39,7 +39,7 @@ def quantity(text: str) -> Fraction | None:
 
 
 def _digits(text: str) -> str:
-    """Return the digits that a text begins with."""
+    """Return the leading digits of a text."""
     end = 0
     while end < len(text) and text[end] in string.digits:
         end += 1
@@ -47,7 +47,7 @@ def _digits(text: str) -> str:
 
 
 def _power(text: str) -> Fraction | None:
-    """Return the power of ten of an exponent, such as e3 or E-3; None for what is none."""
+    """Return the power of ten of an exponent, such as e3 or E-3; None if it is invalid."""
     digits = text[2:] if text[1:2] in ("+", "-") else text[1:]
     if text[:1] not in ("e", "E") or not digits or _digits(digits) != digits:
         return None

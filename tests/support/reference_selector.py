@@ -1,7 +1,7 @@
-"""Node selection as the documentation tells it: node by node, no index, nothing shared with the product.
+"""Reference implementation of node selection by the documentation: node by node, no code of the product.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
-Beside it, the random nodes and pods on which the product is compared with it.
+Also random nodes and pods, with which the product is compared to it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Node = dict[str, Any]
 _ALPHANUMERIC = string.ascii_letters + string.digits
 
 
-class RefusedError(Exception):
-    """The API server would not have accepted this."""
+class InvalidError(Exception):
+    """The API server would deny this."""
 
 
 def _is_label_value(value: Json) -> bool:
@@ -54,7 +54,7 @@ def _number(text: str) -> int | None:
 
 
 def labels_of(node: Node) -> dict[str, str]:
-    """Return the labels of a node that Kubernetes would accept."""
+    """Return the valid labels of a node."""
     labels = node["metadata"]["labels"].items()
     return {key: value for key, value in labels if _is_label_key(key) and _is_label_value(value)}
 
@@ -63,44 +63,46 @@ def _values(requirement: Json) -> list[str]:
     values = requirement.get("values")
     values = [] if values is None else values
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise RefusedError
+        raise InvalidError
     return values
 
 
 def _expression_matches(labels: dict[str, str], requirement: Json) -> bool:
     if not isinstance(requirement, dict) or not _is_label_key(requirement.get("key")):
-        raise RefusedError
+        raise InvalidError
     key, operator, values = requirement["key"], requirement.get("operator"), _values(requirement)
     if not all(_is_label_value(value) for value in values):
-        raise RefusedError
+        raise InvalidError
     if operator in ("In", "NotIn"):
         if not values:
-            raise RefusedError
+            raise InvalidError
         inside = key in labels and labels[key] in values
         return inside if operator == "In" else not inside
     if operator in ("Exists", "DoesNotExist"):
         if values:
-            raise RefusedError
+            raise InvalidError
         return (key in labels) is (operator == "Exists")
     if operator in ("Gt", "Lt"):
         if len(values) != 1 or _number(values[0]) is None:
-            raise RefusedError
-        told, bound = _number(labels.get(key, "")), _number(values[0])
-        return told is not None and bound is not None and (told > bound if operator == "Gt" else told < bound)
-    raise RefusedError
+            raise InvalidError
+        number, bound = _number(labels.get(key, "")), _number(values[0])
+        if number is None or bound is None:
+            return False
+        return number > bound if operator == "Gt" else number < bound
+    raise InvalidError
 
 
 def _field_matches(name: str, requirement: Json) -> bool:
     if not isinstance(requirement, dict) or requirement.get("key") != "metadata.name":
-        raise RefusedError
+        raise InvalidError
     values, operator = _values(requirement), requirement.get("operator")
     if len(values) != 1 or not _is_subdomain(values[0]) or operator not in ("In", "NotIn"):
-        raise RefusedError
+        raise InvalidError
     return (name == values[0]) is (operator == "In")
 
 
 def term_matches(node: Node, term: Json) -> bool:
-    """Tell whether a nodeSelectorTerm matches a node."""
+    """Return whether a nodeSelectorTerm matches a node."""
     if not isinstance(term, dict):
         return False
     expressions, fields = term.get("matchExpressions"), term.get("matchFields")
@@ -109,21 +111,21 @@ def term_matches(node: Node, term: Json) -> bool:
     if not isinstance(expressions, list) or not isinstance(fields, list) or not (expressions or fields):
         return False
     try:
-        # Lists, not generators: what is refused counts wherever it stands.
+        # Lists, not generators: an invalid expression counts at any position.
         held = [_expression_matches(labels_of(node), each) for each in expressions]
         held += [_field_matches(node["metadata"]["name"], each) for each in fields]
-    except RefusedError:
+    except InvalidError:
         return False
     return all(held)
 
 
 def terms_match(node: Node, terms: Json) -> bool:
-    """Tell whether some nodeSelectorTerm matches a node."""
+    """Return whether at least one nodeSelectorTerm matches a node."""
     return isinstance(terms, list) and any(term_matches(node, term) for term in terms)
 
 
 def may_go(node: Node, spec: Json) -> bool:
-    """Tell whether a pod's spec lets it go to a node."""
+    """Return whether a node matches a pod's spec."""
     if spec.get("nodeName") not in (None, "") and spec["nodeName"] != node["metadata"]["name"]:
         return False
     selector = spec.get("nodeSelector")
@@ -165,7 +167,7 @@ CAPABILITY_KEYS = (("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.mino
 
 
 def told_version(node: Node, families: tuple[tuple[str, ...], ...]) -> tuple[int, int | None] | None:
-    """Return what a node's labels tell of a version: the major, and the minor where it can be read."""
+    """Return the version in a node's labels: the major, and the minor if it is valid."""
     labels = labels_of(node)
     for keys in families:
         if keys[0] in labels:

@@ -19,7 +19,7 @@ from rules.schema.builder import DOCUMENT_KEY
 from rules.schema.json_schema import DIALECT, schemas
 from rules.schema.loader import TYPE_LABEL
 from rules.schema.reference_page import reference
-from tests.rules.catalog.test_lint_catalog import MISTAKES, RULES
+from tests.rules.catalog.test_lint_catalog import ERRORS, RULES
 from tests.support.builders import exemption, injection_rule, resource_rule
 from tests.support.node_builders import image_catalog
 from tests.support.pages import fences
@@ -147,7 +147,7 @@ def test_each_built_in_rule_is_valid_by_its_schema(file: str) -> None:
 @pytest.mark.parametrize("file", RULES)
 def test_a_misspelt_key_or_value_is_invalid_by_the_schema(file: str, mistake: str) -> None:
     """As in lint; a schema cannot check CEL and namespaces."""
-    assert not accepted(MISTAKES[mistake](RULES[file])[0])
+    assert not accepted(ERRORS[mistake](RULES[file])[0])
 
 
 ENV: list[dict[str, Any]] = [{"name": "A", "value": "1"}]
