@@ -1,4 +1,4 @@
-"""Clients of a webhook over TLS, as the API server is one: HTTP/1.1, connections that stay."""
+"""Clients of a webhook over TLS, as the API server is one: HTTP/1.1, kept connections."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 # Seconds for an answer; the API server itself gives up after 30 at most.
 _PATIENCE: Final = 30.0
-# Requests of each connection that are not measured: handshake, and memory that is taken once.
+# Requests of each connection that are not measured: handshake, and memory that is allocated once.
 _WARMING: Final = 3
 
 
 def unverified() -> ssl.SSLContext:
-    """Return the context of a client that takes any certificate: a benchmark's own lasts for its run."""
+    """Return the context of a client that accepts any certificate: each run of a benchmark makes its own."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -30,7 +30,7 @@ def unverified() -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Where reviews are sent to: `https://HOST:PORT/PATH`, and by which certificates it is known."""
+    """A webhook: its URL `https://HOST:PORT/PATH`, and the TLS context of its clients."""
 
     url: str
     context: ssl.SSLContext
@@ -43,7 +43,7 @@ class Webhook:
         return self.context.wrap_socket(plain, server_hostname=at.hostname)
 
     def request(self, body: bytes) -> bytes:
-        """Return the bytes that send it a review."""
+        """Return the bytes of a request with a review."""
         at = urlsplit(self.url)
         path = f"{at.path or '/'}{'?' if at.query else ''}{at.query}"
         head = f"POST {path} HTTP/1.1\r\nHost: {at.netloc}\r\nContent-Type: application/json\r\n"
@@ -51,7 +51,7 @@ class Webhook:
 
 
 def exchange(connection: socket.socket, request: bytes) -> bytes:
-    """Send a request and return the body of its answer, which has to be 200 with a Content-Length."""
+    """Send a request; return the body of the answer, which must be 200 with a Content-Length."""
     connection.sendall(request)
     received = b""
     while b"\r\n\r\n" not in received:
@@ -68,53 +68,53 @@ def exchange(connection: socket.socket, request: bytes) -> bytes:
 def _chunk(connection: socket.socket) -> bytes:
     chunk = connection.recv(65536)
     if not chunk:
-        raise ConnectionError("closed in an answer")
+        raise ConnectionError("connection closed before the answer was complete")
     return chunk
 
 
 class Load:
-    """Kept connections to a webhook, and the requests that they send by turns."""
+    """Kept connections to a webhook, and the requests that they send, again and again in the same order."""
 
     def __init__(self, connections: Sequence[socket.socket], requests: Sequence[bytes]) -> None:
         """Take connections and requests."""
         self._connections = connections
-        self._turns = cycle(requests)  # of all connections together
+        self._requests = cycle(requests)  # shared by all connections
         self._pool = ThreadPoolExecutor(len(connections))
         self.flood(_WARMING * len(connections))
 
     def flood(self, count: int) -> float:
-        """Send so many requests in all, each connection one after the other; return requests a second."""
+        """Send so many requests in total, one at a time on each connection; return requests per second."""
         share = max(1, count // len(self._connections))
 
         def send(connection: socket.socket) -> None:
             for _ in range(share):
-                exchange(connection, next(self._turns))
+                exchange(connection, next(self._requests))
 
         start = perf_counter()
         list(self._pool.map(send, self._connections))
         return share * len(self._connections) / (perf_counter() - start)
 
     def paced(self, count: int, rate: float) -> list[float]:
-        """Send so many requests at a fixed rate a second; return the milliseconds of each answer.
+        """Send so many requests at a fixed rate per second; return the milliseconds of each answer.
 
-        They count from when a request was due, so that a server that stops is charged for all that wait.
+        Latency counts from when a request was due: a pause of the server delays all requests due in it.
         """
         start = perf_counter()
         number = len(self._connections)
 
-        def send(place: int) -> list[float]:
+        def send(index: int) -> list[float]:
             times = []
-            for turn in range(place, count, number):
+            for turn in range(index, count, number):
                 due = start + turn / rate
                 sleep(max(0.0, due - perf_counter()))
-                exchange(self._connections[place], next(self._turns))
+                exchange(self._connections[index], next(self._requests))
                 times.append((perf_counter() - due) * 1e3)
             return times
 
         return [each for times in self._pool.map(send, range(number)) for each in times]
 
     def close(self) -> None:
-        """End its threads; the connections are whose they were."""
+        """End its threads; the caller closes the connections."""
         self._pool.shutdown()
 
 
@@ -123,18 +123,18 @@ def load(webhook: Webhook, bodies: Sequence[bytes], connections: int) -> Iterato
     """Yield a load of so many connections."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(webhook.connect()) for _ in range(connections)]
-        made = Load(sockets, [webhook.request(body) for body in bodies])
-        stack.callback(made.close)
-        yield made
+        sender = Load(sockets, [webhook.request(body) for body in bodies])
+        stack.callback(sender.close)
+        yield sender
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """Return the value below which so many of a hundred values are."""
+    """Return a percentile of values."""
     return quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
 def retrying(call: Callable[[], bool], within: float, pause: float = 0.005) -> None:
-    """Call until it is so; TimeoutError after so many seconds."""
+    """Call until the result is true; TimeoutError after so many seconds."""
     deadline = perf_counter() + within
     while not call():
         if perf_counter() > deadline:

@@ -1,7 +1,7 @@
-"""The trial of WSGI servers behind docs/adr/0001-server.md: what clients do to each, and how fast it is.
+"""The trial of WSGI servers of docs/adr/0001-server.md: their speed, and how they handle malicious clients.
 
-Runs whatever of gunicorn, granian, httptools and uvloop is installed beside the project, each server with the
-same Flask application over TLS in a process of its own, and prints one table. It takes some three minutes.
+Runs gpugate's server, and gunicorn, granian, httptools and uvloop if they are installed. Each server is a
+process that serves the same Flask application over TLS. Prints one table; takes about three minutes.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def mutate() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A server: its command, where `{port}`, `{cert}` and `{key}` stand for the values of a start.
+    """A server: its command, with the placeholders `{port}`, `{cert}` and `{key}`.
 
-    needs: modules without which it is skipped. trials: what it is put to besides its speed; a variant is put
-    only to those in which it may differ.
+    needs: modules without which it is skipped. trials: those to run in addition to the speed; a variant of
+    another candidate runs only those whose result may differ.
     """
 
     name: str
@@ -80,14 +80,14 @@ def _granian(threads: int) -> list[str]:
     return [sys.executable, "-m", "granian", *options.split(), *files]
 
 
-# The first is the one chosen; the others are compared with it.
+# The first is the chosen one; the others are compared with it.
 CANDIDATES = [
     Candidate("gpugate, 4 threads", _ours("gpugate", 4)),
     Candidate("gpugate, 1 thread", _ours("gpugate", 1), trials=()),
     Candidate("gpugate, 16 threads", _ours("gpugate", 16), trials=()),
-    Candidate("uvicorn h11, our bridge", _ours("h11", 4), trials=("endless head",)),
-    Candidate("uvicorn httptools, our bridge", _ours("httptools", 4), ("httptools",), ("endless head",)),
-    Candidate("uvicorn uvloop, our bridge", _ours("h11-uvloop", 4), ("uvloop",), ("endless head",)),
+    Candidate("uvicorn h11, our adapter", _ours("h11", 4), trials=("endless head",)),
+    Candidate("uvicorn httptools, our adapter", _ours("httptools", 4), ("httptools",), ("endless head",)),
+    Candidate("uvicorn uvloop, our adapter", _ours("h11-uvloop", 4), ("uvloop",), ("endless head",)),
     Candidate("gunicorn gthread, 4 threads", _gunicorn(4), ("gunicorn",)),
     Candidate("gunicorn gthread, 64 threads", _gunicorn(64), ("gunicorn",)),
     Candidate("granian wsgi, 4 threads", _granian(4), ("granian",)),
@@ -96,7 +96,7 @@ CANDIDATES = [
 
 
 def serve(kind: str, threads: str, port: str, cert: str, key: str) -> None:
-    """Serve the trial's application: our server, or uvicorn's own with our bridge."""
+    """Serve the trial's application: our server, or uvicorn's own with our WSGI adapter."""
     import uvicorn
 
     import webhook.server.server
@@ -108,15 +108,15 @@ def serve(kind: str, threads: str, port: str, cert: str, key: str) -> None:
         config = webhook.server.server.ServerConfig(HOST, int(port), threads=int(threads), drain_seconds=0)
         tls = TlsCertificate.from_files(Path(cert), Path(key))
         sys.exit(webhook.server.server.Server(application.wsgi_app, config, tls).run())
-    SSLProtocol.max_size = 256 * 2**10  # as asyncio has it
+    SSLProtocol.max_size = 256 * 2**10  # the default of asyncio
     with ThreadPoolExecutor(int(threads)) as pool:
-        bridge = WsgiAdapter(
+        adapter = WsgiAdapter(
             application.wsgi_app, pool, body_limit=2**20, body_timeout=10, bodies_limit=2**26
         )
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             scope["state"]["verified"] = False
-            await bridge(scope, receive, send)
+            await adapter(scope, receive, send)
 
         http, _, loop = kind.partition("-")
         options: dict[str, Any] = {"http": http, "loop": loop or "asyncio", "interface": "asgi3"}
@@ -135,8 +135,8 @@ def running(candidate: Candidate) -> Iterator[Running]:
             part.format(port=port, cert=f"{name}/tls.crt", key=f"{name}/tls.key")
             for part in candidate.command
         ]
-        quiet = subprocess.DEVNULL
-        process = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
+        devnull = subprocess.DEVNULL
+        process = subprocess.Popen(command, stdout=devnull, stderr=devnull, start_new_session=True)
         try:
             deadline = time.monotonic() + 20
             while not answered(port):
@@ -160,7 +160,7 @@ def main() -> None:
         for one in present:
             with running(one) as server:
                 figures = speed(server)
-                # The quietest round of each, in which the machine was disturbed least.
+                # The fastest round of each, which other processes disturbed least.
                 rate[one.name], cpu[one.name] = max((rate[one.name], cpu[one.name]), figures)
                 memory[one.name] = server.memory_mib()
                 idle[one.name] = connection_kib(server)
@@ -171,17 +171,15 @@ def main() -> None:
         line = f"{one.name:{width}}  {ratio:5.2f}  {cpu[one.name]:6.0f}  {memory[one.name]:3.0f}"
         line += f"  {idle[one.name]:8.0f}"
         for name, trial in TRIALS.items():
-            verdict = ""
+            result = ""
             if name in one.trials:
                 with running(one) as server:
-                    verdict = "yes" if trial(server) else "NO"
-            line += f"  {verdict:>{len(name)}}"
+                    result = "yes" if trial(server) else "NO"
+            line += f"  {result:>{len(name)}}"
         print(line.rstrip(), flush=True)
-    print(
-        f"1.00 is {rate[present[0].name]:.0f} req/s. KiB/idle: nan where {STALLED} connections cannot be had."
-    )
-    print(f"yes: all answered beside {STALLED} stalled clients, in a burst of {BURST}, while the certificate")
-    print("changes, after a key that is not the certificate's; a head of 4 MiB is cut.")
+    print(f"1.00 is {rate[present[0].name]:.0f} req/s. KiB/idle: nan if {STALLED} connections are refused.")
+    print(f"yes: all are answered with {STALLED} stalled clients, in a burst of {BURST}, while certificates")
+    print("change, and after a key of another certificate; a head of 4 MiB is not read to its end.")
 
 
 if __name__ == "__main__":

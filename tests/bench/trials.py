@@ -1,4 +1,4 @@
-"""What a server is put to: stalled clients, bursts, new certificates, and then a load that measures it."""
+"""Trials of a server: stalled clients, bursts, new certificates, and a load that measures its speed."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from certs.authority import KeyPair
 
 STALLED = 80
-HONEST = 10
+WELL_BEHAVED = 10
 BURST = 40
 CONNECTIONS = 8
 ROUND_SECONDS = 1.2
-# Seconds in which a server has taken new files, or has died of them; granian takes four to die.
+# Seconds until a server has read new files, or has exited because of them; granian exits after four.
 SETTLING = 6
-# Bytes of a head without an end. Four megabytes are a thousand usual heads.
+# Bytes of a request head without an end: as much as a thousand usual heads.
 ENDLESS = 4 * 2**20
 # A review of the usual size, 6 KB.
 BODY = json.dumps({"request": {"uid": "0", "object": {"env": ["x" * 64] * 84}}}).encode()
@@ -45,7 +45,7 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that answers, the directory of its certificate, and whether SIGHUP makes it look there."""
+    """A running server. directory: of its certificate; hang_up: whether it reads the files on SIGHUP."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -53,18 +53,18 @@ class Running:
     hang_up: bool
 
     def change(self, pair: KeyPair) -> None:
-        """Put other files where the server reads its own, and tell it by SIGHUP unless it looks by itself."""
+        """Replace the files of the certificate; send SIGHUP unless the server watches the files."""
         write(self.directory, pair)
         if self.hang_up:
             self.process.send_signal(signal.SIGHUP)
 
     def tree(self) -> list[int]:
-        """Return the process and all that descend from it."""
-        found = [self.process.pid]
-        for pid in found:
+        """Return the process and all its descendants."""
+        tree = [self.process.pid]
+        for pid in tree:
             for children in Path(f"/proc/{pid}/task").glob("*/children"):
-                found += map(int, children.read_text("ascii").split())
-        return found
+                tree += map(int, children.read_text("ascii").split())
+        return tree
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of all its processes."""
@@ -80,14 +80,14 @@ class Running:
 
 
 def write(directory: Path, pair: KeyPair) -> None:
-    """Write certificate and key, each file in one step."""
+    """Write certificate and key, each atomically."""
     for name, content in (("tls.crt", pair.certificate_pem), ("tls.key", pair.key_pem)):
         (directory / "new").write_bytes(content)
         (directory / "new").rename(directory / name)
 
 
 def answered(port: int) -> bool:
-    """Tell whether an honest request is answered, within patience."""
+    """Return whether a well-behaved request is answered in time."""
     try:
         return ask(port)[0] == 200
     except (OSError, HTTPException):
@@ -101,12 +101,12 @@ def exchange(connection: socket.socket) -> None:
     while b"}}" not in received:
         chunk = connection.recv(65536)
         if not chunk:
-            raise ConnectionError("closed in an answer")
+            raise ConnectionError("connection closed before the answer was complete")
         received += chunk
 
 
 def speed(server: Running) -> tuple[float, float]:
-    """Return requests a second, and CPU microseconds of the server for each."""
+    """Return requests per second, and CPU microseconds of the server for each."""
     done = [0] * CONNECTIONS
     stop = threading.Event()
 
@@ -129,7 +129,7 @@ def speed(server: Running) -> tuple[float, float]:
 
 
 def connection_kib(server: Running) -> float:
-    """Return the memory that an idle connection costs; not a number where so many cannot be had."""
+    """Return the memory of an idle connection; NaN if the server refuses so many."""
     before = server.memory_mib()
     try:
         with stalled(STALLS["silent TLS"], server.port, STALLED):
@@ -139,16 +139,16 @@ def connection_kib(server: Running) -> float:
 
 
 def leaves_others_answered(stall: Callable[[int], socket.socket], server: Running) -> bool:
-    """Tell whether honest requests are answered while so many clients stall."""
+    """Return whether well-behaved requests are answered while so many clients stall."""
     try:
         with stalled(stall, server.port, STALLED):
-            return all(answered(server.port) for _ in range(HONEST))
-    except OSError:  # the next of them could not even connect
+            return all(answered(server.port) for _ in range(WELL_BEHAVED))
+    except OSError:  # a stalled client could not connect
         return False
 
 
 def bounds_a_head(server: Running) -> bool:
-    """Tell whether a head without an end is cut before it has eaten the memory."""
+    """Return whether the server closes a connection whose head has no end."""
     with connect(server.port) as connection:
         try:
             connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n")
@@ -163,7 +163,7 @@ def bounds_a_head(server: Running) -> bool:
 
 
 def survives_a_burst(server: Running) -> bool:
-    """Tell whether new clients, all at once, are answered, and whoever comes after them."""
+    """Return whether many new clients at once are answered, and a client after them."""
 
     def five(_: int) -> bool:
         try:
@@ -178,22 +178,22 @@ def survives_a_burst(server: Running) -> bool:
         return all(clients.map(five, range(BURST))) and answered(server.port)
 
 
-def shown(port: int) -> bytes:
-    """Return the certificate that a new connection is shown."""
+def served_certificate(port: int) -> bytes:
+    """Return the server certificate of a new connection."""
     with connect(port) as connection:
         return connection.getpeercert(binary_form=True) or b""
 
 
 def swaps_without_failure(server: Running) -> bool:
-    """Tell whether a new certificate is shown within some seconds and no request fails meanwhile."""
-    before = shown(server.port)
+    """Return whether a new certificate is served in time and no request fails meanwhile."""
+    before = served_certificate(server.port)
     stop = threading.Event()
 
     def load() -> bool:
-        fine = True
+        all_answered = True
         while not stop.is_set():
-            fine = answered(server.port) and fine
-        return fine
+            all_answered = answered(server.port) and all_answered
+        return all_answered
 
     with ThreadPoolExecutor() as threads:
         loads = [threads.submit(load) for _ in range(3)]
@@ -203,14 +203,14 @@ def swaps_without_failure(server: Running) -> bool:
         after = before
         while after == before and time.monotonic() < deadline:
             with suppress(OSError):
-                after = shown(server.port)
+                after = served_certificate(server.port)
         time.sleep(0.3)
         stop.set()
         return after != before and all(each.result() for each in loads)
 
 
 def survives_a_mismatched_pair(server: Running) -> bool:
-    """Tell whether a server given the key of another certificate answers, then and for some seconds."""
+    """Return whether a server still answers after it gets the key of another certificate."""
     server.change(replace(new_pair(), key_pem=new_pair().key_pem))
     deadline = time.monotonic() + SETTLING
     while time.monotonic() < deadline:
