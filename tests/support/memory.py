@@ -135,7 +135,7 @@ def api_server(memory: Memory, folder: Path, tls: ssl.SSLContext | None = None) 
         def _answer(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
             status, document = _answered(memory, self.command, self.path, body)
-            if self.headers["Authorization"].lower() != "bearer secret":  # the scheme has no case
+            if self.headers["Authorization"].lower() != "bearer secret":  # the scheme is case-insensitive
                 status, document = 401, {"kind": "Status", "message": "Unauthorized"}
             content = json.dumps(document).encode()
             self.send_response(status)

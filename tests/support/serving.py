@@ -38,10 +38,10 @@ PATIENCE = 5.0
 QUICK = ServerConfig(host=HOST, port=0, client_timeout=PATIENCE, drain_seconds=0)
 
 
-def wait_for(what: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     """Wait for a condition; several times the patience, as it may take several steps."""
     deadline = time.monotonic() + 4 * PATIENCE
-    while not what():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
@@ -79,7 +79,7 @@ TRUSTING = client_context()
 
 
 def connect(port: int, name: str = "localhost", context: ssl.SSLContext = TRUSTING) -> ssl.SSLSocket:
-    """Return a TLS connection; a client that calls an IP address sends no server name (SNI)."""
+    """Return a TLS connection; for an IP address, the client sends no server name (SNI)."""
     plain = socket.create_connection((HOST, port), timeout=PATIENCE)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return context.wrap_socket(plain, server_hostname=name)
