@@ -1,4 +1,4 @@
-"""`python -m tests.bench`: all figures, or those named, as text; with --write, as a page too."""
+"""`python -m tests.bench`: run all benchmarks or the named ones; print text, write a page with --write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 from tests.bench import changes, cluster, decisions, processes, profiles, roundtrips
 from tests.bench.figures import FULL, QUICK, TINY, Effort, Section
-from tests.bench.page import Found, markdown, text
+from tests.bench.page import Result, markdown, text
 
 _RUNS: Final[dict[str, tuple[str, Callable[[Effort], Section]]]] = {
     "decisions": (decisions.TITLE, decisions.run),
@@ -29,29 +29,29 @@ _EFFORTS: Final = {"full": FULL, "quick": QUICK, "tiny": TINY}
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(_RUNS)), metavar="[NAME]...")
-@click.option("--quick", "effort", flag_value="quick", help="A minute; wider spreads.")
-@click.option("--tiny", "effort", flag_value="tiny", help="To see that everything runs.")
-@click.option("--requests", type=click.IntRange(1), help="Reviews for the growth of memory, such as 1000000.")
-@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="The page to write.")
+@click.option("--quick", "effort", flag_value="quick", help="Takes a minute; wider spreads.")
+@click.option("--tiny", "effort", flag_value="tiny", help="Only check that everything runs.")
+@click.option("--requests", type=click.IntRange(1), help="Reviews of the memory measurement, e.g. 1000000.")
+@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="File of the page.")
 def main(names: tuple[str, ...], effort: str | None, requests: int | None, write: Path | None) -> None:
-    """Measure, all figures or those of NAME."""
+    """Run all benchmarks, or those of NAME."""
     size = _EFFORTS[effort or "full"]
     if requests:
         size = replace(size, soak=requests)
-    found: dict[str, Found] = {}
+    results: dict[str, Result] = {}
     start, load = perf_counter(), os.getloadavg()[0]
     for name in names or _RUNS:
         title, run = _RUNS[name]
         if name == "cluster" and not cluster.available():
-            click.echo("cluster: left out, `make e2e-assets` builds the API server that it needs", err=True)
+            click.echo("cluster: skipped, no API server: run `make e2e-assets`", err=True)
             continue
         click.echo(f"{title} …", err=True)
-        found[name] = Found(title, run(size))
-        click.echo(text(found[name]))
+        results[name] = Result(title, run(size))
+        click.echo(text(results[name]))
     click.echo(f"{perf_counter() - start:.0f} s", err=True)
     if write:
         command = ["python -m tests.bench", *sys.argv[1:]]
-        write.write_text(markdown(found, command, perf_counter() - start, load), "utf-8")
+        write.write_text(markdown(results, command, perf_counter() - start, load), "utf-8")
 
 
 if __name__ == "__main__":

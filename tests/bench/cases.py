@@ -1,4 +1,4 @@
-"""What the benchmarks ask: reviews as a real API server sends them, clusters of nodes, and sets of rules."""
+"""Inputs of the benchmarks: reviews as a real API server sends them, clusters of nodes, sets of rules."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from webhook.admission.review import decode_review
 from webhook.cli.input.files import RuleSource, read_path
 
 ROOT: Final = Path(__file__).parents[2]
-# A review as recorded, in whose envelope the other pods are put.
+# A recorded review, which is also the envelope of the other pods.
 _RECORDED: Final = "003-create-pod-no-accelerator"
-# Bytes. Pods of frameworks have some dozens of variables; the recorded ones have two.
+# Bytes. Pods of ML frameworks have dozens of variables; the recorded ones have two.
 _POD_BYTES: Final = 4096
 _LABELS: Final = 60
 _KINDS: Final = (("11.4", T4), ("12.2", T4), ("12.2", V100), ("12.4", A100), ("12.8", A100), ("12.8", H100))
 CUDA_12_2: Final = "nvidia/cuda:12.2.0-runtime-ubuntu22.04"
-SHARE_OVER_CARD: Final = {"tencent.com/vcuda-core": "150", "tencent.com/vcuda-memory": "8"}
+OVER_ONE_CARD: Final = {"tencent.com/vcuda-core": "150", "tencent.com/vcuda-memory": "8"}
 OWN_AFFINITY: Final[dict[str, Any]] = {
     "nodeSelector": {"kubernetes.io/arch": "amd64"},
     "affinity": {
@@ -50,8 +50,8 @@ OWN_AFFINITY: Final[dict[str, Any]] = {
 
 
 def recorded(case: str) -> bytes:
-    """Return a recorded review, its pod grown to a usual size."""
-    return _grown(json.loads((ROOT / "tests/reviews" / case / "request.json").read_text("utf-8")))
+    """Return a recorded review with a pod of a usual size."""
+    return _encoded(json.loads((ROOT / "tests/reviews" / case / "request.json").read_text("utf-8")))
 
 
 def gpu_review(
@@ -61,16 +61,16 @@ def gpu_review(
     containers: int = 1,
     **spec: Any,
 ) -> bytes:
-    """Return the review of a pod of so many containers that ask for this; spec: its further fields."""
+    """Return the review of a pod with so many containers of these limits; spec: its other fields."""
     review = json.loads((ROOT / "tests/reviews" / _RECORDED / "request.json").read_text("utf-8"))
     pod = review["request"]["object"]
     (first,) = pod["spec"]["containers"]
     first |= {"image": image, "args": [*args], "resources": {"limits": limits, "requests": limits}}
     pod["spec"] |= spec
-    whole = _grown(review)
+    encoded = _encoded(review)
     if containers == 1:
-        return whole
-    review = json.loads(whole)
+        return encoded
+    review = json.loads(encoded)
     (first,) = review["request"]["object"]["spec"]["containers"]
     review["request"]["object"]["spec"]["containers"] = [
         first | {"name": f"container-{number}"} for number in range(containers)
@@ -78,7 +78,8 @@ def gpu_review(
     return msgspec.json.encode(review)
 
 
-def _grown(review: dict[str, Any]) -> bytes:
+def _encoded(review: dict[str, Any]) -> bytes:
+    """Return a review with variables added to its pod, up to a usual size."""
     pod = review["request"]["object"]
     environment = pod["spec"]["containers"][0].setdefault("env", [])
     while len(msgspec.json.encode(pod)) < _POD_BYTES:
@@ -86,20 +87,20 @@ def _grown(review: dict[str, Any]) -> bytes:
     return msgspec.json.encode(review)
 
 
-# By what a decision has to do, with the rules alone: there are no nodes.
+# Reviews by the work of the decision: only rules, no nodes.
 BY_RULES: Final = {
     "no accelerator": recorded(_RECORDED),
     "resource rules": recorded("000-create-pod-vcuda-limits-only"),
-    "a default put in": recorded("002-create-pod-vcuda-memory-alone"),
+    "default set": recorded("002-create-pod-vcuda-memory-alone"),
     "variables injected": recorded("005-create-pod-mps"),
-    "refused": gpu_review(SHARE_OVER_CARD),
+    "denied": gpu_review(OVER_ONE_CARD),
 }
-# The same with nodes to choose from.
+# Reviews by the work of the decision: rules and nodes.
 BY_NODES: Final = {
-    "steered": gpu_review({GPU: "1"}),
-    "steered, with affinity of its own": gpu_review({GPU: "1"}, **OWN_AFFINITY),
-    "steered, for a flag": gpu_review({GPU: "1"}, "vllm/vllm-openai:v0.8.4", "--dtype=bfloat16"),
-    "refused: no node fits": gpu_review({GPU: "1"}, "nvidia/cuda:13.0.0-runtime-ubuntu24.04"),
+    "affinity injected": gpu_review({GPU: "1"}),
+    "affinity injected, pod has affinity": gpu_review({GPU: "1"}, **OWN_AFFINITY),
+    "affinity injected, for a flag": gpu_review({GPU: "1"}, "vllm/vllm-openai:v0.8.4", "--dtype=bfloat16"),
+    "denied: no compatible node": gpu_review({GPU: "1"}, "nvidia/cuda:13.0.0-runtime-ubuntu24.04"),
 }
 
 
@@ -134,39 +135,40 @@ def _quantity(pod: dict[str, Any], number: int) -> None:
         quantities[next(name for name in quantities if "/" in name)] = str(100 * (number + 1))
 
 
+# Changes a pod in place by a number, so that no pod before it has the same value.
 Change = Callable[[dict[str, Any], int], None]
-# In what pods differ of which rules make the same; a number tells one from the others.
-ALIKE: Final[dict[str, Change]] = {
-    "an image of its own": _image,
-    "a container's name of its own": _name,
-    "labels of its own": _labels,
-    "arguments of its own": _arguments,
+OWN: Final[dict[str, Change]] = {
+    "own image": _image,
+    "own container name": _name,
+    "own labels": _labels,
+    "own arguments": _arguments,
+    "own quantity": _quantity,
 }
-# All of that, and what rules make something else of each time.
-UNLIKE: Final[dict[str, Change]] = {"all of these": _job, "a quantity of its own": _quantity}
+# Image, container name, labels and arguments.
+NEW_JOB: Final[dict[str, Change]] = {"new job": _job}
 
 
 def changed(body: bytes, number: int, *changes: Change) -> bytes:
-    """Return a review of the same pod, but for changes by a number."""
+    """Return a review of the same pod after changes by a number."""
     review = msgspec.json.decode(body)
     for change in changes:
         change(review["request"]["object"], number)
     return msgspec.json.encode(review)
 
 
-def asked(body: bytes) -> AdmissionRequest:
-    """Return what a review asks."""
+def request_of(body: bytes) -> AdmissionRequest:
+    """Return the request of a review."""
     return decode_review(body, mutating=True).request
 
 
 @cache
-def shipped() -> Loaded:
-    """Return the rules that ship."""
+def builtin() -> Loaded:
+    """Return the built-in rules."""
     return RuleSource(DEFAULT_NAMESPACE).load([])
 
 
 def catalog() -> list[dict[str, Any]]:
-    """Return the ConfigMaps of the rules that ship."""
+    """Return the ConfigMaps of the built-in rules."""
     texts = [text for _, text in read_path(str(ROOT / "rules/catalog"))]
     documents = [each for text in texts for each in yaml.load_all(text, Loader=yaml.CSafeLoader)]
     return [each for each in documents if each["kind"] == "ConfigMap"]
@@ -178,8 +180,8 @@ def _loaded(texts: Iterable[tuple[str, str]]) -> RuleSet:
     return read.rules
 
 
-def further_rule(number: int, default: str = "") -> str:
-    """Return a resource rule of another vendor; two of them are a group. default: what is put in."""
+def additional_rule(number: int, default: str = "") -> str:
+    """Return a resource rule of another vendor; two of them are a group. default: its default value."""
     vendor = f"vendor{number // 2}"
     checks = [{"expression": "value <= 100 || value % 100 == 0", "messageEn": "whole cards"}]
     return resource_rule(
@@ -188,22 +190,23 @@ def further_rule(number: int, default: str = "") -> str:
 
 
 @cache
-def with_further(count: int) -> RuleSet:
-    """Return the rules that ship, and so many of other vendors."""
-    texts = [(f"{number}.yaml", further_rule(number)) for number in range(count)]
-    return RuleSet.of([*shipped().rules, *_loaded(texts)])
+def with_additional(count: int) -> RuleSet:
+    """Return the built-in rules and so many rules of other vendors."""
+    texts = [(f"{number}.yaml", additional_rule(number)) for number in range(count)]
+    return RuleSet.of([*builtin().rules, *_loaded(texts)])
 
 
 def with_exemptions() -> RuleSet:
-    """Return the rules that ship, and an exemption from the first that refuses a share over a card."""
+    """Return the built-in rules and an exemption from the first rule that denies a share above one card."""
     text = exemption("cf-crl-gpu-manager-*", expires="2999-12-31")
-    return RuleSet.of([*shipped().rules, *_loaded([("exemption.yaml", text)])])
+    return RuleSet.of([*builtin().rules, *_loaded([("exemption.yaml", text)])])
 
 
 def node_of(number: int) -> dict[str, Any]:
-    """Return a node as a cluster with node and GPU feature discovery has it; of ten, one has no GPU.
+    """Return a node of a cluster with node and GPU feature discovery; one of ten has no GPU.
 
-    Two of ten are shared by GPU-Manager. Each has labels that no other has, and is read from its own JSON.
+    Two of ten are shared by GPU-Manager. Each has labels that no other has, and its strings are its own, as
+    those of a node read from JSON.
     """
     name = f"ip-10-{number >> 16}-{number >> 8 & 255}-{number & 255}.eu-central-1.compute.internal"
     labels = {
@@ -219,11 +222,11 @@ def node_of(number: int) -> dict[str, Any]:
         for at in range(_LABELS - len(labels))
     }
     if number % 10 == 9:
-        made = node(name, labels, cpu="96")
+        document = node(name, labels, cpu="96")
     else:
-        offered: dict[str, str | int] = {**(VGPU if number % 10 in (3, 6) else {GPU: "8"})}
-        made = node(name, labels | gfd(*_KINDS[number % len(_KINDS)]), **offered)
-    read: dict[str, Any] = json.loads(json.dumps(made))
+        resources: dict[str, str | int] = {**(VGPU if number % 10 in (3, 6) else {GPU: "8"})}
+        document = node(name, labels | gfd(*_KINDS[number % len(_KINDS)]), **resources)
+    read: dict[str, Any] = json.loads(json.dumps(document))
     return read
 
 

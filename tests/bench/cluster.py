@@ -1,6 +1,7 @@
-"""What the gate adds to the creation of pods in a real API server, beside none, a yes, and native policies.
+"""The time that gpugate adds to creating pods in a real API server, compared with alternatives.
 
-One API server holds all of them at once, told apart by namespaces, so that they can take turns.
+The alternatives: no webhook, webhooks with a constant answer, native policies. One API server has all of them
+at once, each in a namespace, so that they are measured alternately.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from certs.authority import make_authority, make_leaf
 from certs.kubernetes_api import KubernetesError
 from rules.report.validating_admission_policy import export
 from rules.schema.loader import DEFAULT_NAMESPACE
-from tests.bench.cases import BY_RULES, ROOT, catalog, node_of, shipped
+from tests.bench.cases import BY_RULES, ROOT, builtin, catalog, node_of
 from tests.bench.client import retrying
 from tests.bench.figures import Effort, Samples, Section, Spread, Table
 from tests.bench.served import HOST, constant, gpugate
@@ -35,32 +36,32 @@ from webhook.cluster.client import NODES, ClusterApi, config_maps
 
 TITLE: Final = "Through a real API server"
 _LABEL: Final = "gpugate-bench"
-_NONE, _YES, _GATE, _POLICIES = "none", "yes", "gate", "policies"
-# What stands in the way of a pod, by namespace.
-_WAYS: Final = {
+_NONE, _CONSTANT, _GPUGATE, _POLICIES = "none", "constant", "gpugate", "policies"
+# What admits the pods of a namespace.
+_VARIANTS: Final = {
     _NONE: "nothing",
-    _YES: "two webhooks that say yes",
-    _GATE: "the gate, both its webhooks",
+    _CONSTANT: "two webhooks, constant answer",
+    _GPUGATE: "gpugate, both webhooks",
     _POLICIES: "native policies: the resource rules, by `gpugate export`",
 }
 _PODS: Final = {
     "resource rules": BY_RULES["resource rules"],
     "no accelerator": BY_RULES["no accelerator"],
 }
-# As many clients at once as an API server on two cores has use for.
+# Concurrent clients; more do not make an API server on two cores faster.
 _CLIENTS: Final = 4
-# Seconds until webhooks and policies are in force everywhere in the API server.
+# Seconds until webhooks and policies are in effect everywhere in the API server.
 _PATIENCE: Final = 60.0
 _NODES: Final = 20
 
 
 def available() -> bool:
-    """Tell whether there are binaries of a control plane."""
+    """Return whether there are binaries of a control plane."""
     return not missing(assets())
 
 
 def run(effort: Effort) -> Section:
-    """Return creations a second and milliseconds of each, by what stands in their way."""
+    """Return creations per second and milliseconds of each, by variant of admission."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         plane = stack.enter_context(ControlPlane(assets(), folder / "plane"))
@@ -69,17 +70,17 @@ def run(effort: Effort) -> Section:
         _fill(plane, api)
         tls = _certificate(folder)
         options = ("--kubeconfig", str(plane.kubeconfig), *tls.options)
-        gate = stack.enter_context(gpugate(*options))
-        yes = stack.enter_context(constant("yes", *tls.options))
-        # The gate's last: where they are in force, the others are.
-        for name, port in ((_YES, yes.port), (_GATE, gate.port)):
+        server = stack.enter_context(gpugate(*options))
+        baseline = stack.enter_context(constant("wsgi", *tls.options))
+        # Those of gpugate last: if they are in effect, the others are.
+        for name, port in ((_CONSTANT, baseline.port), (_GPUGATE, server.port)):
             _apply(plane, _webhooks(name, port, tls.ca_pem))
         _apply(plane, _policies())
         creator = _Creator(api)
-        bad = _spec(BY_RULES["refused"])
-        for way in (_GATE, _POLICIES):
-            retrying(partial(creator.refused, way, bad), _PATIENCE, pause=0.1)
-        tables = tuple(_measured(pods, _spec(body), creator, effort) for pods, body in _PODS.items())
+        bad = _spec(BY_RULES["denied"])
+        for variant in (_GPUGATE, _POLICIES):
+            retrying(partial(creator.is_denied, variant, bad), _PATIENCE, pause=0.1)
+        tables = tuple(_compare(pods, _spec(body), creator, effort) for pods, body in _PODS.items())
     return Section(tables)
 
 
@@ -110,12 +111,12 @@ def _apply(plane: ControlPlane, objects: list[dict[str, Any]]) -> None:
 
 
 def _fill(plane: ControlPlane, api: ClusterApi) -> None:
-    """Put in the namespaces, the rules that ship, and some nodes."""
+    """Create the namespaces, the built-in rules and some nodes."""
     _apply(
         plane,
         [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {_LABEL: name}}}
-            for name in _WAYS
+            for name in _VARIANTS
         ],
     )
     for document in catalog():
@@ -125,7 +126,7 @@ def _fill(plane: ControlPlane, api: ClusterApi) -> None:
 
 
 def _webhooks(name: str, port: int, ca_pem: bytes) -> list[dict[str, Any]]:
-    """Return our webhook configurations for one namespace and a server on this host."""
+    """Return gpugate's webhook configurations for one namespace and a server on this host."""
     text = (ROOT / "manifests/base/webhooks.yaml").read_text("utf-8")
     documents: list[dict[str, Any]] = list(yaml.safe_load_all(text))
     for document in documents:
@@ -139,8 +140,8 @@ def _webhooks(name: str, port: int, ca_pem: bytes) -> list[dict[str, Any]]:
 
 
 def _policies() -> list[dict[str, Any]]:
-    """Return the rules that ship as policies of the API server, bound to one namespace."""
-    objects = list(export(shipped().rules.resources).objects)
+    """Return the built-in rules as policies of the API server, bound to one namespace."""
+    objects = list(export(builtin().rules.resources).objects)
     for each in objects:
         if each["kind"].endswith("Binding"):
             selector = {"namespaceSelector": {"matchLabels": {_LABEL: _POLICIES}}}
@@ -149,20 +150,20 @@ def _policies() -> list[dict[str, Any]]:
 
 
 class _Creator:
-    """Creates pods, each under a name of its own."""
+    """Creates pods, each with its own name."""
 
     def __init__(self, api: ClusterApi) -> None:
         self._api = api
         self._numbers = count()
 
     def create(self, namespace: str, spec: dict[str, Any]) -> None:
-        """Create a pod of this spec; KubernetesError where it is refused."""
+        """Create a pod of this spec; KubernetesError if it is denied."""
         metadata = {"name": f"pod-{next(self._numbers)}", "namespace": namespace}
         document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         self._api.create(f"/api/v1/namespaces/{namespace}/pods", document)
 
-    def refused(self, namespace: str, spec: dict[str, Any]) -> bool:
-        """Tell whether a pod of this spec is refused."""
+    def is_denied(self, namespace: str, spec: dict[str, Any]) -> bool:
+        """Return whether a pod of this spec is denied."""
         try:
             self.create(namespace, spec)
         except KubernetesError:
@@ -170,14 +171,14 @@ class _Creator:
         return False
 
     def flood(self, namespace: str, spec: dict[str, Any], number: int) -> float:
-        """Create so many, several at once; return creations a second."""
+        """Create so many, several at once; return creations per second."""
         with ThreadPoolExecutor(_CLIENTS) as pool:
             start = perf_counter()
             list(pool.map(lambda _: self.create(namespace, spec), range(number)))
             return number / (perf_counter() - start)
 
     def one_by_one(self, namespace: str, spec: dict[str, Any], number: int) -> float:
-        """Create so many, one after the other; return the milliseconds of the one in the middle."""
+        """Create so many, one after the other; return the median of their milliseconds."""
         times = []
         for _ in range(number):
             start = perf_counter()
@@ -186,26 +187,29 @@ class _Creator:
         return median(times)
 
 
-def _measured(pods: str, spec: dict[str, Any], creator: _Creator, effort: Effort) -> Table:
-    """Return creations a second and milliseconds of each, all ways by turns."""
+def _compare(pods: str, spec: dict[str, Any], creator: _Creator, effort: Effort) -> Table:
+    """Return creations per second and milliseconds of each, all variants alternately."""
     share = max(1, effort.creates // effort.rounds)
-    rates: dict[str, list[float]] = {way: [] for way in _WAYS}
-    times: dict[str, list[float]] = {way: [] for way in _WAYS}
+    rates: dict[str, list[float]] = {variant: [] for variant in _VARIANTS}
+    times: dict[str, list[float]] = {variant: [] for variant in _VARIANTS}
     for _ in range(effort.rounds):
-        for way in _WAYS:
-            rates[way].append(creator.flood(way, spec, share))
-            times[way].append(creator.one_by_one(way, spec, max(1, share // 2)))
+        for variant in _VARIANTS:
+            rates[variant].append(creator.flood(variant, spec, share))
+            times[variant].append(creator.one_by_one(variant, spec, max(1, share // 2)))
     rate, time = Samples(rates), Samples(times)
-    added = {way: [each - bare for each, bare in zip(times[way], times[_NONE], strict=True)] for way in _WAYS}
+    added = {
+        variant: [each - bare for each, bare in zip(times[variant], times[_NONE], strict=True)]
+        for variant in _VARIANTS
+    }
     rows = tuple(
         (
             what,
-            str(rate.of(way)),
-            str(rate.ratio(way, _NONE)),
-            str(time.of(way)),
-            str(Spread.of(added[way])) if way != _NONE else "",
+            str(rate.of(variant)),
+            str(rate.ratio(variant, _NONE)),
+            str(time.of(variant)),
+            str(Spread.of(added[variant])) if variant != _NONE else "",
         )
-        for way, what in _WAYS.items()
+        for variant, what in _VARIANTS.items()
     )
-    columns = ("in the way", f"creates/s, {_CLIENTS} clients", "÷ nothing", "one alone, ms", "added, ms")
+    columns = ("admission", f"creates/s, {_CLIENTS} clients", "÷ nothing", "one at a time, ms", "added, ms")
     return Table(f"Creating pods: {pods}", columns, rows)

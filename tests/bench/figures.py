@@ -1,4 +1,4 @@
-"""Figures: rounds in which cases take turns, medians with quartiles, ratios within a round, tables."""
+"""Figures: rounds that measure cases alternately, medians with quartiles, ratios within a round, tables."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured.
+    """The size of a measurement.
 
-    rounds: in which all cases take turns. seconds: of a case in a round. requests: over HTTP in a round.
-    soak: requests for memory. creates: pods of each kind in a real cluster. nodes: sizes of clusters.
+    rounds: each measures all cases. seconds: of a case in a round. requests: over HTTP in a round.
+    soak: requests of the memory measurement. creates: pods of each kind in a real cluster.
+    nodes: cluster sizes.
     """
 
     rounds: int
@@ -31,7 +32,7 @@ FULL: Final = Effort(
 QUICK: Final = Effort(
     rounds=5, seconds=0.003, requests=128, soak=2_000, creates=30, nodes=(10, 1_000, 10_000)
 )
-# To see that everything runs; its figures mean nothing.
+# Only checks that everything runs; its figures mean nothing.
 TINY: Final = Effort(rounds=1, seconds=0.0001, requests=64, soak=64, creates=4, nodes=(10, 20, 30))
 
 
@@ -56,7 +57,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text under a title; the first column names the row. note: what a reader has to know."""
+    """Rows of text under a title; the first column names the row. note: text below the table."""
 
     title: str
     columns: tuple[str, ...]
@@ -66,31 +67,31 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What was promised, what was measured, and whether that keeps it; None where it was not measured."""
+    """A promise, the measured figure, and whether the promise is met; None if it was not measured."""
 
     promise: str
     measured: str
     met: bool | None
 
     @property
-    def verdict(self) -> str:
-        """Return a word for it."""
+    def result(self) -> str:
+        """Return the word for `met` in tables."""
         return {True: "yes", False: "NO", None: "?"}[self.met]
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What one benchmark found."""
+    """The results of one benchmark."""
 
     tables: tuple[Table, ...]
     targets: tuple[Target, ...] = ()
 
 
 class Samples:
-    """The measurements of each case, in any unit, a round after the other."""
+    """The measurements of each case by round, in any unit."""
 
     def __init__(self, rounds: Mapping[str, Sequence[float]]) -> None:
-        """Take the measurements by the names of cases; all have the same rounds."""
+        """Take the measurements by case name; all cases have the same rounds."""
         self._rounds = rounds
 
     def of(self, case: str) -> Spread:
@@ -98,26 +99,26 @@ class Samples:
         return Spread.of(self._rounds[case])
 
     def ratio(self, case: str, baseline: str) -> Spread:
-        """Return a case's ratio to another, taken within each round: what disturbs a round disturbs both."""
+        """Return the ratio of two cases, computed in each round: what disturbs a round disturbs both."""
         pairs = zip(self._rounds[case], self._rounds[baseline], strict=True)
         return Spread.of([one / other for one, other in pairs])
 
     def median(self, case: str) -> float:
-        """Return the middle of a case's figures."""
+        """Return the median of a case."""
         return median(self._rounds[case])
 
 
 def measure(cases: Mapping[str, Callable[[], object]], effort: Effort) -> Samples:
     """Return the microseconds of CPU of a call of each case, in this thread.
 
-    CPU, because a busy machine takes the core away in the middle of a round, and wall time would count that.
+    CPU, because other processes on a busy machine interrupt a round, and wall time would count them.
     """
     repeats = {name: _repeats(call, effort.seconds) for name, call in cases.items()}
     rounds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(effort.rounds):
         for name, call in cases.items():
             count = repeats[name]
-            call()  # so that what it remembers is its own, not that of the case before
+            call()  # fills the caches of this case again, after the case before
             start = thread_time()
             for _ in range(count):
                 call()

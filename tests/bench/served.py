@@ -1,4 +1,4 @@
-"""Servers in processes of their own: `gpugate serve`, and the same server with what says yes to all."""
+"""Servers as processes: `gpugate serve`, and the same server with an application of a constant answer."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 HOST: Final = "127.0.0.1"
-# Seconds in which a server has started, on a machine that has other things to do.
+# Seconds until a server has started on a busy machine.
 _PATIENCE: Final = 60.0
 _UID: Final = re.compile(rb'"uid":\s*"([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server that answers. start_s: seconds of wall time from its start to that; start_cpu_s: of CPU."""
+    """A server that is ready. start_s: seconds from start until ready; start_cpu_s: CPU seconds by then."""
 
     process: int
     port: int
@@ -42,7 +42,7 @@ class Served:
     start_cpu_s: float
 
     def webhook(self) -> Webhook:
-        """Return where it takes reviews."""
+        """Return its webhook."""
         return Webhook(f"https://{HOST}:{self.port}/mutate", unverified())
 
     def cpu_s(self) -> float:
@@ -50,7 +50,7 @@ class Served:
         return cpu_s(self.process)
 
     def resident_mb(self) -> float:
-        """Return the megabytes of memory that it has."""
+        """Return the megabytes of its resident memory."""
         (line,) = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process}/status").read_text("ascii"))
         return int(line) * 1024 / 1e6
 
@@ -58,23 +58,23 @@ class Served:
 def cpu_s(process: int) -> float:
     """Return the seconds of CPU that a process has used; Linux.
 
-    The number of its clock is that of clock_getcpuclockid(3): the inverted process and CPUCLOCK_SCHED.
+    The clock is that of clock_getcpuclockid(3): the inverted process and CPUCLOCK_SCHED.
     """
     return time.clock_gettime(~process << 3 | 2)
 
 
 @contextmanager
 def gpugate(*options: str) -> Iterator[Served]:
-    """Run `gpugate serve` with the rules that ship until the block ends; its log goes nowhere."""
+    """Run `gpugate serve` with the built-in rules while the block runs; its log goes to /dev/null."""
     with _running([sys.executable, "-m", "webhook", "serve", "--log-format", "json", *options]) as served:
         yield served
 
 
 @contextmanager
 def following(nodes: int) -> Iterator[tuple[str, str]]:
-    """Yield the option of `gpugate serve` that makes it follow a cluster of so many nodes and its rules.
+    """Yield the option with which `gpugate serve` watches a cluster of so many nodes and the built-in rules.
 
-    The cluster is an API server in memory, in this process; it holds the rules that ship.
+    The cluster is an API server in the memory of this process.
     """
     fake = FakeApi()
     for document in catalog():
@@ -88,29 +88,29 @@ def following(nodes: int) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def constant(kind: str = "yes", *options: str) -> Iterator[Served]:
-    """Run the same server with one of the applications of `application` until the block ends."""
+def constant(kind: str = "wsgi", *options: str) -> Iterator[Served]:
+    """Run the same server with an application of `application` while the block runs."""
     with _running([sys.executable, "-m", "tests.bench.served", kind, *options]) as served:
         yield served
 
 
 @contextmanager
 def _running(command: list[str]) -> Iterator[Served]:
-    held = reserve_port()
-    port = held.getsockname()[1]
+    reserved = reserve_port()
+    port = reserved.getsockname()[1]
     command += ["--host", HOST, "--port", str(port), "--drain-seconds", "0"]
-    quiet = subprocess.DEVNULL
+    devnull = subprocess.DEVNULL
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=quiet, stderr=quiet, cwd=ROOT)
+    process = subprocess.Popen(command, stdout=devnull, stderr=devnull, cwd=ROOT)
     try:
         retrying(lambda: process.poll() is not None or _is_ready(port), _PATIENCE)
         if process.poll() is not None:
-            raise RuntimeError(f"ended at once: {' '.join(command)}")
+            raise RuntimeError(f"exited before it was ready: {' '.join(command)}")
         yield Served(process.pid, port, time.perf_counter() - start, cpu_s(process.pid))
     finally:
         process.kill()
         process.wait()
-        held.close()
+        reserved.close()
 
 
 def _is_ready(port: int) -> bool:
@@ -122,27 +122,27 @@ def _is_ready(port: int) -> bool:
 
 
 def application(kind: str) -> WSGIApplication:
-    """Return what says yes to each review: `yes` as bare as can be, `flask` by Flask's routing."""
+    """Return an application that allows each review: `wsgi`, with nothing else, or `flask`."""
 
     def answer(body: bytes) -> bytes:
-        found = _UID.search(body)
+        match = _UID.search(body)
         return (
             b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",'
-            b'"response":{"uid":"%s","allowed":true}}' % (found[1] if found else b"")
+            b'"response":{"uid":"%s","allowed":true}}' % (match[1] if match else b"")
         )
 
-    def yes(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    def wsgi(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         content = answer(environ["wsgi.input"].read())
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content)))]
         start_response("200 OK", headers)
         return [content]
 
-    if kind == "yes":
-        return yes
+    if kind == "wsgi":
+        return wsgi
 
     from flask import Flask, request
 
-    flask = Flask("yes", static_folder=None)
+    flask = Flask("constant", static_folder=None)
     flask.get("/readyz")(lambda: "ok")
 
     @flask.post("/mutate")
@@ -153,17 +153,17 @@ def application(kind: str) -> WSGIApplication:
 
 
 def main(kind: str, *options: str) -> int:
-    """Serve an application as `gpugate serve` would."""
+    """Serve an application in the server of `gpugate serve`."""
     from webhook.admission.review import is_quick
     from webhook.server.server import Server, ServerConfig
     from webhook.server.tls import TlsCertificate
 
-    given: dict[str, Any] = dict(zip(options[::2], options[1::2], strict=True))
-    config = ServerConfig(given["--host"], int(given["--port"]), drain_seconds=0)
+    arguments: dict[str, Any] = dict(zip(options[::2], options[1::2], strict=True))
+    config = ServerConfig(arguments["--host"], int(arguments["--port"]), drain_seconds=0)
     names = [HOST]
     certificate = (
-        TlsCertificate.from_files(Path(given["--tls-cert"]), Path(given["--tls-key"]))
-        if "--tls-cert" in given
+        TlsCertificate.from_files(Path(arguments["--tls-cert"]), Path(arguments["--tls-key"]))
+        if "--tls-cert" in arguments
         else TlsCertificate.self_signed(names)
     )
     return Server(application(kind), config, certificate, is_quick=is_quick).run()

@@ -1,4 +1,4 @@
-"""Where the time of the whole server goes, from the connection to the decision and back: by package."""
+"""A profile of the whole server, from the connection to the decision and back, by package."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from pathlib import Path
 from pstats import Stats
 from typing import Any, Final
 
-from tests.bench.cases import ROOT, cluster, shipped
+from tests.bench.cases import ROOT, builtin, cluster
 from tests.bench.client import Webhook, exchange, unverified
-from tests.bench.decisions import logging_to_nowhere
+from tests.bench.decisions import logging_to_devnull
 from tests.bench.figures import Table
 from tests.support.serving import HOST, serving
 from webhook.admission.app import create_app
 from webhook.admission.handler import AdmissionHandler
 
-# In a thread that has nothing to do.
+# The functions of an idle thread.
 _WAITING: Final = ("'poll' of 'select.epoll'", "'acquire' of '_thread.lock'", "'get' of '_queue.SimpleQueue'")
 _IN_C: Final = {"_ssl.": "OpenSSL", "_socket.": "sockets"}
 _SHOWN: Final = 12
 
 
-def profile(bodies: Sequence[bytes], nodes: int, turns: int = 40) -> Table:
-    """Return where the server spends its time on these reviews, by turns on one connection.
+def profile(bodies: Sequence[bytes], nodes: int, repeats: int = 40) -> Table:
+    """Return the share of the server's time of each package, for these reviews in turn.
 
-    One connection, so that threads take turns and none waits for another.
+    On one connection, so that no thread waits for another.
     """
-    gate = AdmissionHandler(shipped(), inventory=cluster(nodes))
+    handler = AdmissionHandler(builtin(), inventory=cluster(nodes))
     for body in bodies:
-        gate.answer("mutate", body)  # what is read or remembered once
-    with logging_to_nowhere(), _new_threads_profiled() as profiles, serving(create_app(gate)) as server:
+        handler.answer("mutate", body)  # fills the caches
+    with logging_to_devnull(), _new_threads_profiled() as profiles, serving(create_app(handler)) as server:
         webhook = Webhook(f"https://{HOST}:{server.port}/mutate", unverified())
         requests = [webhook.request(body) for body in bodies]
         with webhook.connect() as connection:
-            for request in requests * turns:
+            for request in requests * repeats:
                 exchange(connection, request)
     spent = _by_package(profiles)
     rows = tuple((where, f"{part / spent.total():.0%}") for where, part in spent.most_common(_SHOWN))
-    note = "Of a profile, which makes many small calls look dearer than they are."
-    return Table("Where gpugate's time goes, its server included", ("package", "its own time"), rows, note)
+    note = "A profiler overstates the cost of many small calls."
+    return Table("Profile of gpugate with its server", ("package", "its own time"), rows, note)
 
 
 @contextmanager
 def _new_threads_profiled() -> Iterator[list[cProfile.Profile]]:
-    """Profile each thread that is started in the block; the list is whole once they have ended."""
+    """Profile each thread that starts in the block; the list is complete when they have ended."""
     profiles: list[cProfile.Profile] = []
 
     def begin(*_: object) -> None:
@@ -62,7 +62,7 @@ def _new_threads_profiled() -> Iterator[list[cProfile.Profile]]:
 
 
 def _by_package(profiles: Iterable[cProfile.Profile]) -> Counter[str]:
-    """Return the seconds spent in each package's own functions; what C does counts for who calls it."""
+    """Return the seconds spent in each package's own functions; C code counts for its caller."""
     spent: Counter[str] = Counter()
     for each in profiles:
         stats: dict[tuple[str, int, str], Any] = Stats(each).stats  # type: ignore[attr-defined]
@@ -77,7 +77,7 @@ def _by_package(profiles: Iterable[cProfile.Profile]) -> Counter[str]:
 
 
 def _package(file: str) -> str:
-    """Return what a file belongs to: `rules`, `uvicorn`, `asyncio`; C that C calls is nobody's."""
+    """Return the package of a file, such as `rules`, `uvicorn` or `asyncio`."""
     path = Path(file)
     if path.is_relative_to(ROOT) and "site-packages" not in path.parts:
         return path.relative_to(ROOT).parts[0]
