@@ -37,7 +37,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group dev
 	@touch $@
 
-run: $(VENV)/.runtime ## preview three example pods with the shipped rules, with no cluster
+run: $(VENV)/.runtime ## preview three example pods with the built-in rules, with no cluster
 	@echo '$$ gpugate preview -f docs/examples'
 	@$(BIN)/gpugate preview -f docs/examples || test $$? = 1
 	@echo
@@ -52,7 +52,7 @@ test: $(VENV)/.dev ## run the tests on all cores, with branch coverage of rules/
 	$(BIN)/pytest --numprocesses auto --cov --cov-report=
 	$(BIN)/coverage report --fail-under=95 --skip-covered
 
-check: $(VENV)/.dev ## types, lint, imports, shipped rules and their tests
+check: $(VENV)/.dev ## types, lint, imports, built-in rules and their tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

@@ -104,7 +104,8 @@ def _anywhere(
     unmet = [result for result in results if result.level is Level.INCOMPATIBLE]
     path = field_path((*container.path, "image"))
     violations += (
-        Violation(rule.name, rule.action, path, *writer.anywhere(container.name, each)) for each in unmet
+        Violation(rule.name, rule.action, path, *writer.anywhere(container.name, each), writer.language)
+        for each in unmet
     )
     return bool(unmet)
 

@@ -28,10 +28,10 @@ _ANYWHERE: Final = Text(
 )
 _HEAD: Final = Text(
     "no schedulable node is compatible with {containers} ({count} {nodes} checked)",
-    "没有可调度的节点与{containers}兼容（共检查 {count} 个节点）",
+    "没有可调度的节点与{containers} 兼容（共检查 {count} 个节点）",
 )
-_ONE: Final = Text("container {names}", "容器 {names} ")
-_SEVERAL: Final = Text("containers {names}", "容器 {names} ")
+_ONE: Final = Text("container {names}", "容器 {names}")
+_SEVERAL: Final = Text("containers {names}", "容器 {names}")
 _TOGETHER: Final = Text("containers {names} together", "容器 {names} 同时")
 _NODES: Final = (Text("node", "个节点"), Text("nodes", "个节点"))
 _COLUMNS: Final = Text("nodes|GPU|driver|CUDA|compute|reason", "节点数|GPU|驱动|CUDA|计算能力|原因")
@@ -76,12 +76,12 @@ class MessageWriter:
     """Writes messages in one language. containers: the names of those that share a requirement."""
 
     def __init__(self, language: Language) -> None:
-        self._language = language
+        self.language = language
         self.containers: Mapping[RuleRequirement, Sequence[str]] = {}
 
     def of(self, text: Text) -> str:
         """Return a text in the language."""
-        return text.in_language(self._language)
+        return text.in_language(self.language)
 
     def anywhere(self, container: str, result: CheckResult) -> tuple[str, str]:
         """Return reason and fix of a result that holds on every node."""
@@ -150,7 +150,7 @@ class MessageWriter:
             reason = "\n    ".join([reason, *self._table(results, several=len(unmet) > 1)])
         fixes = [*self._remedies(results), *self._excluded(found.elsewhere)]
         fix = self._fill(_FIXES, fixes=self._joined(fixes)) if fixes else ""
-        return Violation(found.required.rule.name, found.action, path, reason, fix)
+        return Violation(found.required.rule.name, found.action, path, reason, fix, self.language)
 
     def _first(self, texts: Iterable[str]) -> list[str]:
         """Return the first of some texts, and how many more there are."""
@@ -165,7 +165,7 @@ class MessageWriter:
         ]
         shown = self.of(_COMMA).join(self._first(names))
         words = _ONE if len(names) == 1 else _SEVERAL if len(required) == 1 else _TOGETHER
-        return self._fill(words, names=shown).strip()
+        return self._fill(words, names=shown)
 
     def _table(self, results: Sequence[tuple[NodeClassResult, Pairs]], *, several: bool) -> list[str]:
         """Return a line for each kind of node, the most frequent first. several: there are requirements."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from rules.model.decision import AdmissionWarning, Violation
+from rules.model.decision import AdmissionWarning, Violation, with_fix
 from rules.text.i18n import Language, Text
 
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
@@ -127,7 +127,6 @@ _DENIED_SEVERAL: Final = Text(
     "{kind} denied by gpugate, {count} violations: 1. ", "gpugate 拒绝该 {kind}，共 {count} 处违规：1. "
 )
 _RULE: Final = Text(" [rule {rule}]", " [规则 {rule}]")
-_FIX: Final = Text("; {fix}", "；{fix}")
 
 
 def violation(
@@ -200,7 +199,7 @@ def _item(language: Language, found: Violation) -> str:
 
 def _end(language: Language, rule: str, fix: str) -> str:
     """Return the end of a violation or warning: fix and rule, as far as there are any."""
-    end = _FIX.in_language(language).format(fix=fix) if fix else ""
+    end = with_fix("", fix, language)
     return end + (_RULE.in_language(language).format(rule=rule) if rule else "")
 
 

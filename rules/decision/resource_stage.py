@@ -145,7 +145,9 @@ class _ResourceRuleCheck:
         path = field_path(self._container.resource_path(field, key))
         facts = {**found, "container": self._container.name, "path": path, "key": key}
         reason, way = messages.violation(self._language, words, rule.description, facts, fix)
-        self._violations.append(Violation(rule.name, action or rule.action, path, reason, way))
+        self._violations.append(
+            Violation(rule.name, action or rule.action, path, reason, way, self._language)
+        )
 
     def _value(self, field: str, key: str, quantity: object) -> None:
         """Check a quantity that is set."""
@@ -211,8 +213,11 @@ class _ResourceRuleCheck:
             self._add(field, key, words, action=action, fix=messages.USE_VALUE, **found)
 
     def _in_units(self, quantity: object) -> int | None:
-        """Return a quantity of bytes or GPUs as a number of the resource, if that satisfies the rule."""
-        if not self._rule.unit:
+        """Return a quantity with suffix or fraction as a number of the resource, if that satisfies the rule.
+
+        A plain whole number is a number of the resource already.
+        """
+        if not self._rule.unit or str(quantity).isdecimal():
             return None
         value = Decimal(parse_quantity(quantity)) / Decimal(parse_quantity(self._rule.unit))
         if value != int(value) or value <= 0 or _same(int(value), quantity):

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rules.kube.json_patch import Operation
 from rules.model.rule import Action
+from rules.text.i18n import Language, Text
+
+_FIX: Final = Text("{reason}; {fix}", "{reason}；{fix}")
+
+
+def with_fix(reason: str, fix: str, language: Language) -> str:
+    """Return a reason with what to do, if that is known."""
+    return _FIX.in_language(language).format(reason=reason, fix=fix) if fix else reason
 
 
 class AdmissionWarning(NamedTuple):
@@ -23,7 +31,7 @@ class Violation:
     """One thing that a rule forbids.
 
     path: as Kubernetes prints it. reason: container, path, found and expected; lines after the first are a
-    table. fix: what to do.
+    table. fix: what to do. language: that they are written in.
     """
 
     rule: str
@@ -31,12 +39,13 @@ class Violation:
     path: str
     reason: str
     fix: str = ""
+    language: Language = Language.EN
 
     @property
     def message(self) -> str:
         """The reason and the fix, which ends the first line."""
         first, newline, rest = self.reason.partition("\n")
-        return f"{first}; {self.fix}{newline}{rest}" if self.fix else self.reason
+        return f"{with_fix(first, self.fix, self.language)}{newline}{rest}"
 
 
 @dataclass(frozen=True, slots=True)

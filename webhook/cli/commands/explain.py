@@ -13,7 +13,7 @@ import msgspec
 
 from rules import Action, AdmissionRequest, Decision, Language, Violation, explain
 from rules.kube.json_patch import pointer
-from rules.model.decision import AdmissionWarning
+from rules.model.decision import with_fix
 from rules.report.explain import Explanation
 from rules.report.trace import ContainerTrace, Edit, PodTrace, RuleEvaluation, RuleOutcome
 from rules.text.i18n import Text as Words
@@ -147,12 +147,8 @@ def _rule(evaluation: RuleEvaluation) -> dict[str, Any]:
         "edits": [_edit(edit) for edit in evaluation.edits],
         "would": evaluation.would,
         "violations": [_violation(found) for found in evaluation.violations],
-        "warnings": [_joined(warning) for warning in evaluation.warnings],
+        "warnings": [with_fix(*warning[1:], Language.EN) for warning in evaluation.warnings],
     }
-
-
-def _joined(warning: AdmissionWarning) -> str:
-    return f"{warning.reason}; {warning.fix}" if warning.fix else warning.reason
 
 
 def _edit(edit: Edit) -> dict[str, Any]:
@@ -229,7 +225,7 @@ class _TreeWriter:
             yield _line((dryrun, "cyan"), (self._say(WOULD_INJECT, what=what), ""))
         yield from map(self._violation, evaluation.violations)
         for warning in evaluation.warnings:
-            yield _line((self._say(ACTIONS[Action.WARN]), "yellow"), (_joined(warning), ""))
+            yield _line((self._say(ACTIONS[Action.WARN]), "yellow"), (with_fix(*warning[1:], self._language), ""))
 
     def _violation(self, found: Violation) -> Text:
         return _line((self._say(ACTIONS[found.action]), _COLOURS[found.action]), (found.message, ""))
