@@ -10,10 +10,10 @@ from itertools import takewhile
 from typing import Any, Final
 
 from rules import AdmissionRequest, Decision, Language, ObjectError, RuleError, RuleSet, load_rules
-from rules.decision.messages import denial
+from rules.decision.messages import denial, warning_line
 from rules.lint.rule_set_checks import rule_set_warnings
-from rules.model.decision import ALLOWED
-from rules.model.rule import ResourceRule, Rule
+from rules.model.decision import ALLOWED, AdmissionWarning, Violation
+from rules.model.rule import Action, ResourceRule, Rule
 from rules.schema.builder import DOCUMENT_KEY
 from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from rules.text.i18n import Text
@@ -21,8 +21,8 @@ from rules.text.paths import field_path
 from webhook.yaml_output import dump_yaml
 
 _WRONG_NAMESPACE: Final = Text(
-    "gpugate reads rules only from namespace {expected}; this rule in {found} has no effect",
-    "gpugate 只读取命名空间 {expected} 中的规则；{found} 中的该规则不生效",
+    "rules are read only from namespace {expected}; this rule in {found} has no effect",
+    "仅读取命名空间 {expected} 中的规则；{found} 中的该规则不生效",
 )
 # The content of a rule besides its labels; a change of other fields is not validated.
 _CONTENT: Final = ("data", "binaryData")
@@ -81,28 +81,33 @@ def validate_rule(
     if metadata.get("deletionTimestamp") or (old is not None and _content(new) == _content(old)):
         return ALLOWED
     if request.namespace != namespace:
-        warning = _WRONG_NAMESPACE.in_language(language)
-        return Decision(warnings=(warning.format(expected=namespace, found=request.namespace),))
+        reason = _WRONG_NAMESPACE.in_language(language).format(expected=namespace, found=request.namespace)
+        return Decision.allow(warnings=(warning_line(language, AdmissionWarning("", reason)),))
     name, text = rule_text(new)
     loaded = load_rules([(name, text)], namespace)
     known = list(in_force)
     conflicts = (conflict_error(rule, known) for rule in loaded.rules)
     errors = [*loaded.errors, *(error for error in conflicts if error is not None)]
-    warnings = (*(f"{warning.path}: {warning.message}" for warning in loaded.warnings),)
-    warnings += tuple(_lint(loaded.rules, known, now))
+    reasons = [*((each.rule, each.path, each.message) for each in loaded.warnings)]
+    reasons += _lint(loaded.rules, known, now)
+    warnings = tuple(
+        warning_line(language, AdmissionWarning(rule, f"{path}: {reason}")) for rule, path, reason in reasons
+    )
     if not errors:
-        return Decision(warnings=warnings)
+        return Decision.allow(warnings=warnings)
     block = _block(text)
-    reasons = [(error.rule, _placed(error, block)) for error in errors]
-    return Decision(allowed=False, message=denial(language, request.kind, reasons), warnings=warnings)
+    violations = tuple(
+        Violation(error.rule, Action.DENY, error.path, _placed(error, block)) for error in errors
+    )
+    return Decision.deny(denial(language, request.kind, violations), warnings=warnings)
 
 
-def _lint(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[str]:
-    """Yield the lint warnings of rules together with those in force, some of which they replace."""
+def _lint(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[tuple[str, str, str]]:
+    """Yield rule, path and message of each lint warning about rules together with those in force."""
     names = {rule.name for rule in rules}
     others = (rule for rule in in_force if rule.name not in names)
     for warning in rule_set_warnings(RuleSet.of([*rules, *others]), now, names):
-        yield f"{field_path(warning.path)}: {warning.message}"
+        yield warning.rule, field_path(warning.path), warning.message
 
 
 def _labels(config_map: Mapping[str, Any] | None) -> Mapping[str, Any]:

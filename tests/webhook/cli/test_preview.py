@@ -175,7 +175,7 @@ def test_messages_are_available_in_chinese(tmp_path: Path) -> None:
     assert (
         "容器 'main'，spec.containers[0].resources.limits[tencent.com/vcuda-core]：当前为 150，"
         "要求 1 至 100，或 100 的整数倍"
-        "（GPU 虚拟核心数，100 个虚拟核心等于 1 个物理 GPU 核心）; 请改为符合规则的值"
+        "（GPU 虚拟核心数，100 个虚拟核心等于 1 个物理 GPU 核心）；请改为符合规则的值"
     ) == _objects(result)[0]["violations"][0]["message"]
 
 

@@ -225,7 +225,8 @@ class _TreeWriter:
             yield _line((dryrun, "cyan"), (self._say(WOULD_INJECT, what=what), ""))
         yield from map(self._violation, evaluation.violations)
         for warning in evaluation.warnings:
-            yield _line((self._say(ACTIONS[Action.WARN]), "yellow"), (with_fix(*warning[1:], self._language), ""))
+            text = with_fix(*warning[1:], self._language)
+            yield _line((self._say(ACTIONS[Action.WARN]), "yellow"), (text, ""))
 
     def _violation(self, found: Violation) -> Text:
         return _line((self._say(ACTIONS[found.action]), _COLOURS[found.action]), (found.message, ""))
