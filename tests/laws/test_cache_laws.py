@@ -1,30 +1,31 @@
-"""Memories are not seen: a decision does not depend on what was decided before, nor on what no gist tells."""
+"""Laws of caches and recorders: a decision depends on the request, the policy and the nodes alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import os
+import random
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.compatibility.node_evaluation import node_evaluator
-from rules.cuda import nvidia_require as require
 from rules.decision.pipeline import decide
-from rules.decision.policy import Policy
-from rules.decision.recorder import DecisionRecorder
 from rules.kube.json_patch import ObjectError
+from rules.model.decision import Decision
 from rules.model.request import AdmissionRequest
-from rules.nodes import node_affinity as affinity
-from rules.nodes import node_selector as selector
 from rules.nodes.inventory import Inventory
+from rules.report.explain import explain
+from rules.text import bounded_cache
 from tests.support.builders import (
     DEVICE,
     container,
     exemption,
     injection_rule,
+    loaded,
     pod,
     policy,
     request,
@@ -43,6 +44,10 @@ from tests.support.node_builders import (
     node,
     required,
 )
+
+# Generated requests for the law of recorders. 100,000 take some minutes.
+REQUESTS: Final = int(os.environ.get("GPUGATE_LAW_REQUESTS", "2000"))
+CHUNK: Final = 250  # requests that are decided in mixed order, by one policy
 
 RULES: Final = [
     resource_rule(
@@ -128,7 +133,7 @@ NODES: Final = [
 
 KINDS: Final = [(cuda, gpu) for cuda in ("11.4", "12.2", "12.4", "13.0") for gpu in (T4, H100)]
 
-# What tells one pod from another: first what is one for Python or as a quantity, and is not the same in JSON.
+# Values in which pods differ: first those that Python or a quantity takes for equal, and JSON does not.
 ONES: Final = ["1", 1, True, 1.0, "1.0", "1000m"]
 FIELDS: Final[dict[str, list[Any]]] = {
     "limit": [*ONES, "2", "0", None, "", [], {}],
@@ -161,9 +166,30 @@ FIELDS: Final[dict[str, list[Any]]] = {
     "place": [0, 1],
     "kind": ["Pod", "Deployment"],
     "namespace": ["team", "other"],
-    "now": [0.0, 1.77e9, math.inf],  # before two exemptions expire, between, after
+    "now": [0.0, 1.77e9, math.inf],  # before both exemptions expire, between, after
     "mutating": [True, False],
     "nodes": [(), (0,), (1,), (0, 1), (0, 1, 2), (0, 1, 2, 3)],
+}
+
+
+# Values of a pod that rules complete and send to compatible nodes.
+ORDINARY: Final[dict[str, Any]] = {
+    **{name: values[0] for name, values in FIELDS.items()},
+    "gpu": None,
+    "image": cuda_image("12.2"),
+    "second": None,
+    "annotation": 1,
+    "operator": "NotIn",
+    "zone": "1",
+    "mounts": [],
+    "volumes": [],
+    "tolerations": [],
+    "from": [],
+    "ipc": None,
+    "account": "default",
+    "selector": {},
+    "now": math.inf,
+    "nodes": (0, 1, 2, 3),
 }
 
 
@@ -172,64 +198,63 @@ def _present(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _asked(asked: dict[str, Any]) -> tuple[AdmissionRequest, float]:
-    limits = _present(**{name: asked[{DEVICE: "limit", GPU: "gpu"}[name]] for name in asked["order"]})
-    variable = _present(name=asked["variable"], value=asked["value"], valueFrom=asked["source"])
+def _request(values: dict[str, Any]) -> tuple[AdmissionRequest, float]:
+    """Return the request of one value for each of FIELDS, and its time."""
+    limits = _present(**{name: values[{DEVICE: "limit", GPU: "gpu"}[name]] for name in values["order"]})
+    variable = _present(name=values["variable"], value=values["value"], valueFrom=values["source"])
     main = container(
         limits,
-        _present(**{DEVICE: asked["request"]}),
-        name=asked["name"],
+        _present(**{DEVICE: values["request"]}),
+        name=values["name"],
         env=[{"name": "B", "value": "bfloat16"}, variable],
-        args=[asked["word"]],
-        **_present(image=asked["image"], envFrom=asked["from"], volumeMounts=asked["mounts"]),
+        args=[values["word"]],
+        **_present(image=values["image"], envFrom=values["from"], volumeMounts=values["mounts"]),
     )
-    zone = {"key": "zone", "operator": asked["operator"], "values": [asked["zone"]]}
+    zone = {"key": "zone", "operator": values["operator"], "values": [values["zone"]]}
     document = pod(
-        *[container(name="before")] * asked["place"],
+        *[container(name="before")] * values["place"],
         main,
-        *[main | {"name": asked["second"]}] * bool(asked["second"]),
+        *[main | {"name": values["second"]}] * bool(values["second"]),
         metadata={
-            "labels": _present(put=asked["label"], job=asked["job"]) | asked["labels"],
-            "annotations": _present(**{CUDA: asked["annotation"], "team/job": asked["job"]}),
+            "labels": _present(put=values["label"], job=values["job"]) | values["labels"],
+            "annotations": _present(**{CUDA: values["annotation"], "team/job": values["job"]}),
         },
         affinity=required({"matchExpressions": [zone]}, {"matchExpressions": [{**zone, "key": "pool"}]}),
         **_present(
-            nodeName=asked["node"],
-            nodeSelector=asked["selector"],
-            serviceAccountName=asked["account"],
-            volumes=asked["volumes"],
-            tolerations=asked["tolerations"],
-            runtimeClassName=asked["runtime"],
-            schedulerName=asked["scheduler"],
-            hostIPC=asked["ipc"],
+            nodeName=values["node"],
+            nodeSelector=values["selector"],
+            serviceAccountName=values["account"],
+            volumes=values["volumes"],
+            tolerations=values["tolerations"],
+            runtimeClassName=values["runtime"],
+            schedulerName=values["scheduler"],
+            hostIPC=values["ipc"],
         ),
     )
-    if asked["kind"] == "Deployment":
+    if values["kind"] == "Deployment":
         document = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": document}}
-    asking = request(document, mutating=asked["mutating"], namespace=asked["namespace"])
-    return asking, asked["now"]
+    created = request(document, mutating=values["mutating"], namespace=values["namespace"])
+    return created, values["now"]
 
 
-def _told(
-    rules: Policy,
-    cluster: Inventory,
-    asking: AdmissionRequest,
-    now: float = math.inf,
-    notes: type[DecisionRecorder] | None = None,
-) -> str:
-    """Return all of the decision on a pod, in which 1 is not true; or what is wrong with the pod."""
+def _text(decide_it: Callable[[], Decision]) -> str:
+    """Return everything in a decision, in which 1 is not True; or what is wrong with the pod."""
     try:
-        return repr(decide(rules, cluster, asking, now, notes))
+        return repr(decide_it())
     except ObjectError as error:
         return str(error)
 
 
-def _afresh(texts: Iterable[str], asked: dict[str, Any]) -> str:
-    """Return the same of rules and nodes that were never asked before, by the whole pod, not by its gist."""
-    node_evaluator.cache_clear()
-    for memory in (selector._read, affinity._additions, require._read):
-        memory.__self__.clear()  # type: ignore[union-attr]
-    return _told(policy(*texts), _cluster(asked["nodes"]), *_asked(asked), DecisionRecorder)
+def _with_empty_caches(texts: Iterable[str], values: dict[str, Any]) -> str:
+    """Return the decision of a new policy on new nodes, after all caches of values are cleared."""
+    for name, module in [*sys.modules.items()]:
+        for found in vars(module).values() if name.startswith("rules.") else ():
+            if isinstance(cache := getattr(found, "__self__", None), bounded_cache._Cache):
+                cache.clear()
+            elif hasattr(found, "cache_clear") and found.cache_parameters()["maxsize"]:  # not a table
+                found.cache_clear()
+    rules, cluster = policy(*texts), _cluster(values["nodes"])
+    return _text(lambda: decide(rules, cluster, *_request(values)))
 
 
 def _cluster(numbers: Iterable[int]) -> Inventory:
@@ -245,28 +270,56 @@ def _cluster(numbers: Iterable[int]) -> Inventory:
 def test_a_decision_does_not_depend_on_what_was_decided_before(
     field: str, texts: list[str], first: dict[str, Any]
 ) -> None:
-    """On pods that differ in one thing, with nodes that come and go."""
+    """For pods that differ in one field, on nodes that come and go."""
     warm = policy(*texts)
-    kept = {numbers: _cluster(numbers) for numbers in FIELDS["nodes"]}
-    asked = [first | {field: value} for value in FIELDS[field]]
-    found = [_told(warm, kept[each["nodes"]], *_asked(each)) for each in [*asked, *asked]]
+    clusters = {numbers: _cluster(numbers) for numbers in FIELDS["nodes"]}
+    pods = [first | {field: value} for value in FIELDS[field]]
+    found = [
+        _text(lambda values=values: decide(warm, clusters[values["nodes"]], *_request(values)))  # type: ignore[misc]
+        for values in [*pods, *pods]
+    ]
 
-    assert [_afresh(texts, each) for each in asked] * 2 == found
+    assert [_with_empty_caches(texts, values) for values in pods] * 2 == found
+
+
+@pytest.mark.timeout(60 + REQUESTS // 50)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_decision_does_not_depend_on_its_recorder_nor_on_its_turn(seed: int) -> None:
+    """Each request is decided twice for admission and twice for explain, all in random order."""
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    clusters = {numbers: _cluster(numbers) for numbers in FIELDS["nodes"]}
+    for _ in range(max(REQUESTS // 4 // CHUNK, 1)):
+        texts = chance.sample(RULES, chance.randint(4, len(RULES)))
+        compiled, rules = policy(*texts), loaded(*texts).rules
+        requests = [
+            ORDINARY | {name: chance.choice(FIELDS[name]) for name in chance.sample([*FIELDS], number)}
+            for number in (chance.randint(0, 6) for _ in range(CHUNK))
+        ]
+        turns = [(at, explained) for at in range(CHUNK) for explained in (False, True) for _ in range(2)]
+        found: dict[int, set[str]] = {at: set() for at in range(CHUNK)}
+        for at, explained in chance.sample(turns, len(turns)):
+            cluster, asked = clusters[requests[at]["nodes"]], _request(requests[at])
+            found[at].add(
+                _text(lambda: explain(rules, compiled, cluster, *asked).decision)  # noqa: B023
+                if explained
+                else _text(lambda: decide(compiled, cluster, *asked))  # noqa: B023
+            )
+
+        assert [] == [requests[at] for at, decisions in found.items() if len(decisions) != 1]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from([None, *KINDS])), min_size=2))
-def test_a_decision_does_not_depend_on_when_the_nodes_were_looked_at(
+def test_a_decision_does_not_depend_on_when_nodes_were_evaluated(
     changes: list[tuple[str, tuple[str, tuple[str, str]] | None]],
 ) -> None:
-    """Before each node that joins, changes or leaves, or at the end alone."""
-    rules, asking = policy(*RULES), request(gpu_pod(cuda_image("12.0"), nodeSelector={"zone": "a"}))
-    looked_at = left_alone = Inventory.of(node("old", gfd("11.4", T4, zone="a")))
+    """Before each node that joins, changes or leaves, or only at the end."""
+    rules, created = policy(*RULES), request(gpu_pod(cuda_image("12.0"), nodeSelector={"zone": "a"}))
+    evaluated = unused = Inventory.of(node("old", gfd("11.4", T4, zone="a")))
     for name, kind in changes:
         joining = node(name, gfd(*kind, zone="b")) if kind else None
-        looked_at, left_alone = (
-            each.with_node(joining) if joining else each.without_node(name)
-            for each in (looked_at, left_alone)
+        evaluated, unused = (
+            each.with_node(joining) if joining else each.without_node(name) for each in (evaluated, unused)
         )
-        _told(rules, looked_at, asking)
+        decide(rules, evaluated, created)
 
-    assert _told(rules, left_alone, asking) == _told(rules, looked_at, asking)
+    assert decide(rules, unused, created) == decide(rules, evaluated, created)
