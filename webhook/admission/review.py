@@ -14,9 +14,8 @@ from rules import AdmissionRequest, Decision
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _KIND: Final = "AdmissionReview"
-# kubectl shows up to 256 characters of a warning, and the API server drops warnings beyond 4096 in total:
+# Bytes: the API server drops warnings beyond 4096 in total.
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
-_WARNING_LENGTH: Final = 256
 _WARNINGS_LENGTH: Final = 4096
 # Warnings travel as HTTP headers; the API server drops one with any of these.
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -118,7 +117,7 @@ def encode_decision(uid: str, decision: Decision) -> bytes:
         response["patchType"] = "JSONPatch"
         response["patch"] = encode(decision.patch)  # bytes, which msgspec encodes as base64
     if decision.warnings:
-        response["warnings"] = _truncated(decision.warnings)
+        response["warnings"] = _sendable(decision.warnings)
     if decision.audit:
         response["auditAnnotations"] = decision.audit
     return _answer(response)
@@ -126,10 +125,10 @@ def encode_decision(uid: str, decision: Decision) -> bytes:
 
 def encode_failure(uid: str, *, allowed: bool) -> bytes:
     """Return the response body for a review that failed because of an internal error."""
-    problem = "gpugate failed on this object because of an internal error"
+    problem = "gpugate: internal error on this object"
     response: dict[str, Any] = {"uid": uid, "allowed": allowed}
     if allowed:
-        response["warnings"] = [f"{problem} and allowed it without checks; see the log of gpugate"]
+        response["warnings"] = [f"{problem}, allowed without checks; see the log of gpugate"]
     else:
         response["status"] = _status(500, "InternalError", f"{problem}; see the log of gpugate for uid {uid}")
     return _answer(response)
@@ -143,15 +142,14 @@ def _status(code: int, reason: str, message: str) -> dict[str, Any]:
     return {"status": "Failure", "code": code, "reason": reason, "message": message}
 
 
-def _truncated(warnings: tuple[str, ...]) -> list[str]:
-    """Return the warnings within the limits of the API server."""
+def _sendable(warnings: tuple[str, ...]) -> list[str]:
+    """Return the first warnings, without control characters, as many as the API server passes on."""
     room = _WARNINGS_LENGTH
     kept = []
     for line in warnings:
         warning = _CONTROLS.sub(" ", line)
-        text = warning if len(warning) <= _WARNING_LENGTH else f"{warning[: _WARNING_LENGTH - 1]}…"
-        room -= len(text.encode())
+        room -= len(warning.encode())
         if room < 0:
             break
-        kept.append(text)
+        kept.append(warning)
     return kept

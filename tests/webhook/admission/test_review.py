@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rules.model.decision import Decision, Violation
 from rules.model.rule import Action
+from rules.text.i18n import Language
 from tests.support.webhooks import body, builtin_handler, pod, review
 from webhook.admission.review import ReviewError, decode_review, encode_decision, encode_failure, is_quick
 
@@ -26,6 +27,12 @@ V1BETA1 = (
     "list v1 in admissionReviewVersions"
 )
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
+
+
+FIXES = {
+    Language.EN: ("…; use a value that satisfies the rule, or change the other resource it depends on [rule"),
+    Language.ZH: "…；请改为符合规则的值，或调整其依赖的其他资源 [规则",
+}
 
 
 def _response(answer: bytes) -> dict[str, Any]:
@@ -180,13 +187,26 @@ def test_a_warning_is_one_line_of_printable_characters() -> None:
     assert ["one two three four"] == answer["warnings"]
 
 
-def test_warnings_are_cut_to_the_limits_of_the_api_server() -> None:
-    """A warning is cut at 256 characters, and all of them at 4096 bytes."""
-    warnings = tuple("x" * 300 for _ in range(100))
-    answer = _response(encode_decision(UID, Decision(warnings=warnings)))
+@pytest.mark.parametrize(("line", "count"), [("x" * 256, 16), ("错" * 256, 5), ("x" * 1000, 4)])
+def test_warnings_are_sent_up_to_the_limit_of_the_api_server(line: str, count: int) -> None:
+    """It drops warnings beyond 4096 bytes in total; a warning is sent as a whole."""
+    answer = _response(encode_decision(UID, Decision(warnings=(line,) * 100)))
 
-    assert {256} == {len(warning) for warning in answer["warnings"]}
-    assert sum(len(warning.encode()) for warning in answer["warnings"]) <= 4096
+    assert [line] * count == answer["warnings"]
+
+
+@pytest.mark.parametrize("language", Language)
+def test_a_warning_of_a_long_violation_keeps_its_fix_and_its_rule(language: Language) -> None:
+    """In 256 characters, as the API server may cut longer ones."""
+    name = "m" * 63
+    answer = _response(
+        builtin_handler(language).answer("mutate", body(pod({"tencent.com/vcuda-core": "20"}, name=name)))
+    )
+    (line,) = answer["warnings"]
+
+    assert (True, 256) == (answer["allowed"], len(line))
+    assert line.startswith("gpugate: ")
+    assert line.endswith(f"{FIXES[language]} cf-crl-gpu-manager-vcuda-core]")
 
 
 def test_the_validating_endpoint_answers_without_a_patch() -> None:
@@ -200,8 +220,10 @@ def test_the_validating_endpoint_answers_without_a_patch() -> None:
 def test_the_response_to_an_internal_error_is_the_one_of_on_error(*, allowed: bool) -> None:
     """It has the uid and no traceback."""
     answer = _response(encode_failure(UID, allowed=allowed))
+    texts = answer["warnings"] if allowed else [answer["status"]["message"]]
 
     assert (UID, allowed) == (answer["uid"], answer["allowed"])
+    assert ["gpugate: internal error on this object"] == [text[:38] for text in texts]
     assert "Traceback" not in json.dumps(answer)
 
 

@@ -175,7 +175,7 @@ def test_a_rule_in_another_namespace_causes_a_warning() -> None:
 
     assert (
         True,
-        ["gpugate reads rules only from namespace kube-public; this rule in team has no effect"],
+        ["gpugate: rules are read only from namespace kube-public; this rule in team has no effect"],
     ) == (response["allowed"], response["warnings"])
 
 
@@ -184,7 +184,8 @@ def test_lint_warnings_are_warnings_of_the_response() -> None:
     response = answer(handler(), resource_rule(name="cf-crl-other"))
 
     assert response["allowed"]
-    assert response["warnings"][0].startswith("metadata.name: expected to end in -device")
+    assert response["warnings"][0].startswith("gpugate: metadata.name: expected to end in -device")
+    assert response["warnings"][0].endswith(" [rule cf-crl-other]")
 
 
 def test_the_denial_of_a_rule_has_a_chinese_headline() -> None:
@@ -227,13 +228,13 @@ def test_lint_warnings_about_a_rule_together_with_those_in_force_are_reported() 
     )
     text = exemption("cf-crl-group-devices", name="new", expires="2999-01-01")
 
-    nothing = "rules[0]: 'cf-crl-group-devices' does not match any rule"
-    nothing += " – did you mean 'cf-crl-group-device'?; lint exemptions together with their rules"
+    unknown = "rules[0]: 'cf-crl-group-devices' does not match any rule"
+    unknown += " – did you mean 'cf-crl-group-device'?; lint exemptions together with their rules"
+    general = "rules: exempts every pod; set namespaces, podSelector or serviceAccounts, or disable the rules"
 
-    assert [
-        nothing,
-        "rules: exempts every pod; set namespaces, podSelector or serviceAccounts, or disable the rules",
-    ] == answer(in_force, text)["warnings"]
+    assert [f"gpugate: {unknown} [rule new]", f"gpugate: {general} [rule new]"] == answer(in_force, text)[
+        "warnings"
+    ]
 
 
 def test_an_exemption_with_an_invalid_reason_is_denied() -> None:
