@@ -467,7 +467,7 @@ NOT_EVALUATED = [
     ],
 )
 def test_a_validation_that_cannot_be_evaluated_is_a_violation(
-    language: Language, expected: str, fix: str, data: dict[str, str], failed: tuple[str, str]
+    language: Language, expected: str, fix: str, data: dict[str, Any], failed: tuple[str, str]
 ) -> None:
     """By default, and with `failurePolicy: Fail`: nothing in a pod can disable a validation."""
     rule = resource_rule(validations=[{"expression": failed[0]}], **data)
@@ -552,9 +552,11 @@ def test_a_validation_that_cannot_be_evaluated_has_its_own_enforcement_action(
         ({"unit": "1Mi"}, "8Gi", "use a value that satisfies the rule"),
         ({"unit": "1"}, "1000", "use a value that satisfies the rule"),
         ({"unit": "10m"}, "0.005", "use a whole number"),
+        # a number of units already
+        ({"unit": "1Ki"}, "65536", "use a value that satisfies the rule"),
     ],
 )
-def test_a_value_is_suggested_in_the_unit_of_the_resource(data: dict[str, str], value: str, fix: str) -> None:
+def test_a_value_is_suggested_in_the_unit_of_the_resource(data: dict[str, Any], value: str, fix: str) -> None:
     """If the unit is a quantity, and the suggested value satisfies the rule."""
     rule = resource_rule(validations=[{"expression": "value <= 64"}], **data)
     found = decision(policy(rule), pod(container({DEVICE: value})))
