@@ -1,4 +1,4 @@
-"""`gpugate explain`: the explanation is that of the very decision, and names what made it."""
+"""`gpugate explain`: the decision of admission, with each rule that was evaluated and its effect."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules.decision.messages import warning_line
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy, compile_policy
+from rules.model.decision import AdmissionWarning
 from rules.model.request import AdmissionRequest
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
@@ -52,25 +54,25 @@ from tests.support.pseudo_terminal import on_terminal
 from webhook.cli import main
 from webhook.cli.input.files import RuleSource
 
-SHIPPED = RuleSource(DEFAULT_NAMESPACE).load([]).rules
+BUILT_IN = RuleSource(DEFAULT_NAMESPACE).load([]).rules
 CLUSTER = inventory(nodes(2, "new", gfd("12.4", A100)), nodes(1, "old", gfd("11.8", T4)))
 ENV = {"env": [{"name": "A", "value": "1"}]}
 
 
 def _explained(*texts: str, document: Any = None, nodes: Inventory = NO_NODES, **fields: Any) -> Explanation:
-    """Return the explanation of an object, a pod that asks for DEVICE unless told, under rule texts."""
+    """Return the explanation of an object under rule texts; by default a pod that requests DEVICE."""
     rules = loaded(*texts).rules
     asked = request(pod() if document is None else document, **fields)
     return explain(rules, compile_policy(rules), nodes, asked, now=0)
 
 
-def _looks(told: Explanation, container: int = 0) -> dict[str, RuleEvaluation]:
-    """Return the looks at the rules for a container of the first pod."""
-    return {look.rule.name: look for look in told.pods[0].containers[container].looks}
+def _evaluations(explanation: Explanation, container: int = 0) -> dict[str, RuleEvaluation]:
+    """Return the evaluations of the rules for a container of the first pod."""
+    return {each.rule.name: each for each in explanation.pods[0].containers[container].evaluations}
 
 
-def _put(document: Any, edit: Edit) -> Any:
-    """Return a document with an edit made; what is missing on the way to it is made too."""
+def _edited(document: Any, edit: Edit) -> Any:
+    """Return a document with an edit; missing parents are created."""
 
     def put(node: Any, path: tuple[str | int, ...]) -> Any:
         if not path:
@@ -84,45 +86,50 @@ def _put(document: Any, edit: Edit) -> Any:
     return put(document, edit.path)
 
 
-def _agrees(rules: RuleSet, policy: Policy, inventory: Inventory, asked: AdmissionRequest) -> None:
-    """Hold an explanation against the decision that is made without one."""
+def _check(rules: RuleSet, policy: Policy, inventory: Inventory, asked: AdmissionRequest) -> None:
+    """Compare an explanation with the decision that is made without one."""
     decision = decide(policy, inventory, asked, 0)
-    told = explain(rules, policy, inventory, asked, 0)
-    looks = [look for each in told.pods for container in each.containers for look in container.looks]
-    found = [violation for look in looks for violation in look.violations]
-    lines = {line for look in looks for line in look.warnings}
-    lines |= {f"{violation.message} [{violation.rule}]" for violation in decision.violations}
+    explanation = explain(rules, policy, inventory, asked, 0)
+    containers = [container for each in explanation.pods for container in each.containers]
+    evaluations = [each for container in containers for each in container.evaluations]
+    found = [violation for each in evaluations for violation in each.violations]
+    warnings = [warning for each in evaluations for warning in each.warnings]
+    warnings += [AdmissionWarning(each.rule, each.reason, each.fix) for each in decision.violations]
+    lines = {warning_line(policy.language, warning) for warning in warnings}
+    matched = {each.rule.name for each in evaluations if each.outcome is RuleOutcome.MATCHED}
 
-    assert decision == told.decision
-    assert set(decision.rules) == {look.rule.name for look in looks if look.outcome is RuleOutcome.MATCHED}
-    assert set(decision.violations) == {*found, *told.violations}
-    assert set(decision.warnings) <= {*lines, *told.warnings}
-    for each in told.pods:
-        shown = {id(edit) for container in each.containers for look in container.looks for edit in look.edits}
-        assert {id(edit) for edit in each.edits} == shown | {id(edit) for edit in each.own}
+    assert decision == explanation.decision
+    assert set(decision.rules) == matched
+    assert set(decision.violations) == {*found, *explanation.violations}
+    assert set(decision.warnings) <= {*lines, *explanation.warnings}
+    for pod_trace in explanation.pods:
+        shown = {
+            id(edit) for each in pod_trace.containers for rule in each.evaluations for edit in rule.edits
+        }
+        assert {id(edit) for edit in pod_trace.edits} == shown | {id(edit) for edit in pod_trace.own}
         if decision.allowed:
-            made = reduce(_put, each.edits, deepcopy(dict(asked.object or {})))
+            made = reduce(_edited, pod_trace.edits, deepcopy(dict(asked.object or {})))
             assert patched(asked.object, decision) == made
 
 
-# Explanation and decision are one
+# The explanation has the decision of admission
 
 
 @given(policies(), pods())
-def test_an_explanation_tells_all_of_the_decision_and_nothing_else(
+def test_an_explanation_has_all_of_the_decision_and_nothing_else(
     texts: tuple[str, ...], document: dict[str, Any]
 ) -> None:
-    """Its matched rules are the decision's, its edits make what the patch makes."""
+    """The same matched rules; its edits give the same pod as the patch."""
     rules = loaded(*texts).rules
 
-    _agrees(rules, compile_policy(rules), NO_NODES, request(document))
+    _check(rules, compile_policy(rules), NO_NODES, request(document))
 
 
 @given(
     st.lists(
         st.tuples(
             st.dictionaries(
-                st.sampled_from([rule.key for rule in SHIPPED.resources if "*" not in rule.key]),
+                st.sampled_from([rule.key for rule in BUILT_IN.resources if "*" not in rule.key]),
                 st.sampled_from(["1", "50", "100", "500m"]),
                 max_size=3,
             ),
@@ -139,16 +146,16 @@ def test_an_explanation_tells_all_of_the_decision_and_nothing_else(
         ]
     ),
 )
-def test_so_it_is_with_the_rules_that_ship(
+def test_an_explanation_under_the_built_in_rules_has_all_of_the_decision(
     drawn: list[tuple[dict[str, str], str]], affinity: dict[str, Any]
 ) -> None:
-    """In a cluster with nodes, by which pods are steered and refused."""
+    """In a cluster with nodes, with injected affinity and denials."""
     containers = [container(limits, name=f"c{at}", image=image) for at, (limits, image) in enumerate(drawn)]
 
-    _agrees(SHIPPED, shipped(), CLUSTER, request(pod(*containers, affinity=affinity)))
+    _check(BUILT_IN, shipped(), CLUSTER, request(pod(*containers, affinity=affinity)))
 
 
-# Why a rule does not hold
+# Why a rule does not match
 
 
 @pytest.mark.parametrize(
@@ -158,22 +165,22 @@ def test_so_it_is_with_the_rules_that_ship(
         (
             {"namespaces": {"include": ["ml", "dev-*"]}},
             RuleOutcome.NOT_MATCHED,
-            "namespace team is none of ml, dev-*",
+            "namespace team does not match ml, dev-*",
         ),
         (
             {"images": ["*/paddle*"]},
             RuleOutcome.NOT_MATCHED,
-            "image registry.example.com/team/train:1 is none of */paddle*",
+            "image registry.example.com/team/train:1 does not match */paddle*",
         ),
         (
             {"podSelector": {"matchLabels": {"app": "a"}}},
             RuleOutcome.NOT_MATCHED,
-            "podSelector: label app is 'b', wanted In a",
+            "podSelector: label app is 'b', expected In a",
         ),
         (
             {"podSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}},
             RuleOutcome.NOT_MATCHED,
-            "podSelector: label tier is absent, wanted Exists",
+            "podSelector: label tier is absent, expected Exists",
         ),
         (
             {"conditions": ["size(limits) == 1", "pod.namespace == 'ml'"]},
@@ -188,23 +195,27 @@ def test_so_it_is_with_the_rules_that_ship(
         (
             {"resources": ["vendor.com/other", "vendor.com/more"]},
             RuleOutcome.NOT_APPLICABLE,
-            "asks for none of vendor.com/other, vendor.com/more",
+            "requests none of vendor.com/other, vendor.com/more",
         ),
     ],
 )
-def test_the_part_of_a_match_that_fails_is_named(
+def test_the_part_of_a_match_that_does_not_match_is_named(
     match: dict[str, Any], outcome: RuleOutcome, why: str
 ) -> None:
-    """Of several the first; of conditions the one, as it is written."""
-    told = _explained(injection_rule(ENV, match=match), document=pod(metadata={"labels": {"app": "b"}}))
-    look = _looks(told)["injection"]
+    """The first of several parts, or the condition as written."""
+    explanation = _explained(
+        injection_rule(ENV, match=match), document=pod(metadata={"labels": {"app": "b"}})
+    )
+    evaluation = _evaluations(explanation)["injection"]
 
-    assert (outcome, True, ()) == (look.outcome, look.why.startswith(why), look.edits), look.why
+    assert (outcome, True, ()) == (evaluation.outcome, evaluation.why.startswith(why), evaluation.edits), (
+        evaluation.why
+    )
 
 
-def test_a_resource_rule_holds_where_its_group_is_used() -> None:
-    """Disabled rules are told apart."""
-    told = _explained(
+def test_a_resource_rule_applies_if_its_group_is_used() -> None:
+    """A disabled rule has an outcome of its own."""
+    explanation = _explained(
         resource_rule(),
         resource_rule("other.com/x", group="other"),
         resource_rule("vendor.com/off", enabled=False),
@@ -213,45 +224,49 @@ def test_a_resource_rule_holds_where_its_group_is_used() -> None:
     assert {
         "cf-crl-group-device": (RuleOutcome.MATCHED, ""),
         "cf-crl-other-x": (RuleOutcome.NOT_APPLICABLE, "group other is not used"),
-        "cf-crl-group-off": (RuleOutcome.DISABLED, "switched off by its label"),
-    } == {name: (look.outcome, look.why) for name, look in _looks(told).items()}
+        "cf-crl-group-off": (RuleOutcome.DISABLED, "disabled by its label"),
+    } == {
+        name: (evaluation.outcome, evaluation.why) for name, evaluation in _evaluations(explanation).items()
+    }
 
 
-def test_an_exemption_that_takes_effect_is_named_with_its_end_and_reason() -> None:
-    """In the place of what the rule would have done."""
+def test_an_exemption_is_named_with_its_end_and_reason() -> None:
+    """Instead of the effect of the rule."""
     labels = {"gpugate.dev/type": "Exemption", "gpugate.dev/enabled": "true"}
     document = 'reason: until the migration\nexpires: "2030-01-31"\nrules: [cf-crl-*]\n'
-    told = _explained(
+    explanation = _explained(
         resource_rule(defaultValue="1"), config_map("migration", labels, {"rule.yaml": document})
     )
-    look = _looks(told)["cf-crl-group-device"]
+    evaluation = _evaluations(explanation)["cf-crl-group-device"]
 
     assert (RuleOutcome.EXEMPTED, "migration until 2030-01-31: until the migration") == (
-        look.outcome,
-        look.why,
+        evaluation.outcome,
+        evaluation.why,
     )
 
 
-def test_a_rule_that_held_once_held_though_its_own_label_keeps_it_off_the_next_time() -> None:
-    """Rules are looked at anew after each that puts in a label."""
+def test_a_rule_that_matched_once_has_matched_even_if_its_own_label_excludes_it_later() -> None:
+    """Rules are matched again after a label is injected."""
     match = {"podSelector": {"matchExpressions": [{"key": "done", "operator": "DoesNotExist"}]}}
-    told = _explained(injection_rule({"labels": {"done": "1"}}, match=match))
+    explanation = _explained(injection_rule({"labels": {"done": "1"}}, match=match))
 
-    assert RuleOutcome.MATCHED is _looks(told)["injection"].outcome
-
-
-# What a rule did
+    assert RuleOutcome.MATCHED is _evaluations(explanation)["injection"].outcome
 
 
-def test_each_edit_stands_with_its_rule_and_its_reason() -> None:
-    """Those of the container at the container, those of the pod at the pod."""
-    told = _explained(
+# The effect of a rule
+
+
+def test_each_edit_has_its_rule_and_its_reason() -> None:
+    """Edits of a container are listed for the container, edits of the pod for the pod."""
+    explanation = _explained(
         resource_rule("vendor.com/memory", defaultValue="4", requests="fromLimits"),
         resource_rule(runtimeClassName="vendor"),
         injection_rule(ENV | {"hostIPC": True}),
     )
     in_container = {
-        edit.path[3:]: (edit.value, edit.reason) for look in _looks(told).values() for edit in look.edits
+        edit.path[3:]: (edit.value, edit.reason)
+        for evaluation in _evaluations(explanation).values()
+        for edit in evaluation.edits
     }
 
     assert {
@@ -267,48 +282,50 @@ def test_each_edit_stands_with_its_rule_and_its_reason() -> None:
             "",
             "names the rules that changed the pod",
         ),
-    ] == [(edit.path, edit.rule, edit.reason) for edit in told.pods[0].own]
+    ] == [(edit.path, edit.rule, edit.reason) for edit in explanation.pods[0].own]
 
 
-def test_a_dry_run_tells_what_it_would_put_into_which_container() -> None:
-    """And has no edits."""
-    told = _explained(
+def test_a_dry_run_lists_what_it_would_inject_into_each_container() -> None:
+    """Without edits."""
+    explanation = _explained(
         injection_rule(ENV, enforcementAction="dryrun"),
         document=pod(container({DEVICE: "1"}), container({DEVICE: "1"}, name="side")),
     )
 
     assert [(("main: env A",), ()), (("side: env A",), ())] == [
-        (look.would, look.edits) for at in (0, 1) for look in _looks(told, at).values()
+        (evaluation.would, evaluation.edits)
+        for at in (0, 1)
+        for evaluation in _evaluations(explanation, at).values()
     ]
 
 
-def test_affinity_stands_beside_the_need_and_where_that_was_read() -> None:
-    """So that a user sees which tag keeps the pod from which nodes; other edits are told apart."""
-    told = _explained(
+def test_injected_affinity_is_listed_with_the_requirement_and_its_origin() -> None:
+    """The user sees which image tag excludes nodes; other edits have other reasons."""
+    explanation = _explained(
         compatibility_rule(),
         injection_rule({"hostIPC": True}, match={"resources": [GPU]}),
         document=gpu_pod(cuda_image("12.2")),
         nodes=CLUSTER,
     )
-    need = _looks(told)["compatibility"].needs[0]
+    line, *_ = _evaluations(explanation)["compatibility"].requirements
 
-    assert "CUDA 12.2: image tag `12.2.0-base-ubuntu22.04` says CUDA 12.2" == need
+    assert "CUDA 12.2: image tag `12.2.0-base-ubuntu22.04` says CUDA 12.2" == line
     assert {
         ("spec", "hostIPC"): "injected",
-        ("spec", "affinity"): "only nodes that fit main",
+        ("spec", "affinity"): "only nodes that are compatible with main",
         ("metadata", "annotations"): "names the rules that changed the pod",
-    } == {edit.path[:2]: edit.reason for edit in told.pods[0].own}
+    } == {edit.path[:2]: edit.reason for edit in explanation.pods[0].own}
 
 
-def test_a_workload_is_explained_by_its_pods_to_come() -> None:
-    """With the edits that they will get, though it is not changed itself."""
+def test_a_workload_is_explained_by_its_pod_template() -> None:
+    """With the edits of its future pods; the workload is not patched."""
     template = {"spec": {"containers": [container({DEVICE: "1"})]}}
     document = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "spec": {"template": template}}
-    told = _explained(injection_rule(ENV), document=document)
+    explanation = _explained(injection_rule(ENV), document=document)
 
-    assert ((), ("spec", "template")) == (told.decision.patch, told.pods[0].path)
+    assert ((), ("spec", "template")) == (explanation.decision.patch, explanation.pods[0].path)
     assert [("spec", "template", "spec", "containers", 0, "env", 0)] == [
-        edit.path for edit in _looks(told)["injection"].edits
+        edit.path for edit in _evaluations(explanation)["injection"].edits
     ]
 
 
@@ -318,7 +335,7 @@ def test_a_workload_is_explained_by_its_pods_to_come() -> None:
         ({"apiVersion": "v1", "kind": "Service"}, {}, "it holds no pods"),
         (pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), {}, "it is being deleted"),
         (pod(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), {}, "it mirrors a static pod"),
-        (pod(), {"operation": "UPDATE"}, "nothing in it that rules are about can change"),
+        (pod(), {"operation": "UPDATE"}, "an update of a kind that rules do not check"),
         (
             {
                 "apiVersion": "apps/v1",
@@ -328,15 +345,17 @@ def test_a_workload_is_explained_by_its_pods_to_come() -> None:
                 },
             },
             {},
-            "what it was made from was judged",
+            "its owner was checked",
         ),
     ],
 )
-def test_what_is_not_judged_says_why(document: Any, fields: dict[str, Any], why: str) -> None:
-    """There is no pod to tell of."""
-    told = _explained(resource_rule(), document=document, **fields)
+def test_an_object_that_rules_do_not_check_has_a_reason(
+    document: Any, fields: dict[str, Any], why: str
+) -> None:
+    """And no pods."""
+    explanation = _explained(resource_rule(), document=document, **fields)
 
-    assert (True, ()) == (told.out_of_scope.startswith(why), told.pods)
+    assert (True, ()) == (explanation.out_of_scope.startswith(why), explanation.pods)
 
 
 # The command
@@ -354,7 +373,7 @@ def _explain(folder: Path, *texts: str, options: tuple[str, ...] = (), document:
 
 
 def test_the_command_prints_a_plain_tree_in_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Aligned, with the place of each rule; the rest is counted."""
+    """Aligned, with the file and line of each rule; rules that are not applicable are counted."""
     monkeypatch.chdir(tmp_path)
     result = _explain(
         Path(),
@@ -370,8 +389,9 @@ def test_the_command_prints_a_plain_tree_in_a_pipe(tmp_path: Path, monkeypatch: 
 └── container main  registry.example.com/team/train:1  vendor.com/device: 1
     ├── ✗  cf-crl-group-device  rules/0.yaml:1
     │   └── deny  container 'main', spec.containers[0].resources.limits[vendor.com/device]: found 1, \
-wanted two or more; write a value that suits
-    ├── ·  injection            rules/1.yaml:1  image registry.example.com/team/train:1 is none of */paddle*
+expected two or more; use a value that satisfies the rule
+    ├── ·  injection            rules/1.yaml:1  image registry.example.com/team/train:1 does not match \
+*/paddle*
     └── · 1 rule not applicable (use --all to list them)
 """
     )
@@ -393,7 +413,7 @@ def test_on_a_narrow_terminal_nothing_is_aligned(tmp_path: Path, monkeypatch: py
     assert any(line.endswith("✓  cf-crl-a-a  rules/0.yaml:1") for line in shown[40])
 
 
-def test_a_misspelt_resource_is_told(tmp_path: Path) -> None:
+def test_a_misspelt_resource_is_reported(tmp_path: Path) -> None:
     """In the text and in the JSON."""
     document = pod(container({"vendor.com/devices": 1}))
     hint = "container 'main' requests vendor.com/devices, which does not match any rule – did you mean"
@@ -407,14 +427,14 @@ def test_a_misspelt_resource_is_told(tmp_path: Path) -> None:
     assert json.loads(made[1])["objects"][0]["hints"][0].startswith(hint)
 
 
-def test_json_and_all_tell_the_same_with_every_rule(tmp_path: Path) -> None:
-    """For whoever filters by it."""
+def test_json_with_all_lists_every_rule(tmp_path: Path) -> None:
+    """For filters such as jq."""
     texts = (resource_rule(), injection_rule(ENV), resource_rule("other.com/x", group="o", enabled=False))
     result = _explain(tmp_path, *texts, options=("-o", "json", "--all"))
-    (told,) = json.loads(result.stdout)["objects"]
-    (container,) = told["pods"][0]["containers"]
+    (found,) = json.loads(result.stdout)["objects"]
+    (container,) = found["pods"][0]["containers"]
 
-    assert (0, True, "") == (result.exit_code, told["allowed"], told["unjudged"])
+    assert (0, True, "") == (result.exit_code, found["allowed"], found["unjudged"])
     assert {"cf-crl-group-device": "matched", "injection": "matched", "cf-crl-o-x": "disabled"} == {
         rule["name"]: rule["outcome"] for rule in container["rules"]
     }
