@@ -168,7 +168,7 @@ class NodeEvaluator:
         for each, *results in zip(classes, *[by_class for _, by_class in found], strict=True):
             if members := each.members & nodes:
                 level = max([worst, *[result.level for result in results]])
-                capabilities = whole.capabilities if before else each.offer
+                capabilities = whole.capabilities if before else each.capabilities
                 pairs = (*before, *zip(required, results, strict=True))
                 split.append(NodeClassResult(capabilities, members, level, pairs))
         return split
@@ -179,7 +179,7 @@ class NodeEvaluator:
         """Return the classes of all nodes, and the result of a container on each."""
         policy, requirements = key
         classes = self._inventory.classes(self._inventory.everything, policy.labels)
-        found = [check_on_node(policy, requirements, each.offer) for each in classes]
+        found = [check_on_node(policy, requirements, each.capabilities) for each in classes]
         return classes, tuple([ContainerResult(level_of(results), results) for results in found])
 
     def _find_clauses(

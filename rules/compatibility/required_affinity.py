@@ -28,7 +28,7 @@ def clauses_of(
 
     or_unknown: nodes that may be compatible are admitted too, if labels distinguish them from the others.
     """
-    nodes = [each.offer for each in inventory.classes(inventory.everything, policy.labels)]
+    nodes = [each.capabilities for each in inventory.classes(inventory.everything, policy.labels)]
     constraints = [
         each
         for check in CHECKS

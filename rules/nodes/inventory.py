@@ -27,7 +27,7 @@ class InventoryError(ValueError):
 class NodeClass:
     """Nodes with the same capabilities. members: their bit set."""
 
-    offer: NodeCapabilities
+    capabilities: NodeCapabilities
     members: int
 
 
@@ -76,7 +76,7 @@ class Inventory:
         found: list[Problem] = []
         for _, row in sorted(self._rows.items()):
             reader = NodeReader(row.name, row.labels)
-            reader.offer(labels)
+            reader.capabilities(labels)
             found += (*row.problems, *reader.problems)
         return tuple(found)
 
@@ -112,8 +112,8 @@ class Inventory:
             classes = self._classes[labels] = self._read(labels)
         if nodes == self.everything:
             return classes
-        found = ((each.offer, each.members & nodes) for each in classes)
-        return tuple(NodeClass(offer, members) for offer, members in found if members)
+        found = ((each.capabilities, each.members & nodes) for each in classes)
+        return tuple(NodeClass(capabilities, members) for capabilities, members in found if members)
 
     def _read(self, names: LabelNames) -> tuple[NodeClass, ...]:
         """Return the classes: one node of each is read, and the index finds the nodes with equal labels."""
@@ -212,12 +212,12 @@ class _Row(NamedTuple):
 
 
 def _capabilities(labels: Mapping[str, str], names: LabelNames) -> NodeCapabilities:
-    return NodeReader("", {key: labels[key] for key in names.among(labels)}).offer(names)
+    return NodeReader("", {key: labels[key] for key in names.among(labels)}).capabilities(names)
 
 
 def _classes(members: Mapping[NodeCapabilities, int]) -> tuple[NodeClass, ...]:
     """Return the classes ordered by their first nodes, so that messages do not depend on the read order."""
-    found = (NodeClass(offer, nodes) for offer, nodes in members.items() if nodes)
+    found = (NodeClass(capabilities, nodes) for capabilities, nodes in members.items() if nodes)
     return tuple(sorted(found, key=lambda each: each.members & -each.members))
 
 
@@ -225,7 +225,7 @@ def _moved(
     classes: Iterable[NodeClass], moves: Iterable[tuple[int, _Row | None, _Row | None]], names: LabelNames
 ) -> tuple[NodeClass, ...]:
     """Return the classes after changes. moves: positions, each with its row before and after."""
-    found = defaultdict(int, {each.offer: each.members for each in classes})
+    found = defaultdict(int, {each.capabilities: each.members for each in classes})
     for position, *rows in moves:
         for row in filter(None, rows):
             found[_capabilities(row.labels, names)] ^= 1 << position

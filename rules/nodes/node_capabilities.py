@@ -46,17 +46,20 @@ class NodeCapabilities:
     device_mode: str | None = None
 
 
-def driver_of(offer: NodeCapabilities) -> DriverVersion | None:
+def driver_of(capabilities: NodeCapabilities) -> DriverVersion | None:
     """Return the driver version, or None if it is unknown."""
-    return _parsed(offer.driver) if offer.driver else None
+    return _parsed(capabilities.driver) if capabilities.driver else None
 
 
 _parsed = lru_cache(maxsize=1024)(DriverVersion.parse)
 
 
-def above_floor(offer: NodeCapabilities) -> bool:
+def above_floor(capabilities: NodeCapabilities) -> bool:
     """Return whether the driver runs newer minor versions of its CUDA major; True if that is unknown."""
-    driver, floor = driver_of(offer), minor_version_floor(offer.cuda[0]) if offer.cuda else None
+    driver, floor = (
+        driver_of(capabilities),
+        minor_version_floor(capabilities.cuda[0]) if capabilities.cuda else None,
+    )
     return driver is None or floor is None or driver >= floor.value
 
 
@@ -91,7 +94,7 @@ class NodeReader:
             else:
                 self._report(key, value)
 
-    def offer(self, names: LabelNames) -> NodeCapabilities:
+    def capabilities(self, names: LabelNames) -> NodeCapabilities:
         """Return the capabilities that the labels report."""
         product = self._text(names.product)
         return NodeCapabilities(

@@ -120,11 +120,11 @@ def class_table(terms: SharingPolicy, classes: Iterable[NodeClass]) -> Table | N
     """
     nodes: Counter[tuple[tuple[tuple[str, str | None], ...], tuple[Cell, ...]]] = Counter()
     requirements = _all_requirements()
-    for each in sorted(classes, key=lambda each: sort_key(each.offer)):
-        facts = _facts(each.offer)
+    for each in sorted(classes, key=lambda each: sort_key(each.capabilities)):
+        facts = _facts(each.capabilities)
         if any(fact is not None for fact in facts.values()):
             cells = tuple(
-                (*check_on_any_node(terms, needs), *check_on_node(terms, needs, each.offer))
+                (*check_on_any_node(terms, needs), *check_on_node(terms, needs, each.capabilities))
                 for needs in requirements
             )
             nodes[tuple(facts.items()), cells] += each.members.bit_count()
@@ -143,9 +143,9 @@ def driver_table(terms: SharingPolicy) -> Table:
     for branch in sorted(row["branch"] for row in read_table("drivers")["branches"]):
         cuda = cuda_of_branch(branch)
         if cuda and cuda.certain and cuda.value >= _OLDEST:
-            offer = NodeCapabilities(cuda=cuda.value)
+            capabilities = NodeCapabilities(cuda=cuda.value)
             cells = tuple(
-                (*check_on_any_node(terms, needs), *check_on_node(terms, needs, offer))
+                (*check_on_any_node(terms, needs), *check_on_node(terms, needs, capabilities))
                 for needs in requirements
             )
             columns.append(Column({"driver": str(branch), "cuda": str(cuda.value)}, cells))
@@ -162,8 +162,8 @@ def gpu_table() -> Table:
     requirements = [replace(needs, cuda=None) for needs in _all_requirements()]
     columns = []
     for compute in sorted(rows):
-        offer = NodeCapabilities(compute_capability=compute)
-        cells = tuple(check_on_node(SharingPolicy(), needs, offer) for needs in requirements)
+        capabilities = NodeCapabilities(compute_capability=compute)
+        cells = tuple(check_on_node(SharingPolicy(), needs, capabilities) for needs in requirements)
         about = Text(*(_products(rows[compute], unverified) for unverified in ("unverified", "未证实")))
         columns.append(Column({"compute": str(compute)}, cells, about))
     title = Text("CUDA runtimes on compute capabilities", "CUDA 运行时与计算能力")
@@ -190,18 +190,18 @@ def letters(cell: Cell, notes: Footnotes) -> str:
     return "".join(sorted(notes[finding].letter for finding in cell))
 
 
-def sort_key(offer: NodeCapabilities) -> tuple[Any, ...]:
+def sort_key(capabilities: NodeCapabilities) -> tuple[Any, ...]:
     """Return the sort key of node capabilities: product, CUDA, driver, …; unknown values are last."""
-    driver = DriverVersion.parse(offer.driver) if offer.driver else None
+    driver = DriverVersion.parse(capabilities.driver) if capabilities.driver else None
     facts = (
-        offer.product,
-        offer.cuda,
+        capabilities.product,
+        capabilities.cuda,
         driver,
-        offer.compute_capability,
-        offer.memory_mib,
-        offer.mig_strategy,
-        offer.sharing_strategy,
-        offer.device_mode,
+        capabilities.compute_capability,
+        capabilities.memory_mib,
+        capabilities.mig_strategy,
+        capabilities.sharing_strategy,
+        capabilities.device_mode,
     )
     return tuple((fact is None, fact) for fact in facts)
 
@@ -232,14 +232,14 @@ def _sharing(terms: SharingPolicy) -> Text:
     return Text(f"virtual GPUs up to CUDA {terms.baseline}", f"虚拟 GPU（最高 CUDA {terms.baseline}）")
 
 
-def _facts(offer: NodeCapabilities) -> dict[str, str | None]:
+def _facts(capabilities: NodeCapabilities) -> dict[str, str | None]:
     """Return the facts of node capabilities that are shown in a table."""
-    model = gpu_model(offer.product) if offer.product else None
+    model = gpu_model(capabilities.product) if capabilities.product else None
     return {
-        "product": model.product if model else offer.product,
-        "driver": offer.driver,
-        "cuda": dotted(offer.cuda),
-        "compute": dotted(offer.compute_capability),
+        "product": model.product if model else capabilities.product,
+        "driver": capabilities.driver,
+        "cuda": dotted(capabilities.cuda),
+        "compute": dotted(capabilities.compute_capability),
     }
 
 

@@ -183,7 +183,7 @@ def differences(labels: Mapping[str, str], probe: Probe) -> tuple[Difference, ..
     neither is a contradiction.
     """
     discovered = {key: value for key, value in labels.items() if key.startswith(_OF_DISCOVERY)}
-    labelled, probed = NodeReader("", discovered).offer(LabelNames()), capabilities_of(probe)
+    labelled, probed = NodeReader("", discovered).capabilities(LabelNames()), capabilities_of(probe)
     pairs: list[tuple[Any, Any]] = [
         (labelled.driver, probed.driver),
         (_dotted(labelled.cuda), _dotted(probed.cuda)),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 import pytest
-
 from rules.compatibility.fitness import fitness
+
 from rules.compatibility.node_evaluation import node_evaluator
 from rules.cuda.requirements import GpuRequirements
-from rules.model.finding import CheckResult
+from rules.model.check_result import CheckResult
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
@@ -120,10 +120,10 @@ def test_containers_are_judged_by_what_they_see_of_nodes(monkeypatch: pytest.Mon
     asked: list[NodeCapabilities] = []
 
     def counted(
-        terms: SharingPolicy, needs: GpuRequirements, offer: NodeCapabilities
+        terms: SharingPolicy, needs: GpuRequirements, capabilities: NodeCapabilities
     ) -> tuple[CheckResult, ...]:
-        asked.append(offer)
-        return fitness(terms, needs, offer)
+        asked.append(capabilities)
+        return fitness(terms, needs, capabilities)
 
     monkeypatch.setattr("rules.compatibility.node_evaluation.fitness", counted)
     decision = judged(shipped(), cluster_of(50), gpu_pod(cuda_image("12.4")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rules.compatibility.report import ContainerResult, MessageWriter, NodeClassResult, RuleRequirement
 from rules.cuda.requirements import GpuRequirements
-from rules.model.finding import CheckResult, Level
+from rules.model.check_result import CheckResult, Level
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Language, Text
 from tests.support.builders import loaded

@@ -45,7 +45,7 @@ def shown(inventory: Inventory) -> dict[str, Any]:
     found: dict[str, Any] = {
         "problems": sorted(inventory.problems()),
         "classes": {
-            found.offer: sorted(inventory.names(found.members))
+            found.capabilities: sorted(inventory.names(found.members))
             for found in inventory.classes(inventory.everything)
         },
         "gpu": sorted(inventory.names(inventory.offering("nvidia.com/gpu"))),
@@ -72,7 +72,7 @@ def test_a_node_uses_the_first_configured_family_that_it_carries() -> None:
     )
     present = inventory.families_present(names.cuda, inventory.everything)
 
-    assert {each.offer.cuda for each in inventory.classes(inventory.named("both"))} == {(11, 8)}
+    assert {each.capabilities.cuda for each in inventory.classes(inventory.named("both"))} == {(11, 8)}
     assert [(family.key, inventory.names(nodes)) for family, nodes in present] == [
         ("cuda-major-version", ["both"]),
         ("nvidia.com/cuda.runtime-version.major", ["discovered"]),
@@ -205,13 +205,13 @@ def test_a_sharded_dict_equals_a_dict(changes: list[tuple[Any, int | None]], par
 def test_classes_are_formed_by_reading_one_node_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed node is the only one that is read again."""
     read: list[str] = []
-    offer = NodeReader.offer
+    capabilities = NodeReader.capabilities
 
     def counted(reader: NodeReader, names: LabelNames) -> NodeCapabilities:
         read.append(reader.labels.get("nvidia.com/gpu.product", ""))
-        return offer(reader, names)
+        return capabilities(reader, names)
 
-    monkeypatch.setattr(NodeReader, "offer", counted)
+    monkeypatch.setattr(NodeReader, "capabilities", counted)
     products = ("A100", "H100")
     inventory = Inventory.of(
         [node(f"n{at}", {"nvidia.com/gpu.product": products[at % 2], "serial": str(at)}) for at in range(100)]
@@ -235,7 +235,9 @@ def test_each_set_of_label_names_has_its_own_classes() -> None:
     for inventory in (first, first.with_node(node("c", {"example.com/gpu": "X1"}))):
         for labels in (LabelNames(), names):
             classes = inventory.classes(inventory.everything, labels)
-            found.append({each.offer.product: sorted(inventory.names(each.members)) for each in classes})
+            found.append(
+                {each.capabilities.product: sorted(inventory.names(each.members)) for each in classes}
+            )
 
     assert [
         {None: ["a"], "A100": ["b"]},

@@ -35,13 +35,13 @@ A100 = {
 
 def capabilities(labels: dict[Any, Any], names: LabelNames | None = None) -> NodeCapabilities:
     """Return the capabilities of a node with these labels."""
-    return NodeReader("one", labels).offer(names or LabelNames())
+    return NodeReader("one", labels).capabilities(names or LabelNames())
 
 
 def problems(labels: dict[Any, Any]) -> list[tuple[str, str]]:
     """Return the invalid keys and values."""
     reader = NodeReader("one", labels)
-    reader.offer(LabelNames())
+    reader.capabilities(LabelNames())
     return [(problem.key, problem.value) for problem in reader.problems]
 
 

@@ -87,7 +87,7 @@ def test_the_rules_read_the_facts_of_nvml_from_the_labels(found: Probe) -> None:
     """No fact is lost or changed in the node's object."""
     reader = NodeReader("n", metadata_of(found).labels)
 
-    assert capabilities_of(found) == reader.offer(LabelNames())
+    assert capabilities_of(found) == reader.capabilities(LabelNames())
     assert [] == reader.problems
 
 

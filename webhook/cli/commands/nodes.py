@@ -35,35 +35,39 @@ def command(output: str, nodes: NodeSource, lang: str) -> None:
       gpugate nodes --nodes nodes.yaml -o json | jq -r '.classes[] | select(.cuda == null) | .nodes[]'
     """
     inventory, labels, language = nodes.inventory(), nodes.labels(), Language(lang)
-    classes = sorted(inventory.classes(inventory.everything, labels), key=lambda each: sort_key(each.offer))
+    classes = sorted(
+        inventory.classes(inventory.everything, labels), key=lambda each: sort_key(each.capabilities)
+    )
     unreadable = inventory.problems(labels)
     if output == "json":
-        found = [_facts(each.offer) | {"nodes": sorted(inventory.names(each.members))} for each in classes]
+        found = [
+            _facts(each.capabilities) | {"nodes": sorted(inventory.names(each.members))} for each in classes
+        ]
         problems = [
             {"node": problem.node, "label": problem.key, "value": problem.value} for problem in unreadable
         ]
         click.echo(json.dumps({"classes": found, "problems": problems}, ensure_ascii=False))
         return
-    show_table([_row(each.offer, each.members.bit_count()) for each in classes], language)
+    show_table([_row(each.capabilities, each.members.bit_count()) for each in classes], language)
     _show_problems(unreadable, language)
 
 
-def _facts(offer: NodeCapabilities) -> dict[str, Any]:
+def _facts(capabilities: NodeCapabilities) -> dict[str, Any]:
     return {
-        "product": offer.product,
-        "driver": offer.driver,
-        "cuda": dotted(offer.cuda),
-        "compute": dotted(offer.compute_capability),
-        "memoryMiB": offer.memory_mib,
-        "mig": offer.mig_strategy,
-        "slices": offer.mig_devices or None,
-        "sharing": offer.sharing_strategy,
-        "mode": offer.device_mode,
+        "product": capabilities.product,
+        "driver": capabilities.driver,
+        "cuda": dotted(capabilities.cuda),
+        "compute": dotted(capabilities.compute_capability),
+        "memoryMiB": capabilities.memory_mib,
+        "mig": capabilities.mig_strategy,
+        "slices": capabilities.mig_devices or None,
+        "sharing": capabilities.sharing_strategy,
+        "mode": capabilities.device_mode,
     }
 
 
-def _row(offer: NodeCapabilities, nodes: int) -> dict[str, str]:
-    facts = _facts(offer)
+def _row(capabilities: NodeCapabilities, nodes: int) -> dict[str, str]:
+    facts = _facts(capabilities)
     memory, slices = facts.pop("memoryMiB"), facts.pop("slices")
     facts["memory"] = None if memory is None else f"{memory}Mi"
     facts["mig"] = ", ".join(filter(None, [facts["mig"], "slices" if slices else None]))

@@ -20,15 +20,15 @@ _VERSION: Final = re.compile(r"\d+\.\d+")
 def report_of(found: Probe | Failure, module: str | None, problems: tuple[Diagnosis, ...]) -> dict[str, Any]:
     """Return the report of a node as JSON."""
     known = found if isinstance(found, Probe) else Probe(None, None, ())
-    offer = capabilities_of(known)
+    capabilities = capabilities_of(known)
     published = metadata_of(found) if isinstance(found, Probe) else NO_METADATA
     return {
         "kernelDriver": module,
-        "driver": offer.driver,
+        "driver": capabilities.driver,
         "cuda": str(known.cuda) if known.cuda else None,
         "gpus": [gpu_facts(gpu) for gpu in known.gpus],
-        "runtimes": [_runtime(each) for each in runtimes(offer)] if isinstance(found, Probe) else [],
-        "dataTypes": data_types(offer),
+        "runtimes": [_runtime(each) for each in runtimes(capabilities)] if isinstance(found, Probe) else [],
+        "dataTypes": data_types(capabilities),
         "mps": {"capable": mps_capable(known), "daemons": list(known.mps)},
         "labels": published.labels,
         "problems": [
@@ -55,12 +55,12 @@ def _runtime(runtime: Runtime) -> dict[str, Any]:
 
 def show_probe(found: Probe) -> None:
     """Print the report of a node as text."""
-    offer = capabilities_of(found)
-    click.echo(f"driver {offer.driver or UNKNOWN}, CUDA {found.cuda or UNKNOWN}")
+    capabilities = capabilities_of(found)
+    click.echo(f"driver {capabilities.driver or UNKNOWN}, CUDA {found.cuda or UNKNOWN}")
     show_table([_row(index, gpu) for index, gpu in enumerate(found.gpus)])
     click.echo()
-    show_table([_row_of_group(list(group)) for _, group in groupby(runtimes(offer), _key)])
-    types = data_types(offer)
+    show_table([_row_of_group(list(group)) for _, group in groupby(runtimes(capabilities), _key)])
+    types = data_types(capabilities)
     click.echo(f"\ndata types   {', '.join(name for name, able in types.items() if able) or UNKNOWN}")
     fit = {True: "can share these GPUs", False: "cannot share these GPUs", None: UNKNOWN}[mps_capable(found)]
     click.echo(f"MPS          {fit}{f'; its daemon runs at {chr(32).join(found.mps)}' if found.mps else ''}")
