@@ -176,11 +176,12 @@ class NodeEvaluator:
     def _evaluate_classes(
         self, key: tuple[SharingPolicy, GpuRequirements]
     ) -> tuple[tuple[NodeClass, ...], tuple[ContainerResult, ...]]:
-        """Return the classes of all nodes, and the result of a container on each."""
+        """Return the classes of all nodes, and the result of a container on each; equal ones are one object."""
         policy, requirements = key
         classes = self._inventory.classes(self._inventory.everything, policy.labels)
         found = [check_on_node(policy, requirements, each.capabilities) for each in classes]
-        return classes, tuple([ContainerResult(level_of(results), results) for results in found])
+        distinct = {results: ContainerResult(level_of(results), results) for results in found}
+        return classes, tuple([distinct[results] for results in found])
 
     def _find_clauses(
         self, key: tuple[SharingPolicy, GpuRequirements, bool]
