@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rules.cel.expression import Expression
-from rules.model.rule import Action, LimitsPolicy, RequestsPolicy, ResourceRule
+from rules.model.rule import Action, FailurePolicy, LimitsPolicy, RequestsPolicy, ResourceRule
 from rules.text.glob import glob, plain_regex
 from rules.text.i18n import Language
 
@@ -76,6 +76,8 @@ def _omitted(rule: ResourceRule) -> Iterator[str]:
         yield f"runtimeClassName {rule.runtime_class} is not set"
     if rule.requests is RequestsPolicy.FROM_LIMITS:
         yield "a request that differs from its limit is denied, not corrected"
+    if rule.failure_policy is FailurePolicy.IGNORE and rule.validations:
+        yield "failurePolicy is Fail: a validation that cannot be evaluated is violated"
 
 
 def _policies(group: str, rules: Sequence[ResourceRule], language: Language) -> Iterator[dict[str, Any]]:

@@ -122,6 +122,16 @@ def test_the_command_prints_objects_and_lists_what_it_omits(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.parametrize(("failure_policy", "count"), [("Fail", 0), ("Ignore", 1)])
+def test_failure_policy_ignore_is_listed_as_omitted(failure_policy: str, count: int) -> None:
+    """The policies of the API server deny if a validation cannot be evaluated."""
+    rule = resource_rule(KEY, validations=[{"expression": "1 / value > 0"}], failurePolicy=failure_policy)
+    omitted = export(load_rules([("rule", rule)]).rules.resources).omitted
+    part = "failurePolicy is Fail: a validation that cannot be evaluated is violated"
+
+    assert (("cf-crl-group-device", part),) * count == omitted
+
+
 def test_an_invalid_rule_set_is_not_exported(tmp_path: Path) -> None:
     """An incomplete rule set would deny or allow the wrong pods."""
     path = tmp_path / "rule.yaml"
