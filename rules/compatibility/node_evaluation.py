@@ -176,7 +176,7 @@ class NodeEvaluator:
     def _evaluate_classes(
         self, key: tuple[SharingPolicy, GpuRequirements]
     ) -> tuple[tuple[NodeClass, ...], tuple[ContainerResult, ...]]:
-        """Return the classes of all nodes, and the result of a container on each; equal ones are one object."""
+        """Return the classes of all nodes, and the result on each; equal results are one object."""
         policy, requirements = key
         classes = self._inventory.classes(self._inventory.everything, policy.labels)
         found = [check_on_node(policy, requirements, each.capabilities) for each in classes]

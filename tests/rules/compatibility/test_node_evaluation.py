@@ -1,12 +1,12 @@
-"""What is remembered of nodes holds for these nodes, these rules and these needs alone."""
+"""Cached evaluations of nodes are of these nodes, these rules and these requirements only."""
 
 from __future__ import annotations
 
 import sys
 
 import pytest
-from rules.compatibility.fitness import fitness
 
+from rules.compatibility.checks import check_on_node
 from rules.compatibility.node_evaluation import node_evaluator
 from rules.cuda.requirements import GpuRequirements
 from rules.model.check_result import CheckResult
@@ -35,8 +35,8 @@ OLD = node("old", gfd("11.4", T4))
 NEW = node("new", gfd("12.4", T4))
 
 
-def test_a_node_that_joins_or_leaves_is_seen_by_the_next_decision() -> None:
-    """By turns, with the same pod."""
+def test_a_node_that_joins_or_leaves_counts_in_the_next_decision() -> None:
+    """Alternately, with the same pod."""
     document = gpu_pod(cuda_image("12.4"))
     clusters = [inventory(OLD), inventory(OLD, NEW), inventory(OLD)]
     clusters.append(clusters[0].with_node(NEW))
@@ -47,8 +47,8 @@ def test_a_node_that_joins_or_leaves_is_seen_by_the_next_decision() -> None:
     ]
 
 
-def test_an_edited_rule_judges_the_same_nodes_anew() -> None:
-    """A rule that keeps its name is another one all the same."""
+def test_an_edited_rule_evaluates_the_same_nodes_again() -> None:
+    """A rule that keeps its name is a different rule after an edit."""
     document, cluster = gpu_pod(cuda_image("12.4")), inventory(OLD)
     policies = [policy(compatibility_rule(noFittingNode=action)) for action in ("deny", "warn")]
     found = [judged(policies[at], cluster, document) for at in (0, 1, 0)]
@@ -56,8 +56,8 @@ def test_an_edited_rule_judges_the_same_nodes_anew() -> None:
     assert [(False, 0), (True, 1), (False, 0)] == [(each.allowed, len(each.warnings)) for each in found]
 
 
-def test_what_is_said_of_a_container_is_said_of_that_one() -> None:
-    """By its name and its place, whichever came before."""
+def test_a_message_names_the_container_of_this_pod() -> None:
+    """Name and path, also if an equal container of another pod was evaluated before."""
     cluster = inventory(OLD)
     image, fine = cuda_image("12.4"), cuda_image("11.4")
     pods = [
@@ -68,7 +68,9 @@ def test_what_is_said_of_a_container_is_said_of_that_one() -> None:
     found = [judged(shipped(), cluster, document) for document in pods]
 
     assert [0, 1, 0] == [int(each.violations[0].path[len("spec.containers[")]) for each in found]
-    assert ["'a'", "'a'", "'b'"] == [each.message.partition("fits container ")[2][:3] for each in found]
+    assert ["'a'", "'a'", "'b'"] == [
+        each.message.partition("compatible with container ")[2][:3] for each in found
+    ]
 
 
 @pytest.mark.parametrize(
@@ -81,58 +83,70 @@ def test_what_is_said_of_a_container_is_said_of_that_one() -> None:
         ((GPU, "absent.example.com/device"), 2),
     ],
 )
-def test_a_resource_that_no_node_offers_sorts_out_none_beside_one_that_some_do(
+def test_a_resource_that_no_node_offers_excludes_no_node_if_another_resource_is_offered(
     names: tuple[str, ...], count: int
 ) -> None:
-    """Asked for alone it sorts out all."""
+    """Requested alone it excludes all."""
     cluster = inventory(nodes(2, "whole", {}, **{GPU: "8"}), nodes(3, "shared", {}, **{VCUDA_CORE: "8"}))
 
     assert count == node_evaluator(cluster).offering(names).bit_count()
 
 
-def test_of_other_nodes_other_resources_are_remembered() -> None:
-    """The offers of one inventory are not those of the next."""
+def test_resources_are_those_of_the_current_inventory() -> None:
+    """Not those of the one before."""
     clusters = [inventory(node("a", {}, **{GPU: "8"})), inventory(node("a", {}, **{VCUDA_CORE: "8"}))]
 
     assert [1, 0, 1] == [node_evaluator(clusters[at]).offering((GPU,)) for at in (0, 1, 0)]
 
 
-def test_a_pod_of_many_containers_is_judged_and_not_remembered() -> None:
-    """Seventeen are more than one keeps."""
+def test_the_result_of_a_pod_of_many_requirements_is_not_cached() -> None:
+    """Of seventeen and more."""
     cluster = inventory(NEW)
-    image = cuda_image("12.4")
-    many = [gpu_container(image, name=f"c{at}") for at in range(17)]
-    landscape = node_evaluator(cluster)
-    kept = landscape.judge.__self__  # type: ignore[attr-defined]
+    many = [gpu_container(f"nvidia/cuda:12.4.0-base-{at}", name=f"c{at}") for at in range(17)]
+    evaluator = node_evaluator(cluster)
+    cached = evaluator.evaluate.__self__  # type: ignore[attr-defined]
     allowed = [judged(shipped(), cluster, pod_of(*many[:count])).allowed for count in (17, 16)]
 
-    assert ([True, True], [16]) == (allowed, [len(asked.demands) for asked in kept])
+    assert ([True, True], [16]) == (allowed, [len(each.required) for each in cached])
+
+
+def test_equal_containers_are_evaluated_once() -> None:
+    """Whatever their names are."""
+    cluster = inventory(NEW)
+    document = pod_of(*[gpu_container(cuda_image("12.4"), name=f"c{at}") for at in range(3)])
+    cached = node_evaluator(cluster).evaluate.__self__  # type: ignore[attr-defined]
+    judged(shipped(), cluster, document)
+
+    assert [1] == [len(each.required) for each in cached]
 
 
 def cluster_of(kinds: int) -> Inventory:
-    """Return an inventory of so many kinds of nodes: they differ by the version of a driver of one branch."""
+    """Return an inventory of so many kinds of nodes, which differ in the version of the driver."""
     labels = [gfd("11.4") | {"nvidia.com/cuda.driver-version.full": f"470.82.{at}"} for at in range(kinds)]
     return inventory([node(f"n{at}", each) for at, each in enumerate(labels)])
 
 
-def test_containers_are_judged_by_what_they_see_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once for nodes that differ in what no need of theirs is about."""
-    asked: list[NodeCapabilities] = []
+def test_nodes_of_equal_capabilities_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten nodes of five kinds; another decision on the same requirements checks none."""
+    checked: list[NodeCapabilities] = []
 
-    def counted(
-        terms: SharingPolicy, needs: GpuRequirements, capabilities: NodeCapabilities
+    def counting(
+        policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
     ) -> tuple[CheckResult, ...]:
-        asked.append(capabilities)
-        return fitness(terms, needs, capabilities)
+        checked.append(node)
+        return check_on_node(policy, requirements, node)
 
-    monkeypatch.setattr("rules.compatibility.node_evaluation.fitness", counted)
-    decision = judged(shipped(), cluster_of(50), gpu_pod(cuda_image("12.4")))
+    monkeypatch.setattr("rules.compatibility.node_evaluation.check_on_node", counting)
+    labels = [gfd("11.4") | {"nvidia.com/cuda.driver-version.full": f"470.82.{at % 5}"} for at in range(10)]
+    cluster = inventory([node(f"n{at}", each) for at, each in enumerate(labels)])
+    for name in ("main", "other"):
+        assert not judged(shipped(), cluster, pod_of(gpu_container(cuda_image("12.4"), name=name))).allowed
 
-    assert (1, 1) == (len(asked), decision.message.count("470.82.10 "))
+    assert 5 == len(checked)
 
 
-def test_what_a_pod_that_no_node_fits_costs_grows_as_its_containers_do() -> None:
-    """And not as their pairs: a pod of 600 would keep others waiting for seconds."""
+def test_the_cost_of_a_denial_grows_linearly_with_the_containers() -> None:
+    """Not with their pairs: a pod of 600 would block others for seconds."""
 
     def calls(containers: int) -> int:
         images = [f"nvidia/cuda:12.4.0-base-{containers}-{at}" for at in range(containers)]
@@ -151,6 +165,6 @@ def test_what_a_pod_that_no_node_fits_costs_grows_as_its_containers_do() -> None
             sys.setprofile(None)
         return count
 
-    calls(1)  # what is read once
+    calls(1)  # fills caches of tables
 
     assert calls(160) < 5 * calls(40)
