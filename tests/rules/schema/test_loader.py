@@ -355,6 +355,21 @@ def test_an_injection_rule_is_read_with_all_its_keys() -> None:
             ["15:17: data.defaultValue: expected zero or more, got '-1'"],
         ),
         (
+            "requests: disabled\n",
+            "requests: disabled\n  unit: blocks\n",
+            ["15:9: data.unit: expected a positive quantity such as 256Mi or 10m, got 'blocks'"],
+        ),
+        (
+            "requests: disabled\n",
+            'requests: disabled\n  unit: "0"\n',
+            ["15:9: data.unit: expected a positive quantity such as 256Mi or 10m, got '0'"],
+        ),
+        (
+            "requests: disabled\n",
+            "requests: disabled\n  failurePolicy: ign\n",
+            ["15:18: data.failurePolicy: expected one of Fail, Ignore, got 'ign'"],
+        ),
+        (
             "key: vendor.com/device",
             'key: "vendor.com/device*"\n  defaultValue: "1"',
             [
