@@ -17,6 +17,8 @@ from rules.text.i18n import Language, Text
 WARNING_LENGTH: Final = 256
 _PREFIX: Final = "gpugate: "
 _ELLIPSIS: Final = "…"
+# Characters of a warning's reason that its fix does not take: container, path and what was found.
+_REASON_LENGTH: Final = 96
 
 
 class Words(NamedTuple):
@@ -173,13 +175,19 @@ def env_from(language: Language, rule: str, container: str, name: str, source: s
 
 
 def warning_line(language: Language, warning: AdmissionWarning) -> str:
-    """Return a warning as one line: reason, fix, rule. Of a long one the end of the reason is cut."""
-    end = _end(language, warning.rule, warning.fix)
-    reason = " ".join(warning.reason.split())
-    room = max(WARNING_LENGTH - len(_PREFIX) - len(end), 0)
-    if len(reason) > room:
-        reason = reason[: max(room - 1, 0)] + _ELLIPSIS
-    return (_PREFIX + reason + end)[:WARNING_LENGTH]
+    """Return a warning as one line: reason, fix, rule. Of a long one the end of the reason is cut.
+
+    The fix is cut, too, if it leaves no room for the beginning of the reason.
+    """
+    rule = _end(language, warning.rule, "")
+    reason, fix = " ".join(warning.reason.split()), with_fix("", warning.fix, language)
+    room = WARNING_LENGTH - len(_PREFIX) - len(rule)
+    fix = _cut(fix, room - min(len(reason), _REASON_LENGTH))
+    return (_PREFIX + _cut(reason, room - len(fix)) + fix + rule)[:WARNING_LENGTH]
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: max(length - 1, 0)] + _ELLIPSIS
 
 
 def denial(language: Language, kind: str, violations: Sequence[Violation]) -> str:

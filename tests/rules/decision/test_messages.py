@@ -180,12 +180,24 @@ def test_a_long_warning_loses_the_end_of_its_reason_only(language: Language, end
     assert (256, f"gpugate: {'x' * (room - 1)}{end}") == (len(cut), cut)
 
 
-@pytest.mark.parametrize("language", Language)
-def test_a_warning_whose_fix_alone_is_too_long_is_cut_at_its_end(language: Language) -> None:
-    """It has 256 characters in any case."""
-    line = warning_line(language, AdmissionWarning("a", "wrong", "y" * 300))
+@pytest.mark.parametrize(
+    ("reason", "start"),
+    [
+        ("x" * 200, f"gpugate: {'x' * 95}…; yyy"),
+        ("wrong", "gpugate: wrong; yyy"),
+        ("x" * 96, f"gpugate: {'x' * 96}; y"),
+    ],
+)
+def test_a_warning_with_a_long_fix_keeps_the_beginning_of_both_and_the_rule(reason: str, start: str) -> None:
+    """A fix without its reason is not understandable."""
+    line = warning_line(Language.EN, AdmissionWarning("a", reason, "y" * 300))
 
-    assert (256, True) == (len(line), line.startswith("gpugate: …"))
+    assert (256, True, True) == (len(line), line.startswith(start), line.endswith("yyy… [rule a]"))
+
+
+def test_a_warning_of_a_rule_with_the_longest_name_has_256_characters() -> None:
+    """Names of ConfigMaps have up to 253 characters."""
+    assert 256 == len(warning_line(Language.EN, AdmissionWarning("a" * 253, "wrong", "fix it")))
 
 
 def _denied(rule: str, reason: str, fix: str = "") -> Violation:
