@@ -28,11 +28,11 @@ _ANYWHERE: Final = Text(
 )
 _HEAD: Final = Text(
     "no schedulable node is compatible with {containers} ({count} {nodes} checked)",
-    "没有可调度的节点与{containers} 兼容（共检查 {count} 个节点）",
+    "没有可调度的节点兼容{containers}（共检查 {count} 个节点）",
 )
 _ONE: Final = Text("container {names}", "容器 {names}")
 _SEVERAL: Final = Text("containers {names}", "容器 {names}")
-_TOGETHER: Final = Text("containers {names} together", "容器 {names} 同时")
+_TOGETHER: Final = Text("containers {names} together", "容器 {names} 的组合")
 _NODES: Final = (Text("node", "个节点"), Text("nodes", "个节点"))
 _COLUMNS: Final = Text("nodes|GPU|driver|CUDA|compute|reason", "节点数|GPU|驱动|CUDA|计算能力|原因")
 _MORE: Final = Text("… and {count} more", "……以及另外 {count} 个")

@@ -19,7 +19,7 @@ DEVICE = "events.example.com/device"
 @contextmanager
 def replicaset_controller(installed: Installed, log: Path) -> Iterator[None]:
     """Run the controller while the block runs."""
-    command = [assets() / "replicaset-controller", f"--kubeconfig={installed.cluster.kubeconfig}"]
+    command = [str(assets() / "replicaset-controller"), f"--kubeconfig={installed.cluster.kubeconfig}"]
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         try:
             yield

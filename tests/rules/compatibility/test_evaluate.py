@@ -1,4 +1,4 @@
-"""Whether a pod fits the nodes, by the rules that ship: refusals, warnings, and where pods are sent."""
+"""Compatibility of pods with nodes, by the built-in rules: denials, warnings, required node affinity."""
 
 from __future__ import annotations
 
@@ -48,37 +48,30 @@ from tests.support.node_builders import (
 # The driver's CUDA version
 
 
-def test_an_image_newer_than_every_driver_is_refused_with_the_table_of_nodes() -> None:
-    """Product, driver, CUDA, why with the error's name and number, how many nodes, and what would fit."""
+def test_an_image_newer_than_every_driver_is_denied_with_a_table_of_the_nodes() -> None:
+    """The first line has reasons and fixes, each row a kind of node and its reason."""
     cluster = nodes(2, "older", gfd("11.2", T4)) + nodes(3, "old", gfd("11.4", V100))
     decision = decided(cluster, gpu_pod(PYTORCH_11_7))
 
     assert not decision.allowed
     assert () == decision.patch
     assert [("compatibility-pgpu", Action.DENY, "spec.containers[0].image")] == refused(decision)
+    below = "the driver has CUDA {}, below 11.7: CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"
     assert decision.message.splitlines() == [
-        "gpugate refuses this Pod: 1 thing to change",
         (
-            "  1. no node that could take the pod fits container 'main' (5 looked at); "
-            "image tag `2.0.0-cuda11.7-cudnn8-runtime` says CUDA 11.7"
-        ),
-        "    nodes  GPU                   driver     CUDA  compute  why not",
-        (
-            "    3      Tesla-V100-SXM2-32GB  470.82.01  11.4  7.0      "
-            "the driver has CUDA 11.4, below 11.7: CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"
-        ),
-        (
-            "    2      Tesla-T4              460.32.03  11.2  7.5      "
-            "the driver has CUDA 11.2, below 11.7: CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"
-        ),
-        (
-            "    what would fit: use an image with CUDA 11.4 or older, or a driver with CUDA 11.7 or newer "
+            "Pod denied by gpugate: no schedulable node is compatible with container 'main' "
+            "(5 nodes checked): image tag `2.0.0-cuda11.7-cudnn8-runtime` says CUDA 11.7; "
+            f"{below.format('11.2')}; {below.format('11.4')}; "
+            "suggested fixes: use an image with CUDA 11.4 or older, or a driver with CUDA 11.7 or newer "
             "[rule compatibility-pgpu]"
         ),
+        "    nodes  GPU                   driver     CUDA  compute  reason",
+        f"    3      Tesla-V100-SXM2-32GB  470.82.01  11.4  7.0      {below.format('11.4')}",
+        f"    2      Tesla-T4              460.32.03  11.2  7.5      {below.format('11.2')}",
     ]
 
 
-def test_where_some_nodes_fit_the_pod_is_sent_to_exactly_those() -> None:
+def test_affinity_admits_exactly_the_compatible_nodes() -> None:
     """CUDA 11.7 on 11.4 and 12.2: only 12.2."""
     cluster = nodes(3, "old", gfd("11.4")) + nodes(2, "new", gfd("12.2"))
     decision = decided(cluster, gpu_pod(PYTORCH_11_7))
@@ -87,41 +80,40 @@ def test_where_some_nodes_fit_the_pod_is_sent_to_exactly_those() -> None:
     assert ["new-0", "new-1"] == admitted_to(cluster, gpu_pod(PYTORCH_11_7))
 
 
-def test_a_driver_of_an_older_major_is_told_as_an_insufficient_driver() -> None:
-    """Error 35, not the one of PTX."""
+def test_a_driver_of_an_older_major_is_an_insufficient_driver() -> None:
+    """Error 35, not the error of PTX."""
     decision = decided(nodes(1, "old", gfd("11.8")), gpu_pod(cuda_image("12.4")))
 
     assert "cudaErrorInsufficientDriver (35)" in decision.message
 
 
-def test_nodes_that_differ_in_nothing_shown_are_one_row() -> None:
+def test_nodes_that_look_equal_in_the_table_are_one_row() -> None:
     """Memory and sharing strategy have no column."""
     cluster = nodes(1, "a", gfd("11.4") | {"nvidia.com/gpu.memory": "15360"})
     cluster += nodes(2, "b", gfd("11.4") | {"nvidia.com/gpu.memory": "16384"})
     lines = decided(cluster, gpu_pod(PYTORCH_11_7)).message.splitlines()
 
-    assert ["nodes", "3"] == [line.split()[0] for line in lines[2:4]]
-    assert lines[4].startswith("    what would fit")
+    assert ["nodes", "3"] == [line.split()[0] for line in lines[1:]]
 
 
-def test_a_table_has_eight_rows_and_counts_the_rest() -> None:
-    """The API server cuts what is much longer."""
+def test_a_table_has_three_rows_and_counts_the_rest() -> None:
+    """A longer message is hard to read."""
     cluster = [node(f"n{at}", gfd("11.4") | {"nvidia.com/gpu.product": f"Card-{at}"}) for at in range(11)]
     lines = decided(cluster, gpu_pod(PYTORCH_11_7)).message.splitlines()
 
-    assert (2 + 1 + 8 + 2, "    … and 3 more") == (len(lines), lines[-2])
+    assert (2 + 3 + 1, "    … and 8 more") == (len(lines), lines[-1])
 
 
 # Compute capability
 
 
-def test_bfloat16_of_vllm_is_refused_on_turing_and_half_is_named() -> None:
-    """And the flag is, as it was written."""
+def test_bfloat16_of_vllm_is_denied_on_turing_with_half_as_a_fix() -> None:
+    """The message has the flag as it was written."""
     decision = decided(nodes(3, "t4", gfd("12.4", T4)), gpu_pod(VLLM, "--model=m", "--dtype=bfloat16"))
 
     assert not decision.allowed
     assert "`--dtype=bfloat16` of vLLM 0.8.4 needs compute capability 8.0 or higher" in decision.message
-    assert "compute capability 7.5, below 8.0\n" in decision.message  # vLLM says so itself; CUDA does not
+    assert "compute capability 7.5, below 8.0; " in decision.message  # an error of vLLM, not of CUDA
     assert "set --dtype=half" in decision.message
 
 
@@ -134,48 +126,49 @@ def test_bfloat16_of_vllm_is_refused_on_turing_and_half_is_named() -> None:
         {"command": ["bash", "-c"], "args": ["vllm serve m \\\n  --dtype bfloat16"]},
     ],
 )
-def test_bfloat16_of_vllm_goes_to_ampere_however_it_is_written(words: dict[str, Any]) -> None:
-    """Also inside a script for a shell."""
+def test_bfloat16_of_vllm_requires_ampere_in_any_spelling(words: dict[str, Any]) -> None:
+    """Also in a script of a shell."""
     cluster = nodes(2, "t4", gfd("12.4", T4)) + nodes(2, "a100", gfd("12.4", A100))
     document = pod(gpu_container(VLLM, **words))
 
     assert ["a100-0", "a100-1"] == admitted_to(cluster, document)
 
 
-def test_dtype_auto_is_no_need() -> None:
-    """vLLM picks one that the GPU has."""
+def test_dtype_auto_requires_nothing() -> None:
+    """vLLM selects one that the GPU supports."""
     cluster = nodes(1, "t4", gfd("12.4", T4)) + nodes(1, "a100", gfd("12.4", A100))
 
     assert ["t4-0", "a100-0"] == admitted_to(cluster, gpu_pod(VLLM, "--dtype=auto"))
 
 
-def test_cuda_13_is_refused_on_volta_whatever_the_driver() -> None:
+def test_cuda_13_is_denied_on_volta_with_any_driver() -> None:
     """Its toolkit compiles for 7.5 and higher."""
     decision = decided(nodes(2, "v100", gfd("13.0", V100)), gpu_pod(cuda_image("13.0")))
 
     assert not decision.allowed
     assert (
-        "(2 looked at); image tag `13.0.0-base-ubuntu22.04` says CUDA 13.0, "
-        "which compiles for compute capability 7.5 and higher\n"
+        "(2 nodes checked): image tag `13.0.0-base-ubuntu22.04` says CUDA 13.0, "
+        "which compiles for compute capability 7.5 and higher; "
     ) in decision.message
     assert "use an image with an older CUDA" in decision.message
 
 
-def test_a_gpu_newer_than_the_toolkit_is_a_warning_where_nobody_knows_of_ptx() -> None:
-    """CUDA 11.7 on Hopper: not a refusal."""
+def test_a_gpu_newer_than_the_toolkit_is_a_warning_if_it_is_unknown_whether_the_image_has_ptx() -> None:
+    """CUDA 11.7 on Hopper is not denied."""
     decision = decided(nodes(1, "h100", gfd("12.4", H100)), gpu_pod(PYTORCH_11_7))
 
     assert decision.allowed
     assert (
         (
-            "container 'main': the image may hold no code for compute capability 9.0: "
-            "CUDA_ERROR_NO_BINARY_FOR_GPU (209) (1 × NVIDIA-H100-80GB-HBM3, CUDA 12.4)"
+            "gpugate: container 'main': the image may hold no code for compute capability 9.0: "
+            "CUDA_ERROR_NO_BINARY_FOR_GPU (209) (1 × NVIDIA-H100-80GB-HBM3, CUDA 12.4) "
+            "[rule compatibility-pgpu]"
         ),
     ) == decision.warnings
 
 
-def test_two_ways_out_of_one_error_are_both_named() -> None:
-    """A flag and the toolkit: each asks for a newer GPU."""
+def test_the_fixes_of_two_requirements_are_both_suggested() -> None:
+    """A flag and the toolkit: each requires a newer GPU."""
     decision = decided(
         nodes(1, "v100", gfd("13.0", V100)), gpu_pod("vllm/vllm-openai:v0.20.1", "--dtype=bfloat16")
     )
@@ -184,34 +177,35 @@ def test_two_ways_out_of_one_error_are_both_named() -> None:
     assert "use an image with an older CUDA" in decision.message
 
 
-# Labels that are missing or cannot be read
+# Missing and invalid labels
+
+UNKNOWN_CUDA = "compatibility unknown: no label provides the driver's CUDA version"
+LABEL_NODES = "label these nodes, for example with GPU Feature Discovery"
 
 
 def test_without_labels_a_pod_is_allowed_with_a_warning_and_no_affinity() -> None:
     """Unknown stays unknown."""
-    decision = decided(nodes(2, "silent", {}), gpu_pod(PYTORCH_11_7))
+    decision = decided(nodes(2, "unlabelled", {}), gpu_pod(PYTORCH_11_7))
 
     assert (True, ()) == (decision.allowed, decision.patch)
     assert (
         (
-            "container 'main': nobody knows whether it runs: no label tells the driver's CUDA version "
-            "(2 × GPU, CUDA ?)"
+            f"gpugate: container 'main': {UNKNOWN_CUDA} (2 × GPU, CUDA ?); {LABEL_NODES} "
+            "[rule compatibility-pgpu]"
         ),
     ) == decision.warnings
 
 
-def test_a_node_is_counted_once_whatever_misses_its_label() -> None:
-    """MPS needs a CUDA version of its own, and the image another."""
-    decision = decided(nodes(1, "silent", {}, **dict.fromkeys(MPS, "100")), gpu_pod(PYTORCH_11_7, limits=MPS))
+def test_a_node_without_a_label_is_counted_once() -> None:
+    """Although both MPS and the image require a CUDA version."""
+    cluster = nodes(1, "unlabelled", {}, **dict.fromkeys(MPS, "100"))
+    decision = decided(cluster, gpu_pod(PYTORCH_11_7, limits=MPS))
 
-    assert (
-        "container 'main': nobody knows whether it runs: no label tells the driver's CUDA version "
-        "(1 × GPU, CUDA ?)"
-    ) == decision.warnings[0]
+    assert f"{UNKNOWN_CUDA} (1 × GPU, CUDA ?); " in decision.warnings[0]
 
 
-def test_the_two_plain_labels_are_enough_to_judge_and_to_steer() -> None:
-    """Clusters without GPU Feature Discovery tell no compute capability; this image asks for none."""
+def test_the_two_plain_labels_are_enough_for_denials_and_affinity() -> None:
+    """Clusters without GPU Feature Discovery have no label of the compute capability."""
     old, new = nodes(1, "old", plain("11.4")), nodes(1, "new", plain("12.4"))
 
     assert not decided(old, gpu_pod(PYTORCH_11_7)).allowed
@@ -219,25 +213,25 @@ def test_the_two_plain_labels_are_enough_to_judge_and_to_steer() -> None:
     assert () == decided(old + new, gpu_pod(PYTORCH_11_7)).warnings
 
 
-def test_a_need_that_no_label_answers_does_not_stop_the_steering_by_cuda() -> None:
-    """A flag asks for a capability that nobody tells: a warning, and still away from old drivers."""
+def test_affinity_excludes_old_drivers_also_if_no_label_provides_the_compute_capability() -> None:
+    """The flag that requires it is a warning."""
     cluster = nodes(1, "old", plain("11.4")) + nodes(1, "new", plain("12.4"))
     document = gpu_pod(VLLM, "--dtype=bfloat16")
 
     assert ["new-0"] == admitted_to(cluster, document)
     assert (
         (
-            "container 'main': nobody knows whether it runs: no label tells the compute capability "
-            "(1 × GPU, CUDA 12.4)"
+            "gpugate: container 'main': compatibility unknown: no label provides the compute capability "
+            f"(1 × GPU, CUDA 12.4); {LABEL_NODES} [rule compatibility-pgpu]"
         ),
     ) == decided(cluster, document).warnings
 
 
-def test_a_floor_of_the_image_never_shuts_out_the_only_nodes_that_may_fit() -> None:
-    """CUDA 13 on V100s, and on a node that tells only its driver: the pod has to have somewhere to go."""
-    cluster = nodes(1, "v100", gfd("13.0", V100)) + nodes(1, "quiet", plain("13.0"))
+def test_the_compute_capability_of_an_image_does_not_exclude_nodes_without_that_label() -> None:
+    """CUDA 13 on a V100, and on a node that has a label of its driver only."""
+    cluster = nodes(1, "v100", gfd("13.0", V100)) + nodes(1, "driver", plain("13.0"))
 
-    assert "quiet-0" in admitted_to(cluster, gpu_pod(cuda_image("13.0")))
+    assert "driver-0" in admitted_to(cluster, gpu_pod(cuda_image("13.0")))
 
 
 @pytest.mark.parametrize(
@@ -248,12 +242,12 @@ def test_a_floor_of_the_image_never_shuts_out_the_only_nodes_that_may_fit() -> N
         plain("12.4", **{"cuda-minor-version": "x"}),
     ],
 )
-def test_labels_that_cannot_be_read_are_no_labels(labels: dict[str, str]) -> None:
-    """Told, and never a refusal: nobody knows what the node has."""
+def test_invalid_labels_are_missing_labels(labels: dict[str, str]) -> None:
+    """A warning, never a denial."""
     decision = decided(nodes(1, "odd", labels), gpu_pod(cuda_image("13.0")))
 
     assert (True, ()) == (decision.allowed, decision.patch)
-    assert "nobody knows whether it runs" in decision.warnings[0]
+    assert UNKNOWN_CUDA in decision.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -265,20 +259,20 @@ def test_labels_that_cannot_be_read_are_no_labels(labels: dict[str, str]) -> Non
         plain("11.8") | {"cuda-minor-version": "x"},
     ],
 )
-def test_a_node_that_may_fit_keeps_a_pod_from_refusal_but_not_from_fitting_nodes(
+def test_a_node_of_unknown_compatibility_prevents_a_denial_and_is_excluded_if_another_is_compatible(
     labels: dict[str, str],
 ) -> None:
-    """Allowed with a warning, and kept from nodes that do not fit; with one that fits, it goes there."""
+    """The pod is admitted with a warning; incompatible nodes are excluded."""
     may = nodes(1, "may", labels)
     old, new = nodes(1, "old", plain("11.4")), nodes(1, "new", plain("12.4"))
 
     assert ["may-0"] == admitted_to(old + may, gpu_pod(PYTORCH_11_7))
-    assert "nobody knows" in decided(old + may, gpu_pod(PYTORCH_11_7)).warnings[0]
+    assert UNKNOWN_CUDA in decided(old + may, gpu_pod(PYTORCH_11_7)).warnings[0]
     assert ["new-0"] == admitted_to(old + may + new, gpu_pod(PYTORCH_11_7))
 
 
-def test_an_empty_cluster_says_nothing() -> None:
-    """A gate without nodes, as in a preview, has nothing to judge by."""
+def test_without_nodes_compatibility_is_not_checked() -> None:
+    """As in a preview of rules without a cluster."""
     decision = decided([], gpu_pod(PYTORCH_11_7))
 
     assert (True, (), ()) == (decision.allowed, decision.patch, decision.warnings)
@@ -287,14 +281,14 @@ def test_an_empty_cluster_says_nothing() -> None:
 # Which nodes are candidates
 
 
-def test_the_node_that_a_pod_names_is_judged_and_no_affinity_is_added() -> None:
-    """Nothing schedules it any more."""
+def test_a_pod_with_a_node_name_is_checked_on_that_node_and_gets_no_affinity() -> None:
+    """It is scheduled already."""
     cluster = nodes(1, "old", gfd("11.4")) + nodes(1, "new", gfd("12.4"))
     bound = decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="new-0"))
 
     assert (True, (), ()) == (bound.allowed, bound.patch, bound.warnings)
-    assert "(1 looked at)" in decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="old-0")).message
-    assert "leaves out each" in decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="nobody")).warnings[0]
+    assert "(1 node checked)" in decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="old-0")).message
+    assert "excludes each" in decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="absent")).warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -304,8 +298,8 @@ def test_the_node_that_a_pod_names_is_judged_and_no_affinity_is_added() -> None:
         {"affinity": required(among("pool", "batch"), among("pool", "none"))},
     ],
 )
-def test_nodes_that_would_fit_and_are_left_out_by_the_pod_itself_are_named(selection: dict[str, Any]) -> None:
-    """What the pod asks for restricts the candidates; the way out is in the message."""
+def test_compatible_nodes_that_the_pod_itself_excludes_are_named(selection: dict[str, Any]) -> None:
+    """As a suggested fix."""
     cluster = [
         *nodes(2, "old", gfd("11.4", pool="batch")),
         *nodes(3, "new", gfd("12.4", A100, pool="web")),
@@ -314,16 +308,16 @@ def test_nodes_that_would_fit_and_are_left_out_by_the_pod_itself_are_named(selec
     ]
     decision = decided(cluster, gpu_pod(PYTORCH_11_7, **selection))
 
-    assert "(2 looked at)" in decision.message
-    assert decision.message.splitlines()[-1] == (
-        "    what would fit: use an image with CUDA 11.4 or older, or a driver with CUDA 11.7 or newer; "
-        "4 × NVIDIA-A100-SXM4-80GB, CUDA 12.4, left out by the pod's own nodeSelector, affinity or resources "
-        "[rule compatibility-pgpu]"
+    assert "(2 nodes checked)" in decision.message
+    assert decision.message.splitlines()[0].endswith(
+        "suggested fixes: use an image with CUDA 11.4 or older, or a driver with CUDA 11.7 or newer; "
+        "4 × NVIDIA-A100-SXM4-80GB, CUDA 12.4: compatible but excluded by the pod's nodeSelector, affinity "
+        "or resources [rule compatibility-pgpu]"
     )
 
 
-def test_the_users_own_terms_stay_and_each_is_narrowed() -> None:
-    """The cross product: where the pod could go before, and the driver is new enough."""
+def test_affinity_is_added_to_each_term_of_the_user() -> None:
+    """The pod can go where it could go before and where the driver is new enough."""
     cluster = [
         node("a-old", gfd("11.4", pool="a")),
         node("a-new", gfd("12.4", pool="a")),
@@ -335,103 +329,110 @@ def test_the_users_own_terms_stay_and_each_is_narrowed() -> None:
     assert ["a-new", "b-new"] == admitted_to(cluster, document)
 
 
-def test_a_resource_that_no_node_offers_does_not_empty_the_candidates() -> None:
-    """HAMi's memory is its scheduler's own."""
+def test_a_resource_that_no_node_offers_does_not_exclude_all_nodes() -> None:
+    """HAMi's memory is known to its scheduler only."""
     cluster = nodes(1, "old", gfd("11.4")) + nodes(1, "new", gfd("12.4"))
 
     assert ["new-0"] == admitted_to(cluster, gpu_pod(cuda_image("12.2"), limits=HAMI))
 
 
-def test_where_no_node_offers_anything_that_is_asked_for_it_is_a_warning() -> None:
-    """An autoscaler may bring one."""
+def test_a_warning_follows_if_no_node_offers_a_requested_resource() -> None:
+    """An autoscaler may add one."""
     decision = decided([node("cpu", gfd("11.4"), cpu="4")], gpu_pod(PYTORCH_11_7))
 
     assert (True, ()) == (decision.allowed, decision.patch)
-    assert ("container 'main': no node offers nvidia.com/gpu; compatibility was not judged",) == (
-        decision.warnings
-    )
+    assert (
+        (
+            "gpugate: container 'main': compatibility not checked: no node offers nvidia.com/gpu; "
+            "check the resource names [rule compatibility-pgpu]"
+        ),
+    ) == decision.warnings
 
 
 @pytest.mark.parametrize(
-    ("names", "near"),
+    ("names", "similar"),
     [
         ([GPU], "nvidia.com/gpu.shared"),
         (["example.com/none", "nvidia.com/mig-1g.5gb"], "nvidia.com/mig-1g.10gb"),
         ([*(f"example.com/{at}" for at in range(2)), "nvidia.com/mig-1g.5gb"], ""),
     ],
 )
-def test_after_a_resource_that_no_node_offers_a_like_one_is_named_that_some_do(
-    names: list[str], near: str
-) -> None:
-    """As where GPUs are parted otherwise, or shared; of many resources the first two are compared."""
+def test_a_similar_resource_that_nodes_offer_is_named(names: list[str], similar: str) -> None:
+    """As another MIG profile or a shared GPU; of many resources the first two are compared."""
     cluster = nodes(1, "gpu", {}, **{"nvidia.com/mig-1g.10gb": "7", "nvidia.com/gpu.shared": "4"})
     rule = compatibility_rule(match={"resources": [GPU, "nvidia.com/mig-*"]})
     document = gpu_pod(PYTORCH_11_7, limits=dict.fromkeys(names, "1"))
     (warning,) = judged(policy(rule), inventory(cluster), document).warnings
 
-    assert near == warning.partition("some offer ")[2].partition(";")[0]
+    assert similar == warning.partition("some offer ")[2].partition(";")[0]
 
 
-LEFT_OUT = "the pod's own nodeSelector, affinity or nodeName leaves out"
+EXCLUDED = "the pod's nodeSelector, affinity or nodeName excludes each of the 2 nodes that offer"
 
 
 @pytest.mark.parametrize(
-    ("document", "why"),
+    ("document", "container", "why"),
     [
         (
             gpu_pod(PYTORCH_11_7, limits=dict.fromkeys(MPS, "1")),
-            "'main': no node offers nvidia.com/mps-core, nvidia.com/mps-memory",
+            "main",
+            "no node offers nvidia.com/mps-core, nvidia.com/mps-memory; check the resource names",
         ),
         (
             gpu_pod(PYTORCH_11_7, limits={GPU: "1", "rdma/hca": "1", "example.com/none": "1"}),
-            "'main': no node offers nvidia.com/gpu, rdma/hca together",
+            "main",
+            "no node offers nvidia.com/gpu, rdma/hca together; check the resource names",
         ),
         (
             pod(gpu_container(PYTORCH_11_7), gpu_container(PYTORCH_11_7, name="side", limits=MPS)),
-            "'side': no node offers nvidia.com/mps-core, nvidia.com/mps-memory",
+            "side",
+            "no node offers nvidia.com/mps-core, nvidia.com/mps-memory; check the resource names",
         ),
         (
             pod(gpu_container(PYTORCH_11_7), gpu_container(cuda_image("12.4"), name="side", limits=SHARE)),
-            f"'side': no node offers {GPU}, {VCUDA_CORE}, {VCUDA_MEMORY} together",
+            "side",
+            f"no node offers {GPU}, {VCUDA_CORE}, {VCUDA_MEMORY} together; check the resource names",
         ),
         (
             gpu_pod(PYTORCH_11_7, nodeSelector={"pool": "none"}),
-            f"'main': {LEFT_OUT} each of the 2 that offer nvidia.com/gpu",
+            "main",
+            f"{EXCLUDED} nvidia.com/gpu; check the pod's selectors",
         ),
         (
             gpu_pod(PYTORCH_11_7, nodeName="cpu-0"),
-            f"'main': {LEFT_OUT} each of the 2 that offer nvidia.com/gpu",
+            "main",
+            f"{EXCLUDED} nvidia.com/gpu; check the pod's selectors",
         ),
     ],
 )
-def test_it_is_told_why_no_node_is_a_candidate(document: Any, why: str) -> None:
-    """Which resources no node offers, or that the pod leaves out those that do."""
+def test_a_warning_says_why_no_node_is_a_candidate(document: Any, container: str, why: str) -> None:
+    """Which resources no node offers, or that the pod excludes the nodes that do."""
     cluster = [
         *nodes(2, "gpu", gfd("12.4")),
         *nodes(1, "cpu", {}, **{"rdma/hca": "1"}),
         *nodes(1, "vgpu", gfd("12.4"), **VGPU),
     ]
-    assert (f"container {why}; compatibility was not judged",) == decided(cluster, document).warnings
+    (warning,) = decided(cluster, document).warnings
 
-
-def test_of_equal_needs_each_pod_is_told_its_own_reason() -> None:
-    """What is remembered of one is not said of another that is no candidate's for another reason."""
-    cluster = nodes(2, "gpu", gfd("12.4"))
-    elsewhere, absent = (
-        decided(cluster, gpu_pod(PYTORCH_11_7, **asked)).warnings[0]
-        for asked in ({"nodeSelector": {"pool": "none"}}, {"limits": MPS})
+    assert warning.startswith(
+        f"gpugate: container '{container}': compatibility not checked: {why} [rule compatibility-"
     )
 
-    assert ["leaves out each", "no node offers"] == [
-        words
-        for words in ("leaves out each", "no node offers")
-        for told in (elsewhere, absent)
-        if words in told
-    ]
+
+def test_pods_with_equal_requirements_get_their_own_reasons() -> None:
+    """One has no candidates because of its selector, the other because of its resources."""
+    cluster = nodes(2, "gpu", gfd("12.4"))
+    elsewhere, absent = (
+        decided(cluster, gpu_pod(PYTORCH_11_7, **fields)).warnings[0]
+        for fields in ({"nodeSelector": {"pool": "none"}}, {"limits": MPS})
+    )
+
+    assert "excludes each" in elsewhere
+    assert "no node offers" in absent
 
 
-def test_what_keeps_nodes_from_a_pod_may_be_a_container_of_which_a_dry_run_says_nothing() -> None:
-    """The pod's selectors are not blamed for it."""
+def test_a_container_of_a_dry_run_can_be_the_reason_that_no_node_is_a_candidate() -> None:
+    """The warning does not name the pod's selectors; with the dry run alone there is none."""
     rules = [
         compatibility_rule(),
         compatibility_rule(
@@ -441,22 +442,23 @@ def test_what_keeps_nodes_from_a_pod_may_be_a_container_of_which_a_dry_run_says_
     side = gpu_container(cuda_image("12.4"), name="side", limits={"example.com/npu": "1"})
     document, cluster = pod(gpu_container(PYTORCH_11_7), side), inventory(nodes(1, "gpu", gfd("12.4")))
 
-    assert [("container 'side': no node offers example.com/npu; compatibility was not judged",), ()] == [
-        judged(policy(*some), cluster, document).warnings for some in (rules, rules[1:])
-    ]
+    both, dry_run = (judged(policy(*some), cluster, document).warnings for some in (rules, rules[1:]))
+
+    assert "container 'side': compatibility not checked: no node offers example.com/npu; " in both[0]
+    assert () == dry_run
 
 
-def test_of_a_multitude_of_resources_that_no_node_offers_eight_are_named() -> None:
-    """A pod may ask for thousands."""
+def test_of_many_resources_that_no_node_offers_three_are_named() -> None:
+    """A pod may request thousands."""
     limits = dict.fromkeys([GPU, *(f"example.com/r{at}" for at in range(20))], "1")
     (warning,) = decided([node("cpu", {}, cpu="4")], gpu_pod(PYTORCH_11_7, limits=limits)).warnings
 
-    assert warning.endswith("example.com/r6, … and 13 more; compatibility was not judged")
+    assert "no node offers nvidia.com/gpu, example.com/r0, example.com/r1, … and 18 more; " in warning
 
 
 @pytest.mark.parametrize("quantity", ["0", 0, "0Gi"])
-def test_none_of_a_resource_is_not_asked_for(quantity: str | int) -> None:
-    """Charts write `nvidia.com/gpu: 0` where they mean a pod without GPUs."""
+def test_a_quantity_of_zero_is_no_request(quantity: str | int) -> None:
+    """Charts write `nvidia.com/gpu: 0` for a pod without GPUs."""
     cluster = nodes(1, "old", gfd("11.4")) + nodes(1, "new", gfd("12.4"))
 
     for found in (cluster, cluster[:1]):
@@ -464,11 +466,11 @@ def test_none_of_a_resource_is_not_asked_for(quantity: str | int) -> None:
         assert (True, (), ()) == (decision.allowed, decision.patch, decision.warnings)
 
 
-# Facts that nobody has verified
+# Unverified facts
 
 
 def test_an_unverified_fact_only_warns() -> None:
-    """What TensorFlow 2.15 carries was not read in its image: nobody is refused for it, or sent elsewhere."""
+    """The CUDA version of TensorFlow 2.15 was not read in its image: it denies and excludes nothing."""
     document = gpu_pod("tensorflow/tensorflow:2.15.0-gpu")
     old, new = nodes(1, "old", gfd("11.4")), nodes(1, "new", gfd("12.4"))
     decision = decided(old, document)
@@ -481,7 +483,7 @@ def test_an_unverified_fact_only_warns() -> None:
 
 
 def test_an_unverified_compute_capability_only_warns() -> None:
-    """NGC's images of months to come are likely to need 7.5."""
+    """Future images of NGC are likely to require 7.5."""
     cluster = nodes(1, "v100", gfd("13.0", V100)) + nodes(1, "t4", gfd("13.0", T4))
     document = gpu_pod("nvcr.io/nvidia/pytorch:26.10-py3")
     warnings = "\n".join(decided(cluster[:1], document).warnings)
@@ -503,8 +505,8 @@ def deployment(template: Any) -> dict[str, Any]:
     }
 
 
-def test_a_workload_is_judged_by_its_template_and_never_patched() -> None:
-    """With the message that its pods would have, and its own path."""
+def test_a_workload_is_checked_by_its_template_and_never_patched() -> None:
+    """The message is that of its pods, the path its own."""
     old, new = nodes(1, "old", gfd("11.4")), nodes(1, "new", gfd("12.4"))
     incompatible = decided(old, deployment(gpu_pod(PYTORCH_11_7)))
 
@@ -518,8 +520,8 @@ def test_a_workload_is_judged_by_its_template_and_never_patched() -> None:
     )
 
 
-def test_the_validating_endpoint_judges_what_other_webhooks_left() -> None:
-    """No patch, and a refusal where nothing fits."""
+def test_the_validating_endpoint_checks_the_pod_after_other_webhooks() -> None:
+    """No patch, and a denial if no node is compatible."""
     cluster = nodes(1, "old", gfd("11.4")) + nodes(1, "new", gfd("12.4"))
     document = gpu_pod(PYTORCH_11_7)
     moved = gpu_pod(PYTORCH_11_7, nodeSelector={"cuda": "old"})
@@ -532,8 +534,8 @@ def test_the_validating_endpoint_judges_what_other_webhooks_left() -> None:
     assert not decided(cluster, moved, mutating=False).allowed
 
 
-def test_all_containers_of_a_pod_go_to_one_node() -> None:
-    """One needs a new driver, the other a new GPU; init containers count."""
+def test_a_node_must_be_compatible_with_all_containers() -> None:
+    """One requires a new driver, the other a new GPU; init containers count."""
     cluster = [
         node("driver", gfd("12.4", T4)),
         node("gpu", gfd("12.0", A100)),
@@ -546,15 +548,13 @@ def test_all_containers_of_a_pod_go_to_one_node() -> None:
     incompatible = decided(cluster[:2], document)
 
     assert ["both"] == admitted_to(cluster, document) == admitted_to(cluster, warming)
-    assert "no node that could take the pod fits containers 'driver', 'gpu' together (2 looked at)" in (
-        incompatible.message
-    )
-    assert "gpu: compute capability 7.5, below 8.0" in incompatible.message
-    assert "driver: the driver has CUDA 12.0, below 12.4" in incompatible.message
+    assert "is compatible with containers 'driver', 'gpu' together (2 nodes checked)" in incompatible.message
+    assert "container 'gpu': compute capability 7.5, below 8.0" in incompatible.message
+    assert "container 'driver': the driver has CUDA 12.0, below 12.4" in incompatible.message
 
 
-def test_what_one_version_implies_is_not_written_again() -> None:
-    """Containers with CUDA 11.8, 12.4 and 12.2 need what the newest needs."""
+def test_affinity_has_no_clause_that_another_implies() -> None:
+    """Containers with CUDA 11.8, 12.4 and 12.2 require what the newest requires."""
     cluster = nodes(1, "new", gfd("12.4"))
     containers = [
         gpu_container(cuda_image(cuda), name=f"c{at}") for at, cuda in enumerate(["11.8", "12.4", "12.2"])
@@ -567,8 +567,8 @@ def test_what_one_version_implies_is_not_written_again() -> None:
     )
 
 
-def test_every_container_that_fits_nowhere_is_told() -> None:
-    """All mistakes at once: a baseline that is exceeded, and nodes that do not fit."""
+def test_every_container_without_a_compatible_node_has_a_violation() -> None:
+    """All at once: a version above the baseline, and drivers that are too old."""
     cluster = nodes(1, "old", gfd("11.4"), **VGPU, **{GPU: "8"})
     share = gpu_container(cuda_image("12.6"), limits=SHARE, name="share")
     decision = decided(cluster, pod(gpu_container(PYTORCH_11_7), share))
@@ -578,18 +578,18 @@ def test_every_container_that_fits_nowhere_is_told() -> None:
     )
 
 
-def test_a_container_that_fits_nowhere_is_named_alone() -> None:
-    """Another, which fits on some nodes, is not at fault."""
+def test_only_the_container_without_a_compatible_node_is_named() -> None:
+    """Another one, with which some nodes are compatible, is not the reason."""
     cluster = nodes(1, "t4", gfd("12.4", T4)) + nodes(1, "a100", gfd("12.4", A100))
     never = gpu_container(cuda_image("12.6"), name="never")
     some = gpu_container("team/vllm:v1", "--dtype=bfloat16", name="some")
     message = decided(cluster, pod(some, never)).message
 
-    assert "fits container 'never' (2 looked at)" in message
+    assert "is compatible with container 'never' (2 nodes checked)" in message
     assert "bfloat16" not in message
 
 
-def test_containers_that_each_fit_nowhere_are_named_together() -> None:
+def test_containers_that_are_each_without_a_compatible_node_are_named_together() -> None:
     """Each with its reason."""
     cluster = nodes(1, "old", gfd("11.4", T4))
     one = gpu_container(PYTORCH_11_7, name="one")
@@ -597,10 +597,11 @@ def test_containers_that_each_fit_nowhere_are_named_together() -> None:
     message = decided(cluster, pod(one, two)).message
 
     assert "containers 'one', 'two' together" in message
-    assert "what would fit: set --dtype=half" in message or "; set --dtype=half" in message
+    assert "suggested fixes: " in message
+    assert "; set --dtype=half" in message
 
 
-def test_a_pod_is_never_changed_by_being_judged() -> None:
+def test_a_decision_does_not_change_the_submitted_pod() -> None:
     """The input is read only."""
     cluster = nodes(1, "old", gfd("11.4")) + nodes(1, "new", gfd("13.0")) + nodes(1, "near", gfd("12.4"))
     document = gpu_pod(PYTORCH_11_7, affinity=required(among(GPU, "x"), {}))
@@ -610,8 +611,8 @@ def test_a_pod_is_never_changed_by_being_judged() -> None:
     assert before == document
 
 
-def test_a_pod_without_accelerators_is_not_judged() -> None:
-    """Whatever its image says."""
+def test_a_pod_without_accelerators_is_not_checked() -> None:
+    """Whatever its image is."""
     decision = decided(nodes(1, "old", gfd("11.4")), gpu_pod(cuda_image("12.4"), limits={"cpu": "1"}))
 
     assert Decision() == decision
@@ -620,7 +621,7 @@ def test_a_pod_without_accelerators_is_not_judged() -> None:
 # Chinese
 
 
-def test_refusals_speak_chinese() -> None:
+def test_denials_are_written_in_chinese() -> None:
     """The whole message, with its table."""
     cluster = inventory(nodes(3, "old", gfd("11.4", pool="a")), nodes(2, "new", gfd("12.4", A100, pool="b")))
     decision = judged(
@@ -630,22 +631,20 @@ def test_refusals_speak_chinese() -> None:
     )
 
     assert decision.message.splitlines() == [
-        "gpugate 拒绝该 Pod：有 1 处需要修改",
         (
-            "  1. 可调度该 Pod 的节点都不适合容器 'main'（共检查 3 个）；"
+            "gpugate 拒绝该 Pod：没有可调度的节点兼容容器 'main'（共检查 3 个节点）："
             "镜像 `vllm/vllm-openai:v0.8.4` 自带 CUDA 12.4；"
-            "vLLM 0.8.4 的 `--dtype=bfloat16` 要求计算能力 8.0 及以上"
+            "vLLM 0.8.4 的 `--dtype=bfloat16` 要求计算能力 8.0 及以上；"
+            "驱动为 CUDA 11.4，低于 12.4：cudaErrorInsufficientDriver (35)；……以及另外 1 个；"
+            "建议：改用 CUDA 11.4 或更旧的镜像，或使用支持 CUDA 12.4 及以上的驱动；"
+            "改用 --dtype=half，或改用 AWQ 或 GPTQ 模型，或使用计算能力 8.0 及以上的 GPU；"
+            "2 × NVIDIA-A100-SXM4-80GB, CUDA 12.4：兼容，但被该 Pod 自身的 nodeSelector、"
+            "亲和性或资源请求排除 [规则 compatibility-pgpu]"
         ),
         "    节点数  GPU       驱动       CUDA  计算能力  原因",
         (
             "    3       Tesla-T4  470.82.01  11.4  7.5       驱动为 CUDA 11.4，低于 12.4："
             "cudaErrorInsufficientDriver (35)；计算能力 7.5，低于 8.0"
-        ),
-        (
-            "    可行的办法：改用 CUDA 11.4 或更旧的镜像，或使用支持 CUDA 12.4 及以上的驱动；"
-            "改用 --dtype=half，或改用 AWQ 或 GPTQ 模型，或使用计算能力 8.0 及以上的 GPU；"
-            "2 × NVIDIA-A100-SXM4-80GB, CUDA 12.4（被该 Pod 自身的 nodeSelector、亲和性或资源请求排除） "
-            "[规则 compatibility-pgpu]"
         ),
     ]
 
@@ -653,13 +652,17 @@ def test_refusals_speak_chinese() -> None:
 @pytest.mark.parametrize(
     ("cluster", "document", "words"),
     [
-        (nodes(1, "silent", {}), gpu_pod(PYTORCH_11_7), "无法判断能否运行：没有标签说明驱动的 CUDA 版本"),
+        (nodes(1, "unlabelled", {}), gpu_pod(PYTORCH_11_7), "兼容性未知：没有标签提供驱动的 CUDA 版本"),
         (nodes(1, "new", gfd("13.0")), gpu_pod(PYTORCH_11_7), "驱动的 CUDA 13.0 超前一个以上主版本"),
-        (nodes(1, "cpu", {}, cpu="1"), gpu_pod(PYTORCH_11_7), "'main'：没有节点提供 nvidia.com/gpu，未做"),
+        (
+            nodes(1, "cpu", {}, cpu="1"),
+            gpu_pod(PYTORCH_11_7),
+            "'main'：未检查兼容性：没有节点提供 nvidia.com/gpu；",
+        ),
         (
             nodes(1, "gpu", {}),
             gpu_pod(PYTORCH_11_7, nodeName="none"),
-            "'main'：提供 nvidia.com/gpu 的节点（1 个）均被该 Pod 自身的 nodeSelector、亲和性或",
+            "提供 nvidia.com/gpu 的节点（1 个）均被该 Pod 自身的 nodeSelector、亲和性或 nodeName 排除；",
         ),
         (
             nodes(1, "any", {}),
@@ -668,7 +671,7 @@ def test_refusals_speak_chinese() -> None:
         ),
     ],
 )
-def test_warnings_speak_chinese(cluster: list[Node], document: Any, words: str) -> None:
+def test_warnings_are_written_in_chinese(cluster: list[Node], document: Any, words: str) -> None:
     """Each kind of them."""
     decision = judged(shipped(Language.ZH), inventory(cluster), document)
 

@@ -434,7 +434,7 @@ def test_json_with_all_lists_every_rule(tmp_path: Path) -> None:
     (found,) = json.loads(result.stdout)["objects"]
     (container,) = found["pods"][0]["containers"]
 
-    assert (0, True, "") == (result.exit_code, found["allowed"], found["unjudged"])
+    assert (0, True, "") == (result.exit_code, found["allowed"], found["outOfScope"])
     assert {"cf-crl-group-device": "matched", "injection": "matched", "cf-crl-o-x": "disabled"} == {
         rule["name"]: rule["outcome"] for rule in container["rules"]
     }

@@ -110,7 +110,7 @@ def command(
 def _facts(explanation: Explanation, *, everything: bool) -> dict[str, Any]:
     return {
         "allowed": explanation.decision.allowed,
-        "unjudged": explanation.out_of_scope,
+        "outOfScope": explanation.out_of_scope,
         "pods": [
             {
                 "path": pointer(pod.path),
@@ -143,7 +143,7 @@ def _rule(evaluation: RuleEvaluation) -> dict[str, Any]:
         "source": _source(evaluation),
         "outcome": evaluation.outcome,
         "why": evaluation.why,
-        "needs": evaluation.requirements,
+        "requirements": evaluation.requirements,
         "edits": [_edit(edit) for edit in evaluation.edits],
         "would": evaluation.would,
         "violations": [_violation(found) for found in evaluation.violations],
