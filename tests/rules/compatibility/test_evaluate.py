@@ -76,7 +76,7 @@ def test_affinity_admits_exactly_the_compatible_nodes() -> None:
     cluster = nodes(3, "old", gfd("11.4")) + nodes(2, "new", gfd("12.2"))
     decision = decided(cluster, gpu_pod(PYTORCH_11_7))
 
-    assert ((), "node affinity") == (decision.warnings, decision.audit["steered"])
+    assert ((), "injected") == (decision.warnings, decision.audit["node-affinity"])
     assert ["new-0", "new-1"] == admitted_to(cluster, gpu_pod(PYTORCH_11_7))
 
 

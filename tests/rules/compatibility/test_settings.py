@@ -1,4 +1,4 @@
-"""What rules, ways of sharing, variables and catalogues change in whether a pod fits the nodes."""
+"""Settings of compatibility rules, ways of sharing, NVIDIA_REQUIRE_*, and image catalogues."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ from tests.support.node_builders import (
 # Shares of GPUs
 
 
-def test_shares_of_an_image_of_another_major_than_the_baseline_are_refused_without_any_node() -> None:
-    """GPU-Manager intercepts CUDA 12 calls; an 11.8 image makes others."""
+def test_shares_of_an_image_of_another_major_than_the_baseline_are_denied_on_every_node() -> None:
+    """GPU-Manager intercepts calls of CUDA 12, not those of an image with 11.8."""
     document = gpu_pod(cuda_image("11.8"), limits=SHARE)
 
     for cluster in ([], nodes(2, "vgpu", gfd("12.4"), **VGPU)):
@@ -60,28 +60,28 @@ def test_shares_of_an_image_of_another_major_than_the_baseline_are_refused_witho
             decision
         )
         assert (
-            "container 'main': virtual GPUs of CUDA 12.4 need a runtime of the same major version, not 11.8: "
+            "container 'main': virtual GPUs of CUDA 12.4 need a runtime of the same major, not 11.8: "
             "CUDA_ERROR_UNKNOWN (999) (image tag `11.8.0-base-ubuntu22.04` says CUDA 11.8); "
             "use an image with CUDA 12.x up to 12.4, or whole GPUs"
         ) == decision.violations[0].message
 
 
-def test_whole_cards_of_gpu_manager_are_native() -> None:
-    """A multiple of 100: the same image on the same node runs."""
+def test_whole_gpus_of_gpu_manager_are_not_virtual() -> None:
+    """With a multiple of 100 the same image runs on the same node."""
     cluster = nodes(1, "vgpu", gfd("12.4"), **VGPU)
 
     assert ["vgpu-0"] == admitted_to(cluster, gpu_pod(cuda_image("11.8"), limits={VCUDA_CORE: "200"}))
 
 
-def test_an_image_above_the_baseline_is_refused() -> None:
-    """12.6 on virtual GPUs up to 12.4, whatever the driver."""
+def test_an_image_above_the_baseline_is_denied() -> None:
+    """12.6 on virtual GPUs up to 12.4, with any driver."""
     decision = decided(nodes(1, "vgpu", gfd("12.8"), **VGPU), gpu_pod(cuda_image("12.6"), limits=SHARE))
 
     assert "the virtual GPUs support CUDA up to 12.4, the container needs 12.6" in decision.message
 
 
 def test_shares_need_a_driver_of_the_same_major() -> None:
-    """A 12.2 image: not on 13.0, and not on 12.0, which is older."""
+    """An image with 12.2 runs neither on 13.0 nor on 12.0, which is older."""
     cluster = [
         *nodes(1, "old", gfd("12.0"), **VGPU),
         *nodes(1, "same", gfd("12.4"), **VGPU),
@@ -92,8 +92,8 @@ def test_shares_need_a_driver_of_the_same_major() -> None:
     assert not decided(cluster[2:], gpu_pod(cuda_image("12.2"), limits=SHARE)).allowed
 
 
-def test_a_lower_bound_says_nothing_of_the_major_inside() -> None:
-    """`cuda>=11.8` may be a CUDA 12 image: no refusal, but a driver of the baseline's major."""
+def test_a_lower_bound_does_not_determine_the_major_of_an_image() -> None:
+    """`cuda>=11.8` may be an image with CUDA 12: it needs a driver of the baseline's major."""
     env = [{"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=11.8"}]
     document = pod(gpu_container("team/app:v1", limits=SHARE, env=env))
     cluster = nodes(1, "new", gfd("12.4"), **VGPU) + nodes(1, "next", gfd("13.0"), **VGPU)
@@ -103,7 +103,7 @@ def test_a_lower_bound_says_nothing_of_the_major_inside() -> None:
 
 
 def test_hami_has_no_baseline_and_needs_equal_majors() -> None:
-    """Its release decides; its memory and cores are offered by no node, and sort out none."""
+    """Its memory and cores are offered by no node and exclude none."""
     cluster = nodes(1, "twelve", gfd("12.4")) + nodes(1, "thirteen", gfd("13.0"))
 
     assert decided([], gpu_pod(cuda_image("11.8"), limits=HAMI)).allowed
@@ -119,7 +119,7 @@ def test_hami_has_no_baseline_and_needs_equal_majors() -> None:
     ],
 )
 def test_mps_needs_volta_and_a_driver_of_11_5(labels: dict[str, str], reason: str) -> None:
-    """Whatever the image; and where others fit, the pod goes there."""
+    """With any image; affinity admits the nodes that have both."""
     poor, good = nodes(1, "poor", labels, **MPS), nodes(1, "good", gfd("12.4", V100), **MPS)
     document = gpu_pod("team/app:v1", limits=MPS)
 
@@ -129,11 +129,11 @@ def test_mps_needs_volta_and_a_driver_of_11_5(labels: dict[str, str], reason: st
 
 
 def test_mps_on_nodes_without_labels_is_a_warning() -> None:
-    """Nobody knows whether the GPU limits clients at all."""
-    decision = decided(nodes(1, "silent", {}, **MPS), gpu_pod("team/app:v1", limits=MPS))
+    """One for the driver, one for the GPU."""
+    decision = decided(nodes(1, "unlabelled", {}, **MPS), gpu_pod("team/app:v1", limits=MPS))
 
     assert decision.allowed
-    assert 2 == sum("nobody knows whether it runs" in warning for warning in decision.warnings)
+    assert 2 == sum("compatibility unknown: no label" in warning for warning in decision.warnings)
 
 
 CUT = {"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig-1g.5gb.count": "7"}
@@ -143,19 +143,19 @@ CUT = {"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig-1g.5gb.count": "7"}
 @pytest.mark.parametrize(
     "labels", [gfd("12.4", A100) | CUT, gfd("12.4", ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "8.0"))]
 )
-def test_shares_and_mps_do_not_go_to_slices(limits: dict[str, str], labels: dict[str, str]) -> None:
-    """Refused where labels tell of slices, and steered past them; the strategy alone tells of none."""
+def test_shares_and_mps_do_not_run_on_mig_slices(limits: dict[str, str], labels: dict[str, str]) -> None:
+    """Labels of slices exclude a node; the label of the strategy alone does not."""
     cut = nodes(1, "cut", labels, **limits)
     whole = nodes(1, "whole", gfd("12.4", A100) | {"nvidia.com/mig.strategy": "mixed"}, **limits)
     document = gpu_pod(cuda_image("12.4"), limits=limits)
 
-    assert "its GPUs are cut into MIG slices" in decided(cut, document).message
-    assert "this way of sharing does not go with MIG" in decided(cut, document).message
+    assert "its GPUs are partitioned with MIG" in decided(cut, document).message
+    assert "this way of sharing does not support MIG" in decided(cut, document).message
     assert ["whole-0"] == admitted_to(cut + whole, document)
 
 
 @pytest.mark.parametrize("limits", [{GPU: "1"}, {"nvidia.com/mig-1g.5gb": "1"}])
-def test_whole_gpus_and_slices_go_to_slices(limits: dict[str, str]) -> None:
+def test_whole_gpus_and_slices_run_on_mig_slices(limits: dict[str, str]) -> None:
     """Under the single strategy a slice is what nvidia.com/gpu counts."""
     cut = nodes(1, "cut", gfd("12.4", ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "8.0")), **limits)
 
@@ -165,30 +165,32 @@ def test_whole_gpus_and_slices_go_to_slices(limits: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("limits", "mode"), [({GPU: "1"}, "pgpu"), (MPS, "mps"), (SHARE, "vgpu"), ({VCUDA_CORE: "100"}, "vgpu")]
 )
-def test_a_node_that_is_set_up_for_another_mode_does_not_fit(limits: dict[str, str], mode: str) -> None:
-    """Also where resources of both are offered. What is not said, or not known, keeps nobody away."""
+def test_a_node_that_is_set_up_for_another_mode_is_incompatible(limits: dict[str, str], mode: str) -> None:
+    """Also if it offers resources of both. A missing or unknown mode excludes no node."""
     cluster = [
-        node(value or "silent", gfd("12.4") | ({"nvidia-device-enable": value} if value else {}), **limits)
+        node(
+            value or "unlabelled", gfd("12.4") | ({"nvidia-device-enable": value} if value else {}), **limits
+        )
         for value in ("pgpu", "vgpu", "mps", "pgpu-dra", None)
     ]
-    others = [each for each in cluster if each["metadata"]["name"] not in (mode, "silent", "pgpu-dra")]
+    others = [each for each in cluster if each["metadata"]["name"] not in (mode, "unlabelled", "pgpu-dra")]
     document = gpu_pod(cuda_image("12.4"), limits=limits)
 
-    assert [mode, "pgpu-dra", "silent"] == admitted_to(cluster, document)
+    assert [mode, "pgpu-dra", "unlabelled"] == admitted_to(cluster, document)
     assert f"the node is set up for {others[0]['metadata']['name']}, not for {mode}" in (
         decided(others, document).message
     )
-    assert f"({len(others)} looked at); what it asks for is offered on {mode} nodes\n" in (
+    assert f"({len(others)} nodes checked): the requested resource is offered by {mode} nodes; " in (
         decided(others, document).message
     )
-    assert f"what would fit: a node that is set up for {mode}" in decided(others, document).message
+    assert f"suggested fixes: use a node that is set up for {mode} [rule" in decided(others, document).message
 
 
-# Which labels tell what
+# Labels of nodes
 
 
-def test_a_rule_says_which_labels_it_reads() -> None:
-    """In order; the affinity is written in them. A node's other labels say nothing to it."""
+def test_a_rule_reads_the_labels_that_it_lists() -> None:
+    """In their order, and no others; affinity uses them too."""
     labels = {
         "cuda": ["example.com/cuda.major example.com/cuda.minor", "example.com/cuda"],
         "product": ["example.com/gpu"],
@@ -198,18 +200,18 @@ def test_a_rule_says_which_labels_it_reads() -> None:
         node("parts", gfd("11.4") | {"example.com/cuda.major": "12", "example.com/cuda.minor": "4"}),
         node("whole", {"example.com/cuda": "12.6"}),
         node("old", gfd("13.0") | {"example.com/cuda": "11.8", "example.com/gpu": "X1"}),
-        node("silent", gfd("13.0")),
+        node("unlabelled", gfd("13.0")),
     ]
     document = gpu_pod(cuda_image("12.4"))
     decision = judged(rules, inventory(cluster), document)
 
     assert ["parts", "whole"] == targets(cluster, document, decision)
     assert "X1" in judged(rules, inventory(cluster[2]), document).message
-    assert "nobody knows" in judged(rules, inventory(cluster[3]), document).warnings[0]
+    assert "compatibility unknown" in judged(rules, inventory(cluster[3]), document).warnings[0]
 
 
-def test_an_edited_rule_reads_the_same_nodes_anew() -> None:
-    """They need not be fetched again; a fact that lists no label is unknown."""
+def test_an_edited_rule_reads_other_labels_of_the_same_nodes() -> None:
+    """A fact without labels is unknown."""
     cluster = inventory(node("one", plain("11.4") | {"example.com/cuda": "12.4"}))
     document = gpu_pod(cuda_image("12.4"))
     edits: list[dict[str, Any]] = [{}, {"labels": {"cuda": ["example.com/cuda"]}}, {"labels": {"cuda": []}}]
@@ -219,10 +221,10 @@ def test_an_edited_rule_reads_the_same_nodes_anew() -> None:
     assert [True, False] == [decision.warnings == () for decision in decisions[1:]]
 
 
-def test_rules_that_read_other_labels_are_each_judged_by_their_own() -> None:
-    """Of one pod too: its containers go to one node."""
+def test_each_rule_reads_its_own_labels() -> None:
+    """Also if containers of one pod have different rules: they run on one node."""
     rules = policy(
-        compatibility_rule(name="shipped"),
+        compatibility_rule(name="usual"),
         compatibility_rule(
             name="own", match={"resources": ["example.com/gpu"]}, labels={"cuda": ["example.com/cuda"]}
         ),
@@ -245,10 +247,10 @@ def test_rules_that_read_other_labels_are_each_judged_by_their_own() -> None:
     assert not judged(rules, inventory(cluster[:3]), document).allowed
 
 
-# What may be set
+# Settings
 
 
-def test_minor_version_compatibility_is_refused_warned_or_allowed_as_set() -> None:
+def test_minor_version_compatibility_is_denied_warned_or_allowed_as_set() -> None:
     """A driver of the same major, whose minor is lower."""
     cluster = inventory(nodes(1, "old", gfd("12.0")))
     found = {}
@@ -258,8 +260,8 @@ def test_minor_version_compatibility_is_refused_warned_or_allowed_as_set() -> No
         found[setting] = (decision.allowed, decision.warnings)
 
     warning = (
-        "container 'main': the driver has CUDA 12.0, below 12.4, by minor version compatibility "
-        "(1 × Tesla-T4, CUDA 12.0)"
+        "gpugate: container 'main': the driver has CUDA 12.0, below 12.4, by minor version compatibility "
+        "(1 × Tesla-T4, CUDA 12.0) [rule compatibility]"
     )
     assert {"deny": (False, ()), "warn": (True, (warning,)), "allow": (True, ())} == found
 
@@ -277,21 +279,21 @@ def test_minor_version_compatibility_starts_at_the_driver_floor(driver: str, all
 
 
 def test_there_is_no_minor_version_compatibility_before_cuda_11() -> None:
-    """Even where it is allowed."""
+    """Even if it is allowed."""
     rules = policy(compatibility_rule(minorVersionCompatibility="allow"))
     cluster = inventory(node("old", plain("10.1")))
 
     assert not judged(rules, cluster, annotated({CUDA: "10.2"})).allowed
 
 
-def test_minor_version_compatibility_steers_by_the_driver_floor_too() -> None:
-    """450.36 to 450.80.01 have CUDA 11.0, and run no newer 11; what tells no driver may be above."""
+def test_affinity_for_minor_version_compatibility_has_the_driver_floor() -> None:
+    """450.36 to 450.80.01 have CUDA 11.0 and run no newer 11; a node without a driver label is admitted."""
     low = {"nvidia.com/cuda.runtime-version.minor": "0"}
     full = "nvidia.com/cuda.driver-version.full"
     cluster = [
         node("below", gfd("11.2") | low | {full: "450.51.06"}),
         node("floor", gfd("11.2") | low | {full: "450.80.02"}),
-        node("silent", plain("11.0")),
+        node("no-driver", plain("11.0")),
         node("newer", gfd("11.8") | {full: "450.51.06"}),
     ]
     document = gpu_pod(cuda_image("11.8"))
@@ -299,11 +301,11 @@ def test_minor_version_compatibility_steers_by_the_driver_floor_too() -> None:
         policy(compatibility_rule(minorVersionCompatibility="allow")), inventory(cluster), document
     )
 
-    assert ["floor", "silent", "newer"] == targets(cluster, document, decision)
+    assert ["floor", "no-driver", "newer"] == targets(cluster, document, decision)
 
 
-def test_minor_version_compatibility_steers_to_the_major() -> None:
-    """Any 12 will do for 12.4, an 11 will not; where it only warns, nodes without it are preferred."""
+def test_affinity_for_minor_version_compatibility_requires_the_major() -> None:
+    """Any 12 runs 12.4, an 11 does not; if the rule warns, nodes that do not need it are preferred."""
     cluster = [node("eleven", gfd("11.8")), node("low", gfd("12.0")), node("high", gfd("12.4"))]
     allow, warn = (
         policy(compatibility_rule(minorVersionCompatibility=setting)) for setting in ("allow", "warn")
@@ -317,34 +319,34 @@ def test_minor_version_compatibility_steers_to_the_major() -> None:
     assert ["high"] == [name for term in preferred(document, warned) for name in matched(cluster, term)]
 
 
-def test_forward_compatibility_can_be_declared_for_data_centre_gpus() -> None:
-    """cuda-compat 12.8 on driver 535: it runs on a T4, not on a consumer card, and is steered."""
+def test_forward_compatibility_can_be_declared_for_data_center_gpus() -> None:
+    """cuda-compat 12.8 on driver 535 runs on a T4, not on a consumer card; affinity admits the T4."""
     t4, card = nodes(1, "t4", gfd("12.2", T4)), nodes(1, "card", gfd("12.2", RTX4090))
     new = nodes(1, "new", gfd("12.8", RTX4090))
     declared = annotated({CUDA: "12.8", COMPAT: "true"})
 
     assert not decided(t4, annotated({CUDA: "12.8"})).allowed
     assert ["t4-0"] == admitted_to(t4, declared)
-    assert "cuda-compat does not help there" in decided(card, declared).message
+    assert "cuda-compat does not help: CUDA_ERROR" in decided(card, declared).message
     assert ["t4-0", "new-0"] == admitted_to(t4 + card + new, declared)
 
 
-def test_forward_compatibility_on_a_branch_that_nobody_lists_is_unknown() -> None:
-    """Driver 550 is out of NVIDIA's support: a warning."""
+def test_forward_compatibility_on_a_branch_that_nvidia_does_not_list_is_unknown() -> None:
+    """NVIDIA does not support driver 550 any more: a warning."""
     decision = decided(nodes(1, "t4", gfd("12.4", T4)), annotated({CUDA: "12.8", COMPAT: "true"}))
 
     assert decision.allowed
-    assert "nobody knows whether cuda-compat helps" in decision.warnings[0]
+    assert "it is unknown whether cuda-compat helps" in decision.warnings[0]
 
 
-def test_forward_compatibility_is_of_no_use_to_virtual_gpus() -> None:
+def test_forward_compatibility_does_not_help_virtual_gpus() -> None:
     """They intercept the driver."""
     document = annotated({CUDA: "12.4", COMPAT: "true"}, limits=SHARE)
 
     assert not decided(nodes(1, "t4", gfd("12.2", T4), **VGPU), document).allowed
 
 
-def test_a_driver_more_than_one_major_ahead_is_a_warning_where_there_is_no_other() -> None:
+def test_a_driver_more_than_one_major_ahead_is_a_warning_if_there_is_no_other() -> None:
     """CUDA 11 on a driver with 13."""
     decision = decided(nodes(1, "new", gfd("13.0")), gpu_pod(cuda_image("11.8")))
 
@@ -352,14 +354,14 @@ def test_a_driver_more_than_one_major_ahead_is_a_warning_where_there_is_no_other
     assert [] == preferred(gpu_pod(cuda_image("11.8")), decision)
     assert (
         (
-            "container 'main': the driver's CUDA 13.0 is more than one major version ahead, which is "
-            "unstable (1 × Tesla-T4, CUDA 13.0)"
+            "gpugate: container 'main': the driver's CUDA 13.0 is more than one major version ahead, "
+            "which is unstable (1 × Tesla-T4, CUDA 13.0) [rule compatibility-pgpu]"
         ),
     ) == decision.warnings
 
 
 def test_nodes_that_are_not_too_far_ahead_are_preferred() -> None:
-    """Required: a driver that is new enough. Preferred, once: one that is not too new."""
+    """A new enough driver is required; one that is not too new is preferred, by one term."""
     cluster = nodes(1, "new", gfd("13.0")) + nodes(1, "near", gfd("12.4"))
     document = gpu_pod(cuda_image("11.8"))
     first = decided(cluster, document)
@@ -373,25 +375,24 @@ def test_nodes_that_are_not_too_far_ahead_are_preferred() -> None:
 
 
 @pytest.mark.parametrize("setting", [{"noFittingNode": "warn"}, {"enforcementAction": "warn"}])
-def test_no_fitting_node_can_be_a_warning(setting: dict[str, Any]) -> None:
-    """Where an autoscaler may bring one. In one line: API servers drop a warning with line breaks."""
+def test_a_pod_without_a_compatible_node_can_be_a_warning(setting: dict[str, Any]) -> None:
+    """For clusters with an autoscaler. The reason is cut, the fix is not: a warning has 256 characters."""
     rules = policy(compatibility_rule(**setting))
     decision = judged(rules, inventory(nodes(2, "old", gfd("11.4"))), gpu_pod(PYTORCH_11_7))
 
     assert (True, ()) == (decision.allowed, decision.patch)
     assert (
         (
-            "no node that could take the pod fits container 'main' (2 looked at); "
-            "image tag `2.0.0-cuda11.7-cudnn8-runtime` says CUDA 11.7; "
-            "the driver has CUDA 11.4, below 11.7: CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222); "
-            "what would fit: use an image with CUDA 11.4 or older, or a driver with CUDA 11.7 or newer "
-            "[compatibility]"
+            "gpugate: no schedulable node is compatible with container 'main' (2 nodes checked): "
+            "image tag `2.0.0-cuda11.7-cudnn8-runtime` says CUDA 11.7; …; "
+            "suggested fixes: use an image with CUDA 11.4 or older, or a driver with CUDA 11.7 or newer "
+            "[rule compatibility]"
         ),
     ) == decision.warnings
 
 
-def test_where_a_node_fits_no_fitting_node_changes_nothing() -> None:
-    """The pod is steered as ever."""
+def test_no_fitting_node_has_no_effect_if_a_node_is_compatible() -> None:
+    """Affinity is injected as usual."""
     cluster = nodes(1, "old", gfd("11.4")) + nodes(1, "new", gfd("12.4"))
     document = gpu_pod(PYTORCH_11_7)
     decision = judged(policy(compatibility_rule(noFittingNode="warn")), inventory(cluster), document)
@@ -400,14 +401,14 @@ def test_where_a_node_fits_no_fitting_node_changes_nothing() -> None:
 
 
 def test_no_fitting_node_does_not_weaken_the_baseline() -> None:
-    """No node that an autoscaler brings changes what the virtualisation supports."""
+    """No node that an autoscaler adds changes what the virtualisation supports."""
     rules = policy(compatibility_rule(sharing="virtual", baseline="12.4", noFittingNode="warn"))
 
     assert not judged(rules, inventory(), gpu_pod(cuda_image("12.6"))).allowed
 
 
-def test_a_rule_that_warns_leaves_the_pod_as_it_is() -> None:
-    """It is tried out: it refuses nothing, and keeps no pod from a node. What it would refuse, it says."""
+def test_a_rule_that_warns_does_not_change_the_pod() -> None:
+    """It denies nothing and excludes no node; a warning says what it would deny."""
     old, new = nodes(1, "old", gfd("11.4")), nodes(1, "new", gfd("12.4"))
     rules = policy(compatibility_rule(enforcementAction="warn"))
     free, bound = gpu_pod(PYTORCH_11_7), gpu_pod(PYTORCH_11_7, nodeName="old-0")
@@ -416,12 +417,12 @@ def test_a_rule_that_warns_leaves_the_pod_as_it_is() -> None:
         getattr(judged(rules, inventory(old + new), free), field)
         for field in ("allowed", "patch", "warnings")
     )
-    assert "below 11.7" in judged(rules, inventory(old + new), bound).warnings[0]
+    assert "no schedulable node is compatible" in judged(rules, inventory(old + new), bound).warnings[0]
 
 
 @pytest.mark.parametrize("limits", [None, SHARE])
-def test_a_dry_run_is_seen_in_the_audit_only(limits: dict[str, str] | None) -> None:
-    """No refusal, no warning, no affinity."""
+def test_a_dry_run_appears_in_the_audit_log_only(limits: dict[str, str] | None) -> None:
+    """No denial, no warning, no affinity."""
     rule = compatibility_rule(
         match={"resources": [GPU, VCUDA_CORE]},
         sharing="virtual",
@@ -431,7 +432,7 @@ def test_a_dry_run_is_seen_in_the_audit_only(limits: dict[str, str] | None) -> N
     odd = [{"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=="}]
     for cuda in ("11.8", "12.2"):
         cluster = nodes(1, "old", gfd("12.0")) + nodes(1, "new", gfd("13.0"))
-        cluster += nodes(1, "silent", {}) if cuda == "12.2" else []
+        cluster += nodes(1, "unlabelled", {}) if cuda == "12.2" else []
         decision = judged(
             policy(rule), inventory(cluster), pod(gpu_container(cuda_image(cuda), limits=limits, env=odd))
         )
@@ -441,7 +442,7 @@ def test_a_dry_run_is_seen_in_the_audit_only(limits: dict[str, str] | None) -> N
 
 
 def test_a_weaker_rule_never_weakens_a_stricter_one() -> None:
-    """A dry run that finds a baseline exceeded, and one that no node meets, leave the refusal as it is."""
+    """Dry runs with a violation do not change the denial of another rule."""
     strict = compatibility_rule(name="strict")
     trials = [
         compatibility_rule(name="trial", sharing="virtual", baseline="11.0", enforcementAction="dryrun"),
@@ -459,15 +460,15 @@ def test_a_weaker_rule_never_weakens_a_stricter_one() -> None:
         assert ["trial"] == [found.rule for found in decision.violations]
 
 
-def test_where_no_node_meets_both_the_stricter_rule_decides_and_the_weaker_is_told() -> None:
-    """New GPUs are a must, new drivers a wish; no node has both."""
-    must = compatibility_rule(name="must", minComputeCapability="8.0")
-    wish = compatibility_rule(name="a-wish", minDriverCuda="12.6", enforcementAction="warn")
+def test_if_no_node_satisfies_both_rules_the_stricter_decides_and_the_other_warns() -> None:
+    """One denies old GPUs, the other warns of old drivers; no node has both."""
+    strict = compatibility_rule(name="strict", minComputeCapability="8.0")
+    mild = compatibility_rule(name="a-mild", minDriverCuda="12.6", enforcementAction="warn")
     cluster = nodes(1, "gpu", gfd("12.4", A100)) + nodes(1, "driver", gfd("12.6", T4))
     document = gpu_pod("team/app:v1")
-    decision = judged(policy(must, wish), inventory(cluster), document)
+    decision = judged(policy(strict, mild), inventory(cluster), document)
 
-    assert [("a-wish", Action.WARN, "spec.containers[0].image")] == refused(decision)
+    assert [("a-mild", Action.WARN, "spec.containers[0].image")] == refused(decision)
     assert (True, ["gpu-0"]) == (decision.allowed, targets(cluster, document, decision))
 
 
@@ -490,8 +491,8 @@ def test_where_no_node_meets_both_the_stricter_rule_decides_and_the_weaker_is_to
         ("arch>=8.0,cuda<13", ["c126"]),
     ],
 )
-def test_nvidia_require_is_judged_and_steered_by(expression: str, expected: list[str]) -> None:
-    """Blank is OR, comma is AND; a driver that is too new is refused as well."""
+def test_affinity_admits_the_nodes_that_satisfy_nvidia_require(expression: str, expected: list[str]) -> None:
+    """A blank is OR, a comma is AND; a driver can also be too new."""
     cluster = [
         node("c114", gfd("11.4", T4)),
         node("c122", gfd("12.2", T4)),
@@ -499,12 +500,12 @@ def test_nvidia_require_is_judged_and_steered_by(expression: str, expected: list
         node("c126", gfd("12.6", A100)),
         node("c130", gfd("13.0", A100)),
     ]
-    unfit = [each for each in cluster if each["metadata"]["name"] not in expected]
+    others = [each for each in cluster if each["metadata"]["name"] not in expected]
     document = requiring(NVIDIA_REQUIRE_CUDA=expression)
 
     assert expected == admitted_to(cluster, document)
-    assert f"variable NVIDIA_REQUIRE_CUDA is `{expression}`" in decided(unfit, document).message
-    assert decided(unfit, requiring(NVIDIA_REQUIRE_CUDA=expression, NVIDIA_DISABLE_REQUIRE="1")).allowed
+    assert f"variable NVIDIA_REQUIRE_CUDA is `{expression}`" in decided(others, document).message
+    assert decided(others, requiring(NVIDIA_REQUIRE_CUDA=expression, NVIDIA_DISABLE_REQUIRE="1")).allowed
 
 
 @pytest.mark.parametrize(
@@ -519,10 +520,10 @@ def test_nvidia_require_is_judged_and_steered_by(expression: str, expected: list
     ],
 )
 @pytest.mark.parametrize("parts", [False, True])
-def test_alternatives_and_gaps_are_steered_by_as_they_are_written(
+def test_affinity_has_the_alternatives_and_gaps_of_nvidia_require(
     expression: str, expected: list[str], parts: bool
 ) -> None:
-    """Down to the third part of a driver's version, in whichever labels it is told."""
+    """To the third part of a driver version, in one label or in three."""
     cluster = [node(f"c{cuda}", gfd(cuda)) for cuda in ("11.4", "12.2", "12.4", "12.6", "13.0")]
     if parts:
         for each in cluster:
@@ -534,7 +535,7 @@ def test_alternatives_and_gaps_are_steered_by_as_they_are_written(
 
 
 def test_a_driver_without_a_revision_is_a_version_too() -> None:
-    """570.26 is below 570.26.1, and is 570.26.0."""
+    """570.26 is 570.26.0, below 570.26.1."""
     keys = [f"nvidia.com/cuda.driver-version.{part}" for part in ("major", "minor", "revision")]
     cluster = [
         node("empty", dict(zip(keys, ("570", "26", ""), strict=True))),
@@ -546,8 +547,8 @@ def test_a_driver_without_a_revision_is_a_version_too() -> None:
     assert ["empty", "absent"] == admitted_to(cluster, requiring(NVIDIA_REQUIRE_CUDA="driver=570.26"))
 
 
-def test_of_too_many_alternatives_the_outermost_bounds_steer() -> None:
-    """A hostile pod must not grow the affinity. What is between them is judged all the same."""
+def test_affinity_has_the_outermost_bounds_of_too_many_alternatives() -> None:
+    """A malicious pod must not make affinity large. Nodes between the bounds are checked all the same."""
     cluster = [node(f"c{cuda}", gfd(cuda)) for cuda in ("11.4", "12.2", "13.0")]
     every_other = " ".join(f"cuda={major}.{minor}" for major in range(12, 40) for minor in range(0, 9, 2))
     variables = {f"NVIDIA_REQUIRE_{at}": f"cuda>=11.{at},cuda<14.{at}" for at in range(200)}
@@ -560,30 +561,30 @@ def test_of_too_many_alternatives_the_outermost_bounds_steer() -> None:
         assert 0 < str(patch).count("matchExpressions") <= 6
 
 
-def test_a_driver_that_is_too_new_for_nvidia_require_is_not_to_be_upgraded() -> None:
-    """Nor is it an insufficient driver."""
+def test_a_newer_driver_is_not_suggested_if_the_driver_is_too_new() -> None:
+    """It is suggested for an old one."""
     document = requiring(NVIDIA_REQUIRE_CUDA="cuda>=12.0,cuda<12.4")
 
     assert "newer" not in decided(nodes(1, "new", gfd("12.6")), document).message
     assert "a driver with CUDA 12.0 or newer" in decided(nodes(1, "old", gfd("11.4")), document).message
 
 
-def test_an_alternative_that_hangs_on_a_brand_is_unknown() -> None:
-    """NVIDIA's images name the older drivers on which their cuda-compat makes do; no label tells a brand."""
+def test_an_alternative_that_depends_on_a_brand_is_unknown() -> None:
+    """NVIDIA's images list older drivers for their cuda-compat by brand; no label provides the brand."""
     document = requiring(NVIDIA_REQUIRE_CUDA="cuda>=12.4 brand=tesla,driver>=535,driver<536")
     may, never = nodes(1, "may", gfd("12.2")), nodes(1, "never", gfd("11.4"))
     old = decided(may, document)
 
     assert (True, ()) == (old.allowed, old.patch)
-    assert "nobody knows whether NVIDIA_REQUIRE_CUDA holds" in old.warnings[0]
+    assert "cannot determine whether NVIDIA_REQUIRE_CUDA is satisfied" in old.warnings[0]
     assert not decided(never, document).allowed
     assert ["may-0"] == admitted_to(may + never, document)
     assert ["new-0"] == admitted_to(may + never + nodes(1, "new", gfd("12.4")), document)
 
 
 @pytest.mark.parametrize("expression", ["cuda>==", "cuda>=", "gpu>=1", "cuda>=12.x"])
-def test_a_malformed_nvidia_require_is_told_and_asks_for_nothing(expression: str) -> None:
-    """A warning, never a refusal."""
+def test_a_malformed_nvidia_require_is_a_warning_and_requires_nothing(expression: str) -> None:
+    """It never denies a pod."""
     decision = decided(nodes(1, "old", gfd("11.4")), requiring(NVIDIA_REQUIRE_CUDA=expression))
 
     assert (True, ()) == (decision.allowed, decision.patch)
@@ -591,7 +592,7 @@ def test_a_malformed_nvidia_require_is_told_and_asks_for_nothing(expression: str
     assert f"NVIDIA_REQUIRE_CUDA: `{expression}` is not an expression" in decision.warnings[0]
 
 
-# The cluster's own catalogue of images
+# Image catalogues of the cluster
 
 
 def catalogued(cluster: list[Node], document: Any, *rows: dict[str, Any]) -> Decision:
@@ -614,8 +615,10 @@ def catalogued(cluster: list[Node], document: Any, *rows: dict[str, Any]) -> Dec
         ({"regex": r"team/app:v\d+-toolkit-(?P<cuda>\d+\.\d+)"}, "team/app:v3-toolkit-12.4"),
     ],
 )
-def test_a_row_of_the_cluster_goes_before_those_that_ship(row: dict[str, Any], reference: str) -> None:
-    """By glob, with a port and a digest, and by a regex with a group `cuda`."""
+def test_a_row_of_the_cluster_takes_precedence_over_the_built_in_ones(
+    row: dict[str, Any], reference: str
+) -> None:
+    """With a glob, a port and a digest, or with a regex that has a group `cuda`."""
     cluster = nodes(1, "old", gfd("12.2")) + nodes(1, "new", gfd("12.4"))
     document = gpu_pod(reference)
     decision = catalogued(cluster, document, row)
@@ -624,7 +627,7 @@ def test_a_row_of_the_cluster_goes_before_those_that_ship(row: dict[str, Any], r
     assert "CUDA 12.4" in catalogued(cluster[:1], document, row).message
 
 
-def test_a_row_can_say_that_cuda_compat_is_inside() -> None:
+def test_a_row_can_declare_cuda_compat() -> None:
     """As the annotation does."""
     cluster = nodes(1, "t4", gfd("12.2", T4))
     row = {"image": "team/*", "cuda": "12.8"}
@@ -637,23 +640,25 @@ def test_a_row_can_say_that_cuda_compat_is_inside() -> None:
     ("ptx", "expected"),
     [({"ptx": False}, ["t4", "a100"]), ({"ptx": True}, ["t4", "a100", "h100"]), ({}, ["t4", "a100", "h100"])],
 )
-def test_a_row_can_say_for_which_gpus_an_image_is_built(ptx: dict[str, bool], expected: list[str]) -> None:
-    """Older GPUs never run it; newer ones do not without PTX. The pod is kept from those that do not."""
+def test_a_row_can_declare_the_gpus_that_an_image_is_built_for(
+    ptx: dict[str, bool], expected: list[str]
+) -> None:
+    """Older GPUs do not run it, newer ones only with PTX; affinity excludes them."""
     every = {"v100": V100, "t4": T4, "a100": A100, "h100": H100}
     cluster = [node(name, gfd("12.4", gpu)) for name, gpu in every.items()]
     row = {"image": "team/*", "computeCapabilities": ["7.5", "8.0"], **ptx}
     document = gpu_pod("team/app:v1")
-    unfit = [each for each in cluster if each["metadata"]["name"] not in expected]
+    others = [each for each in cluster if each["metadata"]["name"] not in expected]
 
     assert expected == targets(cluster, document, catalogued(cluster, document, row))
-    assert "the image holds no code for compute capability" in catalogued(unfit, document, row).message
+    assert "the image holds no code for compute capability" in catalogued(others, document, row).message
 
 
-def test_nodes_that_tell_nothing_are_no_way_out() -> None:
-    """What is not known to misfit is not known to fit."""
+def test_nodes_of_unknown_capabilities_are_not_suggested() -> None:
+    """They may be incompatible."""
     cluster = [*nodes(1, "t4", gfd("12.4", T4)), node("controller", {}, cpu="8")]
     row = {"image": "team/*", "computeCapabilities": ["8.0"]}
     message = catalogued(cluster, gpu_pod("team/app:v1"), row).message
 
     assert "use an image built for 7.5" in message
-    assert "left out" not in message
+    assert "compatible but excluded" not in message
