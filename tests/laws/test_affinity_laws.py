@@ -1,4 +1,4 @@
-"""The laws of injected node affinity, for any nodes, any pod and any requirement."""
+"""Laws of injected node affinity: they hold for any nodes, pods and requirements."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ families = st.sampled_from(
 )
 
 
-def fits(node: reference.Node, cluster: list[reference.Node], interval: VersionRange, keys: Any) -> bool:
-    """Tell whether a node's version is inside, whatever its minor is where it tells none."""
+def is_inside(node: reference.Node, cluster: list[reference.Node], interval: VersionRange, keys: Any) -> bool:
+    """Return whether the version of a node is inside; if its minor is missing, with any minor."""
     if interval == VersionRange() or not any(
         each[0] in reference.labels_of(other) for other in cluster for each in keys
     ):
         return True
-    told = reference.told_version(node, keys)
-    if told is None:
+    version = reference.told_version(node, keys)
+    if version is None:
         return False
-    major, minor = told
+    major, minor = version
     possible = (0, 10**9) if minor is None else (minor,)
     return all((major, each) in interval for each in possible)
 
@@ -45,13 +45,13 @@ def fits(node: reference.Node, cluster: list[reference.Node], interval: VersionR
     st.lists(st.tuples(intervals, families), max_size=2),
     st.one_of(st.none(), reference.term_lists),
 )
-def test_a_pod_can_go_where_it_could_before_and_the_node_fits(
-    cluster: list[reference.Node], spec: dict[str, Any], wanted: list[Any], rule_terms: list[Any] | None
+def test_affinity_admits_exactly_the_nodes_that_were_admitted_before_and_satisfy_the_requirement(
+    cluster: list[reference.Node], spec: dict[str, Any], required: list[Any], rule_terms: list[Any] | None
 ) -> None:
-    """And nowhere else; once more changes nothing; and the pod that came in is not touched."""
+    """A second injection changes nothing; the submitted pod is not modified."""
     inventory = Inventory.of(cluster)
     requirement = Requirement()
-    for interval, (labels, _) in wanted:
+    for interval, (labels, _) in required:
         requirement &= Requirement.of_version(interval, labels, inventory)
     if rule_terms is not None:
         requirement &= Requirement.of_terms(rule_terms)
@@ -63,7 +63,7 @@ def test_a_pod_can_go_where_it_could_before_and_the_node_fits(
         node["metadata"]["name"]
         for node in cluster
         if reference.may_go(node, spec)
-        and all(fits(node, cluster, interval, keys) for interval, (_, keys) in wanted)
+        and all(is_inside(node, cluster, interval, keys) for interval, (_, keys) in required)
         and (rule_terms is None or reference.terms_match(node, rule_terms))
     ]
     assert [node["metadata"]["name"] for node in cluster if reference.may_go(node, patched)] == expected
@@ -73,10 +73,10 @@ def test_a_pod_can_go_where_it_could_before_and_the_node_fits(
 
 @settings(max_examples=200, deadline=None)
 @given(reference.clusters, st.one_of(st.none(), reference.term_lists, reference.junk), reference.term_lists)
-def test_conjoined_terms_match_where_both_lists_do(
+def test_conjoined_terms_match_the_nodes_that_both_lists_match(
     cluster: list[reference.Node], user_terms: Any, added: list[Any]
 ) -> None:
-    """Whatever is in the lists; and joining once more changes nothing."""
+    """For any lists; a second conjunction changes nothing."""
     before = deepcopy((user_terms, added))
     joined = conjoin(user_terms, added)
 
@@ -90,7 +90,7 @@ def test_conjoined_terms_match_where_both_lists_do(
 @settings(max_examples=100, deadline=None)
 @given(st.lists(reference.sound_terms, min_size=1, max_size=4), reference.term_lists)
 def test_the_users_terms_stay_first_and_in_order(user_terms: list[dict[str, Any]], added: list[Any]) -> None:
-    """None is lost, and every expression and field of theirs stands in front of what is added."""
+    """None is lost, and their expressions and fields come before those that are added."""
     numbered = [{**each, "number": number} for number, each in enumerate(user_terms)]
     joined = conjoin(numbered, [*added, _EXTRA])
 
@@ -106,7 +106,7 @@ def test_the_users_terms_stay_first_and_in_order(user_terms: list[dict[str, Any]
 def test_no_node_satisfies_two_terms_of_a_version(
     cluster: list[reference.Node], interval: VersionRange, chosen: Any
 ) -> None:
-    """So that in preferred affinity every node has the weight once."""
+    """So preferred affinity gives every node the weight once."""
     requirement = Requirement.of_version(interval, chosen[0], Inventory.of(cluster))
     preferred = prefer({}, requirement, 10)
 

@@ -298,11 +298,11 @@ def test_a_decision_does_not_depend_on_its_recorder_nor_on_its_turn(seed: int) -
         turns = [(at, explained) for at in range(CHUNK) for explained in (False, True) for _ in range(2)]
         found: dict[int, set[str]] = {at: set() for at in range(CHUNK)}
         for at, explained in chance.sample(turns, len(turns)):
-            cluster, asked = clusters[requests[at]["nodes"]], _request(requests[at])
+            cluster, timed = clusters[requests[at]["nodes"]], _request(requests[at])
             found[at].add(
-                _text(lambda: explain(rules, compiled, cluster, *asked).decision)  # noqa: B023
+                _text(lambda: explain(rules, compiled, cluster, *timed).decision)  # noqa: B023
                 if explained
-                else _text(lambda: decide(compiled, cluster, *asked))  # noqa: B023
+                else _text(lambda: decide(compiled, cluster, *timed))  # noqa: B023
             )
 
         assert [] == [requests[at] for at, decisions in found.items() if len(decisions) != 1]

@@ -1,4 +1,4 @@
-"""The laws of compatibility: for any nodes, any pod, any needs, the decision sends pods where they fit."""
+"""Laws of compatibility: decisions and affinity agree, for any nodes, pods and requirements."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from tests.support.node_builders import (
 )
 
 Version = tuple[int, int]
-Need = tuple[Version | None, Version | None]  # CUDA, compute capability
+Requirement = tuple[Version | None, Version | None]  # CUDA, compute capability
 
 ONE = {GPU: "1"}
-# The lowest compute capability that the toolkits of a major compile for: data/toolkits.yaml, restated.
+# The lowest compute capability that the toolkits of a major compile for, as in data/toolkits.yaml.
 FLOORS = {10: (3, 0), 11: (3, 5), 12: (5, 0), 13: (7, 5)}
 
 drivers = st.sampled_from([(11, 4), (11, 8), (12, 0), (12, 2), (12, 4), (13, 0), (13, 3)])
 capabilities = st.sampled_from([(3, 7), (6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (9, 0)])
 runtimes = st.sampled_from([(10, 2), (11, 7), (11, 8), (12, 0), (12, 2), (12, 6), (13, 0), (13, 3)])
-needs = st.tuples(st.one_of(st.none(), runtimes, runtimes), st.one_of(st.none(), capabilities))
+requirements = st.tuples(st.one_of(st.none(), runtimes, runtimes), st.one_of(st.none(), capabilities))
 
 
 def named(labels: list[dict[str, str]]) -> list[reference.Node]:
@@ -51,7 +51,7 @@ def named(labels: list[dict[str, str]]) -> list[reference.Node]:
 
 
 def all_labels(cuda: Version, compute: Version, zone: str) -> dict[str, str]:
-    """Return labels that leave nothing open."""
+    """Return labels of all facts."""
     return {
         "nvidia.com/cuda.runtime-version.major": str(cuda[0]),
         "nvidia.com/cuda.runtime-version.minor": str(cuda[1]),
@@ -82,32 +82,32 @@ oddly_labelled = st.lists(any_labels, min_size=1, max_size=6).map(named)
 specs = st.one_of(st.just({}), reference.pod_specs)
 
 
-def annotated(spec: dict[str, Any], asked: list[Need]) -> dict[str, Any]:
-    """Return a pod of this spec, with a container for one GPU, and annotations, for each of the needs."""
+def annotated(spec: dict[str, Any], required: list[Requirement]) -> dict[str, Any]:
+    """Return a pod of this spec, with a container and annotations for each of the requirements."""
     annotations = {
         f"{annotation}.c{at}": f"{version[0]}.{version[1]}"
-        for at, need in enumerate(asked)
-        for annotation, version in zip((CUDA, COMPUTE), need, strict=True)
+        for at, each in enumerate(required)
+        for annotation, version in zip((CUDA, COMPUTE), each, strict=True)
         if version
     }
-    containers = [container(ONE, ONE, name=f"c{at}", image="team/app:v1") for at in range(len(asked))]
+    containers = [container(ONE, ONE, name=f"c{at}", image="team/app:v1") for at in range(len(required))]
     return pod(*containers, metadata={"name": "train", "annotations": annotations}, **spec)
 
 
-def told(node: reference.Node, families: tuple[tuple[str, ...], ...]) -> Version | None:
-    """Return what a node's labels tell of a version, None where they do not tell all of it."""
+def version_of(node: reference.Node, families: tuple[tuple[str, ...], ...]) -> Version | None:
+    """Return the version in a node's labels; None if a part is missing or invalid."""
     version = reference.told_version(node, families)
     return None if version is None or version[1] is None else (version[0], version[1])
 
 
-def unfit(node: reference.Node, asked: list[Need]) -> bool:
-    """Tell whether a node is known not to fit: driver CUDA < runtime, or capability < minimum or floor."""
-    driver, gpu = told(node, reference.CUDA_KEYS), told(node, reference.CAPABILITY_KEYS)
+def is_incompatible(node: reference.Node, required: list[Requirement]) -> bool:
+    """Return whether a node is incompatible: driver CUDA < runtime, or capability < minimum or floor."""
+    driver, gpu = version_of(node, reference.CUDA_KEYS), version_of(node, reference.CAPABILITY_KEYS)
     return any(
         (driver is not None and cuda is not None and driver < cuda)
         or (gpu is not None and compute is not None and gpu < compute)
         or (gpu is not None and cuda is not None and gpu < FLOORS[cuda[0]])
-        for cuda, compute in asked
+        for cuda, compute in required
     )
 
 
@@ -117,7 +117,7 @@ def names(nodes: list[reference.Node]) -> list[str]:
 
 
 def settled(rules: Policy, cluster: list[reference.Node], document: Any) -> tuple[Decision, Any]:
-    """Return the decision, and the pod as it leaves the gate: one that is not changed or refused again."""
+    """Return the decision and the stored pod, which is not changed or denied again."""
     before, inventory = deepcopy(document), Inventory.of(cluster)
     decision = decide(rules, inventory, request(document))
     assert before == document
@@ -132,42 +132,42 @@ def settled(rules: Policy, cluster: list[reference.Node], document: Any) -> tupl
 
 
 @settings(max_examples=300)
-@given(labelled, specs, st.lists(needs, min_size=1, max_size=3))
-def test_a_pod_can_go_exactly_where_it_could_before_and_fits(
-    cluster: list[reference.Node], spec: dict[str, Any], asked: list[Need]
+@given(labelled, specs, st.lists(requirements, min_size=1, max_size=3))
+def test_a_pod_is_admitted_to_exactly_the_compatible_nodes_among_those_of_its_own_selectors(
+    cluster: list[reference.Node], spec: dict[str, Any], required: list[Requirement]
 ) -> None:
-    """Where nothing fits it is refused. The pod that came in is not touched; once more changes nothing."""
+    """If there is none, it is denied. A second decision changes nothing."""
     candidates = [node for node in cluster if reference.may_go(node, spec)]
-    fitting = [node for node in candidates if not unfit(node, asked)]
-    decision, result = settled(shipped(), cluster, annotated(spec, asked))
-    bound = spec.get("nodeName") not in (None, "")  # such a pod is judged, and never steered
+    compatible = [node for node in candidates if not is_incompatible(node, required)]
+    decision, result = settled(shipped(), cluster, annotated(spec, required))
+    bound = spec.get("nodeName") not in (None, "")  # such a pod is checked and gets no affinity
 
-    assert decision.allowed is (not candidates or bool(fitting))
+    assert decision.allowed is (not candidates or bool(compatible))
     if decision.allowed:
         reachable = [node for node in cluster if reference.may_go(node, result["spec"])]
-        assert names(reachable) == names(candidates if bound else fitting)
+        assert names(reachable) == names(candidates if bound else compatible)
 
 
 @settings(max_examples=300)
-@given(oddly_labelled, specs, st.lists(needs, min_size=1, max_size=2))
-def test_no_label_is_a_reason_to_refuse_but_one_that_tells_of_a_node_that_does_not_fit(
-    cluster: list[reference.Node], spec: dict[str, Any], asked: list[Need]
+@given(oddly_labelled, specs, st.lists(requirements, min_size=1, max_size=2))
+def test_only_labels_of_an_incompatible_node_are_a_reason_to_deny(
+    cluster: list[reference.Node], spec: dict[str, Any], required: list[Requirement]
 ) -> None:
-    """Missing and malformed ones never are; and a pod that is let pass is left with a node that may fit."""
+    """Missing and invalid ones are not; an admitted pod keeps a node that may be compatible."""
     candidates = [node for node in cluster if reference.may_go(node, spec)]
-    possible = [node for node in candidates if not unfit(node, asked)]
-    decision, result = settled(shipped(), cluster, annotated(spec, asked))
+    possible = [node for node in candidates if not is_incompatible(node, required)]
+    decision, result = settled(shipped(), cluster, annotated(spec, required))
 
     assert decision.allowed is (not candidates or bool(possible))
     if possible:
         assert any(reference.may_go(node, result["spec"]) for node in possible)
 
 
-# What rules, variables and catalogues can say, on nodes that tell of GPU models in the tables, and of driver
-# branches that NVIDIA lists for forward compatibility, or are silent.
+# Rules, variables and catalogues, on nodes with GPU models of the tables and driver branches that NVIDIA
+# lists for forward compatibility, or without some labels.
 PARTS = [f"nvidia.com/cuda.driver-version.{part}" for part in ("major", "minor", "revision")]
 OLD = {"nvidia.com/cuda.runtime-version.major": "11", "nvidia.com/cuda.runtime-version.minor": "0"}
-CUT = {"nvidia.com/mig-1g.5gb.count": "7"}
+PARTITIONED = {"nvidia.com/mig-1g.5gb.count": "7"}
 FACTS = {
     "cuda": ("nvidia.com/cuda.runtime-version.major", "nvidia.com/cuda.runtime-version.minor"),
     "driver": ("nvidia.com/cuda.driver-version.full",),
@@ -175,7 +175,7 @@ FACTS = {
     "product": ("nvidia.com/gpu.product",),
 }
 models = st.sampled_from([V100, T4, A100, H100, RTX4090])
-all_told = st.one_of(
+fully_labelled = st.one_of(
     st.builds(gfd, st.sampled_from(["12.2", "12.8", "13.0"]), models),
     st.builds(gfd, st.sampled_from(["12.2", "12.8", "13.0"]), models),
     # Of CUDA 11.0, on both sides of the floor of minor version compatibility.
@@ -188,27 +188,29 @@ all_told = st.one_of(
 
 
 def in_parts(labels: dict[str, str]) -> dict[str, str]:
-    """Return labels in which the driver's version is told part by part."""
+    """Return labels with the driver version in three parts."""
     driver = labels["nvidia.com/cuda.driver-version.full"].split(".")
     others = {key: value for key, value in labels.items() if not key.endswith("full")}
     return others | dict(zip(PARTS, driver, strict=True))
 
 
-def without(labels: dict[str, str], silent: set[str]) -> dict[str, str]:
+def without(labels: dict[str, str], missing: set[str]) -> dict[str, str]:
     """Return labels without those of some facts."""
-    unsaid = {key for fact in silent for key in FACTS[fact]}
-    return {key: value for key, value in labels.items() if key not in unsaid}
+    keys = {key for fact in missing for key in FACTS[fact]}
+    return {key: value for key, value in labels.items() if key not in keys}
 
 
-known = st.lists(st.one_of(all_told, all_told.map(in_parts)), min_size=1, max_size=6).map(named)
+known = st.lists(st.one_of(fully_labelled, fully_labelled.map(in_parts)), min_size=1, max_size=6).map(named)
 half_known = st.lists(
     st.one_of(
-        all_told.map(in_parts),
-        st.builds(without, all_told, st.sets(st.sampled_from(sorted(FACTS)))),
-        st.builds(dict.__or__, all_told, st.sampled_from([CUT, {"nvidia-device-enable": "vgpu"}])),
+        fully_labelled.map(in_parts),
+        st.builds(without, fully_labelled, st.sets(st.sampled_from(sorted(FACTS)))),
+        st.builds(
+            dict.__or__, fully_labelled, st.sampled_from([PARTITIONED, {"nvidia-device-enable": "vgpu"}])
+        ),
         st.builds(
             dict.__or__,
-            st.builds(without, all_told, st.just({"cuda"})),
+            st.builds(without, fully_labelled, st.just({"cuda"})),
             st.sampled_from([{}, {"cuda-major-version": "12", "cuda-minor-version": "4"}]),
         ),
     ),
@@ -260,25 +262,25 @@ groups = st.lists(factors, min_size=1, max_size=2).map(",".join)
 expressions = st.one_of(factors, groups, st.lists(groups, min_size=2, max_size=3).map(" ".join))
 
 
-def suits(rules: Policy, node: reference.Node, document: Any) -> int:
-    """Return what is said of a pod that can go to this node alone: 0 it fits, 1 nobody knows, 2 refused."""
+def level_on(rules: Policy, node: reference.Node, document: Any) -> int:
+    """Return the result for a cluster of this node: 0 compatible, 1 unknown, 2 denied."""
     decision = decide(rules, Inventory.of(node), request(document))
-    doubt = any("nobody knows" in warning for warning in decision.warnings)
-    return 2 if not decision.allowed else 1 if doubt else 0
+    unknown = any("compatibility unknown" in warning for warning in decision.warnings)
+    return 2 if not decision.allowed else 1 if unknown else 0
 
 
-def holds_to_the_law(
-    rules: Policy, cluster: list[reference.Node], document: Any, *, exact_in_doubt: bool
+def assert_best_nodes(
+    rules: Policy, cluster: list[reference.Node], document: Any, *, exact_if_unknown: bool
 ) -> None:
-    """Hold that a pod is sent to exactly the nodes that suit it best; in doubt, at least to those."""
-    found = {node["metadata"]["name"]: suits(rules, node, document) for node in cluster}
+    """Assert that affinity admits exactly the best nodes; if all are unknown, at least those."""
+    found = {node["metadata"]["name"]: level_on(rules, node, document) for node in cluster}
     decision, result = settled(rules, cluster, document)
     best = min(found.values())
     expected = [name for name, level in found.items() if level == best]
     reachable = names([node for node in cluster if reference.may_go(node, result["spec"])])
 
     assert decision.allowed is (best < 2)
-    if best == 0 or (best == 1 and exact_in_doubt):
+    if best == 0 or (best == 1 and exact_if_unknown):
         assert expected == reachable
     elif best == 1:
         assert set(expected) <= set(reachable)
@@ -286,40 +288,40 @@ def holds_to_the_law(
 
 @settings(max_examples=400)
 @given(st.one_of(known, half_known), terms, rows, st.booleans())
-def test_a_pod_is_sent_to_exactly_the_nodes_that_it_would_be_admitted_to_alone(
-    cluster: list[reference.Node], rule: dict[str, Any], row: dict[str, Any], asks: bool
+def test_affinity_admits_exactly_the_nodes_on_which_the_pod_would_be_admitted_alone(
+    cluster: list[reference.Node], rule: dict[str, Any], row: dict[str, Any], annotated: bool
 ) -> None:
-    """Whatever rule, catalogue and annotation ask. Where none fits for certain, to those that may fit."""
-    metadata = {"name": "train", "annotations": {COMPUTE: "8.0"} if asks else {}}
+    """For any rule, catalogue and annotation; if none is compatible, the unknown ones."""
+    metadata = {"name": "train", "annotations": {COMPUTE: "8.0"} if annotated else {}}
     document = pod(container(ONE, ONE, image="team/app:v1"), metadata=metadata)
 
     rules = policy(compatibility_rule(**rule), image_catalog(row))
-    holds_to_the_law(rules, cluster, document, exact_in_doubt=not row.get("cudaCompat"))
+    assert_best_nodes(rules, cluster, document, exact_if_unknown=not row.get("cudaCompat"))
 
 
 @settings(max_examples=400)
 @given(st.one_of(known, half_known), expressions, st.sampled_from([{}, {"sharing": "virtual"}]))
-def test_a_pod_is_sent_to_exactly_the_nodes_on_which_its_variables_hold(
+def test_affinity_admits_exactly_the_nodes_that_satisfy_nvidia_require(
     cluster: list[reference.Node], expression: str, rule: dict[str, Any]
 ) -> None:
-    """Alternatives, gaps, all parts of a version; in doubt, alternatives may be too many to be told."""
+    """Alternatives, gaps, all parts of a version; of unknown nodes possibly more than those."""
     env = [{"name": "NVIDIA_REQUIRE_CUDA", "value": expression}]
     document = pod(container(ONE, ONE, image="team/app:v1", env=env))
 
     few = len(expression.replace(" ", ",").split(",")) == 1
-    holds_to_the_law(policy(compatibility_rule(**rule)), cluster, document, exact_in_doubt=few)
+    assert_best_nodes(policy(compatibility_rule(**rule)), cluster, document, exact_if_unknown=few)
 
 
 @settings(max_examples=200)
 @given(known, terms, rows, terms, st.sampled_from(["warn", "dryrun"]))
-def test_a_rule_that_does_not_deny_changes_no_verdict(
+def test_a_rule_that_does_not_deny_changes_no_denial(
     cluster: list[reference.Node],
     rule: dict[str, Any],
     row: dict[str, Any],
     trial: dict[str, Any],
     action: str,
 ) -> None:
-    """And a dry run changes nothing at all that a user sees."""
+    """A dry run changes nothing that a user sees."""
     strict, catalog = compatibility_rule(name="strict", **rule), image_catalog(row)
     document = pod(container(ONE, ONE, image="team/app:v1"))
     before, _ = settled(policy(strict, catalog), cluster, document)

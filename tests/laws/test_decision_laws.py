@@ -19,18 +19,16 @@ from hypothesis import strategies as st
 
 from rules.decision.pipeline import INJECTED_ANNOTATION, decide
 from rules.decision.policy import Policy, compile_policy
-from rules.decision.recorder import DecisionRecorder
 from rules.kube.json_patch import ObjectError, Recorder
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.decision import Decision
 from rules.model.request import AdmissionRequest
-from rules.model.rule import RuleSet
+from rules.model.rule import POD_FIELDS, RuleSet
 from rules.nodes.inventory import Inventory
 from rules.schema.loader import load_rules
 from rules.text.i18n import Language
 from tests.support.builders import (
     DEVICE,
-    NO_NODES,
     container,
     decision,
     defaulted,
@@ -39,7 +37,6 @@ from tests.support.builders import (
     patched,
     pod,
     policy,
-    request,
     resource_rule,
 )
 from tests.support.reference_quantity import quantity
@@ -60,7 +57,7 @@ JSON = st.recursive(
 
 @st.composite
 def resource_rules(draw: st.DrawFn, keys: list[str] = RESOURCES + GLOBS, *, only_deny: bool = False) -> str:
-    """Draw a resource rule; with only_deny one that puts nothing in."""
+    """Draw a resource rule; with only_deny one that sets nothing."""
     key = draw(st.sampled_from(keys))
     one = "*" not in key
     may_require = ["required"] * one
@@ -87,7 +84,7 @@ def resource_rules(draw: st.DrawFn, keys: list[str] = RESOURCES + GLOBS, *, only
 
 @st.composite
 def injection_rules(draw: st.DrawFn) -> str:
-    """Draw an injection rule, which may select by what others put in."""
+    """Draw an injection rule, which may select by what others inject."""
     label = st.sampled_from(VARIABLES)
     value = st.sampled_from(["1", "2"])
     source: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
@@ -100,9 +97,10 @@ def injection_rules(draw: st.DrawFn) -> str:
         "volumes": st.just([{"name": "v", "emptyDir": {}}]),
         "volumeMounts": st.just([{"name": "v", "mountPath": "/v"}]),
         "tolerations": st.just([{"key": "gpu", "operator": "Exists"}]),
-        "runtimeClassName": st.sampled_from(["r", "s"]),
-        "schedulerName": st.sampled_from(["r", "s"]),
-        "hostIPC": st.just(True),
+        **{
+            each.name: st.sampled_from(["r", "s"]) if each.kind is str else st.just(True)
+            for each in POD_FIELDS
+        },
         "labels": st.dictionaries(label, value, min_size=1, max_size=2),
         "annotations": st.dictionaries(label, value, min_size=1, max_size=2),
         "nodeAffinity": value.map(
@@ -129,7 +127,7 @@ def injection_rules(draw: st.DrawFn) -> str:
 
 @st.composite
 def policies(draw: st.DrawFn) -> tuple[str, ...]:
-    """Draw the texts of rules that are not in each other's way."""
+    """Draw the texts of rules with different names and keys."""
     texts = draw(st.lists(resource_rules(), min_size=1, max_size=4))
     texts += draw(st.lists(injection_rules(), min_size=1, max_size=3))
     named = {(rule := yaml.safe_load(text))["metadata"]["name"]: (rule, text) for text in texts}
@@ -139,7 +137,7 @@ def policies(draw: st.DrawFn) -> tuple[str, ...]:
 
 @st.composite
 def containers(draw: st.DrawFn, name: str) -> dict[str, Any]:
-    """Draw a container as an API server lets it pass."""
+    """Draw a container that an API server accepts."""
     keys = st.sampled_from([*RESOURCES, "cpu"])
     limits = st.dictionaries(keys, st.sampled_from(QUANTITIES), min_size=1, max_size=2)
     requests = st.none() | st.dictionaries(keys, st.sampled_from(QUANTITIES), max_size=1)
@@ -152,7 +150,7 @@ def containers(draw: st.DrawFn, name: str) -> dict[str, Any]:
 
 @st.composite
 def pods(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw a pod as an API server lets it pass."""
+    """Draw a pod that an API server accepts."""
     labels = st.dictionaries(st.sampled_from(VARIABLES), st.sampled_from(["1", "2"]), max_size=2)
     spec: dict[str, Any] = draw(
         st.fixed_dictionaries(
@@ -187,10 +185,10 @@ def test_the_request_is_never_changed(
 
 
 @given(policies(), pods())
-def test_the_patched_pod_gets_no_patch_and_the_same_verdict(
+def test_the_patched_pod_gets_no_patch_and_the_same_decision(
     texts: tuple[str, ...], document: dict[str, Any]
 ) -> None:
-    """The API server may call again; and copies limits into absent requests before and after."""
+    """The API server may call again, and copies limits into absent requests before and after."""
     compiled = policy(*texts)
     for arriving in (document, defaulted(document)):
         first = decision(compiled, arriving)
@@ -201,25 +199,11 @@ def test_the_patched_pod_gets_no_patch_and_the_same_verdict(
             assert ((), *_found(first)) == (second.patch, *_found(second))
 
 
-@given(policies(), st.lists(pods(), min_size=2, max_size=4), st.booleans())
-def test_a_pod_is_decided_as_its_gist_is(
-    texts: tuple[str, ...], documents: list[dict[str, Any]], mutating: bool
-) -> None:
-    """Also when others were decided before; whoever takes notes decides by the whole pod."""
-    compiled = policy(*texts)
-    for document in [*documents, *documents]:
-        asked = request(document, mutating=mutating)
-
-        assert decide(compiled, NO_NODES, asked, 0.0, DecisionRecorder) == decide(
-            compiled, NO_NODES, asked, 0.0
-        )
-
-
 @given(policies(), pods())
 def test_the_validating_endpoint_agrees_with_the_mutating_one(
     texts: tuple[str, ...], document: dict[str, Any]
 ) -> None:
-    """On what that has let pass."""
+    """On the pods that the other has admitted."""
     compiled = policy(*texts)
     first = decision(compiled, document)
     if first.allowed:
@@ -229,10 +213,10 @@ def test_the_validating_endpoint_agrees_with_the_mutating_one(
 
 
 @given(policies(), pods())
-def test_whether_the_api_server_has_copied_limits_into_requests_is_no_matter(
+def test_a_decision_does_not_depend_on_whether_limits_are_copied_into_requests(
     texts: tuple[str, ...], document: dict[str, Any]
 ) -> None:
-    """Preview sees files, admission what the API server made of them."""
+    """The CLI reads files; admission reads what the API server made of them."""
     compiled = policy(*texts)
     direct, copied = decision(compiled, document), decision(compiled, defaulted(document))
 
@@ -244,7 +228,7 @@ def test_whether_the_api_server_has_copied_limits_into_requests_is_no_matter(
 def test_another_denying_rule_never_admits_more(
     texts: tuple[str, ...], denying: str, document: dict[str, Any]
 ) -> None:
-    """Rules only ever narrow what is let pass."""
+    """Rules never allow what others deny."""
     key = yaml.safe_load(denying)["data"]["key"]
     others = [text for text in texts if yaml.safe_load(text)["data"].get("key") != key]
 
@@ -252,8 +236,8 @@ def test_another_denying_rule_never_admits_more(
 
 
 @given(policies(), pods())
-def test_the_language_changes_nothing_but_words(texts: tuple[str, ...], document: dict[str, Any]) -> None:
-    """A verdict is the same for everybody."""
+def test_the_language_changes_only_words(texts: tuple[str, ...], document: dict[str, Any]) -> None:
+    """Decision, patch and audit annotations are the same."""
     english, chinese = (decision(policy(*texts, language=language), document) for language in Language)
 
     assert (english.allowed, english.patch, english.audit, len(english.warnings)) == (
@@ -265,7 +249,7 @@ def test_the_language_changes_nothing_but_words(texts: tuple[str, ...], document
 
 
 def _container_changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
-    """Yield what differs in the fields that rules change, in the words of the audit, and take it back."""
+    """Yield the changes of fields that rules can change, in the words of the audit, and remove the fields."""
     for field in ("limits", "requests"):
         old = before.get("resources", {}).get(field, {})
         new = after.get("resources", {}).get(field, {})
@@ -286,12 +270,12 @@ def _pod_changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]
         old, new = (document["metadata"].pop(kind, {}) for document in (before, after))
         yield from (f"{kind[:-1]} {key}" for key in new if new[key] != old.get(key))
     old, new = before["spec"], after["spec"]
-    for field in ("runtimeClassName", "schedulerName", "hostIPC"):
-        standing, value = old.pop(field, None), new.pop(field, None)
-        yield from [f"{field} {value}"] * (standing != value)
+    for name in (each.name for each in POD_FIELDS):
+        existing, value = old.pop(name, None), new.pop(name, None)
+        yield from [f"{name} {value}"] * (existing != value)
     for field, word, key in (("volumes", "volume", "name"), ("tolerations", "toleration", "key")):
-        standing, entries = old.pop(field, []), new.pop(field, [])
-        yield from (f"{word} {entry[key]}" for entry in entries[len(standing) :])
+        existing, entries = old.pop(field, []), new.pop(field, [])
+        yield from (f"{word} {entry[key]}" for entry in entries[len(existing) :])
     yield from ["required node affinity"] * (old.pop("affinity", None) != new.pop("affinity", None))
     for field in ("containers", "initContainers"):
         for one, other in zip(old[field], new[field], strict=True):
@@ -299,21 +283,21 @@ def _pod_changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]
 
 
 @given(policies(), pods())
-def test_a_patch_changes_only_what_the_audit_tells(texts: tuple[str, ...], document: dict[str, Any]) -> None:
-    """And takes nothing away."""
+def test_a_patch_changes_only_what_the_audit_lists(texts: tuple[str, ...], document: dict[str, Any]) -> None:
+    """It removes nothing."""
     found = decision(policy(*texts), document)
     before, after = deepcopy(document), deepcopy(patched(document, found))
-    told = set(found.audit.get("defaulted", "").split("; "))
+    listed = set(found.audit.get("defaulted", "").split("; "))
     for rule in re.findall(r"\(([^)]*)\)", found.audit.get("injected", "")):
-        told |= set(rule.split(", "))
+        listed |= set(rule.split(", "))
     changed = set(_pod_changes(before, after)) - {f"annotation {INJECTED_ANNOTATION}"}
 
-    assert set() == changed - told
+    assert set() == changed - listed
     assert before == after
 
 
 def _replaced(document: Any, path: list[Any], value: Any) -> Any:
-    """Return a document with another value somewhere in it; the path is walked modulo what there is."""
+    """Return a document with another value somewhere in it; each step is taken modulo the members."""
     if not path or not isinstance(document, dict | list) or not document:
         return value
     keys = sorted(document) if isinstance(document, dict) else range(len(document))
@@ -325,7 +309,7 @@ def _replaced(document: Any, path: list[Any], value: Any) -> Any:
 
 @cache
 def _everything() -> Policy:
-    """Return the shipped rules and one that puts in all that can be put in."""
+    """Return the built-in rules and one that injects everything that can be injected."""
     catalog = Path(str(files("rules"))) / "catalog"
     shipped = load_rules(
         (str(path), path.read_text("utf-8")) for path in sorted(catalog.rglob("*.yaml"))
@@ -442,10 +426,10 @@ def _is_decided(request: AdmissionRequest) -> bool:
 
 @settings(max_examples=150)
 @given(st.sampled_from(KINDS), st.lists(st.tuples(SOMEWHERE, JSON), min_size=1, max_size=3), st.booleans())
-def test_an_object_that_is_wrong_somewhere_is_decided_on_or_malformed(
+def test_an_object_with_wrong_values_is_decided_or_malformed(
     kind: tuple[str, str, Any, str], edits: list[tuple[list[int], Any]], update: bool
 ) -> None:
-    """Nothing else is ever raised: custom resources are checked by nobody before."""
+    """Nothing else is raised: custom resources are not validated before."""
     group, name, document, subresource = kind
     wrong = document
     for path, value in edits:
@@ -459,7 +443,7 @@ def test_an_object_that_is_wrong_somewhere_is_decided_on_or_malformed(
 
 
 @given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(["spec", "metadata", "x"]), JSON))
-def test_any_object_is_decided_on_or_malformed(
+def test_any_object_is_decided_or_malformed(
     kind: tuple[str, str, Any, str], document: dict[str, Any]
 ) -> None:
     """Whatever JSON it is."""
@@ -476,7 +460,7 @@ SUFFIX = st.sampled_from(["", *"numkMGTPE", *(f"{power}i" for power in "KMGTPE")
 
 
 def _slowly(number: str, suffix: str) -> Fraction:
-    """Return what Kubernetes makes of a quantity, by its documentation."""
+    """Return the number of a quantity as Kubernetes documents it."""
     found = quantity(number + suffix)
     assert found is not None
     return found
@@ -486,8 +470,8 @@ def _slowly(number: str, suffix: str) -> Fraction:
 @given(NUMBER, SUFFIX)
 @example("9223372036854775807.9999999999", "")
 @example("0.0000000001", "Ei")
-def test_a_quantity_is_what_exact_fractions_say(number: str, suffix: str) -> None:
-    """Not a float in sight."""
+def test_a_quantity_equals_its_exact_fraction(number: str, suffix: str) -> None:
+    """No float is involved."""
     found = parse_quantity(number + suffix)
 
     assert (_slowly(number, suffix), isinstance(found, int)) == (
@@ -553,8 +537,8 @@ PIECES = st.text(max_size=6) | st.sampled_from(
 @given(
     st.sampled_from(RULES), st.lists(st.tuples(st.integers(0, 600), st.integers(0, 8), PIECES), max_size=3)
 )
-def test_any_text_is_loaded_or_told_to_be_wrong(text: str, edits: list[tuple[int, int, str]]) -> None:
-    """And whatever it is, the rule in the next file stands."""
+def test_any_text_is_loaded_or_has_errors(text: str, edits: list[tuple[int, int, str]]) -> None:
+    """The rule in the next file is loaded in any case."""
     for position, length, piece in edits:
         text = text[:position] + piece + text[position + length :]
     read = load_rules([("a", text), ("b", SOUND)])
@@ -565,10 +549,10 @@ def test_any_text_is_loaded_or_told_to_be_wrong(text: str, edits: list[tuple[int
 
 @settings(max_examples=150)
 @given(st.sampled_from(RULES), st.lists(st.tuples(SOMEWHERE, JSON), min_size=1, max_size=2), st.booleans())
-def test_any_object_is_loaded_or_told_to_be_wrong(
+def test_any_object_is_loaded_or_has_errors(
     text: str, edits: list[tuple[list[int], Any]], inside: bool
 ) -> None:
-    """Also in the document in the document; as ConfigMaps from a cluster, and as JSON."""
+    """Also with errors in the embedded rule document."""
     document = yaml.safe_load(text)
     for path, value in edits:
         if inside and "rule.yaml" in document["data"]:
@@ -611,8 +595,8 @@ def edited(draw: st.DrawFn) -> tuple[dict[str, Any], Recorder]:
 
 @settings(max_examples=200)
 @given(st.data())
-def test_the_operations_make_what_the_recorder_shows(data: st.DataObject) -> None:
-    """And the document itself is as it was."""
+def test_the_operations_produce_what_the_recorder_shows(data: st.DataObject) -> None:
+    """The document itself is not modified."""
     document, recorder = data.draw(edited())
     before = deepcopy(document)
     made = jsonpatch.apply_patch(document, deepcopy(recorder.operations))
@@ -621,8 +605,8 @@ def test_the_operations_make_what_the_recorder_shows(data: st.DataObject) -> Non
 
 
 @given(st.data())
-def test_operations_only_ever_add_and_replace(data: st.DataObject) -> None:
-    """No field is removed that a rule did not name; none does."""
+def test_operations_only_add_and_replace(data: st.DataObject) -> None:
+    """No rule removes a field."""
     _, recorder = data.draw(edited())
 
     assert {operation["op"] for operation in recorder.operations} <= {"add", "replace"}
