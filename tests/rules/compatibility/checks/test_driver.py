@@ -10,6 +10,7 @@ import pytest
 from rules.compatibility.checks.driver import DriverCheck, forward_level
 from rules.compatibility.label_constraints import CUDA, DRIVER, PRODUCT
 from rules.cuda.requirements import GpuRequirements
+from rules.cuda.tables import Fact, Status
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
@@ -213,6 +214,15 @@ def test_cuda_compat_helps_if_nvidia_lists_the_gpu_and_the_driver_branch(
     assert level is forward_level(required, node)
     assert level is level_of(check(PHYSICAL, required, node))
     assert Level.INCOMPATIBLE is forward_level(needing(cuda=runtime), node)
+
+
+def test_an_unverified_row_for_cuda_compat_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It neither admits nor denies."""
+    required, node = needing(cuda="12.8", compat="true"), driver("12.2", "535.104.05", product="Tesla-T4")
+    for value in (True, False):
+        fact = Fact(value, "none", Status.UNVERIFIED)
+        monkeypatch.setattr("rules.compatibility.checks.driver.forward_compatible", lambda *_, row=fact: row)
+        assert Level.UNKNOWN is forward_level(required, node)
 
 
 def test_minor_version_compatibility_decides_before_a_cuda_compat_that_is_unknown() -> None:
