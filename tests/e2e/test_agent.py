@@ -141,7 +141,7 @@ def test_the_command_sets_all_labels_of_its_node(installed: ControlPlane, node: 
 # The agent of a node with a T4.
 WATCH = """
 import sys
-from tests.nvml import library
+from tests.support.nvml import library
 from webhook.cli import main
 
 with library("t4"):
@@ -176,8 +176,9 @@ def test_a_watch_survives_an_outage_of_the_api_server(
 # The agent of a node whose driver is gone.
 WITHOUT = """
 import sys
-from tests.nvml import failing, library
-from webhook.cli import main, node
+from tests.support.nvml import failing, library
+from webhook.cli import main
+from webhook.cli.commands import node
 
 node.kernel_module = lambda: None
 with library("t4", failing("nvmlInit", "NVML_ERROR_LIBRARY_NOT_FOUND")):
