@@ -85,7 +85,7 @@ class MessageWriter:
 
     def anywhere(self, container: str, result: CheckResult) -> tuple[str, str]:
         """Return reason and fix of a result that holds on every node."""
-        reason, origin = self._reason(result), self.of(result.origin)
+        reason, origin = self.of(result.summary), self.of(result.origin)
         return self._fill(_ANYWHERE, container=container, reason=reason, origin=origin), self.of(
             result.remedy
         )
@@ -109,7 +109,7 @@ class MessageWriter:
         nodes: dict[tuple[RuleRequirement, str, str], list[NodeClassResult]] = {}
         for each, pairs in found:
             for required, result in pairs:
-                key = required, self._reason(result), self.of(result.remedy)
+                key = required, self.of(result.summary), self.of(result.remedy)
                 members = nodes.setdefault(key, [])
                 if not members or members[-1] is not each:
                     members.append(each)
@@ -144,7 +144,9 @@ class MessageWriter:
             nodes=self.of(_NODES[count != 1]),
         )
         distinct = [result for pairs in _distinct(results) for _, result in pairs]
-        causes = dict.fromkeys([*(self.of(each.origin) for each in distinct), *map(self._reason, distinct)])
+        causes = dict.fromkeys(
+            [*(self.of(each.origin) for each in distinct), *(self.of(each.summary) for each in distinct)]
+        )
         reason = self._fill(_COLON, about=head, what=self._joined(filter(None, self._first(causes))))
         if found.action is not Action.WARN:
             reason = "\n    ".join([reason, *self._table(results, several=len(unmet) > 1)])
@@ -188,9 +190,9 @@ class MessageWriter:
 
     def _why(self, pairs: Pairs, *, several: bool) -> str:
         reasons = (
-            self._fill(_COLON, about=self._named([required]), what=self._reason(result))
+            self._fill(_COLON, about=self._named([required]), what=self.of(result.summary))
             if several
-            else self._reason(result)
+            else self.of(result.summary)
             for required, result in pairs
         )
         return self._joined(self._first(dict.fromkeys(reasons)))
@@ -220,10 +222,6 @@ class MessageWriter:
         kinds = [f"{count} × {what}" for what, count in counts.most_common(_ROWS)]
         rest = counts.total() - sum(count for _, count in counts.most_common(_ROWS))
         return [*kinds, self._fill(_MORE, count=rest)] if rest else kinds
-
-    def _reason(self, result: CheckResult) -> str:
-        reason = self.of(result.reason)
-        return self._fill(_COLON, about=reason, what=result.error) if result.error else reason
 
     def _joined(self, texts: Iterable[str]) -> str:
         return self.of(_AND).join(texts)

@@ -68,7 +68,8 @@ class ImageCase:
 class ImageRow:
     """Images of one kind. pattern: matches one of Image.spellings. cases: the first match is used.
 
-    whole: whether the pattern only matches references with a tag or digest; names alone are not tried.
+    whole: whether the pattern is for references with a tag or digest and begins with an optional path; then
+    only the canonical spellings of these are compared.
     """
 
     name: str
@@ -125,7 +126,9 @@ class ImageCatalog:
         if image is None:
             return NOTHING_KNOWN
         spellings = image.spellings
-        wholes = [each for each in spellings if ":" in each.rpartition("/")[2]]
+        # Patterns of whole references begin with an optional path, so the canonical spellings are enough.
+        registry = f"{image.registry}/"
+        wholes = [each for each in spellings if each.startswith(registry) and ":" in each.rpartition("/")[2]]
         for row in self.rows:
             for spelling in wholes if row.whole else spellings:
                 if (match := row.pattern.fullmatch(spelling)) is None:

@@ -19,7 +19,7 @@ from rules.cuda.tables import compiles_for
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import Environment, environment, references
 from rules.kube.pod import Container
-from rules.text.bounded_cache import bounded_cache, length
+from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Text
 
 # Annotations of a pod; one with the suffix `.CONTAINER` is for that container and takes precedence.
@@ -37,6 +37,7 @@ T = TypeVar("T")
 _BOOLEAN: Final = {"true": True, "false": False}
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 _NO_WAY_OUT: Final = Text()
+_OLDER_CUDA: Final = Text("use an image with an older CUDA", "改用较旧 CUDA 的镜像")
 _Pairs = tuple[tuple[str, str], ...]
 # Requirements that are remembered, and characters of the facts of one; 8 KB each at most.
 _REMEMBERED: Final = 1024
@@ -138,9 +139,12 @@ def container_facts(container: Container, annotations: Mapping[str, str]) -> Con
 
 def requirements_reader(catalog: ImageCatalog) -> Callable[[ContainerFacts], GpuRequirements]:
     """Return `requirements_of` for a catalogue of images, with a bounded cache."""
-    return bounded_cache(
-        lambda facts: requirements_of(facts, catalog), _REMEMBERED, lambda facts: length(facts) <= _LONGEST
-    )
+    return bounded_cache(lambda facts: requirements_of(facts, catalog), _REMEMBERED, _is_short)
+
+
+def _is_short(facts: ContainerFacts) -> bool:
+    pairs = (text for pair in (*facts.known, *facts.annotations) for text in pair)
+    return sum(map(len, (facts.image, *facts.words, *facts.unknown, *pairs))) <= _LONGEST
 
 
 def _annotations_for(container: str, annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -306,9 +310,8 @@ def _floor(toolkit: CudaRequirement) -> ComputeRequirement | None:
         f"{toolkit.origin.en}, which compiles for compute capability {lowest} and higher",
         f"{toolkit.origin.zh}，其只支持计算能力 {lowest} 及以上",
     )
-    way_out = Text("use an image with an older CUDA", "改用较旧 CUDA 的镜像")
     certain = built_for.certain and toolkit.certain
-    return ComputeRequirement(lowest, certain=certain, origin=origin, way_out=way_out)
+    return ComputeRequirement(lowest, certain=certain, origin=origin, way_out=_OLDER_CUDA)
 
 
 def _compute_of_flags(facts: ContainerFacts, env: Environment) -> Iterator[ComputeRequirement]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -35,6 +35,13 @@ class CheckResult:
     remedy: Text = _NO_TEXT
     code: int = 0
     origin: Text = _NO_TEXT
+    # Reason and error; a result is made once and shown often.
+    summary: Text = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        error = self.error
+        summary = Text(f"{self.reason.en}: {error}", f"{self.reason.zh}：{error}") if error else self.reason
+        object.__setattr__(self, "summary", summary)
 
     @property
     def error(self) -> str:
