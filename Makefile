@@ -1,14 +1,14 @@
-# One command for each habit. `make` lists them; each sets up what it needs.
+# `make` lists the targets; each sets up what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONUTF8 := 1
-# Reviews in which memory must not grow; without it, some thousand.
+# Reviews during which memory must not grow; default: some thousand.
 REQUESTS ?=
-# Ten are enough to see in CI that every target runs; ten minutes are for finding something.
+# Seconds for each fuzz target: 10 show that every target runs, 600 are a search.
 FUZZ_SECONDS ?= 60
 RELEASE := .venv-release
-# Where advisories come from, by pip-audit's options; what is known to be in them; how to end where it is not.
+# The source of advisories, as options of pip-audit; a package known to have one; the exit status without any.
 ADVISORIES ?= --vulnerability-service pypi
 KNOWN := jinja2==2.4.1
 UNAUDITED ?= 0
@@ -66,10 +66,10 @@ bench: $(VENV)/.dev ## measure everything, as ratios in one run, into docs/perfo
 bench-quick: $(VENV)/.dev ## the same in a minute, to the terminal alone
 	$(BIN)/python -m tests.bench --quick
 
-bench-servers: $(VENV)/.dev ## the trial of servers that docs/adr/0001-server.md is about
+bench-servers: $(VENV)/.dev ## the trial of servers of docs/adr/0001-server.md
 	$(BIN)/python tests/bench/servers.py
 
-fuzz: $(VENV)/.dev ## look for inputs that break a promise, FUZZ_SECONDS for each target; finds lie in .fuzz
+fuzz: $(VENV)/.dev ## search for inputs that break a promise, FUZZ_SECONDS for each target; findings are in .fuzz
 	$(BIN)/pip install --quiet --disable-pip-version-check --group fuzz
 	@for target in $$($(BIN)/python -c 'from tests.fuzz.targets import TARGETS; print(*TARGETS)'); do \
 		echo "$$target"; \
@@ -82,7 +82,7 @@ e2e: $(VENV)/.dev ## end-to-end tests against a real API server; see e2e-assets
 faults: $(VENV)/.dev ## break everything under load, into docs/reliability.md; see e2e-assets
 	$(BIN)/python -m tests.faults --write docs/reliability.md
 
-e2e-assets: $(VENV)/.dev ## build etcd, Kubernetes, an oracle and a base for the image (minutes the first time; needs Go)
+e2e-assets: $(VENV)/.dev ## build etcd, Kubernetes, programs of its packages and a base for the image (minutes the first time; needs Go)
 	$(BIN)/python tests/e2e/assets/build.py
 	$(BIN)/python -m tests.e2e.assets.base
 
@@ -92,7 +92,7 @@ test-lowest: ## run the tests on the oldest dependencies that pyproject.toml all
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable . --group dev
 	.venv-lowest/bin/pytest -q --numprocesses auto
 
-lock: $(VENV)/.dev ## pin with hashes what the image holds, and what builds it
+lock: $(VENV)/.dev ## pin the packages of the image and of its build, with hashes
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile $(LOCK) pyproject.toml --output-file requirements.lock
 	$(BIN)/uv pip compile $(LOCK) --group build --output-file requirements-build.lock
@@ -103,16 +103,16 @@ $(RELEASE)/.tools: pyproject.toml
 	@$(RELEASE)/bin/pip install --quiet --disable-pip-version-check --group release
 	@touch $@
 
-# Who is not told of what is known cannot have the advisories, and hears nothing of the rest either.
-audit: $(RELEASE)/.tools ## look up known vulnerabilities of what the lock files pin; UNAUDITED=1 fails without advisories
+# If the advisory of a known package is not found, there are no advisories here.
+audit: $(RELEASE)/.tools ## look up known vulnerabilities of pinned packages; UNAUDITED=1 fails without advisories
 	@if echo '$(KNOWN)' | $(AUDIT) --no-deps --requirement /dev/stdin 2>&1 | grep -Eq 'PYSEC-|GHSA-|CVE-'; then \
 		$(AUDIT) --require-hashes --strict --requirement requirements.lock --requirement requirements-build.lock; \
 	else \
-		echo 'NOT AUDITED: no advisories can be had here; those of $(KNOWN) were not told.'; \
+		echo 'NOT AUDITED: no advisories are available here; those of $(KNOWN) were not found.'; \
 		exit $(UNAUDITED); \
 	fi
 
-sbom: $(RELEASE)/.tools ## write what requirements.lock installs to dist/gpugate.cdx.json, as CycloneDX
+sbom: $(RELEASE)/.tools ## write the packages of requirements.lock to dist/gpugate.cdx.json, as CycloneDX
 	@rm -rf .venv-image && $(PYTHON) -m venv --without-pip .venv-image
 	@$(RELEASE)/bin/pip --python .venv-image/bin/python install --quiet --require-hashes --only-binary :all: -r requirements.lock
 	@mkdir -p dist
