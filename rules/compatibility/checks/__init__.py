@@ -22,11 +22,13 @@ CHECKS: Final[tuple[Check, ...]] = (
     SharingModeCheck(),
     ComputeCapabilityCheck(),
 )
+# Most checks have nothing to say without a node.
+_WITHOUT_NODE: Final = tuple(check for check in CHECKS if type(check).on_any_node is not Check.on_any_node)
 
 
 def check_on_any_node(policy: SharingPolicy, requirements: GpuRequirements) -> tuple[CheckResult, ...]:
     """Return the results of all checks that hold on every node."""
-    return tuple([result for check in CHECKS for result in check.on_any_node(policy, requirements)])
+    return tuple([result for check in _WITHOUT_NODE for result in check.on_any_node(policy, requirements)])
 
 
 def check_on_node(
