@@ -53,27 +53,26 @@ def evaluate(
     violations: list[Violation] = []
     warnings: list[AdmissionWarning] = []
     containers: dict[RuleRequirement, list[Container]] = {}
-    resources: list[tuple[str, ...]] = []
+    requests: list[tuple[str, tuple[str, ...]]] = []
     for container, each in required:
         names = _requested(container)
         if not _applies_to(each.rule, names):
             continue
         if not _anywhere(container, each, writer, violations, warnings):
             containers.setdefault(each, []).append(container)
-            resources.append(names)
+            requests.append((container.name, names))
     if not containers or not len(inventory):
         return CompatibilityResult(tuple(violations), tuple(warnings))
     evaluator = node_evaluator(inventory)
     nodes = candidates(inventory, pod.spec)
-    for names in resources:
+    for _, names in requests:
         nodes &= evaluator.offering(names)
     if not nodes:
         rule = next(
             (each.rule for each in containers if each.rule.no_fitting_node is not Action.DRYRUN), None
         )
         if rule is not None:
-            flat = (each.name for group in containers.values() for each in group)
-            warnings.append(_no_candidates(evaluator, rule, [*zip(flat, resources, strict=True)], writer))
+            warnings.append(_no_candidates(evaluator, rule, requests, writer))
         return CompatibilityResult(tuple(violations), tuple(warnings))
     result = evaluator.evaluate(EvaluationRequest(tuple(containers), nodes))
     writer.containers = {each: [one.name for one in group] for each, group in containers.items()}

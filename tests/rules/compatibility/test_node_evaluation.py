@@ -168,3 +168,17 @@ def test_the_cost_of_a_denial_grows_linearly_with_the_containers() -> None:
     calls(1)  # fills caches of tables
 
     assert calls(160) < 5 * calls(40)
+
+
+def test_a_resource_that_no_node_offers_is_reported_of_the_container_that_requests_it() -> None:
+    """Also if the containers before and after it share their requirements."""
+    image, absent = cuda_image("12.4"), {"nvidia.com/gpumem": "4"}
+    rule = compatibility_rule(match={"resources": [GPU, "nvidia.com/gpumem"]})
+    document = pod_of(
+        gpu_container(image, name="a"),
+        gpu_container(cuda_image("11.8"), name="b", limits=absent),
+        gpu_container(image, name="c"),
+    )
+    decision = judged(policy(rule), inventory(NEW), document)
+
+    assert ["container 'b'"] == [line.split(": ")[1] for line in decision.warnings]
