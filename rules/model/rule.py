@@ -27,6 +27,11 @@ class Action(StrEnum):
     DRYRUN = "dryrun"  # metric, log and audit annotation only
 
 
+def mildest(*actions: Action) -> Action:
+    """Return the mildest of some actions."""
+    return max(actions, key=[*Action].index)
+
+
 class InjectionAction(StrEnum):
     """What an injection rule does (`enforcementAction`)."""
 
@@ -177,12 +182,14 @@ class InjectionRule(RuleMeta):
 class CompatibilityRule(RuleMeta):
     """How containers that match share GPUs, and what that requires of image, driver and GPU.
 
-    no_fitting_node: the effect if no node is compatible; action: the effect of everything else.
+    no_fitting_node: the effect if no node is compatible. declarations: the effect if the pod declares what
+    its image contains, None if it may. action: the effect of everything else.
     """
 
     match: Match
     sharing: SharingPolicy
     no_fitting_node: Action
+    declarations: Action | None
     action: Action
 
     def __hash__(self) -> int:

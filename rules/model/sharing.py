@@ -19,15 +19,17 @@ _DEFAULT_LABELS: Final = LabelNames()
 class SharingPolicy:
     """What a way of sharing GPUs requires in addition to the container's own requirements.
 
-    virtual: driver and runtime must have the major version of the baseline. baseline: the highest CUDA
-    version that the virtualisation supports. minor_versions: the level of a driver of the runtime's major
-    with a lower minor. min_cuda, min_compute: what the mode needs of driver and GPU. device_mode: what its
-    nodes are set up for, if labelled. mig: whether it supports MIG slices. labels: which labels to read.
+    virtual: CUDA calls are intercepted. baseline: the highest CUDA version that the virtualisation supports.
+    minor_versions: the level of a driver of the runtime's major with a lower minor. major_versions: the level
+    of a virtual GPU if driver, runtime and baseline differ in the major version. min_cuda, min_compute: what
+    the mode needs of driver and GPU. device_mode: what its nodes are set up for, if labelled. mig: whether it
+    supports MIG slices. labels: which labels to read.
     """
 
     virtual: bool = False
     baseline: CudaVersion | None = None
     minor_versions: Level = Level.INCOMPATIBLE
+    major_versions: Level = Level.INCOMPATIBLE
     min_cuda: CudaVersion | None = None
     min_compute: ComputeCapability | None = None
     device_mode: str | None = None

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import is_label_key
 from rules.model.check_result import Level
-from rules.model.rule import Action, CompatibilityRule
+from rules.model.rule import Action, CompatibilityRule, mildest
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
 from rules.schema.base import ACTIONS, RuleDocument, TextDocument
@@ -19,7 +19,7 @@ from rules.schema.field_types import CapabilityText, CudaText, parse_optional_ve
 from rules.schema.match_fields import MatchDocument, build_match
 from rules.text.i18n import Text
 
-_MINOR_VERSIONS: Final = {"deny": Level.INCOMPATIBLE, "warn": Level.UNSTABLE, "allow": Level.COMPATIBLE}
+_LEVELS: Final = {"deny": Level.INCOMPATIBLE, "warn": Level.UNSTABLE, "allow": Level.COMPATIBLE}
 _IN_LABELS: Final = "one label with the whole version, or one for each part, separated by spaces"
 _PARTS: Final = 3  # the maximum, of a driver version
 
@@ -99,7 +99,8 @@ class CompatibilityRuleDocument(RuleDocument):
         description="the containers that the rule applies to; all conditions must match"
     )
     sharing: Literal["physical", "virtual"] = Field(
-        description="virtual: driver, runtime and baseline must have the same major version"
+        description="virtual: CUDA calls are intercepted; driver, runtime and baseline should have one major "
+        "version"
     )
     baseline: CudaText | None = Field(
         None, description="virtual: the highest CUDA version that the virtualisation supports, such as 12.4"
@@ -109,10 +110,19 @@ class CompatibilityRuleDocument(RuleDocument):
         alias="minorVersionCompatibility",
         description="physical: action when the driver has the same major but a lower minor CUDA version",
     )
+    major_versions: Literal["deny", "warn", "allow"] = Field(
+        "deny",
+        alias="majorVersionMismatch",
+        description="virtual: action when driver, runtime and baseline differ in the major version",
+    )
     no_fitting_node: Literal["deny", "warn"] = Field(
         "deny",
         alias="noFittingNode",
         description="if no node is compatible; warn: for clusters in which an autoscaler may add one",
+    )
+    declarations: Literal["deny", "warn", "allow"] = Field(
+        "allow",
+        description="action when an annotation or variable of the pod replaces what is known of its image",
     )
     min_driver_cuda: CudaText | None = Field(
         None, alias="minDriverCuda", description="the minimum CUDA version of the driver, such as 11.5"
@@ -142,6 +152,8 @@ class CompatibilityRuleDocument(RuleDocument):
             raise ValueError("baseline is for sharing: virtual")
         if self.minor_versions != "deny" and self.sharing == "virtual":
             raise ValueError("minorVersionCompatibility is for sharing: physical")
+        if self.major_versions != "deny" and self.sharing != "virtual":
+            raise ValueError("majorVersionMismatch is for sharing: virtual")
         return self
 
 
@@ -158,14 +170,16 @@ def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRu
         sharing=SharingPolicy(
             virtual=read.sharing == "virtual",
             baseline=parse_optional_version(CudaVersion, read.baseline),
-            minor_versions=_MINOR_VERSIONS[read.minor_versions],
+            minor_versions=_LEVELS[read.minor_versions],
+            major_versions=_LEVELS[read.major_versions],
             min_cuda=parse_optional_version(CudaVersion, read.min_driver_cuda),
             min_compute=parse_optional_version(ComputeCapability, read.min_compute_capability),
             device_mode=read.device_mode,
             mig=read.mig_slices == "allow",
             labels=read.labels.names(),
         ),
-        no_fitting_node=Action(read.no_fitting_node if action is Action.DENY else action),
+        no_fitting_node=mildest(action, Action(read.no_fitting_node)),
+        declarations=None if read.declarations == "allow" else mildest(action, Action(read.declarations)),
         action=action,
         description=Text(read.description.en, read.description.zh),
         enabled=builder.enabled,

@@ -108,6 +108,7 @@ enforcementAction: deny
 match: {resources: [example.com/gpu-share]}
 sharing: virtual
 baseline: "12.4"
+majorVersionMismatch: warn
 noFittingNode: warn
 minDriverCuda: "11.5"
 minComputeCapability: "7.0"

@@ -10,7 +10,15 @@ from pydantic import Field, ValidationError
 from rules.cel.expression import VALIDATION_VARIABLES, Expression, ExpressionError
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.resource_index import ResourceIndex
-from rules.model.rule import Action, FailurePolicy, LimitsPolicy, RequestsPolicy, ResourceRule, Validation
+from rules.model.rule import (
+    Action,
+    FailurePolicy,
+    LimitsPolicy,
+    RequestsPolicy,
+    ResourceRule,
+    Validation,
+    mildest,
+)
 from rules.schema.base import ACTIONS, NonEmpty, RuleDocument
 from rules.schema.builder import RuleBuilder
 from rules.schema.errors import Code, RuleError, describe, schema_errors
@@ -90,9 +98,6 @@ class ResourceRuleData(RuleDocument):
     resource_unit: str = Field("", alias="resourceUnit", description=_UNUSED)
     related_resources: str = Field("", alias="relatedResources", description=_UNUSED)
     ignore_node_check: str = Field("", alias="ignoreNodeCheck", description=_UNUSED)
-
-
-_MILDNESS: Final = (Action.DENY, Action.WARN, Action.DRYRUN)
 
 
 def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
@@ -191,6 +196,4 @@ def _validations(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> It
             builder.errors.append(RuleError(place, inside, message, builder.name, Code.BAD_EXPRESSION))
             continue
         actions = [Action(each.enforcement_action) for each in (rule, read)]
-        yield Validation(
-            expression, Text(read.message_en, read.message_zh), max(actions, key=_MILDNESS.index)
-        )
+        yield Validation(expression, Text(read.message_en, read.message_zh), mildest(*actions))

@@ -60,8 +60,8 @@ def test_shares_of_an_image_of_another_major_than_the_baseline_are_denied_on_eve
             decision
         )
         assert (
-            "container 'main': virtual GPUs of CUDA 12.4 need a runtime of the same major, not 11.8: "
-            "CUDA_ERROR_UNKNOWN (999) (image tag `11.8.0-base-ubuntu22.04` says CUDA 11.8); "
+            "container 'main': the virtual GPUs are of CUDA 12.4, the container is of another major, 11.8 "
+            "(image tag `11.8.0-base-ubuntu22.04` says CUDA 11.8); "
             "use an image with CUDA 12.x up to 12.4, or whole GPUs"
         ) == decision.violations[0].message
 

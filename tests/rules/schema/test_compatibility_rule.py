@@ -101,6 +101,14 @@ MATCH = "match: {resources: [nvidia.com/gpu]}\n"
             ["1:1: minorVersionCompatibility is for sharing: physical"],
         ),
         (
+            f"{MATCH}sharing: physical\nmajorVersionMismatch: warn\n",
+            ["1:1: majorVersionMismatch is for sharing: virtual"],
+        ),
+        (
+            f"{MATCH}sharing: physical\ndeclarations: forbid\n",
+            ["3:15: declarations: expected one of deny, warn, allow, got 'forbid'"],
+        ),
+        (
             f"{MATCH}sharing: physical\nminorVersionCompatibility: allowed\n",
             [
                 (
@@ -298,6 +306,7 @@ def test_the_defaults_of_a_compatibility_rule_are_strict() -> None:
     rule = compatibility(compatibility_rule())
 
     assert (Action.DENY, Action.DENY, SharingPolicy()) == (rule.action, rule.no_fitting_node, rule.sharing)
+    assert rule.declarations is None
 
 
 @pytest.mark.parametrize(
@@ -306,6 +315,36 @@ def test_the_defaults_of_a_compatibility_rule_are_strict() -> None:
 def test_minor_version_compatibility_is_a_level(word: str, level: Level) -> None:
     """For a node whose driver has the same major and a lower minor version."""
     assert level is compatibility(compatibility_rule(minorVersionCompatibility=word)).sharing.minor_versions
+
+
+@pytest.mark.parametrize(
+    ("word", "level"), [("deny", Level.INCOMPATIBLE), ("warn", Level.UNSTABLE), ("allow", Level.COMPATIBLE)]
+)
+def test_a_major_version_mismatch_is_a_level(word: str, level: Level) -> None:
+    """For virtual GPUs."""
+    rule = compatibility(compatibility_rule(sharing="virtual", majorVersionMismatch=word))
+
+    assert level is rule.sharing.major_versions
+
+
+@pytest.mark.parametrize(
+    ("action", "word", "expected"),
+    [
+        ("deny", "allow", None),
+        ("deny", "warn", Action.WARN),
+        ("deny", "deny", Action.DENY),
+        ("warn", "deny", Action.WARN),
+        ("dryrun", "deny", Action.DRYRUN),
+    ],
+)
+def test_declarations_have_an_action_never_stricter_than_the_rule(
+    action: str, word: str, expected: Action | None
+) -> None:
+    """None if they are allowed, as by default."""
+    assert (
+        expected
+        is compatibility(compatibility_rule(enforcementAction=action, declarations=word)).declarations
+    )
 
 
 @pytest.mark.parametrize(
