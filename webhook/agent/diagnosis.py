@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rules.cuda.tables import cuda_error
+from rules.text.i18n import Language, Text
 from webhook.agent.labels import CUDA_LABELS, differences, metadata_of
 from webhook.agent.nvml_probe import FABRIC_READY, Failure, Gpu, Probe
 
@@ -22,8 +23,28 @@ _NO_DEVICE: Final = 100
 _NOT_READY: Final = 802
 _DRIVER_MISMATCH: Final = 803
 
-_REACH: Final = "give the container the driver's libraries and devices: runtimeClassName nvidia, or CDI"
-_KERNEL_LOG: Final = "check the kernel log (dmesg) for `NVRM: Xid`"
+_REACH: Final = Text(
+    "give the container the driver's libraries and devices: runtimeClassName nvidia, or CDI",
+    "为容器提供驱动的库和设备：runtimeClassName nvidia，或 CDI",
+)
+_KERNEL_LOG: Final = Text(
+    "check the kernel log (dmesg) for `NVRM: Xid`", "检查内核日志（dmesg）中的 `NVRM: Xid`"
+)
+_NOWHERE: Final = Text()
+_AT: Final = Text("{error} at {call}", "{call} 返回 {error}")
+_LINE: Final = Text("{what}{errors}; {remedy}", "{what}{errors}；{remedy}")
+_INSTALL: Final = Text("install one on the node", "在节点上安装驱动")
+_LOAD: Final = Text("load it on the node: `modprobe nvidia`", "在节点上加载驱动：`modprobe nvidia`")
+_NO_LIBRARY: Final = Text(
+    ", but its library libnvidia-ml.so.1 was not found here", "，但此处未找到其库 libnvidia-ml.so.1"
+)
+_NO_DEVICES: Final = Text(
+    ", but its devices /dev/nvidia* are missing here", "，但此处缺少其设备 /dev/nvidia*"
+)
+_RESTART_DISCOVERY: Final = Text(
+    "restart GPU Feature Discovery on this node", "在该节点上重启 GPU Feature Discovery"
+)
+_SET_LABELS: Final = Text("run `gpugate node label`", "运行 `gpugate node label`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +55,12 @@ class Diagnosis:
     error that programs get, or 0.
     """
 
-    what: str
-    remedy: str
+    what: Text
+    remedy: Text
     broken: bool = True
     nvml: str = ""
     cuda: int = 0
-    at: str = ""
+    at: Text = _NOWHERE
 
     @property
     def cuda_name(self) -> str:
@@ -47,71 +68,111 @@ class Diagnosis:
         known = cuda_error(self.cuda)
         return f"{known.name} ({known.code})" if known else ""
 
-    def __str__(self) -> str:
-        nvml = f"{self.nvml} at {self.at}" if self.at else self.nvml
+    def line(self, language: Language) -> str:
+        """Return the problem, the names of its errors, and the remedy."""
+        what, remedy, at = (each.in_language(language) for each in (self.what, self.remedy, self.at))
+        nvml = _AT.in_language(language).format(error=self.nvml, call=at) if at else self.nvml
         errors = ", ".join(filter(None, (nvml, self.cuda_name)))
-        return f"{self.what}{f' ({errors})' if errors else ''}; {self.remedy}"
+        return _LINE.in_language(language).format(what=what, errors=errors and f" ({errors})", remedy=remedy)
 
 
 # By error of any call: the problem, the remedy, and the CUDA error of programs.
-_ERRORS: Final[Mapping[str, tuple[str, str, int]]] = {
+_ERRORS: Final[Mapping[str, tuple[Text, Text, int]]] = {
     MISMATCH: (
-        "the driver's library and the kernel's driver have different versions",
-        "the driver was upgraded while it was in use: reboot the node, or drain it and reload the modules",
+        Text(
+            "the driver's library and the kernel's driver have different versions",
+            "驱动的库与内核中的驱动版本不同",
+        ),
+        Text(
+            "the driver was upgraded while it was in use: reboot the node, or drain it and reload the "
+            "modules",
+            "驱动在使用中被升级：重启节点，或排空节点后重新加载内核模块",
+        ),
         _DRIVER_MISMATCH,
     ),
     "NVML_ERROR_NO_PERMISSION": (
-        "the driver denies access to this user",
-        "set the mode of /dev/nvidiactl and /dev/nvidia* to 0666",
+        Text("the driver denies access to this user", "驱动拒绝该用户访问"),
+        Text(
+            "set the mode of /dev/nvidiactl and /dev/nvidia* to 0666",
+            "将 /dev/nvidiactl 和 /dev/nvidia* 的权限设为 0666",
+        ),
         0,
     ),
     "NVML_ERROR_UNINITIALIZED": (
-        "the driver was unloaded during the probe",
-        "try again once it is loaded",
+        Text("the driver was unloaded during the probe", "驱动在检测期间被卸载"),
+        Text("try again once it is loaded", "驱动加载后重试"),
         0,
     ),
     "NVML_ERROR_GPU_IS_LOST": (
-        "a GPU has fallen off the bus",
-        f"{_KERNEL_LOG} 79; drain and reboot the node; if it happens again, have the card inspected",
+        Text("a GPU has fallen off the bus", "一块 GPU 已从总线上脱落"),
+        Text(
+            f"{_KERNEL_LOG.en} 79; drain and reboot the node; if it happens again, have the card inspected",
+            f"{_KERNEL_LOG.zh} 79；排空并重启节点；如再次出现，请检修该卡",
+        ),
         0,
     ),
     "NVML_ERROR_RESET_REQUIRED": (
-        "a GPU must be reset",
-        f"{_KERNEL_LOG}; drain the node and run `nvidia-smi --gpu-reset`, or reboot it",
+        Text("a GPU must be reset", "一块 GPU 需要重置"),
+        Text(
+            f"{_KERNEL_LOG.en}; drain the node and run `nvidia-smi --gpu-reset`, or reboot it",
+            f"{_KERNEL_LOG.zh}；排空节点并运行 `nvidia-smi --gpu-reset`，或重启节点",
+        ),
         0,
     ),
-    "NVML_ERROR_IRQ_ISSUE": ("a GPU raises no interrupts", f"{_KERNEL_LOG}, and reboot the node", 0),
-    "NVML_ERROR_TIMEOUT": ("the driver does not answer in time", f"{_KERNEL_LOG}, and reboot the node", 0),
+    "NVML_ERROR_IRQ_ISSUE": (
+        Text("a GPU raises no interrupts", "一块 GPU 不产生中断"),
+        Text(f"{_KERNEL_LOG.en}, and reboot the node", f"{_KERNEL_LOG.zh}，并重启节点"),
+        0,
+    ),
+    "NVML_ERROR_TIMEOUT": (
+        Text("the driver does not answer in time", "驱动没有及时响应"),
+        Text(f"{_KERNEL_LOG.en}, and reboot the node", f"{_KERNEL_LOG.zh}，并重启节点"),
+        0,
+    ),
     "NVML_ERROR_CORRUPTED_INFOROM": (
-        "a GPU's inforom is corrupted",
-        "run `nvidia-smi -q` on the node, and have the card inspected",
+        Text("a GPU's inforom is corrupted", "一块 GPU 的 inforom 已损坏"),
+        Text(
+            "run `nvidia-smi -q` on the node, and have the card inspected",
+            "在节点上运行 `nvidia-smi -q`，并检修该卡",
+        ),
         0,
     ),
-    "NVML_ERROR_INSUFFICIENT_POWER": ("a GPU lacks external power", "check its power cables", 0),
+    "NVML_ERROR_INSUFFICIENT_POWER": (
+        Text("a GPU lacks external power", "一块 GPU 缺少外接供电"),
+        Text("check its power cables", "检查其电源线"),
+        0,
+    ),
 }
+_UNKNOWN_ERROR: Final = (Text("the driver fails", "驱动出错"), _KERNEL_LOG, 0)
 
 
 def explain(failure: Failure, module: str | None) -> Diagnosis:
     """Return the problem behind a failed probe. module: the kernel's driver, of `kernel_module`."""
-    kernel = f"the kernel has driver {module}".rstrip()
+    kernel = Text(f"the kernel has driver {module}".rstrip(), f"内核中有驱动 {module}".rstrip())
     if failure.error == "NVML_ERROR_LIBRARY_NOT_FOUND":
         code = _INSUFFICIENT_DRIVER
         if module is None:
-            what, remedy = "no NVIDIA driver", "install one on the node"
+            what, remedy = Text("no NVIDIA driver", "没有 NVIDIA 驱动"), _INSTALL
         else:
-            what, remedy = f"{kernel}, but its library libnvidia-ml.so.1 was not found here", _REACH
+            what, remedy = _followed(kernel, _NO_LIBRARY), _REACH
     elif failure.error == "NVML_ERROR_DRIVER_NOT_LOADED":
         code = _NO_DEVICE
         if module is None:
-            what, remedy = "the NVIDIA driver is not loaded", "load it on the node: `modprobe nvidia`"
+            what, remedy = Text("the NVIDIA driver is not loaded", "NVIDIA 驱动未加载"), _LOAD
         else:
-            what, remedy = f"{kernel}, but its devices /dev/nvidia* are missing here", _REACH
+            what, remedy = _followed(kernel, _NO_DEVICES), _REACH
     else:
-        what, remedy, code = _ERRORS.get(failure.error, ("the driver fails", _KERNEL_LOG, 0))
+        what, remedy, code = _ERRORS.get(failure.error, _UNKNOWN_ERROR)
         if failure.error == MISMATCH and module:
-            what = f"{what}, the kernel's is {module}"
-    at = failure.call if failure.gpu is None else f"{failure.call} of GPU {failure.gpu}"
+            what = _followed(what, Text(f", the kernel's is {module}", f"，内核中的是 {module}"))
+    at = Text(failure.call)
+    if failure.gpu is not None:
+        at = Text(f"{failure.call} of GPU {failure.gpu}", f"{failure.call}（GPU {failure.gpu}）")
     return Diagnosis(what, remedy, nvml=failure.error, cuda=code, at=at)
+
+
+def _followed(text: Text, by: Text) -> Text:
+    return Text(text.en + by.en, text.zh + by.zh)
 
 
 def diagnose(
@@ -126,35 +187,49 @@ def diagnose(
 def _of_probe(probe: Probe) -> Iterator[Diagnosis]:
     if not probe.gpus:
         yield Diagnosis(
-            f"driver {probe.driver} has no GPU", f"{_KERNEL_LOG}, and `lspci -d 10de:`", cuda=_NO_DEVICE
+            Text(f"driver {probe.driver} has no GPU", f"驱动 {probe.driver} 没有 GPU"),
+            Text(f"{_KERNEL_LOG.en}, and `lspci -d 10de:`", f"{_KERNEL_LOG.zh}，以及 `lspci -d 10de:`"),
+            cuda=_NO_DEVICE,
         )
     for index, gpu in enumerate(probe.gpus):
         yield from _of_gpu(f"GPU {index}", gpu, probe)
 
 
 def _of_gpu(name: str, gpu: Gpu, probe: Probe) -> Iterator[Diagnosis]:
-    fabric = "start the Fabric Manager of the driver's version, and check its log"
+    fabric = Text(
+        "start the Fabric Manager of the driver's version, and check its log",
+        "启动与驱动版本相同的 Fabric Manager，并检查其日志",
+    )
+    reset = "`nvidia-smi -c DEFAULT`"
     if gpu.fabric_error:
-        what = f"{name} could not join the NVLink fabric"
+        what = Text(f"{name} could not join the NVLink fabric", f"{name} 无法加入 NVLink fabric")
         yield Diagnosis(what, fabric, nvml=gpu.fabric_error, cuda=_NOT_READY)
     elif gpu.fabric not in (None, FABRIC_READY):
-        what = f"{name} waits for the NVLink fabric, whose state is {gpu.fabric}"
+        what = Text(
+            f"{name} waits for the NVLink fabric, whose state is {gpu.fabric}",
+            f"{name} 正在等待 NVLink fabric，其状态为 {gpu.fabric}",
+        )
         yield Diagnosis(what, fabric, cuda=_NOT_READY)
     if gpu.mig and gpu.mig_profiles == ():
         yield Diagnosis(
-            f"{name} is in MIG mode and has no MIG instance",
-            "create instances, or leave MIG mode",
+            Text(f"{name} is in MIG mode and has no MIG instance", f"{name} 处于 MIG 模式，但没有 MIG 实例"),
+            Text("create instances, or leave MIG mode", "创建实例，或关闭 MIG 模式"),
             broken=False,
             cuda=_NO_DEVICE,
         )
     if gpu.compute_mode == "Prohibited":
         yield Diagnosis(
-            f"{name} is in compute mode Prohibited", "run `nvidia-smi -c DEFAULT`", cuda=_UNAVAILABLE
+            Text(f"{name} is in compute mode Prohibited", f"{name} 的计算模式为 Prohibited"),
+            Text(f"run {reset}", f"运行 {reset}"),
+            cuda=_UNAVAILABLE,
         )
     elif gpu.compute_mode == "Exclusive_Process" and not probe.mps:
         yield Diagnosis(
-            f"{name} is in compute mode Exclusive_Process, but no MPS control daemon was found",
-            "start one, or run `nvidia-smi -c DEFAULT`",
+            Text(
+                f"{name} is in compute mode Exclusive_Process, but no MPS control daemon was found",
+                f"{name} 的计算模式为 Exclusive_Process，但未找到 MPS 控制守护进程",
+            ),
+            Text(f"start one, or run {reset}", f"启动守护进程，或运行 {reset}"),
             broken=False,
             cuda=_UNAVAILABLE,
         )
@@ -162,19 +237,14 @@ def _of_gpu(name: str, gpu: Gpu, probe: Probe) -> Iterator[Diagnosis]:
 
 def _of_labels(labels: Mapping[str, str], probe: Probe) -> Iterator[Diagnosis]:
     for difference in differences(labels, probe):
-        yield Diagnosis(
-            difference.message,
-            "restart GPU Feature Discovery on this node",
-            broken=False,
-        )
+        yield Diagnosis(difference.message, _RESTART_DISCOVERY, broken=False)
     expected = metadata_of(probe).labels
     wrong = [key for key, value in expected.items() if key in labels and labels[key] != value]
     if wrong:
-        yield Diagnosis(
-            f"the node has {', '.join(f'{key}={labels[key]}' for key in wrong)}, "
-            f"NVML reports {', '.join(expected[key] for key in wrong)}",
-            "run `gpugate node label`",
-            broken=False,
-        )
+        found = ", ".join(f"{key}={labels[key]}" for key in wrong)
+        reported = ", ".join(expected[key] for key in wrong)
+        what = Text(f"the node has {found}, NVML reports {reported}", f"节点有 {found}，NVML 报告 {reported}")
+        yield Diagnosis(what, _SET_LABELS, broken=False)
     elif not any(key in labels for key in CUDA_LABELS):
-        yield Diagnosis("no label has the driver's CUDA version", "run `gpugate node label`", broken=False)
+        what = Text("no label has the driver's CUDA version", "没有标签包含驱动的 CUDA 版本")
+        yield Diagnosis(what, _SET_LABELS, broken=False)

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from certs.kubernetes_api import KubernetesError
+from rules import Language
 from webhook.agent.diagnosis import MISMATCH, explain
 from webhook.agent.metrics import FAILURES, GPUS, PROBED
 from webhook.agent.nvml_probe import Failure, Probe
@@ -79,7 +80,7 @@ class LabelLoop:
         """
         problem = ""
         if isinstance(found, Failure):
-            problem = str(explain(found, module))
+            problem = explain(found, module).line(Language.EN)
             FAILURES.labels(found.error.partition(" ")[0]).inc()  # without the number of an unknown error
         else:
             PROBED.set_to_current_time()

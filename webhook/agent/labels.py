@@ -25,6 +25,7 @@ from rules.model.rule import CompatibilityRule
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, is_slice
+from rules.text.i18n import Text
 from webhook.agent.nvml_probe import Gpu, Probe
 
 T = TypeVar("T")
@@ -63,6 +64,7 @@ _ADDED: Final = re.compile(r"(?:-MIG-.+?)?(?:-SHARED)?$")
 _OF_DISCOVERY: Final = "nvidia.com/"
 # Facts in its labels that NVML reports, too; the last three are about one GPU.
 FACTS: Final = ("driver", "driver CUDA", "product", "compute capability", "memory in MiB")
+_FACTS_ZH: Final = dict(zip(FACTS, ("驱动", "驱动的 CUDA", "产品", "计算能力", "显存（MiB）"), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,12 @@ class Difference(NamedTuple):
     nvml: str
 
     @property
-    def message(self) -> str:
+    def message(self) -> Text:
         """Both values in a sentence."""
-        return f"{self.fact}: the labels of GPU Feature Discovery have {self.label}, NVML reports {self.nvml}"
+        return Text(
+            f"{self.fact}: the labels of GPU Feature Discovery have {self.label}, NVML reports {self.nvml}",
+            f"{_FACTS_ZH[self.fact]}：GPU Feature Discovery 的标签为 {self.label}，NVML 报告 {self.nvml}",
+        )
 
 
 def is_own(key: str) -> bool:

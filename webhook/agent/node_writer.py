@@ -112,7 +112,7 @@ def _contradictions(
         message = f"the driver has CUDA {probe.cuda}, but another owner has set {others}"
         yield _CONTESTED, FACTS[1], f"{message}; remove that label, or run the agent with --take-over"
     for each in differences(node["metadata"].get("labels") or {}, probe):
-        yield _DIFFER, each.fact, each.message
+        yield _DIFFER, each.fact, each.message.en
 
 
 def _owners(node: Mapping[str, Any], label: str) -> set[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rules.cuda.versions import CudaVersion
+from rules.text.i18n import Language, Text
 from tests.support.nvml import ERRORS, failing, library, recorded
 from webhook.agent.diagnosis import Diagnosis, diagnose, explain
 from webhook.agent.labels import capabilities_of, metadata_of
@@ -67,10 +68,10 @@ def test_a_failure_has_a_description_and_a_remedy(
     """With the names of the NVML and CUDA errors."""
     (problem,) = diagnose(Failure(f"NVML_ERROR_{error}", "nvmlInit"), module)
 
-    assert what in problem.what
-    assert remedy in problem.remedy
+    assert what in problem.what.en
+    assert remedy in problem.remedy.en
     assert cuda in problem.cuda_name
-    assert f"NVML_ERROR_{error} at nvmlInit" in str(problem)
+    assert f"NVML_ERROR_{error} at nvmlInit" in problem.line(Language.EN)
     assert problem.broken
 
 
@@ -79,9 +80,8 @@ def test_every_error_of_nvml_has_a_diagnosis(error: str) -> None:
     """Including unexpected ones."""
     problem = explain(Failure(error, "nvmlDeviceGetName", 1), KERNEL)
 
-    assert problem.what
-    assert problem.remedy
-    assert f"({error} at nvmlDeviceGetName of GPU 1" in str(problem)
+    assert all((problem.what.en, problem.what.zh, problem.remedy.en, problem.remedy.zh))
+    assert f"({error} at nvmlDeviceGetName of GPU 1" in problem.line(Language.EN)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_a_gpu_that_is_not_in_its_fabric_fails_programs_with_802(
     """For example if the Fabric Manager does not run on a machine with NVSwitch."""
     (problem,) = diagnose(probed("h200", fabric=fabric), KERNEL)
 
-    assert (what, nvml, "cudaErrorSystemNotReady (802)") == (problem.what, problem.nvml, problem.cuda_name)
-    assert "Fabric Manager" in problem.remedy
+    assert (what, nvml, "cudaErrorSystemNotReady (802)") == (problem.what.en, problem.nvml, problem.cuda_name)
+    assert "Fabric Manager" in problem.remedy.en
 
 
 def test_modes_that_block_programs_are_problems() -> None:
@@ -120,7 +120,7 @@ def test_a_node_without_gpus_has_a_problem() -> None:
     with library(recorded("t4") | {"gpus": []}):
         found = probe(())
 
-    assert ["driver 535.129.03 has no GPU"] == [problem.what for problem in diagnose(found, KERNEL)]
+    assert ["driver 535.129.03 has no GPU"] == [problem.what.en for problem in diagnose(found, KERNEL)]
 
 
 def test_stale_and_missing_labels_are_problems() -> None:
@@ -137,9 +137,9 @@ def test_stale_and_missing_labels_are_problems() -> None:
     assert [
         "compute capability: the labels of GPU Feature Discovery have 8.0, NVML reports 7.5",
         "the node has cuda-minor-version=1, NVML reports 2",
-    ] == [problem.what for problem in diagnose(found, KERNEL, stale)]
+    ] == [problem.what.en for problem in diagnose(found, KERNEL, stale)]
     assert ["no label has the driver's CUDA version"] == [
-        problem.what for problem in diagnose(found, KERNEL, {})
+        problem.what.en for problem in diagnose(found, KERNEL, {})
     ]
 
 
@@ -153,7 +153,9 @@ def test_invisible_mig_instances_are_no_problem() -> None:
 
 def test_a_diagnosis_without_errors_is_a_sentence() -> None:
     """Problem and remedy."""
-    assert "it rains; go in" == str(Diagnosis("it rains", "go in"))
+    problem = Diagnosis(Text("it rains", "下雨了"), Text("go in", "进去"))
+
+    assert ["it rains; go in", "下雨了；进去"] == [problem.line(each) for each in Language]
 
 
 def test_a_data_center_gpu_supports_runtimes_in_three_modes() -> None:

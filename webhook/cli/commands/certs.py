@@ -24,7 +24,21 @@ from certs.kubernetes_api import Kubernetes, KubernetesError
 from certs.rotation_plan import Plan, Step, service_names
 from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
-from webhook.cli.output.console import BadInputError, print_error, show_table
+from rules import Language
+from webhook.cli.input.options import language_option
+from webhook.cli.output.console import BadInputError, padded, print_error, show_table
+from webhook.cli.output.vocabulary import (
+    BOTH_TRUSTED,
+    EMPTY_STORE,
+    EXPIRED_CERTIFICATE,
+    NO_CONFIGURATION,
+    NO_SERVING_CERTIFICATE,
+    NOT_TRUSTED,
+    ROLES,
+    ROTATING,
+    VALID_UNTIL,
+    WHEN_TRUSTED,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,6 +48,8 @@ _NONE: Final = "-"
 # Short names of webhook configurations, for the table.
 _SHORT: Final = {kind: kind.removesuffix("WebhookConfiguration").lower() for kind in KINDS}
 _FOUND: Final = 1
+# Columns of the widest role.
+_ROLE_WIDTH: Final = 8
 # Hexadecimal digits of a fingerprint in the table; 64 bits are unique within a cluster.
 _DIGITS: Final = 16
 
@@ -53,7 +69,7 @@ class _Place:
 
 
 def _place_options(command: F) -> F:
-    """Add the options for the location of the certificates; the command gets them as `place`."""
+    """Add the options for the certificates' location and the language, as `place` and `language`."""
 
     @wraps(command)
     def wrapper(
@@ -62,11 +78,13 @@ def _place_options(command: F) -> F:
         context: str | None,
         namespace: str | None,
         secret: str | None,
+        lang: str,
         **others: Any,
     ) -> Any:
         if directory and (kubeconfig or context or namespace or secret):
             raise click.UsageError("--directory cannot be used with options of a cluster")
         namespace = namespace or _NAMESPACE
+        others["language"] = Language(lang)
         with _as_bad_input():
             if directory:
                 return command(place=_Place(DirectoryStore(directory), None, namespace), **others)
@@ -78,6 +96,7 @@ def _place_options(command: F) -> F:
             return command(place=_Place(store, api, namespace), **others)
 
     for option in (
+        language_option,
         click.option("--secret", metavar="NAME", help=f"Name of the Secret.  [default: {_SECRET}]"),
         click.option(
             "--namespace", "-n", metavar="NS", help=f"Namespace of the Secret.  [default: {_NAMESPACE}]"
@@ -131,7 +150,7 @@ def command() -> None:
 @command.command()
 @_place_options
 @_names_option
-def init(place: _Place, names: tuple[str, ...]) -> None:
+def init(place: _Place, names: tuple[str, ...], language: Language) -> None:
     """Create missing certificates and rotate those that are due.
 
     Also sets the caBundle of the webhook configurations. Valid certificates stay unchanged.
@@ -143,13 +162,13 @@ def init(place: _Place, names: tuple[str, ...]) -> None:
       gpugate serve --tls-cert certs/tls.crt --tls-key certs/tls.key
     """
     bundle = place.rotator(names, place.store.load().bundle).reconcile()
-    _summarize(place, bundle)
+    _summarize(place, bundle, language)
 
 
 @command.command()
 @_place_options
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def show(place: _Place, output: str) -> None:
+def show(place: _Place, output: str, language: Language) -> None:
     """List the certificates and the webhook configurations that trust them.
 
     Exit status 1 if a certificate has expired or is not trusted.
@@ -164,15 +183,15 @@ def show(place: _Place, output: str) -> None:
     bundle = place.store.load().bundle
     now = datetime.now(UTC)
     found = list(_certificates(bundle, configurations, now)) if bundle else []
-    problems = list(_problems(place, bundle, configurations, found))
+    problems = list(_problems(place, bundle, configurations, found, language))
     if output == "json":
         trusted = b64encode(b"".join(bundle.trusted)).decode() if bundle else None
         document = {"store": str(place.store), "caBundle": trusted, "certificates": found}
         click.echo(json.dumps(document | {"problems": problems}))
     else:
-        show_table([_row(each, in_cluster=place.api is not None) for each in found])
+        show_table([_row(each, in_cluster=place.api is not None) for each in found], language)
     for problem in problems:
-        print_error(problem)
+        print_error(problem, language)
     sys.exit(_FOUND if problems else 0)
 
 
@@ -180,7 +199,7 @@ def show(place: _Place, output: str) -> None:
 @_place_options
 @_names_option
 @click.option("--ca", is_flag=True, help="Also start the rotation of the CA, in steps without downtime.")
-def rotate(place: _Place, names: tuple[str, ...], ca: bool) -> None:
+def rotate(place: _Place, names: tuple[str, ...], ca: bool, language: Language) -> None:
     """Replace the serving certificate now, even if it is not due.
 
     With --ca, creates a new CA, which is trusted in addition to the old one. It may sign the serving
@@ -195,31 +214,31 @@ def rotate(place: _Place, names: tuple[str, ...], ca: bool) -> None:
     """
     before = place.store.load().bundle
     if before is None:
-        raise BadInputError(f"{place.store} is empty; next: gpugate certs init")
+        raise BadInputError(EMPTY_STORE.in_language(language).format(store=place.store))
     rotator = place.rotator(names, before)
     bundle = rotator.force(Step.MAKE_AUTHORITY) if ca else rotator.reconcile()
     if not ca and bundle.leaf == before.leaf:
         if bundle.issuer() != bundle.authority.certificate_pem:
-            raise BadInputError(f"a CA rotation is in progress; try again at {_takeover(bundle)}")
+            raise BadInputError(ROTATING.in_language(language).format(when=_takeover(bundle, language)))
         bundle = rotator.force(Step.ISSUE_LEAF)
-    _summarize(place, bundle)
+    _summarize(place, bundle, language)
 
 
-def _summarize(place: _Place, bundle: Bundle) -> None:
+def _summarize(place: _Place, bundle: Bundle, language: Language) -> None:
     """Print the certificates and the next step."""
     for each in _certificates(bundle, [], datetime.now(UTC)):
-        click.echo(f"{each['role']:8}  until {each['notAfter'][:10]}  {' '.join(each['names'])}".rstrip())
+        role = padded(ROLES[each["role"]].in_language(language), _ROLE_WIDTH)
+        until = VALID_UNTIL.in_language(language).format(day=each["notAfter"][:10])
+        click.echo(f"{role}  {until}  {' '.join(each['names'])}".rstrip())
     if isinstance(place.store, DirectoryStore):
         click.echo(f"caBundle  gpugate certs show --directory {place.store.path} -o json | jq -r .caBundle")
     if bundle.issuer() != bundle.authority.certificate_pem:
-        click.echo(f"Both the new and the old CA are trusted. The new CA takes over at {_takeover(bundle)}.")
+        click.echo(BOTH_TRUSTED.in_language(language).format(when=_takeover(bundle, language)))
 
 
-def _takeover(bundle: Bundle) -> str:
+def _takeover(bundle: Bundle, language: Language) -> str:
     moment = Plan(()).takes_over_at(bundle)
-    return (
-        f"{moment:%Y-%m-%d %H:%M:%SZ}" if moment else "the time at which all webhook configurations trust it"
-    )
+    return f"{moment:%Y-%m-%d %H:%M:%SZ}" if moment else WHEN_TRUSTED.in_language(language)
 
 
 def _certificates(
@@ -245,25 +264,30 @@ def _certificates(
 
 
 def _problems(
-    place: _Place, bundle: Bundle | None, configurations: list[Configuration], found: list[dict[str, Any]]
+    place: _Place,
+    bundle: Bundle | None,
+    configurations: list[Configuration],
+    found: list[dict[str, Any]],
+    language: Language,
 ) -> Iterator[str]:
     """Yield the problems that an operator has to fix; an old CA may expire, as it is being replaced."""
     if bundle is None:
-        yield f"{place.store} is empty; next: gpugate certs init"
+        yield EMPTY_STORE.in_language(language).format(store=place.store)
         return
     if bundle.leaf is None:
-        yield "the serving certificate is missing; next: gpugate certs init"
+        yield NO_SERVING_CERTIFICATE.in_language(language)
     kinds = [each.kind for each in configurations]
     if place.api is not None and not kinds:
-        yield f"webhook configuration {NAME} not found; the API server does not call this webhook"
+        yield NO_CONFIGURATION.in_language(language).format(name=NAME)
     for certificate in found:
         if certificate["role"] == "old CA":
             continue
+        role = ROLES[certificate["role"]].in_language(language)
         if certificate["daysLeft"] < 0:
-            yield f"{certificate['role']}: expired {certificate['notAfter']}"
+            yield EXPIRED_CERTIFICATE.in_language(language).format(role=role, when=certificate["notAfter"])
         for kind in kinds:
             if kind not in certificate["trustedBy"]:
-                yield f"{certificate['role']}: not trusted by {kind} {NAME}"
+                yield NOT_TRUSTED.in_language(language).format(role=role, kind=kind, name=NAME)
 
 
 def _row(certificate: dict[str, Any], *, in_cluster: bool) -> dict[str, str]:

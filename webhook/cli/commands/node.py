@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from rules import Language
 from webhook.agent.diagnosis import diagnose, explain
 from webhook.agent.labels import metadata_of
 from webhook.agent.nvml_probe import MPS_DIRECTORIES, Failure, Probe, kernel_module, probe
-from webhook.cli.output.console import BadInputError, print_warning
+from webhook.cli.input.options import language_option
+from webhook.cli.output.console import BadInputError, print_error, print_warning
 from webhook.cli.output.node_report import report_of, show_probe
+from webhook.cli.output.vocabulary import NOT_COMPARED
 from webhook.cluster.in_cluster import in_pod
 from webhook.telemetry.logs import configure_logs
 
@@ -42,8 +45,9 @@ _output_option = click.option(
 
 
 def _node_options(command: F) -> F:
-    """Add the options for the node, its cluster and the MPS directories to a command."""
+    """Add the options for the node, its cluster, the MPS directories and the language to a command."""
     for option in (
+        language_option,
         click.option("--context", metavar="NAME", help="Use the cluster of this context."),
         click.option("--kubeconfig", metavar="FILE", help="Use the cluster of this kubeconfig."),
         click.option("--node-name", envvar="NODE_NAME", help="Name of this node.  [default: $NODE_NAME]"),
@@ -107,6 +111,7 @@ def label(
     kubeconfig: str | None,
     context: str | None,
     mps_directories: tuple[Path, ...],
+    lang: str,
 ) -> None:
     """Set the labels of this node from its driver.
 
@@ -119,13 +124,13 @@ def label(
       gpugate node label --node-name gpu-1 --context production
       gpugate node label --watch --metrics-port 8080
     """
-    probe_node = partial(probe, mps_directories)
+    probe_node, language = partial(probe, mps_directories), Language(lang)
     if once and metrics_port is not None:
         raise click.UsageError("--metrics-port requires --watch")
     if dry_run:
         if not once:
             raise click.UsageError("--dry-run cannot be used with --watch")
-        _show_labels(probe_node(), output)
+        _show_labels(probe_node(), output, language)
         return
     # Imported here: the import takes 0.2 s, and a dry run does not use a cluster.
     from certs.kubernetes_api import KubernetesError
@@ -135,7 +140,7 @@ def label(
         api = _cluster(kubeconfig, context)
     except BadInputError:
         if once and isinstance(found := probe_node(), Failure):  # fix this problem first
-            _show_labels(found, output)
+            _show_labels(found, output, language)
         raise
     publisher = NodeWriter(api, _named(node_name), take_over=take_over)
     if not once:
@@ -148,7 +153,7 @@ def label(
             publisher.publish(None)
     except KubernetesError as error:
         raise BadInputError(str(error)) from None
-    _show_labels(found, output)
+    _show_labels(found, output, language)
 
 
 @command.command()
@@ -160,6 +165,7 @@ def check(
     kubeconfig: str | None,
     context: str | None,
     mps_directories: tuple[Path, ...],
+    lang: str,
 ) -> None:
     """Show which pods this node can run, and its problems.
 
@@ -171,15 +177,14 @@ def check(
       gpugate node check -o json | jq .problems
       kubectl -n gpugate-agent exec POD -- gpugate node check
     """
-    found, module = probe(mps_directories), kernel_module()
-    problems = diagnose(found, module, _labels(kubeconfig, context, node_name))
+    found, module, language = probe(mps_directories), kernel_module(), Language(lang)
+    problems = diagnose(found, module, _labels(kubeconfig, context, node_name, language))
     if output == "json":
-        click.echo(json.dumps(report_of(found, module, problems), ensure_ascii=False))
+        click.echo(json.dumps(report_of(found, module, problems, language), ensure_ascii=False))
     elif isinstance(found, Probe):
-        show_probe(found)
+        show_probe(found, language)
     for problem in problems if output == "text" else ():
-        head = click.style("error:", fg="red") if problem.broken else click.style("warning:", fg="yellow")
-        click.echo(f"{head} {problem}", err=True)
+        (print_error if problem.broken else print_warning)(problem.line(language), language)
     sys.exit(_BROKEN if any(problem.broken for problem in problems) else 0)
 
 
@@ -199,7 +204,9 @@ def _named(node_name: str | None) -> str:
     return node_name
 
 
-def _labels(kubeconfig: str | None, context: str | None, node_name: str | None) -> Mapping[str, str] | None:
+def _labels(
+    kubeconfig: str | None, context: str | None, node_name: str | None, language: Language
+) -> Mapping[str, str] | None:
     """Return the labels of this node; None without a cluster, or if the pod's own cluster does not answer.
 
     Raises BadInputError if a cluster is given and does not answer.
@@ -215,7 +222,7 @@ def _labels(kubeconfig: str | None, context: str | None, node_name: str | None) 
     except KubernetesError as error:
         if explicit:
             raise BadInputError(str(error)) from None
-        print_warning(f"labels are not compared: {error}")
+        print_warning(NOT_COMPARED.in_language(language).format(why=error), language)
         return None
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     return labels
@@ -266,11 +273,10 @@ def _jitter() -> float:
     return random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - not used for secrets
 
 
-def _show_labels(found: Probe | Failure, output: str) -> None:
+def _show_labels(found: Probe | Failure, output: str, language: Language) -> None:
     """Print the labels of the node; exit with an error if NVML has failed."""
     if isinstance(found, Failure):
-        problem = explain(found, kernel_module())
-        click.echo(f"{click.style('error:', fg='red')} {problem}", err=True)
+        print_error(explain(found, kernel_module()).line(language), language)
         sys.exit(_NO_NVML)
     published = metadata_of(found)
     if output == "json":

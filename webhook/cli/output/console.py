@@ -11,7 +11,7 @@ import click
 
 from rules import Language
 from rules.text.display_width import width
-from webhook.cli.output.vocabulary import heading, value
+from webhook.cli.output.vocabulary import LEVELS, heading, value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,14 +45,16 @@ def padded(text: str, columns: int) -> str:
     return text + " " * (columns - width(text))
 
 
-def print_error(message: str) -> None:
+def print_error(message: str, language: Language = Language.EN) -> None:
     """Print an error on stderr."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    level = LEVELS["error"].in_language(language)
+    click.echo(f"{click.style(f'{level}:', fg='red', bold=True)} {message}", err=True)
 
 
-def print_warning(message: str) -> None:
+def print_warning(message: str, language: Language = Language.EN) -> None:
     """Print a warning on stderr."""
-    click.echo(f"{click.style('warning:', fg='yellow')} {message}", err=True)
+    level = LEVELS["warning"].in_language(language)
+    click.echo(f"{click.style(f'{level}:', fg='yellow')} {message}", err=True)
 
 
 def show_table(

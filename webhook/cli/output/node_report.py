@@ -8,16 +8,23 @@ from typing import Any, Final
 
 import click
 
+from rules import Language
+from rules.text.i18n import Text
 from webhook.agent.diagnosis import Diagnosis
 from webhook.agent.labels import NO_METADATA, capabilities_of, gpu_facts, metadata_of, mps_capable
 from webhook.agent.nvml_probe import Failure, Gpu, Probe
 from webhook.agent.supported_workloads import CompatibilityMode, Runtime, data_types, runtimes
-from webhook.cli.output.console import UNKNOWN, show_table
+from webhook.cli.output.console import UNKNOWN, padded, show_table
+from webhook.cli.output.vocabulary import DATA_TYPES, MPS_DAEMON, MPS_FIT, NODE_VERSIONS, RANGE
 
 _VERSION: Final = re.compile(r"\d+\.\d+")
+# Columns of a name before its facts.
+_NAME_WIDTH: Final = 13
 
 
-def report_of(found: Probe | Failure, module: str | None, problems: tuple[Diagnosis, ...]) -> dict[str, Any]:
+def report_of(
+    found: Probe | Failure, module: str | None, problems: tuple[Diagnosis, ...], language: Language
+) -> dict[str, Any]:
     """Return the report of a node as JSON."""
     known = found if isinstance(found, Probe) else Probe(None, None, ())
     capabilities = capabilities_of(known)
@@ -27,17 +34,19 @@ def report_of(found: Probe | Failure, module: str | None, problems: tuple[Diagno
         "driver": capabilities.driver,
         "cuda": str(known.cuda) if known.cuda else None,
         "gpus": [gpu_facts(gpu) for gpu in known.gpus],
-        "runtimes": [_runtime(each) for each in runtimes(capabilities)] if isinstance(found, Probe) else [],
+        "runtimes": [_runtime(each, language) for each in runtimes(capabilities)]
+        if isinstance(found, Probe)
+        else [],
         "dataTypes": data_types(capabilities),
         "mps": {"capable": mps_capable(known), "daemons": list(known.mps)},
         "labels": published.labels,
         "problems": [
             {
-                "what": problem.what,
-                "remedy": problem.remedy,
+                "what": problem.what.in_language(language),
+                "remedy": problem.remedy.in_language(language),
                 "broken": problem.broken,
                 "nvml": problem.nvml or None,
-                "at": problem.at or None,
+                "at": problem.at.en or None,
                 "cuda": problem.cuda_name or None,
             }
             for problem in problems
@@ -45,25 +54,29 @@ def report_of(found: Probe | Failure, module: str | None, problems: tuple[Diagno
     }
 
 
-def _runtime(runtime: Runtime) -> dict[str, Any]:
+def _runtime(runtime: Runtime, language: Language) -> dict[str, Any]:
     return {
         "cuda": str(runtime.cuda),
         "by": runtime.mode.value if runtime.mode else None,
-        "reasons": [finding.reason.en for finding in runtime.reasons],
+        "reasons": [finding.reason.in_language(language) for finding in runtime.reasons],
     }
 
 
-def show_probe(found: Probe) -> None:
+def show_probe(found: Probe, language: Language) -> None:
     """Print the report of a node as text."""
     capabilities = capabilities_of(found)
-    click.echo(f"driver {capabilities.driver or UNKNOWN}, CUDA {found.cuda or UNKNOWN}")
-    show_table([_row(index, gpu) for index, gpu in enumerate(found.gpus)])
+    versions = NODE_VERSIONS.in_language(language)
+    click.echo(versions.format(driver=capabilities.driver or UNKNOWN, cuda=found.cuda or UNKNOWN))
+    show_table([_row(index, gpu) for index, gpu in enumerate(found.gpus)], language)
     click.echo()
-    show_table([_row_of_group(list(group)) for _, group in groupby(runtimes(capabilities), _key)])
-    types = data_types(capabilities)
-    click.echo(f"\ndata types   {', '.join(name for name, able in types.items() if able) or UNKNOWN}")
-    fit = {True: "can share these GPUs", False: "cannot share these GPUs", None: UNKNOWN}[mps_capable(found)]
-    click.echo(f"MPS          {fit}{f'; its daemon runs at {chr(32).join(found.mps)}' if found.mps else ''}")
+    groups = groupby(runtimes(capabilities), _key)
+    show_table([_row_of_group(list(group), language) for _, group in groups], language)
+    types = ", ".join(name for name, able in data_types(capabilities).items() if able)
+    fit = MPS_FIT.get(mps_capable(found), Text(UNKNOWN)).in_language(language)
+    if found.mps:
+        fit += MPS_DAEMON.in_language(language).format(directories=" ".join(found.mps))
+    click.echo(f"\n{padded(DATA_TYPES.in_language(language), _NAME_WIDTH)}{types or UNKNOWN}")
+    click.echo(f"{padded('MPS', _NAME_WIDTH)}{fit}")
 
 
 def _row(index: int, gpu: Gpu) -> dict[str, str]:
@@ -93,11 +106,13 @@ def _support(runtime: Runtime) -> str:
     return f"by {runtime.mode.value}"
 
 
-def _row_of_group(group: list[Runtime]) -> dict[str, str]:
+def _row_of_group(group: list[Runtime], language: Language) -> dict[str, str]:
     """Return the row of consecutive runtimes with the same key."""
     first, last = group[0], group[-1]
     return {
-        "CUDA": str(first.cuda) if first is last else f"{first.cuda} to {last.cuda}",
+        "CUDA": str(first.cuda)
+        if first is last
+        else RANGE.in_language(language).format(first=first.cuda, last=last.cuda),
         "runs": _support(first),
-        "reason": "; ".join(finding.reason.en for finding in first.reasons),
+        "reason": "; ".join(finding.reason.in_language(language) for finding in first.reasons),
     }

@@ -24,8 +24,10 @@ HINT: Final = Text("hint", "提示")
 _HEADINGS: Final = {
     "about": Text("DESCRIPTION", "说明"),
     "action": Text("ACTION", "动作"),
+    "certificate": Text("CERTIFICATE", "证书"),
     "compute": Text("COMPUTE", "计算能力"),
     "cuda": Text("CUDA"),
+    "days left": Text("DAYS LEFT", "剩余天数"),
     "driver": Text("DRIVER", "驱动"),
     "finding": Text("FINDING", "问题"),
     "found": Text("VIOLATIONS", "违规次数"),
@@ -34,28 +36,50 @@ _HEADINGS: Final = {
     "memory": Text("MEMORY", "显存"),
     "mode": Text("MODE", "模式"),
     "name": Text("NAME", "名称"),
+    "names": Text("NAMES", "名称"),
     "namespace": Text("NAMESPACE", "命名空间"),
     "nodes": Text("NODES", "节点数"),
+    "not after": Text("NOT AFTER", "失效日期"),
+    "not before": Text("NOT BEFORE", "生效日期"),
     "note": Text("NOTE", "备注"),
     "owner": Text("OWNER", "所属对象"),
     "pods": Text("PODS", "POD 数"),
     "product": Text("PRODUCT", "产品"),
+    "reason": Text("REASON", "原因"),
     "resources": Text("RESOURCES", "资源"),
     "rule": Text("RULE", "规则"),
+    "runs": Text("RUNS", "可运行"),
     "sharing": Text("SHARING", "共享方式"),
     "source": Text("SOURCE", "来源"),
     "state": Text("STATE", "状态"),
+    "subject": Text("SUBJECT", "主体"),
+    "trusted by": Text("TRUSTED BY", "受信任于"),
+}
+# Roles of certificates, by their value in JSON.
+ROLES: Final = {
+    "CA": Text("CA"),
+    "old CA": Text("old CA", "旧 CA"),
+    "serving": Text("serving", "服务证书"),
 }
 # Cells that have a fixed set of values, by the key of their column in JSON.
 _VALUES: Final = {
     "action": {action.value: text for action, text in ACTIONS.items()}
     | {"inject": Text("inject", "注入"), "exempt": Text("exempt", "豁免")},
+    "certificate": ROLES,
     "kind": {
         "resource": Text("resource", "资源"),
         "injection": Text("injection", "注入"),
         "compatibility": Text("compatibility", "兼容性"),
         "exemption": Text("exemption", "豁免"),
         "images": Text("images", "镜像目录"),
+    },
+    "mig": {"on": Text("on", "已启用"), "no instances": Text("no instances", "没有实例")},
+    "runs": {
+        "no": Text("no", "否"),
+        "yes": Text("yes", "是"),
+        "yes, with a warning": Text("yes, with a warning", "是，有警告"),
+        "by minor version compatibility": Text("by minor version compatibility", "通过次要版本兼容性"),
+        "by forward compatibility": Text("by forward compatibility", "通过前向兼容性"),
     },
     "state": {
         "enabled": Text("enabled", "已启用"),
@@ -64,6 +88,7 @@ _VALUES: Final = {
         "stale": Text("stale", "旧版本"),
         "refused": Text("invalid", "无效"),
     },
+    "trusted by": {"none": Text("none", "无")},
 }
 
 PREVIEW_SUMMARY: Final = Text(
@@ -104,6 +129,43 @@ TEST_SUMMARY: Final = Text(
 INVALID_FILES: Final = Text("{files} with errors", "{count} 个文件有错误")
 LEGEND: Final = Text("; - expected, + actual", "；- 期望，+ 实际")
 SEPARATOR: Final = Text(", ", "，")
+
+# `certs`.
+EMPTY_STORE: Final = Text(
+    "{store} is empty; next: gpugate certs init", "{store} 为空；下一步：gpugate certs init"
+)
+NO_SERVING_CERTIFICATE: Final = Text(
+    "the serving certificate is missing; next: gpugate certs init",
+    "缺少服务证书；下一步：gpugate certs init",
+)
+NO_CONFIGURATION: Final = Text(
+    "webhook configuration {name} not found; the API server does not call this webhook",
+    "未找到 webhook 配置 {name}；API server 不会调用此 webhook",
+)
+EXPIRED_CERTIFICATE: Final = Text("{role}: expired {when}", "{role}：已于 {when} 过期")
+NOT_TRUSTED: Final = Text("{role}: not trusted by {kind} {name}", "{role}：不受 {kind} {name} 信任")
+VALID_UNTIL: Final = Text("until {day}", "有效期至 {day}")
+ROTATING: Final = Text(
+    "a CA rotation is in progress; try again at {when}", "CA 轮换正在进行；请在此时间重试：{when}"
+)
+BOTH_TRUSTED: Final = Text(
+    "Both the new and the old CA are trusted. The new CA takes over at {when}.",
+    "新旧 CA 均受信任。新 CA 开始签发的时间：{when}。",
+)
+WHEN_TRUSTED: Final = Text(
+    "the time at which all webhook configurations trust it", "所有 webhook 配置都信任新 CA 时"
+)
+
+# `node`.
+NODE_VERSIONS: Final = Text("driver {driver}, CUDA {cuda}", "驱动 {driver}，CUDA {cuda}")
+RANGE: Final = Text("{first} to {last}", "{first} 至 {last}")
+DATA_TYPES: Final = Text("data types", "数据类型")
+MPS_FIT: Final = {
+    True: Text("can share these GPUs", "可以共享这些 GPU"),
+    False: Text("cannot share these GPUs", "不能共享这些 GPU"),
+}
+MPS_DAEMON: Final = Text("; its daemon runs at {directories}", "；守护进程目录：{directories}")
+NOT_COMPARED: Final = Text("labels are not compared: {why}", "未比较标签：{why}")
 
 UNREADABLE_LABEL: Final = Text(
     "node {node}: label {label}: unsupported value {value}", "节点 {node}：标签 {label} 的值 {value} 无法识别"
