@@ -9,7 +9,6 @@ from typing import Any, Final
 import click
 
 from rules import Language
-from rules.text.i18n import Text
 from webhook.agent.diagnosis import Diagnosis
 from webhook.agent.labels import NO_METADATA, capabilities_of, gpu_facts, metadata_of, mps_capable
 from webhook.agent.nvml_probe import Failure, Gpu, Probe
@@ -72,7 +71,7 @@ def show_probe(found: Probe, language: Language) -> None:
     groups = groupby(runtimes(capabilities), _key)
     show_table([_row_of_group(list(group), language) for _, group in groups], language)
     types = ", ".join(name for name, able in data_types(capabilities).items() if able)
-    fit = MPS_FIT.get(mps_capable(found), Text(UNKNOWN)).in_language(language)
+    fit = MPS_FIT[mps_capable(found)].in_language(language)
     if found.mps:
         fit += MPS_DAEMON.in_language(language).format(directories=" ".join(found.mps))
     click.echo(f"\n{padded(DATA_TYPES.in_language(language), _NAME_WIDTH)}{types or UNKNOWN}")

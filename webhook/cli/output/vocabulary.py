@@ -163,6 +163,7 @@ DATA_TYPES: Final = Text("data types", "数据类型")
 MPS_FIT: Final = {
     True: Text("can share these GPUs", "可以共享这些 GPU"),
     False: Text("cannot share these GPUs", "不能共享这些 GPU"),
+    None: Text("-"),
 }
 MPS_DAEMON: Final = Text("; its daemon runs at {directories}", "；守护进程目录：{directories}")
 NOT_COMPARED: Final = Text("labels are not compared: {why}", "未比较标签：{why}")
