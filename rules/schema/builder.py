@@ -8,14 +8,22 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from rules.schema.base import RuleDocument
-from rules.schema.errors import Code, RuleError, schema_errors
+from rules.schema.errors import Code, RuleError, schema_errors, unknown_key
 from rules.text.location import Location
-from rules.text.paths import Path
+from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document, SourceError
 
 D = TypeVar("D", bound=RuleDocument)
 
 DOCUMENT_KEY: Final = "rule.yaml"
+# Keys of a rule's document that `data` may have, too, where they take precedence: kustomize and Helm can set
+# a key of a ConfigMap, but not a key inside a text.
+PATCHABLE: Final = (
+    "enforcementAction",
+    "minorVersionCompatibility",
+    "majorVersionMismatch",
+    "noFittingNode",
+)
 
 
 @dataclass(slots=True)
@@ -67,23 +75,47 @@ class RuleBuilder:
         return self.document.locate((*self.path, *path))
 
 
+def patchable_keys(schema: type[RuleDocument]) -> list[str]:
+    """Return those of PATCHABLE that documents of a schema have."""
+    known = {field.alias for field in schema.model_fields.values()}
+    return [key for key in PATCHABLE if key in known]
+
+
 def read_rule(builder: RuleBuilder, data: Any, schema: type[D]) -> tuple[Document, D] | None:
-    """Return the document in `rule.yaml` and its model, or None with the errors added to builder."""
-    path: Path = (*builder.path, "data", DOCUMENT_KEY)
+    """Return the document in `rule.yaml` and its model, or None with the errors added to builder.
+
+    The model has the values of the patchable keys in data.
+    """
+    path: Path = (*builder.path, "data")
     text = data.get(DOCUMENT_KEY) if isinstance(data, dict) else None
     if not isinstance(text, str):
         message = f"required key {DOCUMENT_KEY!r} is missing: it contains the rule"
-        builder.add_error(path[:-1], message, key=True, code=Code.MISSING_KEY)
+        builder.add_error(path, message, key=True, code=Code.MISSING_KEY)
         return None
+    patchable = patchable_keys(schema)
     for key in data:
-        if key != DOCUMENT_KEY:
-            message = f"unknown key {key!r}; a rule has only {DOCUMENT_KEY!r}"
-            builder.add_error((*path[:-1], key), message, key=True, code=Code.UNKNOWN_KEY)
-    document = builder.inner = builder.embedded(path)
+        if key not in (DOCUMENT_KEY, *patchable):
+            message = unknown_key(str(key), [DOCUMENT_KEY, *patchable])
+            builder.add_error((*path, key), message, key=True, code=Code.UNKNOWN_KEY)
+    document = builder.inner = builder.embedded((*path, DOCUMENT_KEY))
     if document is None:
         return None
+    value, read = document.value, None
     try:
-        return document, schema.model_validate(document.value)
+        read = schema.model_validate(value)
     except ValidationError as error:
         builder.errors += schema_errors(error, schema, document, (), builder.name)
-    return None
+    settings = [key for key in patchable if key in data and isinstance(value, dict)]
+    for key in settings:
+        patched, at = value | {key: data[key]}, (*path, key)
+        try:
+            read = schema.model_validate(patched)
+        except ValidationError as error:
+            # A condition over several keys has no path; it is this key's error if the document satisfied it.
+            paths = {field_path(at), *([field_path(path)] if read else [])}
+            for each in schema_errors(error, schema, builder.document, path, builder.name):
+                if each.path in paths:
+                    builder.add_error(at, each.message, code=each.code)
+        else:
+            value = patched
+    return (document, read) if read else None

@@ -91,6 +91,11 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f" – did you mean {near[0]!r}?" if near else ""
 
 
+def unknown_key(key: str, known: list[str]) -> str:
+    """Return the message for an unknown key: what it may have been meant to be, else all known keys."""
+    return f"unknown key {key!r}{suggestion(key, known) or '; known keys: ' + ', '.join(known)}"
+
+
 def describe(value: object) -> str:
     """Return the type of a value for a message: `a number`."""
     return _KINDS.get(type(value), "nothing")
@@ -111,7 +116,7 @@ def schema_errors(
             case "extra_forbidden":
                 key = str(detail["loc"][-1])
                 known = _known_keys(schema, detail["loc"][:-1])
-                message = f"unknown key {key!r}{suggestion(key, known) or _list_of(known)}"
+                message = unknown_key(key, known)
                 in_key, code = True, Code.UNKNOWN_KEY
             case "missing":
                 message = f"required key {detail['loc'][-1]!r} is missing"
@@ -152,7 +157,3 @@ def _known_keys(schema: type[BaseModel], loc: tuple[int | str, ...]) -> list[str
             if "$ref" in option:
                 node = definitions[option["$ref"].rpartition("/")[2]]
     return list(node.get("properties", ()))
-
-
-def _list_of(known: list[str]) -> str:
-    return f"; known keys: {', '.join(known)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from rules.schema.base import RuleDocument
-from rules.schema.builder import DOCUMENT_KEY
+from rules.schema.builder import DOCUMENT_KEY, PATCHABLE, patchable_keys
 from rules.schema.compatibility_rule import CompatibilityRuleDocument
 from rules.schema.exemption import ExemptionDocument
 from rules.schema.image_catalog import ImageCatalogDocument
@@ -50,6 +50,11 @@ def schemas() -> dict[str, dict[str, Any]]:
         "config-map": _config_map(),
         **{name: {"$schema": DIALECT, **_schema(model)} for name, model in _DOCUMENTS.items()},
     }
+
+
+def type_of(schema: str) -> str:
+    """Return the value of the type label by the name of a schema: `InjectionRule` for `injection-rule`."""
+    return "".join(word.capitalize() for word in schema.split("-"))
 
 
 def _schema(model: type[RuleDocument]) -> dict[str, Any]:
@@ -96,10 +101,37 @@ def _config_map() -> dict[str, Any]:
     rule = _TEXT | _YAML | {"description": "the rule, a YAML document in a string"}
     data = _object({DOCUMENT_KEY: rule}) | {
         "additionalProperties": False,
-        "description": "no other key is allowed",
+        "description": "the rule, and settings that an overlay can patch",
     }
+    data["properties"] |= {key: _patchable(key) for key in PATCHABLE}
     about = "The ConfigMap of every other kind of rule; the rule is a YAML document in a string."
-    return _whole(about, {"name": name, "labels": labels}, data)
+    return _whole(about, {"name": name, "labels": labels}, data) | {
+        "allOf": [_narrowed(kind, model) for kind, model in _DOCUMENTS.items()]
+    }
+
+
+def _patchable(key: str) -> dict[str, Any]:
+    """Return the schema of a patchable key: the values that it has in any kind of rule."""
+    found = {kind: _words(model, key) for kind, model in _DOCUMENTS.items() if key in patchable_keys(model)}
+    words = {word: None for each in found.values() for word in each}
+    kinds = " and ".join(map(type_of, found))
+    return {"enum": [*words], "description": f"of {kinds}: takes precedence over the same key in the rule"}
+
+
+def _narrowed(kind: str, model: type[RuleDocument]) -> dict[str, Any]:
+    """Return the condition that a kind of rule has only its own patchable keys, with its own values."""
+    keys = patchable_keys(model)
+    label = {"properties": {"labels": {"properties": {TYPE_LABEL: {"const": type_of(kind)}}}}}
+    own = {
+        "propertyNames": {"enum": [DOCUMENT_KEY, *keys]},
+        "properties": {key: {"enum": _words(model, key)} for key in keys},
+    }
+    return {"if": {"properties": {"metadata": label}}, "then": {"properties": {"data": own}}}
+
+
+def _words(model: type[RuleDocument], key: str) -> list[str]:
+    words: list[str] = _schema(model)["properties"][key]["enum"]
+    return words
 
 
 def _whole(about: str, metadata: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from rules.schema.json_schema import schemas
+from rules.schema.json_schema import schemas, type_of
 
 _ABOUT: Final = """\
 # Rule files, key by key
@@ -166,9 +166,9 @@ def _example(kind: str) -> str:
     heading, text = _KINDS[kind]
     if text.startswith("apiVersion"):
         return text
-    label = "".join(word.capitalize() for word in kind.split("-"))
     indented = "".join(f"    {line}\n" for line in text.splitlines())
-    return _CONFIG_MAP.format(name=f"example-{heading.lower().replace(' ', '-')}", type=label) + indented
+    name = f"example-{heading.lower().replace(' ', '-')}"
+    return _CONFIG_MAP.format(name=name, type=type_of(kind)) + indented
 
 
 def _keys(

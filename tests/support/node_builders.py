@@ -107,12 +107,19 @@ def shipped(language: Language = Language.EN) -> Policy:
 
 
 def compatibility_rule(
-    *, name: str = "compatibility", match: dict[str, Any] | None = None, enabled: str = "true", **rule: Any
+    *,
+    name: str = "compatibility",
+    match: dict[str, Any] | None = None,
+    enabled: str = "true",
+    data: dict[str, str] | None = None,
+    **rule: Any,
 ) -> str:
-    """Return a CompatibilityRule's ConfigMap, for whole GPUs unless match or rule differ."""
+    """Return a CompatibilityRule's ConfigMap, for whole GPUs unless match or rule differ; data: more keys."""
     document = {"match": {"resources": [GPU]} | (match or {}), "sharing": "physical"} | rule
     labels = {"gpugate.dev/type": "CompatibilityRule", "gpugate.dev/enabled": enabled}
-    return config_map(name, labels, {"rule.yaml": yaml.safe_dump(document, allow_unicode=True)})
+    return config_map(
+        name, labels, {"rule.yaml": yaml.safe_dump(document, allow_unicode=True)} | (data or {})
+    )
 
 
 def image_catalog(*images: dict[str, Any], name: str = "images") -> str:

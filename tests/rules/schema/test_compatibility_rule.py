@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from textwrap import indent
+from typing import Any
 
 import pytest
 
@@ -325,6 +326,96 @@ def test_a_major_version_mismatch_is_a_level(word: str, level: Level) -> None:
     rule = compatibility(compatibility_rule(sharing="virtual", majorVersionMismatch=word))
 
     assert level is rule.sharing.major_versions
+
+
+@pytest.mark.parametrize(
+    ("sharing", "data", "expected"),
+    [
+        ("physical", {"enforcementAction": "warn"}, (Action.WARN, Action.WARN, SharingPolicy())),
+        ("physical", {"noFittingNode": "warn"}, (Action.DENY, Action.WARN, SharingPolicy())),
+        (
+            "physical",
+            {"minorVersionCompatibility": "allow", "majorVersionMismatch": "deny"},
+            (Action.DENY, Action.DENY, SharingPolicy(minor_versions=Level.COMPATIBLE)),
+        ),
+        (
+            "virtual",
+            {"majorVersionMismatch": "warn", "minorVersionCompatibility": "deny"},
+            (Action.DENY, Action.DENY, SharingPolicy(virtual=True, major_versions=Level.UNSTABLE)),
+        ),
+    ],
+)
+def test_settings_in_the_data_take_precedence(
+    sharing: str, data: dict[str, str], expected: tuple[Action, Action, SharingPolicy]
+) -> None:
+    """An overlay can patch them there, and not inside the text of `rule.yaml`."""
+    text = compatibility_rule(sharing=sharing, enforcementAction="deny", noFittingNode="deny", data=data)
+    rule = compatibility(text)
+
+    assert expected == (rule.action, rule.no_fitting_node, rule.sharing)
+
+
+@pytest.mark.parametrize(
+    ("rule", "data", "expected"),
+    [
+        (
+            {},
+            {"minorVersionCompatibility": "allowed"},
+            [
+                (
+                    "data.minorVersionCompatibility: expected one of deny, warn, allow, got 'allowed' – "
+                    "did you mean 'allow'?"
+                )
+            ],
+        ),
+        (
+            {},
+            {"majorVersionMismatch": "warn", "noFittingNode": "allow"},
+            [
+                "data.majorVersionMismatch: majorVersionMismatch is for sharing: virtual",
+                "data.noFittingNode: expected one of deny, warn, got 'allow'",
+            ],
+        ),
+        (
+            {"sharing": "both"},
+            {"majorVersionMismatch": "never", "noFittingNode": "warn"},
+            [
+                "sharing: expected one of physical, virtual, got 'both'",
+                "data.majorVersionMismatch: expected one of deny, warn, allow, got 'never'",
+            ],
+        ),
+        (
+            {"noFittingNode": "sometimes"},
+            {"noFittingNode": "warn"},
+            ["noFittingNode: expected one of deny, warn, got 'sometimes'"],
+        ),
+        (
+            {},
+            {"baseline": "12.4"},
+            [
+                (
+                    "data.baseline: unknown key 'baseline'; known keys: rule.yaml, enforcementAction, "
+                    "minorVersionCompatibility, majorVersionMismatch, noFittingNode"
+                )
+            ],
+        ),
+    ],
+)
+def test_an_error_in_a_setting_names_its_key_in_the_data(
+    rule: dict[str, Any], data: dict[str, str], expected: list[str]
+) -> None:
+    """With its line; errors of the document are reported, too, also if a setting replaces the value."""
+    text = compatibility_rule(**rule, data=data)
+    found = load_rules([("rule.yaml", text)])
+    lines = text.splitlines()
+
+    assert ([], expected) == (
+        list(found.rules),
+        [f"{error.path}: {error.message}" for error in found.errors],
+    )
+    for error in found.errors:
+        key = error.path.removeprefix("data.") if error.path.startswith("data.") else "rule.yaml"
+        assert f"{key}:" == lines[error.location.line - 1].strip().split()[0]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from rules.schema.loader import TYPE_LABEL
 from rules.schema.reference_page import reference
 from tests.rules.catalog.test_lint_catalog import ERRORS, RULES
 from tests.support.builders import exemption, injection_rule, resource_rule
-from tests.support.node_builders import image_catalog
+from tests.support.node_builders import compatibility_rule, image_catalog
 from tests.support.pages import fences
 from tests.support.paths import ROOT
 from webhook.cli import main
@@ -150,6 +150,12 @@ def test_a_misspelt_key_or_value_is_invalid_by_the_schema(file: str, mistake: st
     assert not accepted(ERRORS[mistake](RULES[file])[0])
 
 
+def patched(text: str, **data: str) -> str:
+    """Return a rule with more keys in its data."""
+    document = yaml.safe_load(text)
+    return yaml.safe_dump(document | {"data": document["data"] | data})
+
+
 ENV: list[dict[str, Any]] = [{"name": "A", "value": "1"}]
 
 
@@ -161,6 +167,14 @@ ENV: list[dict[str, Any]] = [{"name": "A", "value": "1"}]
         (exemption("a", expires="soon"), False),
         (exemption("a", expires="2026-12-31T18:00:00+08:00"), True),
         (exemption(), False),
+        (patched(exemption("a"), enforcementAction="dryrun"), False),
+        (patched(injection_rule({"env": ENV}), enforcementAction="dryrun"), True),
+        (patched(injection_rule({"env": ENV}), enforcementAction="deny"), False),
+        (patched(injection_rule({"env": ENV}), noFittingNode="warn"), False),
+        (patched(compatibility_rule(), enforcementAction="deny", noFittingNode="warn"), True),
+        (patched(compatibility_rule(), enforcementAction="inject"), False),
+        (patched(compatibility_rule(), majorVersionMismatch="never"), False),
+        (patched(compatibility_rule(), baseline="12.4"), False),
         (image_catalog({"image": "x", "cuda": "12.4"}), True),
         (injection_rule({"env": ENV}), True),
         (injection_rule({}), False),

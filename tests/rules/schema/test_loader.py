@@ -721,7 +721,36 @@ def test_blank_validations_are_empty() -> None:
         (
             "  rule.yaml: |",
             "  other: x\n  rule.yaml: |",
-            ["10:3: data.other: unknown key 'other'; a rule has only 'rule.yaml'"],
+            ["10:3: data.other: unknown key 'other'; known keys: rule.yaml, enforcementAction"],
+        ),
+        (
+            "  rule.yaml: |",
+            "  enforcmentAction: dryrun\n  rule.yaml: |",
+            [
+                (
+                    "10:3: data.enforcmentAction: unknown key 'enforcmentAction' – did you mean "
+                    "'enforcementAction'?"
+                )
+            ],
+        ),
+        (
+            "  rule.yaml: |",
+            "  noFittingNode: warn\n  enforcementAction: deny\n  rule.yaml: |",
+            [
+                (
+                    "10:3: data.noFittingNode: unknown key 'noFittingNode'; known keys: rule.yaml, "
+                    "enforcementAction"
+                ),
+                "11:22: data.enforcementAction: expected one of inject, dryrun, got 'deny'",
+            ],
+        ),
+        (
+            "  rule.yaml: |\n",
+            "  enforcementAction: true\n  rule.yaml: |\n    overide: true\n",
+            [
+                "10:22: data.enforcementAction: expected one of inject, dryrun, got True",
+                "12:5: overide: unknown key 'overide' – did you mean 'override'?",
+            ],
         ),
         (
             INJECTION[INJECTION.index("  rule.yaml") :],
@@ -788,6 +817,15 @@ def test_an_error_in_an_injection_rule_has_its_location(old: str, new: str, erro
     text = _changed(INJECTION, old, new)
 
     assert ([f"0.yaml:{error}" for error in errors], []) == (_errors(text), _names(text))
+
+
+def test_a_setting_in_the_data_takes_precedence_over_the_document() -> None:
+    """An overlay can patch it there."""
+    text = _changed(INJECTION, "  rule.yaml: |\n", "  enforcementAction: dryrun\n  rule.yaml: |\n")
+    text = _changed(text, "    match:\n", "    enforcementAction: inject\n    match:\n")
+    (rule,) = loaded(text).rules.injections
+
+    assert InjectionAction.DRYRUN is rule.action
 
 
 @pytest.mark.parametrize(
