@@ -23,7 +23,7 @@ from rules.report.trace import PodTrace, TraceRecorder
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision and how it was made. unjudged: why there was nothing to decide, or empty.
+    """A decision and how it was made. out_of_scope: why there was nothing to decide, or empty.
 
     violations, warnings: those that belong to no single rule and container.
     """
@@ -49,6 +49,7 @@ def explain(
         return recorders[-1]
 
     decision = decide(policy, inventory, request, now, recorder)
+    reason = out_of_scope(policy.workloads, request)
     pods = tuple(each.trace(rules) for each in recorders)
     evaluations = [each for pod in pods for container in pod.containers for each in container.evaluations]
     shown = {violation for each in evaluations for violation in each.violations}
@@ -59,7 +60,7 @@ def explain(
     }
     return Explanation(
         decision=decision,
-        out_of_scope=out_of_scope(policy.workloads, request),
+        out_of_scope=reason.in_language(policy.language) if reason else "",
         pods=pods,
         violations=tuple(violation for violation in decision.violations if violation not in shown),
         warnings=tuple(line for line in decision.warnings if line not in lines),

@@ -23,6 +23,7 @@ from rules.nodes.inventory import Inventory
 from rules.report.explain import Explanation, explain
 from rules.report.trace import Edit, RuleEvaluation, RuleOutcome
 from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.text.i18n import Language
 from tests.laws.test_decision_laws import pods, policies
 from tests.support.builders import (
     DEVICE,
@@ -356,6 +357,19 @@ def test_an_object_that_rules_do_not_check_has_a_reason(
     explanation = _explained(resource_rule(), document=document, **fields)
 
     assert (True, ()) == (explanation.out_of_scope.startswith(why), explanation.pods)
+
+
+def test_the_reason_is_in_the_language_of_the_policy() -> None:
+    """As everything else in an explanation."""
+    rules = loaded(resource_rule()).rules
+    policy = compile_policy(rules, language=Language.ZH)
+
+    assert (
+        "不包含 Pod"
+        == explain(
+            rules, policy, NO_NODES, request({"apiVersion": "v1", "kind": "Service"}), now=0
+        ).out_of_scope
+    )
 
 
 # The command
