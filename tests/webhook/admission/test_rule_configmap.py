@@ -90,6 +90,19 @@ def test_an_error_in_rule_yaml_is_reported_with_its_line_there() -> None:
     assert lines[1].startswith("  2. rule.yaml:4:19: inject.hostIPC: expected a boolean, got a number")
 
 
+def test_an_error_in_a_setting_in_the_data_is_reported_with_its_path() -> None:
+    """Next to `rule.yaml`, where an overlay can patch it."""
+    labels = {"gpugate.dev/type": "InjectionRule", "gpugate.dev/enabled": "true"}
+    text = "match:\n  resources: [a.com/b]\ninject: {hostIPC: true}\n"
+    data = {"enforcementAction": "dry-run", "rule.yaml": text}
+    (line,) = denial(handler(), config_map("mine", labels, data))
+
+    assert (
+        "ConfigMap denied by gpugate: data.enforcementAction: expected one of inject, dryrun, got 'dry-run'"
+        " – did you mean 'dryrun'? [rule mine]"
+    ) == line
+
+
 def test_invalid_yaml_is_reported_with_its_line_in_rule_yaml() -> None:
     """The path alone does not help."""
     labels = {"gpugate.dev/type": "InjectionRule", "gpugate.dev/enabled": "true"}

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.support.builders import exemption, resource_rule
-from tests.support.node_builders import image_catalog
+from tests.support.node_builders import compatibility_rule, image_catalog
 from tests.support.serving import client, new_pair
 from tests.support.webhooks import body, pod
 from webhook.cli import _COMMANDS, main
@@ -124,6 +124,17 @@ def test_rules_prints_notes_on_rules(tmp_path: Path) -> None:
         ("exemption", "enabled", "until 2999-01-01 from cf-crl-other-device"),
         ("images", "enabled", ""),
     ] == [(row["kind"], row["state"], row["note"]) for row in rows]
+
+
+def test_rules_prints_the_resulting_action_of_a_rule(tmp_path: Path) -> None:
+    """Of `rule.yaml` and the settings in the data."""
+    path = tmp_path / "rules.yaml"
+    path.write_text(
+        compatibility_rule(enforcementAction="deny", data={"enforcementAction": "dryrun"}), "utf-8"
+    )
+    (row,) = json.loads(_run("rules", path, "-o", "json").stdout)["rules"]
+
+    assert "dryrun" == row["action"]
 
 
 def test_rules_shows_an_invalid_rule_with_its_error(bad: Path) -> None:
