@@ -18,7 +18,7 @@ from webhook.cli.commands.serve import command
 if TYPE_CHECKING:
     from tests.e2e.cluster import ControlPlane
 
-WAYS = ("base", "overlays/dev", "overlays/ha", "overlays/cert-manager")
+WAYS = ("base", "overlays/dev", "overlays/ha", "overlays/cert-manager", "overlays/strict")
 IN_CLUSTER = tuple(way for way in WAYS if way != "overlays/dev")
 # Kinds of operators that an API server knows nothing of without their CRDs.
 _OPERATORS = ("cert-manager.io/", "monitoring.coreos.com/")

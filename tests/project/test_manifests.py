@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
+from rules import compile_policy, load_rules
+from rules.model.check_result import Level
+from rules.model.rule import Action
+from rules.schema.loader import Loaded
+from tests.support.node_builders import gfd, gpu_pod, inventory, judged, node
 from tests.support.paths import ROOT
 from tests.support.webhooks import builtin_handler
 from webhook.admission.app import create_app
@@ -21,6 +30,8 @@ from webhook.telemetry import metrics
 
 MANIFESTS = ROOT / "manifests"
 DEPLOYMENT, *_ = yaml.safe_load_all((MANIFESTS / "base/deployment.yaml").read_text("utf-8"))
+# Seconds for `kubectl kustomize`, which takes half of one.
+_KUSTOMIZE_S = 60.0
 POD = DEPLOYMENT["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 
@@ -145,3 +156,85 @@ def test_an_alert_says_how_bad_it_is_and_where_to_read_on() -> None:
         assert alert["annotations"]["summary"]
     for anchor in re.findall(r"\]\(#(.*?)\)", page):
         assert anchor in anchors
+
+
+@cache
+def _rendered(folder: Path) -> Loaded:
+    """Return the rules that `kubectl apply -k` would apply; the test is skipped if there is no kubectl."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not installed")
+    command = [kubectl, "kustomize", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_KUSTOMIZE_S, check=True)
+    return load_rules([(folder.name, done.stdout)])
+
+
+# The rules of HAMi-core, whose maintainers support other major versions.
+_LENIENT = {
+    "compatibility-hami",
+    "compatibility-koordinator-hami-core",
+    "compatibility-volcano-vgpu-hami-core",
+}
+
+
+def test_the_overlay_strict_sets_the_formal_rules_for_all_gpus() -> None:
+    """Of the built-in rules, those for HAMi-core warn about another major version."""
+    levels = {
+        folder: {
+            rule.name: (rule.sharing.minor_versions, rule.sharing.major_versions)
+            for rule in _rendered(MANIFESTS / folder).rules.compatibility
+        }
+        for folder in ("base", "overlays/strict")
+    }
+    strict = Level.INCOMPATIBLE, Level.INCOMPATIBLE
+
+    assert levels["base"] == {
+        name: (strict[0], Level.UNSTABLE) if name in _LENIENT else strict for name in levels["base"]
+    }
+    assert levels["overlays/strict"] == dict.fromkeys(levels["base"], strict)
+    assert levels["base"].keys() >= _LENIENT
+
+
+_SHARES = {
+    "HAMi": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"},
+    "Volcano": {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000"},
+    "GPU-Manager": {"tencent.com/vcuda-core": "20", "tencent.com/vcuda-memory": "8"},
+}
+
+
+@pytest.mark.parametrize(
+    ("folder", "share", "allowed", "warnings"),
+    [
+        ("base", "HAMi", True, 1),
+        ("base", "Volcano", True, 1),
+        ("base", "GPU-Manager", False, 0),
+        ("overlays/strict", "HAMi", False, 0),
+        ("overlays/strict", "Volcano", False, 0),
+        ("overlays/strict", "GPU-Manager", False, 0),
+    ],
+)
+def test_a_share_of_another_major_version_is_denied_by_the_overlay_strict(
+    folder: str, share: str, allowed: bool, warnings: int
+) -> None:
+    """CUDA 11.0 on a driver of CUDA 13.0; the base warns for HAMi-core, and denies for GPU-Manager."""
+    policy = compile_policy(_rendered(MANIFESTS / folder).rules)
+    limits = _SHARES[share]
+    cluster = inventory(node("r580", gfd("13.0"), **dict.fromkeys(limits, "800000")))
+    decision = judged(policy, cluster, gpu_pod("nvidia/cuda:11.0.3-base-ubuntu20.04", limits=limits))
+
+    assert (allowed, warnings) == (decision.allowed, len(decision.warnings))
+
+
+def test_an_overlay_of_five_lines_changes_a_built_in_rule(tmp_path: Path) -> None:
+    """As the install page describes, without restating the rule."""
+    page = (ROOT / "docs/install.md").read_text("utf-8")
+    patch = next(each for each in page.split("```yaml\n")[1:] if "/data/enforcementAction" in each)
+    overlay = {"resources": ["rules"], **yaml.safe_load(patch.partition("```")[0])}
+    shutil.copytree(ROOT / "rules/catalog", tmp_path / "rules")
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay), "utf-8")
+    loaded = _rendered(tmp_path)
+    (changed,) = [
+        rule for rule in loaded.rules.compatibility if rule.sharing.minor_versions is Level.COMPATIBLE
+    ]
+
+    assert ((), "compatibility-pgpu", Action.WARN) == (loaded.errors, changed.name, changed.action)
