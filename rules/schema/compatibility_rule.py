@@ -108,7 +108,7 @@ class CompatibilityRuleDocument(RuleDocument):
     minor_versions: Literal["deny", "warn", "allow"] = Field(
         "deny",
         alias="minorVersionCompatibility",
-        description="physical: action when the driver has the same major but a lower minor CUDA version",
+        description="action when the driver has the same major but a lower minor CUDA version",
     )
     major_versions: Literal["deny", "warn", "allow"] = Field(
         "deny",
@@ -150,8 +150,6 @@ class CompatibilityRuleDocument(RuleDocument):
     def _settings_suit_sharing(self) -> Self:
         if self.baseline and self.sharing != "virtual":
             raise ValueError("baseline is for sharing: virtual")
-        if self.minor_versions != "deny" and self.sharing == "virtual":
-            raise ValueError("minorVersionCompatibility is for sharing: physical")
         if self.major_versions != "deny" and self.sharing != "virtual":
             raise ValueError("majorVersionMismatch is for sharing: virtual")
         return self

@@ -98,10 +98,6 @@ MATCH = "match: {resources: [nvidia.com/gpu]}\n"
         ),
         (f"{MATCH}sharing: physical\nbaseline: '12.4'\n", ["1:1: baseline is for sharing: virtual"]),
         (
-            f"{MATCH}sharing: virtual\nminorVersionCompatibility: allow\n",
-            ["1:1: minorVersionCompatibility is for sharing: physical"],
-        ),
-        (
             f"{MATCH}sharing: physical\nmajorVersionMismatch: warn\n",
             ["1:1: majorVersionMismatch is for sharing: virtual"],
         ),
@@ -313,9 +309,12 @@ def test_the_defaults_of_a_compatibility_rule_are_strict() -> None:
 @pytest.mark.parametrize(
     ("word", "level"), [("deny", Level.INCOMPATIBLE), ("warn", Level.UNSTABLE), ("allow", Level.COMPATIBLE)]
 )
-def test_minor_version_compatibility_is_a_level(word: str, level: Level) -> None:
+@pytest.mark.parametrize("sharing", ["physical", "virtual"])
+def test_minor_version_compatibility_is_a_level(word: str, level: Level, sharing: str) -> None:
     """For a node whose driver has the same major and a lower minor version."""
-    assert level is compatibility(compatibility_rule(minorVersionCompatibility=word)).sharing.minor_versions
+    rule = compatibility(compatibility_rule(sharing=sharing, minorVersionCompatibility=word))
+
+    assert level is rule.sharing.minor_versions
 
 
 @pytest.mark.parametrize(
@@ -340,7 +339,7 @@ def test_a_major_version_mismatch_is_a_level(word: str, level: Level) -> None:
         ),
         (
             "virtual",
-            {"majorVersionMismatch": "warn", "minorVersionCompatibility": "deny"},
+            {"majorVersionMismatch": "warn"},
             (Action.DENY, Action.DENY, SharingPolicy(virtual=True, major_versions=Level.UNSTABLE)),
         ),
     ],
