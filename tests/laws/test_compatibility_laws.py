@@ -217,7 +217,9 @@ half_known = st.lists(
     min_size=1,
     max_size=6,
 ).map(named)
+actions = st.sampled_from(["deny", "warn", "allow"])
 of_any_mode = {
+    "minorVersionCompatibility": actions,
     "minDriverCuda": st.sampled_from(["11.5", "12.4"]),
     "minComputeCapability": st.sampled_from(["7.0", "8.0"]),
     "deviceMode": st.sampled_from(["pgpu", "vgpu"]),
@@ -226,11 +228,15 @@ of_any_mode = {
 terms = st.one_of(
     st.fixed_dictionaries(
         {"sharing": st.just("physical")},
-        optional={"minorVersionCompatibility": st.sampled_from(["deny", "warn", "allow"]), **of_any_mode},
+        optional=of_any_mode,
     ),
     st.fixed_dictionaries(
         {"sharing": st.just("virtual")},
-        optional={"baseline": st.sampled_from(["11.8", "12.4", "13.0"]), **of_any_mode},
+        optional={
+            "baseline": st.sampled_from(["11.8", "12.4", "13.0"]),
+            "majorVersionMismatch": actions,
+            **of_any_mode,
+        },
     ),
 )
 rows = st.fixed_dictionaries(
