@@ -102,13 +102,14 @@ def test_a_lower_bound_does_not_determine_the_major_of_an_image() -> None:
     assert ["new-0"] == admitted_to(cluster, document)
 
 
-def test_hami_has_no_baseline_and_needs_equal_majors() -> None:
+def test_hami_has_no_baseline_and_warns_about_another_major() -> None:
     """Its memory and cores are offered by no node and exclude none."""
     cluster = nodes(1, "twelve", gfd("12.4")) + nodes(1, "thirteen", gfd("13.0"))
+    old, new = (gpu_pod(cuda_image(cuda), limits=HAMI) for cuda in ("11.8", "12.4"))
 
-    assert decided([], gpu_pod(cuda_image("11.8"), limits=HAMI)).allowed
-    assert ["twelve-0"] == admitted_to(cluster, gpu_pod(cuda_image("12.4"), limits=HAMI))
-    assert not decided(cluster, gpu_pod(cuda_image("11.8"), limits=HAMI)).allowed
+    assert decided([], old).allowed
+    assert ["twelve-0", "thirteen-0"] == admitted_to(cluster, old) == admitted_to(cluster, new)
+    assert [True, False] == [bool(decided(cluster, each).warnings) for each in (old, new)]
 
 
 @pytest.mark.parametrize(
