@@ -12,9 +12,12 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Final
 
+from rules.cuda.tables import capability_of
+from rules.cuda.versions import ComputeCapability
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
-from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term
+from rules.nodes.node_capabilities import DEFAULT_PLATFORM
+from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term, admitted
 from rules.nodes.version_range import VersionRange, version_clause
 
 # The values of a fact: a version in a range, one of some texts, or None for no readable value.
@@ -27,7 +30,8 @@ CUDA: Final = "cuda"
 DRIVER: Final = "driver"
 ARCH: Final = "arch"
 PRODUCT: Final = "product"
-_FACTS: Final = (CUDA, DRIVER, ARCH, PRODUCT)
+PLATFORM: Final = "platform"  # the CPU architecture
+_FACTS: Final = (CUDA, DRIVER, ARCH, PRODUCT, PLATFORM)
 EVERYWHERE: Final[LabelConstraint] = [{}]
 # Conjunctions of a constraint. NVIDIA's images write a handful, a malicious pod may write thousands.
 _MOST: Final = 12
@@ -97,13 +101,51 @@ def _flat(parts: Iterable[Term]) -> Iterable[MatchExpression]:
 
 
 def _terms(fact: str, values: Values, inventory: Inventory, names: LabelNames) -> Clause:
-    if isinstance(values, frozenset):
-        return _labelled(names.product, values, inventory)
-    families = {CUDA: names.cuda, DRIVER: names.driver, ARCH: names.compute_capability}[fact]
-    found = version_clause(values, families, inventory)
+    if isinstance(values, frozenset) or fact in (PRODUCT, PLATFORM):
+        return _texts(fact, values if isinstance(values, frozenset) else None, inventory, names)
+    if fact == ARCH:
+        return _capability_terms(values, inventory, names)
+    found = version_clause(values, names.cuda if fact == CUDA else names.driver, inventory)
     if found is None:  # no node has the label: none is in a range, and on every one it is missing
         return ((),) if values is None else ()
     return found
+
+
+def _texts(fact: str, texts: frozenset[str] | None, inventory: Inventory, names: LabelNames) -> Clause:
+    """Return the terms that a node has one of these texts, or none at all."""
+    keys = names.product if fact == PRODUCT else names.architecture
+    present = [key for key in keys if inventory.labels.having(key)]
+    missing = tuple(MatchExpression(EXPRESSIONS, key, "DoesNotExist") for key in present)
+    if texts is None:
+        return (missing,)
+    found = _labelled(keys, texts, inventory)
+    # Every kubelet labels its node; other nodes count as the most frequent architecture.
+    counts = fact == PLATFORM and DEFAULT_PLATFORM in texts and admitted(inventory, (missing,))
+    return (*found, missing) if counts else found
+
+
+def _capability_terms(values: VersionRange | None, inventory: Inventory, names: LabelNames) -> Clause:
+    """Return the terms for compute capabilities in a range: by label, or by product on a node without one."""
+    families = names.compute_capability
+    labelled = () if values is None else version_clause(values, families, inventory) or ()
+    unlabelled = version_clause(None, families, inventory) or ((),)
+    products = {str(text) for key in names.product for text, _ in inventory.labels.values(key)}
+    known = {each: found for each in products if (found := capability_of(each))}
+    inside = _labelled(names.product, known if values is None else _inside(known, values), inventory)
+    by_product = tuple((*one, *other) for one, other in product(unlabelled, inside))
+    if not admitted(inventory, by_product):  # the product adds nothing
+        return unlabelled if values is None else labelled
+    if values is not None:
+        return (*labelled, *by_product)
+    others = (
+        *_texts(PRODUCT, None, inventory, names),
+        *_labelled(names.product, products - known.keys(), inventory),
+    )
+    return tuple((*one, *other) for one, other in product(unlabelled, others))
+
+
+def _inside(known: Mapping[str, ComputeCapability], values: VersionRange) -> set[str]:
+    return {name for name, capability in known.items() if capability in values}
 
 
 def _in_both(one: Conjunction, other: Conjunction) -> Conjunction | None:
@@ -113,6 +155,10 @@ def _in_both(one: Conjunction, other: Conjunction) -> Conjunction | None:
         if isinstance(a, VersionRange) and isinstance(b, VersionRange):
             met[fact] = common = a & b
             if common.empty:
+                return None
+        elif isinstance(a, frozenset) and isinstance(b, frozenset):
+            met[fact] = a & b
+            if not a & b:
                 return None
         elif a != b:
             return None

@@ -176,7 +176,7 @@ class MessageWriter:
         for each, pairs in results:
             node = each.capabilities
             cells = (node.product or _UNKNOWN, node.driver or _UNKNOWN, _dotted(node.cuda))
-            counts[(*cells, _dotted(node.compute_capability)), id(pairs)] += each.nodes
+            counts[(*cells, _dotted(node.gpu_capability)), id(pairs)] += each.nodes
         rows = sorted(counts.items(), key=lambda row: (-row[1], row[0][0]))
         shown = [
             [str(count), *cells, self._why(by_id[key], several=several)]
@@ -209,7 +209,7 @@ class MessageWriter:
         return self._first(dict.fromkeys(remedies.values()))
 
     def _excluded(self, elsewhere: Iterable[NodeClassResult]) -> list[str]:
-        known = [each for each in elsewhere if each.capabilities.cuda or each.capabilities.compute_capability]
+        known = [each for each in elsewhere if each.capabilities.cuda or each.capabilities.gpu_capability]
         return [self._fill(_ELSEWHERE, nodes=kind) for kind in self._kinds(known)]
 
     def _kinds(self, classes: Iterable[NodeClassResult]) -> list[str]:

@@ -6,166 +6,229 @@ Vendors' tags are data; this module only matches rows. Facts of an unmatched ima
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from rules.cuda.image_facts import NOTHING_KNOWN, BuiltFor, CompatLibraries, ImageFacts, StartConstraint
 from rules.cuda.image_pattern import ImageRegex
-from rules.cuda.tables import Status, capabilities, capability, cuda_version, read_table
+from rules.cuda.nvidia_require import REQUIRE_CUDA, parse_constraint
+from rules.cuda.tables import (
+    RequireText,
+    Status,
+    capabilities,
+    capability,
+    cuda_version,
+    read_table,
+    require_of_nvidia_cuda,
+)
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.image_reference import Image, parse_image
 from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Text
 
-_NOWHERE: Final = Text()
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltFor:
-    """The compute capabilities that an image has code for.
-
-    ptx: whether it has PTX, which a GPU newer than all of them can compile (None: unknown).
-    """
-
-    capabilities: tuple[ComputeCapability, ...]
-    ptx: bool | None
-    certain: bool
-
-    def runs_on(self, gpu: ComputeCapability) -> bool | None:
-        """Return whether a GPU runs it; None if that depends on PTX and PTX is unknown."""
-        if any(gpu.runs(capability) for capability in self.capabilities):
-            return True
-        if gpu < min(self.capabilities):
-            return False
-        return None if self.ptx is None else self.ptx and gpu > max(self.capabilities)
+_NO_TEXT: Final = Text()
+# In a row of data/images.yaml: any one component of a path; a fact that is known to be absent; the CUDA
+# version of the row itself.
+_ANY: Final = "*"
+_NONE: Final = "none"
+_MAX_SHOWN: Final = 40  # characters of an expression in a message
+_OWN_CUDA: Final = "cuda"
+_COMPAT: Final = {
+    "loader": CompatLibraries.LOADER_PATH,
+    "inside": CompatLibraries.INSIDE,
+    _NONE: CompatLibraries.NONE,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ImageCase:
     """The facts about the images of a row, or about some versions of it.
 
-    cuda: the toolkit, or None if the match contains it or it is unknown. at_least: it may also be newer.
-    compute: the lowest supported capability. built_for: the capabilities that it has code for, or empty.
-    ptx: whether it has PTX for newer GPUs. cuda_compat: it contains forward compatibility libraries.
+    cuda: what the programs need, or None if the match contains it or it is unknown; no_cuda: there is no
+    CUDA program. at_least: it may also be newer. base: the version of nvidia/cuda that the image is built
+    on, or `cuda` for its own. require: its NVIDIA_REQUIRE_* variables, or None if they are unknown. The rest
+    is as in ImageFacts.
     """
 
     versions: SpecifierSet | None = None
     cuda: CudaVersion | None = None
+    no_cuda: bool = False
     at_least: bool = False
+    base: str = ""
+    require: tuple[tuple[str, str], ...] | None = None
+    branches: frozenset[int] = frozenset()
+    cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
     compute: ComputeCapability | None = None
     built_for: tuple[ComputeCapability, ...] = ()
     ptx: bool | None = None
-    cuda_compat: bool = False
+    platforms: tuple[str, ...] = ()
     source: str = ""
     status: Status = Status.VERIFIED
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRow:
-    """Images of one kind. pattern: matches one of Image.spellings. cases: the first match is used.
+    """A row of a cluster's catalogue. pattern: matches one of Image.spellings; exact: it is this text.
 
-    whole: whether the pattern is for references with a tag or digest and begins with an optional path; then
-    only the canonical spellings of these are compared.
+    digest: of the images; of references with a digest, only this is compared.
     """
 
     name: str
-    pattern: re.Pattern[str] | ImageRegex
+    pattern: re.Pattern[str] | ImageRegex | None
     cases: tuple[ImageCase, ...]
-    whole: bool = False
+    digest: str = ""
+    exact: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ImageFacts:
-    """The facts about an image. row: the matching row. The origins explain where a value comes from.
+class FamilyRow:
+    """A built-in row. pattern: of the tag; without repositories, of the canonical reference.
 
-    exact: cuda is the toolkit of the image; otherwise it may also be newer. The rest is as in ImageCase.
+    repositories: the ends of repository paths, by component; `*` is any one. cases: the first that has the
+    version is used.
     """
 
-    row: str = ""
-    cuda: CudaVersion | None = None
-    exact: bool = False
-    compute: ComputeCapability | None = None
-    built_for: BuiltFor | None = None
-    cuda_compat: bool = False
-    certain: bool = False
-    cuda_origin: Text = _NOWHERE
-    compute_origin: Text = _NOWHERE
+    name: str
+    pattern: re.Pattern[str]
+    cases: tuple[ImageCase, ...]
+    repositories: tuple[tuple[str, ...], ...] = ()
 
 
-NOTHING_KNOWN: Final = ImageFacts()
 # Cached images of a cluster, including some that change; a reference is at most 800 characters.
 _CACHE_ENTRIES: Final = 4096
 _MAX_LENGTH: Final = 800
 
 
 class ImageCatalog:
-    """Rows in order; the first that matches an image has its facts. Immutable.
+    """The rows of a cluster, by digest, by exact reference, then in order; then the built-in ones. Immutable.
 
     find: `look_up` with a cache.
     """
 
-    __slots__ = ("find", "rows")
+    __slots__ = ("_digests", "_names", "_patterns", "_texts", "_whole", "families", "find", "rows")
 
-    def __init__(self, rows: Iterable[ImageRow]) -> None:
+    def __init__(self, rows: Iterable[ImageRow], families: Iterable[FamilyRow] = ()) -> None:
         self.rows = tuple(rows)
+        self.families = tuple(families)
+        self._digests: defaultdict[str, list[ImageRow]] = defaultdict(list)
+        self._texts: dict[str, ImageRow] = {}
+        self._patterns = tuple(row for row in self.rows if row.pattern and not row.exact)
+        self._names: defaultdict[str, list[tuple[tuple[str, ...], FamilyRow]]] = defaultdict(list)
+        self._whole = tuple(row for row in self.families if not row.repositories)
+        for row in self.rows:
+            if row.digest:
+                self._digests[row.digest].append(row)
+            if row.exact:
+                self._texts.setdefault(row.exact, row)
+        for family in self.families:
+            for path in family.repositories:
+                self._names[path[-1]].append((path, family))
         self.find = bounded_cache(
             self.look_up, _CACHE_ENTRIES, lambda reference: len(reference) <= _MAX_LENGTH
         )
 
     def preceded_by(self, rows: Iterable[ImageRow]) -> ImageCatalog:
-        """Return a catalogue with other rows before these."""
-        return ImageCatalog((*rows, *self.rows))
+        """Return a catalogue with other rows of a cluster before these."""
+        return ImageCatalog((*rows, *self.rows), self.families)
 
     def look_up(self, reference: str) -> ImageFacts:
         """Return the facts about an image; NOTHING_KNOWN if the reference is invalid or no row matches."""
         image = parse_image(reference)
         if image is None:
             return NOTHING_KNOWN
+        found = self._of_digest(image) if image.digest and self._digests else None
+        if found is None and (self._texts or self._patterns):
+            found = self._of_cluster(image)
+        return found or self._of_family(image) or NOTHING_KNOWN
+
+    def _of_digest(self, image: Image) -> ImageFacts | None:
+        rows = self._digests.get(image.digest or "", ())
+        return _of_platforms([_facts(row.name, row.cases[0], image) for row in rows]) if rows else None
+
+    def _of_cluster(self, image: Image) -> ImageFacts | None:
+        """Return the facts of the row that matches, except one for another digest."""
         spellings = image.spellings
-        # Patterns of whole references begin with an optional path, so the canonical spellings are enough.
-        registry = f"{image.registry}/"
-        wholes = [each for each in spellings if each.startswith(registry) and ":" in each.rpartition("/")[2]]
-        for row in self.rows:
-            for spelling in wholes if row.whole else spellings:
-                if (match := row.pattern.fullmatch(spelling)) is None:
-                    continue
-                groups = match.groupdict()
-                if case := _case(row, groups.get("version")):
-                    return _facts(row, case, match, groups, image)
-        return NOTHING_KNOWN
+        exact = (self._texts[each] for each in spellings if each in self._texts)
+        for row in exact:
+            if not (row.digest and image.digest):
+                return _facts(row.name, row.cases[0], image)
+        for row in self._patterns:
+            if row.pattern is None or (row.digest and image.digest):
+                continue
+            for spelling in spellings:
+                if match := row.pattern.fullmatch(spelling):
+                    return _facts(row.name, row.cases[0], image, match)
+        return None
+
+    def _of_family(self, image: Image) -> ImageFacts | None:
+        """Return the facts of the first built-in row that matches and has a case for the version."""
+        path, tag = image.repository.split("/"), image.effective_tag or ""
+        for name in (path[-1], _ANY):
+            for end, row in self._names.get(name, ()):
+                if _ends_with(path, end) and (found := _match(row, tag, image)):
+                    return found
+        whole = f"{image.name}:{tag}"
+        for row in self._whole:
+            if found := _match(row, whole, image):
+                return found
+        return None
 
 
 @cache
 def built_in_catalog() -> ImageCatalog:
     """Return the built-in catalogue: data/images.yaml."""
-    return ImageCatalog(_row(row) for row in read_table("images"))
+    return ImageCatalog((), map(_row, read_table("images")))
 
 
-def _row(row: Mapping[str, Any]) -> ImageRow:
-    pattern = re.compile(row["match"], re.IGNORECASE | re.ASCII)
+def _row(row: Mapping[str, Any]) -> FamilyRow:
+    pattern = re.compile(row.get("match") or row.get("tag", ".*"), re.IGNORECASE | re.ASCII)
     cases = tuple(_read_case({**row, **case}) for case in row.get("cases", ({},)))
-    return ImageRow(row["name"], pattern, cases, whole=True)
+    repositories = tuple(tuple(path.split("/")) for path in row.get("repositories", ()))
+    return FamilyRow(row["name"], pattern, cases, repositories)
 
 
 def _read_case(row: Mapping[str, Any]) -> ImageCase:
+    cuda, require = row.get("cuda"), row.get("require")
     return ImageCase(
         versions=SpecifierSet(row["versions"]) if "versions" in row else None,
-        cuda=cuda_version(row["cuda"]) if "cuda" in row else None,
+        cuda=cuda_version(cuda) if cuda and cuda != _NONE else None,
+        no_cuda=cuda == _NONE,
         at_least=row.get("at_least", False),
+        base=row.get("base", ""),
+        require=None if require is None else () if require == _NONE else ((REQUIRE_CUDA, require),),
+        branches=frozenset(row.get("branches", ())),
+        cuda_compat=_COMPAT[row["cuda_compat"]] if "cuda_compat" in row else CompatLibraries.UNKNOWN,
         compute=capability(row["compute"]) if "compute" in row else None,
         built_for=capabilities(row.get("built_for", "")),
         ptx=row.get("ptx"),
-        cuda_compat=row.get("cuda_compat", False),
+        platforms=tuple(row.get("platforms", ())),
         source=row["source"],
         status=Status(row["status"]),
     )
 
 
-def _case(row: ImageRow, written: str | None) -> ImageCase | None:
+def _ends_with(path: list[str], end: tuple[str, ...]) -> bool:
+    """Return whether a repository path ends with these components."""
+    return len(path) >= len(end) and all(
+        expected in (_ANY, found) for expected, found in zip(end, path[-len(end) :], strict=True)
+    )
+
+
+def _match(row: FamilyRow, text: str, image: Image) -> ImageFacts | None:
+    """Return the facts of a row if it matches a text and has a case for the version."""
+    match = row.pattern.fullmatch(text)
+    if match is None or not (case := _case(row, match.groupdict().get("version"))):
+        return None
+    return _facts(row.name, case, image, match)
+
+
+def _case(row: FamilyRow, written: str | None) -> ImageCase | None:
     """Return the first case for a version."""
     version = parse_version(written)
     for case in row.cases:
@@ -187,25 +250,34 @@ def covers(versions: SpecifierSet, version: Version) -> bool:
     return versions.contains(version, prereleases=True)
 
 
-def _facts(
-    row: ImageRow, case: ImageCase, match: re.Match[str], groups: Mapping[str, str | None], image: Image
-) -> ImageFacts:
+def _facts(name: str, case: ImageCase, image: Image, match: re.Match[str] | None = None) -> ImageFacts:
+    groups = match.groupdict() if match else {}
     cuda, exact = _cuda(case, groups)
+    based = _base(case, cuda if exact else None, groups)
+    compat = (
+        CompatLibraries.INSIDE
+        if case.base and case.cuda_compat is CompatLibraries.UNKNOWN
+        else case.cuda_compat
+    )
     return ImageFacts(
-        row=row.name,
+        row=name,
+        no_cuda=case.no_cuda,
         cuda=cuda,
         exact=exact,
+        constraints=_of_base(based, image, case.status) if based else _written(case, image),
+        branches=case.branches,
+        cuda_compat=compat,
         compute=case.compute,
         built_for=BuiltFor(case.built_for, case.ptx, case.status.certain) if case.built_for else None,
-        cuda_compat=case.cuda_compat,
+        platforms=case.platforms,
         certain=case.status.certain,
-        cuda_origin=_cuda_origin(image, match, groups, cuda, exact=exact) if cuda else _NOWHERE,
+        cuda_origin=_cuda_origin(image, match, groups, cuda, exact=exact) if cuda else _NO_TEXT,
         compute_origin=Text(
             f"image `{image.short}` supports compute capability {case.compute} and higher",
             f"镜像 `{image.short}` 只支持计算能力 {case.compute} 及以上",
         )
         if case.compute
-        else _NOWHERE,
+        else _NO_TEXT,
     )
 
 
@@ -219,9 +291,74 @@ def _cuda(case: ImageCase, groups: Mapping[str, str | None]) -> tuple[CudaVersio
     return case.cuda, not case.at_least
 
 
+def _base(case: ImageCase, cuda: CudaVersion | None, groups: Mapping[str, str | None]) -> str:
+    """Return the version of nvidia/cuda that an image is built on, or an empty string."""
+    if case.base != _OWN_CUDA:
+        return case.base
+    return groups.get("cuda") or (str(cuda) if cuda else "")
+
+
+def _of_base(base: str, image: Image, status: Status) -> tuple[StartConstraint, ...]:
+    """Return NVIDIA_REQUIRE_CUDA of an image that is built on a version of nvidia/cuda."""
+    texts: defaultdict[str, list[RequireText]] = defaultdict(list)
+    for fact in require_of_nvidia_cuda(base):
+        texts[fact.architecture].append(fact)
+    found = {
+        architecture: StartConstraint(
+            tuple(parse_constraint(REQUIRE_CUDA, fact.text) for fact in facts),
+            architecture=architecture,
+            complete=facts[0].complete,
+            certain=facts[0].status.certain and status.certain,
+            origin=_require_origin(
+                Text(
+                    f"image `{image.short}` is built on nvidia/cuda {base}, which",
+                    f"镜像 `{image.short}` 所基于的 nvidia/cuda {base} ",
+                ),
+                REQUIRE_CUDA,
+                facts[0].text,
+            ),
+        )
+        for architecture, facts in texts.items()
+    }
+    if len({(each.builds, each.certain) for each in found.values()}) == 1:  # the same for every architecture
+        return (replace(next(iter(found.values())), architecture=""),)
+    return tuple(found.values())
+
+
+def _written(case: ImageCase, image: Image) -> tuple[StartConstraint, ...]:
+    """Return the NVIDIA_REQUIRE_* variables that a row states."""
+    return tuple(
+        StartConstraint(
+            (parse_constraint(variable, text),),
+            certain=case.status.certain,
+            origin=_require_origin(Text(f"image `{image.short}`", f"镜像 `{image.short}` "), variable, text),
+        )
+        for variable, text in case.require or ()
+    )
+
+
+def _of_platforms(found: list[ImageFacts]) -> ImageFacts:
+    """Return the facts of an image from those of its platforms; the first has all but the constraints."""
+    if len(found) == 1:
+        return found[0]
+    constraints = [
+        replace(constraint, architecture=platform.partition("/")[2])
+        for facts in found
+        for platform in facts.platforms or ("",)
+        for constraint in facts.constraints
+    ]
+    platforms = tuple(dict.fromkeys(platform for facts in found for platform in facts.platforms))
+    return replace(found[0], constraints=tuple(constraints), platforms=platforms)
+
+
+def _require_origin(what: Text, variable: str, text: str) -> Text:
+    shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+    return Text(f"{what.en} has {variable} `{shown}`", f"{what.zh}的 {variable} 为 `{shown}`")
+
+
 def _cuda_origin(
     image: Image,
-    match: re.Match[str],
+    match: re.Match[str] | None,
     groups: Mapping[str, str | None],
     cuda: CudaVersion,
     *,
@@ -229,14 +366,15 @@ def _cuda_origin(
 ) -> Text:
     """Return the sentence that explains where the version comes from."""
     group = next((name for name in ("cuda", "major") if groups.get(name)), None)
-    if group is None:
+    if match is None or group is None:
         newer = Text() if exact else Text(" or newer", " 或更新版本")
         return Text(
             f"image `{image.short}` carries CUDA {cuda}{newer.en}",
             f"镜像 `{image.short}` 自带 CUDA {cuda}{newer.zh}",
         )
     written = cuda if exact else cuda.major
-    if ":" in match.string[: match.start(group)].rpartition("/")[2]:
+    before = match.string[: match.start(group)]
+    if "/" not in match.string or ":" in before.rpartition("/")[2]:
         tag = image.effective_tag
         return Text(f"image tag `{tag}` says CUDA {written}", f"镜像标签 `{tag}` 表明 CUDA {written}")
     name = image.familiar_name

@@ -12,7 +12,7 @@ internal/config/image/cuda_image.go for the variables.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -22,6 +22,7 @@ from rules.text.bounded_cache import bounded_cache, length
 from rules.text.i18n import Text
 
 REQUIRE_PREFIX: Final = "NVIDIA_REQUIRE_"
+REQUIRE_CUDA: Final = "NVIDIA_REQUIRE_CUDA"
 _NOT_FOR_SERVERS: Final = "NVIDIA_REQUIRE_JETPACK"
 DISABLE_REQUIRE: Final = "NVIDIA_DISABLE_REQUIRE"
 # Go's strconv.ParseBool.
@@ -37,6 +38,9 @@ _MAX_LENGTH: Final = 16 * 1024
 _MAX_CACHED: Final = 4096  # characters; the factors of a value of this length take about 170 KB
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 
+
+_NO_MINOR: Final = 10**9  # above the minor version of any driver
+
 Numbers = tuple[int, ...]  # of a version, without trailing zeros: 12.0 and 12 are the same
 
 _COMPARE: Final[Mapping[str, Callable[[Numbers, Numbers], bool]]] = {
@@ -51,19 +55,27 @@ _COMPARE: Final[Mapping[str, Callable[[Numbers, Numbers], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The properties of a node; None is unknown. driver: as in 535.104.05. brand: as in NVML, e.g. Tesla."""
+    """The properties of a node; None is unknown. driver: as in 535.104.05.
+
+    branch: the driver branch, 535, if no more of the driver is known. brands: as NVML prints it, one or the
+    other of these; empty is unknown. architecture: as in kubernetes.io/arch, or empty if unknown.
+    """
 
     cuda: tuple[int, int] | None = None
     driver: str | None = None
     arch: tuple[int, int] | None = None
-    brand: str | None = None
+    brands: tuple[str, ...] = ()
+    branch: int | None = None
+    architecture: str = ""
 
-    def numbers(self, name: str) -> Numbers | None:
-        """Return a version of the node as comparable numbers, or None if it is unknown."""
+    def numbers(self, name: str) -> tuple[Numbers, ...]:
+        """Return a version of the node as comparable numbers: none if it is unknown, or its bounds."""
         if name == "driver":
-            return _driver(self.driver) if self.driver else None
+            if driver := _driver(self.driver) if self.driver else None:
+                return (driver,)
+            return ((self.branch,), (self.branch, _NO_MINOR)) if self.branch else ()
         version = self.cuda if name == "cuda" else self.arch
-        return _trimmed(version) if version else None
+        return (_trimmed(version),) if version else ()
 
 
 @lru_cache(maxsize=1024)  # driver versions of nodes
@@ -81,13 +93,12 @@ class Factor:
     text: str
     numbers: Numbers | None
 
-    def holds(self, host: Host) -> bool | None:
-        """Return whether a node satisfies it; None if that is unknown."""
+    def holds(self, host: Host, brand: str | None = None) -> bool | None:
+        """Return whether a node with a GPU of this brand satisfies it; None if that is unknown."""
         if self.numbers is None:
-            same = None if host.brand is None else host.brand.lower() == self.text.lower()
-            return same if same is None or self.operator == "=" else not same
-        found = host.numbers(self.name)
-        return None if found is None else _COMPARE[self.operator](found, self.numbers)
+            return None if brand is None else (brand == self.text.lower()) == (self.operator == "=")
+        compare = _COMPARE[self.operator]
+        return _same([compare(found, self.numbers) for found in host.numbers(self.name)])
 
     @property
     def lowest_cuda(self) -> CudaVersion | None:
@@ -122,17 +133,42 @@ class Constraint:
 
     def holds(self, host: Host) -> bool | None:
         """Return whether a node satisfies it; None if that depends on an unknown property."""
-        if not self.groups:
-            return True
-        return _any(_all(factor.holds(host) for factor in group) for group in self.groups)
+        return held(self.groups, host)
+
+    @property
+    def concerns_driver(self) -> bool:
+        """Whether it says which drivers are admitted: only then it replaces a comparison of versions."""
+        return any(factor.name in {"cuda", "driver"} for group in self.groups for factor in group)
+
+    @property
+    def alternatives(self) -> tuple[Group, ...]:
+        """The groups that admit drivers below the CUDA version of the image, by forward compatibility."""
+        return tuple(group for group in self.groups if _lower_bound(group) is None)
+
+
+def held(groups: tuple[Group, ...], host: Host) -> bool | None:
+    """Return whether a node satisfies one of these groups, or there is none; None if it is unknown."""
+    if not groups:
+        return True
+    return _same(
+        [
+            _any(_all(factor.holds(host, brand) for factor in group) for group in groups)
+            for brand in host.brands or (None,)
+        ]
+    )
 
 
 def constraints(env: Mapping[str, str]) -> tuple[Constraint, ...]:
     """Return the constraints of a container's variables, which are ANDed."""
     named = [name for name in env if name.startswith(REQUIRE_PREFIX)]
-    if not named or env.get(DISABLE_REQUIRE) in _TRUE:
+    if not named or disabled(env):
         return ()
     return tuple(parse_constraint(name, env[name]) for name in named if not name.startswith(_NOT_FOR_SERVERS))
+
+
+def disabled(env: Mapping[str, str]) -> bool:
+    """Return whether the variables of a container switch all constraints off."""
+    return env.get(DISABLE_REQUIRE) in _TRUE
 
 
 def parse_constraint(variable: str, text: str) -> Constraint:
@@ -198,6 +234,11 @@ def _any(values: Iterable[bool | None]) -> bool | None:
     """Return the OR of three-valued operands: True if any is True, else None if any is None."""
     found = set(values)
     return True if True in found else None if None in found else False
+
+
+def _same(values: Sequence[bool | None]) -> bool | None:
+    """Return the value that all of these are, or None."""
+    return values[0] if values and all(each is values[0] for each in values) else None
 
 
 def _malformed(variable: str, text: str) -> Constraint:

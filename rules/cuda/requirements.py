@@ -1,7 +1,8 @@
 """GPU requirements of a container: CUDA version, NVIDIA_REQUIRE_*, compute capability, and their certainty.
 
-What is unknown stays unknown and requires nothing. Sources of the CUDA version, the first known one wins:
-annotation, NVIDIA_REQUIRE_CUDA, CUDA_VERSION, the image catalogues of the cluster, the built-in one.
+What is unknown stays unknown and requires nothing. Of each fact the first known source wins: annotations of
+the pod, variables of the container, the image catalogues of the cluster, the built-in one. What an image
+requires to be started (NVIDIA_REQUIRE_*) and what its programs need can differ: both are kept.
 Requirements do not hold the name of the container, so that equal containers share them; messages add it.
 """
 
@@ -13,8 +14,17 @@ from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from rules.cuda import framework_flags
-from rules.cuda.image_catalog import BuiltFor, ImageCatalog, ImageFacts
-from rules.cuda.nvidia_require import DISABLE_REQUIRE, REQUIRE_PREFIX, Constraint, Host, constraints
+from rules.cuda.image_catalog import ImageCatalog
+from rules.cuda.image_facts import BuiltFor, CompatLibraries, ImageFacts, StartConstraint
+from rules.cuda.nvidia_require import (
+    DISABLE_REQUIRE,
+    REQUIRE_CUDA,
+    REQUIRE_PREFIX,
+    Constraint,
+    Host,
+    constraints,
+    disabled,
+)
 from rules.cuda.tables import compiles_for
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import Environment, environment, references
@@ -34,7 +44,7 @@ ANNOTATION: Final = "annotation"  # CudaRequirement.found
 
 T = TypeVar("T")
 
-_BOOLEAN: Final = {"true": True, "false": False}
+_COMPAT: Final = {"true": CompatLibraries.LOADER_PATH, "false": CompatLibraries.NONE}
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 _NO_WAY_OUT: Final = Text()
 _OLDER_CUDA: Final = Text("use an image with an older CUDA", "改用较旧 CUDA 的镜像")
@@ -93,22 +103,27 @@ class ComputeRequirement:
 class GpuRequirements:
     """Everything that a container requires of a node; the node must satisfy all of it.
 
-    constraints: its NVIDIA_REQUIRE_* variables. If one is satisfied, it takes precedence over the comparison
-    with `cuda`: NVIDIA's images list in it the older drivers that are supported through cuda-compat.
-    cuda_compat: forward compatibility is declared. problems: what is written and cannot be parsed.
+    cuda: what its programs need; no_cuda: they are known to need none. constraints: its NVIDIA_REQUIRE_*
+    variables, which take precedence over the comparison with `cuda`: NVIDIA's images list in them the older
+    drivers that are supported through cuda-compat. branches: as in ImageFacts. declared: the annotations and
+    variables of the pod that replace what is known of the image. problems: what is written and cannot be
+    parsed.
     """
 
     cuda: CudaRequirement | None = None
-    constraints: tuple[Constraint, ...] = ()
+    no_cuda: bool = False
+    constraints: tuple[StartConstraint, ...] = ()
+    branches: frozenset[int] = frozenset()
     compute: tuple[ComputeRequirement, ...] = ()
     built_for: BuiltFor | None = None
-    cuda_compat: bool = False
+    cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
+    declared: tuple[str, ...] = ()
     problems: tuple[Text, ...] = ()
     # Requirements are looked up more often than they are made, and all of this is long to hash.
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        members = self.cuda, self.constraints, self.compute, self.built_for, self.cuda_compat
+        members = self.cuda, self.constraints, self.branches, self.compute, self.built_for, self.cuda_compat
         object.__setattr__(self, "_hash", hash(members))
 
     def __hash__(self) -> int:
@@ -121,9 +136,14 @@ class GpuRequirements:
         written += [text for each in self.constraints for text in (each.variable, each.text)]
         return sum(map(len, written))
 
-    def constraints_hold(self, host: Host) -> bool | None:
+    @property
+    def driver_constraints(self) -> tuple[StartConstraint, ...]:
+        """The constraints that say which drivers are admitted."""
+        return tuple(each for each in self.constraints if each.concerns_driver)
+
+    def admits(self, host: Host) -> bool | None:
         """Return whether a node satisfies all NVIDIA_REQUIRE_* variables; None if that is unknown."""
-        found = {constraint.holds(host) for constraint in self.constraints if constraint.groups}
+        found = {constraint.holds(host) for constraint in self.constraints}
         return False if False in found else None if None in found else True
 
 
@@ -179,22 +199,37 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
     env = Environment(dict(facts.known), frozenset(facts.unknown))
     image = catalog.find(facts.image)
     annotated = _cuda_of_annotation(said)
-    in_force = () if annotated else _constraints(env)
-    toolkit = annotated or _cuda_of_variable(env) or _cuda_of_image(image)
-    compute = (
-        *_compute_of_annotation(said),
-        *_compute_of_image(image),
-        *_compute_of_toolkit(toolkit),
-        *_compute_of_flags(facts, env),
-    )
-    compat = said.read(CUDA_COMPAT_ANNOTATION, _BOOLEAN.get, "true")
+    declared = annotated or _cuda_of_variable(env)
+    compat = said.read(CUDA_COMPAT_ANNOTATION, _COMPAT.get, "true")
+    if declared and declared.version != image.cuda:
+        image = replace(
+            image, no_cuda=False, constraints=(), branches=frozenset(), built_for=None, compute=None
+        )
+    own, problems = _constraints(env, image)
+    toolkit = declared or _cuda_of_image(image)
     return GpuRequirements(
-        cuda=_cuda_of_constraints(in_force) or toolkit,
-        constraints=in_force,
-        compute=compute,
+        cuda=toolkit or _cuda_of_constraints(own),
+        no_cuda=image.no_cuda,
+        constraints=own,
+        branches=image.branches,
+        compute=(
+            *_compute_of_annotation(said),
+            *_compute_of_image(image),
+            *_compute_of_toolkit(toolkit),
+            *_compute_of_flags(facts, env),
+        ),
         built_for=_built_for(image, toolkit),
-        cuda_compat=image.cuda_compat if compat is None else compat,
-        problems=(*said.problems, *(constraint.problem for constraint in in_force if constraint.problem)),
+        cuda_compat=compat or image.cuda_compat,
+        declared=tuple(
+            name
+            for name, value in (
+                (CUDA_VERSION_ANNOTATION, annotated),
+                (CUDA_VERSION_VARIABLE, None if annotated else declared),
+                (CUDA_COMPAT_ANNOTATION, compat),
+            )
+            if value
+        ),
+        problems=(*said.problems, *problems),
     )
 
 
@@ -248,22 +283,36 @@ def _declared_cuda(text: str, found: str, where: Text) -> CudaRequirement | None
     return CudaRequirement(cuda, exact="." in text, certain=True, found=found, origin=origin)
 
 
-def _constraints(env: Environment) -> tuple[Constraint, ...]:
-    """Return the constraints in force; none if it is unknown whether they are switched off."""
-    return () if DISABLE_REQUIRE in env.unknown else constraints(env.known)
+def _constraints(env: Environment, image: ImageFacts) -> tuple[tuple[StartConstraint, ...], tuple[Text, ...]]:
+    """Return the constraints in force, and what cannot be parsed.
+
+    A variable of the pod replaces that of the image. There are none if they are switched off, or may be.
+    """
+    if DISABLE_REQUIRE in env.unknown or disabled(env.known):
+        return (), ()
+    written = constraints(env.known)
+    known = {each.variable for each in written} | env.unknown
+    return (
+        *(StartConstraint((each,), origin=_origin_of(each)) for each in written if each.groups),
+        *(each for each in image.constraints if each.variable not in known),
+    ), tuple(each.problem for each in written if each.problem)
 
 
-def _cuda_of_constraints(asked: Iterable[Constraint]) -> CudaRequirement | None:
+def _origin_of(constraint: Constraint) -> Text:
+    name, text = constraint.variable, constraint.text
+    shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+    return Text(f"variable {name} is `{shown}`", f"环境变量 {name} 为 `{shown}`")
+
+
+def _cuda_of_constraints(asked: Iterable[StartConstraint]) -> CudaRequirement | None:
     found = [(cuda, constraint) for constraint in asked if (cuda := constraint.native)]
     if not found:
         return None
     cuda, constraint = max(found, key=lambda pair: pair[0])
     name = constraint.variable
-    origin = Text(
-        f"variable {name} asks for CUDA {cuda} or newer", f"环境变量 {name} 要求 CUDA {cuda} 或更新版本"
-    )
+    origin = Text(f"{name} asks for CUDA {cuda} or newer", f"{name} 要求 CUDA {cuda} 或更新版本")
     # Counted under one name: a user may call a variable NVIDIA_REQUIRE_ and anything.
-    return CudaRequirement(cuda, exact=False, certain=True, found=f"{REQUIRE_PREFIX}CUDA", origin=origin)
+    return CudaRequirement(cuda, exact=False, certain=constraint.certain, found=REQUIRE_CUDA, origin=origin)
 
 
 def _cuda_of_image(image: ImageFacts) -> CudaRequirement | None:

@@ -6,7 +6,7 @@ Every fact has a source and a status. An uncertain fact alone must never deny a 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -55,13 +55,20 @@ class Fact(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """A GPU model. segment: datacenter, workstation, consumer or jetson."""
+    """A GPU model. segment: datacenter, workstation, consumer or jetson.
+
+    brands: what NVML prints as its brand, in lower case, with one driver or another; empty: unknown.
+    memory_mib: by its data sheet; None if it is unknown. host: the CPU architecture of its machines.
+    """
 
     product: str
     compute: ComputeCapability
     architecture: str
     segment: str
     status: Status
+    brands: tuple[str, ...] = ()
+    memory_mib: int | None = None
+    host: str = "amd64"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +168,75 @@ def forward_compatible(cuda: CudaVersion, branch: int) -> Fact[bool] | None:
     )
 
 
+def branch_of_cuda(cuda: tuple[int, int]) -> int | None:
+    """Return the driver branch that has a CUDA API version (12.2: 535); None if none or more are known."""
+    found = [branch for branch, fact in _branches().items() if fact.value == cuda and fact.certain]
+    return found[0] if len(found) == 1 else None
+
+
+def cudas_of_branches(first: int, end: int | None) -> tuple[CudaVersion, CudaVersion | None] | None:
+    """Return the CUDA API versions of the driver branches from first to before end, as a range.
+
+    end: None: all later branches. The range ends before the version of the next branch. None: there is none.
+    """
+    known = sorted((branch, fact.value) for branch, fact in _branches().items() if fact.certain)
+    inside = [cuda for branch, cuda in known if branch >= first and (end is None or branch < end)]
+    after = [cuda for branch, cuda in known if end is not None and branch >= end]
+    return (inside[0] if first else CudaVersion(0, 0), after[0] if after else None) if inside else None
+
+
+# NVIDIA_REQUIRE_CUDA of nvidia/cuda
+
+
+@dataclass(frozen=True, slots=True)
+class RequireText:
+    """The NVIDIA_REQUIRE_CUDA of some builds of nvidia/cuda. architecture: as in kubernetes.io/arch.
+
+    complete: all of it is known; otherwise a driver that does not satisfy it may still be admitted.
+    """
+
+    text: str
+    architecture: str
+    complete: bool
+    status: Status
+
+
+@cache
+def _require_texts() -> dict[str, list[tuple[frozenset[str], RequireText]]]:
+    table = read_table("requirements")
+    found: dict[str, list[tuple[frozenset[str], RequireText]]] = {}
+    for row in table["expressions"]:
+        groups = [
+            f"brand={brand},driver>={branch},driver<{branch + 1}"
+            for brands, branches in row.get("groups", {}).items()
+            for branch in branches
+            for brand in table["brands"][brands]
+        ]
+        text = " ".join([f"cuda>={row['cuda']}", *groups, *row.get("others", ())])
+        fact = RequireText(text, row["arch"], not row.get("partial", False), Status(row["status"]))
+        found.setdefault(row["cuda"], []).append((frozenset(row["images"].split()), fact))
+    return found
+
+
+@cache
+def require_of_nvidia_cuda(version: str) -> tuple[RequireText, ...]:
+    """Return each known NVIDIA_REQUIRE_CUDA of nvidia/cuda of a version, the newest of an architecture first.
+
+    version: `12.4.1`, or `12.4` for any patch. A patch that was not read has those of the others.
+    """
+    major, _, rest = version.partition(".")
+    rows = _require_texts().get(f"{major}.{rest.partition('.')[0]}", [])
+    read = [fact for versions, fact in rows if version in versions]
+    return tuple(read or [fact for _, fact in rows])
+
+
 # GPUs
 
 # Prefix and suffixes that GPU Feature Discovery and drivers add to a product name.
 # Source: NVIDIA/k8s-device-plugin internal/lm/resource.go.
 _AROUND: Final = re.compile(r"(?:NVIDIA-)?(?P<name>.+?)(?:-MIG-.+?)?(?:-SHARED)?")
+_GIB: Final = re.compile(r"-(\d{1,3})GB\b")
+_MIB_PER_GIB: Final = 1024
 
 
 @cache
@@ -174,7 +245,14 @@ def _gpus() -> tuple[tuple[re.Pattern[str], GpuModel], ...]:
         (
             re.compile(row["label"]),
             GpuModel(
-                row["product"], capability(row["compute"]), row["arch"], row["segment"], Status(row["status"])
+                row["product"],
+                capability(row["compute"]),
+                row["arch"],
+                row["segment"],
+                Status(row["status"]),
+                tuple(row.get("brand", "").split()),
+                row.get("memory"),
+                row.get("host", "amd64"),
             ),
         )
         for row in read_table("gpus")
@@ -187,7 +265,17 @@ def gpu_model(label: str) -> GpuModel | None:
     around = _AROUND.fullmatch(label)
     if around is None:
         return None
-    return next((model for pattern, model in _gpus() if pattern.fullmatch(around["name"])), None)
+    name = around["name"]
+    model = next((model for pattern, model in _gpus() if pattern.fullmatch(name)), None)
+    if model is None or model.memory_mib is not None or not (written := _GIB.search(name)):
+        return model
+    return replace(model, memory_mib=int(written[1]) * _MIB_PER_GIB)
+
+
+def capability_of(label: str) -> ComputeCapability | None:
+    """Return the compute capability of a product label; None if it is unknown or uncertain."""
+    model = gpu_model(label)
+    return model.compute if model and model.status.certain else None
 
 
 # Errors

@@ -109,6 +109,11 @@ def parse_image(text: str) -> Image | None:
     return Image(registry, repository, tag, digest)
 
 
+def is_digest(text: str) -> bool:
+    """Return whether a text is a digest: `sha256:` and 64 hexadecimal digits, or a longer one."""
+    return bool(_DIGEST.fullmatch(text))
+
+
 def _is_registry(first: str) -> bool:
     """Return whether the first component is a registry, by the rule of distribution/reference."""
     return first == "localhost" or "." in first or ":" in first or first != first.lower()

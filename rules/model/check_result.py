@@ -27,7 +27,8 @@ class CheckResult:
     """One reason for a level.
 
     origin: the source of the requirement. remedy: a suggested fix. Both may be empty. code: the CUDA error
-    that the container would end in, or 0.
+    that the container would end in, or 0. setting: the key of the rule that decides so (policy), or empty: it
+    follows from facts about image, driver and GPU.
     """
 
     level: Level
@@ -35,6 +36,7 @@ class CheckResult:
     remedy: Text = _NO_TEXT
     code: int = 0
     origin: Text = _NO_TEXT
+    setting: str = ""
     # Reason and error; a result is made once and shown often.
     summary: Text = field(init=False, repr=False, compare=False)
 

@@ -47,8 +47,12 @@ class SharingPolicy:
         return need.version.major if need.exact else self.baseline and self.baseline.major
 
     def oldest_driver(self, need: CudaRequirement) -> CudaVersion:
-        """Return the lowest CUDA version of a driver, unless cuda-compat helps."""
-        major = need.version.major
-        within_major = self.minor_versions is not Level.INCOMPATIBLE and major >= _MINOR_VERSIONS_SINCE
-        # The floors of data/drivers.yaml are drivers of the branches that brought 11.0, 12.0 and 13.0.
-        return CudaVersion(major, 0) if within_major and not self.virtual else need.version
+        """Return the lowest CUDA version of a driver that the rule accepts, unless cuda-compat helps."""
+        return need.version if self.minor_versions is Level.INCOMPATIBLE else oldest_of_major(need)
+
+
+def oldest_of_major(need: CudaRequirement) -> CudaVersion:
+    """Return the lowest CUDA version of a driver that NVIDIA supports within the major version."""
+    # The floors of data/drivers.yaml are drivers of the branches that brought 11.0, 12.0 and 13.0.
+    major = need.version.major
+    return CudaVersion(major, 0) if major >= _MINOR_VERSIONS_SINCE else need.version

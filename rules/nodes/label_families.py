@@ -112,12 +112,14 @@ class LabelNames:
     mig_devices: tuple[str, ...] = _names("migDevices")
     sharing_strategy: tuple[str, ...] = _names("sharingStrategy")
     device_mode: tuple[str, ...] = _names("deviceMode")
+    architecture: tuple[str, ...] = _names("architecture")
 
     def among(self, keys: Iterable[str]) -> list[str]:
         """Return the label keys that report a fact."""
         families = chain(self.cuda, self.driver, self.compute_capability)
-        texts = (self.product, self.memory, self.mig_strategy, self.sharing_strategy, self.device_mode)
-        known = {key for family in families for key in family.keys}.union(*texts)
+        texts = (self.product, self.memory, self.mig_strategy, self.sharing_strategy)
+        known = {key for family in families for key in family.keys}
+        known = known.union(*texts, self.device_mode, self.architecture)
         return [key for key in keys if key in known or self.is_of_mig(key)]
 
     def is_of_mig(self, key: str) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from rules.cuda.tables import minor_version_floor
+from rules.cuda.tables import branch_of_cuda, capability_of, gpu_model, minor_version_floor
 from rules.cuda.versions import DriverVersion
 from rules.kube.names import is_label_key, is_label_value, parse_int64
 from rules.kube.quantity import QuantityError, parse_quantity
@@ -21,6 +21,7 @@ F = TypeVar("F", bound=LabelFamily)
 
 # The known values of the label `nvidia-device-enable`.
 DEVICE_MODES: Final = frozenset({"pgpu", "vgpu", "mps"})
+DEFAULT_PLATFORM: Final = "amd64"  # of the CPU, as in kubernetes.io/arch
 # Part of the product label of GPU Feature Discovery if all GPUs are partitioned with MIG, as in
 # `NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`.
 _SLICE: Final = "-MIG-"
@@ -32,7 +33,7 @@ class NodeCapabilities:
 
     cuda: the highest CUDA version of the driver's API. driver: its version as nvidia-smi prints it
     (`535.104.05`). memory_mib: MiB of one GPU. mig_devices: whether labels show that GPUs are partitioned
-    with MIG. device_mode: one of DEVICE_MODES.
+    with MIG. device_mode: one of DEVICE_MODES. architecture: of the CPU, as in kubernetes.io/arch.
     """
 
     cuda: tuple[int, int] | None = None
@@ -44,6 +45,34 @@ class NodeCapabilities:
     mig_devices: bool = False
     sharing_strategy: str | None = None
     device_mode: str | None = None
+    architecture: str | None = None
+
+    @property
+    def gpu_capability(self) -> tuple[int, int] | None:
+        """The compute capability of the GPU, by its label, or else by its product."""
+        return self.compute_capability or (capability_of(self.product) if self.product else None)
+
+    @property
+    def gpu_memory_mib(self) -> int | None:
+        """MiB of one GPU, by its label, or else by its product."""
+        if self.memory_mib is None and self.product and (model := gpu_model(self.product)):
+            return model.memory_mib
+        return self.memory_mib
+
+    @property
+    def platform(self) -> str:
+        """The CPU architecture by its label, or else by its product; most GPUs are in machines with amd64."""
+        if self.architecture:
+            return self.architecture
+        model = gpu_model(self.product) if self.product else None
+        return model.host if model else DEFAULT_PLATFORM
+
+
+def branch_of(capabilities: NodeCapabilities) -> int | None:
+    """Return the driver branch, by the driver's version, or else by its CUDA version; None if unknown."""
+    if driver := driver_of(capabilities):
+        return driver.branch
+    return branch_of_cuda(capabilities.cuda) if capabilities.cuda else None
 
 
 def driver_of(capabilities: NodeCapabilities) -> DriverVersion | None:
@@ -107,6 +136,7 @@ class NodeReader:
             mig_devices=is_slice(product or "") or any(map(names.is_of_mig, self.labels)),
             sharing_strategy=self._text(names.sharing_strategy),
             device_mode=self._text(names.device_mode, DEVICE_MODES),
+            architecture=self._text(names.architecture),
         )
 
     def resources(self, allocatable: Mapping[Any, Any]) -> frozenset[str]:

@@ -197,8 +197,8 @@ def sort_key(capabilities: NodeCapabilities) -> tuple[Any, ...]:
         capabilities.product,
         capabilities.cuda,
         driver,
-        capabilities.compute_capability,
-        capabilities.memory_mib,
+        capabilities.gpu_capability,
+        capabilities.gpu_memory_mib,
         capabilities.mig_strategy,
         capabilities.sharing_strategy,
         capabilities.device_mode,
@@ -239,7 +239,7 @@ def _facts(capabilities: NodeCapabilities) -> dict[str, str | None]:
         "product": model.product if model else capabilities.product,
         "driver": capabilities.driver,
         "cuda": dotted(capabilities.cuda),
-        "compute": dotted(capabilities.compute_capability),
+        "compute": dotted(capabilities.gpu_capability),
     }
 
 

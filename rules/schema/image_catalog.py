@@ -2,31 +2,83 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from rules.cuda.image_catalog import ImageCase, ImageRow
+from rules.cuda.image_facts import CompatLibraries
 from rules.cuda.image_pattern import ImageRegex
+from rules.cuda.nvidia_require import REQUIRE_PREFIX, parse_constraint
 from rules.cuda.versions import ComputeCapability, CudaVersion
+from rules.kube.image_reference import is_digest
 from rules.model.rule import ImageCatalogRule
 from rules.schema.base import NonEmpty, RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.field_types import CUDA_GROUP, CapabilityText, CudaText, RegexText, parse_optional_version
-from rules.text.glob import glob
+from rules.text.glob import glob, is_glob
 from rules.text.i18n import Text
+
+_COMPAT: Final[dict[str | bool | None, CompatLibraries]] = {
+    None: CompatLibraries.UNKNOWN,
+    True: CompatLibraries.LOADER_PATH,
+    False: CompatLibraries.NONE,
+    **{each.value: each for each in CompatLibraries},
+}
+_PLATFORM: Final = re.compile(r"[a-z0-9]+/[a-z0-9]+(/[a-z0-9]+)?")
+
+
+def _digest(text: str) -> str:
+    if not is_digest(text):
+        raise ValueError(f"expected a digest, such as sha256:<64 hexadecimal digits>, got {text!r}")
+    return text
+
+
+def _require_name(text: str) -> str:
+    if not text.startswith(REQUIRE_PREFIX) or text == REQUIRE_PREFIX:
+        raise ValueError(f"expected the name of a variable {REQUIRE_PREFIX}*, got {text!r}")
+    return text
+
+
+def _require_text(text: str) -> str:
+    if problem := parse_constraint("the value", text).problem:
+        raise ValueError(problem.en)
+    return text
+
+
+def _platform(text: str) -> str:
+    if not _PLATFORM.fullmatch(text):
+        raise ValueError(f"expected operating system and architecture, such as linux/amd64, got {text!r}")
+    return text
+
+
+DigestText = Annotated[str, AfterValidator(_digest)]
+RequireName = Annotated[str, AfterValidator(_require_name)]
+RequireText = Annotated[str, AfterValidator(_require_text)]
+PlatformText = Annotated[str, AfterValidator(_platform)]
 
 
 class ImageDocument(RuleDocument):
-    """The contents of images that match a pattern."""
+    """The contents of images that match a pattern or have a digest."""
 
     image: NonEmpty | None = Field(None, description="glob of the image reference, as written or in full")
+    digest: DigestText | None = Field(
+        None,
+        description="the digest of a manifest or index, instead of or in addition to `image`: a reference "
+        "with a digest is compared by it alone",
+    )
     regex: RegexText | None = Field(
         None, description="instead of `image`: regex of the whole reference; its group `cuda` is the version"
     )
     cuda: CudaText | None = Field(
-        None, description="the version of the CUDA toolkit in the image, such as 12.4"
+        None, description="the CUDA version that the programs in the image need, such as 12.4"
+    )
+    require: dict[RequireName, RequireText] | None = Field(
+        None,
+        description="its variables NVIDIA_REQUIRE_*, which NVIDIA's container runtime checks before it "
+        "starts the container; empty: the image has none, or sets NVIDIA_DISABLE_REQUIRE",
     )
     compute_capabilities: list[CapabilityText] = Field(
         [],
@@ -34,19 +86,30 @@ class ImageDocument(RuleDocument):
         description="compute capabilities that the image has code for, such as 8.0",
     )
     ptx: bool | None = Field(None, description="whether the image has PTX, which newer GPUs can compile")
-    cuda_compat: bool = Field(
-        False, alias="cudaCompat", description="whether the image uses forward compatibility libraries"
+    cuda_compat: Literal["loader-path", "inside", "none"] | bool | None = Field(
+        None,
+        alias="cudaCompat",
+        description="forward compatibility libraries: on the loader's path (also written true), only inside "
+        "the image, or none (also written false)",
+    )
+    platforms: list[PlatformText] = Field(
+        [], description="operating system and CPU architecture that the row is for, such as linux/amd64"
     )
 
     @model_validator(mode="after")
     def _one_pattern_and_a_fact(self) -> Self:
-        if [self.image, self.regex].count(None) != 1:
-            raise ValueError("expected exactly one of image, regex")
+        if self.image and self.regex:
+            raise ValueError("expected only one of image, regex")
+        if not (self.image or self.regex or self.digest):
+            raise ValueError("expected image, regex or digest")
         if self.ptx is not None and not self.compute_capabilities:
             raise ValueError("ptx requires computeCapabilities: it is for GPUs newer than those")
         captured = self.regex is not None and CUDA_GROUP in ImageRegex(self.regex).groups
-        if not (captured or self.cuda or self.compute_capabilities or self.cuda_compat):
-            raise ValueError("no fact about the images: set cuda, computeCapabilities or cudaCompat")
+        facts = (self.cuda, self.require is not None, self.compute_capabilities, self.cuda_compat is not None)
+        if not (captured or any(facts) or self.platforms):
+            raise ValueError(
+                "no fact about the images: set cuda, require, computeCapabilities, cudaCompat or platforms"
+            )
         return self
 
 
@@ -76,12 +139,15 @@ def build_image_catalog(builder: RuleBuilder, data: Any) -> ImageCatalogRule | N
 
 def _rows(name: str, images: list[ImageDocument]) -> Iterator[ImageRow]:
     for image in images:
-        pattern = glob(image.image) if image.image is not None else ImageRegex(image.regex or "")
+        pattern = glob(image.image) if image.image else ImageRegex(image.regex) if image.regex else None
         case = ImageCase(
             cuda=parse_optional_version(CudaVersion, image.cuda),
+            require=None if image.require is None else tuple(image.require.items()),
             built_for=tuple(filter(None, map(ComputeCapability.parse, image.compute_capabilities))),
             ptx=image.ptx,
-            cuda_compat=image.cuda_compat,
+            cuda_compat=_COMPAT[image.cuda_compat],
+            platforms=tuple(image.platforms),
             source=name,
         )
-        yield ImageRow(name, pattern, (case,))
+        exact = image.image if image.image and not is_glob(image.image) else ""
+        yield ImageRow(name, pattern, (case,), digest=image.digest or "", exact=exact)

@@ -8,6 +8,7 @@ from typing import Final
 
 from rules.compatibility.checks import check_on_node
 from rules.cuda.image_catalog import ImageCatalog
+from rules.cuda.image_facts import CompatLibraries
 from rules.cuda.requirements import CUDA_VERSION_ANNOTATION, ContainerFacts, requirements_of
 from rules.cuda.tables import cuda_version, read_table
 from rules.cuda.versions import ComputeCapability, CudaVersion
@@ -52,7 +53,7 @@ def runtimes(node: NodeCapabilities) -> tuple[Runtime, ...]:
 
 def data_types(node: NodeCapabilities) -> dict[str, bool]:
     """Return for each type whether the GPUs support it; empty if their compute capability is unknown."""
-    compute = node.compute_capability
+    compute = node.gpu_capability
     return {name: compute >= lowest for name, lowest in DATA_TYPES.items()} if compute else {}
 
 
@@ -69,7 +70,7 @@ def _runtime(cuda: CudaVersion, node: NodeCapabilities) -> Runtime:
         ),
         (
             CompatibilityMode.FORWARD,
-            check_on_node(SharingPolicy(), replace(requirements, cuda_compat=True), node),
+            check_on_node(SharingPolicy(), replace(requirements, cuda_compat=CompatLibraries.LOADER_PATH), node),
         ),
     ):
         if level_of(found) <= Level.UNSTABLE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rules.compatibility.label_constraints import LabelConstraint
 from rules.cuda.requirements import GpuRequirements
@@ -13,6 +13,10 @@ from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import Clause
+
+# The keys of a CompatibilityRule that decide what NVIDIA supports with limits, or some virtualisations do.
+MINOR_SETTING: Final = "minorVersionCompatibility"
+MAJOR_SETTING: Final = "majorVersionMismatch"
 
 
 class Subject(Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rules.compatibility.checks.base import Check
+from rules.compatibility.checks.base import MAJOR_SETTING, Check
 from rules.cuda.requirements import GpuRequirements
 from rules.model.check_result import CheckResult, Level, unmet
 from rules.model.sharing import SharingPolicy
@@ -22,19 +22,17 @@ class BaselineCheck(Check):
         need, baseline = requirements.cuda, policy.baseline
         if not policy.virtual or need is None or baseline is None:
             return
-        higher, major = need.version > baseline, need.version.major
-        # A toolkit that may be newer is of another major only if its lowest version is above the baseline.
-        if major != baseline.major and (need.exact or higher):
-            level = policy.major_versions
-            reason = Text(
-                f"the virtual GPUs are of CUDA {baseline}, the container is of another major, {need.version}",
-                f"虚拟 GPU 的基线为 CUDA {baseline}，容器为另一主版本 {need.version}",
-            )
-        elif higher:
-            level = Level.INCOMPATIBLE
+        if need.version > baseline:
+            level, setting = Level.INCOMPATIBLE, "baseline"
             reason = Text(
                 f"the virtual GPUs support CUDA up to {baseline}, the container needs {need.version}",
                 f"虚拟 GPU 最高支持 CUDA {baseline}，容器需要 {need.version}",
+            )
+        elif need.version.major != baseline.major and need.exact:
+            level, setting = policy.major_versions, MAJOR_SETTING
+            reason = Text(
+                f"the virtual GPUs are of CUDA {baseline}, the container is of another major, {need.version}",
+                f"虚拟 GPU 的基线为 CUDA {baseline}，容器为另一主版本 {need.version}",
             )
         else:
             return
@@ -44,4 +42,5 @@ class BaselineCheck(Check):
             f"use an image with CUDA {baseline.major}.x up to {baseline}, or whole GPUs",
             f"改用 CUDA {baseline.major}.x（不高于 {baseline}）的镜像，或使用整卡",
         )
-        yield CheckResult(min(level, unmet(certain=need.certain)), reason, remedy, origin=need.origin)
+        level = min(level, unmet(certain=need.certain))
+        yield CheckResult(level, reason, remedy, origin=need.origin, setting=setting)

@@ -7,7 +7,7 @@ from typing import Final
 
 from rules.compatibility.checks.base import Check, Constraint, Subject
 from rules.compatibility.label_constraints import ARCH
-from rules.cuda.image_catalog import BuiltFor
+from rules.cuda.image_facts import BuiltFor
 from rules.cuda.requirements import ComputeRequirement, GpuRequirements
 from rules.cuda.versions import ComputeCapability, MajorMinor
 from rules.model.check_result import CheckResult, Level, unknown, unmet
@@ -30,14 +30,14 @@ class ComputeCapabilityCheck(Check):
     ) -> Iterator[CheckResult]:
         """Yield a result for each requirement that the GPU does not meet, and for missing code."""
         del policy
-        if node.compute_capability is None:
+        if (capability := node.gpu_capability) is None:
             asked = sorted(
                 (need for need in requirements.compute if need.asked), key=lambda need: not need.certain
             )
             if asked:
                 yield CheckResult(unknown(certain=asked[0].certain), MISSING_COMPUTE, origin=asked[0].origin)
             return
-        gpu = ComputeCapability(*node.compute_capability)
+        gpu = ComputeCapability(*capability)
         denied = False
         for need in requirements.compute:
             if gpu < need.minimum:
@@ -67,7 +67,7 @@ class ComputeCapabilityCheck(Check):
             yield Constraint(Subject.GPU, [{ARCH: VersionRange(max(minima))}, *missing])
         for floor in _floors(requirements):
             # Every image has a floor; few clusters have a GPU below it.
-            gpus = (node.compute_capability for node in nodes)
+            gpus = (node.gpu_capability for node in nodes)
             if any(gpu is not None and not any(gpu in each for each in floor) for gpu in gpus):
                 yield Constraint(Subject.GPU, [*({ARCH: each} for each in floor), {ARCH: None}])
 

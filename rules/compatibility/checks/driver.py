@@ -1,4 +1,4 @@
-"""The driver's CUDA version against the container's: minor-version and forward compatibility.
+"""The driver's CUDA version against what the programs need: minor-version and forward compatibility.
 
 Source: https://docs.nvidia.com/deploy/cuda-compatibility/ and the tables in `data/`.
 """
@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rules.compatibility.checks.base import Check, Constraint, Subject
+from rules.compatibility.checks.base import MAJOR_SETTING, MINOR_SETTING, Check, Constraint, Subject
+from rules.compatibility.checks.nvidia_require import host_of, newer_driver, satisfying
 from rules.compatibility.label_constraints import CUDA, DRIVER, PRODUCT, Conjunction, LabelConstraint
-from rules.cuda.nvidia_require import Host
+from rules.cuda.image_facts import CompatLibraries
+from rules.cuda.nvidia_require import held
 from rules.cuda.requirements import CudaRequirement, GpuRequirements
 from rules.cuda.tables import forward_compatible, gpu_model, minor_version_floor
-from rules.cuda.versions import CudaVersion, DriverVersion, MajorMinor
+from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.model.check_result import CheckResult, Level, unknown, unmet
-from rules.model.sharing import SharingPolicy
-from rules.nodes.node_capabilities import NodeCapabilities, above_floor, driver_of
+from rules.model.sharing import SharingPolicy, oldest_of_major
+from rules.nodes.node_capabilities import NodeCapabilities, above_floor, branch_of
 from rules.nodes.version_range import VersionRange, without_trailing_zeros
 from rules.text.i18n import Text
 
@@ -26,39 +28,38 @@ _FORWARD_SEGMENT: Final = "datacenter"
 _NO_FORWARD_SEGMENT: Final = "consumer"
 # Errors of data/errors.yaml that a mismatch ends in.
 _INSUFFICIENT_DRIVER: Final = 35
-_UNSUPPORTED_PTX: Final = 222
-_UNKNOWN_ERROR: Final = 999
 MISSING_CUDA: Final = Text("no label provides the driver's CUDA version", "没有标签提供驱动的 CUDA 版本")
 
 
 class DriverCheck(Check):
-    """The CUDA version that the driver supports against the one that the container needs."""
+    """The CUDA version that the driver supports against the one that the container's programs need.
+
+    What the image itself requires of a driver (NVIDIA_REQUIRE_*) decides first: its own check denies a driver
+    that is not admitted, and one that is admitted runs the programs.
+    """
 
     def on_node(
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
     ) -> Iterator[CheckResult]:
         """Yield a result for a driver that is too old, of another major, or more than one major ahead."""
         need = requirements.cuda
-        has_constraints = any(each.groups for each in requirements.constraints)
-        # NVIDIA_REQUIRE_* decide how old a driver may be; the version is only what they say of it.
-        if need is None or (has_constraints and policy.driver_major(need) is None):
+        if need is None:
             return
-        if has_constraints and requirements.constraints_hold(host_of(node)) is False:
+        admitted = requirements.admits(host_of(node)) if requirements.driver_constraints else None
+        if admitted is False:
             return
         if node.cuda is None:
-            yield CheckResult(unknown(certain=need.certain), MISSING_CUDA, origin=need.origin)
+            if not requirements.driver_constraints:
+                yield CheckResult(unknown(certain=need.certain), MISSING_CUDA, origin=need.origin)
             return
         driver, major = CudaVersion(*node.cuda), policy.driver_major(need)
-        if driver < need.version and not has_constraints:
-            yield _older(policy, requirements, need, node)
-        elif major is not None and driver.major != major:
-            other = f"CUDA {driver.major}.x"
-            reason = Text(
-                f"virtual GPUs need driver and runtime of one major version, the driver has CUDA {driver}",
-                f"虚拟 GPU 要求驱动与运行时主版本相同，驱动为 CUDA {driver}",
-            )
-            remedy = Text(f"use an image with {other}, or whole GPUs", f"改用 {other} 的镜像，或使用整卡")
-            yield CheckResult(unmet(certain=need.certain), reason, remedy, _UNKNOWN_ERROR, need.origin)
+        if driver < need.version and (admitted or not requirements.driver_constraints):
+            older = _older(policy, requirements, need, node)
+            yield older
+            if older.level > policy.major_versions:
+                return
+        if major is not None and driver.major != major:
+            yield _other_major(policy, need, driver)
         elif driver.major - need.version.major > STABLE_MAJORS:
             reason = Text(
                 f"the driver's CUDA {driver} is more than one major version ahead, which is unstable",
@@ -79,36 +80,43 @@ class DriverCheck(Check):
         if need is None or not need.certain:
             return
         missing: LabelConstraint = [{CUDA: None}] if or_unknown else []
-        major = policy.driver_major(need)
-        if any(each.groups for each in requirements.constraints):
-            if major is not None:
-                yield Constraint(Subject.DRIVER, [{CUDA: VersionRange((major, 0), (major + 1, 0))}, *missing])
-        elif not (or_unknown and requirements.cuda_compat and not policy.virtual):
-            drivers = [*_native(policy, need, major, nodes), *_forward(policy, requirements, nodes), *missing]
-            yield Constraint(Subject.DRIVER, drivers)
-
-
-def host_of(node: NodeCapabilities) -> Host:
-    """Return the node as NVIDIA_REQUIRE_* see it."""
-    return Host(cuda=node.cuda, driver=node.driver, arch=node.compute_capability)
-
-
-def newer_driver(cuda: MajorMinor) -> Text:
-    """Return the fix for a driver that is too old."""
-    return Text(f"a driver with CUDA {cuda} or newer", f"使用支持 CUDA {cuda} 及以上的驱动")
+        major = policy.driver_major(need) if policy.major_versions is Level.INCOMPATIBLE else None
+        if major is not None:
+            yield Constraint(Subject.DRIVER, [{CUDA: VersionRange((major, 0), (major + 1, 0))}, *missing])
+        admitting = requirements.driver_constraints
+        if all(each.native is not None and each.native >= need.version for each in admitting) and admitting:
+            return  # whatever they admit runs the programs
+        if or_unknown and _may_help(policy, requirements):
+            return
+        drivers = [
+            *_native(policy, requirements, need, nodes),
+            *_forward(policy, requirements, nodes),
+            *missing,
+        ]
+        yield Constraint(Subject.DRIVER, drivers)
 
 
 def forward_level(requirements: GpuRequirements, node: NodeCapabilities) -> Level:
-    """Return whether cuda-compat in the container makes up for an older driver; INCOMPATIBLE: it does not."""
+    """Return whether forward compatibility makes up for an older driver; INCOMPATIBLE: it does not.
+
+    It is assumed only if the image is known to load its libraries, or if its release notes list the driver.
+    """
     model = gpu_model(node.product) if node.product else None
-    need = requirements.cuda
-    if need is None or not requirements.cuda_compat or (model and model.segment == _NO_FORWARD_SEGMENT):
+    need, branch, libraries = requirements.cuda, branch_of(node), requirements.cuda_compat
+    listed = branch in requirements.branches
+    known = listed or libraries in (CompatLibraries.LOADER_PATH, CompatLibraries.INSIDE)
+    if need is None or not known or (model and model.segment == _NO_FORWARD_SEGMENT):
         return Level.INCOMPATIBLE
-    driver = driver_of(node)
-    fact = forward_compatible(need.version, driver.branch) if driver else None
-    if fact is None or not fact.certain or model is None or model.segment != _FORWARD_SEGMENT:
+    if model is None or model.segment != _FORWARD_SEGMENT:
         return Level.UNKNOWN
-    return Level.COMPATIBLE if fact.value else Level.INCOMPATIBLE
+    if listed:
+        return Level.COMPATIBLE
+    fact = forward_compatible(need.version, branch) if branch else None
+    if fact is None or not fact.certain:
+        return Level.UNKNOWN
+    if not fact.value:
+        return Level.INCOMPATIBLE
+    return Level.COMPATIBLE if libraries is CompatLibraries.LOADER_PATH else Level.UNKNOWN
 
 
 def _older(
@@ -117,36 +125,85 @@ def _older(
     """Return the result of a driver whose CUDA version is older than the container's."""
     driver, runtime = CudaVersion(*(node.cuda or (0, 0))), need.version
     reason = Text(f"the driver has CUDA {driver}, below {runtime}", f"驱动为 CUDA {driver}，低于 {runtime}")
+    if requirements.driver_constraints and _admitted(requirements, need, node):
+        how = (
+            Text("minor version compatibility", "次版本兼容")
+            if driver.major == runtime.major
+            else Text("forward compatibility", "前向兼容")
+        )
+        why = Text(
+            f"{reason.en}, but the image itself admits this driver: it runs by {how.en}",
+            f"{reason.zh}，但镜像自身允许该驱动：依靠{how.zh}运行",
+        )
+        return CheckResult(Level.COMPATIBLE, why)
     forward = Level.INCOMPATIBLE if policy.virtual else forward_level(requirements, node)
     if forward is Level.COMPATIBLE:
         why = Text("by forward compatibility (cuda-compat)", "通过前向兼容（cuda-compat）")
         return CheckResult(forward, why)
-    if driver >= policy.oldest_driver(need) and above_floor(node):
-        why = Text(f"{reason.en}, by minor version compatibility", f"{reason.zh}，依靠次版本兼容运行")
-        return CheckResult(policy.minor_versions, why)
+    remedy = Text(
+        f"use an image with CUDA {driver} or older, or {newer_driver(runtime).en}",
+        f"改用 CUDA {driver} 或更旧的镜像，或{newer_driver(runtime).zh}",
+    )
+    within_major = driver >= oldest_of_major(need) and above_floor(node)
+    if within_major and (policy.minor_versions is not Level.INCOMPATIBLE or forward is not Level.UNKNOWN):
+        why = Text(
+            f"{reason.en}, which NVIDIA supports with limits (no newer features, no PTX)",
+            f"{reason.zh}，NVIDIA 有限支持（不含新特性与 PTX）",
+        )
+        level = min(policy.minor_versions, unmet(certain=need.certain))
+        return CheckResult(level, why, remedy, origin=need.origin, setting=MINOR_SETTING)
     if forward is Level.UNKNOWN:
         why = Text(
             f"{reason.en}; it is unknown whether cuda-compat helps",
             f"{reason.zh}；未知 cuda-compat 是否可用",
         )
         return CheckResult(unknown(certain=need.certain), why, origin=need.origin)
-    if requirements.cuda_compat:
+    if requirements.cuda_compat is CompatLibraries.LOADER_PATH:
         reason = Text(f"{reason.en}; cuda-compat does not help", f"{reason.zh}；cuda-compat 在此无效")
-    newer = newer_driver(runtime)
-    remedy = Text(
-        f"use an image with CUDA {driver} or older, or {newer.en}",
-        f"改用 CUDA {driver} 或更旧的镜像，或{newer.zh}",
+    return CheckResult(unmet(certain=need.certain), reason, remedy, _INSUFFICIENT_DRIVER, need.origin)
+
+
+def _admitted(requirements: GpuRequirements, need: CudaRequirement, node: NodeCapabilities) -> bool:
+    """Return whether the image's own constraints make this older driver run the programs.
+
+    They do if they list it as an alternative, and if it is of the programs' major version. Some images ask
+    for less than their programs need: `cuda>=9.0` says nothing of CUDA 12.
+    """
+    if node.cuda is not None and node.cuda[0] == need.version.major:
+        return True
+    host = host_of(node)
+    return any(
+        each.alternatives and held(each.alternatives, host) for each in requirements.driver_constraints
     )
-    code = _UNSUPPORTED_PTX if driver.major == runtime.major else _INSUFFICIENT_DRIVER
-    return CheckResult(unmet(certain=need.certain), reason, remedy, code, need.origin)
+
+
+def _other_major(policy: SharingPolicy, need: CudaRequirement, driver: CudaVersion) -> CheckResult:
+    """Return the result of a driver of another major version, for virtual GPUs."""
+    other = f"CUDA {driver.major}.x"
+    reason = Text(
+        f"the driver has CUDA {driver}, another major version than the container's {need.version}",
+        f"驱动为 CUDA {driver}，与容器的 {need.version} 主版本不同",
+    )
+    remedy = Text(f"use an image with {other}, or whole GPUs", f"改用 {other} 的镜像，或使用整卡")
+    level = min(policy.major_versions, unmet(certain=need.certain))
+    return CheckResult(level, reason, remedy, origin=need.origin, setting=MAJOR_SETTING)
+
+
+def _may_help(policy: SharingPolicy, requirements: GpuRequirements) -> bool:
+    """Return whether it can be unknown on some node if forward compatibility helps."""
+    known = (CompatLibraries.LOADER_PATH, CompatLibraries.INSIDE)
+    return not policy.virtual and (requirements.cuda_compat in known or bool(requirements.branches))
 
 
 def _native(
-    policy: SharingPolicy, need: CudaRequirement, major: int | None, nodes: list[NodeCapabilities]
+    policy: SharingPolicy, requirements: GpuRequirements, need: CudaRequirement, nodes: list[NodeCapabilities]
 ) -> Iterator[Conjunction]:
     """Yield the drivers that run the container as they are, or by minor version compatibility."""
-    if major is not None:
-        yield {CUDA: VersionRange(max(need.version, (major, 0)), (major + 1, 0))}
+    if admitting := requirements.driver_constraints:
+        yield {CUDA: VersionRange((need.version.major, 0))}
+        for each in admitting:
+            if each.alternatives:
+                yield from satisfying(each, nodes, groups=each.alternatives)
         return
     oldest, fact = policy.oldest_driver(need), minor_version_floor(need.version.major)
     minors = VersionRange(oldest, need.version)
@@ -165,10 +222,15 @@ def _forward(
     policy: SharingPolicy, requirements: GpuRequirements, nodes: list[NodeCapabilities]
 ) -> Iterator[Conjunction]:
     """Yield the nodes on which cuda-compat makes up for an older driver."""
-    if policy.virtual or not requirements.cuda_compat:
+    if policy.virtual:
         return
     for node in nodes:
-        driver = DriverVersion.parse(node.driver or "")
-        if driver and node.product and forward_level(requirements, node) is Level.COMPATIBLE:
-            branch = VersionRange((driver.branch, 0), (driver.branch + 1, 0))
-            yield {CUDA: VersionRange(), DRIVER: branch, PRODUCT: frozenset({node.product})}
+        branch = branch_of(node)
+        if branch and node.product and forward_level(requirements, node) is Level.COMPATIBLE:
+            product = {PRODUCT: frozenset({node.product})}
+            if node.driver:
+                drivers = VersionRange((branch, 0), (branch + 1, 0))
+                yield {CUDA: VersionRange(), DRIVER: drivers, **product}
+            elif node.cuda:
+                major, minor = node.cuda
+                yield {CUDA: VersionRange((major, minor), (major, minor + 1)), DRIVER: None, **product}

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import reduce
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rules.compatibility.checks.base import Check, Constraint, Subject
-from rules.compatibility.checks.driver import DriverCheck, host_of, newer_driver
 from rules.compatibility.label_constraints import (
     ARCH,
     CUDA,
     DRIVER,
     EVERYWHERE,
+    PLATFORM,
+    PRODUCT,
     Conjunction,
     LabelConstraint,
     both,
     shortened,
 )
-from rules.cuda import nvidia_require
-from rules.cuda.nvidia_require import Factor
-from rules.cuda.requirements import CudaRequirement, GpuRequirements
-from rules.model.check_result import CheckResult, Level, level_of
+from rules.cuda.image_facts import StartConstraint
+from rules.cuda.nvidia_require import Factor, Group, Host, held
+from rules.cuda.requirements import GpuRequirements
+from rules.cuda.tables import cudas_of_branches, gpu_model
+from rules.cuda.versions import MajorMinor
+from rules.model.check_result import CheckResult, unknown, unmet
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import Version
-from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_capabilities import NodeCapabilities, branch_of
 from rules.nodes.version_range import VersionRange, without_trailing_zeros
 from rules.text.i18n import Text
 
 # Parts of a version that labels have.
 _PARTS: Final = {CUDA: 2, DRIVER: 3, ARCH: 2}
-_INSUFFICIENT_DRIVER: Final = 35  # of data/errors.yaml
-_MAX_SHOWN: Final = 80  # characters of a user's text in a message
+_BRAND: Final = "brand"
 _NO_TEXT: Final = Text()
 _FACTS: Final = {
     "cuda": Text("the driver's CUDA version", "驱动的 CUDA 版本"),
     "driver": Text("the driver version", "驱动版本"),
     "arch": Text("the compute capability", "计算能力"),
-    "brand": Text("the GPU's brand", "GPU 品牌"),
+    _BRAND: Text("the GPU's brand", "GPU 品牌"),
 }
 
 
@@ -47,17 +49,16 @@ class NvidiaRequireCheck(Check):
     def on_node(
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
     ) -> Iterator[CheckResult]:
-        """Yield a result if a variable is not satisfied, or if it is unknown whether it is."""
+        """Yield a result for the first variable that is not satisfied, or of which that is unknown."""
+        del policy
         if not requirements.constraints:
             return
         host = host_of(node)
-        held = {each.holds(host): each for each in requirements.constraints if each.groups}
-        if False in held:
-            yield _unmet(held[False], requirements.cuda, node)
-        elif None in held:
-            driver = DriverCheck().on_node(policy, requirements, node)
-            if level_of(driver) < Level.UNKNOWN:
-                yield _unknown(held[None], host)
+        found = [(each.holds(host), each) for each in requirements.constraints]
+        if unsatisfied := next((each for holds, each in found if holds is False), None):
+            yield _unsatisfied(unsatisfied, host)
+        elif undecided := next((each for holds, each in found if holds is None), None):
+            yield _undecided(undecided, host)
 
     def constraints(
         self,
@@ -68,55 +69,160 @@ class NvidiaRequireCheck(Check):
         or_unknown: bool,
     ) -> Iterator[Constraint]:
         """Yield the nodes on which each variable is satisfied; or_unknown: or not known to be unsatisfied."""
-        del policy, nodes
+        del policy
+        present = {host_of(node).architecture for node in nodes}
         for each in requirements.constraints:
-            if each.groups:
-                yield Constraint(Subject.DRIVER, _satisfying(each, or_unknown=or_unknown))
+            if not each.certain or (each.architecture and each.architecture not in present):
+                continue
+            satisfied = satisfying(each, nodes, or_unknown=or_unknown)
+            if each.architecture and len(present) > 1:
+                others: LabelConstraint = [{PLATFORM: frozenset(present - {each.architecture})}]
+                satisfied = [*both(satisfied, [{PLATFORM: frozenset({each.architecture})}]), *others]
+            yield Constraint(Subject.DRIVER, satisfied)
 
 
-def _unmet(
-    constraint: nvidia_require.Constraint, need: CudaRequirement | None, node: NodeCapabilities
-) -> CheckResult:
-    """Return the result of a variable that is not satisfied; an older driver does not help a newer one."""
-    name, text = constraint.variable, constraint.text
-    shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
-    reason = Text(f"{name} is not satisfied", f"不满足 {name}")
-    origin = Text(f"variable {name} is `{shown}`", f"环境变量 {name} 为 `{shown}`")
-    older = need is not None and node.cuda is not None and node.cuda < need.version
-    remedy, code = (newer_driver(need.version), _INSUFFICIENT_DRIVER) if need and older else (_NO_TEXT, 0)
-    return CheckResult(Level.INCOMPATIBLE, reason, remedy, code, origin)
-
-
-def _unknown(constraint: nvidia_require.Constraint, host: nvidia_require.Host) -> CheckResult:
-    """Return the result of a variable of which a fact is missing."""
-    name = constraint.variable
-    missing = next(
-        factor.name for group in constraint.groups for factor in group if factor.holds(host) is None
+def host_of(node: NodeCapabilities) -> Host:
+    """Return the node as NVIDIA_REQUIRE_* see it."""
+    model = gpu_model(node.product) if node.product else None
+    certain = model if model and model.status.certain else None
+    return Host(
+        cuda=node.cuda,
+        driver=node.driver,
+        arch=node.gpu_capability,
+        brands=certain.brands if certain else (),
+        branch=branch_of(node),
+        architecture=node.platform,
     )
-    fact = _FACTS[missing]
-    reason = Text(
-        f"cannot determine whether {name} is satisfied: no label provides {fact.en}",
-        f"无法确定是否满足 {name}：没有标签提供{fact.zh}",
-    )
-    return CheckResult(Level.UNKNOWN, reason)
 
 
-def _satisfying(constraint: nvidia_require.Constraint, *, or_unknown: bool) -> LabelConstraint:
-    conjunctions: list[Conjunction] = []
-    for group in constraint.groups:
-        facts = [factor for factor in group if factor.name in _PARTS]
-        if len(facts) < len(group) and not or_unknown:  # no label provides a brand
-            continue
-        held: LabelConstraint = reduce(
-            both, (_of_factor(factor, or_unknown=or_unknown) for factor in facts), EVERYWHERE
-        )
-        conjunctions += held
+def newer_driver(cuda: MajorMinor) -> Text:
+    """Return the fix for a driver that is too old."""
+    return Text(f"a driver with CUDA {cuda} or newer", f"使用支持 CUDA {cuda} 及以上的驱动")
+
+
+def satisfying(
+    constraint: StartConstraint,
+    nodes: Iterable[NodeCapabilities],
+    *,
+    groups: tuple[Group, ...] | None = None,
+    or_unknown: bool = False,
+) -> LabelConstraint:
+    """Return the nodes that satisfy one of some groups of a constraint; default: those of its newest value.
+
+    No label has the brand, so the products in the cluster stand for it. or_unknown: or that may satisfy one,
+    of any build of the image.
+    """
+    found = constraint.groups if groups is None else groups
+    if or_unknown:
+        if not constraint.complete:
+            return EVERYWHERE
+        found = tuple(group for build in constraint.builds for group in build.groups)
+    conjunctions = [*_admitting(found, None, or_unknown=or_unknown)]
+    products: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for node in nodes:
+        if node.product:
+            products[host_of(node).brands].add(node.product)
+    for brands, names in products.items():
+        if brands:
+            admitted: LabelConstraint = [{PRODUCT: frozenset(names)}]
+            for brand in brands:
+                admitted = both(admitted, _admitting(found, brand, or_unknown=or_unknown))
+            conjunctions += admitted
+    if or_unknown:
+        unbranded = _admitting(found, "", or_unknown=or_unknown)
+        unknown_brand = [{PRODUCT: frozenset(products[()])}] if products[()] else []
+        conjunctions += both(unbranded, [*unknown_brand, {PRODUCT: None}])
     return shortened(conjunctions)
 
 
+def _admitting(groups: Iterable[Group], brand: str | None, *, or_unknown: bool) -> LabelConstraint:
+    """Return the nodes that satisfy the groups that name this brand; empty: any brand; None: no brand."""
+    conjunctions: list[Conjunction] = []
+    for group in groups:
+        brands = [factor for factor in group if factor.name == _BRAND]
+        if (brand is None) == bool(brands):
+            continue
+        if brand and not all(factor.holds(Host(), brand) for factor in brands):
+            continue
+        admitted: LabelConstraint = EVERYWHERE
+        for factor in group:
+            if factor.name != _BRAND:
+                admitted = both(admitted, _of_factor(factor, or_unknown=or_unknown))
+        conjunctions += admitted
+    return shortened(conjunctions)
+
+
+def _unsatisfied(constraint: StartConstraint, host: Host) -> CheckResult:
+    """Return the result of a variable that is not satisfied; an older driver does not help a newer one."""
+    needed = constraint.native
+    older = needed is not None and host.cuda is not None and host.cuda < needed
+    why = _why_not(constraint, host) if older else _NO_TEXT
+    name = constraint.variable
+    reason = Text(
+        f"NVIDIA's container runtime does not start it, except in CDI mode: {name} is not satisfied{why.en}",
+        f"除 CDI 模式外，NVIDIA 容器运行时不会启动它：不满足 {name}{why.zh}",
+    )
+    remedy = _NO_TEXT
+    if needed and older and host.cuda:
+        cuda = MajorMinor(*host.cuda)
+        remedy = Text(
+            f"use an image with CUDA {cuda} or older, or {newer_driver(needed).en}",
+            f"改用 CUDA {cuda} 或更旧的镜像，或{newer_driver(needed).zh}",
+        )
+    return CheckResult(unmet(certain=constraint.certain), reason, remedy, origin=constraint.origin)
+
+
+def _why_not(constraint: StartConstraint, host: Host) -> Text:
+    """Return why an older driver is not admitted: its branch is not listed, or not for this brand of GPU."""
+    cuda = MajorMinor(*(host.cuda or (0, 0)))
+    alternatives = tuple(
+        tuple(factor for factor in group if factor.name != _BRAND) for group in constraint.alternatives
+    )
+    if host.brands and alternatives and held(alternatives, host):
+        brands = "/".join(host.brands)
+        return Text(
+            f" (it admits a driver with CUDA {cuda}, but not for GPUs of brand {brands})",
+            f"（允许 CUDA {cuda} 的驱动，但不允许品牌为 {brands} 的 GPU）",
+        )
+    return Text(
+        f" (the driver has CUDA {cuda}, below {constraint.native}, and is not an older one that it admits)",
+        f"（驱动为 CUDA {cuda}，低于 {constraint.native}，且不在其允许的旧驱动之列）",
+    )
+
+
+def _undecided(constraint: StartConstraint, host: Host) -> CheckResult:
+    """Return the result of a variable of which a fact is missing, or that depends on the image's build."""
+    name = constraint.variable
+    missing = next(
+        (factor.name for group in constraint.groups for factor in group if held(((factor,),), host) is None),
+        None,
+    )
+    if missing is None:
+        why = Text("it depends on the build of the image", "取决于镜像的构建时间")
+    else:
+        why = Text(f"no label provides {_FACTS[missing].en}", f"没有标签提供{_FACTS[missing].zh}")
+    reason = Text(
+        f"cannot determine whether {name} is satisfied: {why.en}", f"无法确定是否满足 {name}：{why.zh}"
+    )
+    return CheckResult(unknown(certain=constraint.certain), reason)
+
+
 def _of_factor(factor: Factor, *, or_unknown: bool) -> LabelConstraint:
+    """Return the nodes that satisfy a condition; without a driver label, by the CUDA version."""
     missing: LabelConstraint = [{factor.name: None}] if or_unknown else []
-    return [*({factor.name: each} for each in _ranges(factor)), *missing]
+    ranges = _ranges(factor)
+    found: LabelConstraint = [{factor.name: each} for each in ranges]
+    if factor.name == DRIVER and not or_unknown:
+        found += ({DRIVER: None, CUDA: cudas} for each in ranges for cudas in _cudas(each))
+    return [*found, *missing]
+
+
+def _cudas(drivers: VersionRange) -> Iterator[VersionRange]:
+    """Yield the CUDA versions whose drivers are all in a range."""
+    first, *rest = drivers.at_least
+    cudas = cudas_of_branches(first + any(rest), drivers.below[0] if drivers.below else None)
+    if cudas:
+        yield VersionRange(*cudas)
 
 
 def _ranges(factor: Factor) -> list[VersionRange]:

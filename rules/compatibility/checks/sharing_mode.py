@@ -7,7 +7,8 @@ from typing import Final
 
 from rules.compatibility.checks.base import Check, Constraint, Subject
 from rules.compatibility.checks.compute_capability import MISSING_COMPUTE, newer_gpu
-from rules.compatibility.checks.driver import MISSING_CUDA, newer_driver
+from rules.compatibility.checks.driver import MISSING_CUDA
+from rules.compatibility.checks.nvidia_require import newer_driver
 from rules.compatibility.label_constraints import ARCH, CUDA, LabelConstraint, not_labelled
 from rules.cuda.requirements import GpuRequirements
 from rules.model.check_result import CheckResult, Level
@@ -32,7 +33,7 @@ class SharingModeCheck(Check):
         del requirements
         for what, minimum, found, missing, remedy in (
             (_CUDA, policy.min_cuda, node.cuda, MISSING_CUDA, newer_driver),
-            (_COMPUTE, policy.min_compute, node.compute_capability, MISSING_COMPUTE, newer_gpu),
+            (_COMPUTE, policy.min_compute, node.gpu_capability, MISSING_COMPUTE, newer_gpu),
         ):
             if minimum is None or (found is not None and found >= minimum):
                 continue
