@@ -22,9 +22,9 @@ from rules.ruletest.schema import (
     NodeDocument,
     RuleTestDocument,
 )
-from rules.schema.errors import RuleError, describe, schema_errors, suggestion
+from rules.schema.errors import RuleError, describe, reason_of, schema_errors, suggestion
 from rules.schema.exemption import instant
-from rules.text.i18n import Language
+from rules.text.i18n import Language, Text
 from rules.text.location import Location
 from rules.text.paths import Path
 from rules.text.yaml_document import Document, SourceError, read
@@ -100,7 +100,7 @@ class _Reader:
         self._opener = opener
         self.errors = [RuleError(found.location, (), found.message) for found in document.duplicates]
 
-    def add_error(self, path: Path, message: str) -> None:
+    def add_error(self, path: Path, message: Text | str) -> None:
         """Add an error at a path of the document."""
         self.errors.append(RuleError(self._document.locate(path), path, message))
 
@@ -181,7 +181,7 @@ class _Reader:
         try:
             documents = [document for document in self._opener(name) if document.value is not None]
         except SourceError as error:
-            self.add_error(path, str(error))
+            self.add_error(path, reason_of(error))
             return []
         if not documents:
             self.add_error(path, f"{name}: the file is empty")

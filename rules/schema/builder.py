@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from rules.schema.base import RuleDocument
 from rules.schema.errors import Code, RuleError, schema_errors, unknown_key
+from rules.text.i18n import Text
 from rules.text.location import Location
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document, SourceError
@@ -45,7 +46,7 @@ class RuleBuilder:
     def add_error(
         self,
         path: Path,
-        message: str,
+        message: Text | str,
         document: Document | None = None,
         *,
         key: bool = False,
@@ -89,7 +90,10 @@ def read_rule(builder: RuleBuilder, data: Any, schema: type[D]) -> tuple[Documen
     path: Path = (*builder.path, "data")
     text = data.get(DOCUMENT_KEY) if isinstance(data, dict) else None
     if not isinstance(text, str):
-        message = f"required key {DOCUMENT_KEY!r} is missing: it contains the rule"
+        message = Text(
+            f"required key {DOCUMENT_KEY!r} is missing: it contains the rule",
+            f"缺少必需的键 {DOCUMENT_KEY!r}：它包含规则",
+        )
         builder.add_error(path, message, key=True, code=Code.MISSING_KEY)
         return None
     patchable = patchable_keys(schema)
@@ -115,7 +119,7 @@ def read_rule(builder: RuleBuilder, data: Any, schema: type[D]) -> tuple[Documen
             paths = {field_path(at), *([field_path(path)] if read else [])}
             for each in schema_errors(error, schema, builder.document, path, builder.name):
                 if each.path in paths:
-                    builder.add_error(at, each.message, code=each.code)
+                    builder.add_error(at, each.text, code=each.code)
         else:
             value = patched
     return (document, read) if read else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
@@ -11,26 +11,44 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
+from rules.text.i18n import Language, Text
 from rules.text.location import Location
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document
 
-_KINDS: Final = {
-    str: "a string",
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
-    dict: "an object",
-    list: "a list",
+_STRING: Final = Text("a string", "字符串")
+_BOOLEAN: Final = Text("a boolean", "布尔值")
+_NUMBER: Final = Text("a number", "数字")
+_OBJECT: Final = Text("an object", "对象")
+_LIST: Final = Text("a list", "列表")
+_NOTHING: Final = Text("nothing", "空")
+_EMPTY: Final = Text()
+_KINDS: Final[dict[type, Text]] = {
+    str: _STRING,
+    bool: _BOOLEAN,
+    int: _NUMBER,
+    float: _NUMBER,
+    dict: _OBJECT,
+    list: _LIST,
 }
 _EXPECTED: Final = {
-    "string_type": "a string",
-    "bool_type": "a boolean",
-    "int_type": "a number",
-    "dict_type": "an object",
-    "list_type": "a list",
-    "model_type": "an object",
-    "model_attributes_type": "an object",
+    "string_type": _STRING,
+    "bool_type": _BOOLEAN,
+    "int_type": _NUMBER,
+    "dict_type": _OBJECT,
+    "list_type": _LIST,
+    "model_type": _OBJECT,
+    "model_attributes_type": _OBJECT,
+}
+_BLOCK: Final = Text(": write it as a block string (|)", "：请写成块字符串（|）")
+_QUOTE: Final = Text(": quote it", "：请加引号")
+# Other messages of pydantic in Chinese, by type; a type that is absent here has its English message.
+_MESSAGES_ZH: Final = {
+    "too_short": "要求至少 {min_length} 项，当前为 {actual_length} 项",
+    "string_too_short": "要求至少 {min_length} 个字符",
+    "string_pattern_mismatch": "要求匹配模式 '{pattern}'",
+    "greater_than_equal": "要求大于或等于 {ge}",
+    "less_than_equal": "要求小于或等于 {le}",
 }
 
 
@@ -70,35 +88,101 @@ _MAX_ERRORS: Final = 100
 class RuleError(ValueError):
     """One error in a rule file, or one lint warning. The fault of its author.
 
-    location: in the text. path: in the document, in Kubernetes notation. rule: the ConfigMap's name, if any.
+    location: in the text. path: in the document, in Kubernetes notation. message: a str is the same in both
+    languages, the attribute is in English. rule: the ConfigMap's name, if any.
     """
 
     def __init__(
-        self, location: Location, path: Path, message: str, rule: str = "", code: Code = Code.WRONG_VALUE
+        self,
+        location: Location,
+        path: Path,
+        message: Text | str,
+        rule: str = "",
+        code: Code = Code.WRONG_VALUE,
     ) -> None:
-        where = field_path(path)
-        super().__init__(f"{location}: {where}: {message}" if where else f"{location}: {message}")
+        self.text = as_text(message)
         self.location = location
-        self.path = where
-        self.message = message
+        self.path = field_path(path)
         self.rule = rule
         self.code = code
+        super().__init__(self.line(Language.EN))
+
+    @property
+    def message(self) -> str:
+        """The message in English."""
+        return self.text.in_language(Language.EN)
+
+    def line(self, language: Language) -> str:
+        """Return location, path and message."""
+        return ": ".join(filter(None, (str(self.location), self.path, self.text.in_language(language))))
+
+
+def did_you_mean(word: str) -> Text:
+    """Return the end of a message that suggests a word: ` – did you mean 'x'?`."""
+    return Text(f" – did you mean {word!r}?", f"；是否应为 {word!r}？")
+
+
+def suggested(word: str, known: Iterable[str]) -> Text:
+    """Return `did_you_mean` for a misspelt word, or an empty text."""
+    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return did_you_mean(near[0]) if near else Text()
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return ` – did you mean 'x'?` for a misspelt word, or nothing."""
-    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" – did you mean {near[0]!r}?" if near else ""
+    """Return `suggested` in English."""
+    return suggested(word, known).en
 
 
-def unknown_key(key: str, known: list[str]) -> str:
+def unknown_key(key: str, known: list[str]) -> Text:
     """Return the message for an unknown key: what it may have been meant to be, else all known keys."""
-    return f"unknown key {key!r}{suggestion(key, known) or '; known keys: ' + ', '.join(known)}"
+    names, near = ", ".join(known), suggested(key, known)
+    return Text(
+        f"unknown key {key!r}{near.en or f'; known keys: {names}'}",
+        f"未知的键 {key!r}{near.zh or f'；已知的键：{names}'}",
+    )
+
+
+def missing_key(key: str | int) -> Text:
+    """Return the message for a missing key."""
+    return Text(f"required key {key!r} is missing", f"缺少必需的键 {key!r}")
+
+
+def expected(what: Text | str, found: Text | str, near: Text = _EMPTY) -> Text:
+    """Return the message for a value other than the expected one. near: a suggestion."""
+    what, found = as_text(what), as_text(found)
+    words = (_spaced(each.in_language(Language.ZH)) for each in (what, found))
+    zh = "要求{}，当前为{}".format(*words)
+    return Text(f"expected {what.en}, got {found.en}{near.en}", zh + near.zh)
+
+
+def _spaced(text: str) -> str:
+    """Return a text that follows a Chinese word: with a space before a Latin letter, digit or quote."""
+    return f" {text}" if text[:1].isascii() else text
+
+
+def one_of(words: Collection[str]) -> Text:
+    """Return the expected value for a list of words."""
+    return Text(f"one of {', '.join(words)}", f"{'、'.join(words)} 之一")
+
+
+def kind_of(value: object) -> Text:
+    """Return the type of a value for a message: `a number`."""
+    return _KINDS.get(type(value), _NOTHING)
 
 
 def describe(value: object) -> str:
-    """Return the type of a value for a message: `a number`."""
-    return _KINDS.get(type(value), "nothing")
+    """Return `kind_of` in English."""
+    return kind_of(value).en
+
+
+def reason_of(error: ValueError) -> Text:
+    """Return the message of an error whose argument is a Text or an English text."""
+    return as_text(error.args[0] if error.args and isinstance(error.args[0], Text) else str(error))
+
+
+def as_text(message: Text | str) -> Text:
+    """Return a text; a str is the same in both languages."""
+    return message if isinstance(message, Text) else Text(message)
 
 
 def schema_errors(
@@ -119,25 +203,27 @@ def schema_errors(
                 message = unknown_key(key, known)
                 in_key, code = True, Code.UNKNOWN_KEY
             case "missing":
-                message = f"required key {detail['loc'][-1]!r} is missing"
+                message = missing_key(detail["loc"][-1])
                 path = path[:-1]
                 in_key, code = True, Code.MISSING_KEY
             case "literal_error":
                 known = [word for word in re.findall("'([^']*)'", detail["ctx"]["expected"]) if word]
-                message = f"expected one of {', '.join(known)}, got {value!r}{suggestion(str(value), known)}"
+                message = expected(one_of(known), repr(value), suggested(str(value), known))
             case "value_error":
-                message = str(detail["ctx"]["error"])
+                message = reason_of(detail["ctx"]["error"])
             case kind if kind in _EXPECTED:
-                how = "write it as a block string (|)" if isinstance(value, dict | list) else "quote it"
-                remedy = f": {how}" if kind == "string_type" else ""
-                message = f"expected {_EXPECTED[kind]}, got {describe(value)}{remedy}"
+                how = _BLOCK if isinstance(value, dict | list) else _QUOTE
+                remedy = how if kind == "string_type" else _EMPTY
+                message = expected(_EXPECTED[kind], kind_of(value), remedy)
                 code = Code.WRONG_TYPE
-            case _:
-                message = detail["msg"][:1].lower() + detail["msg"][1:]
+            case kind:
+                english = detail["msg"][:1].lower() + detail["msg"][1:]
+                message = Text(english, _MESSAGES_ZH.get(kind, "").format_map(detail.get("ctx", {})))
         found.append(RuleError(document.locate(path, key=in_key), path, message, rule, code))
     found.sort(key=lambda item: (item.location.line, item.location.column))
     if omitted := len(details) - len(found):
-        found.append(RuleError(document.locate(prefix), prefix, f"{omitted} more errors", rule))
+        more = Text(f"{omitted} more errors", f"另有 {omitted} 个错误")
+        found.append(RuleError(document.locate(prefix), prefix, more, rule))
     return found
 
 

@@ -31,15 +31,20 @@ def _expires(text: str) -> str:
 def instant(text: str) -> float:
     """Return the end of a date (in UTC) or an RFC 3339 time, in seconds since the epoch.
 
-    Raises ValueError for other text.
+    Raises ValueError with a Text for other text.
     """
     found = _EXPIRES.fullmatch(text)
     if found is None:
-        expected = "expected a date such as 2026-12-31, or a time with zone such as 2026-12-31T18:00:00Z"
-        raise ValueError(f"{expected}; got {text!r}")
+        date, time = "2026-12-31", "2026-12-31T18:00:00Z"
+        raise ValueError(
+            Text(
+                f"expected a date such as {date}, or a time with zone such as {time}; got {text!r}",
+                f"要求日期（例如 {date}）或带时区的时间（例如 {time}），当前为 {text!r}",
+            )
+        )
     year, month, day = (int(part) for part in found.groups()[:3])
     if not (year and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]):
-        raise ValueError(f"the day does not exist: {text!r}")
+        raise ValueError(Text(f"the day does not exist: {text!r}", f"日期不存在：{text!r}"))
     midnight = calendar.timegm((year, month, day, 0, 0, 0))
     if found[4] is None:
         return midnight + _DAY_S

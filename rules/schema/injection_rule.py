@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 
@@ -19,6 +19,7 @@ from rules.model.rule import (
 )
 from rules.schema.base import _ENV_NAME, RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
+from rules.schema.errors import expected
 from rules.schema.field_types import Annotations, Labels, ObjectName, ResourcePattern
 from rules.schema.kubernetes_types import (
     NodeAffinityDocument,
@@ -31,6 +32,22 @@ from rules.text.glob import is_glob
 from rules.text.i18n import Text
 from rules.text.paths import Path
 from rules.text.yaml_document import Document
+
+_ONE_SOURCE: Final = Text(
+    "expected exactly one of value, valueFrom, fromResource", "要求 value、valueFrom、fromResource 中恰好一个"
+)
+_NOTHING: Final = Text(
+    "nothing to inject: set env, volumes, tolerations, …",
+    "没有可注入的内容：请设置 env、volumes、tolerations 等",
+)
+_VARIABLE: Final = Text("variable", "变量")
+_VOLUME: Final = Text("volume", "卷")
+_MOUNT_PATH: Final = Text("mount path", "挂载路径")
+_FORMAT: Final = Text(
+    "text with {value}, {bytes}, {MiB} or {GiB} and no other braces",
+    "包含 {value}、{bytes}、{MiB} 或 {GiB} 且不含其他花括号的文本",
+)
+_WHOLE: Final = Text("a whole quantity above zero", "大于零的整数")
 
 
 class FromResourceDocument(RuleDocument):
@@ -66,7 +83,7 @@ class EnvDocument(RuleDocument):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if [self.value, self.value_from, self.from_resource].count(None) != 2:
-            raise ValueError("expected exactly one of value, valueFrom, fromResource")
+            raise ValueError(_ONE_SOURCE)
         return self
 
 
@@ -92,15 +109,20 @@ class _InjectDocument(RuleDocument):
     @model_validator(mode="after")
     def _injects_something(self) -> Self:
         if not self.model_fields_set:
-            raise ValueError("nothing to inject: set env, volumes, tolerations, …")
+            raise ValueError(_NOTHING)
         for what, names in (
-            ("variable", [entry.name for entry in self.env]),
-            ("volume", [volume.name for volume in self.volumes]),
-            ("mount path", [mount.mount_path for mount in self.volume_mounts]),
+            (_VARIABLE, [entry.name for entry in self.env]),
+            (_VOLUME, [volume.name for volume in self.volumes]),
+            (_MOUNT_PATH, [mount.mount_path for mount in self.volume_mounts]),
         ):
             for name, times in Counter(names).items():
                 if times > 1:
-                    raise ValueError(f"{what} {name!r} is listed {times} times; keep one")
+                    raise ValueError(
+                        Text(
+                            f"{what.en} {name!r} is listed {times} times; keep one",
+                            f"{what.zh} {name!r} 列出了 {times} 次；请只保留一个",
+                        )
+                    )
         return self
 
 
@@ -183,19 +205,21 @@ def _env(
         path: Path = ("inject", "env", index, "fromResource")
         if is_glob(source.name):
             builder.add_error(
-                (*path, "name"), f"{source.name!r} matches many resources; name one resource", document
+                (*path, "name"),
+                Text(
+                    f"{source.name!r} matches many resources; name one resource",
+                    f"{source.name!r} 匹配多个资源；请写一个资源的名称",
+                ),
+                document,
             )
         if set("{}") & set(PLACEHOLDER.sub("", source.format)):
-            expected = "expected text with {value}, {bytes}, {MiB} or {GiB} and no other braces"
-            builder.add_error((*path, "format"), f"{expected}, got {source.format!r}", document)
+            builder.add_error((*path, "format"), expected(_FORMAT, repr(source.format)), document)
         try:
             unit = parse_quantity(source.unit)
         except QuantityError as error:
             builder.add_error((*path, "unit"), str(error), document)
             continue
         if not isinstance(unit, int) or unit <= 0:
-            builder.add_error(
-                (*path, "unit"), f"expected a whole quantity above zero, got {source.unit!r}", document
-            )
+            builder.add_error((*path, "unit"), expected(_WHOLE, repr(source.unit)), document)
             continue
         yield entry.name, EnvFromResource(source.name, unit, source.format)

@@ -6,6 +6,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rules.text.i18n import Text
+
 
 class _Entry(BaseModel):
     """An entry that allows unknown fields and keeps them unchanged."""
@@ -64,7 +66,10 @@ class NodeSelectorTermDocument(_Entry):
     def _matches_something(self) -> Self:
         if not self.match_expressions and not self.match_fields:
             raise ValueError(
-                "a term without expressions matches no node; set matchExpressions or matchFields"
+                Text(
+                    "a term without expressions matches no node; set matchExpressions or matchFields",
+                    "没有表达式的 term 不匹配任何节点；请设置 matchExpressions 或 matchFields",
+                )
             )
         return self
 

@@ -16,11 +16,22 @@ from rules.kube.names import is_label_value, is_object_name
 from rules.model.rule import ResourceRule, Rule, RuleSet
 from rules.schema.builder import DOCUMENT_KEY, RuleBuilder
 from rules.schema.compatibility_rule import build_compatibility_rule
-from rules.schema.errors import Code, RuleError, describe, suggestion
+from rules.schema.errors import (
+    Code,
+    RuleError,
+    did_you_mean,
+    expected,
+    kind_of,
+    missing_key,
+    one_of,
+    suggested,
+)
 from rules.schema.exemption import build_exemption
+from rules.schema.field_types import LABEL_VALUE, OBJECT_NAME
 from rules.schema.image_catalog import build_image_catalog
 from rules.schema.injection_rule import build_injection_rule
 from rules.schema.resource_rule import build_resource_rule
+from rules.text.i18n import Text
 from rules.text.location import Location
 from rules.text.paths import Path
 from rules.text.yaml_document import Document, SourceError, read
@@ -42,6 +53,9 @@ _KIND: Final = "ConfigMap"
 _MIN_SIMILARITY: Final = 0.85
 _NAME_PREFIX: Final = "cf-crl-"
 _LEGACY_LABELS: Final = ("type", "group", "enabled")
+_TRUE_OR_FALSE: Final = Text(
+    'the label to be "true" or "false" in quotes', '标签的值为带引号的 "true" 或 "false"'
+)
 _SPECIAL: Final = re.compile(r"[^a-z0-9]+")
 
 # Returns the location of a path of a rule's own document; the rule is given by name.
@@ -104,7 +118,8 @@ class _Loader:
                 self._config_map(document, path, value)
             elif value.get("apiVersion", "v1") == "v1" and _is_misspelt(kind):
                 at = (*path, "kind")
-                message = f"unknown kind {kind!r} – did you mean {_KIND!r}?"
+                near = did_you_mean(_KIND)
+                message = Text(f"unknown kind {kind!r}{near.en}", f"未知的 kind {kind!r}{near.zh}")
                 self.errors.append(RuleError(document.locate(at), at, message))
 
     def _config_map(self, document: Document, path: Path, value: dict[str, Any]) -> None:
@@ -128,19 +143,20 @@ class _Loader:
             rule = build(builder, data)
         elif TYPE_LABEL in labels:
             found = labels[TYPE_LABEL]
-            hint = suggestion(str(found), RULE_TYPES)
-            message = f"expected one of {', '.join(RULE_TYPES)}, got {found!r}{hint}"
+            message = expected(one_of(RULE_TYPES), repr(found), suggested(str(found), RULE_TYPES))
             builder.add_error((*in_labels, TYPE_LABEL), message, code=Code.BAD_LABEL)
         elif name.startswith(_NAME_PREFIX) or "type" in legacy or "group" in legacy:
-            message = f"a resource rule requires the label {LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}"
+            label = f"{LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}"
+            message = Text(f"a resource rule requires the label {label}", f"资源规则要求标签 {label}")
             builder.add_error(in_labels, message, key=True, code=Code.BAD_LABEL)
         elif isinstance(data, dict) and DOCUMENT_KEY in data:
-            message = f"a rule requires the label {TYPE_LABEL}: {' | '.join(RULE_TYPES)}"
+            label = f"{TYPE_LABEL}: {' | '.join(RULE_TYPES)}"
+            message = Text(f"a rule requires the label {label}", f"规则要求标签 {label}")
             builder.add_error(in_labels, message, key=True, code=Code.BAD_LABEL)
         else:
             return
         if (version := value.get("apiVersion", "v1")) != "v1":
-            builder.add_error((*path, "apiVersion"), f"expected v1, got {version!r}")
+            builder.add_error((*path, "apiVersion"), expected("v1", repr(version)))
         self._check_metadata(builder, metadata)
         builder.errors += [
             RuleError(error.location, (), error.message, name, Code.DUPLICATE_KEY)
@@ -157,46 +173,59 @@ class _Loader:
             found = [labels[prefix + name] for prefix in LABEL_PREFIXES if prefix + name in labels]
             if len(found) == 2 and found[0] != found[1]:
                 older, newer = (prefix + name for prefix in LABEL_PREFIXES)
-                message = f"{found[1]!r} is ignored, because {older} is {found[0]!r}; remove one of them"
+                message = Text(
+                    f"{found[1]!r} is ignored, because {older} is {found[0]!r}; remove one of them",
+                    f"{found[1]!r} 被忽略，因为 {older} 为 {found[0]!r}；请删除其中之一",
+                )
                 self._warn(builder, (*path, newer), message, Code.MIXED_LABELS)
         spelling = next(prefix for prefix in LABEL_PREFIXES if f"{prefix}type" in labels)
         builder.enabled = _enabled(builder, legacy.get("enabled"), (*path, f"{spelling}enabled"))
         group = legacy.get("group")
         if not isinstance(group, str) or not group:
-            message = f"the label {spelling}group is missing: it names the group"
+            label = f"{spelling}group"
+            message = Text(
+                f"the label {label} is missing: it names the group", f"缺少标签 {label}：资源组的名称"
+            )
             builder.add_error((*path, f"{spelling}group"), message, key=True, code=Code.BAD_LABEL)
         elif not is_label_value(group):
-            message = f"expected at most 63 characters of A-Z, a-z, 0-9, -, _ and ., got {group!r}"
+            message = expected(LABEL_VALUE, repr(group))
             builder.add_error((*path, f"{spelling}group"), message, code=Code.BAD_LABEL)
         else:
             builder.group = group
 
     def _check_metadata(self, builder: RuleBuilder, metadata: dict[str, Any]) -> None:
         if not builder.name:
-            message = "required key 'name' is missing"
-            builder.add_error((*builder.path, "metadata"), message, key=True, code=Code.MISSING_KEY)
+            path: Path = (*builder.path, "metadata")
+            builder.add_error(path, missing_key("name"), key=True, code=Code.MISSING_KEY)
         elif not is_object_name(builder.name):
-            message = f"expected at most 253 characters of a-z, 0-9, - and ., got {builder.name!r}"
+            message = expected(OBJECT_NAME, repr(builder.name))
             builder.add_error((*builder.path, "metadata", "name"), message, code=Code.BAD_NAME)
         found = metadata.get("namespace", self._namespace)  # kustomize and kubectl -n may set it later
         if found != self._namespace:
-            path: Path = (*builder.path, "metadata", "namespace")
-            message = f"rules must be in namespace {self._namespace!r}, got {found!r}"
+            path = (*builder.path, "metadata", "namespace")
+            message = Text(
+                f"rules must be in namespace {self._namespace!r}, got {found!r}",
+                f"规则必须位于命名空间 {self._namespace!r}，当前为 {found!r}",
+            )
             builder.add_error(path, message, code=Code.WRONG_NAMESPACE)
 
     def _check_name(self, builder: RuleBuilder, rule: ResourceRule | None) -> None:
         if builder.name and not builder.name.startswith(_NAME_PREFIX):
-            message = (
-                f"expected {_NAME_PREFIX}WORD-KEY, such as {_NAME_PREFIX}vendor-device, got {builder.name!r}"
-            )
+            name = f"{_NAME_PREFIX}WORD-KEY"
+            example = f"{_NAME_PREFIX}vendor-device"
+            what = Text(f"{name}, such as {example}", f"{name}（例如 {example}）")
+            message = expected(what, repr(builder.name))
             builder.add_error((*builder.path, "metadata", "name"), message, code=Code.BAD_NAME)
         elif rule is not None and builder.name:
             key_name = _SPECIAL.sub("-", rule.key.partition("/")[2].lower()).strip("-")
             if key_name and not _SPECIAL.sub("-", builder.name).endswith(f"-{key_name}"):
-                message = f"expected to end in -{key_name} like the key {rule.key!r}, got {builder.name!r}"
+                message = Text(
+                    f"expected to end in -{key_name} like the key {rule.key!r}, got {builder.name!r}",
+                    f"要求与 key {rule.key!r} 一样以 -{key_name} 结尾，当前为 {builder.name!r}",
+                )
                 self._warn(builder, (*builder.path, "metadata", "name"), message, Code.ODD_NAME)
 
-    def _warn(self, builder: RuleBuilder, path: Path, message: str, code: Code) -> None:
+    def _warn(self, builder: RuleBuilder, path: Path, message: Text, code: Code) -> None:
         self.warnings.append(RuleError(builder.document.locate(path), path, message, builder.name, code))
 
     def locate(self, rule: str, path: Path) -> Location:
@@ -222,12 +251,20 @@ class _Loader:
                 others = ", ".join(
                     f"{other.name} ({other.location})" for other, _ in claimants if other is not rule
                 )
-                message = f"{value!r} is also used by {others}; keep one rule, or disable the others by label"
+                message = also_used(value, others)
                 self.errors.append(
                     RuleError(builder.document.locate(path), path, message, rule.name, Code.CONFLICT)
                 )
                 conflicting.add(id(rule))
         return [rule for rule, _ in self._builders if id(rule) not in conflicting]
+
+
+def also_used(value: str, others: str) -> Text:
+    """Return the message for a name or key that other rules have, too."""
+    return Text(
+        f"{value!r} is also used by {others}; keep one rule, or disable the others by label",
+        f"{others} 也使用 {value!r}；请只保留一条规则，或通过标签停用其他规则",
+    )
 
 
 def _is_misspelt(kind: object) -> bool:
@@ -249,7 +286,7 @@ def _legacy_labels(labels: dict[str, Any]) -> dict[str, Any]:
 
 def _enabled(builder: RuleBuilder, value: object, path: Path) -> bool:
     if value not in ("true", "false"):
-        what = repr(value) if isinstance(value, str) else describe(value)
-        message = f'expected the label to be "true" or "false" in quotes, got {what}'
+        what = repr(value) if isinstance(value, str) else kind_of(value)
+        message = expected(_TRUE_OR_FALSE, what)
         builder.add_error(path, message, key=value is None, code=Code.BAD_LABEL)
     return value == "true"

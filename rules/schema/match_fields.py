@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -14,8 +14,12 @@ from rules.schema.builder import RuleBuilder
 from rules.schema.errors import Code
 from rules.schema.field_types import ResourcePattern
 from rules.text.glob import glob
+from rules.text.i18n import Text
 from rules.text.paths import Path
 from rules.text.yaml_document import Document
+
+_VALUES: Final = Text("requires at least one value", "要求至少一个值")
+_NO_VALUES: Final = Text("allows no values", "不允许有值")
 
 
 class NamespacesDocument(RuleDocument):
@@ -45,8 +49,8 @@ class SelectorTermDocument(RuleDocument):
     @model_validator(mode="after")
     def _values_suit_operator(self) -> Self:
         if (self.operator in SELECTOR_OPERATORS[:2]) != bool(self.values):
-            expected = "requires at least one value" if not self.values else "allows no values"
-            raise ValueError(f"operator {self.operator} {expected}")
+            why = _NO_VALUES if self.values else _VALUES
+            raise ValueError(Text(f"operator {self.operator} {why.en}", f"运算符 {self.operator} {why.zh}"))
         return self
 
 

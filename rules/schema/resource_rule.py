@@ -21,12 +21,15 @@ from rules.model.rule import (
 )
 from rules.schema.base import ACTIONS, NonEmpty, RuleDocument
 from rules.schema.builder import RuleBuilder
-from rules.schema.errors import Code, RuleError, describe, schema_errors
+from rules.schema.errors import Code, RuleError, expected, kind_of, schema_errors
 from rules.schema.field_types import ObjectName, ResourcePattern
 from rules.text.glob import glob, is_glob
 from rules.text.i18n import Text
 from rules.text.paths import Path
 
+_NOT_NEGATIVE: Final = Text("zero or more", "零或更大")
+_POSITIVE: Final = Text("a positive quantity such as 256Mi or 10m", "正数，例如 256Mi 或 10m")
+_VALIDATIONS: Final = Text("a YAML list of validations", "校验的 YAML 列表")
 _UNUSED: Final = "for user interfaces; not used in admission"
 
 
@@ -115,22 +118,21 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
             builder.add_error((*path, "defaultValue"), str(error))
         else:
             if read.data_type == "integer" and not isinstance(default, int):
-                builder.add_error(
-                    (*path, "defaultValue"), f"dataType is integer, but {read.default_value!r} is not whole"
+                message = Text(
+                    f"dataType is integer, but {read.default_value!r} is not whole",
+                    f"dataType 为 integer，但 {read.default_value!r} 不是整数",
                 )
+                builder.add_error((*path, "defaultValue"), message)
             if default < 0:
-                builder.add_error(
-                    (*path, "defaultValue"), f"expected zero or more, got {read.default_value!r}"
-                )
+                builder.add_error((*path, "defaultValue"), expected(_NOT_NEGATIVE, repr(read.default_value)))
     if read.unit and not _unit(read.model_copy(update={"resource_unit": ""})):
-        builder.add_error(
-            (*path, "unit"), f"expected a positive quantity such as 256Mi or 10m, got {read.unit!r}"
-        )
+        builder.add_error((*path, "unit"), expected(_POSITIVE, repr(read.unit)))
     if is_glob(read.key) and (read.default_value or "required" in (read.limits, read.requests)):
-        builder.add_error(
-            (*path, "key"),
+        message = Text(
             f"{read.key!r} matches many resources, so they cannot be required or have a default",
+            f"{read.key!r} 匹配多个资源，因此它们不能是 required，也不能有默认值",
         )
+        builder.add_error((*path, "key"), message)
     return ResourceRule(
         name=builder.name,
         key=read.key,
@@ -175,7 +177,7 @@ def _validations(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> It
     if document is None:
         return
     if not isinstance(document.value, list):
-        message = f"expected a YAML list of validations, got {describe(document.value)}"
+        message = expected(_VALIDATIONS, kind_of(document.value))
         builder.add_error(path, message, code=Code.WRONG_TYPE)
         return
     for index, item in enumerate(document.value):
@@ -184,16 +186,18 @@ def _validations(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> It
         except ValidationError as error:
             found = schema_errors(error, ValidationDocument, document, (index,), builder.name)
             builder.errors += [
-                RuleError(mistake.location, (*path, index), mistake.message, builder.name, mistake.code)
+                RuleError(mistake.location, (*path, index), mistake.text, builder.name, mistake.code)
                 for mistake in found
             ]
             continue
         try:
             expression = Expression(read.expression, VALIDATION_VARIABLES)
         except ExpressionError as error:
-            place, message = document.locate((index, "expression")), f"CEL: {error}"
+            place = document.locate((index, "expression"))
             inside: Path = (*path, index, "expression")
-            builder.errors.append(RuleError(place, inside, message, builder.name, Code.BAD_EXPRESSION))
+            builder.errors.append(
+                RuleError(place, inside, f"CEL: {error}", builder.name, Code.BAD_EXPRESSION)
+            )
             continue
         actions = [Action(each.enforcement_action) for each in (rule, read)]
         yield Validation(expression, Text(read.message_en, read.message_zh), mildest(*actions))

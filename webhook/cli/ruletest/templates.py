@@ -11,6 +11,7 @@ from rules.decision.pipeline import INJECTED_ANNOTATION
 from rules.decision.recorder import DecidingRule
 from rules.kube.json_patch import pointer
 from rules.model.rule import InjectionRule, ResourceRule
+from rules.schema.errors import reason_of
 from rules.schema.exemption import instant
 from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE
 from rules.text.glob import glob, glob_text
@@ -179,7 +180,7 @@ def exemption(
     try:
         instant(expires)
     except ValueError as error:
-        raise DraftError(f"--expires: {error}") from None
+        raise DraftError(f"--expires: {reason_of(error).en}") from None
     file, text, rule = _exempted(rules, known)
     inside = without_globs(namespaces[0])
     pod, nodes = _subject(rule)
