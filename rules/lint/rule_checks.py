@@ -24,6 +24,7 @@ from rules.model.rule import (
 )
 from rules.schema.errors import Code
 from rules.text.glob import covers, glob_text
+from rules.text.i18n import Text
 
 if TYPE_CHECKING:
     from rules.text.paths import Path
@@ -31,10 +32,14 @@ if TYPE_CHECKING:
 # A repository name is in lower case, so after a `/` there are no capitals before the tag.
 # Source: https://github.com/distribution/reference/blob/main/reference.go
 _INVALID_IN_IMAGE: Final = (
-    (re.compile(r"\w+://"), "an image reference has no scheme"),
-    (re.compile(r"[^\w.:/@+*?\[\]-]", re.ASCII), "an image reference cannot contain {found!r}"),
-    (re.compile(r"/[^:@*?]*[A-Z]"), "a repository name is in lower case"),
+    (re.compile(r"\w+://"), Text("an image reference has no scheme", "镜像引用不带协议")),
+    (
+        re.compile(r"[^\w.:/@+*?\[\]-]", re.ASCII),
+        Text("an image reference cannot contain {found!r}", "镜像引用不能包含 {found!r}"),
+    ),
+    (re.compile(r"/[^:@*?]*[A-Z]"), Text("a repository name is in lower case", "仓库名使用小写字母")),
 )
+_IS_FALSE: Final = Text("is false", "为假")
 _INVALID_IN_NAMESPACE: Final = re.compile(r"[^a-z0-9*?-]")
 
 
@@ -44,7 +49,7 @@ class LintWarning(NamedTuple):
     rule: str
     path: Path
     code: Code
-    message: str
+    message: Text
 
 
 def rule_warnings(rule: Rule) -> Iterator[LintWarning]:
@@ -62,25 +67,34 @@ def rule_warnings(rule: Rule) -> Iterator[LintWarning]:
         yield LintWarning(rule.name, path, code, message)
 
 
-_Found = Iterator[tuple["Path", Code, str]]
+_Found = Iterator[tuple["Path", Code, Text]]
 
 
 def _resource(rule: ResourceRule) -> _Found:
     if rule.limits is LimitsPolicy.DISABLED and rule.requests is RequestsPolicy.REQUIRED:
         # https://kubernetes.io/docs/tasks/configure-pod-container/extended-resource/
-        message = (
-            "a request of an extended resource requires an equal limit, but limits is disabled; require both"
+        message = Text(
+            "a request of an extended resource requires an equal limit, but limits is disabled; require both",
+            "扩展资源的 requests 必须有相等的 limits，但 limits 为 disabled；请将两者都设为 required",
         )
         yield ("data", "requests"), Code.NEVER_SATISFIED, message
     elif rule.limits is LimitsPolicy.DISABLED and rule.default:
-        message = "is never injected, because limits is disabled; remove it, or make limits optional"
+        message = Text(
+            "is never injected, because limits is disabled; remove it, or make limits optional",
+            "不会被注入，因为 limits 为 disabled；请删除它，或将 limits 设为 optional",
+        )
         yield ("data", "defaultValue"), Code.NO_EFFECT, message
     if not rule.key_pattern and rule.key in rule.excludes:
-        message = f"{rule.key!r} is the rule's own key; remove it"
+        message = Text(
+            f"{rule.key!r} is the rule's own key; remove it", f"{rule.key!r} 是该规则自身的 key；请删除"
+        )
         yield ("data", "excludeResources"), Code.NO_EFFECT, message
     for name in rule.excludes:
         if not is_resource(name):
-            message = f"{name!r} is not a valid resource name; separate names with commas"
+            message = Text(
+                f"{name!r} is not a valid resource name; separate names with commas",
+                f"{name!r} 不是有效的资源名；请用逗号分隔各名称",
+            )
             yield ("data", "excludeResources"), Code.NEVER_MATCHES, message
     if not rule.default:
         return
@@ -88,38 +102,54 @@ def _resource(rule: ResourceRule) -> _Found:
         if validation.expression.variables != ("value",):
             continue
         if why := _fails(validation.expression, {"value": number(rule.default)}):
-            message = f"the rule's own validation {why} for the default {rule.default!r}: "
-            yield ("data", "defaultValue"), Code.NEVER_SATISFIED, message + validation.expression.source
+            source = validation.expression.source
+            message = Text(
+                f"the rule's own validation {why.en} for the default {rule.default!r}: {source}",
+                f"对于默认值 {rule.default!r}，该规则自身的校验{why.zh}：{source}",
+            )
+            yield ("data", "defaultValue"), Code.NEVER_SATISFIED, message
 
 
-def _fails(expression: Expression, values: Mapping[str, Any]) -> str:
-    """Return how an expression fails for values, or an empty string if it is true."""
+def _fails(expression: Expression, values: Mapping[str, Any]) -> Text | None:
+    """Return how an expression fails for values, or None if it is true."""
     try:
-        return "" if expression(values.__getitem__) else "is false"
+        return None if expression(values.__getitem__) else _IS_FALSE
     except ExpressionError as error:
-        return f"fails ({error})"
+        return Text(f"fails ({error})", f"出错（{error}）")
 
 
 def _match(match: Match, prefix: Path) -> _Found:
     for index, pattern in enumerate(match.images):
         if why := _invalid_image(glob_text(pattern)):
-            message = f"{glob_text(pattern)!r} matches no image: {why}"
+            text = glob_text(pattern)
+            message = Text(f"{text!r} matches no image: {why.en}", f"{text!r} 不匹配任何镜像：{why.zh}")
             yield (*prefix, "images", index), Code.NEVER_MATCHES, message
     for index, pattern in enumerate(match.include):
-        if _INVALID_IN_NAMESPACE.search(glob_text(pattern)):
-            message = f"{glob_text(pattern)!r} matches no namespace: names consist of a-z, 0-9 and -"
+        if _INVALID_IN_NAMESPACE.search(text := glob_text(pattern)):
+            message = Text(
+                f"{text!r} matches no namespace: names consist of a-z, 0-9 and -",
+                f"{text!r} 不匹配任何命名空间：名称由 a-z、0-9 和 - 组成",
+            )
             yield (*prefix, "namespaces", "include", index), Code.NEVER_MATCHES, message
     if match.include and all(any(covers(out, inside) for out in match.exclude) for inside in match.include):
-        message = "every included namespace is also excluded; remove one of them"
+        message = Text(
+            "every included namespace is also excluded; remove one of them",
+            "include 中的每个命名空间也被 exclude 排除；请删除其中之一",
+        )
         yield (*prefix, "namespaces"), Code.NEVER_MATCHES, message
     elif any(glob_text(pattern).strip("*") == "" for pattern in match.exclude):
-        yield (*prefix, "namespaces"), Code.NEVER_MATCHES, "every namespace is excluded"
+        message = Text("every namespace is excluded", "所有命名空间都被排除")
+        yield (*prefix, "namespaces"), Code.NEVER_MATCHES, message
     for key in contradictions(match.selector):
-        message = f"the requirements for label {key!r} contradict each other"
+        message = Text(
+            f"the requirements for label {key!r} contradict each other", f"对标签 {key!r} 的要求相互矛盾"
+        )
         yield (*prefix, "podSelector"), Code.NEVER_MATCHES, message
     for index, condition in enumerate(match.conditions):
         if not condition.variables and (why := _fails(condition, {})):
-            message = f"{condition.source} {why} for every container"
+            message = Text(
+                f"{condition.source} {why.en} for every container", f"{condition.source} 对每个容器都{why.zh}"
+            )
             yield (*prefix, "conditions", index), Code.NEVER_MATCHES, message
 
 
@@ -142,9 +172,9 @@ def _contradict(key: str, terms: list[SelectorTerm]) -> bool:
     return bool(sets) and not set.intersection(*sets) - excluded
 
 
-def _invalid_image(text: str) -> str:
-    """Return why no image reference matches a glob, or an empty string."""
+def _invalid_image(text: str) -> Text | None:
+    """Return why no image reference matches a glob, or None."""
     for pattern, why in _INVALID_IN_IMAGE:
         if found := pattern.search(text):
-            return why.format(found=found[0])
-    return ""
+            return Text(why.en.format(found=found[0]), why.zh.format(found=found[0]))
+    return None

@@ -26,9 +26,10 @@ from rules.model.rule import (
     ResourceRule,
     RuleSet,
 )
-from rules.schema.errors import Code, RuleError, suggestion
+from rules.schema.errors import Code, RuleError, did_you_mean, suggested
 from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, load_placed
 from rules.text.glob import covers, glob, is_glob, overlap
+from rules.text.i18n import Text
 
 if TYPE_CHECKING:
     import re
@@ -40,6 +41,8 @@ T = TypeVar("T")
 # Minimum similarity of a misspelt name: one letter of seven may differ (gpucore, gpucores). gpu-mem and
 # gpu-memory, which both exist, have 0.82.
 _MIN_SIMILARITY: Final = 0.85
+_OVERRIDES: Final = Text("overrides this rule", "后者覆盖该规则")
+_FIRST: Final = Text("comes first by name", "后者按名称排序在前")
 
 
 def lint(texts: Iterable[tuple[str, str]], now: float, namespace: str = DEFAULT_NAMESPACE) -> Loaded:
@@ -91,11 +94,12 @@ def _partially_enabled(
     enabled = [rule.name for rule in members if rule.enabled]
     for rule in members if enabled else ():
         if not rule.enabled and rule.key not in active:
-            message = (
-                f"partially enabled group {group!r}: this rule is disabled, {', '.join(enabled)} enabled, "
-            )
-            message += (
-                f"so {rule.key} is not checked; enable or disable the whole group, or use another group"
+            others = ", ".join(enabled)
+            message = Text(
+                f"partially enabled group {group!r}: this rule is disabled, {others} enabled, so {rule.key} "
+                "is not checked; enable or disable the whole group, or use another group",
+                f"资源组 {group!r} 仅部分启用：该规则已停用，{others} 已启用，因此不检查 {rule.key}；"
+                "请启用或停用整个资源组，或使用另一个资源组",
             )
             yield LintWarning(rule.name, ("metadata", "labels"), Code.HALF_GROUP, message)
 
@@ -106,11 +110,13 @@ def _self_excluding(members: list[ResourceRule]) -> Iterator[LintWarning]:
     for rule in members if required else ():
         for other in required:
             if rule.enabled and other.key != rule.key and rule.excludes.find(other.key):
-                message = (
+                message = Text(
                     f"self-excluding group: excludes {other.key}, which rule {other.name} requires in every "
+                    f"container of the group, so no container can use {rule.key}; "
+                    f"make {other.key} optional, without a default",
+                    f"资源组自相排斥：排除了 {other.key}，而规则 {other.name} 要求组内每个容器都有它，"
+                    f"因此没有容器能使用 {rule.key}；请将 {other.key} 设为 optional，且不设默认值",
                 )
-                message += f"container of the group, so no container can use {rule.key}; "
-                message += f"make {other.key} optional, without a default"
                 yield LintWarning(rule.name, ("data", "excludeResources"), Code.NEVER_SATISFIED, message)
 
 
@@ -129,7 +135,8 @@ def _misspelt(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]
             continue
         for key in known:
             if _similar(resource, key):
-                message = f"no rule for {resource!r} – did you mean {key!r}?"
+                near = did_you_mean(key)
+                message = Text(f"no rule for {resource!r}{near.en}", f"没有针对 {resource!r} 的规则{near.zh}")
                 yield LintWarning(name, path, Code.MISSPELT_RESOURCE, message)
                 break
 
@@ -178,8 +185,12 @@ def _missing_volumes(rules: Iterable[InjectionRule]) -> Iterator[LintWarning]:
     for rule in all_rules:
         for index, mount in enumerate(rule.inject.volume_mounts):
             if mount["name"] not in injected:
-                message = f"no rule injects a volume {mount['name']!r}{suggestion(mount['name'], injected)}"
-                message += "; add it to volumes, otherwise pods without it are denied"
+                name, near = mount["name"], suggested(mount["name"], injected)
+                message = Text(
+                    f"no rule injects a volume {name!r}{near.en}; "
+                    "add it to volumes, otherwise pods without it are denied",
+                    f"没有规则注入卷 {name!r}{near.zh}；请将它加入 volumes，否则没有该卷的 Pod 会被拒绝",
+                )
                 yield LintWarning(
                     rule.name, ("inject", "volumeMounts", index, "name"), Code.MISSING_VOLUME, message
                 )
@@ -203,11 +214,13 @@ def _conflicting_env(rules: Iterable[InjectionRule], checked: Collection[str]) -
             if value == other or not _may_overlap(used.match, unused.match):
                 continue
             if not _wider(unused.match, used.match):
-                why = "overrides this rule" if overrides else "comes first by name"
-                message = (
+                why = _OVERRIDES if overrides else _FIRST
+                message = Text(
                     f"conflicting env values: {name} has another value in {used.name} ({used.location}), "
+                    f"which {why.en}; this value is not used if both match; narrow one of the matches",
+                    f"环境变量的值冲突：{name} 在 {used.name}（{used.location}）中有另一个值，{why.zh}；"
+                    "两者都匹配时不使用此处的值；请缩小其中一个 match 的范围",
                 )
-                message += f"which {why}; this value is not used if both match; narrow one of the matches"
                 yield LintWarning(
                     unused.name, ("inject", "env", index, "name"), Code.COMPETING_VALUES, message
                 )
@@ -285,15 +298,24 @@ def _exemption(exemption: Exemption, rules: RuleSet, now: float) -> Iterator[Lin
     if not exemption.enabled:
         return
     if exemption.expires <= now:
-        message = f"expired at {exemption.until} and has no effect; renew or remove it"
+        message = Text(
+            f"expired at {exemption.until} and has no effect; renew or remove it",
+            f"已于 {exemption.until} 过期，不再生效；请续期或删除",
+        )
         yield LintWarning(exemption.name, ("expires",), Code.EXPIRED, message)
     names = [rule.name for rule in rules if not isinstance(rule, Exemption)]
     for index, name in enumerate(exemption.rules):
         if not exempted(replace(exemption, rules=(name,)), rules):
-            message = f"{name!r} does not match any rule{suggestion(name, names)}; "
-            message += "lint exemptions together with their rules"
+            near = suggested(name, names)
+            message = Text(
+                f"{name!r} does not match any rule{near.en}; lint exemptions together with their rules",
+                f"{name!r} 不匹配任何规则{near.zh}；请将豁免与其规则一起检查",
+            )
             yield LintWarning(exemption.name, ("rules", index), Code.EXEMPTS_NOTHING, message)
     match = exemption.match
     if not (match.include or match.exclude or match.selector or exemption.service_accounts):
-        message = "exempts every pod; set namespaces, podSelector or serviceAccounts, or disable the rules"
+        message = Text(
+            "exempts every pod; set namespaces, podSelector or serviceAccounts, or disable the rules",
+            "豁免所有 Pod；请设置 namespaces、podSelector 或 serviceAccounts，或停用这些规则",
+        )
         yield LintWarning(exemption.name, ("rules",), Code.EXEMPTS_EVERYONE, message)

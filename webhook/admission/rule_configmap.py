@@ -15,7 +15,7 @@ from rules.lint.rule_set_checks import rule_set_warnings
 from rules.model.decision import ALLOWED, AdmissionWarning, Violation
 from rules.model.rule import Action, ResourceRule, Rule
 from rules.schema.builder import DOCUMENT_KEY
-from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
+from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL, also_used
 from rules.text.i18n import Text
 from rules.text.paths import field_path
 from webhook.yaml_output import dump_yaml
@@ -58,10 +58,7 @@ def conflict_error(rule: Rule, others: Iterable[Rule]) -> RuleError | None:
     ]
     if not owners:
         return None
-    message = (
-        f"{rule.key!r} is also used by {', '.join(owners)}; keep one rule, or disable the others by label"
-    )
-    return RuleError(rule.location, ("data", "key"), message, rule.name)
+    return RuleError(rule.location, ("data", "key"), also_used(rule.key, ", ".join(owners)), rule.name)
 
 
 def validate_rule(
@@ -88,21 +85,22 @@ def validate_rule(
     known = list(in_force)
     conflicts = (conflict_error(rule, known) for rule in loaded.rules)
     errors = [*loaded.errors, *(error for error in conflicts if error is not None)]
-    reasons = [*((each.rule, each.path, each.message) for each in loaded.warnings)]
+    reasons = [*((each.rule, each.path, each.text) for each in loaded.warnings)]
     reasons += _lint(loaded.rules, known, now)
     warnings = tuple(
-        warning_line(language, AdmissionWarning(rule, f"{path}: {reason}")) for rule, path, reason in reasons
+        warning_line(language, AdmissionWarning(rule, f"{path}: {reason.in_language(language)}"))
+        for rule, path, reason in reasons
     )
     if not errors:
         return Decision.allow(warnings=warnings)
     block = _block(text)
     violations = tuple(
-        Violation(error.rule, Action.DENY, error.path, _placed(error, block)) for error in errors
+        Violation(error.rule, Action.DENY, error.path, _placed(error, block, language)) for error in errors
     )
     return Decision.deny(denial(language, request.kind, violations), warnings=warnings)
 
 
-def _lint(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[tuple[str, str, str]]:
+def _lint(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[tuple[str, str, Text]]:
     """Yield rule, path and message of each lint warning about rules together with those in force."""
     names = {rule.name for rule in rules}
     others = (rule for rule in in_force if rule.name not in names)
@@ -129,11 +127,11 @@ def _block(text: str) -> range:
     return range(start, start + sum(1 for _ in inside))
 
 
-def _placed(error: RuleError, block: range) -> str:
+def _placed(error: RuleError, block: range, language: Language) -> str:
     """Return an error with its path, and with line and column inside the rule's own document."""
     place = [error.path] if error.path else []
     is_unreadable = error.path == field_path(("data", DOCUMENT_KEY))  # the error may be after its last line
     if error.location.line in block or (is_unreadable and error.location.line >= block.start):
         line, column = error.location.line - block.start + 1, error.location.column - _INDENT
         place.insert(0, f"{DOCUMENT_KEY}:{line}:{column}")
-    return ": ".join([*place, error.message])
+    return ": ".join([*place, error.text.in_language(language)])

@@ -201,11 +201,15 @@ def test_lint_warnings_are_warnings_of_the_response() -> None:
     assert response["warnings"][0].endswith(" [rule cf-crl-other]")
 
 
-def test_the_denial_of_a_rule_has_a_chinese_headline() -> None:
-    """The errors are in English, as the fields are."""
-    response = answer(builtin_handler(Language.ZH), resource_rule(limits="optinal"))
+def test_the_answer_on_a_rule_is_in_the_language_of_the_server() -> None:
+    """The denial with its errors, and the warnings."""
+    denied = answer(builtin_handler(Language.ZH), resource_rule(limits="optinal"))
+    warned = answer(builtin_handler(Language.ZH), resource_rule(name="cf-crl-other"))
 
-    assert response["status"]["message"].startswith("gpugate 拒绝该 ConfigMap：data.limits: ")
+    assert denied["status"]["message"].startswith(
+        "gpugate 拒绝该 ConfigMap：data.limits: 要求 disabled、required、optional 之一，当前为 'optinal'"
+    )
+    assert warned["warnings"][0].startswith("gpugate: metadata.name: 要求与 key ")
 
 
 JSON = st.recursive(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.support.builders import config_map, exemption, injection_rule, resource_rule
 from tests.support.nvml import failing, library, recorded
 from tests.support.paths import ROOT
 from webhook.cli import main
@@ -128,3 +129,132 @@ def test_the_problems_of_a_node_are_in_chinese() -> None:
     assert {True} == {each.startswith("错误: 驱动的库与内核中的驱动版本不同") for each in errors}
     assert ("NVML_ERROR_LIB_RM_VERSION_MISMATCH", "nvmlInit") == (problem["nvml"], problem["at"])
     assert [] == ENGLISH.findall("".join((warned, *errors, problem["what"], problem["remedy"])))
+
+
+DEVICE, OTHER = "vendor.com/device", "vendor.com/other"
+MEMORY = {"env": [{"name": "A", "fromResource": {"name": "vendor.com/*", "format": "{x}", "unit": "0"}}]}
+LABELS = {"labels": {"a": "b"}}
+EMPTY_DIRECTORY = {"name": "x", "emptyDir": {}}
+# Rules and what is wrong with them; each file is checked alone.
+WRONG = [
+    (
+        resource_rule(limits="optinal"),
+        "data.limits: 要求 disabled、required、optional 之一，当前为 'optinal'",
+    ),
+    (resource_rule(limits="optinal"), "；是否应为 'optional'？"),
+    (resource_rule(limit="optional"), "data.limit: 未知的键 'limit'；是否应为 'limits'？"),
+    (resource_rule(q="1"), "data.q: 未知的键 'q'；已知的键：key, dataType"),
+    (resource_rule(key=""), "data.key: 要求带域名的资源名，例如 vendor.com/device，当前为 ''"),
+    (resource_rule().replace("key: vendor", "keys: vendor"), "缺少必需的键 'key'"),
+    (resource_rule(unit=7), "要求字符串，当前为数字：请加引号"),  # type: ignore[arg-type]
+    (resource_rule(defaultValue="1.5"), "dataType 为 integer，但 '1.5' 不是整数"),
+    (resource_rule(defaultValue="-1"), "要求零或更大，当前为 '-1'"),
+    (resource_rule(unit="x"), "要求正数，例如 256Mi 或 10m，当前为 'x'"),
+    (resource_rule("vendor.com/*", limits="required"), "匹配多个资源"),
+    (resource_rule(validations="x"), "要求校验的 YAML 列表，当前为字符串"),  # type: ignore[arg-type]
+    (resource_rule(group="a b"), "要求最多 63 个字符"),
+    (resource_rule(name="other"), "要求 cf-crl-WORD-KEY（例如 cf-crl-vendor-device），当前为 'other'"),
+    (resource_rule(name="cf-crl-odd"), "一样以 -device 结尾"),
+    (
+        resource_rule().replace("'true'", "1"),
+        '要求标签的值为带引号的 "true" 或 "false"',
+    ),
+    (resource_rule(limits="disabled", requests="required"), "扩展资源的 requests 必须有相等的 limits"),
+    (resource_rule(limits="disabled", defaultValue="1"), "不会被注入"),
+    (resource_rule(excludeResources=f"{DEVICE}, a b"), "是该规则自身的 key"),
+    (resource_rule(excludeResources=f"{DEVICE}, a b"), "'a b' 不是有效的资源名"),
+    (
+        resource_rule(defaultValue="1", validations=[{"expression": "value > 1"}]),
+        "对于默认值 '1'，该规则自身的校验为假：value > 1",
+    ),
+    (
+        resource_rule("vendor.com/gpucores") + "---\n" + resource_rule(excludeResources="vendor.com/gpucore"),
+        "没有针对 'vendor.com/gpucore' 的规则；是否应为 'vendor.com/gpucores'？",
+    ),
+    (resource_rule() + "---\n" + resource_rule(OTHER, enabled=False), "资源组 'group' 仅部分启用"),
+    (
+        resource_rule(excludeResources=OTHER) + "---\n" + resource_rule(OTHER, limits="required"),
+        "资源组自相排斥",
+    ),
+    (resource_rule() + "---\n" + resource_rule(), "也使用 'cf-crl-group-device'"),
+    (injection_rule({}), "没有可注入的内容"),
+    (injection_rule({"env": [{"name": "A"}]}), "要求 value、valueFrom、fromResource 中恰好一个"),
+    (injection_rule({"volumes": [EMPTY_DIRECTORY] * 2}), "卷 'x' 列出了 2 次"),
+    (injection_rule(MEMORY), "'vendor.com/*' 匹配多个资源"),
+    (injection_rule(MEMORY), "且不含其他花括号的文本"),
+    (injection_rule(MEMORY), "要求大于零的整数，当前为 '0'"),
+    (injection_rule({"volumeMounts": [{"name": "x", "mountPath": "/x"}]}), "没有规则注入卷 'x'"),
+    (injection_rule({"labels": {"a b": "x"}}), "要求例如 example.com/team 或 team 的键"),
+    (injection_rule({"labels": {"a": "b c"}}), "首尾为字母或数字"),
+    (injection_rule(LABELS, match={"resources": []}), "要求至少 1 项，当前为 0 项"),
+    (
+        injection_rule(LABELS, match={"images": ["a b", "https://x", "x/A", ""]}),
+        "至少 1 个字符",
+    ),
+    (
+        injection_rule(LABELS, match={"images": ["a b", "https://x", "x/A"]}),
+        "镜像引用不带协议",
+    ),
+    (
+        injection_rule(LABELS, match={"namespaces": {"include": ["A"], "exclude": ["*"]}}),
+        "不匹配任何命名空间",
+    ),
+    (
+        injection_rule(LABELS, match={"namespaces": {"exclude": ["*"]}}),
+        "所有命名空间都被排除",
+    ),
+    (injection_rule(LABELS, match={"conditions": ["1 > 2"]}), "1 > 2 对每个容器都为假"),
+    (
+        injection_rule(
+            LABELS,
+            match={"podSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}},
+        ),
+        "运算符 In 要求至少一个值",
+    ),
+    (
+        injection_rule({"env": [{"name": "A", "value": "1"}]}, name="a")
+        + "---\n"
+        + injection_rule({"env": [{"name": "A", "value": "2"}]}, name="b"),
+        "环境变量的值冲突：A 在 a（",
+    ),
+    (exemption("x", expires="2026-02-30"), "日期不存在：'2026-02-30'"),
+    (exemption("x", expires="soon"), "要求日期（例如 2026-12-31）"),
+    (exemption("x", expires="2020-01-01"), "已于 2020-01-01 过期"),
+    (exemption("x"), "'x' 不匹配任何规则"),
+    (exemption("x"), "豁免所有 Pod"),
+    (config_map("x", {"gpugate.dev/type": "Exemptions"}, {}), "；是否应为 'Exemption'？"),
+    (config_map("x", {}, {"rule.yaml": "a"}), "规则要求标签 gpugate.dev/type"),
+    (config_map("x", {"gpugate.dev/type": "Exemption"}, {}), "缺少必需的键 'rule.yaml'"),
+    (config_map("cf-crl-x", {}, {}), "资源规则要求标签"),
+]
+
+
+@pytest.mark.parametrize(("text", "chinese"), WRONG)
+def test_lint_prints_its_findings_in_chinese(text: str, chinese: str, tmp_path: Path) -> None:
+    """Codes, levels of other formats and paths stay."""
+    (tmp_path / "x.yaml").write_text(text, "utf-8")
+    found, english = _chinese("lint", tmp_path), CliRunner().invoke(main, ["lint", str(tmp_path)]).output
+    codes = [re.findall(r"\[([a-z-]+)\]$", output, re.MULTILINE) for output in (found, english)]
+
+    assert chinese in found
+    assert codes[0] == codes[1] != []
+    assert [] == ENGLISH.findall(found.replace(str(tmp_path), ""))
+
+
+def test_other_commands_print_errors_of_rules_in_chinese(tmp_path: Path) -> None:
+    """In listings, before decisions and exports, and in tests; also if there are no rules."""
+    (tmp_path / "rules.yaml").write_text(resource_rule(limits="x"), "utf-8")
+    (tmp_path / "empty.yaml").write_text("a: 1\n", "utf-8")
+    pods = ("-f", ROOT / "docs/compatibility/pods.yaml", "--rules", tmp_path / "rules.yaml")
+
+    found = [
+        _chinese(*command)
+        for command in (
+            ("rules", tmp_path / "rules.yaml"),
+            ("preview", *pods),
+            ("explain", *pods),
+            ("export", tmp_path / "rules.yaml"),
+        )
+    ]
+    assert [True] * len(found) == ["之一，当前为 'x'" in output for output in found]
+    assert "未找到规则" in _chinese("lint", tmp_path / "empty.yaml")

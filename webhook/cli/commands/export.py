@@ -37,7 +37,7 @@ def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str
     """
     loaded = RuleSource(rules_namespace).load(paths)
     for error in loaded.errors:
-        print_error(str(error))
+        print_error(error.line(Language(lang)), Language(lang))
     if loaded.errors:
         sys.exit(BAD_INPUT)  # an incomplete rule set would deny or allow the wrong pods
     try:

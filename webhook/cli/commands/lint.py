@@ -58,5 +58,5 @@ def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: 
         sys.exit(FOUND)
     empty = not any(loaded.rules)
     if empty:
-        print_warning(f"{', '.join(paths)}: {NO_RULES}")
+        print_warning(f"{', '.join(paths)}: {NO_RULES.in_language(language)}", language)
     sys.exit(WARNED if (empty or loaded.warnings) and fail_on == "warn" else 0)

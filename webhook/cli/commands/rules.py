@@ -79,7 +79,7 @@ def _rows(loaded: Loaded, language: Language, now: float) -> list[dict[str, str]
             "state": "refused",
             "resources": "",
             "action": "",
-            "about": error.message,
+            "about": error.text.in_language(language),
             "note": "",
             "source": str(error.location),
         }

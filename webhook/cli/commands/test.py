@@ -83,7 +83,7 @@ def command(
     errors = errors_of(files)
     if output == "text":
         for error in errors:
-            print_error(str(error))
+            print_error(error.line(language), language)
         click.echo(f"\n{summary_of(files, language)}")
     else:
         click.echo(MACHINE_FORMATS[output](files))

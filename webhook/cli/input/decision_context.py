@@ -112,7 +112,7 @@ class Sources:
         """Load rules, nodes and workload kinds; print each error in a rule. Raises BadInputError."""
         loaded = self.rules.load(self.rule_paths)
         for error in loaded.errors:
-            print_error(str(error))
+            print_error(error.line(self.language), self.language)
         inventory = load_inventory(self.node_paths, self.rules.kubeconfig, self.rules.context)
         policy = compile_policy(loaded.rules, self.language, load_workloads(self.workload_paths))
         return DecisionContext(loaded.rules, policy, inventory, failed=bool(loaded.errors))

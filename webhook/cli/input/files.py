@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 from rules import Inventory, InventoryError, Loaded, Workloads, load_rules
 from rules.model.workload_kinds import built_in_workloads
 from rules.schema.workload_kinds import read_workloads
+from rules.text.i18n import Text
 from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.output.console import BadInputError, os_error_text
 
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BAD_INPUT: Final = 2
-NO_RULES: Final = "no rules found; a rule is a ConfigMap named cf-crl-* or labelled gpugate.dev/type"
+NO_RULES: Final = Text(
+    "no rules found; a rule is a ConfigMap named cf-crl-* or labelled gpugate.dev/type",
+    "未找到规则；规则是名为 cf-crl-* 或带有标签 gpugate.dev/type 的 ConfigMap",
+)
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 # Unit tests of the rules in the same folder: neither rules nor manifests.
 _TESTS: Final = (".test.yaml", ".test.yml")
@@ -60,7 +64,7 @@ class RuleSource:
         chosen = list(paths)
         loaded = load_rules(self.texts(chosen), self.namespace)
         if chosen and not loaded.errors and not any(loaded.rules):
-            raise BadInputError(f"{', '.join(chosen)}: {NO_RULES}")
+            raise BadInputError(f"{', '.join(chosen)}: {NO_RULES.en}")
         return loaded
 
     def texts(self, paths: Iterable[str]) -> Iterable[tuple[str, str]]:

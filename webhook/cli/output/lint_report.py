@@ -51,11 +51,12 @@ class Finding:
 
     level: str
     error: RuleError
+    language: Language
 
     @property
     def message(self) -> str:
         """The text on one line, with the path in the document and without the position in the file."""
-        text = f"{self.error.path}: {self.error.message}" if self.error.path else self.error.message
+        text = ": ".join(filter(None, (self.error.path, self.error.text.in_language(self.language))))
         return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
@@ -69,9 +70,9 @@ class Report:
 
 
 def report(loaded: Loaded, files: Sequence[str], language: Language) -> Report:
-    """Return the findings of loaded rules in the order of files and lines; language: of the text format."""
-    found = [Finding("error", error) for error in loaded.errors]
-    found += [Finding("warning", error) for error in loaded.warnings]
+    """Return the findings of loaded rules in the order of files and lines; language: of the messages."""
+    found = [Finding("error", error, language) for error in loaded.errors]
+    found += [Finding("warning", error, language) for error in loaded.warnings]
 
     def place(finding: Finding) -> tuple[int, int, int]:
         location = finding.error.location
@@ -103,7 +104,7 @@ def _json(report: Report) -> str:
                     "column": finding.error.location.column,
                     "rule": finding.error.rule,
                     "path": finding.error.path,
-                    "message": finding.error.message,
+                    "message": finding.error.text.in_language(report.language),
                 }
                 for finding in report.found
             ]

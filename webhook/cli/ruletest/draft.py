@@ -92,7 +92,7 @@ def rules_of(texts: Texts) -> RuleSet:
     found = [f"{error.path}: {error.message}" for error in loaded.errors]
     warnings = (warning for rule in loaded.rules for warning in rule_warnings(rule))
     found += [
-        f"{field_path(warning.path)}: {warning.message}"
+        f"{field_path(warning.path)}: {warning.message.en}"
         for warning in warnings
         if warning.code in _INEFFECTIVE
     ]
