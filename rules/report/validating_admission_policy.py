@@ -16,7 +16,7 @@ from typing import Any, Final
 from rules.cel.expression import Expression
 from rules.model.rule import Action, FailurePolicy, LimitsPolicy, RequestsPolicy, ResourceRule
 from rules.text.glob import glob, plain_regex
-from rules.text.i18n import Language
+from rules.text.i18n import Language, Text
 
 _API_VERSION: Final = "admissionregistration.k8s.io/v1"
 # https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/#validation-actions
@@ -33,6 +33,23 @@ _NAMES: Final = f"({_LIMITS}.map(k, k) + {_REQUESTS}.map(k, k))"
 # fraction is a double in CEL, and CEL cannot type-check a map of ints and doubles.
 _WHOLE: Final = "isQuantity({0}) && quantity({0}).isInteger()"
 _NUMBERS: Final = f"u.{{}}.transformMap(k, v, {_WHOLE.format('v')}, quantity(v).asInteger())"
+_NOT_CORRECTED: Final = Text(
+    "a request that differs from its limit is denied, not corrected",
+    "与 limits 不同的 requests 会被拒绝，而不是被改正",
+)
+_FAILS: Final = Text(
+    "failurePolicy is Fail: a validation that cannot be evaluated is violated",
+    "failurePolicy 为 Fail：无法计算的校验视为违规",
+)
+# Messages of the policies.
+_NOT_IN_LIMITS: Final = Text("must not be in limits", "不能出现在 limits 中")
+_IN_LIMITS: Final = Text("must be in limits", "必须出现在 limits 中")
+_IN_REQUESTS: Final = Text("must be in requests", "必须出现在 requests 中")
+_EQUAL: Final = Text("the request must equal the limit", "requests 必须与 limits 相等")
+_ALONE: Final = Text(
+    "must not be used together with a resource that it excludes", "不能与它所排斥的资源一起使用"
+)
+_WHOLE_NUMBER: Final = Text("must be a whole number", "必须为整数")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +57,11 @@ class Exported:
     """Kubernetes objects for `kubectl apply`. omitted: (rule, part of it that the objects do not contain)."""
 
     objects: tuple[dict[str, Any], ...]
-    omitted: tuple[tuple[str, str], ...]
+    omitted: tuple[tuple[str, Text], ...]
 
 
 class ExportError(ValueError):
-    """The policies of two groups have the same name. The rule author's fault."""
+    """The policies of two groups have the same name; the argument is a Text. The rule author's fault."""
 
 
 def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> Exported:
@@ -62,22 +79,25 @@ def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> E
         for each in _policies(group, found, language):
             name = each["metadata"]["name"]
             if (other := owners.setdefault((each["kind"], name), group)) != group:
-                message = (
-                    f"groups {other!r} and {group!r} have the same policy name {name}; rename one of them"
+                raise ExportError(
+                    Text(
+                        f"groups {other!r} and {group!r} have the same policy name {name}; "
+                        "rename one of them",
+                        f"资源组 {other!r} 和 {group!r} 的策略名同为 {name}；请重命名其中之一",
+                    )
                 )
-                raise ExportError(message)
             objects.append(each)
     omitted = [(rule.name, part) for found in groups.values() for rule in found for part in _omitted(rule)]
     return Exported(tuple(objects), tuple(omitted))
 
 
-def _omitted(rule: ResourceRule) -> Iterator[str]:
-    if rule.runtime_class:
-        yield f"runtimeClassName {rule.runtime_class} is not set"
+def _omitted(rule: ResourceRule) -> Iterator[Text]:
+    if name := rule.runtime_class:
+        yield Text(f"runtimeClassName {name} is not set", f"不设置 runtimeClassName {name}")
     if rule.requests is RequestsPolicy.FROM_LIMITS:
-        yield "a request that differs from its limit is denied, not corrected"
+        yield _NOT_CORRECTED
     if rule.failure_policy is FailurePolicy.IGNORE and rule.validations:
-        yield "failurePolicy is Fail: a validation that cannot be evaluated is violated"
+        yield _FAILS
 
 
 def _policies(group: str, rules: Sequence[ResourceRule], language: Language) -> Iterator[dict[str, Any]]:
@@ -156,40 +176,39 @@ def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Actio
     """Yield the validations of a rule with their enforcement actions."""
     about = rule.description.in_language(language)
 
-    def validation(condition: str, text: str, action: Action = rule.action) -> tuple[Action, dict[str, Any]]:
+    def validation(condition: str, text: Text, action: Action = rule.action) -> tuple[Action, dict[str, Any]]:
+        subject = f"{rule.key} ({about})" if about else rule.key
         return action, {
             "expression": f"variables.users.all(u, {condition})",
-            "message": f"{rule.key}{f' ({about})' if about else ''}: {text} [{rule.name}]",
+            "message": f"{subject}: {text.in_language(language)} [{rule.name}]",
             "reason": "Forbidden",
         }
 
     is_key = _is(rule)
     if rule.limits is LimitsPolicy.DISABLED:
-        yield validation(f"!u.limits.exists(k, {is_key})", "must not be in limits")
+        yield validation(f"!u.limits.exists(k, {is_key})", _NOT_IN_LIMITS)
     if rule.limits is LimitsPolicy.REQUIRED:
         present = f"u.names.all(k, !({is_key}) || k in u.limits)"
-        yield validation(
-            present if rule.key_pattern else f"{_quoted(rule.key)} in u.limits", "must be in limits"
-        )
+        yield validation(present if rule.key_pattern else f"{_quoted(rule.key)} in u.limits", _IN_LIMITS)
     if rule.requests is not RequestsPolicy.REQUIRED:
         equal = "k in u.limits && quantity(u.limits[k]).compareTo(quantity(u.requests[k])) == 0"
-        yield validation(f"u.requests.all(k, !({is_key}) || ({equal}))", "the request must equal the limit")
+        yield validation(f"u.requests.all(k, !({is_key}) || ({equal}))", _EQUAL)
     elif not rule.key_pattern:
-        yield validation(f"u.names.exists(k, {is_key})", "must be in requests")
+        yield validation(f"u.names.exists(k, {is_key})", _IN_REQUESTS)
     if excluded := [plain_regex(glob(name)) for name in rule.excludes]:
         other = f"other != k && other.matches({_quoted('^(' + '|'.join(excluded) + ')$')})"
         alone = f"u.names.all(k, !({is_key}) || !u.names.exists(other, {other}))"
-        yield validation(alone, "must not be used together with a resource that it excludes")
+        yield validation(alone, _ALONE)
     # If the request must equal the limit, checking the limit is enough.
     for field in ("limits", "requests")[: 2 if rule.requests is RequestsPolicy.REQUIRED else 1]:
         value = f"u.{field}[k]"
         whole = _WHOLE.format(value)
         if rule.integer:
             positive = f"{whole} && quantity({value}).asInteger() >= 0"
-            yield validation(f"u.{field}.all(k, !({is_key}) || ({positive}))", "must be a whole number")
+            yield validation(f"u.{field}.all(k, !({is_key}) || ({positive}))", _WHOLE_NUMBER)
         for each in rule.validations:
             holds = _bind(each.expression, f"quantity({value}).asInteger()")
-            text = each.message.in_language(language) or each.expression.source
+            text = Text(each.message.in_language(language) or each.expression.source)
             yield validation(f"u.{field}.all(k, !({is_key}) || !({whole}) || {holds})", text, each.action)
 
 

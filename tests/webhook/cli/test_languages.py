@@ -258,3 +258,26 @@ def test_other_commands_print_errors_of_rules_in_chinese(tmp_path: Path) -> None
     ]
     assert [True] * len(found) == ["之一，当前为 'x'" in output for output in found]
     assert "未找到规则" in _chinese("lint", tmp_path / "empty.yaml")
+
+
+def test_export_prints_chinese(tmp_path: Path) -> None:
+    """Messages of the policies, what is not converted, and a name that two groups have."""
+    rule = resource_rule(
+        limits="required",
+        excludeResources=OTHER,
+        failurePolicy="Ignore",
+        validations=[{"expression": "value > 0"}],
+    )
+    spared = exemption("*", namespaces={"include": ["a"]})
+    groups = resource_rule(name="cf-crl-a-device", group="A") + "---\n" + resource_rule(OTHER, group="a")
+    (tmp_path / "a.yaml").write_text("---\n".join((rule, injection_rule(LABELS), spared)), "utf-8")
+    (tmp_path / "b.yaml").write_text(groups, "utf-8")
+    found, collided = (_chinese("export", tmp_path / name) for name in ("a.yaml", "b.yaml"))
+
+    messages = re.findall(r"message: (.+)", found)
+    assert "cf-crl-group-device：未转换：failurePolicy 为 Fail：无法计算的校验视为违规" in found
+    assert "injection：未转换：策略仅支持资源规则" in found
+    assert "exemption：未转换：策略不支持豁免" in found
+    assert "必须出现在 limits 中" in messages[0]
+    assert [] == ENGLISH.findall("".join(messages))
+    assert "的策略名同为 gpugate-a；请重命名其中之一" in collided

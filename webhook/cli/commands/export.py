@@ -10,9 +10,12 @@ import click
 from rules import Language
 from rules.model.rule import Exemption, Rule
 from rules.report.validating_admission_policy import ExportError, export
+from rules.schema.errors import reason_of
+from rules.text.i18n import Text
 from webhook.cli.input.files import BAD_INPUT, RuleSource
 from webhook.cli.input.options import language_option, namespace_option
 from webhook.cli.output.console import print_error, print_warning
+from webhook.cli.output.vocabulary import NO_EXEMPTIONS, NOT_CONVERTED, ONLY_RESOURCE_RULES
 from webhook.yaml_output import dump_yaml
 
 
@@ -36,18 +39,20 @@ def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str
       kubectl delete -f <(gpugate export my-rules/)
     """
     loaded = RuleSource(rules_namespace).load(paths)
+    language = Language(lang)
     for error in loaded.errors:
-        print_error(error.line(Language(lang)), Language(lang))
+        print_error(error.line(language), language)
     if loaded.errors:
         sys.exit(BAD_INPUT)  # an incomplete rule set would deny or allow the wrong pods
     try:
-        exported = export(loaded.rules.resources, Language(lang))
+        exported = export(loaded.rules.resources, language)
     except ExportError as error:
-        print_error(str(error))
+        print_error(reason_of(error).in_language(language), language)
         sys.exit(BAD_INPUT)
     others = [rule for rule in loaded.rules if rule.enabled and rule not in loaded.rules.resources]
     for rule, reason in (*exported.omitted, *((rule.name, _why_omitted(rule)) for rule in others)):
-        print_warning(f"{rule}: not converted: {reason}")
+        line = NOT_CONVERTED.in_language(language)
+        print_warning(line.format(rule=rule, reason=reason.in_language(language)), language)
     if output == "json":
         document = {"apiVersion": "v1", "kind": "List", "items": exported.objects}
         click.echo(json.dumps(document, ensure_ascii=False))
@@ -56,7 +61,5 @@ def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str
         click.echo(f"---\n{dump_yaml(each)}", nl=False)
 
 
-def _why_omitted(rule: Rule) -> str:
-    if isinstance(rule, Exemption):
-        return "policies do not support exemptions; they also check the exempted pods"
-    return "policies support only resource rules"
+def _why_omitted(rule: Rule) -> Text:
+    return NO_EXEMPTIONS if isinstance(rule, Exemption) else ONLY_RESOURCE_RULES

@@ -156,6 +156,14 @@ WHEN_TRUSTED: Final = Text(
     "the time at which all webhook configurations trust it", "所有 webhook 配置都信任新 CA 时"
 )
 
+# `export`.
+NOT_CONVERTED: Final = Text("{rule}: not converted: {reason}", "{rule}：未转换：{reason}")
+NO_EXEMPTIONS: Final = Text(
+    "policies do not support exemptions; they also check the exempted pods",
+    "策略不支持豁免；被豁免的 Pod 也会被检查",
+)
+ONLY_RESOURCE_RULES: Final = Text("policies support only resource rules", "策略仅支持资源规则")
+
 # `node`.
 NODE_VERSIONS: Final = Text("driver {driver}, CUDA {cuda}", "驱动 {driver}，CUDA {cuda}")
 RANGE: Final = Text("{first} to {last}", "{first} 至 {last}")
