@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rules.cuda.image_catalog import ImageFacts, built_in_catalog
+from rules.cuda.image_catalog import built_in_catalog
+from rules.cuda.image_facts import ImageFacts
 from rules.cuda.requirements import GpuRequirements, container_facts, requirements_of
 from rules.kube.image_reference import parse_image
 from rules.kube.json_patch import Recorder
@@ -85,15 +86,12 @@ def test_the_cuda_version_in_a_reference_is_found(images: dict[str, ImageFacts])
     assert missed == []
 
 
-def test_a_reference_without_a_cuda_version_has_none(images: dict[str, ImageFacts]) -> None:
-    """Unless it is of a family whose versions are known."""
-    families = re.compile(
-        r"nvidia/cuda:\d|-py3|vllm-openai|sglang|text-generation-inference|tensorflow:\d\S+-gpu"
-    )
+def test_a_reference_without_a_cuda_version_needs_a_row_of_its_family(images: dict[str, ImageFacts]) -> None:
+    """The general rows read nothing into other names."""
     unexplained = [
         image
         for image, facts in images.items()
-        if facts.cuda and not (CUDA_VERSION.search(image) or families.search(image))
+        if facts.row in ("CUDA in the tag", "CUDA in the name") and not CUDA_VERSION.search(image)
     ]
 
     assert unexplained == []
