@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.support.builders import config_map, exemption, injection_rule, resource_rule
+from tests.support.builders import config_map, container, exemption, injection_rule, pod, resource_rule
 from tests.support.nvml import failing, library, recorded
 from tests.support.paths import ROOT
 from webhook.cli import main
@@ -281,3 +281,16 @@ def test_export_prints_chinese(tmp_path: Path) -> None:
     assert "必须出现在 limits 中" in messages[0]
     assert [] == ENGLISH.findall("".join(messages))
     assert "的策略名同为 gpugate-a；请重命名其中之一" in collided
+
+
+def test_explain_has_its_warnings_in_chinese_in_json_too(tmp_path: Path) -> None:
+    """With the separator of the language."""
+    text = resource_rule(validations=[{"expression": "1 / value > 0"}], failurePolicy="Ignore")
+    (tmp_path / "rule.yaml").write_text(text, "utf-8")
+    (tmp_path / "pod.yaml").write_text(json.dumps(pod(container({DEVICE: "0"}))), "utf-8")
+    command = ("explain", "-f", tmp_path / "pod.yaml", "--rules", tmp_path / "rule.yaml", "-o", "json")
+    (found,) = json.loads(_chinese(*command))["objects"]
+    (rule,) = found["pods"][0]["containers"][0]["rules"]
+
+    assert "；" in rule["warnings"][0]
+    assert "; " not in rule["warnings"][0]

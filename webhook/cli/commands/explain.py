@@ -97,7 +97,8 @@ def command(
         requests.append(request)
         heading = {"source": source, "kind": request.kind, "namespace": request.namespace, "name": name}
         if output == "json":
-            facts.append(heading | _facts(explanation, everything=everything) | {"hints": hints.of(request)})
+            found = _facts(explanation, sources.language, everything=everything)
+            facts.append(heading | found | {"hints": hints.of(request)})
         else:
             show(writer.tree(heading, explanation, hints.of(request)))
     if output == "json":
@@ -107,7 +108,7 @@ def command(
     sys.exit(context.exit_status(decisions))
 
 
-def _facts(explanation: Explanation, *, everything: bool) -> dict[str, Any]:
+def _facts(explanation: Explanation, language: Language, *, everything: bool) -> dict[str, Any]:
     return {
         "allowed": explanation.decision.allowed,
         "outOfScope": explanation.out_of_scope,
@@ -121,7 +122,7 @@ def _facts(explanation: Explanation, *, everything: bool) -> dict[str, Any]:
                         "image": container.image,
                         "resources": container.requests,
                         "rules": [
-                            _rule(each)
+                            _rule(each, language)
                             for each in container.evaluations
                             if everything or each.outcome not in _HIDDEN
                         ],
@@ -137,7 +138,7 @@ def _facts(explanation: Explanation, *, everything: bool) -> dict[str, Any]:
     }
 
 
-def _rule(evaluation: RuleEvaluation) -> dict[str, Any]:
+def _rule(evaluation: RuleEvaluation, language: Language) -> dict[str, Any]:
     return {
         "name": evaluation.rule.name,
         "source": _source(evaluation),
@@ -147,7 +148,7 @@ def _rule(evaluation: RuleEvaluation) -> dict[str, Any]:
         "edits": [_edit(edit) for edit in evaluation.edits],
         "would": evaluation.would,
         "violations": [_violation(found) for found in evaluation.violations],
-        "warnings": [with_fix(*warning[1:], Language.EN) for warning in evaluation.warnings],
+        "warnings": [with_fix(*warning[1:], language) for warning in evaluation.warnings],
     }
 
 
