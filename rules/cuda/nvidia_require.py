@@ -71,7 +71,8 @@ class Host:
     def numbers(self, name: str) -> tuple[Numbers, ...]:
         """Return a version of the node as comparable numbers: none if it is unknown, or its bounds."""
         if name == "driver":
-            if driver := _driver(self.driver) if self.driver else None:
+            driver = _driver(self.driver) if self.driver else None
+            if driver is not None:
                 return (driver,)
             return ((self.branch,), (self.branch, _NO_MINOR)) if self.branch else ()
         version = self.cuda if name == "cuda" else self.arch

@@ -184,7 +184,8 @@ def _variables(container: Container, words: tuple[str, ...]) -> tuple[_Pairs, tu
     used = {name for name in env.known if name in relevant or name.startswith(REQUIRE_PREFIX)}
     used |= references([*words, *(env.known[name] for name in used)])
     known = tuple(pair for pair in env.known.items() if pair[0] in used)
-    return known, tuple(sorted(env.unknown & relevant))
+    unknown = (name for name in env.unknown if name in relevant | used or name.startswith(REQUIRE_PREFIX))
+    return known, tuple(sorted(unknown))
 
 
 @cache
@@ -202,9 +203,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
     declared = annotated or _cuda_of_variable(env)
     compat = said.read(CUDA_COMPAT_ANNOTATION, _COMPAT.get, "true")
     if declared and declared.version != image.cuda:
-        image = replace(
-            image, no_cuda=False, constraints=(), branches=frozenset(), built_for=None, compute=None
-        )
+        image = replace(image, no_cuda=False, constraints=(), branches=frozenset())
     own, problems = _constraints(env, image)
     toolkit = declared or _cuda_of_image(image)
     return GpuRequirements(
@@ -364,7 +363,7 @@ def _floor(toolkit: CudaRequirement) -> ComputeRequirement | None:
 
 
 def _compute_of_flags(facts: ContainerFacts, env: Environment) -> Iterator[ComputeRequirement]:
-    for need in framework_flags.flag_requirements(facts.image, facts.words, env.known):
+    for need in framework_flags.flag_requirements(facts.image, facts.words, env.known, env.unknown):
         yield ComputeRequirement(
             need.compute,
             certain=need.certain,

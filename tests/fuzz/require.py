@@ -13,8 +13,8 @@ _VARIABLE = "NVIDIA_REQUIRE_CUDA"
 _HOSTS = (
     Host(),
     Host(cuda=(12, 4)),
-    Host((11, 0), "450.80.02", (7, 0), "Tesla"),
-    Host((13, 1), "590.1", (12, 0), ""),
+    Host((11, 0), "450.80.02", (7, 0), ("tesla",)),
+    Host((13, 1), "590.1", (12, 0), ("tesla", "nvidia")),
 )
 
 

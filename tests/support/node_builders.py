@@ -157,7 +157,7 @@ def targets(cluster: list[Node], document: Any, decision: Decision) -> list[str]
 
 def cuda_image(cuda: str) -> str:
     """Return the tag of an NVIDIA image of a CUDA version."""
-    return f"nvidia/cuda:{cuda}.0-base-ubuntu22.04"
+    return f"team/app:cuda{cuda}"
 
 
 def annotated(annotations: dict[str, str], **spec: Any) -> Any:

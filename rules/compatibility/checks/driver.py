@@ -10,7 +10,15 @@ from typing import Final
 
 from rules.compatibility.checks.base import MAJOR_SETTING, MINOR_SETTING, Check, Constraint, Subject
 from rules.compatibility.checks.nvidia_require import host_of, newer_driver, satisfying
-from rules.compatibility.label_constraints import CUDA, DRIVER, PRODUCT, Conjunction, LabelConstraint
+from rules.compatibility.label_constraints import (
+    CUDA,
+    DRIVER,
+    EVERYWHERE,
+    PRODUCT,
+    Conjunction,
+    LabelConstraint,
+    both,
+)
 from rules.cuda.image_facts import CompatLibraries
 from rules.cuda.nvidia_require import held
 from rules.cuda.requirements import CudaRequirement, GpuRequirements
@@ -56,7 +64,7 @@ class DriverCheck(Check):
         if driver < need.version and (admitted or not requirements.driver_constraints):
             older = _older(policy, requirements, need, node)
             yield older
-            if older.level > policy.major_versions:
+            if older.level is Level.INCOMPATIBLE:
                 return
         if major is not None and driver.major != major:
             yield _other_major(policy, need, driver)
@@ -80,20 +88,18 @@ class DriverCheck(Check):
         if need is None or not need.certain:
             return
         missing: LabelConstraint = [{CUDA: None}] if or_unknown else []
+        found = EVERYWHERE
         major = policy.driver_major(need) if policy.major_versions is Level.INCOMPATIBLE else None
         if major is not None:
-            yield Constraint(Subject.DRIVER, [{CUDA: VersionRange((major, 0), (major + 1, 0))}, *missing])
+            found = [{CUDA: VersionRange((major, 0), (major + 1, 0))}, *missing]
         admitting = requirements.driver_constraints
-        if all(each.native is not None and each.native >= need.version for each in admitting) and admitting:
-            return  # whatever they admit runs the programs
-        if or_unknown and _may_help(policy, requirements):
-            return
-        drivers = [
-            *_native(policy, requirements, need, nodes),
-            *_forward(policy, requirements, nodes),
-            *missing,
-        ]
-        yield Constraint(Subject.DRIVER, drivers)
+        # Whatever they admit runs the programs, unless they ask for less than the programs need.
+        admitted = any(each.native is not None and each.native >= need.version for each in admitting)
+        if not admitted and not (or_unknown and _may_help(policy, requirements)):
+            drivers = [*_native(policy, requirements, need, nodes), *_forward(policy, requirements, nodes)]
+            found = both(found, [*drivers, *missing])
+        if found is not EVERYWHERE:
+            yield Constraint(Subject.DRIVER, found)
 
 
 def forward_level(requirements: GpuRequirements, node: NodeCapabilities) -> Level:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from typing import Final
 
 from rules.compatibility.checks.base import Check, Constraint, Subject
@@ -123,11 +124,11 @@ def satisfying(
         if node.product:
             products[host_of(node).brands].add(node.product)
     for brands, names in products.items():
-        if brands:
-            admitted: LabelConstraint = [{PRODUCT: frozenset(names)}]
-            for brand in brands:
-                admitted = both(admitted, _admitting(found, brand, or_unknown=or_unknown))
-            conjunctions += admitted
+        product: LabelConstraint = [{PRODUCT: frozenset(names)}]
+        branded = [_admitting(found, brand, or_unknown=or_unknown) for brand in brands]
+        if or_unknown:  # any of the brands may be the one
+            branded = [[conjunction for each in branded for conjunction in each]]
+        conjunctions += reduce(both, branded, product) if brands else ()
     if or_unknown:
         unbranded = _admitting(found, "", or_unknown=or_unknown)
         unknown_brand = [{PRODUCT: frozenset(products[()])}] if products[()] else []
@@ -159,8 +160,8 @@ def _unsatisfied(constraint: StartConstraint, host: Host) -> CheckResult:
     why = _why_not(constraint, host) if older else _NO_TEXT
     name = constraint.variable
     reason = Text(
-        f"NVIDIA's container runtime does not start it, except in CDI mode: {name} is not satisfied{why.en}",
-        f"除 CDI 模式外，NVIDIA 容器运行时不会启动它：不满足 {name}{why.zh}",
+        f"{name} is not satisfied{why.en}",
+        f"不满足 {name}{why.zh}",
     )
     remedy = _NO_TEXT
     if needed and older and host.cuda:
@@ -169,7 +170,11 @@ def _unsatisfied(constraint: StartConstraint, host: Host) -> CheckResult:
             f"use an image with CUDA {cuda} or older, or {newer_driver(needed).en}",
             f"改用 CUDA {cuda} 或更旧的镜像，或{newer_driver(needed).zh}",
         )
-    return CheckResult(unmet(certain=constraint.certain), reason, remedy, origin=constraint.origin)
+    origin = Text(
+        f"{constraint.origin.en}, which NVIDIA's container runtime enforces, except in CDI mode",
+        f"{constraint.origin.zh}，除 CDI 模式外，NVIDIA 容器运行时强制检查",
+    )
+    return CheckResult(unmet(certain=constraint.certain), reason, remedy, origin=origin)
 
 
 def _why_not(constraint: StartConstraint, host: Host) -> Text:
@@ -181,12 +186,12 @@ def _why_not(constraint: StartConstraint, host: Host) -> Text:
     if host.brands and alternatives and held(alternatives, host):
         brands = "/".join(host.brands)
         return Text(
-            f" (it admits a driver with CUDA {cuda}, but not for GPUs of brand {brands})",
-            f"（允许 CUDA {cuda} 的驱动，但不允许品牌为 {brands} 的 GPU）",
+            f": it admits a driver with CUDA {cuda}, but not for GPUs of brand {brands}",
+            f"：允许 CUDA {cuda} 的驱动，但不允许品牌为 {brands} 的 GPU",
         )
     return Text(
-        f" (the driver has CUDA {cuda}, below {constraint.native}, and is not an older one that it admits)",
-        f"（驱动为 CUDA {cuda}，低于 {constraint.native}，且不在其允许的旧驱动之列）",
+        f": the driver has CUDA {cuda}, below {constraint.native}, and is not an older one that it admits",
+        f"：驱动为 CUDA {cuda}，低于 {constraint.native}，且不在其允许的旧驱动之列",
     )
 
 
@@ -212,17 +217,23 @@ def _of_factor(factor: Factor, *, or_unknown: bool) -> LabelConstraint:
     missing: LabelConstraint = [{factor.name: None}] if or_unknown else []
     ranges = _ranges(factor)
     found: LabelConstraint = [{factor.name: each} for each in ranges]
-    if factor.name == DRIVER and not or_unknown:
-        found += ({DRIVER: None, CUDA: cudas} for each in ranges for cudas in _cudas(each))
+    if factor.name == DRIVER:
+        cudas = (_cudas(each, partly=or_unknown) for each in ranges)
+        found += ({DRIVER: None, CUDA: each} for each in cudas if each)
+        missing = [{DRIVER: None, CUDA: None}] if or_unknown else []
     return [*found, *missing]
 
 
-def _cudas(drivers: VersionRange) -> Iterator[VersionRange]:
-    """Yield the CUDA versions whose drivers are all in a range."""
-    first, *rest = drivers.at_least
-    cudas = cudas_of_branches(first + any(rest), drivers.below[0] if drivers.below else None)
-    if cudas:
-        yield VersionRange(*cudas)
+def _cudas(drivers: VersionRange, *, partly: bool) -> VersionRange | None:
+    """Return the CUDA versions whose driver branches are in a range; partly: or partly in it."""
+    first, *minor = drivers.at_least
+    end, *rest = drivers.below or (None,)
+    if partly and end is not None:
+        end += any(rest)
+    elif not partly:
+        first += any(minor)
+    cudas = cudas_of_branches(first, end)
+    return VersionRange(*cudas) if cudas else None
 
 
 def _ranges(factor: Factor) -> list[VersionRange]:

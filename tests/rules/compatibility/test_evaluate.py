@@ -56,7 +56,9 @@ def test_an_image_newer_than_every_driver_is_denied_with_a_table_of_the_nodes() 
     assert not decision.allowed
     assert () == decision.patch
     assert [("compatibility-pgpu", Action.DENY, "spec.containers[0].image")] == refused(decision)
-    below = "the driver has CUDA {}, below 11.7: CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"
+    below = (
+        "the driver has CUDA {}, below 11.7, which NVIDIA supports with limits (no newer features, no PTX)"
+    )
     assert decision.message.splitlines() == [
         (
             "Pod denied by gpugate: no schedulable node is compatible with container 'main' "
@@ -147,7 +149,7 @@ def test_cuda_13_is_denied_on_volta_with_any_driver() -> None:
 
     assert not decision.allowed
     assert (
-        "(2 nodes checked): image tag `13.0.0-base-ubuntu22.04` says CUDA 13.0, "
+        "(2 nodes checked): image tag `cuda13.0` says CUDA 13.0, "
         "which compiles for compute capability 7.5 and higher; "
     ) in decision.message
     assert "use an image with an older CUDA" in decision.message
@@ -215,7 +217,7 @@ def test_the_two_plain_labels_are_enough_for_denials_and_affinity() -> None:
 
 def test_affinity_excludes_old_drivers_also_if_no_label_provides_the_compute_capability() -> None:
     """The flag that requires it is a warning."""
-    cluster = nodes(1, "old", plain("11.4")) + nodes(1, "new", plain("12.4"))
+    cluster = nodes(1, "old", plain("11.2")) + nodes(1, "new", plain("12.4"))
     document = gpu_pod(VLLM, "--dtype=bfloat16")
 
     assert ["new-0"] == admitted_to(cluster, document)
@@ -623,7 +625,7 @@ def test_a_pod_without_accelerators_is_not_checked() -> None:
 
 def test_denials_are_written_in_chinese() -> None:
     """The whole message, with its table."""
-    cluster = inventory(nodes(3, "old", gfd("11.4", pool="a")), nodes(2, "new", gfd("12.4", A100, pool="b")))
+    cluster = inventory(nodes(3, "old", gfd("11.2", pool="a")), nodes(2, "new", gfd("12.4", A100, pool="b")))
     decision = judged(
         shipped(Language.ZH),
         cluster,
@@ -633,18 +635,19 @@ def test_denials_are_written_in_chinese() -> None:
     assert decision.message.splitlines() == [
         (
             "gpugate 拒绝该 Pod：没有可调度的节点兼容容器 'main'（共检查 3 个节点）："
-            "镜像 `vllm/vllm-openai:v0.8.4` 自带 CUDA 12.4；"
+            "镜像 `vllm/vllm-openai:v0.8.4` 所基于的 nvidia/cuda 12.4.0 的 NVIDIA_REQUIRE_CUDA 为 "
+            "`cuda>=12.4 brand=geforce,driver>=470,dri…`，除 CDI 模式外，NVIDIA 容器运行时强制检查；"
             "vLLM 0.8.4 的 `--dtype=bfloat16` 要求计算能力 8.0 及以上；"
-            "驱动为 CUDA 11.4，低于 12.4：cudaErrorInsufficientDriver (35)；……以及另外 1 个；"
-            "建议：改用 CUDA 11.4 或更旧的镜像，或使用支持 CUDA 12.4 及以上的驱动；"
+            "不满足 NVIDIA_REQUIRE_CUDA：驱动为 CUDA 11.2，低于 12.4，且不在其允许的旧驱动之列；……以及另外 1 个；"
+            "建议：改用 CUDA 11.2 或更旧的镜像，或使用支持 CUDA 12.4 及以上的驱动；"
             "改用 --dtype=half，或改用 AWQ 或 GPTQ 模型，或使用计算能力 8.0 及以上的 GPU；"
             "2 × NVIDIA-A100-SXM4-80GB, CUDA 12.4：兼容，但被该 Pod 自身的 nodeSelector、"
             "亲和性或资源请求排除 [规则 compatibility-pgpu]"
         ),
         "    节点数  GPU       驱动       CUDA  计算能力  原因",
         (
-            "    3       Tesla-T4  470.82.01  11.4  7.5       驱动为 CUDA 11.4，低于 12.4："
-            "cudaErrorInsufficientDriver (35)；计算能力 7.5，低于 8.0"
+            "    3       Tesla-T4  460.32.03  11.2  7.5       不满足 NVIDIA_REQUIRE_CUDA：驱动为 CUDA 11.2，"
+            "低于 12.4，且不在其允许的旧驱动之列；计算能力 7.5，低于 8.0"
         ),
     ]
 

@@ -102,7 +102,7 @@ def test_resources_are_those_of_the_current_inventory() -> None:
 def test_the_result_of_a_pod_of_many_requirements_is_not_cached() -> None:
     """Of seventeen and more."""
     cluster = inventory(NEW)
-    many = [gpu_container(f"nvidia/cuda:12.4.0-base-{at}", name=f"c{at}") for at in range(17)]
+    many = [gpu_container(f"team/app:cuda12.4-{at}", name=f"c{at}") for at in range(17)]
     evaluator = node_evaluator(cluster)
     cached = evaluator.evaluate.__self__  # type: ignore[attr-defined]
     allowed = [judged(shipped(), cluster, pod_of(*many[:count])).allowed for count in (17, 16)]
@@ -149,7 +149,7 @@ def test_the_cost_of_a_denial_grows_linearly_with_the_containers() -> None:
     """Not with their pairs: a pod of 600 would block others for seconds."""
 
     def calls(containers: int) -> int:
-        images = [f"nvidia/cuda:12.4.0-base-{containers}-{at}" for at in range(containers)]
+        images = [f"team/app:cuda12.4-{containers}-{at}" for at in range(containers)]
         document = pod_of(*[gpu_container(image, name=f"c{at}") for at, image in enumerate(images)])
         cluster = cluster_of(30)
         count = 0

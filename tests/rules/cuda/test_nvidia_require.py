@@ -16,7 +16,7 @@ NVIDIA = (
     "cuda>=12.9 brand=tesla,driver>=535,driver<536 brand=geforce,driver>=535,driver<536"
     " brand=tesla,driver>=550,driver<551"
 )
-KNOWN = Host(cuda=(12, 4), driver="550.54.15", arch=(8, 0), brand="Tesla")
+KNOWN = Host(cuda=(12, 4), driver="550.54.15", arch=(8, 0), brands=("tesla",))
 
 versions = st.lists(st.integers(0, 20), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
 factors = st.one_of(
@@ -35,7 +35,7 @@ hosts = st.builds(
     cuda=st.none() | st.tuples(st.integers(9, 20), st.integers(0, 9)),
     driver=st.sampled_from([None, "10", "12.0", "535.104.05"]),
     arch=st.none() | st.tuples(st.integers(0, 20), st.integers(0, 9)),
-    brand=st.sampled_from([None, "Tesla", "GeForce"]),
+    brands=st.sampled_from([(), ("tesla",), ("geforce",), ("tesla", "nvidia")]),
 )
 
 
@@ -95,8 +95,8 @@ def test_a_space_is_or_and_a_comma_is_and(text: str, holds: bool) -> None:
         ("cuda>=12.4 arch>=8.0", Host(arch=(7, 5)), None),
         ("driver>=535", Host(driver="unreadable"), None),
         (NVIDIA, Host(cuda=(12, 2), driver="535.104.05"), None),
-        (NVIDIA, Host(cuda=(12, 2), driver="535.104.05", brand="Tesla"), True),
-        (NVIDIA, Host(cuda=(12, 2), driver="535.104.05", brand="Quadro"), False),
+        (NVIDIA, Host(cuda=(12, 2), driver="535.104.05", brands=("tesla",)), True),
+        (NVIDIA, Host(cuda=(12, 2), driver="535.104.05", brands=("quadro",)), False),
         (NVIDIA, Host(cuda=(12, 1), driver="530.30.02"), False),
     ],
 )
@@ -220,7 +220,7 @@ def test_more_facts_about_a_node_never_invert_a_result(text: str, known: Host, m
         cuda=known.cuda or more.cuda,
         driver=known.driver or more.driver,
         arch=known.arch or more.arch,
-        brand=known.brand or more.brand,
+        brands=known.brands or more.brands,
     )
     before = parse(text).holds(known)
 
@@ -232,9 +232,9 @@ def test_no_node_below_the_minimum_satisfies(text: str) -> None:
     """With any driver, GPU and brand."""
     constraint = parse(text)
     below = [
-        Host(cuda=CudaVersion(major, minor), driver=driver, arch=(8, 0), brand=brand)
+        Host(cuda=CudaVersion(major, minor), driver=driver, arch=(8, 0), brands=(brand,))
         for major, minor in product(range(21), (0, 5, 20))
-        for driver, brand in product(["10", "535.104.05"], ["Tesla", "GeForce"])
+        for driver, brand in product(["10", "535.104.05"], ["tesla", "geforce"])
         if constraint.minimum and (major, minor) < constraint.minimum
     ]
 

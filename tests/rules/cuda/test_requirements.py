@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.cuda.image_catalog import ImageCase, ImageCatalog, ImageRow, built_in_catalog
-from rules.cuda.nvidia_require import Host
+from rules.cuda.image_facts import CompatLibraries
 from rules.cuda.requirements import ContainerFacts, GpuRequirements, container_facts, requirements_of
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import environment
@@ -80,10 +80,10 @@ OURS = built_in_catalog().preceded_by(
     ("annotations", "env", "catalog", "version"),
     [
         ({CUDA: "12.0"}, [REQUIRE, VERSION], OURS, ("12.0", "annotation")),
-        ({}, [REQUIRE, VERSION], OURS, (">=12.1", "NVIDIA_REQUIRE_CUDA")),
-        ({}, [VERSION], OURS, ("12.2", "CUDA_VERSION")),
-        ({}, [], OURS, ("12.3", "ours")),
-        ({}, [], built_in_catalog(), ("11.7", "pytorch/pytorch")),
+        ({}, [REQUIRE, VERSION], OURS, ("12.2", "CUDA_VERSION")),
+        ({}, [REQUIRE], OURS, ("12.3", "ours")),
+        ({}, [REQUIRE], built_in_catalog(), ("11.7", "pytorch/pytorch")),
+        ({}, [REQUIRE], ImageCatalog([]), (">=12.1", "NVIDIA_REQUIRE_CUDA")),
         ({}, [], ImageCatalog([]), None),
     ],
 )
@@ -93,7 +93,10 @@ def test_the_cuda_version_comes_from_the_first_source(
     catalog: ImageCatalog,
     version: tuple[str, str] | None,
 ) -> None:
-    """Annotation, NVIDIA_REQUIRE_CUDA, CUDA_VERSION, the cluster's catalogue, the built-in one, none."""
+    """Annotation, CUDA_VERSION, the cluster's catalogue, the built-in one, NVIDIA_REQUIRE_CUDA, none.
+
+    What the programs need is not what the image asks for, which is the last resort.
+    """
     assert version == cuda(needs(PYTORCH, env=env, annotations=annotations, catalog=catalog))
 
 
@@ -127,6 +130,13 @@ def test_an_invalid_annotation_is_a_problem_and_requires_nothing(name: str) -> N
     assert len(found.problems[0].en) < 200
 
 
+def test_the_highest_of_several_constraints_is_the_version_of_an_unknown_image() -> None:
+    """They are ANDed."""
+    found = needs("team/app:v1", env=[REQUIRE, variable("NVIDIA_REQUIRE_X", "cuda>=12.6")])
+
+    assert (">=12.6", "NVIDIA_REQUIRE_CUDA") == cuda(found)
+
+
 @pytest.mark.parametrize(
     ("env", "version"),
     [
@@ -136,7 +146,6 @@ def test_an_invalid_annotation_is_a_problem_and_requires_nothing(name: str) -> N
         ([REQUIRE, variable("NVIDIA_DISABLE_REQUIRE", "true")], ("11.7", "pytorch/pytorch")),
         ([REQUIRE, {"name": "NVIDIA_DISABLE_REQUIRE", "valueFrom": SECRET}], ("11.7", "pytorch/pytorch")),
         ([{"name": "NVIDIA_REQUIRE_CUDA", "valueFrom": SECRET}], ("11.7", "pytorch/pytorch")),
-        ([REQUIRE, variable("NVIDIA_REQUIRE_X", "cuda>=12.6")], (">=12.6", "NVIDIA_REQUIRE_CUDA")),
         ([variable("CUDA_VERSION", "cu121")], ("11.7", "pytorch/pytorch")),
         ([variable("CUDA_VERSION", "12")], (">=12.0", "CUDA_VERSION")),
         ([{"name": "CUDA_VERSION", "valueFrom": SECRET}], ("11.7", "pytorch/pytorch")),
@@ -155,17 +164,68 @@ def test_an_invalid_variable_is_a_problem_and_excludes_no_node() -> None:
     """It is reported as a warning."""
     found = needs(PYTORCH, env=[variable("NVIDIA_REQUIRE_CUDA", "cuda>==12.4")])
 
-    assert [True] == [constraint.holds(Host(cuda=(9, 0))) for constraint in found.constraints]
+    assert () == found.constraints
     assert [
         "NVIDIA_REQUIRE_CUDA: `cuda>==12.4` is not an expression that the NVIDIA container runtime can read"
     ] == [problem.en.partition(";")[0] for problem in found.problems]
 
 
-def test_an_annotation_takes_precedence_over_the_image() -> None:
-    """With it a user corrects a wrong requirement of an image."""
+@pytest.mark.parametrize(
+    ("annotations", "env", "version", "declared"),
+    [
+        ({CUDA: "11.0"}, [], "11.0", (CUDA,)),
+        ({}, [variable("CUDA_VERSION", "11.0.3")], "11.0", ("CUDA_VERSION",)),
+        ({CUDA: "11.0", COMPAT: "true"}, [VERSION], "11.0", (CUDA, COMPAT)),
+    ],
+)
+def test_a_declaration_of_the_pod_replaces_what_is_known_of_the_image(
+    annotations: dict[str, str], env: list[dict[str, Any]], version: str, declared: tuple[str, ...]
+) -> None:
+    """With it a user corrects a wrong row; it is kept which one it was."""
+    found = needs(VLLM, env=env, annotations=annotations)
+
+    assert found.cuda is not None
+    assert ((), version, declared) == (
+        found.constraints,
+        str(found.cuda.version),
+        found.declared,
+    )
+    assert () == needs(VLLM).declared
+
+
+def test_a_declaration_does_not_replace_the_variables_of_the_pod() -> None:
+    """NVIDIA's container runtime reads them, whatever an annotation says."""
     found = needs(PYTORCH, env=[REQUIRE], annotations={CUDA: "11.0"})
 
-    assert ((), ("11.0", "annotation")) == (found.constraints, cuda(found))
+    assert ["cuda>=12.1"] == [each.text for each in found.constraints]
+
+
+def test_the_declaration_of_the_version_that_the_image_has_changes_nothing_else() -> None:
+    """Users repeat the variables of an image."""
+    repeated = needs(VLLM, env=[variable("CUDA_VERSION", "12.4.0")])
+
+    assert needs(VLLM).constraints == repeated.constraints
+
+
+@pytest.mark.parametrize(
+    ("env", "texts"),
+    [
+        ([], ["cuda>=12.4"]),
+        ([REQUIRE], ["cuda>=12.1"]),
+        ([variable("NVIDIA_REQUIRE_ARCH", "arch>=7.0")], ["arch>=7.0", "cuda>=12.4"]),
+        ([variable("NVIDIA_REQUIRE_CUDA", "")], []),
+        ([variable("NVIDIA_DISABLE_REQUIRE", "1")], []),
+        ([{"name": "NVIDIA_DISABLE_REQUIRE", "valueFrom": SECRET}], []),
+        ([{"name": "NVIDIA_REQUIRE_CUDA", "valueFrom": SECRET}], []),
+    ],
+)
+def test_a_variable_of_the_pod_replaces_that_of_the_image(
+    env: list[dict[str, Any]], texts: list[str]
+) -> None:
+    """By its name, as container runtimes do; one that is unknown leaves nothing known."""
+    found = needs(VLLM, env=env)
+
+    assert texts == [each.text.partition(" ")[0] for each in found.constraints]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +260,8 @@ def test_a_requirement_does_not_define_the_toolkit() -> None:
     """It is for the driver; the capabilities of the image depend on its toolkit."""
     found = needs("team/app:cu121", env=[variable("NVIDIA_REQUIRE_CUDA", "cuda>=13.0")])
 
-    assert ((">=13.0", "NVIDIA_REQUIRE_CUDA"), ["5.0"]) == (cuda(found), compute(found))
+    assert (("12.1", "CUDA in the tag"), ["5.0"]) == (cuda(found), compute(found))
+    assert ["cuda>=13.0"] == [each.text for each in found.constraints]
 
 
 @pytest.mark.parametrize(
@@ -234,16 +295,16 @@ def test_the_capabilities_of_an_inexact_version_are_unknown(image: str) -> None:
 @pytest.mark.parametrize(
     ("annotations", "catalog_says", "declared"),
     [
-        ({}, False, False),
-        ({}, True, True),
-        ({COMPAT: "true"}, False, True),
-        ({COMPAT: "false"}, True, False),
-        ({f"{COMPAT}.main": "true", COMPAT: "false"}, False, True),
-        ({COMPAT: "yes"}, False, False),
+        ({}, CompatLibraries.UNKNOWN, CompatLibraries.UNKNOWN),
+        ({}, CompatLibraries.INSIDE, CompatLibraries.INSIDE),
+        ({COMPAT: "true"}, CompatLibraries.NONE, CompatLibraries.LOADER_PATH),
+        ({COMPAT: "false"}, CompatLibraries.LOADER_PATH, CompatLibraries.NONE),
+        ({f"{COMPAT}.main": "true", COMPAT: "false"}, CompatLibraries.NONE, CompatLibraries.LOADER_PATH),
+        ({COMPAT: "yes"}, CompatLibraries.INSIDE, CompatLibraries.INSIDE),
     ],
 )
 def test_forward_compatibility_must_be_declared(
-    annotations: dict[str, str], catalog_says: bool, declared: bool
+    annotations: dict[str, str], catalog_says: CompatLibraries, declared: CompatLibraries
 ) -> None:
     """By annotation, or by a row of the catalogue."""
     catalog = ImageCatalog([ImageRow("ours", glob("*"), (ImageCase(cuda_compat=catalog_says),))])
@@ -261,8 +322,8 @@ def test_forward_compatibility_must_be_declared(
         ),
         (
             {"env": [REQUIRE]},
-            "variable NVIDIA_REQUIRE_CUDA asks for CUDA 12.1 or newer",
-            "环境变量 NVIDIA_REQUIRE_CUDA 要求 CUDA 12.1 或更新版本",
+            "NVIDIA_REQUIRE_CUDA asks for CUDA 12.1 or newer",
+            "NVIDIA_REQUIRE_CUDA 要求 CUDA 12.1 或更新版本",
         ),
         (
             {"env": [VERSION]},
@@ -289,7 +350,7 @@ def test_a_message_explains_the_source_of_the_compute_capability() -> None:
     assert found.cuda is not None
     assert [
         "annotation gpugate.dev/min-compute-capability asks for compute capability 8.0",
-        "image `vllm/vllm-openai:v0.20.2` supports compute capability 7.0 and higher",
+        "image `vllm/vllm-openai:v0.20.2` supports compute capability 7.5 and higher",
         f"{found.cuda.origin.en}, which compiles for compute capability 7.5 and higher",
         "`--dtype=bfloat16` of vLLM 0.20.2 needs compute capability 8.0 or higher",
     ] == [need.origin.en for need in found.compute]

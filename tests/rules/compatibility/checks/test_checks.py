@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rules.compatibility.checks import check_on_any_node, check_on_node
 from rules.compatibility.required_affinity import clauses_of
-from rules.cuda.image_catalog import BuiltFor
+from rules.cuda.image_facts import BuiltFor, CompatLibraries
 from rules.cuda.requirements import ComputeRequirement, CudaRequirement, GpuRequirements
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.check_result import Level, level_of
@@ -45,7 +45,7 @@ uncertain = st.builds(
         st.sampled_from([True, False, None]),
         st.just(False),
     ),
-    cuda_compat=st.booleans(),
+    cuda_compat=st.sampled_from(CompatLibraries),
 )
 nodes = st.builds(
     NodeCapabilities,

@@ -9,6 +9,7 @@ import pytest
 
 from rules.compatibility.checks.driver import DriverCheck, forward_level
 from rules.compatibility.label_constraints import CUDA, DRIVER, PRODUCT
+from rules.cuda.image_facts import CompatLibraries
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import Fact, Status
 from rules.cuda.versions import CudaVersion
@@ -47,17 +48,26 @@ def test_a_driver_runs_every_older_cuda_and_no_newer_one(runtime: str, cuda: str
 
 
 @pytest.mark.parametrize(
-    ("cuda", "error"),
+    ("cuda", "limits", "error", "setting"),
     [
-        ("12.2", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"),
-        ("11.8", "cudaErrorInsufficientDriver (35)"),
+        (
+            "12.2",
+            ", which NVIDIA supports with limits (no newer features, no PTX)",
+            "",
+            "minorVersionCompatibility",
+        ),
+        ("11.8", "", "cudaErrorInsufficientDriver (35)", ""),
     ],
 )
-def test_an_older_minor_and_an_older_major_end_in_different_errors(cuda: str, error: str) -> None:
-    """Within the major the PTX is too new; otherwise the runtime does not accept the driver."""
-    reason = f"the driver has CUDA {cuda}, below 12.4"
+def test_an_older_minor_is_denied_by_policy_and_an_older_major_by_fact(
+    cuda: str, limits: str, error: str, setting: str
+) -> None:
+    """Within the major the rule's setting decides; otherwise the runtime does not accept the driver."""
+    reason = f"the driver has CUDA {cuda}, below 12.4{limits}"
+    found = check(PHYSICAL, needing(cuda="12.4"), driver(cuda))
 
-    assert [(Level.INCOMPATIBLE, reason, error)] == shown(check(PHYSICAL, needing(cuda="12.4"), driver(cuda)))
+    assert [(Level.INCOMPATIBLE, reason, error)] == shown(found)
+    assert [setting] == [each.setting for each in found]
 
 
 def test_the_result_names_the_source_of_the_requirement_and_a_fix() -> None:
@@ -67,7 +77,7 @@ def test_the_result_names_the_source_of_the_requirement_and_a_fix() -> None:
     assert "annotation gpugate.dev/cuda-version says CUDA 12.4" == found.origin.en
     assert "use an image with CUDA 12.2 or older, or a driver with CUDA 12.4 or newer" == found.remedy.en
     assert "改用 CUDA 12.2 或更旧的镜像，或使用支持 CUDA 12.4 及以上的驱动" == found.remedy.zh
-    assert "驱动为 CUDA 12.2，低于 12.4" == found.reason.zh
+    assert "驱动为 CUDA 12.2，低于 12.4，NVIDIA 有限支持（不含新特性与 PTX）" == found.reason.zh
 
 
 def test_a_container_without_a_cuda_version_has_no_result() -> None:
@@ -97,7 +107,7 @@ def test_a_driver_more_than_one_major_ahead_is_unstable(runtime: str) -> None:
     ("policy", "required", "node"),
     [
         (PHYSICAL, UNVERIFIED, driver("11.8")),
-        (PHYSICAL, replace(UNVERIFIED, cuda_compat=True), driver("11.8")),
+        (PHYSICAL, replace(UNVERIFIED, cuda_compat=CompatLibraries.LOADER_PATH), driver("11.8")),
         (PHYSICAL, UNVERIFIED, NodeCapabilities()),
         (VIRTUAL, UNVERIFIED, driver("13.0")),
     ],
@@ -134,8 +144,8 @@ def test_virtual_gpus_need_a_driver_of_the_major_of_the_runtime(
     """If the runtime may be newer than declared, it is the major of the baseline."""
     assert required.cuda is not None
     assert major == policy.driver_major(required.cuda)
-    expected = [] if major is None else ["CUDA_ERROR_UNKNOWN (999)"]
-    assert expected == [each.error for each in check(policy, required, driver("13.0"))]
+    expected = [] if major is None else [("majorVersionMismatch", "")]
+    assert expected == [(each.setting, each.error) for each in check(policy, required, driver("13.0"))]
 
 
 @pytest.mark.parametrize(
@@ -182,11 +192,23 @@ def test_minor_version_compatibility_is_as_the_rule_sets_it(
     assert (setting if runs else Level.INCOMPATIBLE) is level_of(found)
 
 
-def test_minor_version_compatibility_does_not_help_virtual_gpus() -> None:
-    """Whatever the rule sets."""
-    policy = SharingPolicy(virtual=True, minor_versions=Level.COMPATIBLE)
+@pytest.mark.parametrize("setting", [Level.COMPATIBLE, Level.UNSTABLE, Level.INCOMPATIBLE])
+def test_minor_version_compatibility_of_virtual_gpus_is_as_the_rule_sets_it(setting: Level) -> None:
+    """As for whole GPUs."""
+    policy = SharingPolicy(virtual=True, minor_versions=setting)
 
-    assert Level.INCOMPATIBLE is level_of(check(policy, needing(cuda="12.4"), driver("12.2", "535.104.05")))
+    assert setting is level_of(check(policy, needing(cuda="12.4"), driver("12.2", "535.104.05")))
+
+
+@pytest.mark.parametrize("setting", [Level.COMPATIBLE, Level.UNSTABLE, Level.INCOMPATIBLE])
+def test_another_major_of_virtual_gpus_is_as_the_rule_sets_it(setting: Level) -> None:
+    """An older major is too old in any case, and no error is named: which one follows depends on the call."""
+    policy = SharingPolicy(virtual=True, major_versions=setting)
+
+    (found,) = check(policy, needing(cuda="11.8"), driver("12.2"))
+    assert (setting, "", "majorVersionMismatch") == (found.level, found.error, found.setting)
+    (found,) = check(policy, needing(cuda="12.4"), driver("11.8"))
+    assert (Level.INCOMPATIBLE, "") == (found.level, found.setting)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +218,7 @@ def test_minor_version_compatibility_does_not_help_virtual_gpus() -> None:
         ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "535.104.05", "12.8", Level.COMPATIBLE),
         ("Tesla-T4", "570.26", "12.8", Level.INCOMPATIBLE),
         ("Tesla-T4", "550.54.15", "12.8", Level.UNKNOWN),
-        ("Tesla-T4", None, "12.8", Level.UNKNOWN),
+        ("Tesla-T4", None, "12.8", Level.COMPATIBLE),
         ("Tesla-T4", "535.104.05", "12.7", Level.UNKNOWN),
         ("NVIDIA-GeForce-RTX-4090", "535.104.05", "12.8", Level.INCOMPATIBLE),
         ("NVIDIA-RTX-A6000", "535.104.05", "12.8", Level.UNKNOWN),
@@ -207,7 +229,10 @@ def test_minor_version_compatibility_does_not_help_virtual_gpus() -> None:
 def test_cuda_compat_helps_if_nvidia_lists_the_gpu_and_the_driver_branch(
     product: str | None, version: str | None, runtime: str, level: Level
 ) -> None:
-    """Data center GPUs and branches of the table; never on consumer cards; unknown for all else."""
+    """Data center GPUs and branches of the table; never on consumer cards; unknown for all else.
+
+    Without a label for the driver, its CUDA version shows the branch.
+    """
     node = driver("12.2", version, product=product)
     required = needing(cuda=runtime, compat="true")
 
