@@ -1,0 +1,1 @@
+"""Container images: their manifests and configs, from registries, OCI layouts and archives."""

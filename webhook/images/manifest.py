@@ -1,0 +1,202 @@
+"""Documents of images: index, manifest and config, as OCI and Docker define them.
+
+Sources: https://github.com/opencontainers/image-spec (image-index.md, manifest.md, config.md), and
+https://distribution.github.io/distribution/spec/manifest-v2-2/.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from rules.text.i18n import Text
+from webhook.images.errors import ImageError, Reason, quoted
+from webhook.images.inspection import PlatformConfig
+
+INDEX_TYPES: Final = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+MANIFEST_TYPES: Final = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+# Bytes of a manifest, an index, a config or a token. Configs of NVIDIA's images have some 50 KB.
+MAX_BYTES: Final = 2**20
+# Manifests of one index that are read; images for GPUs have two or three.
+MAX_PLATFORMS: Final = 8
+# Read first: of nodes with GPUs.
+_FIRST: Final = ("linux/amd64", "linux/arm64")
+# The algorithms of https://github.com/opencontainers/image-spec/blob/main/descriptor.md, and of go-digest.
+_DIGEST = re.compile(r"sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}", re.ASCII)
+_WORD = re.compile(r"[a-z0-9._-]{1,32}", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
+
+
+class Platform(msgspec.Struct):
+    """A platform in an index."""
+
+    os: str = ""
+    architecture: str = ""
+
+
+class Descriptor(msgspec.Struct):
+    """A reference to a document by its digest."""
+
+    digest: str
+    media_type: str = msgspec.field(default="", name="mediaType")
+    platform: Platform | None = None
+    annotations: dict[str, Any] | None = None
+
+    @property
+    def named(self) -> str:
+        """The platform as os/architecture; empty if the descriptor does not name one."""
+        found = self.platform
+        named = f"{found.os}/{found.architecture}" if found else ""
+        return named if all(map(_WORD.fullmatch, named.split("/"))) else ""
+
+
+class _Document(msgspec.Struct):
+    media_type: str = msgspec.field(default="", name="mediaType")
+    manifests: list[Descriptor] | None = None
+    config: Descriptor | None = None
+
+
+class _Run(msgspec.Struct):
+    env: list[str] | None = msgspec.field(default=None, name="Env")
+    labels: dict[str, str] | None = msgspec.field(default=None, name="Labels")
+
+
+class _Config(msgspec.Struct):
+    os: str
+    architecture: str
+    config: _Run | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The chosen manifests of an index. omitted: how many platforms were not chosen because of the limit."""
+
+    chosen: tuple[Descriptor, ...]
+    omitted: int
+
+
+def verified(body: bytes, digest: str) -> bytes:
+    """Return a body that has a digest. Raises ImageError if it has another."""
+    if not is_digest(digest):
+        raise invalid("a digest is not supported", "不支持的摘要")
+    found = hashlib.new(digest.partition(":")[0], body).hexdigest()
+    if found != digest.partition(":")[2]:
+        raise ImageError(
+            Reason.DIGEST_MISMATCH,
+            Text(
+                f"the content does not have the digest {digest[:19]}…, but {found[:12]}…",
+                f"内容的摘要不是 {digest[:19]}…，而是 {found[:12]}…",
+            ),
+        )
+    return body
+
+
+def is_digest(text: str) -> bool:
+    """Return whether a text is a digest that can be verified."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def digest_of(body: bytes) -> str:
+    """Return the canonical digest of a document."""
+    return f"sha256:{hashlib.sha256(body).hexdigest()}"
+
+
+def read_manifest(body: bytes) -> list[Descriptor] | Descriptor:
+    """Return the manifests of an index, or the config of a manifest. Raises ImageError."""
+    document: _Document = _decoded(body, _Document)
+    if document.manifests is not None and document.config is not None:
+        # https://github.com/opencontainers/distribution-spec/security/advisories/GHSA-mc8v-mgrf-8f4m
+        raise invalid("ambiguous: both an index and a manifest", "有歧义：既是索引又是清单")
+    if document.manifests is not None:
+        return document.manifests
+    if document.config is not None:
+        return document.config
+    kind = quoted(document.media_type) or "unknown media type"
+    raise invalid(f"neither an index nor a manifest ({kind})", f"既不是索引也不是清单（{kind}）")
+
+
+def choose(manifests: Sequence[Descriptor], platforms: Sequence[str] = ()) -> Index:
+    """Return the manifests to read: of the given platforms, or at most 8, those of nodes with GPUs first.
+
+    One for each platform; attestations and other artifacts are skipped. Raises ImageError if there is none.
+    """
+    by_name: dict[str, Descriptor] = {}
+    for each in manifests:
+        named = each.named
+        if named and named != "unknown/unknown" and each.media_type not in INDEX_TYPES:
+            by_name.setdefault(named, each)
+    if platforms:
+        wanted = [name for name in platforms if name in by_name]
+    else:
+        wanted = sorted(by_name, key=lambda name: (name not in _FIRST, name))
+    if not wanted:
+        raise _no_platform(list(by_name))
+    chosen = tuple(by_name[name] for name in wanted[:MAX_PLATFORMS])
+    return Index(chosen, len(wanted) - len(chosen))
+
+
+def of_platforms(configs: Sequence[PlatformConfig], platforms: Sequence[str]) -> tuple[PlatformConfig, ...]:
+    """Return the configs of the given platforms, or all. Raises ImageError if there is none."""
+    found = tuple(each for each in configs if not platforms or each.platform in platforms)
+    if not found:
+        raise _no_platform([each.platform for each in configs])
+    return found
+
+
+def _no_platform(names: Sequence[str]) -> ImageError:
+    offered = ", ".join(names[:MAX_PLATFORMS]) or "-"
+    return ImageError(
+        Reason.NOT_FOUND, Text(f"no such platform; available: {offered}", f"没有此平台；可用平台：{offered}")
+    )
+
+
+def read_config(body: bytes, digest: str) -> PlatformConfig:
+    """Return the platform of a config. digest: of its manifest. Raises ImageError.
+
+    Variables that are not printable are left out.
+    """
+    read: _Config = _decoded(body, _Config)
+    if not (_WORD.fullmatch(read.os) and _WORD.fullmatch(read.architecture)):
+        raise invalid("the config names no platform", "镜像配置没有指明平台")
+    run = read.config or _Run()
+    env = {}
+    for each in run.env or ():
+        name, equals, value = each.partition("=")
+        if equals and value.isprintable() and _VARIABLE.fullmatch(name):
+            env[name] = value
+    labels = {
+        name: text for name, text in (run.labels or {}).items() if name.isprintable() and text.isprintable()
+    }
+    return PlatformConfig(read.os, read.architecture, digest, env, labels)
+
+
+def _decoded(body: bytes, shape: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        why = quoted(str(error))
+        raise invalid(f"not an image manifest or config: {why}", f"不是镜像清单或镜像配置：{why}") from None
+
+
+def too_large(what: str, limit: int) -> ImageError:
+    """Return the error for a document above the limit of bytes."""
+    return ImageError(
+        Reason.TOO_LARGE,
+        Text(f"{what}: larger than {limit // 2**20} MiB", f"{what}：超过 {limit // 2**20} MiB"),
+    )
+
+
+def invalid(english: str, chinese: str) -> ImageError:
+    """Return the error for content that is not an image."""
+    return ImageError(Reason.INVALID, Text(english, chinese))
