@@ -1,0 +1,221 @@
+"""Credentials of registries from a Docker config file or a pull secret, with credential helpers.
+
+Sources: https://github.com/docker/cli (cli/config), https://github.com/docker/docker-credential-helpers; for
+keys with globs and paths https://kubernetes.io/docs/concepts/containers/images/#config-json.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Timer
+from typing import IO, Final, cast
+
+import msgspec
+
+from rules.kube.image_reference import DEFAULT_REGISTRY, Image
+from rules.text.glob import glob
+from webhook.images.manifest import MAX_BYTES
+
+# The names of Docker Hub in config files; the first is that which helpers are asked for.
+_DOCKER_HUB: Final = ("https://index.docker.io/v1/", "index.docker.io", "docker.io", "registry-1.docker.io")
+# Seconds and bytes of one answer of a credential helper; helpers of clouds make a request of their own.
+_HELPER_S: Final = 5.0
+_HELPER_BYTES: Final = 64 * 1024
+_HELPER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_TOKEN_USER: Final = "<token>"  # noqa: S105 - the user name by which helpers mark an identity token
+
+
+class CredentialError(Exception):
+    """Credentials cannot be read; the message names file or helper. The fault of the user's configuration."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Credentials:
+    """Credentials for a registry: a user and a password, an identity token, or a token of the registry."""
+
+    user: str = ""
+    password: str = ""
+    identity_token: str = ""
+    registry_token: str = ""
+
+    @property
+    def basic(self) -> str:
+        """The value of an Authorization header for Basic authentication."""
+        return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+
+class _Entry(msgspec.Struct):
+    auth: str | None = None
+    username: str | None = None
+    password: str | None = None
+    identity_token: str | None = msgspec.field(default=None, name="identitytoken")
+    registry_token: str | None = msgspec.field(default=None, name="registrytoken")
+
+
+class _Config(msgspec.Struct):
+    auths: dict[str, _Entry] | None = None
+    helpers: dict[str, str] | None = msgspec.field(default=None, name="credHelpers")
+    store: str | None = msgspec.field(default=None, name="credsStore")
+
+
+class _Answer(msgspec.Struct):
+    user: str = msgspec.field(default="", name="Username")
+    secret: str = msgspec.field(default="", name="Secret")
+
+
+def default_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the config file of Docker: below $DOCKER_CONFIG, or ~/.docker."""
+    folder = environ.get("DOCKER_CONFIG")
+    return (Path(folder) if folder else Path("~/.docker").expanduser()) / "config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialFile:
+    """Credentials in a file of Docker's format, which is read for each question: a mounted Secret changes.
+
+    required: whether it is an error if the file does not exist. helpers: whether to run credential helpers.
+    """
+
+    path: Path
+    required: bool = True
+    helpers: bool = True
+
+    def find(self, image: Image) -> Credentials | None:
+        """Return the credentials for an image: of a helper, else of the most specific key; None if absent.
+
+        Raises CredentialError.
+        """
+        config = self._read()
+        if config is None:
+            return None
+        if self.helpers and (helper := _helper(config, image.registry)):
+            server = _DOCKER_HUB[0] if image.registry == DEFAULT_REGISTRY else image.registry
+            if found := _ask(helper, server):
+                return found
+        entries = config.auths or {}
+        keys = sorted((key for key in entries if _matches(key, image)), key=len, reverse=True)
+        found_each = (self._credentials(key, entries[key]) for key in keys)
+        return next((found for found in found_each if found), None)
+
+    def _read(self) -> _Config | None:
+        try:
+            with self.path.open("rb") as file:
+                body = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not self.required:
+                return None
+            raise CredentialError(f"{self.path}: {error.strerror or error}") from None
+        if len(body) > MAX_BYTES:
+            raise CredentialError(f"{self.path}: larger than 1 MiB")
+        try:
+            return msgspec.json.decode(body, type=_Config)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise CredentialError(f"{self.path}: not a Docker config file: {error}") from None
+
+    def _credentials(self, key: str, entry: _Entry) -> Credentials | None:
+        user, password = entry.username or "", entry.password or ""
+        if entry.auth:
+            try:
+                decoded = base64.b64decode(entry.auth, validate=True).decode()
+            except (binascii.Error, UnicodeDecodeError):
+                raise CredentialError(
+                    f"{self.path}: auths: {key}: `auth` is not base64 of user:password"
+                ) from None
+            user, _, password = decoded.rstrip("\0").partition(":")
+        found = Credentials(user, password, entry.identity_token or "", entry.registry_token or "")
+        return found if user or found.identity_token or found.registry_token else None
+
+
+def _helper(config: _Config, registry: str) -> str:
+    """Return the name of the credential helper of a registry, or an empty text."""
+    names = _DOCKER_HUB if registry == DEFAULT_REGISTRY else (registry,)
+    helpers = config.helpers or {}
+    return next((helpers[name] for name in names if name in helpers), config.store or "")
+
+
+def _matches(key: str, image: Image) -> bool:
+    """Return whether a key of `auths` is for an image: its host by glob, and its path as a prefix."""
+    place = re.sub(r"^https?://", "", key)
+    host, _, path = place.partition("/")
+    path = re.sub(r"^v[12](?:/|$)", "", path).strip("/")
+    hub = image.registry == DEFAULT_REGISTRY
+    named = host in _DOCKER_HUB if hub else _same_host(host, image.registry)
+    return named and (not path or f"{image.repository}/".startswith(f"{path}/"))
+
+
+def _same_host(pattern: str, registry: str) -> bool:
+    """Return whether a host matches a glob, label by label as the kubelet compares them."""
+    labels, found = pattern.lower().split("."), registry.lower().split(".")
+    pairs = zip(labels, found, strict=False)
+    return len(labels) == len(found) and all(glob(one).fullmatch(other) for one, other in pairs)
+
+
+def _ask(helper: str, server: str) -> Credentials | None:
+    """Return the credentials that a helper has for a server; None if it has none. Raises CredentialError."""
+    if not _HELPER_NAME.fullmatch(helper):
+        raise CredentialError(f"credential helper {helper!r}: not a name")
+    program = f"docker-credential-{helper}"
+    try:
+        output = _output([program, "get"], server.encode())
+    except OSError as error:
+        raise CredentialError(f"{program}: {error.strerror or error}; is it installed?") from None
+    if output is None:
+        return None
+    try:
+        answer = msgspec.json.decode(output, type=_Answer)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise CredentialError(f"{program}: the answer is not JSON with Username and Secret") from None
+    if answer.user == _TOKEN_USER:
+        return Credentials(identity_token=answer.secret)
+    return Credentials(answer.user, answer.secret) if answer.user else None
+
+
+def _output(argv: list[str], text: bytes) -> bytes | None:
+    """Return the output of a helper; None if it fails: it has no credentials then.
+
+    Raises CredentialError if it runs too long or prints too much, OSError if it cannot be started.
+    """
+    process = subprocess.Popen(  # noqa: S603 - the program that the user configured, without a shell
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # so that its children end with it
+    )
+    stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+    expired: list[bool] = []
+
+    def kill() -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def expire() -> None:
+        expired.append(True)
+        kill()
+
+    timer = Timer(_HELPER_S, expire)
+    timer.start()
+    try:
+        with process:
+            with suppress(BrokenPipeError):
+                stdin.write(text)
+                stdin.close()
+            output = stdout.read(_HELPER_BYTES + 1)
+            if len(output) > _HELPER_BYTES:
+                kill()
+    finally:
+        timer.cancel()
+    if expired:
+        raise CredentialError(f"{argv[0]}: no answer within {_HELPER_S:g} seconds")
+    if len(output) > _HELPER_BYTES:
+        raise CredentialError(f"{argv[0]}: the answer is larger than {_HELPER_BYTES // 1024} KiB")
+    return output if process.returncode == 0 else None
