@@ -1,0 +1,372 @@
+"""Client of registries: manifests and configs by the OCI distribution API, with Bearer and Basic tokens.
+
+Sources: https://github.com/opencontainers/distribution-spec/blob/main/spec.md, and for tokens
+https://distribution.github.io/distribution/spec/auth/token/ and .../oauth/.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from time import monotonic
+from typing import Any, Final, Protocol
+
+import msgspec
+from yarl import URL
+
+from rules.kube.image_reference import DEFAULT_REGISTRY, Image
+from rules.text.i18n import Text
+from webhook.images.credentials import CredentialError, Credentials
+from webhook.images.errors import ImageError, Reason, quoted
+from webhook.images.guards import REQUEST_S, Guards, Lookup
+from webhook.images.inspection import InspectedImage, PlatformConfig
+from webhook.images.manifest import (
+    INDEX_TYPES,
+    MANIFEST_TYPES,
+    Descriptor,
+    Platform,
+    choose,
+    digest_of,
+    invalid,
+    is_digest,
+    of_platforms,
+    read_config,
+    read_manifest,
+    verified,
+)
+from webhook.images.transport import Answer, Transport
+
+# The host of the API of Docker Hub, whose name in references is docker.io.
+_HUB_API: Final = "registry-1.docker.io"
+# Seconds of one image: an index, 8 manifests and 8 configs take three seconds over a slow line.
+_IMAGE_S: Final = 30.0
+# Images that are read at the same time.
+_AT_ONCE: Final = 4
+# Tokens of repositories that are kept; each is at most one answer of 1 MiB, in practice 5 KB.
+_MAX_TOKENS: Final = 256
+_MAX_TOKEN: Final = 16 * 1024  # characters; longer than any header that a registry accepts
+# Seconds: of a token without `expires_in`, by the specification; that a token is renewed before it expires;
+# and the longest that any is kept.
+_TOKEN_S: Final = 60.0
+_EARLY_S: Final = 10.0
+_LONGEST_TOKEN_S: Final = 3600.0
+# Seconds: the longest Retry-After that is believed.
+_MAX_RETRY_S: Final = 24 * 3600.0
+_CLIENT: Final = "gpugate"
+_PARAMETER = re.compile(r'([A-Za-z_]+)\s*=\s*(?:"([^"]*)"|([^\s,"]+))', re.ASCII)
+
+
+class CredentialSource(Protocol):
+    """Finds the credentials for an image."""
+
+    def find(self, image: Image) -> Credentials | None:
+        """Return the credentials; None for anonymous access. Raises CredentialError."""
+
+
+class _Anonymous:
+    def find(self, image: Image) -> Credentials | None:
+        del image
+        return None
+
+
+class _Token(msgspec.Struct):
+    """An answer of a token server."""
+
+    token: str = ""
+    access_token: str = ""
+    expires_in: Any = None  # seconds
+
+
+class _Error(msgspec.Struct):
+    code: str = ""
+    message: str = ""
+
+
+class _Errors(msgspec.Struct):
+    errors: list[_Error] = []
+
+
+@dataclass(frozen=True, slots=True)
+class _Repository:
+    """Where the manifests and blobs of an image are. image: as the registry, or the mirror, names it."""
+
+    image: Image
+    base: URL
+
+    @property
+    def scope(self) -> str:
+        """The scope of a token that may pull."""
+        return f"repository:{self.image.repository}:pull"
+
+    def manifest(self, reference: str) -> URL:
+        """Return the URL of a manifest by tag or digest."""
+        return URL(f"{self.base}manifests/{reference}", encoded=True)
+
+    def blob(self, digest: str) -> URL:
+        """Return the URL of a blob."""
+        return URL(f"{self.base}blobs/{digest}", encoded=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Settings of a client.
+
+    mirrors: by registry, the `host[/prefix]` that is asked instead. proxy_of: the proxy of a URL, if any.
+    lookup: resolution of names, as `socket.getaddrinfo`. request_s: seconds of one request.
+    """
+
+    guards: Guards = field(default_factory=Guards)
+    tls: ssl.SSLContext | None = None
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    proxy_of: Callable[[URL], str | None] = lambda _: None
+    lookup: Lookup | None = None
+    request_s: float = REQUEST_S
+
+
+class RegistryClient:
+    """Reads images from registries over one pool of connections; used in one event loop, then closed."""
+
+    def __init__(self, settings: ClientSettings, credentials: CredentialSource | None = None) -> None:
+        self._settings = settings
+        self._credentials = credentials or _Anonymous()
+        self._transport = Transport(
+            settings.guards, settings.tls, settings.proxy_of, settings.lookup, settings.request_s
+        )
+        self._tokens: dict[tuple[str, str], tuple[str, float]] = {}  # value of the header, and its end
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    async def digest(self, image: Image) -> str:
+        """Return the digest that a tag has now, by a HEAD request. Raises ImageError."""
+        async with self._at_once:
+            repository = self._repository(image)
+            reference = image.digest or image.effective_tag or ""
+            url = repository.manifest(reference)
+            answer = await self._get(repository, url, (*INDEX_TYPES, *MANIFEST_TYPES), method="HEAD")
+            found = answer.headers.get("Docker-Content-Digest", "")
+            if is_digest(found):
+                return found
+            body, digest = await self._manifest(repository, reference)  # HEAD need not have it
+            del body
+            return digest
+
+    async def inspect(self, image: Image, platforms: Sequence[str] = ()) -> InspectedImage:
+        """Return the configs of an image, for the given platforms or at most 8. Raises ImageError."""
+        try:
+            async with self._at_once, asyncio.timeout(_IMAGE_S):
+                return await self._inspect(image, platforms)
+        except TimeoutError:
+            raise ImageError(
+                Reason.TIMEOUT,
+                Text(
+                    f"{image.registry}: not read within {_IMAGE_S:g} seconds",
+                    f"{image.registry}：{_IMAGE_S:g} 秒内没有读完",
+                ),
+            ) from None
+
+    async def _inspect(self, image: Image, platforms: Sequence[str]) -> InspectedImage:
+        repository = self._repository(image)
+        body, digest = await self._manifest(repository, image.digest or image.effective_tag or "")
+        found = read_manifest(body)
+        if isinstance(found, Descriptor):
+            config = await self._config(repository, found, digest)
+            return InspectedImage(image.canonical, digest, of_platforms((config,), platforms))
+        index = choose(found, platforms)
+        configs = [await self._platform(repository, each) for each in index.chosen]
+        return InspectedImage(image.canonical, digest, tuple(configs), index.omitted)
+
+    async def _platform(self, repository: _Repository, descriptor: Descriptor) -> PlatformConfig:
+        """Return the config of one manifest of an index."""
+        if not is_digest(descriptor.digest):
+            raise invalid("the index has an invalid digest", "索引中的摘要无效")
+        body, digest = await self._manifest(repository, descriptor.digest)
+        config = read_manifest(body)
+        if not isinstance(config, Descriptor):
+            raise invalid("an index inside an index", "索引中嵌套索引")
+        found = await self._config(repository, config, digest)
+        platform = descriptor.platform or Platform(found.os, found.architecture)
+        # Container runtimes choose by the index.
+        return replace(found, os=platform.os, architecture=platform.architecture)
+
+    async def _config(self, repository: _Repository, config: Descriptor, digest: str) -> PlatformConfig:
+        if not is_digest(config.digest):
+            raise invalid("the manifest has an invalid digest", "清单中的摘要无效")
+        answer = await self._get(repository, repository.blob(config.digest), ("*/*",))
+        return read_config(verified(answer.body, config.digest), digest)
+
+    async def _manifest(self, repository: _Repository, reference: str) -> tuple[bytes, str]:
+        """Return a manifest or index by tag or digest, and its digest."""
+        url = repository.manifest(reference)
+        body = (await self._get(repository, url, (*INDEX_TYPES, *MANIFEST_TYPES))).body
+        if is_digest(reference):
+            return verified(body, reference), reference
+        return body, digest_of(body)
+
+    def _repository(self, image: Image) -> _Repository:
+        """Return where to read an image. Raises ImageError if its registry is not allowed."""
+        guards = self._settings.guards
+        guards.check_registry(image.registry)
+        registry, slash, prefix = self._settings.mirrors.get(image.registry, image.registry).partition("/")
+        path = f"{prefix}{slash}{image.repository}"
+        host = _HUB_API if registry == DEFAULT_REGISTRY else registry
+        try:
+            base = URL(f"{guards.scheme(host)}://{host}/v2/{path}/")
+        except ValueError:  # a port above 65535
+            raise invalid(f"{host}: not a valid host", f"{host}：不是有效的主机名") from None
+        return _Repository(replace(image, registry=registry, repository=path), base)
+
+    async def _get(
+        self, repository: _Repository, url: URL, accept: Sequence[str], method: str = "GET"
+    ) -> Answer:
+        """Return a successful answer, authenticated if the registry asks for it. Raises ImageError."""
+        headers = {"Accept": ", ".join(accept)}
+        key = (str(url.origin()), repository.scope)
+        header, end = self._tokens.get(key, ("", 0.0))
+        if header and monotonic() < end:
+            headers["Authorization"] = header
+        answer = await self._transport.send(method, url, headers)
+        # Another host, to which the registry redirects, gets no credentials whatever it asks for.
+        if answer.status == HTTPStatus.UNAUTHORIZED and answer.url.origin() == url.origin():
+            header, seconds = await self._authorize(repository, answer)
+            if len(self._tokens) >= _MAX_TOKENS:
+                self._tokens.pop(next(iter(self._tokens)))
+            self._tokens[key] = header, monotonic() + seconds
+            answer = await self._transport.send(method, url, headers | {"Authorization": header})
+        _check_status(answer)
+        return answer
+
+    async def _authorize(self, repository: _Repository, answer: Answer) -> tuple[str, float]:
+        """Return the Authorization header that a challenge asks for, and the seconds that it is valid."""
+        host = quoted(answer.url.host or "")
+        credentials = await self._found(repository.image)
+        challenges = _challenges(answer)
+        if credentials and credentials.registry_token and "bearer" in challenges:
+            return f"Bearer {credentials.registry_token}", _LONGEST_TOKEN_S
+        if "bearer" in challenges:
+            return await self._token(repository, challenges["bearer"], credentials)
+        if "basic" in challenges and credentials and credentials.user:
+            return credentials.basic, _LONGEST_TOKEN_S
+        if "basic" in challenges:
+            raise _unauthorized(f"{host}: credentials are required", f"{host}：需要凭据")
+        raise _unauthorized(f"{host}: unknown kind of authentication", f"{host}：未知的认证方式")
+
+    async def _found(self, image: Image) -> Credentials | None:
+        try:
+            return await asyncio.to_thread(self._credentials.find, image)
+        except CredentialError as error:
+            raise _unauthorized(f"credentials: {error}", f"凭据：{error}") from None
+
+    async def _token(
+        self, repository: _Repository, challenge: Mapping[str, str], credentials: Credentials | None
+    ) -> tuple[str, float]:
+        """Return the header with a token from the realm that the registry names.
+
+        The credentials of a registry go to no other realm than its own, and there over https only.
+        """
+        query = {"service": challenge.get("service", ""), "scope": repository.scope}
+        query = {name: value for name, value in query.items() if value}
+        try:
+            realm = URL(challenge.get("realm", ""), encoded=True)
+        except ValueError:
+            realm = URL()
+        if not realm.absolute:
+            raise invalid("the registry names no valid realm for tokens", "镜像仓库没有指明有效的令牌地址")
+        if credentials and credentials.identity_token:
+            form = {"grant_type": "refresh_token", "refresh_token": credentials.identity_token}
+            form |= {"client_id": _CLIENT} | query
+            answer = await self._transport.send("POST", realm, {}, form)
+        else:
+            headers = {"Authorization": credentials.basic} if credentials and credentials.user else {}
+            answer = await self._transport.send("GET", realm.update_query(query), headers)
+        _check_status(answer)
+        try:
+            found: _Token = msgspec.json.decode(answer.body, type=_Token)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            found = _Token()
+        token = found.token or found.access_token
+        if not token or len(token) > _MAX_TOKEN or not (token.isascii() and token.isprintable()):
+            host = quoted(realm.host or "")
+            raise invalid(f"{host}: the answer has no token", f"{host}：响应中没有令牌")
+        seconds = found.expires_in if isinstance(found.expires_in, int | float) else _TOKEN_S
+        return f"Bearer {token}", min(max(seconds, _TOKEN_S) - _EARLY_S, _LONGEST_TOKEN_S)
+
+
+def _challenges(answer: Answer) -> dict[str, dict[str, str]]:
+    """Return the parameters of each challenge by its scheme in lower case."""
+    found: dict[str, dict[str, str]] = {}
+    for header in answer.headers.getall("WWW-Authenticate", []):
+        scheme, _, rest = header.strip().partition(" ")
+        parameters = found.setdefault(scheme.lower(), {})
+        for name, one, other in _PARAMETER.findall(rest):
+            parameters.setdefault(name.lower(), one or other)
+    return found
+
+
+_KINDS: Final[Mapping[int, tuple[Reason, Text]]] = {
+    401: (
+        Reason.UNAUTHORIZED,
+        Text(
+            "access denied: log in with `docker login`, or check that the repository exists",
+            "访问被拒绝：请使用 `docker login` 登录，或检查仓库是否存在",
+        ),
+    ),
+    404: (Reason.NOT_FOUND, Text("the image does not exist", "镜像不存在")),
+    429: (Reason.RATE_LIMITED, Text("too many requests", "请求过多")),
+}
+
+
+def _check_status(answer: Answer) -> None:
+    """Raise ImageError unless an answer is a success."""
+    status = answer.status
+    if status == HTTPStatus.OK:
+        return
+    reason, text = _KINDS.get(401 if status == HTTPStatus.FORBIDDEN else status, (None, Text()))
+    if reason is None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        reason, text = Reason.UNAVAILABLE, Text("the server failed", "服务器出错")
+    if reason is None:
+        reason, text = Reason.INVALID, Text("an unexpected answer", "意外的响应")
+    host, why = quoted(answer.url.host or ""), _message(answer.body)
+    english, chinese = (f" ({why})", f"（{why}）") if why else ("", "")
+    raise ImageError(
+        reason,
+        Text(
+            f"{host}: {text.en}: HTTP {status}{english}",
+            f"{host}：{text.zh}：HTTP {status}{chinese}",
+        ),
+        _retry_after(answer.headers.get("Retry-After", "")),
+    )
+
+
+def _message(body: bytes) -> str:
+    """Return the first error of a registry's answer; empty if it has none."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        found: _Errors = msgspec.json.decode(body, type=_Errors)
+        for error in found.errors[:1]:
+            return quoted(error.message or error.code)
+    return ""
+
+
+def _retry_after(text: str) -> float | None:
+    """Return the seconds of a Retry-After header, at most a day; None if it is absent or invalid."""
+    seconds: float | None = None
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        seconds = float(text)
+    elif text:
+        with suppress(ValueError, TypeError, OverflowError):
+            moment = parsedate_to_datetime(text)
+            seconds = (moment.astimezone(UTC) - datetime.now(UTC)).total_seconds()
+    return None if seconds is None else min(max(seconds, 0.0), _MAX_RETRY_S)
+
+
+def _unauthorized(english: str, chinese: str) -> ImageError:
+    return ImageError(Reason.UNAUTHORIZED, Text(english, chinese))

@@ -1,0 +1,169 @@
+"""HTTP requests under the guards: pinned address, total time, size, redirects without credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakSet
+
+import aiohttp
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from rules.text.i18n import Text
+from webhook.images.errors import ImageError, Reason, quoted
+from webhook.images.guards import MAX_REDIRECTS, REQUEST_S, GuardedResolver, Guards, Lookup
+from webhook.images.manifest import MAX_BYTES, too_large
+
+# Connections that are kept for the next request, of all hosts together.
+_CONNECTIONS: Final = 16
+# Steps of the event loop until sockets that were shut down are released.
+_CLOSING_STEPS: Final = 8
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_CREDENTIALS: Final = "Authorization"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The final answer to a request. url: of the host that gave it."""
+
+    url: URL
+    status: int
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+
+class Transport:
+    """Requests over one pool of connections; used in one event loop.
+
+    proxy_of: the proxy of a URL, or None for a direct connection. A proxy resolves names itself, so that
+    the guards check the address of the proxy, and of its request the names alone.
+    """
+
+    def __init__(
+        self,
+        guards: Guards,
+        tls: ssl.SSLContext | None = None,
+        proxy_of: Callable[[URL], str | None] = lambda _: None,
+        lookup: Lookup | None = None,
+        request_s: float = REQUEST_S,
+    ) -> None:
+        self._guards, self._proxy_of, self._request_s = guards, proxy_of, request_s
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+        resolver = GuardedResolver(guards, lookup) if lookup else GuardedResolver(guards)
+        connector = aiohttp.TCPConnector(
+            resolver=resolver,
+            use_dns_cache=False,  # each connection goes to an address that was checked for it
+            ssl=tls or ssl.create_default_context(),
+            socket_factory=self._socket,
+            limit=_CONNECTIONS,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": "gpugate", "Accept-Encoding": "identity"},
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # `_request_s` is for all of it
+            auto_decompress=False,
+        )
+
+    async def close(self) -> None:
+        """Close the connections; those too whose peer does not answer, which TLS would wait for."""
+        await self._session.close()
+        for each in self._sockets:
+            with suppress(OSError):  # closed already
+                each.shutdown(socket.SHUT_RDWR)
+        for _ in range(_CLOSING_STEPS):
+            await asyncio.sleep(0)
+
+    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
+        """Return a socket for an address of `getaddrinfo`."""
+        created = socket.socket(*address[:3])
+        self._sockets.add(created)
+        return created
+
+    async def send(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        form: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Return the answer to a request, after at most 3 redirects; a form is never redirected.
+
+        Raises ImageError: blocked, timeout, too-large, unavailable, invalid.
+        """
+        host = quoted(url.host or "")
+        try:
+            async with asyncio.timeout(self._request_s):
+                return await self._send(method, url, dict(headers), form)
+        except TimeoutError:
+            raise ImageError(
+                Reason.TIMEOUT,
+                Text(
+                    f"{host}: no complete answer within {self._request_s:g} seconds",
+                    f"{host}：{self._request_s:g} 秒内没有完整的响应",
+                ),
+            ) from None
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = quoted(str(error.certificate_error))
+            raise ImageError(
+                Reason.UNAVAILABLE,
+                Text(
+                    f"{host}: the certificate is not trusted: {why}; give the CA of the registry",
+                    f"{host}：证书不受信任：{why}；请提供该镜像仓库的 CA",
+                ),
+            ) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _unavailable(host, str(error) or type(error).__name__) from None
+
+    async def _send(
+        self, method: str, url: URL, headers: dict[str, str], form: Mapping[str, str] | None
+    ) -> Answer:
+        origin: URL | None = None
+        for _ in range(MAX_REDIRECTS + 1):
+            self._guards.check_url(url)
+            if url.origin() != (origin or url.origin()):  # and never again, if it leads back
+                headers.pop(_CREDENTIALS, None)
+            origin = url.origin()
+            async with self._session.request(
+                method, url, headers=headers, data=form, allow_redirects=False, proxy=self._proxy_of(url)
+            ) as response:
+                location = response.headers.get("Location")
+                if form is not None or response.status not in _REDIRECTS or not location:
+                    return Answer(url, response.status, response.headers, await _body(response))
+            url = url.join(URL(location, encoded=True))
+        raise ImageError(
+            Reason.BLOCKED,
+            Text(
+                f"{quoted(url.host or '')}: more than {MAX_REDIRECTS} redirects",
+                f"{quoted(url.host or '')}：重定向超过 {MAX_REDIRECTS} 次",
+            ),
+        )
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body. Raises ImageError if it is too large or compressed."""
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise ImageError(
+            Reason.INVALID,
+            Text(
+                f"{quoted(response.url.host or '')}: the answer is compressed, which was not asked for",
+                f"{quoted(response.url.host or '')}：响应被压缩，但请求并未要求压缩",
+            ),
+        )
+    found = bytearray()
+    async for chunk in response.content.iter_any():
+        found += chunk
+        if len(found) > MAX_BYTES:
+            raise too_large(quoted(response.url.host or ""), MAX_BYTES)
+    return bytes(found)
+
+
+def _unavailable(host: str, why: str) -> ImageError:
+    text = quoted(why)
+    return ImageError(Reason.UNAVAILABLE, Text(f"{host}: no answer: {text}", f"{host}：没有响应：{text}"))
