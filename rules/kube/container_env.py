@@ -15,6 +15,7 @@ from typing import Any, Final
 # 8 MiB, see execve(2). A few entries that double each other would exceed it by far.
 LONGEST: Final = 2 * 2**20
 _REFERENCE = re.compile(r"\$(?:(\$)|\(([^()]*)\))")
+_SHELL_REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,13 @@ def expand(text: str, known: Mapping[str, str], room: int = LONGEST) -> str | No
 
 
 def references(texts: Iterable[str]) -> set[str]:
-    """Return the names of all variables that texts refer to."""
-    return {match[2] for text in texts if "$" in text for match in _REFERENCE.finditer(text) if match[2]}
+    """Return the names of variables that texts refer to: `$(NAME)`, and a shell's `$NAME` or `${NAME…}`."""
+    found: set[str] = set()
+    for text in texts:
+        if "$" in text:
+            found.update(match[2] for match in _REFERENCE.finditer(text) if match[2])
+            found.update(_SHELL_REFERENCE.findall(text))
+    return found
 
 
 def _resolves(text: str, known: Mapping[str, str]) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.kube.container_env import Environment, environment, expand, expand_all
+from rules.kube.container_env import Environment, environment, expand, expand_all, references
 
 SECRET = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
 
@@ -68,6 +68,13 @@ def test_entries_become_variables(given_entries: list[Any], known: dict[str, str
 def test_arguments_are_expanded_as_by_the_kubelet(text: str, expanded: str) -> None:
     """Unknown references stay unchanged; shell variables are left to the shell."""
     assert expanded == expand(text, {"DTYPE": "half", "EMPTY": ""})
+
+
+def test_references_are_those_of_the_kubelet_and_of_shells() -> None:
+    """Of all texts; a name that the shell would look up in a command substitution is one, too."""
+    texts = ["--dtype=$(DTYPE)", "$A ${B:-$C} ${D}", "$$(E) $1 $ plain", "F"]
+
+    assert {"DTYPE", "A", "B", "C", "D"} == references(texts)
 
 
 def test_variables_too_long_to_start_a_program_are_unknown() -> None:
