@@ -6,8 +6,8 @@ Frameworks, flags and capabilities are data; this module only parses command lin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -19,27 +19,31 @@ from rules.cuda.tables import Status, capability, read_table
 from rules.cuda.versions import ComputeCapability
 from rules.kube.container_env import LONGEST, expand_all
 from rules.kube.image_reference import Image, parse_image
+from rules.kube.shell_script import UNKNOWN, Command, Word, commands, script_index
 from rules.text.i18n import Text
 
 _SPACE = re.compile(r"\s")
-_COMMENT = re.compile(r"(?m)(?:^|(?<=\s))#.*$")
-# Text in quotes or in $(…) is part of a command; a quote that is not closed is an ordinary character.
-_COMMAND = re.compile(
-    r"""(?:\\.|"(?:\\.|[^"\\])*"|'[^']*'|\$\([^()]*\)|&>|>&|[^;&|()\n])+""",
-    re.DOTALL,
-)
-_SHELL_WORD = re.compile(r"[^\s;&|()]+")
-_QUOTES = str.maketrans("", "", "\"'\\")
+_NO_COMMAND = Command(())
 
-_FlagValues = Mapping[str, tuple[str, str]]  # by flag
+
+class _Value(NamedTuple):
+    """The value of a flag or variable. written: as in the pod, with its variables expanded."""
+
+    text: str
+    written: str
+    certain: bool
+
+
+_Values = Mapping[str, _Value]  # by flag
 
 
 @dataclass(frozen=True, slots=True)
 class FlagRow:
-    """The requirement of a flag value in some or all versions."""
+    """The requirement of a flag value in some or all versions. read: the versions whose code was read."""
 
     compute: ComputeCapability
     versions: SpecifierSet | None
+    read: SpecifierSet
     way_out: Text
     status: Status
 
@@ -54,17 +58,18 @@ class _Choice(NamedTuple):
 class Framework:
     """An inference server: how it is recognised, and the requirements of its flags and variables.
 
-    version: finds the version in an image name, as its only group. read: the versions whose code was read, up
-    to newest; None if versions do not matter. rows: by flag and value. env: variables by the flag that they
-    set. Compares by identity.
+    version: finds the version in an image name, as its only group. newest: the newest version whose code was
+    read; None if versions do not matter. certain: whether it always uses its flags. rows: by flag and value,
+    or by variable and value if no flag is as the variable. env: variables by the flag that they set. Compares
+    by identity.
     """
 
     name: str
     command: re.Pattern[str]
     image: re.Pattern[str]
     version: re.Pattern[str] | None
-    read: SpecifierSet
     newest: Version | None
+    certain: bool
     rows: Mapping[str, Mapping[str, tuple[FlagRow, ...]]]
     env: Mapping[str, str]
 
@@ -84,7 +89,8 @@ class FlagRequirement:
 class _Table:
     """data/precision.yaml. names, env: a container without any of these flags and variables requires nothing.
 
-    flags: finds the names; `_` equals `-`. arguments: variables that contain further flags.
+    names: parts of flags and variables, one in each. flags: finds them in a command line; `_` equals `-`.
+    arguments: variables that contain further flags.
     """
 
     frameworks: Mapping[str, Framework]
@@ -95,7 +101,7 @@ class _Table:
     other_platforms: re.Pattern[str]
 
     def names_a_flag(self, line: str) -> bool:
-        """Return whether a command line contains a flag."""
+        """Return whether a command line contains a flag or variable."""
         # A substring search is faster, and most command lines contain no flag.
         plain = line.replace("_", "-")
         return any(name in plain for name in self.names) and self.flags.search(line) is not None
@@ -108,20 +114,22 @@ def variables() -> frozenset[str]:
 
 
 def flag_requirements(
-    image: str, words: Sequence[str], env: Mapping[str, str]
+    image: str, words: Sequence[str], env: Mapping[str, str], unknown: Collection[str] = ()
 ) -> tuple[FlagRequirement, ...]:
     """Return the GPU requirements of a command line and variables; none if it is too long to start.
 
-    words: command and args; env: the variables whose values are known.
+    words: command and args; env: the variables whose values are known; unknown: those whose values are not.
     """
     table = _table()
-    passed_on = (word for name in table.arguments if name in env for word in _words(env[name]))
-    words = expand_all([*words, *passed_on], env)
-    set_by_env = tuple((name, env[name]) for name in table.env if name in env)
-    line = " ".join(words)
-    if len(line) > LONGEST or not (set_by_env or table.names_a_flag(line)):
+    words = expand_all(words, env)
+    passed_on = [word for name in table.arguments for word in env.get(name, "").split()]
+    line = " ".join([*words, *passed_on])
+    if len(line) > LONGEST:
         return ()
-    return _find(image, words, set_by_env)
+    variables_too = [line, *env.values()] if "$" in line else [line]
+    if any(name in env for name in table.env) or any(map(table.names_a_flag, variables_too)):
+        return _find(image, _Commands.read(words, passed_on, env, unknown), env)
+    return ()
 
 
 def may_require(words: Sequence[str]) -> bool:
@@ -130,23 +138,66 @@ def may_require(words: Sequence[str]) -> bool:
     return "$(" in line or _table().names_a_flag(line)
 
 
-def _find(
-    image: str, words: Sequence[str], set_by_env: Iterable[tuple[str, str]]
-) -> tuple[FlagRequirement, ...]:
+class _Commands(NamedTuple):
+    """What a container runs. arguments: words that are no script; scripts: the commands of those that are."""
+
+    arguments: Command
+    scripts: tuple[Command, ...]
+
+    @classmethod
+    def read(
+        cls, words: Sequence[str], passed_on: Sequence[str], env: Mapping[str, str], unknown: Collection[str]
+    ) -> _Commands:
+        """Return the commands of a command line. passed_on: arguments that the runtime adds."""
+        arguments: list[str] = []
+        scripts: list[Command] = []
+        for word, is_script in _scripts(words):
+            if is_script:
+                scripts += commands(word, env, unknown, _table().env)
+            else:
+                arguments.append(word)
+        return cls(Command(tuple(map(Word, [*arguments, *passed_on]))), tuple(scripts))
+
+
+def _scripts(words: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield each argument with whether it is a shell script: of a shell in it, else of one in the image."""
+    index = script_index(words)
+    if index is None:
+        code = any(word == "-c" for word in words[1:])  # of Python, for example
+        yield from ((word, not code and _SPACE.search(word) is not None) for word in words)
+        return
+    yield from ((word, at == index) for at, word in enumerate(words[: index + 1]))
+    if "$@" in words[index] or "$*" in words[index]:  # otherwise the script ignores its arguments
+        yield from ((word, False) for word in words[index + 1 :])
+
+
+def _find(image: str, found: _Commands, env: Mapping[str, str]) -> tuple[FlagRequirement, ...]:
     parsed = parse_image(image)
     versions = _versions(parsed) if parsed else {}
     if versions is None:
         return ()
-    line = " ".join(words)
+    lines = [(_line(command), command) for command in found.scripts]
+    searched = [_line(found.arguments), *(line for line, _ in lines)]
     frameworks = _table().frameworks
-    by_command = (key for key, framework in frameworks.items() if framework.command.search(line))
-    key = next(by_command, None) or next(iter(versions), None)
-    if key is None:
-        return ()
-    framework, version = frameworks[key], versions.get(key)
-    values = {**_env_values(framework, dict(set_by_env)), **_command_values(framework, words)}
-    found = (_requirement(framework, version, flag, *values[flag]) for flag in values)
-    return tuple(requirement for requirement in found if requirement)
+    started = [key for key in frameworks if any(map(frameworks[key].command.search, searched))]
+    requirements = []
+    for key in started or list(versions)[:1]:
+        framework = frameworks[key]
+        servers = [command for line, command in lines if framework.command.search(line)]
+        servers = servers or [_of_image(command) for line, command in lines if _table().names_a_flag(line)]
+        values = _values(framework, found.arguments, servers, env)
+        requirements += [_requirement(framework, versions.get(key), flag, values[flag]) for flag in values]
+    return tuple(requirement for requirement in requirements if requirement)
+
+
+def _of_image(command: Command) -> Command:
+    """Return a command of an image whose name is all that tells the framework; it may be another program."""
+    return replace(command, certain=command.certain and command.words[0].text.startswith("-"))
+
+
+def _line(command: Command) -> str:
+    """Return a command as a line, in which text with spaces cannot look like a command."""
+    return " ".join(word.text if not _SPACE.search(word.text) else UNKNOWN for word in command.words)
 
 
 @lru_cache(maxsize=4096)
@@ -164,60 +215,62 @@ def _version(framework: Framework, image: Image) -> Version | None:
     return parse_version(match[1]) if match else None
 
 
-def _env_values(framework: Framework, env: Mapping[str, str]) -> _FlagValues:
-    """Return the values of flags that variables set: flag to (value, as written)."""
-    return {flag: (env[name], f"{name}={env[name]}") for flag, name in framework.env.items() if name in env}
-
-
-def _command_values(framework: Framework, words: Iterable[str]) -> _FlagValues:
-    """Return the values of flags in the command line: flag to (value, as written).
+def _values(
+    framework: Framework, arguments: Command, servers: Sequence[Command], env: Mapping[str, str]
+) -> _Values:
+    """Return the values of flags of a container.
 
     If a script can start several servers, only flags with the same value in all of them: it is unknown which
     server runs.
     """
-    arguments: list[str] = []
-    commands: list[str] = []
-    for word in words:
-        if _SPACE.search(word):
-            commands += _COMMAND.findall(_COMMENT.sub("", word))
-        else:
-            arguments.append(word)
-    servers = list(filter(framework.command.search, commands)) or filter(_table().flags.search, commands)
-    first, *others = [_parsed_flags(framework, _words(server)) for server in servers] or [{}]
+    first, *others = [_values_of(framework, server, env) for server in servers or [_NO_COMMAND]]
     by_all = {
-        flag: (value, written)
-        for flag, (value, written) in first.items()
-        if all(flag in other and other[flag][0] == value for other in others)
+        flag: value._replace(certain=value.certain or any(other[flag].certain for other in others))
+        for flag, value in first.items()
+        if all(flag in other and other[flag].text == value.text for other in others)
     }
     return {**by_all, **_parsed_flags(framework, arguments)}
 
 
-def _parsed_flags(framework: Framework, command: Sequence[str]) -> _FlagValues:
-    """Return the values of flags in one command: flag to (value, as written); the last value is used."""
+def _values_of(framework: Framework, command: Command, env: Mapping[str, str]) -> _Values:
+    """Return the values of flags of one command, those that variables set included."""
+    given = {name: Word(env[name]) for name in framework.env.values() if name in env}
+    given.update(command.env)
+    by_env = {
+        flag: _Value(given[name].text, f"{name}={given[name].text}", given[name].certain and command.certain)
+        for flag, name in framework.env.items()
+        if name in given
+    }
+    return {**by_env, **_parsed_flags(framework, command)}
+
+
+def _parsed_flags(framework: Framework, command: Command) -> _Values:
+    """Return the values of flags in one command; the last value is used, and a switch has an empty one."""
     values = {}
-    for token, following in zip(command, [*command[1:], ""], strict=False):
-        name, equals, value = token.partition("=")
-        flag = name.replace("_", "-")
-        if flag in framework.rows:
-            values[flag] = (value, token) if equals else (following, f"{token} {following}")
+    for word, following in zip(command.words, [*command.words[1:], Word("")], strict=False):
+        name, equals, text = word.text.partition("=")
+        flag, certain = name.replace("_", "-"), word.certain and command.certain
+        if flag not in framework.rows:
+            continue
+        if equals or "" in framework.rows[flag]:
+            values[flag] = _Value(text, word.text, certain)
+        else:
+            values[flag] = _Value(
+                following.text, f"{word.text} {following.text}", certain and following.certain
+            )
     return values
 
 
-def _words(command: str) -> list[str]:
-    """Return the words of a shell command, without quotes."""
-    words = (word.translate(_QUOTES) for word in _SHELL_WORD.findall(command))
-    return [word for word in words if word]
-
-
 def _requirement(
-    framework: Framework, version: Version | None, flag: str, value: str, written: str
+    framework: Framework, version: Version | None, flag: str, value: _Value
 ) -> FlagRequirement | None:
-    key = value.lower()
+    key = value.text.lower()
     chosen = _choose(framework, version, flag, key) if key in framework.rows[flag] else None
     if chosen is None:
         return None
     name = f"{framework.name} {version}" if version else framework.name
-    return FlagRequirement(name, written, chosen.compute, chosen.certain, chosen.way_out)
+    certain = chosen.certain and framework.certain and value.certain
+    return FlagRequirement(name, value.written, chosen.compute, certain, chosen.way_out)
 
 
 @lru_cache(maxsize=1024)
@@ -229,7 +282,7 @@ def _choose(framework: Framework, version: Version | None, flag: str, value: str
     if not rows:
         return None
     least = min(rows, key=lambda row: row.compute)
-    read = version is None or covers(framework.read, version)
+    read = version is None or all(covers(row.read, version) for row in rows)
     certain = read and bool(current) and all(row.status.certain for row in rows)
     return _Choice(least.compute, certain, least.way_out)
 
@@ -242,13 +295,15 @@ def _covering(rows: tuple[FlagRow, ...], version: Version | None) -> tuple[FlagR
 def _table() -> _Table:
     table = read_table("precision")
     frameworks = {key: _framework(entry, table["ways"]) for key, entry in table["frameworks"].items()}
-    flags = sorted({flag for framework in frameworks.values() for flag in framework.rows})
-    patterns = "|".join(re.escape(flag).replace(r"\-", "[-_]") for flag in flags)
+    env = tuple(dict.fromkeys(name for framework in frameworks.values() for name in framework.env.values()))
+    flags = {flag for framework in frameworks.values() for flag in framework.rows}
+    names = sorted({name.replace("_", "-") for name in (*flags, *env)})
+    patterns = "|".join(re.escape(name).replace(r"\-", "[-_]") for name in names)
     return _Table(
         frameworks,
-        names=tuple(flags),
+        names=tuple(name for name in names if not any(other in name for other in names if other != name)),
         flags=re.compile(rf"(?<![\w-])(?:{patterns})(?![\w-])"),
-        env=tuple(name for framework in frameworks.values() for name in framework.env.values()),
+        env=env,
         arguments=tuple(table["argument_variables"]),
         other_platforms=re.compile(table["other_platforms"]),
     )
@@ -256,20 +311,25 @@ def _table() -> _Table:
 
 def _framework(entry: Mapping[str, Any], ways: Mapping[str, Mapping[str, str]]) -> Framework:
     rules = entry["rules"]
+    read = entry.get("read", "")
     return Framework(
         name=entry["name"],
         command=re.compile(entry["command"]),
-        image=re.compile(entry["image"]),
+        image=re.compile(entry.get("image", "(?!)")),
         version=re.compile(entry["version"]) if "version" in entry else None,
-        read=SpecifierSet(entry.get("read", "")),
         newest=parse_version(entry.get("newest")),
-        rows={flag: _rows(rule["rows"], ways) for rule in rules for flag in rule["flags"]},
-        env={rule["flags"][0]: name for rule in rules for name in rule.get("env", ())},
+        certain=entry.get("certain", True),
+        rows={
+            name: _rows(rule["rows"], ways, SpecifierSet(rule.get("read", read)))
+            for rule in rules
+            for name in rule.get("flags") or rule["env"]
+        },
+        env={(rule.get("flags") or [name])[0]: name for rule in rules for name in rule.get("env", ())},
     )
 
 
 def _rows(
-    rows: Iterable[Mapping[str, Any]], ways: Mapping[str, Mapping[str, str]]
+    rows: Iterable[Mapping[str, Any]], ways: Mapping[str, Mapping[str, str]], read: SpecifierSet
 ) -> Mapping[str, tuple[FlagRow, ...]]:
     by_value: dict[str, tuple[FlagRow, ...]] = {}
     for row in rows:
@@ -278,6 +338,6 @@ def _rows(
         versions = SpecifierSet(row["versions"]) if "versions" in row else None
         for value in row["values"]:
             compute = capability(value if row["compute"] == "value" else row["compute"])
-            flag_row = FlagRow(compute, versions, way_out, Status(row["status"]))
-            by_value[value] = (*by_value.get(value, ()), flag_row)
+            flag_row = FlagRow(compute, versions, read, way_out, Status(row["status"]))
+            by_value[value.lower()] = (*by_value.get(value.lower(), ()), flag_row)
     return by_value

@@ -12,13 +12,15 @@ from rules.cuda.requirements import container_facts, requirements_of
 from rules.kube.container_env import environment
 from rules.kube.json_patch import Recorder
 from rules.kube.pod import Container, ContainerKind
+from rules.kube.shell_script import script_index
 from tests.fuzz.mutator import texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A word that a shell takes as it is.
+# A word that a shell takes as it is, and the name of a program that is neither a shell's own nor a shell.
 _PLAIN = re.compile(r"[\w./:=,-]+", re.ASCII)
+_PROGRAM = re.compile(r"(?:vllm|python3?|sglang|text-generation-launcher|trtllm-[a-z]+|lmdeploy|-.*)")
 
 
 def seeds() -> Iterator[bytes]:
@@ -43,7 +45,32 @@ def seeds() -> Iterator[bytes]:
         },
         {
             "image": "nvcr.io/nvidia/tritonserver:24.05-py3",
-            "words": ["bash", "-ec", "trtllm-build --use_fp8\ntrue"],
+            "words": ["bash", "-ec", "trtllm-build --gemm_plugin fp8\nconvert_checkpoint.py --use_fp8"],
+        },
+        {
+            "image": "lmsysorg/sglang:v0.5.9",
+            "words": [
+                "bash",
+                "-c",
+                ': "${B:=fa3}"; if x; then A=1; fi && sglang serve --attention-backend "$B" $A',
+            ],
+        },
+        {
+            "image": "kserve/huggingfaceserver:v0.15.0-gpu",
+            "words": [
+                "sh",
+                "-c",
+                "export D=$(x); cat <<E > f\n--dtype\nE\nexec python3 -m huggingfaceserver --dtype ${D-half}",
+            ],
+        },
+        {
+            "image": "openmmlab/lmdeploy:v0.9.2",
+            "words": [
+                "sh",
+                "-c",
+                "Q=8 env P=1 lmdeploy serve x --quant-policy `x` || (lmdeploy chat --quant-policy $P)",
+            ],
+            "env": [{"name": "Q", "value": "fp8"}],
         },
         {
             "image": "a",
@@ -89,9 +116,13 @@ def check(data: bytes) -> None:
     written = annotations.items() if isinstance(annotations, dict) else ()
     said = {name: text for name, text in written if isinstance(text, str)}
     requirements_of(container_facts(main, said), built_in_catalog())
-    if all(_PLAIN.fullmatch(word) for word in words):
+    if (
+        all(map(_PLAIN.fullmatch, words))
+        and all(map(_PROGRAM.fullmatch, words[:1]))
+        and not script_index(words)
+    ):
         script = " ".join(words) + "\n"
         in_words, in_script = (
-            flag_requirements(image, given, env.known) for given in (words, ["sh", "-c", script])
+            flag_requirements(image, given, env.known, env.unknown) for given in (words, ["sh", "-c", script])
         )
         assert {need.compute for need in in_words} == {need.compute for need in in_script}

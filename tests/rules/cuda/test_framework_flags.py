@@ -13,9 +13,14 @@ SGLANG = "lmsysorg/sglang:v0.5.23"
 TGI = "ghcr.io/huggingface/text-generation-inference:3.3.7"
 
 
+LMDEPLOY = "openmmlab/lmdeploy:v0.9.2-cu12"
+KSERVE = "kserve/huggingfaceserver:v0.15.0-gpu"
+
+
 def asked(image: str, *words: str, **env: str) -> list[str]:
-    """Return the requirements of a container; `?` marks uncertain ones."""
-    return [f"{need.compute}{'' if need.certain else '?'}" for need in flag_requirements(image, words, env)]
+    """Return the requirements of a container; `?` marks uncertain ones. The variable SECRET is unknown."""
+    needs = flag_requirements(image, words, env, {"SECRET"})
+    return [f"{need.compute}{'' if need.certain else '?'}" for need in needs]
 
 
 @pytest.mark.parametrize(
@@ -72,6 +77,48 @@ def asked(image: str, *words: str, **env: str) -> list[str]:
             ["tritonserver", "--min-supported-compute-capability=7.5"],
             ["7.5"],
         ),
+        # Attention backends
+        ("vllm/vllm-openai:v0.33.0", ["--attention-backend", "FLASHINFER"], ["8.0"]),
+        ("vllm/vllm-openai:v0.20.0", ["--attention-backend", "flashinfer"], ["7.5"]),
+        ("vllm/vllm-openai:v0.15.1", ["--attention-backend=FLASHINFER"], ["7.5?"]),
+        ("vllm/vllm-openai:latest", ["--attention-backend=FLASHINFER"], ["7.5?"]),
+        ("vllm/vllm-openai:v0.33.0", ["--attention-config.backend=FLASHMLA"], ["9.0"]),
+        ("vllm/vllm-openai:v0.33.0", ["--attention-backend=TRITON_ATTN"], []),
+        ("lmsysorg/sglang:v0.5.9", ["--attention-backend", "fa3"], ["8.0"]),
+        ("lmsysorg/sglang:v0.4.6", ["--attention-backend", "fa3"], []),
+        ("lmsysorg/sglang:v0.5.9", ["--decode-attention-backend", "trtllm_mha"], ["10.0"]),
+        (SGLANG, ["--prefill-attention-backend", "trtllm_mha"], ["9.0"]),
+        (SGLANG, ["--attention-backend", "triton"], ["7.5"]),
+        (SGLANG, ["--moe-runner-backend=flashinfer_trtllm", "--fp4-gemm-backend=marlin"], ["10.0", "8.0?"]),
+        (SGLANG, ["--enable-deepseek-v4-fp4-indexer", "--port", "1"], ["10.0"]),
+        (SGLANG, ["--kv-cache-dtype", "nvfp4"], ["10.0"]),
+        # Text Generation Inference
+        (TGI, ["--quantize", "exl2"], ["8.0"]),
+        (TGI, ["--quantize", "eetq"], ["8.0"]),
+        (TGI, ["--quantize", "awq"], []),
+        ("ghcr.io/huggingface/text-generation-inference:2.0.4", ["--quantize", "awq"], ["8.0"]),
+        ("ghcr.io/huggingface/text-generation-inference:2.0.4", ["--quantize", "exl2"], []),
+        (TGI, ["--kv-cache-dtype", "fp8_e5m2"], ["8.9?"]),
+        # KServe's server may use another library than vLLM
+        (KSERVE, ["--model_name=m", "--dtype=bfloat16"], ["8.0?"]),
+        ("team/app:v1", ["python3", "-m", "huggingfaceserver", "--quantization", "fp8"], ["7.5?"]),
+        (KSERVE, ["--dtype=float16"], []),
+        # LMDeploy
+        (LMDEPLOY, ["lmdeploy", "serve", "api_server", "m", "--quant-policy", "8"], ["7.0"]),
+        (LMDEPLOY, ["lmdeploy", "serve", "api_server", "m", "--quant-policy", "fp8"], ["8.9?"]),
+        ("team/app:v1", ["lmdeploy", "lite", "smooth_quant", "m", "--quant-dtype", "fp8"], ["8.9"]),
+        (LMDEPLOY, ["lmdeploy", "serve", "api_server", "m", "--dtype", "bfloat16"], []),
+        # TensorRT-LLM
+        ("team/app:v1", ["trtllm-build", "--gemm_plugin", "fp8", "--nccl_plugin=bfloat16"], ["8.9", "8.0"]),
+        ("team/app:v1", ["trtllm-build", "--use_fp8_context_fmha", "enable"], ["8.9?"]),
+        ("team/app:v1", ["trtllm-serve", "m", "--kv_cache_dtype", "fp8"], ["8.0"]),
+        (
+            "team/app:v1",
+            ["python3", "convert_checkpoint.py", "--use_fp8_rowwise", "--dtype=float16"],
+            ["9.0?"],
+        ),
+        ("team/app:v1", ["python3", "examples/quantization/quantize.py", "--qformat", "int4_awq"], ["8.0"]),
+        ("team/app:v1", ["python3", "quantize.py", "--qformat", "nvfp4"], ["10.0?"]),
         # What only looks like it
         ("team/app:v1", ["python", "train.py", "--dtype=bfloat16"], []),
         ("team/app:v1", ["--dtype=bfloat16"], []),
@@ -99,8 +146,10 @@ def test_a_flag_requires_a_compute_capability(image: str, words: list[str], capa
         ("vllm serve m --dtype bfloat16&", ["8.0"]),
         ("# vllm serve m --dtype bfloat16\nvllm serve m --dtype half", []),
         ("vllm serve m # --dtype bfloat16", []),
-        ("vllm serve m --dtype $DTYPE", []),
-        ("vllm serve m --dtype ${DTYPE:-bfloat16}", []),
+        ("bash -lc 'exec vllm serve m --dtype bfloat16'", ["8.0"]),
+        ("if true; then vllm serve m --dtype bfloat16; fi", ["8.0?"]),
+        ("vllm serve m --dtype bfloat16 $MORE", ["8.0"]),
+        ("vllm serve m --dtype bfloat16 --dtype $MORE", []),
         ("vllm serve 'unclosed --dtype bfloat16", ["8.0"]),
         ("vllm serve m --tensor-parallel-size $(nvidia-smi -L | wc -l) --dtype bfloat16", ["8.0"]),
         ("vllm serve m --chat-template 'a; b' > log 2>&1 --dtype bfloat16", ["8.0"]),
@@ -109,8 +158,86 @@ def test_a_flag_requires_a_compute_capability(image: str, words: list[str], capa
     ],
 )
 def test_flags_in_a_shell_script_are_found(script: str, capabilities: list[str]) -> None:
-    """With quotes, continued lines and comments; shell variables are unknown."""
+    """With quotes, continued lines and comments."""
     assert capabilities == asked("team/app:v1", "sh", "-c", script)
+
+
+@pytest.mark.parametrize(
+    ("script", "capabilities"),
+    [
+        ("vllm serve m --dtype $DTYPE", ["8.0"]),
+        ('vllm serve m "--dtype=${DTYPE}"', ["8.0"]),
+        ("vllm serve m --dtype ${DTYPE:-half}", ["8.0"]),
+        ("vllm serve m $FLAGS", ["8.0"]),
+        ('FLAGS="--dtype half"; vllm serve m $FLAGS', []),
+        ("TYPE=bfloat16; vllm serve m --dtype $TYPE", ["8.0"]),
+        ('export TYPE="${TYPE:-$DTYPE}" && vllm serve m --dtype "$TYPE"', ["8.0?"]),
+        ("bash -c 'vllm serve m --dtype $DTYPE'", ["8.0"]),
+        # A default for a variable that the image may set
+        ("vllm serve m --dtype ${TYPE:-bfloat16}", ["8.0?"]),
+        ("${PYTHON:-python3} -m vllm.entrypoints.openai.api_server --dtype bfloat16", ["8.0"]),
+        # Unknown
+        ("vllm serve m --dtype $TYPE", []),
+        ("vllm serve m --dtype ${SECRET:-bfloat16}", []),
+        ("DTYPE=$(detect); vllm serve m --dtype $DTYPE", []),
+        ("if on_t4; then DTYPE=half; fi; vllm serve m --dtype $DTYPE", []),
+        ("TYPE=bfloat16; TYPE=half; vllm serve m --dtype $TYPE", []),
+        ("vllm serve m --dtype '$DTYPE'", []),
+        # Not of the server
+        ("echo vllm serve m --dtype bfloat16; vllm serve m", []),
+        ("echo 'vllm serve m --dtype bfloat16'; sleep 1", []),
+        ("cat <<EOF > run.sh\nvllm serve m --dtype bfloat16\nEOF\nsleep 1", []),
+        ("grep -q 'vllm serve m --dtype bfloat16' log", []),
+        ("vllm serve m --chat-template 'x --dtype bfloat16'", []),
+    ],
+)
+def test_variables_are_expanded_in_a_shell_script(script: str, capabilities: list[str]) -> None:
+    """Those of the container and of the script, if their values are known; others require nothing."""
+    env = {"DTYPE": "bfloat16", "FLAGS": "--dtype bfloat16 --port 1"}
+
+    assert capabilities == asked("team/app:v1", "bash", "-lc", script, **env)
+
+
+@pytest.mark.parametrize(
+    ("image", "script", "capabilities"),
+    [
+        (TGI, "export QUANTIZE=fp8; text-generation-launcher", ["8.0"]),
+        (TGI, "QUANTIZE=fp8 text-generation-launcher", ["8.0"]),
+        (TGI, "QUANTIZE=fp8; text-generation-launcher", []),
+        (TGI, "export QUANTIZE=fp8; text-generation-launcher --quantize gptq", []),
+        ("vllm/vllm-openai:v0.8.5", "export VLLM_ATTENTION_BACKEND=FLASHMLA; vllm serve m", ["9.0?"]),
+        ("vllm/vllm-openai:v0.33.0", "export VLLM_ATTENTION_BACKEND=FLASHMLA; vllm serve m", []),
+    ],
+)
+def test_a_script_sets_variables_of_a_server(image: str, script: str, capabilities: list[str]) -> None:
+    """If it exports them."""
+    assert capabilities == asked(image, "sh", "-c", script)
+
+
+def test_each_program_of_a_script_has_its_requirements() -> None:
+    """An engine is built in steps."""
+    script = """set -e
+    python3 convert_checkpoint.py --model_dir m --dtype bfloat16
+    trtllm-build --gemm_plugin fp8 --output_dir engine
+    trtllm-serve engine --kv_cache_dtype fp8"""
+
+    assert ["8.0", "8.9", "8.0?"] == asked("team/app:v1", "bash", "-c", script)
+
+
+@pytest.mark.parametrize(
+    ("words", "capabilities"),
+    [
+        (["sh", "-c", 'vllm serve m "$@"', "--", "--dtype", "bfloat16"], ["8.0"]),
+        (["sh", "-c", "vllm serve m", "--dtype", "bfloat16"], []),
+        (["python3", "-c", "import os; os.system('vllm serve m --dtype bfloat16')"], []),
+        (["-c", "vllm serve m --dtype bfloat16"], ["8.0"]),
+        (["bash", "-c", "python3 train.py --dtype bfloat16"], ["8.0?"]),
+        (["bash", "-c", "--dtype bfloat16"], ["8.0"]),
+    ],
+)
+def test_only_what_a_shell_runs_is_a_script(words: list[str], capabilities: list[str]) -> None:
+    """Arguments of a script are flags if it passes them on; another program of the image is uncertain."""
+    assert capabilities == asked(VLLM, *words)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +246,7 @@ def test_flags_in_a_shell_script_are_found(script: str, capabilities: list[str])
         ("if [ -e /t4 ]; then vllm serve m; else vllm serve m --dtype bfloat16; fi", []),
         ("vllm serve m --dtype bfloat16 || vllm serve m --dtype half", []),
         ("vllm serve a --dtype bfloat16 -q fp8 & vllm serve b --dtype=bfloat16", ["8.0"]),
-        ("echo 'no vllm serve here' --dtype bfloat16\nvllm serve m", []),
+        ("if [ -e /t4 ]; then vllm serve a -q fp8; else vllm serve b -q fp8; fi", ["7.5?"]),
     ],
 )
 def test_only_the_flags_of_all_servers_in_a_script_are_used(script: str, capabilities: list[str]) -> None:
@@ -153,6 +280,7 @@ def test_variables_are_expanded_in_arguments(
         (["--quantize", "gptq"], {"QUANTIZE": "fp8"}, []),
         (["--quantize", "fp8"], {"QUANTIZE": "gptq"}, ["8.0"]),
         ([], {"DTYPE": "bfloat16"}, ["8.0?"]),
+        ([], {"KV_CACHE_DTYPE": "fp8_e4m3fn"}, ["8.9?"]),
     ],
 )
 def test_a_variable_sets_a_flag_that_is_absent(

@@ -498,6 +498,17 @@ def test_facts_hold_variables_that_are_referred_to() -> None:
     assert (("B", "4"), ("CUDA_VERSION", "12.4")) == facts.known
 
 
+def test_variables_in_a_script_are_used_if_their_values_are_known() -> None:
+    """A value that only the cluster knows requires nothing, not even the script's default."""
+    script = "vllm serve m --dtype ${DTYPE:-bfloat16}"
+    secret = {"name": "DTYPE", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}
+
+    assert [["8.0"], [], [], ["8.0?"]] == [
+        compute(needs("team/llm:v1", "sh", "-c", script, env=env))
+        for env in ([variable("DTYPE", "bfloat16")], [variable("DTYPE", "half")], [secret], [])
+    ]
+
+
 def test_equal_facts_share_one_result() -> None:
     """The result of long facts is not cached: it is computed again."""
     compiled = policy()
