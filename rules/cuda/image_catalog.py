@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from packaging.specifiers import SpecifierSet
@@ -264,7 +264,7 @@ def _facts(name: str, case: ImageCase, image: Image, match: re.Match[str] | None
         no_cuda=case.no_cuda,
         cuda=cuda,
         exact=exact,
-        constraints=_of_base(based, image, case.status) if based else _written(case, image),
+        constraints=_of_base(based, certain=case.status.certain) if based else _written(case, image),
         branches=case.branches,
         cuda_compat=compat,
         compute=case.compute,
@@ -298,7 +298,8 @@ def _base(case: ImageCase, cuda: CudaVersion | None, groups: Mapping[str, str | 
     return groups.get("cuda") or (str(cuda) if cuda else "")
 
 
-def _of_base(base: str, image: Image, status: Status) -> tuple[StartConstraint, ...]:
+@lru_cache(maxsize=256)  # versions in image tags
+def _of_base(base: str, *, certain: bool) -> tuple[StartConstraint, ...]:
     """Return NVIDIA_REQUIRE_CUDA of an image that is built on a version of nvidia/cuda."""
     texts: defaultdict[str, list[RequireText]] = defaultdict(list)
     for fact in require_of_nvidia_cuda(base):
@@ -308,11 +309,10 @@ def _of_base(base: str, image: Image, status: Status) -> tuple[StartConstraint, 
             tuple(parse_constraint(REQUIRE_CUDA, fact.text) for fact in facts),
             architecture=architecture,
             complete=facts[0].complete,
-            certain=facts[0].status.certain and status.certain,
+            certain=facts[0].status.certain and certain,
             origin=_require_origin(
                 Text(
-                    f"image `{image.short}` is built on nvidia/cuda {base}, which",
-                    f"镜像 `{image.short}` 所基于的 nvidia/cuda {base} ",
+                    f"nvidia/cuda {base}, on which the image is built,", f"镜像所基于的 nvidia/cuda {base} "
                 ),
                 REQUIRE_CUDA,
                 facts[0].text,

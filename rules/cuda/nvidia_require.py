@@ -132,6 +132,9 @@ class Constraint:
     native: CudaVersion | None = None
     problem: Text | None = None
 
+    def __hash__(self) -> int:
+        return hash((self.variable, self.text))  # the rest follows from them, and is long
+
     def holds(self, host: Host) -> bool | None:
         """Return whether a node satisfies it; None if that depends on an unknown property."""
         return held(self.groups, host)

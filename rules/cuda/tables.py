@@ -218,7 +218,7 @@ def _require_texts() -> dict[str, list[tuple[frozenset[str], RequireText]]]:
     return found
 
 
-@cache
+@lru_cache(maxsize=256)  # versions in image tags
 def require_of_nvidia_cuda(version: str) -> tuple[RequireText, ...]:
     """Return each known NVIDIA_REQUIRE_CUDA of nvidia/cuda of a version, the newest of an architecture first.
 
