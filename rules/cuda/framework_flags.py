@@ -104,7 +104,10 @@ class _Table:
         """Return whether a command line contains a flag or variable."""
         # A substring search is faster, and most command lines contain no flag.
         plain = line.replace("_", "-")
-        return any(name in plain for name in self.names) and self.flags.search(line) is not None
+        for name in self.names:  # faster than any()
+            if name in plain:
+                return self.flags.search(line) is not None
+        return False
 
 
 def variables() -> frozenset[str]:
