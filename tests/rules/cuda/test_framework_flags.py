@@ -58,6 +58,8 @@ def asked(image: str, *words: str, **env: str) -> list[str]:
         ),
         ("${IMAGE}", ["vllm serve m --dtype bfloat16"], ["8.0"]),
         ("team/app:v1", ["python3", "-m", "dynamo.vllm", "--dtype", "bfloat16"], ["8.0"]),
+        ("ghcr.io/llm-d/llm-d-cuda:v0.8.1", ["--quantization=fp8"], ["7.5"]),
+        ("ghcr.io/llm-d/llm-d-xpu:v0.8.1", ["--quantization=fp8"], []),
         # Others
         (SGLANG, ["python3", "-m", "sglang.launch_server", "--dtype", "bfloat16"], []),
         (SGLANG, ["--quantization", "w8a8_fp8"], ["8.9"]),
