@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "schema": "Print the JSON Schema of rule files, for editors",
     "nodes": "List the GPU capabilities of nodes, grouped by equal capabilities",
     "matrix": "Show which CUDA runtimes are compatible with which nodes or drivers",
+    "image": "Show the CUDA facts of container images, from registries and files",
     "audit": "Evaluate the existing pods of a cluster",
     "export": "Convert resource rules to admission policies of the API server",
     "serve": "Run the admission webhook",

@@ -89,6 +89,10 @@ class CredentialFile:
     required: bool = True
     helpers: bool = True
 
+    def check(self) -> None:
+        """Raise CredentialError if the file cannot be read."""
+        self._read()
+
     def find(self, image: Image) -> Credentials | None:
         """Return the credentials for an image: of a helper, else of the most specific key; None if absent.
 

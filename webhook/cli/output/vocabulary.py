@@ -31,6 +31,7 @@ _HEADINGS: Final = {
     "driver": Text("DRIVER", "驱动"),
     "finding": Text("FINDING", "问题"),
     "found": Text("VIOLATIONS", "违规次数"),
+    "image": Text("IMAGE", "镜像"),
     "kind": Text("KIND", "类型"),
     "matched": Text("MATCHED", "匹配次数"),
     "memory": Text("MEMORY", "显存"),
@@ -43,9 +44,11 @@ _HEADINGS: Final = {
     "not before": Text("NOT BEFORE", "生效日期"),
     "note": Text("NOTE", "备注"),
     "owner": Text("OWNER", "所属对象"),
+    "platforms": Text("PLATFORMS", "平台"),
     "pods": Text("PODS", "POD 数"),
     "product": Text("PRODUCT", "产品"),
     "reason": Text("REASON", "原因"),
+    "requires": Text("REQUIRES", "要求"),
     "resources": Text("RESOURCES", "资源"),
     "rule": Text("RULE", "规则"),
     "runs": Text("RUNS", "可运行"),
@@ -175,6 +178,13 @@ MPS_FIT: Final = {
 }
 MPS_DAEMON: Final = Text("; its daemon runs at {directories}", "；守护进程目录：{directories}")
 NOT_COMPARED: Final = Text("labels are not compared: {why}", "未比较标签：{why}")
+
+# `image inspect`.
+NO_IMAGES: Final = Text("{files}: no images in these objects", "{files}：这些对象中没有镜像")
+BLOCKED_HINT: Final = Text(
+    "use --allow-private if the registry is in your own network, --insecure-registry HOST if it has no TLS",
+    "如果镜像仓库在你自己的网络中，请使用 --allow-private；如果它没有 TLS，请使用 --insecure-registry HOST",
+)
 
 UNREADABLE_LABEL: Final = Text(
     "node {node}: label {label}: unsupported value {value}", "节点 {node}：标签 {label} 的值 {value} 无法识别"
