@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 import msgspec
 
@@ -58,6 +58,7 @@ _NAMES: Final = ("io.containerd.image.name", "org.opencontainers.image.ref.name"
 # What tarfile and gzip raise for a corrupt archive.
 _CORRUPT: Final = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, OverflowError)
 
+T = TypeVar("T")
 Find = Callable[[str], bytes | None]  # the document at a path of a layout or archive
 
 
@@ -81,7 +82,7 @@ def _images(find: Find, path: str, platforms: Sequence[str]) -> list[InspectedIm
         found = read_manifest(body)
         if isinstance(found, Descriptor):
             raise invalid(f"{_INDEX} is not an index", f"{_INDEX} 不是索引")
-        return [_of_layout(find, each, path, platforms) for each in found[:_MAX_IMAGES]] or _nothing(path)
+        return [_of_layout(find, each, path, platforms) for each in _some(found, path)]
     if (body := find(_MANIFEST)) is None:
         raise invalid(
             f"neither an OCI layout nor an image archive: no {_INDEX} and no {_MANIFEST}",
@@ -92,11 +93,16 @@ def _images(find: Find, path: str, platforms: Sequence[str]) -> list[InspectedIm
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         why = quoted(str(error))
         raise invalid(f"{_MANIFEST}: {why}", f"{_MANIFEST}：{why}") from None
-    return [_of_docker(find, each, path, platforms) for each in saved[:_MAX_IMAGES]] or _nothing(path)
+    return [_of_docker(find, each, path, platforms) for each in _some(saved, path)]
 
 
-def _nothing(path: str) -> list[InspectedImage]:
-    raise ImageError(Reason.NOT_FOUND, Text(f"{path}: no image inside", f"{path}：其中没有镜像"))
+def _some(images: list[T], path: str) -> list[T]:
+    """Return the images of a file. Raises ImageError if there are none or too many."""
+    if not images:
+        raise ImageError(Reason.NOT_FOUND, Text(f"{path}: no image inside", f"{path}：其中没有镜像"))
+    if len(images) > _MAX_IMAGES:
+        raise _bomb(f"{path}: more than {_MAX_IMAGES} images", f"{path}：镜像超过 {_MAX_IMAGES} 个")
+    return images
 
 
 def _of_layout(find: Find, top: Descriptor, path: str, platforms: Sequence[str]) -> InspectedImage:

@@ -186,6 +186,13 @@ def test_an_archive_with_too_many_members_is_refused(tmp_path: Path) -> None:
     assert (Reason.TOO_LARGE, "more than 10,000 members") == (refusal(path).reason, str(refusal(path)))
 
 
+def test_an_archive_with_too_many_images_is_refused(tmp_path: Path) -> None:
+    """None of them is left out silently."""
+    path = write_tar(layout([(TOP, {})] * 33, [OF]), tmp_path / "many.tar")
+
+    assert (Reason.TOO_LARGE, f"{path}: more than 32 images") == (refusal(path).reason, str(refusal(path)))
+
+
 def test_documents_together_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are held in memory."""
     monkeypatch.setattr(archive, "_MAX_READ", 2**20)
