@@ -1,0 +1,182 @@
+"""`gpugate image inspect` reads images of a real registry, with TLS and a password."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.registry import Registry, missing
+from tests.support.image_builders import (
+    CUDA_ENV,
+    DOCKER_CONFIG,
+    DOCKER_INDEX,
+    DOCKER_MANIFEST,
+    Blob,
+    config,
+    document,
+    index,
+    manifest,
+)
+
+pytestmark = pytest.mark.timeout(120)
+
+OLD_ENV = CUDA_ENV | {"CUDA_VERSION": "12.2.2", "NVIDIA_REQUIRE_CUDA": "cuda>=12.2"}
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """Yield a registry with several images."""
+    if missing():
+        pytest.skip("no docker-registry: docs/contributing.md says what the tests of images take")
+    with Registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+def inspect(registry: Registry, *arguments: str, private: bool = True) -> tuple[int, Any, str]:
+    """Return exit status, JSON and errors of the command, with or without credentials."""
+    credentials = ["--registry-config", str(registry.config_file)] if private else []
+    done = subprocess.run(
+        [
+            *(sys.executable, "-P", "-m", "webhook", "image", "inspect", *arguments, *credentials),
+            *("--ca-file", str(registry.ca_file), "-o", "json"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"NO_PROXY": "*", "DOCKER_CONFIG": "/nowhere"},
+    )
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def facts(found: Any) -> list[tuple[str, str | None, dict[str, str]]]:
+    """Return platform, CUDA version and requirements of each platform of the first image."""
+    return [(each["platform"], each.get("cuda"), each["require"]) for each in found["images"][0]["platforms"]]
+
+
+def test_an_image_with_variables_of_nvidia_cuda_is_read(registry: Registry) -> None:
+    """By tag, and by the digest that is printed."""
+    of = config(CUDA_ENV)
+    name = registry.push("nvidia/cuda:12.4.1", manifest(of), of)
+    status, found, errors = inspect(registry, name)
+    pinned = f"{registry.host}/nvidia/cuda@{found['images'][0]['digest']}"
+
+    assert (0, "") == (status, errors)
+    expected = [("linux/amd64", "12.4", {"NVIDIA_REQUIRE_CUDA": CUDA_ENV["NVIDIA_REQUIRE_CUDA"]})]
+    assert expected == facts(found) == facts(inspect(registry, pinned)[1])
+    assert manifest(of).digest == found["images"][0]["digest"]
+
+
+@pytest.mark.parametrize("docker", [False, True])
+def test_a_multi_platform_image_is_read_for_each_platform(registry: Registry, docker: bool) -> None:
+    """In the formats of OCI and of Docker."""
+    configs = {"linux/amd64": config(CUDA_ENV), "linux/arm64": config(OLD_ENV, "arm64")}
+    if docker:
+        configs = {name: Blob(each.body, DOCKER_CONFIG) for name, each in configs.items()}
+        manifests = {name: manifest(each, DOCKER_MANIFEST) for name, each in configs.items()}
+        top = index(manifests, DOCKER_INDEX)
+    else:
+        manifests = {name: manifest(each) for name, each in configs.items()}
+        top = index(manifests)
+    name = registry.push(f"team/multi:{docker}".lower(), top, *configs.values(), *manifests.values())
+    status, found, errors = inspect(registry, name)
+
+    assert (0, "") == (status, errors)
+    assert [("linux/amd64", "12.4"), ("linux/arm64", "12.2")] == [each[:2] for each in facts(found)]
+    assert [("linux/arm64", "12.2")] == [
+        each[:2] for each in facts(inspect(registry, name, "--platform", "linux/arm64")[1])
+    ]
+
+
+def test_an_image_without_cuda_has_no_version_and_requires_nothing(registry: Registry) -> None:
+    """It is known to require nothing."""
+    of = config({"PATH": "/usr/bin"})
+    name = registry.push("team/plain:1", manifest(of), of)
+
+    assert [("linux/amd64", None, {})] == facts(inspect(registry, name)[1])
+
+
+def test_a_private_image_needs_credentials(registry: Registry) -> None:
+    """Without and with wrong ones the error says so; an image that does not exist is another error."""
+    of = config(CUDA_ENV)
+    name = registry.push("team/private:1", manifest(of), of)
+    status, found, errors = inspect(registry, name, private=False)
+
+    assert (1, ["unauthorized"]) == (status, [each["reason"] for each in found["errors"]])
+    assert f"error: {name}: 127.0.0.1: credentials are required\n" == errors
+    status, found, _ = inspect(registry, f"{registry.host}/team/none:1")
+    assert (1, ["not-found"]) == (status, [each["reason"] for each in found["errors"]])
+
+
+def test_all_images_of_manifests_are_read_with_partial_errors(registry: Registry, tmp_path: Path) -> None:
+    """As a user reads the images of a deployment."""
+    of = config(CUDA_ENV)
+    name = registry.push("team/app:1", manifest(of), of)
+    containers = [{"image": name}, {"image": f"{registry.host}/team/none:1"}]
+    spec = {"template": {"spec": {"containers": containers}}}
+    (tmp_path / "deployment.yaml").write_text(
+        json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "spec": spec}), "utf-8"
+    )
+    status, found, _ = inspect(registry, "-f", str(tmp_path / "deployment.yaml"), "--allow-private")
+
+    assert 1 == status
+    assert [name] == [each["image"] for each in found["images"]]
+    assert ["not-found"] == [each["reason"] for each in found["errors"]]
+
+
+def test_an_artifact_that_is_not_an_image_is_invalid(registry: Registry) -> None:
+    """Such as a chart."""
+    chart = document({"name": "chart"}, "application/vnd.cncf.helm.config.v1+json")
+    name = registry.push("team/chart:1", manifest(chart), chart)
+
+    assert ["invalid"] == [each["reason"] for each in inspect(registry, name)[1]["errors"]]
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """Yield a folder with a short name: podman accepts 50 characters."""
+    with tempfile.TemporaryDirectory(prefix="gpugate-") as name:
+        yield Path(name)
+
+
+def test_an_archive_that_podman_saved_is_read(short_path: Path) -> None:
+    """In each of its formats; podman needs no registry for an image that it imports."""
+    if shutil.which("podman") is None:
+        pytest.skip("no podman")
+    (short_path / "root.tar").write_bytes(bytes(10_240))
+    store = ["podman", f"--root={short_path}/store", f"--runroot={short_path}/run", "--storage-driver=vfs"]
+    change = ["--change=ENV CUDA_VERSION=12.4.1", "--change=ENV NVIDIA_REQUIRE_CUDA=cuda>=12.4"]
+
+    def podman(*arguments: str) -> None:
+        subprocess.run([*store, *arguments], check=True, capture_output=True, timeout=60)
+
+    podman("import", *change, str(short_path / "root.tar"), "example.com/team/app:1")
+    for form in ("docker-archive", "oci-archive", "oci-dir"):
+        target = short_path / f"{form}.tar"
+        podman("save", f"--format={form}", f"--output={target}", "example.com/team/app:1")
+        done = subprocess.run(
+            [*(sys.executable, "-P", "-m", "webhook"), "image", "inspect", str(target), "-o", "json"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found = json.loads(done.stdout)
+        assert [("12.4", {"NVIDIA_REQUIRE_CUDA": "cuda>=12.4"})] == [each[1:] for each in facts(found)]
+
+
+def test_a_registry_that_is_down_is_unavailable(tmp_path: Path, registry: Registry) -> None:
+    """In one line, and at once."""
+    with Registry(tmp_path) as other:
+        other.stop()
+        status, found, errors = inspect(registry, f"{other.host}/team/app:1")
+
+    assert (1, ["unavailable"]) == (status, [each["reason"] for each in found["errors"]])
+    assert 1 == len(errors.splitlines())
