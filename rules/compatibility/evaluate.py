@@ -16,13 +16,13 @@ from rules.compatibility.result import RuleRequirement
 from rules.kube.pod import Container, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.check_result import Level
-from rules.model.decision import AdmissionWarning, Violation
+from rules.model.decision import AdmissionWarning, Basis, Violation
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_affinity import Requirement, inject, prefer
 from rules.nodes.node_selector import REQUIRED, candidates
 from rules.text.glob import glob
-from rules.text.i18n import Language
+from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
 
 _NODE_AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
@@ -33,12 +33,16 @@ _STABLE_WEIGHT: Final = 50
 
 
 class CompatibilityResult(NamedTuple):
-    """The result for a pod. requirement: the labels that its node must have; preference: should have."""
+    """The result for a pod. requirement: the labels that its node must have; preference: should have.
+
+    notes: as in NodeSetResult.
+    """
 
     violations: tuple[Violation, ...] = ()
     warnings: tuple[AdmissionWarning, ...] = ()
     requirement: Requirement = Requirement()
     preference: Requirement | None = None
+    notes: tuple[Text, ...] = ()
 
 
 def evaluate(
@@ -81,7 +85,9 @@ def evaluate(
         violations.append(writer.none_fits(result.none_fits, field_path((*first.path, "image"))))
     if result.doubts:
         warnings += writer.doubts(result.doubts)
-    return CompatibilityResult(tuple(violations), tuple(warnings), result.requirement, result.preference)
+    return CompatibilityResult(
+        tuple(violations), tuple(warnings), result.requirement, result.preference, result.notes
+    )
 
 
 def _anywhere(
@@ -93,6 +99,8 @@ def _anywhere(
 ) -> bool:
     """Add what holds on every node to violations and warnings; return whether a requirement is unmet."""
     rule, requirements = required
+    if requirements.declared and rule.declarations:
+        violations.append(writer.declared(rule, rule.declarations, container, requirements.declared))
     results = check_on_any_node(rule.sharing, requirements)
     if not results and not requirements.problems:
         return False
@@ -103,7 +111,14 @@ def _anywhere(
     unmet = [result for result in results if result.level is Level.INCOMPATIBLE]
     path = field_path((*container.path, "image"))
     violations += (
-        Violation(rule.name, rule.action, path, *writer.anywhere(container.name, each), writer.language)
+        Violation(
+            rule.name,
+            rule.action,
+            path,
+            *writer.anywhere(container.name, each),
+            writer.language,
+            Basis.POLICY if each.setting else Basis.FACT,
+        )
         for each in unmet
     )
     return bool(unmet)

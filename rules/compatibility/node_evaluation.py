@@ -30,6 +30,7 @@ from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import Clause, admitted
 from rules.text.bounded_cache import bounded_cache, length
+from rules.text.i18n import Text
 
 # All nodes, before any requirement.
 _ALL: Final = NodeClassResult(NodeCapabilities(), 0, Level.COMPATIBLE, ())
@@ -114,16 +115,17 @@ class NodeEvaluator:
         """Return the result if some class of nodes is not incompatible."""
         best = min([each.level for each in classes])
         doubts = tuple(classes) if best is not Level.COMPATIBLE else ()
+        notes = _notes(classes) if best is Level.COMPATIBLE else ()
         denying = [each for each in required if each.rule.action is Action.DENY]
         if not denying:  # a rule that only warns leaves the pod as it is
-            return NodeSetResult(doubts=doubts)
+            return NodeSetResult(doubts=doubts, notes=notes)
         some = len(denying) < len(required)
         levels = [each.level_under(Action.DENY) if some else each.level for each in classes]
         preference = None
         if Level.COMPATIBLE in levels and Level.UNSTABLE in levels:
             requirements = (each.requirements for each in denying)
             preference = stable(denying[0].rule.sharing, requirements, self._inventory)
-        return NodeSetResult(None, doubts, self._required_labels(denying, classes, levels), preference)
+        return NodeSetResult(None, doubts, self._required_labels(denying, classes, levels), preference, notes)
 
     def _required_labels(
         self,
@@ -190,6 +192,17 @@ class NodeEvaluator:
         policy, requirements, or_unknown = key
         clauses = clauses_of(policy, requirements, self._inventory, or_unknown=or_unknown)
         return tuple((clause, admitted(self._inventory, clause)) for clause in clauses)
+
+
+def _notes(classes: Sequence[NodeClassResult]) -> tuple[Text, ...]:
+    """Return why the containers run on the compatible classes; nothing if that is plain on one of them."""
+    compatible = (each for each in classes if each.level is Level.COMPATIBLE)
+    reasons = [
+        [result.reason for _, found in each.results for result in found.results] for each in compatible
+    ]
+    if not all(reasons):
+        return ()
+    return tuple(dict.fromkeys(reason for found in reasons for reason in found))
 
 
 def _is_short(

@@ -13,11 +13,13 @@ from rules.compatibility.result import (
     RuleRequirement,
     unmet_requirements,
 )
+from rules.kube.pod import Container
 from rules.model.check_result import CheckResult, Level
-from rules.model.decision import AdmissionWarning, Violation
+from rules.model.decision import AdmissionWarning, Basis, Violation
 from rules.model.rule import Action, CompatibilityRule
 from rules.text.display_width import width
 from rules.text.i18n import Language, Text
+from rules.text.paths import field_path
 
 # Rows of a table, and kinds of nodes or resources in a line; the rest is counted.
 _ROWS: Final = 3
@@ -52,6 +54,14 @@ _LABEL_NODES: Final = Text(
     "label these nodes, for example with GPU Feature Discovery",
     "请为这些节点打标签，例如部署 GPU Feature Discovery",
 )
+_SETTINGS: Final = Text(
+    "policy: the owner of the rule can change {settings}", "策略限制：规则维护者可修改 {settings}"
+)
+_DECLARED: Final = Text(
+    "container {container!r}: {names} replaces what is known of the image",
+    "容器 {container!r}：{names} 替换了已知的镜像信息",
+)
+_REMOVE_DECLARATION: Final = Text("remove {names}", "请移除 {names}")
 _CHECK_SELECTORS: Final = Text("check the pod's selectors", "请检查该 Pod 的选择条件")
 _CHECK_RESOURCES: Final = Text("check the resource names", "请检查资源名")
 _COLON: Final = Text("{about}: {what}", "{about}：{what}")
@@ -86,9 +96,22 @@ class MessageWriter:
     def anywhere(self, container: str, result: CheckResult) -> tuple[str, str]:
         """Return reason and fix of a result that holds on every node."""
         reason, origin = self.of(result.summary), self.of(result.origin)
-        return self._fill(_ANYWHERE, container=container, reason=reason, origin=origin), self.of(
-            result.remedy
+        fixes = [self.of(result.remedy), *self._policy([result.setting] if result.setting else [])]
+        return (
+            self._fill(_ANYWHERE, container=container, reason=reason, origin=origin),
+            self._joined(filter(None, fixes)),
         )
+
+    def declared(
+        self, rule: CompatibilityRule, action: Action, container: Container, names: Sequence[str]
+    ) -> Violation:
+        """Return the violation that a container declares what is known of its image. names: where."""
+        facts = {"container": container.name, "names": self.of(_COMMA).join(names)}
+        (first, *_) = names
+        path = field_path(("metadata", "annotations", first) if "/" in first else (*container.path, "env"))
+        reason, fix = self._fill(_DECLARED, **facts), self._fill(_REMOVE_DECLARATION, **facts)
+        fixes = self._joined([fix, *self._policy(["declarations"])])
+        return Violation(rule.name, action, path, reason, fixes, self.language)
 
     def no_candidates(
         self, rule: CompatibilityRule, container: str, why: Text, resources: Sequence[str], **facts: object
@@ -150,9 +173,15 @@ class MessageWriter:
         reason = self._fill(_COLON, about=head, what=self._joined(filter(None, self._first(causes))))
         if found.action is not Action.WARN:
             reason = "\n    ".join([reason, *self._table(results, several=len(unmet) > 1)])
-        fixes = [*self._remedies(results), *self._excluded(found.elsewhere)]
+        settings = _settings(results)
+        fixes = [*self._remedies(results), *self._excluded(found.elsewhere), *self._policy(settings)]
         fix = self._fill(_FIXES, fixes=self._joined(fixes)) if fixes else ""
-        return Violation(found.required.rule.name, found.action, path, reason, fix, self.language)
+        basis = Basis.POLICY if settings else Basis.FACT
+        return Violation(found.required.rule.name, found.action, path, reason, fix, self.language, basis)
+
+    def _policy(self, settings: Sequence[str]) -> list[str]:
+        """Return the fix of a violation that settings of a rule cause."""
+        return [self._fill(_SETTINGS, settings=self.of(_COMMA).join(settings))] if settings else []
 
     def _first(self, texts: Iterable[str]) -> list[str]:
         """Return the first of some texts, and how many more there are."""
@@ -248,6 +277,12 @@ def _results_of(
             known[key] = tuple(_at_level(results, level))
         found.append((each, known[key]))
     return found
+
+
+def _settings(results: Iterable[tuple[NodeClassResult, Pairs]]) -> list[str]:
+    """Return the settings of rules without which some of these nodes would not be incompatible."""
+    found = ([result.setting for _, result in pairs] for _, pairs in results)
+    return list(dict.fromkeys(next((settings for settings in found if all(settings)), [])))
 
 
 def _at_level(

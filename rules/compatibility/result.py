@@ -10,6 +10,7 @@ from rules.model.check_result import CheckResult, Level
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_capabilities import NodeCapabilities
+from rules.text.i18n import Text
 
 
 class RuleRequirement(NamedTuple):
@@ -60,13 +61,15 @@ class NodeSetResult(NamedTuple):
     """The result of rule requirements on a set of nodes.
 
     doubts: the classes, if the best of them is in doubt. requirement: the labels that a node must have;
-    preference: those that it preferably has.
+    preference: those that it preferably has. notes: why the containers run on the compatible nodes, if that
+    is plain on none.
     """
 
     none_fits: NoFittingNode | None = None
     doubts: tuple[NodeClassResult, ...] = ()
     requirement: Requirement = Requirement()
     preference: Requirement | None = None
+    notes: tuple[Text, ...] = ()
 
 
 def unmet_requirements(classes: Sequence[NodeClassResult]) -> list[RuleRequirement]:

@@ -187,6 +187,7 @@ class Pipeline:
             return
         result = evaluate(required, self._pod, self._inventory, self._policy.language)
         self._recorder.record_findings(result.violations, result.warnings)
+        self._recorder.record_notes(result.notes)
         if self._request.mutating and inject_affinity(result, self._pod):
             self._recorder.record_affinity()
 
@@ -242,6 +243,8 @@ class Pipeline:
             "audit": recorder.audit(self._exemptions.taken),
             "rules": tuple(recorder.rules),
             "cuda_sources": tuple(recorder.cuda_sources),
+            "notes": recorder.notes,
+            "declared": recorder.declared,
         }
         if denying := [found for found in violations if found.action is Action.DENY]:
             message = messages.denial(language, self._request.kind, denying)
@@ -277,6 +280,8 @@ def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decisio
         "audit": audit,
         "rules": tuple(dict.fromkeys(name for decision in decisions for name in decision.rules)),
         "cuda_sources": tuple(source for decision in decisions for source in decision.cuda_sources),
+        "notes": tuple(dict.fromkeys(note for decision in decisions for note in decision.notes)),
+        "declared": tuple(dict.fromkeys(name for decision in decisions for name in decision.declared)),
     }
     if denying := [found for found in violations if found.action is Action.DENY]:
         return Decision.deny(messages.denial(policy.language, request.kind, denying), violations, **facts)

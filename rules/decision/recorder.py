@@ -21,6 +21,7 @@ from rules.model.rule import (
     InjectionRule,
     ResourceRule,
 )
+from rules.text.i18n import Text
 
 DecidingRule: TypeAlias = ResourceRule | InjectionRule | CompatibilityRule
 # What keeps a rule from applying: a part of its match, a condition that failed, an exemption.
@@ -31,14 +32,16 @@ class DecisionRecorder:
     """The record that a decision is written from.
 
     rules: the names of those that matched. injected, would_inject: what each rule injected, or would without
-    its dry run, by name. cuda_sources: as in a Decision.
+    its dry run, by name. cuda_sources, notes: as in a Decision.
     """
 
     __slots__ = (
         "_affinity",
+        "_declared",
         "_defaulted",
         "cuda_sources",
         "injected",
+        "notes",
         "rules",
         "violations",
         "warnings",
@@ -54,7 +57,9 @@ class DecisionRecorder:
         self.injected: dict[str, list[str]] = {}
         self.would_inject: dict[str, list[str]] = {}
         self._defaulted: list[str] = []
+        self._declared: dict[str, list[str]] = {}
         self._affinity = False
+        self.notes: tuple[Text, ...] = ()
 
     def record_match(self, rule: DecidingRule, container: Container, obstacle: Obstacle | None) -> None:
         """Record that a rule applies to a container, or what keeps it from that; it may come up again."""
@@ -72,9 +77,19 @@ class DecisionRecorder:
 
     def record_requirements(self, container: Container, required: RuleRequirement) -> None:
         """Record what a container requires of a node."""
-        del container
-        cuda = required.requirements.cuda
-        self.cuda_sources.append(cuda.found if cuda else "unknown")
+        requirements = required.requirements
+        self.cuda_sources.append(requirements.cuda.found if requirements.cuda else "unknown")
+        if requirements.declared:
+            self._declared[container.name] = list(requirements.declared)
+
+    def record_notes(self, notes: tuple[Text, ...]) -> None:
+        """Record why the containers run on the compatible nodes, if that is not plain."""
+        self.notes = notes
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The annotations and variables that replace what is known of an image, each once."""
+        return tuple(dict.fromkeys(name for names in self._declared.values() for name in names))
 
     def record_affinity(self) -> None:
         """Record that node affinity was injected."""
@@ -102,6 +117,8 @@ class DecisionRecorder:
             audit["would-inject"] = _listing(self.would_inject)
         if self._affinity:
             audit["node-affinity"] = "injected"
+        if self._declared:
+            audit["declared"] = _listing(self._declared)
         if exempted:
             audit["exempted"] = _listing({rule: [exemption] for rule, exemption in exempted.items()})
         if found := _lines(self.violations, Action.DENY, Action.WARN):
@@ -116,4 +133,5 @@ def _listing(done: Mapping[str, list[str]]) -> str:
 
 
 def _lines(violations: list[Violation], *actions: Action) -> str:
-    return "; ".join([f"{found.rule}: {found.path}" for found in violations if found.action in actions])
+    found = [each for each in violations if each.action in actions]
+    return "; ".join([f"{each.rule} ({each.basis}): {each.path}" for each in found])

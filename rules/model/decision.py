@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from rules.kube.json_patch import Operation
@@ -16,6 +17,13 @@ _FIX: Final = Text("{reason}; {fix}", "{reason}；{fix}")
 def with_fix(reason: str, fix: str, language: Language) -> str:
     """Return a reason with what to do, if that is known."""
     return _FIX.in_language(language).format(reason=reason, fix=fix) if fix else reason
+
+
+class Basis(StrEnum):
+    """What a violation rests on: facts about image, driver and GPU, or a rule of the operator."""
+
+    FACT = "fact"
+    POLICY = "policy"
 
 
 class AdmissionWarning(NamedTuple):
@@ -31,7 +39,7 @@ class Violation:
     """One thing that a rule forbids.
 
     path: as Kubernetes prints it. reason: container, path, found and expected; lines after the first are a
-    table. fix: what to do. language: that they are written in.
+    table. fix: what to do. language: that they are written in. basis: what it rests on.
     """
 
     rule: str
@@ -40,6 +48,7 @@ class Violation:
     reason: str
     fix: str = ""
     language: Language = Language.EN
+    basis: Basis = Basis.POLICY
 
     @property
     def message(self) -> str:
@@ -54,7 +63,9 @@ class Decision:
 
     message: of a denial, else empty. patch: RFC 6902 operations, empty for what is denied or never changed.
     warnings: a line each. audit: annotations of the audit event, names without prefix. rules: names of those
-    that matched. cuda_sources: the source of each container's CUDA version, or `unknown`.
+    that matched. cuda_sources: the source of each container's CUDA version, or `unknown`. notes: why the
+    containers run on the best of the nodes, if that is not plain. declared: the annotations and variables of
+    the pod that replace what is known of an image.
     """
 
     allowed: bool = True
@@ -65,6 +76,8 @@ class Decision:
     audit: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[str, ...] = ()
     cuda_sources: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
+    declared: tuple[str, ...] = ()
 
     @classmethod
     def deny(cls, message: str, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:

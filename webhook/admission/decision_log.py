@@ -49,7 +49,8 @@ class Entry(NamedTuple):
     allowed: bool
     rules: tuple[str, ...]
     cuda_sources: tuple[str, ...]
-    violations: tuple[tuple[str, str], ...]
+    violations: tuple[tuple[str, str, str], ...]
+    declared: tuple[str, ...]
     edits: int
     seconds: float
 
@@ -77,7 +78,10 @@ class DecisionLog:
             decision.allowed,
             decision.rules,
             decision.cuda_sources,
-            tuple([(each.rule, each.action.value) for each in violations]) if violations else (),
+            tuple([(each.rule, each.action.value, each.basis.value) for each in violations])
+            if violations
+            else (),
+            decision.declared,
             len(decision.patch),
             seconds,
         )
@@ -133,13 +137,13 @@ def _count(entry: Entry) -> None:
         metrics.counter_of(metrics.CUDA_SOURCES, endpoint, source).inc()
     for name in entry.rules:
         metrics.counter_of(metrics.RULE_MATCHES, endpoint, name).inc()
-    for rule, action in entry.violations:
-        metrics.counter_of(metrics.RULE_RESULTS, endpoint, rule, action).inc()
+    for rule, action, basis in entry.violations:
+        metrics.counter_of(metrics.RULE_RESULTS, endpoint, rule, action, basis).inc()
 
 
 def _log_entry(entry: Entry) -> None:
     violated: dict[str, list[str]] = {}
-    for rule, action in dict.fromkeys(entry.violations):
+    for rule, action, _ in dict.fromkeys(entry.violations):
         violated.setdefault(action, []).append(rule)
     fields: dict[str, Any] = {
         "uid": printable(entry.uid),
@@ -151,6 +155,8 @@ def _log_entry(entry: Entry) -> None:
         "dryRun": entry.dry_run,
         "rules": list(entry.rules),
         "violations": violated,
+        "bases": sorted({basis for _, _, basis in entry.violations}),
+        "declared": list(entry.declared),
         "verdict": "allow" if entry.allowed else "deny",
         "edits": entry.edits,
         "microseconds": round(entry.seconds * 1e6),

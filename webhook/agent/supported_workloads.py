@@ -62,16 +62,14 @@ def _runtime(cuda: CudaVersion, node: NodeCapabilities) -> Runtime:
         ContainerFacts("", annotations=((CUDA_VERSION_ANNOTATION, str(cuda)),)), ImageCatalog(())
     )
     results = check_on_node(SharingPolicy(), requirements, node)
+    with_compat = replace(requirements, cuda_compat=CompatLibraries.LOADER_PATH)
     for mode, found in (
         (CompatibilityMode.DRIVER, results),
         (
             CompatibilityMode.MINOR_VERSION,
             check_on_node(SharingPolicy(minor_versions=Level.COMPATIBLE), requirements, node),
         ),
-        (
-            CompatibilityMode.FORWARD,
-            check_on_node(SharingPolicy(), replace(requirements, cuda_compat=CompatLibraries.LOADER_PATH), node),
-        ),
+        (CompatibilityMode.FORWARD, check_on_node(SharingPolicy(), with_compat, node)),
     ):
         if level_of(found) <= Level.UNSTABLE:
             return Runtime(cuda, mode, found)

@@ -52,8 +52,9 @@ DURATION: Final = Histogram(
 )
 RULE_RESULTS: Final = _counter(
     "gpugate_rule_violations_total",
-    "Violations by rule and action (deny, warn, dryrun); a pod is reviewed at both endpoints",
-    ("endpoint", "rule", "action"),
+    "Violations by rule, action (deny, warn, dryrun) and basis (fact, policy); a pod is reviewed at both "
+    "endpoints",
+    ("endpoint", "rule", "action", "basis"),
 )
 CUDA_SOURCES: Final = _counter(
     "gpugate_cuda_versions_total",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from functools import reduce
 from typing import Final
 
 from rules.compatibility.checks.base import Check, Constraint, Subject
@@ -128,7 +127,10 @@ def satisfying(
         branded = [_admitting(found, brand, or_unknown=or_unknown) for brand in brands]
         if or_unknown:  # any of the brands may be the one
             branded = [[conjunction for each in branded for conjunction in each]]
-        conjunctions += reduce(both, branded, product) if brands else ()
+        if brands:
+            for each in branded:
+                product = both(product, each)
+            conjunctions += product
     if or_unknown:
         unbranded = _admitting(found, "", or_unknown=or_unknown)
         unknown_brand = [{PRODUCT: frozenset(products[()])}] if products[()] else []

@@ -14,7 +14,7 @@ import click
 
 from rules import Action, AdmissionRequest, Decision, Language, ObjectError, decide
 from rules.decision.messages import warning_line
-from rules.model.decision import AdmissionWarning
+from rules.model.decision import AdmissionWarning, Basis
 from rules.text.yaml_document import SourceError
 from webhook.cli.input.decision_context import DecisionContext, Sources, decision_options
 from webhook.cli.input.objects import InputError, objects_in
@@ -51,17 +51,24 @@ class Audited:
                 return f"{owner.get('kind', '')}/{owner.get('name', '')}"
         return f"Pod/{metadata.get('name', '')}"
 
-    def findings(self) -> list[tuple[str, str, str]]:
-        """Return (action, rule, message) of each violation and warning."""
+    @property
+    def denied_by_fact(self) -> bool:
+        """Whether a violation that denies the pod rests on facts, and so no setting of a rule admits it."""
+        return any(
+            found.action is Action.DENY and found.basis is Basis.FACT for found in self.decision.violations
+        )
+
+    def findings(self) -> list[tuple[str, str, str, str]]:
+        """Return (action, basis, rule, message) of each violation and warning; a warning has no basis."""
         violations, warn = self.decision.violations, Action.WARN
         repeated = {
             warning_line(self.language, AdmissionWarning(found.rule, found.reason, found.fix))
             for found in violations
             if found.action is warn
         }
-        return [(found.action.value, found.rule, found.message) for found in violations] + [
-            (warn.value, "", line) for line in self.decision.warnings if line not in repeated
-        ]
+        return [
+            (found.action.value, found.basis.value, found.rule, found.message) for found in violations
+        ] + [(warn.value, "", "", line) for line in self.decision.warnings if line not in repeated]
 
 
 @click.command()
@@ -154,7 +161,7 @@ def _show_table(audited: Sequence[Audited], language: Language) -> None:
     """Print each finding once for all pods of an owner, most severe first."""
     pods: defaultdict[tuple[str, str, str, str, str], int] = defaultdict(int)
     for each in audited:
-        for action, rule, message in each.findings():
+        for action, _, rule, message in each.findings():
             pods[action, each.namespace, each.owner, rule, message] += 1
     rows = [
         {
@@ -171,8 +178,12 @@ def _show_table(audited: Sequence[Audited], language: Language) -> None:
     ]
     show_table(rows, language, action=_COLOURS)
     facts = {"pods": counted(len(audited), "pod"), "count": len(audited)}
-    denied = sum(not each.decision.allowed for each in audited)
-    click.echo(AUDIT_SUMMARY.in_language(language).format(denied=denied, **facts), err=True)
+    denied, by_facts = (
+        sum(not each.decision.allowed for each in audited),
+        sum(each.denied_by_fact for each in audited),
+    )
+    bases = {"denied": denied, "facts": by_facts, "policy": denied - by_facts}
+    click.echo(AUDIT_SUMMARY.in_language(language).format(**bases, **facts), err=True)
 
 
 def _rank(finding: tuple[str, ...]) -> tuple[object, ...]:
@@ -188,8 +199,8 @@ def _show_json(audited: Sequence[Audited]) -> None:
             "node": each.pod.get("spec", {}).get("nodeName"),
             "allowed": each.decision.allowed,
             "findings": [
-                {"action": action, "rule": rule, "message": message}
-                for action, rule, message in each.findings()
+                {"action": action, "basis": basis, "rule": rule, "message": message}
+                for action, basis, rule, message in each.findings()
             ],
         }
         for each in audited
@@ -227,13 +238,13 @@ def _results(audited: Audited) -> Iterator[dict[str, Any]]:
     subject |= {key: metadata[key] for key in ("name", "uid") if key in metadata}
     outcomes = {"deny": "fail", "warn": "warn", "dryrun": "skip"}
     findings = audited.findings()
-    for action, rule, message in findings:
-        yield _result(rule or "gpugate", outcomes[action], subject, message)
+    for action, basis, rule, message in findings:
+        details = {"message": message} | ({"properties": {"basis": basis}} if basis else {})
+        yield _result(rule or "gpugate", outcomes[action], subject, **details)
     if not findings:
         for rule in audited.decision.rules:
-            yield _result(rule, "pass", subject, "")
+            yield _result(rule, "pass", subject)
 
 
-def _result(rule: str, outcome: str, subject: dict[str, Any], message: str) -> dict[str, Any]:
-    details = {"message": message} if message else {}
+def _result(rule: str, outcome: str, subject: dict[str, Any], **details: Any) -> dict[str, Any]:
     return {"source": "gpugate", "policy": rule, "result": outcome, "resources": [subject], **details}

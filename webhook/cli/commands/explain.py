@@ -30,6 +30,7 @@ from webhook.cli.output.vocabulary import (
     HINT,
     NO_RESOURCES,
     NOT_APPLICABLE_RULES,
+    NOTE,
     PATCHED,
     REQUIRES,
     SKIPPED,
@@ -135,6 +136,7 @@ def _facts(explanation: Explanation, language: Language, *, everything: bool) ->
         ],
         "violations": [_violation(found) for found in explanation.violations],
         "warnings": explanation.warnings,
+        "notes": [note.in_language(language) for note in explanation.decision.notes],
     }
 
 
@@ -157,7 +159,13 @@ def _edit(edit: Edit) -> dict[str, Any]:
 
 
 def _violation(found: Violation) -> dict[str, Any]:
-    return {"rule": found.rule, "action": found.action, "path": found.path, "message": found.message}
+    return {
+        "rule": found.rule,
+        "action": found.action,
+        "basis": found.basis,
+        "path": found.path,
+        "message": found.message,
+    }
 
 
 class _TreeWriter:
@@ -189,6 +197,8 @@ class _TreeWriter:
             tree.add(self._violation(found))
         for warning in explanation.warnings:
             tree.add(_line((self._say(ACTIONS[Action.WARN]), "yellow"), (warning, "")))
+        for note in explanation.decision.notes:
+            tree.add(_line((self._say(NOTE), "green"), (note.in_language(self._language), "")))
         for hint in hints:
             tree.add(_line((self._say(HINT), "yellow"), (hint, "")))
         return tree

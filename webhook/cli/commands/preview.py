@@ -30,6 +30,7 @@ from webhook.cli.output.vocabulary import (
     ACTIONS,
     DENIED,
     HINT,
+    NOTE,
     PATCHED,
     PREVIEW_SUMMARY,
     SKIPPED,
@@ -117,7 +118,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
         if print_one:
             print_one(previews[-1])
     if output == "json":
-        click.echo(encode({"objects": [_facts(preview) for preview in previews]}).decode())
+        click.echo(encode({"objects": [_facts(sources.language, preview) for preview in previews]}).decode())
     elif output == "diff" and (previews or not context.failed):
         _show_summary(sources.language, previews)
         if not len(context.inventory) and (hint := hints.without_nodes(each.request for each in previews)):
@@ -125,7 +126,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
     sys.exit(context.exit_status((preview.decision for preview in previews), fail_on))
 
 
-def _facts(preview: Preview) -> dict[str, Any]:
+def _facts(language: Language, preview: Preview) -> dict[str, Any]:
     decision = preview.decision
     return {
         "source": preview.source,
@@ -134,10 +135,17 @@ def _facts(preview: Preview) -> dict[str, Any]:
         "name": preview.name,
         "allowed": decision.allowed,
         "violations": [
-            {"rule": found.rule, "action": found.action, "path": found.path, "message": found.message}
+            {
+                "rule": found.rule,
+                "action": found.action,
+                "basis": found.basis,
+                "path": found.path,
+                "message": found.message,
+            }
             for found in decision.violations
         ],
         "warnings": decision.warnings,
+        "notes": [note.in_language(language) for note in decision.notes],
         "hints": preview.hints,
         "patch": decision.patch,
         "auditAnnotations": decision.audit,
@@ -179,6 +187,8 @@ def _show_diff(language: Language, preview: Preview) -> None:
             _print_message(ACTIONS[found.action].in_language(language), tint, _with_rule(found))
     for warning in decision.warnings:
         _print_message(ACTIONS[Action.WARN].in_language(language), "yellow", warning)
+    for note in decision.notes:
+        _print_message(NOTE.in_language(language), "green", note.in_language(language))
     if would := decision.audit.get("would-inject"):
         _print_message(ACTIONS[Action.DRYRUN].in_language(language), "cyan", would)
     for hint in preview.hints:

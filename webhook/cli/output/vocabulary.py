@@ -19,6 +19,7 @@ ACTIONS: Final = {
     Action.DRYRUN: Text("dryrun", "试运行"),
 }
 HINT: Final = Text("hint", "提示")
+NOTE: Final = Text("note", "说明")
 
 # Table headings, by the key of the column in JSON; the key itself in upper case for any other column.
 _HEADINGS: Final = {
@@ -100,7 +101,8 @@ PREVIEW_SUMMARY: Final = Text(
 )
 SKIPPED_COUNT: Final = Text(", {skipped} skipped", "，{skipped} 个已跳过")
 AUDIT_SUMMARY: Final = Text(
-    "{pods}: {denied} would be denied now", "{count} 个 Pod：其中 {denied} 个现在会被拒绝"
+    "{pods}: {denied} would be denied now ({facts} by facts, {policy} by policy)",
+    "{count} 个 Pod：其中 {denied} 个现在会被拒绝（{facts} 个基于事实，{policy} 个基于策略）",
 )
 # Lines of `explain`.
 NO_RESOURCES: Final = Text("no resources requested", "未申请资源")
