@@ -21,7 +21,7 @@ from typing import IO, Any, Final, TypeVar
 
 import msgspec
 
-from rules.kube.image_reference import parse_image
+from rules.kube.image_reference import is_digest, parse_image
 from rules.text.i18n import Text
 from webhook.images.errors import ImageError, Reason, quoted
 from webhook.images.inspection import InspectedImage, PlatformConfig
@@ -30,7 +30,6 @@ from webhook.images.manifest import (
     Descriptor,
     choose,
     invalid,
-    is_digest,
     of_platforms,
     read_config,
     read_manifest,

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rules.cuda.nvidia_require import constraints
+from rules.cuda.nvidia_require import REQUIRE_PREFIX, constraints
 from rules.cuda.versions import CudaVersion
+from rules.kube.image_reference import parse_image
 
 _CUDA_VERSION: Final = "CUDA_VERSION"
 _LIBRARY_PATH: Final = "LD_LIBRARY_PATH"
@@ -40,8 +41,15 @@ class PlatformConfig:
 
     @property
     def require(self) -> dict[str, str]:
-        """The requirements of the image by variable; empty if it has none, or disables them."""
-        return {each.variable: each.text for each in constraints(self.env)}
+        """The requirements of the image by variable; empty if it has none, or disables them.
+
+        Invalid ones are left out: they require nothing.
+        """
+        return {
+            each.variable: each.text
+            for each in constraints(self.env)
+            if each.problem is None and each.variable != REQUIRE_PREFIX
+        }
 
     @property
     def compat_on_path(self) -> bool:
@@ -72,15 +80,17 @@ class InspectedImage:
     platforms: tuple[PlatformConfig, ...]
     omitted: int = 0
 
-    def rows(self, key: str = "") -> list[Row]:
-        """Return ImageCatalog rows by `digest`, or by `image` if there is none; one for each set of facts.
+    def rows(self) -> list[Row]:
+        """Return ImageCatalog rows by `image`, `digest` or both; one for each set of facts.
 
-        key: `image` for rows by the reference. Platforms with equal facts share a row.
+        Empty without both: an archive need not name its image. A pinned reference has the digest alone.
         """
-        named = {"digest": self.digest} if self.digest and key != "image" else {"image": self.reference}
+        parsed = parse_image(self.reference)
+        named = {"image": self.reference} if parsed and not parsed.digest else {}
+        named |= {"digest": self.digest} if self.digest else {}
         return [
             {**named, **facts, "platforms": [each.platform for each in platforms]}
-            for facts, platforms in self.by_facts()
+            for facts, platforms in (self.by_facts() if named else ())
         ]
 
     def by_facts(self) -> list[tuple[Row, list[PlatformConfig]]]:

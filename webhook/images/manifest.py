@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from rules.kube.image_reference import is_digest
 from rules.text.i18n import Text
 from webhook.images.errors import ImageError, Reason, quoted
 from webhook.images.inspection import PlatformConfig
@@ -32,9 +33,7 @@ MAX_BYTES: Final = 2**20
 MAX_PLATFORMS: Final = 8
 # Read first: of nodes with GPUs.
 _FIRST: Final = ("linux/amd64", "linux/arm64")
-# The algorithms of https://github.com/opencontainers/image-spec/blob/main/descriptor.md, and of go-digest.
-_DIGEST = re.compile(r"sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}", re.ASCII)
-_WORD = re.compile(r"[a-z0-9._-]{1,32}", re.ASCII)
+_WORD = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 
 
@@ -100,11 +99,6 @@ def verified(body: bytes, digest: str) -> bytes:
             ),
         )
     return body
-
-
-def is_digest(text: str) -> bool:
-    """Return whether a text is a digest that can be verified."""
-    return _DIGEST.fullmatch(text) is not None
 
 
 def digest_of(body: bytes) -> str:

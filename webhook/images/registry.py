@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from yarl import URL
 
-from rules.kube.image_reference import DEFAULT_REGISTRY, Image
+from rules.kube.image_reference import DEFAULT_REGISTRY, Image, is_digest
 from rules.text.i18n import Text
 from webhook.images.credentials import CredentialError, Credentials
 from webhook.images.errors import ImageError, Reason, quoted
@@ -35,7 +35,6 @@ from webhook.images.manifest import (
     choose,
     digest_of,
     invalid,
-    is_digest,
     of_platforms,
     read_config,
     read_manifest,

@@ -98,7 +98,7 @@ def test_json_has_all_facts_of_each_platform(registry: FakeRegistry, tmp_path: P
     )
 
 
-def test_a_rule_has_rows_by_digest_and_by_tag(registry: FakeRegistry, tmp_path: Path) -> None:
+def test_a_rule_has_rows_by_tag_and_digest(registry: FakeRegistry, tmp_path: Path) -> None:
     """As an ImageCatalog, whose name can be chosen; of a pinned image by digest alone."""
     name = local(registry, "nvidia/cuda:12.4.1")
     digest = registry.replies["/v2/nvidia/cuda/manifests/12.4.1"].headers["Docker-Content-Digest"]  # type: ignore[union-attr]
@@ -109,9 +109,8 @@ def test_a_rule_has_rows_by_digest_and_by_tag(registry: FakeRegistry, tmp_path: 
 
     assert "ImageCatalog" == rule["metadata"]["labels"]["gpugate.dev/type"]
     assert "team-images" == rule["metadata"]["name"]
-    assert {"images": [{"digest": digest, **facts}, {"image": name, **facts}]} == yaml.safe_load(
-        rule["data"]["rule.yaml"]
-    )
+    rows = [{"image": name, "digest": digest, **facts}, {"digest": digest, **facts}]
+    assert {"images": rows} == yaml.safe_load(rule["data"]["rule.yaml"])
 
 
 def test_images_of_objects_are_read_once(registry: FakeRegistry, tmp_path: Path) -> None:

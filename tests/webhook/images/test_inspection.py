@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 import pytest
 
+from rules import load_rules
 from tests.support.image_builders import CUDA_ENV, REQUIRE
+from tests.support.node_builders import image_catalog
 from webhook.images.inspection import InspectedImage, PlatformConfig
 
 DIGEST = f"sha256:{'1' * 64}"
+NAMED = {"image": "docker.io/library/app:1", "digest": DIGEST}
 
 
 def platform(env: Mapping[str, str], architecture: str = "amd64") -> PlatformConfig:
@@ -23,6 +26,7 @@ def platform(env: Mapping[str, str], architecture: str = "amd64") -> PlatformCon
         (CUDA_ENV, {"cuda": "12.4", "require": {"NVIDIA_REQUIRE_CUDA": REQUIRE}}),
         ({}, {"require": {}}),
         ({"CUDA_VERSION": "latest"}, {"require": {}}),
+        ({"NVIDIA_REQUIRE_CUDA": "cuda~12"}, {"require": {}}),
         (CUDA_ENV | {"NVIDIA_DISABLE_REQUIRE": "true"}, {"cuda": "12.4", "require": {}}),
         (
             {"NVIDIA_REQUIRE_DRIVER": "driver>=535", "NVIDIA_REQUIRE_JETPACK": "x"},
@@ -49,17 +53,49 @@ def test_platforms_with_equal_facts_share_a_row() -> None:
 
     assert [
         {
-            "digest": DIGEST,
+            **NAMED,
             "cuda": "12.4",
             "require": {"NVIDIA_REQUIRE_CUDA": REQUIRE},
             "platforms": ["linux/amd64", "linux/arm64"],
         },
-        {"digest": DIGEST, "require": {}, "platforms": ["linux/riscv64"]},
+        {**NAMED, "require": {}, "platforms": ["linux/riscv64"]},
     ] == image.rows()
 
 
-def test_an_image_without_digest_has_rows_by_its_reference() -> None:
-    """That of an archive; or of any image, on demand."""
-    rows = [{"image": "docker.io/library/app:1", "require": {}, "platforms": ["linux/amd64"]}]
-    for digest, key in (("", ""), (DIGEST, "image")):
-        assert rows == InspectedImage("docker.io/library/app:1", digest, (platform({}),)).rows(key)
+@pytest.mark.parametrize(
+    ("reference", "digest", "named"),
+    [
+        ("docker.io/library/app:1", DIGEST, {"image": "docker.io/library/app:1", "digest": DIGEST}),
+        ("docker.io/library/app:1", "", {"image": "docker.io/library/app:1"}),
+        (f"docker.io/library/app@{DIGEST}", DIGEST, {"digest": DIGEST}),
+        ("/tmp/Image.tar", DIGEST, {"digest": DIGEST}),
+    ],
+)
+def test_a_row_is_by_reference_and_digest(reference: str, digest: str, named: dict[str, str]) -> None:
+    """As far as there are both: an archive may lack one."""
+    row = {**named, "require": {}, "platforms": ["linux/amd64"]}
+
+    assert [row] == InspectedImage(reference, digest, (platform({}),)).rows()
+
+
+def test_an_image_without_name_and_digest_has_no_row() -> None:
+    """Nothing could match it."""
+    assert [] == InspectedImage("/tmp/Image.tar", "", (platform({}),)).rows()
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        CUDA_ENV,
+        {},
+        {"NVIDIA_REQUIRE_CUDA": "cuda~12"},
+        {"NVIDIA_REQUIRE_CUDA": ""},
+        {"NVIDIA_REQUIRE_": "cuda>=12", "NVIDIA_REQUIRE_X": "x" * 20_000},
+        {"CUDA_VERSION": "999"},
+    ],
+)
+def test_rows_are_valid_whatever_the_config_says(env: Mapping[str, str]) -> None:
+    """One image must not make a whole catalogue invalid."""
+    rows = InspectedImage("docker.io/library/app:1", DIGEST, (platform(env),)).rows()
+
+    assert () == tuple(load_rules([("images", image_catalog(*rows))]).errors)

@@ -70,12 +70,10 @@ def _image(image: InspectedImage) -> dict[str, Any]:
 
 
 def catalog_rows(inspections: Iterable[Inspection]) -> list[dict[str, Any]]:
-    """Return the rows of an ImageCatalog: by digest, and also by tag if the reference has a tag alone."""
+    """Return the rows of an ImageCatalog, each once."""
     rows: list[dict[str, Any]] = []
     for each in inspections:
-        if isinstance(each.result, InspectedImage) and (parsed := parse_image(each.result.reference)):
-            rows += each.result.rows() if each.result.digest else []
-            rows += each.result.rows("image") if not parsed.digest else []
-        elif isinstance(each.result, InspectedImage):
-            rows += each.result.rows() if each.result.digest else []
-    return [row for index, row in enumerate(rows) if row not in rows[:index]]
+        for row in each.result.rows() if isinstance(each.result, InspectedImage) else ():
+            if row not in rows:
+                rows.append(row)
+    return rows
