@@ -180,9 +180,9 @@ def _find(image: str, found: _Commands, env: Mapping[str, str]) -> tuple[FlagReq
     if versions is None:
         return ()
     lines = [(_line(command), command) for command in found.scripts]
-    searched = [_line(found.arguments), *(line for line, _ in lines)]
+    searched = "\n".join([_line(found.arguments), *(line for line, _ in lines)])
     frameworks = _table().frameworks
-    started = [key for key in frameworks if any(map(frameworks[key].command.search, searched))]
+    started = [key for key in frameworks if frameworks[key].command.search(searched)]
     requirements = []
     for key in started or list(versions)[:1]:
         framework = frameworks[key]

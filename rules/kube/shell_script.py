@@ -17,8 +17,12 @@ from typing import Final, NamedTuple
 UNKNOWN: Final = "\0"
 # Scripts that are read of one, with those inside it (`bash -c "sh -c '…'"`); others are plain arguments.
 MAX_SCRIPTS: Final = 8
-# Characters of a script that is read, and of the values that are put in it; real ones have a few thousand.
+# Characters of a script that is read; real ones have a few thousand.
 LONGEST_SCRIPT: Final = 64 * 2**10
+# Words and operators of a script that is read: so many, and one in so many characters; those of scripts in it
+# may be as many again. Each takes 5 to 10 µs, so that 3 MB of scripts (a pod at most) take about 3 s.
+FREE_TOKENS: Final = 200
+CHARACTERS_PER_TOKEN: Final = 8
 
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 _TOKEN = re.compile(
@@ -102,8 +106,11 @@ def commands(
 
     known, unknown: the container's variables. exported: the names of interest for `Command.env`.
     """
-    scripts = iter(range(MAX_SCRIPTS - 1))
-    return list(_Reader(script, known, frozenset(unknown), frozenset(exported), scripts).read())
+    most = FREE_TOKENS + len(script) // CHARACTERS_PER_TOKEN
+    if len(script) > LONGEST_SCRIPT or _tokens(script) > most:
+        return []
+    budget = _Budget(MAX_SCRIPTS - 1, most)
+    return list(_Reader(script, known, frozenset(unknown), frozenset(exported), budget).read())
 
 
 def script_index(words: Sequence[str]) -> int | None:
@@ -114,8 +121,23 @@ def script_index(words: Sequence[str]) -> int | None:
     return None if option is None else option + 1
 
 
+@dataclass(slots=True)
+class _Budget:
+    """Scripts, and tokens of them, that may be read inside a script."""
+
+    scripts: int
+    tokens: int
+
+    def spend(self, script: str) -> bool:
+        """Take a script from it; return whether there was enough."""
+        self.scripts -= 1
+        if self.scripts >= 0:
+            self.tokens -= _tokens(script)
+        return self.scripts >= 0 and self.tokens >= 0
+
+
 class _Reader:
-    """Reads one script. scripts: gives an item for each further script that may be read."""
+    """Reads one script. budget: for those inside it."""
 
     def __init__(
         self,
@@ -123,14 +145,13 @@ class _Reader:
         known: Mapping[str, str],
         unknown: frozenset[str],
         exported: frozenset[str],
-        scripts: Iterator[int],
+        budget: _Budget,
     ) -> None:
-        if len(script) > LONGEST_SCRIPT:
-            script = ""
         self._script = script.replace("\r\n", "\n").replace("\\\n", "")
         self._known, self._unknown, self._interesting = known, unknown, exported
-        self._scripts = scripts
-        self._room = LONGEST_SCRIPT  # characters of expansions that are left
+        self._budget = budget
+        # Characters of expansions that are left.
+        self._room = min(len(script) + sum(map(len, known.values())), LONGEST_SCRIPT)
         self._opaque = _SETS_ANY.search(self._script) is not None
         self._assigned = _assigned(self._script)
         self._variables: dict[str, Word | None] = {}  # assigned so far; None: unknown
@@ -252,12 +273,12 @@ class _Reader:
         texts = [word.text for word in words]
         index = script_index(texts)
         script = " ".join(texts[1:]) if texts[:1] == ["eval"] else None if index is None else texts[index]
-        if script is None or next(self._scripts, None) is None:
+        if script is None or not self._budget.spend(script):
             yield Command(words, env, certain)
             return
         changed = self._assigned.keys() | prefix.keys()
         known = {name: text for name, text in self._known.items() if name not in changed}
-        inside = _Reader(script, known, self._unknown | changed, self._interesting, self._scripts)
+        inside = _Reader(script, known, self._unknown | changed, self._interesting, self._budget)
         certain = certain and all(word.certain for word in words)
         for command in inside.read():
             yield Command(command.words, {**env, **command.env}, certain and command.certain)
@@ -406,6 +427,11 @@ class _Lexer:
         end = _after(self._script, at, opened) if self._searched[opened] else None
         self._searched[opened] = end is not None
         return end
+
+
+def _tokens(script: str) -> int:
+    """Return about how many words and operators a script has."""
+    return len(script.split()) + sum(map(script.count, ";&|()$`\"'"))
 
 
 def _assigned(script: str) -> dict[str, int]:

@@ -12,7 +12,7 @@ from rules.cuda.requirements import container_facts, requirements_of
 from rules.kube.container_env import environment
 from rules.kube.json_patch import Recorder
 from rules.kube.pod import Container, ContainerKind
-from rules.kube.shell_script import script_index
+from rules.kube.shell_script import FREE_TOKENS, script_index
 from tests.fuzz.mutator import texts
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def check(data: bytes) -> None:
         all(map(_PLAIN.fullmatch, words))
         and all(map(_PROGRAM.fullmatch, words[:1]))
         and not script_index(words)
+        and len(words) < FREE_TOKENS
     ):
         script = " ".join(words) + "\n"
         in_words, in_script = (

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.kube.shell_script import LONGEST_SCRIPT, MAX_SCRIPTS, UNKNOWN, commands, script_index
+from rules.kube.shell_script import (
+    CHARACTERS_PER_TOKEN,
+    FREE_TOKENS,
+    LONGEST_SCRIPT,
+    MAX_SCRIPTS,
+    UNKNOWN,
+    commands,
+    script_index,
+)
 
 KNOWN = {"SET": "half", "EMPTY": "", "FLAGS": "--dtype half  --port 1"}
 
@@ -231,6 +239,14 @@ def test_a_script_that_is_too_long_has_no_commands() -> None:
         len(commands("x".ljust(LONGEST_SCRIPT), {})),
         len(commands("x".ljust(LONGEST_SCRIPT + 1), {})),
     )
+
+
+def test_a_script_with_too_many_words_for_its_length_has_no_commands() -> None:
+    """Reading time depends on words and operators."""
+    words = "x;" * (FREE_TOKENS // 2)
+    dense, sparse = (f"x {'y' * length};" * 2000 for length in (1, 2 * CHARACTERS_PER_TOKEN))
+
+    assert [FREE_TOKENS // 2, 0, 2000] == [len(commands(script, {})) for script in (words, dense, sparse)]
 
 
 def test_values_that_double_each_other_are_unknown_from_the_limit_on() -> None:
