@@ -1,0 +1,228 @@
+"""Images by their tags against nodes: the verdict is that of the image's own NVIDIA_REQUIRE_CUDA.
+
+The expressions are evaluated a second time here, as src/cli/dsl.c of NVIDIA/libnvidia-container does it, on
+what NVML prints on these nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from rules.cuda.tables import RequireText, read_table, require_of_nvidia_cuda
+from rules.model.decision import Basis, Decision
+from tests.support.node_builders import decided, gpu_pod, node, requiring, targets
+
+
+class Machine(NamedTuple):
+    """A node: its product label, what NVML prints, and its CPU architecture."""
+
+    product: str
+    brand: str
+    compute: str
+    driver: str
+    cuda: str
+    architecture: str = "amd64"
+
+
+MACHINES: Final = {
+    "T4/470": Machine("Tesla-T4", "Tesla", "7.5", "470.82.01", "11.4"),
+    "T4/535": Machine("Tesla-T4", "NVIDIA", "7.5", "535.104.05", "12.2"),
+    "V100/535": Machine("Tesla-V100-SXM2-32GB", "Tesla", "7.0", "535.104.05", "12.2"),
+    "A10G/550": Machine("NVIDIA-A10G", "NVIDIA", "8.6", "550.54.15", "12.4"),
+    "A100/525": Machine("NVIDIA-A100-SXM4-80GB", "NVIDIA", "8.0", "525.85.12", "12.0"),
+    "A100/535": Machine("NVIDIA-A100-SXM4-80GB", "NVIDIA", "8.0", "535.104.05", "12.2"),
+    "H100/535": Machine("NVIDIA-H100-80GB-HBM3", "NVIDIA", "9.0", "535.104.05", "12.2"),
+    "H100/570": Machine("NVIDIA-H100-80GB-HBM3", "NVIDIA", "9.0", "570.124.06", "12.8"),
+    "L4/550": Machine("NVIDIA-L4", "NVIDIA", "8.9", "550.54.15", "12.4"),
+    "RTX 4090/535": Machine("NVIDIA-GeForce-RTX-4090", "GeForce", "8.9", "535.104.05", "12.2"),
+    "RTX 4090/550": Machine("NVIDIA-GeForce-RTX-4090", "GeForce", "8.9", "550.54.15", "12.4"),
+    "RTX 4090/580": Machine("NVIDIA-GeForce-RTX-4090", "GeForce", "8.9", "580.65.06", "13.0"),
+    "GB200/580": Machine("NVIDIA-GB200", "NVIDIA", "10.0", "580.65.06", "13.0", "arm64"),
+}
+COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {">=": ge, "<=": le, "!=": ne, "=": eq, ">": gt, "<": lt}
+# The capability below which a CUDA major has no code at all: Volta has none in 13.
+NO_CODE: Final = {"13": 7.5}
+VERSIONS: Final = sorted(
+    {
+        version
+        for row in read_table("requirements")["expressions"]
+        for version in row["images"].split()
+        if not row.get("partial")
+    }
+)
+
+
+def cluster(*names: str) -> list[dict[str, Any]]:
+    """Return a node for each machine, with the labels of GPU Feature Discovery."""
+    nodes = []
+    for name in names:
+        machine = MACHINES[name]
+        cuda, compute = machine.cuda.split("."), machine.compute.split(".")
+        labels = {
+            "kubernetes.io/arch": machine.architecture,
+            "nvidia.com/cuda.driver-version.full": machine.driver,
+            "nvidia.com/cuda.runtime-version.major": cuda[0],
+            "nvidia.com/cuda.runtime-version.minor": cuda[1],
+            "nvidia.com/gpu.compute.major": compute[0],
+            "nvidia.com/gpu.compute.minor": compute[1],
+            "nvidia.com/gpu.product": machine.product,
+        }
+        nodes.append(node(name.replace(" ", "-").replace("/", "-"), labels))
+    return nodes
+
+
+def satisfied(expression: str, machine: Machine) -> bool:
+    """Evaluate an expression as libnvidia-container does: groups by spaces, conditions by commas."""
+    return any(
+        all(_holds(condition, machine) for condition in group.split(",")) for group in expression.split()
+    )
+
+
+def _holds(condition: str, machine: Machine) -> bool:
+    operator = next(each for each in COMPARE if each in condition)
+    name, wanted = condition.split(operator)
+    if name == "brand":
+        return COMPARE[operator](machine.brand.lower(), wanted)
+    found = {"cuda": machine.cuda, "driver": machine.driver, "arch": machine.compute}[name]
+    numbers = [[int(part) for part in text.split(".")] for text in (found, wanted)]
+    longest = max(map(len, numbers))
+    one, other = (each + [0] * (longest - len(each)) for each in numbers)
+    return COMPARE[operator](one, other)
+
+
+def expression_of(version: str, machine: Machine) -> RequireText | None:
+    """Return what the image has on a machine, of its newest build, if that was read."""
+    texts = require_of_nvidia_cuda(version)
+    return next((each for each in texts if each.architecture == machine.architecture), None)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_image_is_judged_by_its_tag_as_by_its_own_variables(version: str) -> None:
+    """And as NVIDIA's container runtime judges it; but for GPUs that its toolkit has no code for."""
+    for name, machine in MACHINES.items():
+        found = expression_of(version, machine)
+        if found is None or not found.status.certain:
+            continue
+        env = {"NVIDIA_REQUIRE_CUDA": found.text, "CUDA_VERSION": version}
+        by_tag = decided(cluster(name), gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04"))
+        by_variables = decided(cluster(name), requiring(**env))
+        starts = satisfied(found.text, machine)
+        has_code = float(machine.compute) >= NO_CODE.get(version.partition(".")[0], 0)
+
+        assert (name, starts and has_code) == (name, by_tag.allowed)
+        assert (name, by_tag.allowed) == (name, by_variables.allowed)
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ("nvcr.io/nvidia/tritonserver:24.04-py3", "A100/535"),
+        ("vllm/vllm-openai:v0.9.0", "H100/535"),
+        ("vllm/vllm-openai:v0.7.0", "RTX 4090/535"),
+        ("ghcr.io/huggingface/text-generation-inference:3.0.1", "T4/535"),
+        ("nvidia/cuda:12.4.1-runtime-ubuntu22.04", "RTX 4090/535"),
+    ],
+)
+def test_an_image_that_admits_an_older_driver_is_allowed_with_a_note(image: str, name: str) -> None:
+    """It runs by minor-version or forward compatibility."""
+    decision = decided(cluster(name), gpu_pod(image))
+
+    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert ["it runs by"] == [note.en.partition(": ")[2][:10] for note in decision.notes]
+
+
+def test_a_driver_that_runs_the_image_plainly_has_no_note() -> None:
+    """Nothing is to be said."""
+    assert () == decided(cluster("H100/570"), gpu_pod("vllm/vllm-openai:v0.9.0")).notes
+
+
+def test_a_brand_that_the_image_does_not_admit_is_denied_with_that_reason() -> None:
+    """CUDA 12.8 admits driver 535 on data center GPUs, not on a GeForce."""
+    decision = decided(cluster("RTX 4090/535"), gpu_pod("vllm/vllm-openai:v0.9.0"))
+
+    assert not decision.allowed
+    assert "it admits a driver with CUDA 12.2, but not for GPUs of brand geforce" in decision.message
+    assert "enforces, except in CDI mode" in decision.message
+    assert [Basis.FACT] == bases(decision)
+
+
+def test_a_requirement_on_the_gpu_does_not_replace_the_comparison_of_versions() -> None:
+    """Only conditions on cuda or driver say which drivers are admitted."""
+    image, arch = "team/app:cuda13.0", {"name": "NVIDIA_REQUIRE_ARCH", "value": "arch>=7.0"}
+    document = gpu_pod(image)
+    document["spec"]["containers"][0]["env"] = [arch]
+
+    assert not decided(cluster("T4/470"), document).allowed
+
+
+@pytest.mark.parametrize(
+    ("product", "driver", "cuda", "expected"),
+    [
+        ("Tesla-T4", "470.82.01", "11.4", "allowed"),  # listed for data center GPUs
+        ("Tesla-T4", "535.104.05", "12.2", "allowed"),
+        ("Tesla-T4", "460.32.03", "11.2", "unknown"),  # listed for no GPU, nor ruled out
+        ("NVIDIA-GeForce-RTX-3090", "470.82.01", "11.4", "denied"),  # no forward compatibility on GeForce
+        ("NVIDIA-GeForce-RTX-3090", "535.104.05", "12.2", "allowed"),  # the same major version
+    ],
+)
+def test_ngc_images_run_on_the_drivers_that_their_release_notes_list(
+    product: str, driver: str, cuda: str, expected: str
+) -> None:
+    """They ask for no more than CUDA 9, and use forward compatibility on data center GPUs only."""
+    major, minor = cuda.split(".")
+    labels = {
+        "nvidia.com/cuda.driver-version.full": driver,
+        "nvidia.com/cuda.runtime-version.major": major,
+        "nvidia.com/cuda.runtime-version.minor": minor,
+        "nvidia.com/gpu.product": product,
+    }
+    decision = decided([node("one", labels)], gpu_pod("nvcr.io/nvidia/tritonserver:24.04-py3"))
+    found = (
+        "unknown" if decision.allowed and decision.warnings else "allowed" if decision.allowed else "denied"
+    )
+
+    assert expected == found
+
+
+def test_an_image_with_a_partly_known_requirement_is_never_denied_for_it() -> None:
+    """Other groups of CUDA 13.4 were not read."""
+    decision = decided(cluster("H100/570"), gpu_pod("nvidia/cuda:13.4.1-base-ubuntu24.04"))
+
+    assert decision.allowed
+    assert "cannot determine whether NVIDIA_REQUIRE_CUDA is satisfied" in decision.warnings[0]
+
+
+def test_a_minor_version_below_an_image_without_requirement_is_denied_by_policy() -> None:
+    """The message names the setting that changes it."""
+    decision = decided(cluster("A100/525"), gpu_pod("team/app:cuda12.4"))
+
+    assert not decision.allowed
+    assert [Basis.POLICY] == bases(decision)
+    assert "policy: the owner of the rule can change minorVersionCompatibility" in decision.message
+
+
+def test_affinity_admits_exactly_the_machines_that_start_the_image() -> None:
+    """By driver, brand and architecture, in the labels of the cluster."""
+    everything = cluster(*MACHINES)
+    for version in VERSIONS:
+        document = gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04")
+        decision = decided(everything, document)
+        alone = [each for each in everything if _certain(decided([each], document))]
+
+        assert (version, [each["metadata"]["name"] for each in alone]) == (
+            version,
+            targets(everything, document, decision),
+        )
+
+
+def _certain(decision: Decision) -> bool:
+    return decision.allowed and not any("compatibility unknown" in each for each in decision.warnings)
+
+
+def bases(decision: Decision) -> list[Basis]:
+    """Return the basis of each violation."""
+    return [each.basis for each in decision.violations]
