@@ -117,7 +117,7 @@ class ImageCatalog:
         self.rows = tuple(rows)
         self.families = tuple(families)
         self._digests: defaultdict[str, list[ImageRow]] = defaultdict(list)
-        self._texts: dict[str, ImageRow] = {}
+        self._texts: dict[str, list[ImageRow]] = {}
         self._patterns = tuple(row for row in self.rows if row.pattern and not row.exact)
         self._names: defaultdict[str, list[tuple[tuple[str, ...], FamilyRow]]] = defaultdict(list)
         self._whole = tuple(row for row in self.families if not row.repositories)
@@ -125,7 +125,7 @@ class ImageCatalog:
             if row.digest:
                 self._digests[row.digest].append(row)
             if row.exact:
-                self._texts.setdefault(row.exact, row)
+                _add_platform(self._texts.setdefault(row.exact, []), row)
         for family in self.families:
             for path in family.repositories:
                 self._names[path[-1]].append((path, family))
@@ -138,32 +138,38 @@ class ImageCatalog:
         return ImageCatalog((*rows, *self.rows), self.families)
 
     def look_up(self, reference: str) -> ImageFacts:
-        """Return the facts about an image; NOTHING_KNOWN if the reference is invalid or no row matches."""
+        """Return the facts about an image; NOTHING_KNOWN if the reference is invalid or no row matches.
+
+        Facts that a row of the cluster does not state are those of the built-in row.
+        """
         image = parse_image(reference)
         if image is None:
             return NOTHING_KNOWN
         found = self._of_digest(image) if image.digest and self._digests else None
         if found is None and (self._texts or self._patterns):
             found = self._of_cluster(image)
-        return found or self._of_family(image) or NOTHING_KNOWN
+        family = self._of_family(image) or NOTHING_KNOWN
+        return family if found is None else _completed(*found, family)
 
-    def _of_digest(self, image: Image) -> ImageFacts | None:
-        rows = self._digests.get(image.digest or "", ())
-        return _of_platforms([_facts(row.name, row.cases[0], image) for row in rows]) if rows else None
+    def _of_digest(self, image: Image) -> tuple[ImageFacts, ImageCase] | None:
+        rows: list[ImageRow] = []
+        for row in self._digests.get(image.digest or "", ()):
+            _add_platform(rows, row)
+        return _of_rows(rows, image) if rows else None
 
-    def _of_cluster(self, image: Image) -> ImageFacts | None:
-        """Return the facts of the row that matches, except one for another digest."""
+    def _of_cluster(self, image: Image) -> tuple[ImageFacts, ImageCase] | None:
+        """Return the facts and the case of the row that matches, except one for another digest."""
         spellings = image.spellings
         exact = (self._texts[each] for each in spellings if each in self._texts)
-        for row in exact:
-            if not (row.digest and image.digest):
-                return _facts(row.name, row.cases[0], image)
+        for rows in exact:
+            if not (rows[0].digest and image.digest):
+                return _of_rows(rows, image)
         for row in self._patterns:
             if row.pattern is None or (row.digest and image.digest):
                 continue
             for spelling in spellings:
                 if match := row.pattern.fullmatch(spelling):
-                    return _facts(row.name, row.cases[0], image, match)
+                    return _facts(row.name, row.cases[0], image, match), row.cases[0]
         return None
 
     def _of_family(self, image: Image) -> ImageFacts | None:
@@ -335,6 +341,46 @@ def _written(case: ImageCase, image: Image) -> tuple[StartConstraint, ...]:
         )
         for variable, text in case.require or ()
     )
+
+
+def _add_platform(rows: list[ImageRow], row: ImageRow) -> None:
+    """Add a row about the same image: the first counts, and others of its ConfigMap for other platforms."""
+    known = {platform for each in rows for platform in each.cases[0].platforms}
+    platforms = row.cases[0].platforms
+    first = rows[0] if rows else row
+    of_first = known and platforms and (row.name, row.digest) == (first.name, first.digest)
+    if not rows or (of_first and known.isdisjoint(platforms)):
+        rows.append(row)
+
+
+def _of_rows(rows: list[ImageRow], image: Image) -> tuple[ImageFacts, ImageCase]:
+    """Return the facts of the rows about one image, and the case of the first."""
+    found = _of_platforms([_facts(row.name, row.cases[0], image) for row in rows])
+    return found, rows[0].cases[0]
+
+
+def _completed(found: ImageFacts, case: ImageCase, family: ImageFacts) -> ImageFacts:
+    """Return facts of a cluster's row with those of the built-in row that the case does not state.
+
+    A built-in row with another CUDA version is about another image of this name.
+    """
+    if family is NOTHING_KNOWN or (found.cuda and family.cuda and found.cuda != family.cuda):
+        return found
+    changes: dict[str, Any] = {"branches": family.branches}
+    if found.cuda is None:
+        names = ("cuda", "exact", "no_cuda", "cuda_origin", "certain")
+        changes |= {name: getattr(family, name) for name in names}
+    if case.require is None:
+        changes["constraints"] = family.constraints
+    if found.cuda_compat is CompatLibraries.UNKNOWN:
+        changes["cuda_compat"] = family.cuda_compat
+    if found.compute is None:
+        changes |= {"compute": family.compute, "compute_origin": family.compute_origin}
+    if found.built_for is None:
+        changes["built_for"] = family.built_for
+    if not found.platforms:
+        changes["platforms"] = family.platforms
+    return replace(found, **changes)
 
 
 def _of_platforms(found: list[ImageFacts]) -> ImageFacts:

@@ -255,6 +255,64 @@ def test_a_row_for_a_digest_is_for_no_other_digest() -> None:
     ]
 
 
+VLLM = "vllm/vllm-openai:v0.6.5"
+REQUIRE = (("NVIDIA_REQUIRE_CUDA", "cuda>=12.4"),)
+
+
+def with_row(case: ImageCase) -> ImageFacts:
+    """Return the facts about vLLM 0.6.5 with a row of a cluster for it."""
+    rows = [ImageRow("ours", None, (case,), exact=VLLM)]
+    return built_in_catalog().preceded_by(rows).find(VLLM)
+
+
+def test_what_a_row_of_a_cluster_does_not_state_comes_from_the_built_in_row() -> None:
+    """The config of an image shows its requirement, but not the GPUs that it has code for."""
+    of_row, of_family = with_row(ImageCase(require=REQUIRE)), find(VLLM)
+
+    assert ("ours", ["cuda>=12.4"]) == (of_row.row, [each.text for each in of_row.constraints])
+    for fact in ("cuda", "exact", "certain", "cuda_origin", "compute", "built_for", "cuda_compat"):
+        assert getattr(of_family, fact) == getattr(of_row, fact)
+
+
+def test_an_image_that_requires_nothing_gets_no_requirement_of_the_built_in_row() -> None:
+    """A row that states `require: {}` knows that; a row without it does not."""
+    assert [(), find(VLLM).constraints] == [
+        with_row(ImageCase(require=())).constraints,
+        with_row(ImageCase(platforms=("linux/amd64",))).constraints,
+    ]
+
+
+def test_a_row_with_another_cuda_version_is_about_another_image_of_that_name() -> None:
+    """Nothing of the built-in row is added to it."""
+    facts = with_row(ImageCase(cuda=CudaVersion(11, 8)))
+
+    assert ((), None, None) == (facts.constraints, facts.compute, facts.built_for)
+
+
+@pytest.mark.parametrize("image", ["team/app:v1", f"team/app:v1{DIGEST}"])
+def test_rows_for_the_platforms_of_an_image_are_one_fact(image: str) -> None:
+    """By its tag as by its digest; a second row for a platform, or of another ConfigMap, adds nothing."""
+
+    def of(name: str, platform: str, text: str) -> ImageRow:
+        case = ImageCase(require=(("NVIDIA_REQUIRE_CUDA", text),), platforms=(platform,))
+        return ImageRow(name, None, (case,), digest=DIGEST[1:], exact="team/app:v1")
+
+    catalog = ImageCatalog(
+        [
+            of("ours", "linux/amd64", "cuda>=12.4"),
+            of("ours", "linux/arm64", "cuda>=12.5"),
+            of("ours", "linux/arm64", "cuda>=12.6"),
+            of("theirs", "linux/s390x", "cuda>=12.7"),
+        ]
+    )
+    facts = catalog.find(image)
+
+    assert ("linux/amd64", "linux/arm64") == facts.platforms
+    assert [("amd64", "cuda>=12.4"), ("arm64", "cuda>=12.5")] == [
+        (each.architecture, each.text) for each in facts.constraints
+    ]
+
+
 def test_an_empty_catalogue_knows_nothing() -> None:
     """As does every catalogue for an invalid reference."""
     assert [NOTHING_KNOWN, NOTHING_KNOWN] == [
