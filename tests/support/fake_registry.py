@@ -25,13 +25,14 @@ _DRIP_S: Final = 0.02
 
 @dataclass(frozen=True)
 class Asked:
-    """A received request. host: without the port."""
+    """A received request. host: without the port. client: the port of the client, one for each connection."""
 
     method: str
     host: str
     path: str
     headers: Mapping[str, str]
     body: bytes = b""
+    client: int = 0
 
     @property
     def authorization(self) -> str:
@@ -104,7 +105,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         host = self.headers.get("Host", "").partition(":")[0]
-        reply = self._registry.answer(Asked(self.command, host, self.path, dict(self.headers), body))
+        headers, client = dict(self.headers), self.client_address[1]
+        reply = self._registry.answer(Asked(self.command, host, self.path, headers, body, client))
         if reply.slow_head:
             self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
             self._drip()

@@ -77,13 +77,19 @@ class Guards:
 
     def check_address(self, address: Address, host: str, port: int | None) -> None:
         """Raise ImageError for an address that a host may not have."""
-        private = any(_listed(name, self.private) for name in (host, _bracketed(host, port)))
-        if not allowed_address(address, private=private):
-            where = host if host == str(address) else f"{host} ({address})"
+        names = (host, f"[{host}]", _bracketed(host, port))
+        if allowed_address(address, private=any(_listed(name, self.private) for name in names)):
+            return
+        where = host if host == str(address) else f"{host} ({address})"
+        if allowed_address(address, private=True):
             raise _blocked(
                 f"{where}: the address is not public; list the host as private if it is yours",
                 f"{where}：该地址不是公网地址；如果主机属于你，请将其列为私有主机",
             )
+        raise _blocked(
+            f"{where}: link-local, multicast and metadata addresses are never allowed",
+            f"{where}：链路本地、组播和元数据地址一律不允许",
+        )
 
 
 def allowed_address(address: Address, *, private: bool) -> bool:

@@ -130,11 +130,14 @@ def test_no_notation_of_a_local_address_passes(host: str) -> None:
     [
         ("https://other.test:{port}/x", "other.test (127.0.0.1): the address is not public"),
         ("https://127.0.0.1:{port}/x", "127.0.0.1: the address is not public"),
-        ("https://169.254.169.254/latest/meta-data/", "169.254.169.254: the address is not public"),
+        (
+            "https://169.254.169.254/latest/meta-data/",
+            "169.254.169.254: link-local",
+        ),
         ("https://[::ffff:127.0.0.1]:{port}/x", "the address is not public"),
         ("http://registry.test:{port}/x", "only https is allowed"),
         ("file:///etc/passwd", "only https is allowed"),
-        ("//169.254.169.254/x", "the address is not public"),
+        ("//169.254.169.254/x", "metadata addresses are never allowed"),
         ("https://robot:secret@registry.test:{port}/x", "a URL with a user name is not allowed"),
     ],
 )
@@ -249,7 +252,7 @@ def test_the_checked_address_is_the_one_that_is_connected_to(registry: FakeRegis
     error = refusal(reference, replace(SETTINGS, lookup=changing(HOST, "169.254.169.254")))
 
     assert Reason.BLOCKED == error.reason
-    assert "registry.test (169.254.169.254): the address is not public" in str(error)
+    assert "registry.test (169.254.169.254): link-local" in str(error)
 
 
 def test_only_the_allowed_addresses_of_an_answer_are_used(registry: FakeRegistry) -> None:

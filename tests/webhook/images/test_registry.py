@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -137,16 +138,17 @@ def test_the_digest_of_a_tag_is_read_without_its_content(registry: FakeRegistry)
     assert ["HEAD", "HEAD", "GET"] == [asked.method for asked in registry.asked]
 
 
-def test_connections_are_kept_and_shared_by_threads(registry: FakeRegistry) -> None:
-    """Several images at the same time, over one reader."""
-    names = [f"team/app{number}" for number in range(12)]
-    for name in names:
-        image(registry, name, {"CUDA_VERSION": "12.4.0"})
-    with ImageReader(SETTINGS) as reader:
-        futures = [reader.inspect(parsed(registry.reference(f"{name}:1"))) for name in names]
-        found = [future.result().reference for future in futures]
+def test_threads_share_one_pool_of_connections(registry: FakeRegistry) -> None:
+    """Four images are read at the same time, over as many connections."""
+    names = [registry.reference(f"team/app{number}:1") for number in range(12)]
+    for number in range(12):
+        image(registry, f"team/app{number}", {"CUDA_VERSION": "12.4.0"})
+    with ImageReader(SETTINGS) as reader, ThreadPoolExecutor(12) as threads:
+        found = threads.map(lambda name: reader.inspect(parsed(name)).result().reference, names)
+        assert names == list(found)
 
-    assert [registry.reference(f"{name}:1") for name in names] == found
+    assert 24 == len(registry.asked)
+    assert 4 >= len({asked.client for asked in registry.asked})
 
 
 def test_a_token_is_requested_from_the_realm_of_the_registry(registry: FakeRegistry) -> None:
