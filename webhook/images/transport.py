@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -109,17 +110,8 @@ class Transport:
                     f"{host}：{self._request_s:g} 秒内没有完整的响应",
                 ),
             ) from None
-        except aiohttp.ClientConnectorCertificateError as error:
-            why = quoted(str(error.certificate_error))
-            raise ImageError(
-                Reason.UNAVAILABLE,
-                Text(
-                    f"{host}: the certificate is not trusted: {why}; give the CA of the registry",
-                    f"{host}：证书不受信任：{why}；请提供该镜像仓库的 CA",
-                ),
-            ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _unavailable(host, str(error) or type(error).__name__) from None
+            raise ImageError(Reason.UNAVAILABLE, _why(host, error)) from None
 
     async def _send(
         self, method: str, url: URL, headers: dict[str, str], form: Mapping[str, str] | None
@@ -164,6 +156,27 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     return bytes(found)
 
 
-def _unavailable(host: str, why: str) -> ImageError:
-    text = quoted(why)
-    return ImageError(Reason.UNAVAILABLE, Text(f"{host}: no answer: {text}", f"{host}：没有响应：{text}"))
+def _why(host: str, error: Exception) -> Text:
+    """Return the message about a request without an answer."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            why = quoted(str(error.certificate_error))
+            return Text(
+                f"{host}: the certificate is not trusted: {why}; give the CA of the registry",
+                f"{host}：证书不受信任：{why}；请提供该镜像仓库的 CA",
+            )
+        case aiohttp.ClientConnectorSSLError():
+            why = quoted(str(error.os_error))
+            return Text(
+                f"{host}: TLS failed: {why}; if the registry has no TLS, list it as insecure",
+                f"{host}：TLS 失败：{why}；如果该镜像仓库没有 TLS，请将其列为不安全仓库",
+            )
+        case aiohttp.ClientConnectorDNSError():
+            why = quoted(error.os_error.strerror or str(error.os_error))
+            return Text(f"{host}: the name cannot be resolved: {why}", f"{host}：无法解析主机名：{why}")
+        case aiohttp.ClientConnectorError():
+            code = error.os_error.errno
+            why = os.strerror(code) if code else quoted(str(error.os_error))
+            return Text(f"{host}: no connection: {why}", f"{host}：无法连接：{why}")
+    why = quoted(str(error)) or type(error).__name__
+    return Text(f"{host}: no answer: {why}", f"{host}：没有响应：{why}")

@@ -370,7 +370,9 @@ def test_http_is_used_for_a_registry_that_is_listed_as_insecure() -> None:
         guards = Guards(private=("*",), insecure=(f"{REGISTRY}:{registry.port}",))
 
         assert read(reference, replace(SETTINGS, guards=guards)).platforms
-        assert Reason.UNAVAILABLE == refusal(reference).reason
+        error = refusal(reference)
+        assert Reason.UNAVAILABLE == error.reason
+        assert "if the registry has no TLS, list it as insecure" in str(error)
         registry.replies[APP] = Reply(307, {"Location": f"http://{OTHER}:{registry.port}/x"})
         assert Reason.BLOCKED == refusal(reference, replace(SETTINGS, guards=guards)).reason
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
 import pytest
 
@@ -284,7 +285,21 @@ def test_a_registry_that_is_down_is_unavailable() -> None:
         held.bind((HOST, 0))
         error = refusal(f"{REGISTRY}:{held.getsockname()[1]}/app:1")
 
-    assert Reason.UNAVAILABLE == error.reason
+    message = "registry.test: no connection: Connection refused"
+    assert (Reason.UNAVAILABLE, message) == (error.reason, str(error))
+
+
+def test_a_name_that_does_not_exist_is_unavailable() -> None:
+    """As the resolver of the system says it."""
+
+    async def unknown(host: str, port: int) -> list[tuple[Any, ...]]:
+        del host, port
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    error = refusal(f"{REGISTRY}/app:1", replace(SETTINGS, lookup=unknown))
+    message = "registry.test: the name cannot be resolved: Name or service not known"
+
+    assert (Reason.UNAVAILABLE, message) == (error.reason, str(error))
 
 
 def test_a_certificate_of_an_unknown_ca_is_refused(registry: FakeRegistry) -> None:
