@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +293,28 @@ def test_a_proxy_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     assert [("CONNECT", "registry.example.com:443")] == [(asked.method, asked.path) for asked in proxy.asked]
 
 
+def test_many_images_show_progress_on_a_terminal() -> None:
+    """And none in a pipe."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        names = [f"127.0.0.1:{held.getsockname()[1]}/app:{number}" for number in range(8)]
+        piped = run(*names).stderr
+        master, slave = pty.openpty()
+        with subprocess.Popen(
+            [sys.executable, "-m", "webhook", "image", "inspect", *names], stderr=slave
+        ) as process:
+            os.close(slave)
+            shown = b""
+            with suppress(OSError):  # on Linux: the other end of the terminal is closed
+                while chunk := os.read(master, 65536):
+                    shown += chunk
+            assert 1 == process.wait()
+        os.close(master)
+
+    assert b"[----" in shown
+    assert "[----" not in piped
+
+
 def test_a_registry_that_is_down_is_an_error_of_its_image() -> None:
     """In one line."""
     with socket.socket() as held:
@@ -296,4 +323,4 @@ def test_a_registry_that_is_down_is_an_error_of_its_image() -> None:
 
     assert 1 == result.exit_code
     assert 1 == len(result.stderr.splitlines())
-    assert "127.0.0.1: no answer: " in result.stderr
+    assert "127.0.0.1: no connection: Connection refused\n" in result.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 # Distinct images of one command; the manifests of a large cluster have some hundred.
 _MAX_IMAGES: Final = 1000
+# From so many images on, a terminal shows progress; fewer take a few seconds.
+_LONG_WORK: Final = 8
 _FILE_PREFIXES: Final = ("oci:", "archive:")
 _PATH = re.compile(r"[./~].*|.*\.(?:tar|tgz|tar\.gz)", re.DOTALL)
 _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
@@ -159,11 +162,14 @@ def _from_registries(
 
     wrong = Text("not an image reference", "不是镜像引用")
     found: dict[str, list[Inspection]] = {}
-    with ImageReader(access.settings(named), access.credentials()) as reader:
+    with (
+        ImageReader(access.settings(named), access.credentials()) as reader,
+        click.progressbar(images, file=sys.stderr, hidden=len(images) < _LONG_WORK) as shown,
+    ):
         futures = {
             name: reader.inspect(image, platforms) for name, image in images.items() if image is not None
         }
-        for name in images:
+        for name in shown:
             try:
                 result: InspectedImage | ImageError = futures[name].result()
             except KeyError:
