@@ -22,6 +22,8 @@ from rules.text.i18n import Language, Text
 from rules.text.paths import Path, field_path
 
 _NO_CUDA: Final = Text("CUDA version: unknown", "CUDA 版本：未知")
+_NONE_NEEDED: Final = Text("no CUDA: the image is known to hold none", "无需 CUDA：已知镜像不含 CUDA")
+_START: Final = Text("a driver that {variable} admits: {origin}", "满足 {variable} 的驱动：{origin}")
 _CUDA: Final = Text("CUDA {version}: {origin}", "CUDA {version}：{origin}")
 _COMPUTE: Final = Text("compute capability {minimum}: {origin}", "计算能力 {minimum}：{origin}")
 _SIGNED: Final = Text("names the rules that changed the pod", "列出修改了该 Pod 的规则")
@@ -161,15 +163,20 @@ class TraceRecorder(DecisionRecorder):
     def record_requirements(self, container: Container, required: RuleRequirement) -> None:
         """Record the GPU requirements of a container."""
         super().record_requirements(container, required)
-        cuda = required.requirements.cuda
+        requirements = required.requirements
+        cuda = requirements.cuda
         lines = [
             self._say(_CUDA, version=cuda.version, origin=cuda.origin.in_language(self._language))
             if cuda
-            else self._say(_NO_CUDA)
+            else self._say(_NONE_NEEDED if requirements.no_cuda else _NO_CUDA)
         ]
+        lines += dict.fromkeys(
+            self._say(_START, variable=each.variable, origin=each.origin.in_language(self._language))
+            for each in requirements.constraints
+        )
         lines += [
             self._say(_COMPUTE, minimum=each.minimum, origin=each.origin.in_language(self._language))
-            for each in required.requirements.compute
+            for each in requirements.compute
         ]
         self._requirements[container, required.rule.name] = lines
 

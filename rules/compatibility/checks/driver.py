@@ -96,8 +96,10 @@ class DriverCheck(Check):
         # Whatever they admit runs the programs, unless they ask for less than the programs need.
         admitted = any(each.native is not None and each.native >= need.version for each in admitting)
         if not admitted and not (or_unknown and _may_help(policy, requirements)):
-            drivers = [*_native(policy, requirements, need, nodes), *_forward(policy, requirements, nodes)]
-            found = both(found, [*drivers, *missing])
+            drivers = _native(policy, requirements, need, nodes)
+            newest = (need.version.major, 0) if admitting else need.version
+            older = [node for node in nodes if node.cuda is None or node.cuda < newest]
+            found = both(found, [*drivers, *_forward(policy, requirements, older), *missing])
         if found is not EVERYWHERE:
             yield Constraint(Subject.DRIVER, found)
 

@@ -64,8 +64,8 @@ def test_an_image_newer_than_every_driver_is_denied_with_a_table_of_the_nodes() 
             "Pod denied by gpugate: no schedulable node is compatible with container 'main' "
             "(5 nodes checked): image tag `2.0.0-cuda11.7-cudnn8-runtime` says CUDA 11.7; "
             f"{below.format('11.2')}; {below.format('11.4')}; "
-            "suggested fixes: use an image with CUDA 11.4 or older, or a driver with CUDA 11.7 or newer "
-            "[rule compatibility-pgpu]"
+            "suggested fixes: use an image with CUDA 11.4 or older, or a driver with CUDA 11.7 or newer; "
+            "policy: the owner of the rule can change minorVersionCompatibility [rule compatibility-pgpu]"
         ),
         "    nodes  GPU                   driver     CUDA  compute  reason",
         f"    3      Tesla-V100-SXM2-32GB  470.82.01  11.4  7.0      {below.format('11.4')}",
@@ -314,7 +314,8 @@ def test_compatible_nodes_that_the_pod_itself_excludes_are_named(selection: dict
     assert decision.message.splitlines()[0].endswith(
         "suggested fixes: use an image with CUDA 11.4 or older, or a driver with CUDA 11.7 or newer; "
         "4 × NVIDIA-A100-SXM4-80GB, CUDA 12.4: compatible but excluded by the pod's nodeSelector, affinity "
-        "or resources [rule compatibility-pgpu]"
+        "or resources; policy: the owner of the rule can change minorVersionCompatibility "
+        "[rule compatibility-pgpu]"
     )
 
 
@@ -635,10 +636,11 @@ def test_denials_are_written_in_chinese() -> None:
     assert decision.message.splitlines() == [
         (
             "gpugate 拒绝该 Pod：没有可调度的节点兼容容器 'main'（共检查 3 个节点）："
-            "镜像 `vllm/vllm-openai:v0.8.4` 所基于的 nvidia/cuda 12.4.0 的 NVIDIA_REQUIRE_CUDA 为 "
+            "镜像所基于的 nvidia/cuda 12.4.0 的 NVIDIA_REQUIRE_CUDA 为 "
             "`cuda>=12.4 brand=geforce,driver>=470,dri…`，除 CDI 模式外，NVIDIA 容器运行时强制检查；"
             "vLLM 0.8.4 的 `--dtype=bfloat16` 要求计算能力 8.0 及以上；"
-            "不满足 NVIDIA_REQUIRE_CUDA：驱动为 CUDA 11.2，低于 12.4，且不在其允许的旧驱动之列；……以及另外 1 个；"
+            "不满足 NVIDIA_REQUIRE_CUDA：驱动为 CUDA 11.2，低于 12.4，且不在其允许的旧驱动之列；"
+            "……以及另外 1 个；"
             "建议：改用 CUDA 11.2 或更旧的镜像，或使用支持 CUDA 12.4 及以上的驱动；"
             "改用 --dtype=half，或改用 AWQ 或 GPTQ 模型，或使用计算能力 8.0 及以上的 GPU；"
             "2 × NVIDIA-A100-SXM4-80GB, CUDA 12.4：兼容，但被该 Pod 自身的 nodeSelector、"

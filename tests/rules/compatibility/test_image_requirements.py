@@ -43,7 +43,8 @@ MACHINES: Final = {
     "RTX 4090/580": Machine("NVIDIA-GeForce-RTX-4090", "GeForce", "8.9", "580.65.06", "13.0"),
     "GB200/580": Machine("NVIDIA-GB200", "NVIDIA", "10.0", "580.65.06", "13.0", "arm64"),
 }
-COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {">=": ge, "<=": le, "!=": ne, "=": eq, ">": gt, "<": lt}
+Comparison = Callable[[Any, Any], bool]
+COMPARE: Final[dict[str, Comparison]] = {">=": ge, "<=": le, "!=": ne, "=": eq, ">": gt, "<": lt}
 # The capability below which a CUDA major has no code at all: Volta has none in 13.
 NO_CODE: Final = {"13": 7.5}
 VERSIONS: Final = sorted(
