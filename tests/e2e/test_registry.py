@@ -11,10 +11,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.e2e.registry import Registry, missing
+from tests.e2e.daemon import HOST
+from tests.e2e.registry import BASIC, Registry, TokenServer, missing
+from tests.support.fake_registry import Asked, Reply, fake_registry
 from tests.support.image_builders import (
     CUDA_ENV,
     DOCKER_CONFIG,
@@ -26,6 +29,7 @@ from tests.support.image_builders import (
     index,
     manifest,
 )
+from tests.support.serving import AUTHORITY
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -170,6 +174,32 @@ def test_an_archive_that_podman_saved_is_read(short_path: Path) -> None:
         )
         found = json.loads(done.stdout)
         assert [("12.4", {"NVIDIA_REQUIRE_CUDA": "cuda>=12.4"})] == [each[1:] for each in facts(found)]
+
+
+def test_a_registry_with_tokens_gives_public_images_to_all_and_private_ones_to_users(tmp_path: Path) -> None:
+    """As Docker Hub and most others: its token server asks for the password, and only of private images."""
+    if missing():
+        pytest.skip("no docker-registry: docs/contributing.md says what the tests of images take")
+    of = config(CUDA_ENV)
+    with fake_registry(tmp_path) as server:
+        tokens = TokenServer(server.url("/token", HOST), AUTHORITY.certificate_pem, AUTHORITY)
+
+        def token(asked: Asked) -> Reply:
+            scope = parse_qs(urlsplit(asked.path).query)["scope"][0]
+            if "private" in scope and asked.authorization != BASIC:
+                return Reply(401)
+            return Reply(body=json.dumps({"token": tokens.token(scope)}).encode())
+
+        server.replies["/token"] = token
+        with Registry(tmp_path, tokens) as registry:
+            public = registry.push("team/public:1", manifest(of), of)
+            private = registry.push("team/private:1", manifest(of), of)
+            anonymous = inspect(registry, public, private, "--allow-private", private=False)
+            known = inspect(registry, public, private, "--allow-private")
+
+    assert (1, [public]) == (anonymous[0], [each["image"] for each in anonymous[1]["images"]])
+    assert ["unauthorized"] == [each["reason"] for each in anonymous[1]["errors"]]
+    assert (0, [public, private]) == (known[0], [each["image"] for each in known[1]["images"]])
 
 
 def test_a_registry_that_is_down_is_unavailable(tmp_path: Path, registry: Registry) -> None:
