@@ -96,7 +96,8 @@ class MessageWriter:
     def anywhere(self, container: str, result: CheckResult) -> tuple[str, str]:
         """Return reason and fix of a result that holds on every node."""
         reason, origin = self.of(result.summary), self.of(result.origin)
-        fixes = [self.of(result.remedy), *self._policy([result.setting] if result.setting else [])]
+        denied = result.level is Level.INCOMPATIBLE
+        fixes = [self.of(result.remedy), *self._policy([result.setting] if denied and result.setting else [])]
         return (
             self._fill(_ANYWHERE, container=container, reason=reason, origin=origin),
             self._joined(filter(None, fixes)),
@@ -174,7 +175,9 @@ class MessageWriter:
         if found.action is not Action.WARN:
             reason = "\n    ".join([reason, *self._table(results, several=len(unmet) > 1)])
         settings = _settings(results)
-        fixes = [*self._remedies(results), *self._excluded(found.elsewhere), *self._policy(settings)]
+        fixes = [*self._remedies(results), *self._excluded(found.elsewhere)]
+        if found.action is not Action.WARN:
+            fixes += self._policy(settings)
         fix = self._fill(_FIXES, fixes=self._joined(fixes)) if fixes else ""
         basis = Basis.POLICY if settings else Basis.FACT
         return Violation(found.required.rule.name, found.action, path, reason, fix, self.language, basis)
