@@ -62,7 +62,8 @@ def test_shares_of_an_image_of_another_major_than_the_baseline_are_denied_on_eve
         assert (
             "container 'main': the virtual GPUs are of CUDA 12.4, the container is of another major, 11.8 "
             "(image tag `cuda11.8` says CUDA 11.8); "
-            "use an image with CUDA 12.x up to 12.4, or whole GPUs"
+            "use an image with CUDA 12.x up to 12.4, or whole GPUs; "
+            "policy: the owner of the rule can change majorVersionMismatch"
         ) == decision.violations[0].message
 
 
@@ -439,7 +440,7 @@ def test_a_dry_run_appears_in_the_audit_log_only(limits: dict[str, str] | None) 
             policy(rule), inventory(cluster), pod(gpu_container(cuda_image(cuda), limits=limits, env=odd))
         )
         assert (True, (), ()) == (decision.allowed, decision.patch, decision.warnings)
-        expected = "compatibility: spec.containers[0].image" if cuda == "11.8" else None
+        expected = "compatibility (policy): spec.containers[0].image" if cuda == "11.8" else None
         assert expected == decision.audit.get("dryrun")
 
 

@@ -203,7 +203,6 @@ def test_a_pod_with_malformed_metadata_is_denied_or_malformed(metadata: Any) -> 
 @pytest.mark.parametrize(
     ("api_version", "kind", "path"),
     [
-        ("v1", "PodTemplate", ("template",)),
         ("v1", "ReplicationController", ("spec", "template")),
         ("apps/v1", "Deployment", ("spec", "template")),
         ("apps/v1", "StatefulSet", ("spec", "template")),
@@ -227,6 +226,19 @@ def test_a_workload_whose_pods_would_be_denied_is_denied_with_the_path_in_its_te
         refused_at(found),
     )
     assert found.message.startswith(f"{kind} denied by gpugate: container 'main', {field_path(path)}.spec")
+
+
+def test_a_pod_template_is_never_denied() -> None:
+    """Kueue makes them for ProvisioningRequests, and would keep its quota until somebody acts."""
+    document = _workload("v1", "PodTemplate", ("template",), _template())
+    found = decision(DENYING, document)
+
+    assert (True, "", ()) == (found.allowed, found.message, found.patch)
+    assert [Action.WARN] == [each.action for each in found.violations]
+    assert ["template.spec.containers[0].resources.limits[example.com/gpu]"] == [
+        each.path for each in found.violations
+    ]
+    assert ["gpugate: container 'main', template.spec"] == [each[:42] for each in found.warnings]
 
 
 @pytest.mark.parametrize(
@@ -302,8 +314,9 @@ def test_all_templates_of_an_object_have_one_decision() -> None:
         ("cf-crl-group-device", "cf-crl-others-other", "injection"),
         1,
         (
-            f"cf-crl-group-device: {master}[{DEVICE}]; cf-crl-others-other: {master}[{OTHER}];"
-            f" cf-crl-group-device: {worker}[{DEVICE}]"
+            f"cf-crl-group-device (policy): {master}[{DEVICE}];"
+            f" cf-crl-others-other (policy): {master}[{OTHER}];"
+            f" cf-crl-group-device (policy): {worker}[{DEVICE}]"
         ),
     ) == (
         found.allowed,
@@ -378,8 +391,8 @@ def test_the_audit_annotations_have_rules_defaults_injections_and_violations() -
         "defaulted": f"main: limits {DEVICE}; main: requests {DEVICE}; runtimeClassName vendor",
         "injected": "b (main: env A)",
         "would-inject": "c (hostIPC True)",
-        "violations": f"cf-crl-group-other: {limits}[{OTHER}]",
-        "dryrun": f"cf-crl-group-third: {limits}[vendor.com/third]",
+        "violations": f"cf-crl-group-other (policy): {limits}[{OTHER}]",
+        "dryrun": f"cf-crl-group-third (policy): {limits}[vendor.com/third]",
     } == found.audit
 
 

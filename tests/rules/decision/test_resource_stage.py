@@ -599,7 +599,8 @@ def test_the_effect_of_a_violation_is_the_enforcement_action_of_the_rule(
         " [rule cf-crl-group-device]"
     )
 
-    assert (allowed, (line,) * warned, f"cf-crl-group-device: {LIMITS}", [Action(enforcement)]) == (
+    recorded = f"cf-crl-group-device (policy): {LIMITS}"
+    assert (allowed, (line,) * warned, recorded, [Action(enforcement)]) == (
         found.allowed,
         found.warnings,
         found.audit[audit],

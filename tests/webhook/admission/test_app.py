@@ -90,7 +90,7 @@ def test_metrics_count_requests_by_bounded_labels(server: Server) -> None:
         in text
     )
     assert 'kind="other"' in text
-    violations = 'gpugate_rule_violations_total{action="deny",endpoint="mutate",rule='
+    violations = 'gpugate_rule_violations_total{action="deny",basis="policy",endpoint="mutate",rule='
     assert f'{violations}"cf-crl-gpu-manager-vcuda-core"}}' in text
     assert 'le="5.0"' in text
     assert "Strange" not in text

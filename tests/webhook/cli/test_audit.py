@@ -55,7 +55,10 @@ def test_audit_lists_each_finding_once_for_all_pods_of_an_owner(rules: Path, tmp
     assert ["ACTION", "NAMESPACE", "OWNER", "PODS", "RULE", "FINDING"] == head.split()
     assert ["deny", "ml", "ReplicaSet/web", "3", "cf-crl-device"] == row.split()[:5]
     assert "one device at most" in row
-    assert (1, "4 pods: 3 would be denied now\n") == (result.exit_code, result.stderr)
+    assert (1, "4 pods: 3 would be denied now (0 by facts, 3 by policy)\n") == (
+        result.exit_code,
+        result.stderr,
+    )
 
 
 def test_a_violation_of_a_rule_that_warns_is_listed_once(tmp_path: Path) -> None:
@@ -121,7 +124,10 @@ def test_pods_rules_and_nodes_of_a_cluster_are_audited(tmp_path: Path, rules: Pa
         kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
         result = CliRunner().invoke(main, ["audit", "--kubeconfig", str(kubeconfig)])
 
-    assert (1, "1 pod: 1 would be denied now\n") == (result.exit_code, result.stderr)
+    assert (1, "1 pod: 1 would be denied now (0 by facts, 1 by policy)\n") == (
+        result.exit_code,
+        result.stderr,
+    )
 
 
 @pytest.mark.parametrize(

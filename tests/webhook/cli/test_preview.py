@@ -142,6 +142,7 @@ def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> 
         "allowed",
         "violations",
         "warnings",
+        "notes",
         "hints",
         "patch",
         "auditAnnotations",
@@ -156,8 +157,9 @@ def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> 
     assert {
         "rule": "cf-crl-gpu-manager-vcuda-core",
         "action": "deny",
+        "basis": "policy",
         "path": "spec.containers[0].resources.limits[tencent.com/vcuda-core]",
-    } == {name: violation[name] for name in ("rule", "action", "path")}
+    } == {name: violation[name] for name in ("rule", "action", "basis", "path")}
     assert (
         "container 'main', spec.containers[0].resources.limits[tencent.com/vcuda-core]: found 150, "
         "expected 1 to 100, or a multiple of 100 "
