@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rules.cuda.image_facts import CompatLibraries
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule, ImageCatalogRule
@@ -188,14 +189,19 @@ def test_an_error_in_a_compatibility_rule_has_its_location(document: str, expect
     [
         ("description: {en: ours}\n", ["1:1: required key 'images' is missing"]),
         ("images: []\n", ["1:1: images: list should have at least 1 item after validation, not 0"]),
-        ("images:\n  - cuda: '12.4'\n", ["2:5: images[0]: expected exactly one of image, regex"]),
+        ("images:\n  - cuda: '12.4'\n", ["2:5: images[0]: expected image, regex or digest"]),
         (
             "images:\n  - {image: a/*, regex: a/.*, cuda: '12.4'}\n",
-            ["2:5: images[0]: expected exactly one of image, regex"],
+            ["2:5: images[0]: expected only one of image, regex"],
         ),
         (
             "images:\n  - image: a/*\n",
-            ["2:5: images[0]: no fact about the images: set cuda, computeCapabilities or cudaCompat"],
+            [
+                (
+                    "2:5: images[0]: no fact about the images: set cuda, require, computeCapabilities, "
+                    "cudaCompat or platforms"
+                )
+            ],
         ),
         (
             "images:\n  - {image: a/*, cuda: '12.4', ptx: true}\n",
@@ -470,13 +476,13 @@ def test_an_image_catalog_has_its_rows_in_order_under_its_own_name() -> None:
     first, second = rule.rows
 
     assert ("ours", "ours") == (first.name, second.name)
-    assert (CudaVersion(12, 4), (), None, False) == (
+    assert (CudaVersion(12, 4), (), None, CompatLibraries.UNKNOWN) == (
         first.cases[0].cuda,
         first.cases[0].built_for,
         first.cases[0].ptx,
         first.cases[0].cuda_compat,
     )
-    assert ((ComputeCapability(7, 5), ComputeCapability(8, 0)), False, True) == (
+    assert ((ComputeCapability(7, 5), ComputeCapability(8, 0)), False, CompatLibraries.LOADER_PATH) == (
         second.cases[0].built_for,
         second.cases[0].ptx,
         second.cases[0].cuda_compat,
