@@ -151,11 +151,12 @@ def test_the_annotation_has_the_full_name_of_a_gpu() -> None:
         (replace(A100, compute_capability=ComputeCapability(6, 1)), CudaVersion(12, 2), "false"),
         (replace(A100, mig=True), CudaVersion(12, 2), "false"),
         (replace(A100, compute_mode="Prohibited"), CudaVersion(12, 2), "false"),
-        (replace(A100, compute_capability=None), CudaVersion(12, 2), None),
+        (replace(A100, compute_capability=None), CudaVersion(12, 2), "true"),
+        (replace(A100, name="Prototype", compute_capability=None), CudaVersion(12, 2), None),
     ],
 )
 def test_mps_capable_follows_the_built_in_rule(gpu: Gpu, cuda: CudaVersion, expected: str | None) -> None:
-    """Volta or newer, CUDA 11.5 or newer, whole GPUs, and compute allowed; no label if unknown."""
+    """Volta or newer, CUDA 11.5 or newer, whole GPUs, and compute allowed; no label if unknown, by the product, too."""
     assert expected == metadata_of(probe_of(gpu, cuda=cuda)).labels.get("gpugate.dev/mps.capable")
 
 

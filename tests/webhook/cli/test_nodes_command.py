@@ -136,12 +136,16 @@ def test_an_invalid_rule_does_not_hide_results_and_exits_with_2(
 
 
 def test_labels_with_unsupported_values_are_reported_without_failure(tmp_path: Path) -> None:
-    """On stderr; the capability is unknown then."""
-    result = _run("--nodes", _nodes(tmp_path / "n.json", odd=A100 | {"nvidia.com/gpu.memory": "80G"}))
+    """On stderr; the value is that of the product then, or unknown."""
+    product, memory = "nvidia.com/gpu.product", {"nvidia.com/gpu.memory": "80G"}
+    for name, shown in ((A100[product], "81920Mi"), ("Prototype", "-")):
+        labels = A100 | {product: name} | memory
+        result = _run("--nodes", _nodes(tmp_path / "n.json", odd=labels))
 
-    assert 0 == result.exit_code
-    assert "-" == result.stdout.splitlines()[1].split()[5]
-    assert "warning: node 'odd': label 'nvidia.com/gpu.memory': unsupported value '80G'\n" == result.stderr
+        assert (0, shown) == (result.exit_code, result.stdout.splitlines()[1].split()[5])
+        assert (
+            "warning: node 'odd': label 'nvidia.com/gpu.memory': unsupported value '80G'\n" == result.stderr
+        )
 
 
 @pytest.mark.parametrize(
