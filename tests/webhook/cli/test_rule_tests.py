@@ -221,7 +221,7 @@ def test_nodes_are_written_short_whole_or_in_a_file(tmp_path: Path, nodes: str) 
     (tmp_path / "nodes.yaml").write_text(f"kind: NodeList\nitems:\n- {one}\n- {two}\n", "utf-8")
     (tmp_path / "b.yaml").write_text(two, "utf-8")
     rules = compatibility_rule(match={"resources": [DEVICE]})
-    pod = ONE_DEVICE.replace("busybox", '"nvidia/cuda:12.4.1-base-ubuntu22.04"')
+    pod = ONE_DEVICE.replace("busybox", '"team/app:cuda12.4"')
     expect = "{allowed: false, violations: [{message: 2 nodes checked}]}"
 
     assert [] == _differences(

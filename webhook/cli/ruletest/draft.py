@@ -142,8 +142,8 @@ def node_of(cuda: CudaVersion, device: str) -> Json:
 
 
 def cuda_image(cuda: CudaVersion) -> str:
-    """Return an image whose tag has a CUDA version."""
-    return f"nvidia/cuda:{cuda}.0-base-ubuntu22.04"
+    """Return an image whose tag has a CUDA version, and of which no other requirement is known."""
+    return f"team/app:cuda{cuda}"
 
 
 def image_like(patterns: Sequence[str]) -> str:
