@@ -381,7 +381,8 @@ def test_the_image_is_self_contained_and_each_cell_has_its_reason() -> None:
     }
     assert (
         "CUDA 12.4 – driver 535, driver CUDA 12.2: incompatible\n"
-        "the driver has CUDA 12.2, below 12.4, which NVIDIA supports with limits (no newer features, no PTX)\n"
+        "the driver has CUDA 12.2, below 12.4, which NVIDIA supports with limits "
+        "(no newer features, no PTX)\n"
         "→ use an image with CUDA 12.2 or older, or a driver with CUDA 12.4 or newer"
     ) in tips
 

@@ -156,7 +156,7 @@ def test_the_annotation_has_the_full_name_of_a_gpu() -> None:
     ],
 )
 def test_mps_capable_follows_the_built_in_rule(gpu: Gpu, cuda: CudaVersion, expected: str | None) -> None:
-    """Volta or newer, CUDA 11.5 or newer, whole GPUs, and compute allowed; no label if unknown, by the product, too."""
+    """Volta or newer, CUDA 11.5 or newer, whole GPUs, and compute allowed; no label if a fact is unknown."""
     assert expected == metadata_of(probe_of(gpu, cuda=cuda)).labels.get("gpugate.dev/mps.capable")
 
 
