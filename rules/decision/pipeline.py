@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rules.cel.expression import ExpressionError
@@ -24,9 +25,20 @@ from rules.decision.size_limit import oversize
 from rules.kube.pod import Container, Pod
 from rules.model.decision import ALLOWED, AdmissionWarning, Decision, Violation
 from rules.model.request import AdmissionRequest
-from rules.model.rule import Action, CompatibilityRule, InjectionAction, InjectionRule, ResourceRule
+from rules.model.rule import (
+    Action,
+    CompatibilityRule,
+    InjectionAction,
+    InjectionRule,
+    ResourceRule,
+    mildest,
+)
 from rules.nodes.inventory import Inventory
 from rules.text.i18n import Language, Text
+
+# Kueue makes PodTemplates for ProvisioningRequests: if they are denied, it keeps its quota and tries for ever.
+# Nothing is lost: the pods are validated when they are created.
+_NEVER_DENIED: Final = {("", "PodTemplate")}
 
 R = TypeVar("R", InjectionRule, CompatibilityRule)
 
@@ -62,12 +74,13 @@ def decide(
     # Rules apply by extended resources: a pod that requests none costs this look and no more.
     users = [pod for pod in pods.values() if pod.users]
     if users and (denied := oversize(users, request.kind, policy.language)) is not None:
-        return denied
+        return _permitted(policy, request, denied)
     if request.operation == "UPDATE" and request.old_object:
         before = workloads.templates_of(request.group, request.kind, request.old_object).values()
         pods = {path: pod for path, pod in pods.items() if templates[path] not in before}
     decisions = [Pipeline(context, pod, recorder(pod)).run() for pod in pods.values()]
-    return decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
+    decision = decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
+    return decision if decision.allowed else _permitted(policy, request, decision)
 
 
 class _Context(NamedTuple):
@@ -264,6 +277,15 @@ def _mild(violations: Iterable[Violation]) -> list[AdmissionWarning]:
 
 def _lines(language: Language, warnings: Iterable[AdmissionWarning]) -> tuple[str, ...]:
     return tuple(messages.warning_line(language, each) for each in dict.fromkeys(warnings))
+
+
+def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> Decision:
+    """Return a denial, or an admission that warns of its violations if the kind is never denied."""
+    if (request.group, request.kind) not in _NEVER_DENIED:
+        return denied
+    violations = tuple(replace(each, action=mildest(each.action, Action.WARN)) for each in denied.violations)
+    warnings = dict.fromkeys((*_lines(policy.language, _mild(violations)), *denied.warnings))
+    return replace(denied, allowed=True, message="", violations=violations, warnings=tuple(warnings))
 
 
 def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decision]) -> Decision:
