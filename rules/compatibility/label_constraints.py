@@ -68,19 +68,16 @@ def clause(constraint: LabelConstraint, inventory: Inventory, names: LabelNames)
 def not_labelled(keys: Iterable[str], texts: Iterable[str], inventory: Inventory) -> Clause:
     """Return the terms that the first label of a node among the keys has none of the texts.
 
-    Empty if no node has one of them.
+    Empty if no node has one of them. The other texts in the cluster are listed: Karpenter writes a random
+    value on a node for `NotIn` on a label that the node does not have.
     """
     present = [key for key in keys if inventory.labels.having(key)]
-    unwanted = tuple(sorted(texts))
-    if not any(inventory.labels.equal(key, text) for key in present for text in unwanted):
+    unwanted = set(texts)
+    written = {str(text) for key in present for text, _ in inventory.labels.values(key)}
+    if not written & unwanted:
         return ()
-    terms: list[Term] = []
-    guards: Term = ()
-    for key in present:
-        exists = () if key == present[-1] else (MatchExpression(EXPRESSIONS, key, "Exists"),)
-        terms.append((*exists, MatchExpression(EXPRESSIONS, key, "NotIn", unwanted), *guards))
-        guards += (MatchExpression(EXPRESSIONS, key, "DoesNotExist"),)
-    return tuple(terms)
+    missing = tuple(MatchExpression(EXPRESSIONS, key, "DoesNotExist") for key in present)
+    return (*_labelled(present, written - unwanted, inventory), missing)
 
 
 def _labelled(keys: Iterable[str], texts: Iterable[str], inventory: Inventory) -> Clause:
