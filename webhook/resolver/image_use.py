@@ -1,0 +1,234 @@
+"""Image use: which images the containers with accelerators in a cluster name.
+
+Keeps of each object only its containers with extended resources: a cluster has many more others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NotRequired, TypedDict
+
+from rules.kube.image_reference import Image, parse_image
+from rules.text.glob import glob, is_glob
+from webhook.cluster.client import PODS
+from webhook.cluster.reflector import Applied, Change, Listed, Object, Resource
+
+# Distinct images of a cluster, somewhat more than the ConfigMaps hold; and those of one object.
+MAX_IMAGES: Final = 5000
+MAX_OF_OBJECT: Final = 16
+# Pull secrets of an image that are tried; pods of several namespaces may use it.
+_MAX_SECRETS: Final = 4
+
+
+class _Metadata(TypedDict):
+    name: str
+    namespace: NotRequired[str]
+    resourceVersion: str
+
+
+class _Resources(TypedDict):
+    limits: NotRequired[dict[str, Any] | None]
+    requests: NotRequired[dict[str, Any] | None]
+
+
+class _Container(TypedDict):
+    image: NotRequired[str]
+    resources: NotRequired[_Resources | None]
+
+
+class _Reference(TypedDict):
+    name: NotRequired[str]
+
+
+class _PodSpec(TypedDict):
+    containers: NotRequired[list[_Container] | None]
+    initContainers: NotRequired[list[_Container] | None]
+    imagePullSecrets: NotRequired[list[_Reference] | None]
+
+
+class _Pod(TypedDict):
+    metadata: _Metadata
+    spec: NotRequired[_PodSpec]
+
+
+class _Template(TypedDict):
+    spec: NotRequired[_PodSpec]
+
+
+class _WorkloadSpec(TypedDict):
+    template: NotRequired[_Template]
+
+
+class _Workload(TypedDict):
+    metadata: _Metadata
+    spec: NotRequired[_WorkloadSpec]
+
+
+class _Job(TypedDict):
+    spec: NotRequired[_WorkloadSpec]
+
+
+class _CronJobSpec(TypedDict):
+    jobTemplate: NotRequired[_Job]
+
+
+class _CronJob(TypedDict):
+    metadata: _Metadata
+    spec: NotRequired[_CronJobSpec]
+
+
+# What is watched, with the part of each object that is decoded, and the steps to its pod's spec.
+_TEMPLATE: Final = ("spec", "template", "spec")
+WATCHED: Final = (
+    (Resource("pods", PODS, shape=_Pod), ("spec",)),
+    (Resource("deployments", "/apis/apps/v1/deployments", shape=_Workload), _TEMPLATE),
+    (Resource("statefulsets", "/apis/apps/v1/statefulsets", shape=_Workload), _TEMPLATE),
+    (Resource("daemonsets", "/apis/apps/v1/daemonsets", shape=_Workload), _TEMPLATE),
+    (Resource("jobs", "/apis/batch/v1/jobs", shape=_Workload), _TEMPLATE),
+    (Resource("cronjobs", "/apis/batch/v1/cronjobs", shape=_CronJob), ("spec", "jobTemplate", *_TEMPLATE)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PullSecret:
+    """The name of a Secret with credentials for registries."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsedImage:
+    """An image that objects use. secrets: pull secrets of their pods, at most 4."""
+
+    image: Image
+    secrets: tuple[PullSecret, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """What is kept of an object: images, each with the extended resources of its container."""
+
+    containers: tuple[tuple[str, frozenset[str]], ...]
+    secrets: tuple[PullSecret, ...]
+
+
+def image_key(image: Image) -> str:
+    """Return the text by which an image is known: canonical, and with a digest without the tag."""
+    return (replace(image, tag=None) if image.digest else image).canonical
+
+
+class ImageUse:
+    """The images in use, from changes of objects; used from several threads.
+
+    on_change: called when the images may have changed. omitted: images beyond the limits.
+    """
+
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+        self._lock = threading.Lock()
+        self._on_change = on_change
+        self._listed: dict[str, dict[tuple[str, str], _Object]] = {}
+        self._accelerators = _Accelerators(())
+        self._images: dict[str, UsedImage] | None = None
+        self.omitted = 0
+
+    @property
+    def awaited(self) -> list[str]:
+        """The resources that were not listed yet."""
+        return [resource.name for resource, _ in WATCHED if resource.name not in self._listed]
+
+    def set_resources(self, resources: Collection[str]) -> None:
+        """Set the names and globs of the resources whose containers count."""
+        with self._lock:
+            self._accelerators, self._images = _Accelerators(resources), None
+        self._on_change()
+
+    def change(self, resource: Resource, steps: tuple[str, ...], change: Change) -> None:
+        """Take a change of objects; steps: to the spec of their pods."""
+        with self._lock:
+            before = self._listed.get(resource.name)
+            if isinstance(change, Listed):
+                found = {_key(each): _kept(each, steps) for each in change.objects}
+                self._listed[resource.name] = {key: kept for key, kept in found.items() if kept}
+            else:
+                objects = self._listed.setdefault(resource.name, {})
+                key = _key(change.object)
+                kept = _kept(change.object, steps) if isinstance(change, Applied) else None
+                if objects.get(key) == kept:
+                    return
+                if kept:
+                    objects[key] = kept
+                else:
+                    objects.pop(key, None)
+            if before == {} == self._listed[resource.name]:
+                return
+            self._images = None
+        self._on_change()
+
+    def images(self) -> Mapping[str, UsedImage]:
+        """Return the images in use by their keys, at most 5,000."""
+        with self._lock:
+            if self._images is None:
+                self._images, self.omitted = {}, 0
+                for objects in self._listed.values():
+                    for kept in objects.values():
+                        self._add(self._images, kept)
+            return self._images
+
+    def _add(self, images: dict[str, UsedImage], kept: _Object) -> None:
+        for text, resources in kept.containers:
+            image = parse_image(text) if self._accelerators.match(resources) else None
+            if image is None:
+                continue
+            key = image_key(image)
+            known = images.get(key)
+            if known is None and len(images) >= MAX_IMAGES:
+                self.omitted += 1
+            elif known is None:
+                images[key] = UsedImage(image, kept.secrets[:_MAX_SECRETS])
+            elif kept.secrets and len(known.secrets) < _MAX_SECRETS:
+                secrets = dict.fromkeys((*known.secrets, *kept.secrets))
+                images[key] = replace(known, secrets=tuple(secrets)[:_MAX_SECRETS])
+
+
+class _Accelerators:
+    """The extended resources of rules: names and globs."""
+
+    def __init__(self, resources: Collection[str]) -> None:
+        self._names = frozenset(resources)
+        self._globs = [glob(each) for each in resources if is_glob(each)]
+
+    def match(self, resources: frozenset[str]) -> bool:
+        """Return whether one of a container's resources is an accelerator."""
+        return not self._names.isdisjoint(resources) or any(
+            each.fullmatch(name) for each in self._globs for name in resources
+        )
+
+
+def _key(found: Object) -> tuple[str, str]:
+    return found["metadata"].get("namespace", ""), found["metadata"]["name"]
+
+
+def _kept(found: Object, steps: tuple[str, ...]) -> _Object | None:
+    """Return what is kept of an object; None if none of its containers has an extended resource."""
+    spec: Any = found
+    for step in steps:
+        spec = spec.get(step) or {}
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    named = {(each.get("image", ""), _extended(each)): None for each in containers}
+    kept = tuple((image, resources) for image, resources in named if image and resources)
+    if not kept:
+        return None
+    namespace = found["metadata"].get("namespace", "")
+    names = [each.get("name", "") for each in spec.get("imagePullSecrets") or ()]
+    secrets = tuple(PullSecret(namespace, name) for name in names[:_MAX_SECRETS] if name)
+    return _Object(kept[:MAX_OF_OBJECT], secrets)
+
+
+def _extended(container: Mapping[str, Any]) -> frozenset[str]:
+    """Return the extended resources that a container requests; `cpu` and the like have no domain."""
+    asked = container.get("resources") or {}
+    parts = (asked.get("limits") or {}, asked.get("requests") or {})
+    return frozenset(name for part in parts for name in part if "/" in name)
