@@ -48,13 +48,23 @@ class LabelFamily:
         """The minimum number of parts of a valid version."""
         return 2
 
+    @property
+    def limit(self) -> int:
+        """The number from which on a part cannot be one: Karpenter writes random ones on new nodes."""
+        return 100
+
+    def number(self, part: str) -> int | None:
+        """Return the number of a part as written, or None if it is not a possible one."""
+        number = parse_int64(part)
+        return number if number is not None and number < self.limit else None
+
     def parts(self, labels: Mapping[str, str]) -> list[str]:
         """Return the version's parts as written; empty if a label is absent. The family must be present."""
         return labels[self.key].split(".") if self.whole else [labels.get(key, "") for key in self.keys]
 
     def version(self, labels: Mapping[str, str]) -> Version | None:
         """Return major and minor, or None if one of them is not a number."""
-        major, minor = (parse_int64(part) for part in [*self.parts(labels), ""][:2])
+        major, minor = (self.number(part) for part in [*self.parts(labels), ""][:2])
         return None if major is None or minor is None else (major, minor)
 
 
@@ -68,6 +78,11 @@ class DriverFamily(LabelFamily):
         """The minimum number of parts: the branch is enough."""
         return 1
 
+    @property
+    def limit(self) -> int:
+        """The number from which on a part cannot be one; branches have three digits."""
+        return 10_000
+
     def text(self, labels: Mapping[str, str]) -> str:
         """Return the version as nvidia-smi prints it; the revision may be empty."""
         return ".".join(self.parts(labels)).rstrip(".")
@@ -75,7 +90,9 @@ class DriverFamily(LabelFamily):
     def version(self, labels: Mapping[str, str]) -> Version | None:
         """Return two parts or more, or None if the version is invalid."""
         driver = DriverVersion.parse(self.text(labels))
-        return (*driver.numbers, *(0,) * (2 - len(driver.numbers))) if driver else None
+        if driver is None or max(driver.numbers) >= self.limit:
+            return None
+        return (*driver.numbers, *(0,) * (2 - len(driver.numbers)))
 
 
 def read_families(lines: Iterable[str]) -> tuple[LabelFamily, ...]:

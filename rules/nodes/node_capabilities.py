@@ -160,7 +160,7 @@ class NodeReader:
         if version := family.version(self.labels):
             return version[0], version[1]
         parts = zip(family.keys, family.parts(self.labels), strict=False)
-        key = next((key for key, part in parts if parse_int64(part) is None), family.key)
+        key = next((key for key, part in parts if family.number(part) is None), family.key)
         self._report(key, self.labels.get(key, ""))
         return None
 

@@ -91,6 +91,11 @@ def _inside(versions: VersionRange, family: LabelFamily, inventory: Inventory) -
         texts = (str(text) for text, _ in labels.values(key))
         return _in(key, *sorted({str(number), *(text for text in texts if parse_int64(text) == number)}))
 
+    def impossible(key: str) -> bool:
+        """Return whether a node has a number that cannot be a version, which a range without end includes."""
+        numbers = (parse_int64(str(text)) for text, _ in labels.values(key))
+        return any(number is not None and number >= family.limit for number in numbers)
+
     def between(keys: Sequence[str], low: Version, high: Version | None) -> list[Term]:
         """Return the terms for the version parts of these keys; low and high have as many parts."""
         key, *others = keys
@@ -107,7 +112,8 @@ def _inside(versions: VersionRange, family: LabelFamily, inventory: Inventory) -
         elif last is None or first < last:
             # A label value has no sign, so Gt -1 is invalid, and not needed.
             above = (_above(key, first - 1),) if first else ()
-            terms.append((*above, *([] if last is None else [_below(key, last)])) or (_has(key),))
+            end = family.limit if last is None and impossible(key) else last
+            terms.append((*above, *([] if end is None else [_below(key, end)])) or (_has(key),))
         if not first and width - len(keys) >= family.needed:  # a missing part counts as 0
             terms += [(_in(key, ""),)] if labels.equal(key, "") else []
             terms += [(_has_not(key),)] if labels.having(family.key) & ~labels.having(key) else []
@@ -132,7 +138,9 @@ def _invalid(family: LabelFamily, inventory: Inventory) -> list[Term]:
     terms: list[Term] = []
     for at, key in enumerate(family.keys):
         texts = (str(text) for text, _ in labels.values(key))
-        invalid = sorted(text for text in texts if parse_int64(text) is None and (text or at < family.needed))
+        invalid = sorted(
+            text for text in texts if family.number(text) is None and (text or at < family.needed)
+        )
         terms += [(_in(key, *invalid),)] if invalid else []
         if at < family.needed and labels.having(family.key) & ~labels.having(key):
             terms.append((_has(family.key), _has_not(key)))

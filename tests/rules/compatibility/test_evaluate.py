@@ -242,6 +242,7 @@ def test_the_compute_capability_of_an_image_does_not_exclude_nodes_without_that_
         {"cuda-major-version": "twelve"},
         {"cuda-minor-version": "4"},
         plain("12.4", **{"cuda-minor-version": "x"}),
+        plain("5739317668317764624.1"),
     ],
 )
 def test_invalid_labels_are_missing_labels(labels: dict[str, str]) -> None:
@@ -250,6 +251,14 @@ def test_invalid_labels_are_missing_labels(labels: dict[str, str]) -> None:
 
     assert (True, ()) == (decision.allowed, decision.patch)
     assert UNKNOWN_CUDA in decision.warnings[0]
+
+
+def test_affinity_excludes_a_node_with_an_impossible_version() -> None:
+    """As Karpenter writes it on nodes for labels that it does not know."""
+    random = nodes(1, "random", plain("5739317668317764624.1"))
+    cluster = random + nodes(1, "old", plain("11.4")) + nodes(1, "new", plain("12.4"))
+
+    assert ["new-0"] == admitted_to(cluster, gpu_pod(cuda_image("12.2")))
 
 
 @pytest.mark.parametrize(

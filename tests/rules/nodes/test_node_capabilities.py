@@ -137,6 +137,14 @@ def test_label_names_are_configurable() -> None:
         ({"cuda-major-version": "twelve", "cuda-minor-version": "4"}, [("cuda-major-version", "twelve")]),
         ({"cuda-major-version": "12", "cuda-minor-version": "x"}, [("cuda-minor-version", "x")]),
         ({"cuda-major-version": "12"}, [("cuda-minor-version", "")]),
+        (
+            {"cuda-major-version": "6129484611666145821", "cuda-minor-version": "4"},
+            [("cuda-major-version", "6129484611666145821")],
+        ),
+        (
+            {"nvidia.com/cuda.driver-version.full": "1251585.24"},
+            [("nvidia.com/cuda.driver-version.full", "1251585.24")],
+        ),
         ({"nvidia.com/cuda.runtime-version.full": "12"}, [("nvidia.com/cuda.runtime-version.full", "12")]),
         ({"nvidia.com/gpu.memory": "80Gi"}, [("nvidia.com/gpu.memory", "80Gi")]),
         ({"nvidia-device-enable": "enable"}, [("nvidia-device-enable", "enable")]),
