@@ -146,7 +146,10 @@ def _older(
         return CheckResult(Level.COMPATIBLE, why)
     forward = Level.INCOMPATIBLE if policy.virtual else forward_level(requirements, node)
     if forward is Level.COMPATIBLE:
-        why = Text("by forward compatibility (cuda-compat)", "通过前向兼容（cuda-compat）")
+        why = Text(
+            f"{reason.en}: it runs by forward compatibility (cuda-compat)",
+            f"{reason.zh}：依靠前向兼容（cuda-compat）运行",
+        )
         return CheckResult(forward, why)
     remedy = Text(
         f"use an image with CUDA {driver} or older, or {newer_driver(runtime).en}",
