@@ -120,7 +120,7 @@ def test_stalled_clients_do_not_block_a_scrape(port: int) -> None:
 
 def test_a_head_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it sends bytes."""
-    monkeypatch.setattr("webhook.agent.metrics._CLIENT_S", 0.5)
+    monkeypatch.setattr("webhook.server.plain_http._CLIENT_S", 0.5)
     with silent_tcp(serve(0)) as client:
         client.sendall(b"GET / HTTP/1.1\r\n")
         with pytest.raises(ConnectionError):
