@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "serve": "Run the admission webhook",
     "certs": "Create, show and rotate the CA and the serving certificate",
     "node": "Label a GPU node and diagnose its driver",
+    "images": "Read facts about the images of a cluster from registries",
 }
 
 

@@ -99,8 +99,13 @@ class FetchQueue:
         if registry in self._registries:
             self._registries[registry].failures = 0
 
-    def failed(self, image: str, reason: Reason, now: float, retry_after_s: float | None = None) -> float:
-        """Note that an image could not be read; return the seconds until it may be read again."""
+    def failed(
+        self, image: str, reason: Reason | None, now: float, retry_after_s: float | None = None
+    ) -> float:
+        """Note that an image could not be read; return the seconds until it may be read again.
+
+        reason: None if its facts could not be stored. retry_after_s: of the registry.
+        """
         registry = self._reading.pop(image)
         pauses = self._images.setdefault(image, _Pauses())
         self._pause(pauses, now, _IMAGE_S, LONGEST_IMAGE_S)

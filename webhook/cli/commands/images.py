@@ -1,0 +1,142 @@
+"""`gpugate images`: runs the image resolver."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from dataclasses import replace
+from typing import Final
+
+import click
+
+from webhook.cli.input.image_source import Access, read_hosts, read_mirrors
+from webhook.cli.input.options import namespace_option
+from webhook.cli.output.console import BadInputError
+
+_log = logging.getLogger("gpugate.images")
+
+# Registries of public images, with their globs.
+REGISTRIES: Final = (
+    "docker.io",
+    "nvcr.io",
+    "ghcr.io",
+    "quay.io",
+    "registry.k8s.io",
+    "public.ecr.aws",
+    "gcr.io",
+    "*.gcr.io",
+    "*.pkg.dev",
+)
+
+
+@click.command()
+@click.option(
+    "--registry",
+    "registries",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    default=REGISTRIES,
+    show_default=True,
+    help="Read images of this registry, in place of the default list; a glob, may be repeated.",
+)
+@click.option(
+    "--private-registry",
+    "private",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="Read images of this registry, too, and allow private addresses for it; may be repeated.",
+)
+@click.option(
+    "--insecure-registry",
+    "insecure",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="Use http for this registry; may be repeated.",
+)
+@click.option(
+    "--mirror",
+    "mirrors",
+    multiple=True,
+    metavar="HOST=MIRROR[/PREFIX]",
+    help="Read images of a registry from a mirror; may be repeated.",
+)
+@click.option("--ca-file", metavar="FILE", help="Certificates of CAs to trust in addition, as PEM.")
+@click.option(
+    "--registry-config",
+    metavar="FILE",
+    help="Credentials, as `docker login` or a pull secret has them.  [default: ~/.docker/config.json]",
+)
+@click.option("--kubeconfig", metavar="FILE", help="Use the cluster of this kubeconfig.")
+@click.option(
+    "--context", metavar="NAME", help="Use the cluster of this context.  [default in a pod: its own cluster]"
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port for probes and metrics over plain HTTP; 0 selects a free port.",
+)
+@namespace_option
+def command(
+    registries: tuple[str, ...],
+    private: tuple[str, ...],
+    insecure: tuple[str, ...],
+    mirrors: tuple[str, ...],
+    ca_file: str | None,
+    registry_config: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    port: int,
+    rules_namespace: str,
+) -> None:
+    """Read facts about the images of a cluster from registries, and write them as ImageCatalogs.
+
+    Watches pods and workloads for containers that request accelerators, and reads the configs of images whose
+    CUDA version or requirement is unknown, never their layers. Writes the facts to the ConfigMaps
+    gpugate-images-0 to gpugate-images-7, which the webhook watches; the webhook itself never calls a
+    registry. Serves /healthz, /readyz and /metrics. Run one process in a cluster.
+
+    \b
+    Examples:
+      gpugate images --context production --port 0
+      gpugate images --private-registry registry.example.com --ca-file ca.pem
+      gpugate images --registry nvcr.io --registry '*.pkg.dev' --registry-config config.json
+    """
+    # Imported here: the import takes a quarter of a second.
+    from webhook.cluster.client import ClusterError, connect
+    from webhook.images.guards import Guards
+    from webhook.images.reader import ImageReader
+    from webhook.resolver.pages import pages
+    from webhook.resolver.resolver import Resolver, ResolverService
+    from webhook.server.plain_http import serve_plain
+    from webhook.telemetry.logs import configure_logs
+
+    access = Access(
+        registry_config, ca_file, read_hosts(insecure, "--insecure-registry"), read_mirrors(mirrors)
+    )
+    read_hosts(registries, "--registry")
+    read_hosts(private, "--private-registry")
+    settings = access.settings(())
+    guards = Guards((*registries, *private), (*private, *settings.guards.private), insecure)
+    credentials = access.credentials()
+    configure_logs()
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # failed requests are logged once
+    try:
+        api = connect(kubeconfig, context)
+    except ClusterError as error:
+        raise BadInputError(str(error)) from None
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    with ImageReader(replace(settings, guards=guards), credentials) as reader:
+        resolver = Resolver(api, reader, rules_namespace)
+        try:
+            _log.info("serving probes and metrics on port %d", serve_plain(pages(resolver), port))
+        except OSError as error:
+            raise BadInputError(f"cannot listen on port {port}: {error.strerror}") from None
+        service = ResolverService(api, resolver, rules_namespace)
+        service.start()
+        ended.wait()
+        service.stop()
