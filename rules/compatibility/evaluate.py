@@ -68,9 +68,13 @@ def evaluate(
     if not containers or not len(inventory):
         return CompatibilityResult(tuple(violations), tuple(warnings))
     evaluator = node_evaluator(inventory)
-    nodes = candidates(inventory, pod.spec)
+    allowed = candidates(inventory, pod.spec)
+    nodes = returning = allowed
     for _, names in requests:
         nodes &= evaluator.offering(names)
+        returning &= evaluator.offering(names) | evaluator.returning(names)
+    if pod.spec.get("nodeName"):  # it is there already, whatever state the node is in
+        nodes = returning
     if not nodes:
         rule = next(
             (each.rule for each in containers if each.rule.no_fitting_node is not Action.DRYRUN), None
@@ -78,11 +82,13 @@ def evaluate(
         if rule is not None:
             warnings.append(_no_candidates(evaluator, rule, requests, writer))
         return CompatibilityResult(tuple(violations), tuple(warnings))
-    result = evaluator.evaluate(EvaluationRequest(tuple(containers), nodes))
+    result = evaluator.evaluate(EvaluationRequest(tuple(containers), nodes, returning & ~nodes))
     writer.containers = {each: [one.name for one in group] for each, group in containers.items()}
     if result.none_fits:
         first = containers[result.none_fits.required][0]
         violations.append(writer.none_fits(result.none_fits, field_path((*first.path, "image"))))
+    if result.returning:
+        warnings.append(writer.returning(next(iter(containers)).rule, result.returning))
     if result.doubts:
         warnings += writer.doubts(result.doubts)
     return CompatibilityResult(

@@ -7,6 +7,7 @@ of nodes. They are data: names of containers and words are added when a message 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -50,17 +51,22 @@ _SIMILAR: Final = 0.8
 
 
 class EvaluationRequest(NamedTuple):
-    """The distinct rule requirements of one pod, at least one, and the bit set of its candidate nodes."""
+    """The distinct rule requirements of one pod, at least one, and the bit set of its candidate nodes.
+
+    returning: candidates that may offer the resources again.
+    """
 
     required: tuple[RuleRequirement, ...]
     nodes: int
+    returning: int = 0
 
 
 class NodeEvaluator:
     """Evaluates requirements on the nodes of one inventory.
 
     evaluate: the result for an EvaluationRequest. offering: the nodes that offer all resources of a tuple, as
-    a bit set. similar: for a tuple of names that no node offers, a similar one that some do, or nothing.
+    a bit set; returning: those that do not, but may offer them again. similar: for a tuple of names that no
+    node offers, a similar one that some do, or nothing.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -69,6 +75,7 @@ class NodeEvaluator:
         self._clauses = bounded_cache(self._find_clauses, _REMEMBERED, _is_short)
         self.evaluate = bounded_cache(self._evaluate, _REMEMBERED, _are_few)
         self.offering = bounded_cache(self._offering, _REMEMBERED_NAMES, _are_short)
+        self.returning = bounded_cache(self._returning, _REMEMBERED_NAMES, _are_short)
         self.similar = bounded_cache(self._similar, _REMEMBERED_NAMES, _are_short)
 
     def _offering(self, names: tuple[str, ...]) -> int:
@@ -82,6 +89,16 @@ class NodeEvaluator:
         for offering in filter(None, found) if any(found) else found:
             nodes &= offering
         return nodes
+
+    def _returning(self, names: tuple[str, ...]) -> int:
+        """Return the nodes that do not offer all resources, but may offer them again, as a bit set."""
+        if not self._inventory.not_ready:
+            return 0
+        found = [self._inventory.offering(name) | self._inventory.returning(name) for name in names]
+        nodes = self._inventory.everything
+        for offering in filter(None, found) if any(found) else found:
+            nodes &= offering
+        return nodes & ~self.offering(names)
 
     def _similar(self, names: tuple[str, ...]) -> str:
         offered = sorted(self._inventory.resources)
@@ -99,6 +116,9 @@ class NodeEvaluator:
             considered += added
             classes = self._class_results(considered, request.nodes)
             if all(each.level is Level.INCOMPATIBLE for each in classes):
+                returning = self._returning_results(considered, request.returning)
+                if any(each.level is not Level.INCOMPATIBLE for each in returning):
+                    return result._replace(returning=tuple(returning))
                 others = self._class_results(considered, self._inventory.everything & ~request.nodes)
                 elsewhere = tuple(each for each in others if each.level <= Level.UNSTABLE)
                 required = next(
@@ -108,6 +128,23 @@ class NodeEvaluator:
             if action is not Action.DRYRUN:
                 result = self._fitting(considered, classes)
         return result
+
+    def _returning_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
+        """Return the results on nodes that may come back, whose drivers may be others then."""
+        found = []
+        for labels in dict.fromkeys(each.rule.sharing.labels for each in required):
+            of_labels = [each for each in required if each.rule.sharing.labels == labels]
+            for each in self._inventory.classes(nodes, labels) if nodes else ():
+                gpu = replace(each.capabilities, cuda=None, driver=None, device_mode=None, mig_devices=False)
+                results = [check_on_node(one.rule.sharing, one.requirements, gpu) for one in of_labels]
+                pairs = [ContainerResult(level_of(one), one) for one in results]
+                worst = max(one.level for one in pairs)
+                found.append(
+                    NodeClassResult(
+                        each.capabilities, each.members, worst, tuple(zip(of_labels, pairs, strict=True))
+                    )
+                )
+        return found
 
     def _fitting(
         self, required: Sequence[RuleRequirement], classes: Sequence[NodeClassResult]

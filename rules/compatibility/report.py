@@ -50,6 +50,13 @@ _UNSTABLE: Final = Text("{containers}: {reason} ({nodes})", "{containers}：{rea
 _UNDETERMINED: Final = Text(
     "{containers}: compatibility unknown: {reason} ({nodes})", "{containers}：兼容性未知：{reason}（{nodes}）"
 )
+_RETURNING: Final = Text(
+    "no ready node is compatible with {containers}; nodes that are not ready may be ({nodes})",
+    "没有就绪的节点兼容{containers}；未就绪的节点可能兼容（{nodes}）",
+)
+_WAIT: Final = Text(
+    "the pod stays Pending until one of them is ready", "在其中一个节点就绪之前，Pod 将保持 Pending"
+)
 _LABEL_NODES: Final = Text(
     "label these nodes, for example with GPU Feature Discovery",
     "请为这些节点打标签，例如部署 GPU Feature Discovery",
@@ -152,6 +159,13 @@ class MessageWriter:
             )
             for (required, reason, fix), members in nodes.items()
         ]
+
+    def returning(self, rule: CompatibilityRule, classes: Sequence[NodeClassResult]) -> AdmissionWarning:
+        """Return the warning that only nodes that are not ready may be compatible."""
+        may = [each for each in classes if each.level is not Level.INCOMPATIBLE]
+        containers = self._named([required for required, _ in may[0].results])
+        reason = self._fill(_RETURNING, containers=containers, nodes=self._joined(self._kinds(may)))
+        return AdmissionWarning(rule.name, reason, self.of(_WAIT))
 
     def none_fits(self, found: NoFittingNode, path: str) -> Violation:
         """Return the violation that no node is compatible: reasons, fixes, and for a denial a table of nodes.

@@ -62,7 +62,7 @@ class NodeSetResult(NamedTuple):
 
     doubts: the classes, if the best of them is in doubt. requirement: the labels that a node must have;
     preference: those that it preferably has. notes: why the containers run on the compatible nodes, if that
-    is plain on none.
+    is plain on none. returning: if no node is compatible, the nodes that may be when they are ready again.
     """
 
     none_fits: NoFittingNode | None = None
@@ -70,6 +70,7 @@ class NodeSetResult(NamedTuple):
     requirement: Requirement = Requirement()
     preference: Requirement | None = None
     notes: tuple[Text, ...] = ()
+    returning: tuple[NodeClassResult, ...] = ()
 
 
 def unmet_requirements(classes: Sequence[NodeClassResult]) -> list[RuleRequirement]:

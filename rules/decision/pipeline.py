@@ -36,7 +36,7 @@ from rules.model.rule import (
 from rules.nodes.inventory import Inventory
 from rules.text.i18n import Language, Text
 
-# Kueue makes PodTemplates for ProvisioningRequests: if they are denied, it keeps its quota and tries for ever.
+# Kueue makes PodTemplates for ProvisioningRequests: if one is denied, it keeps its quota and tries for ever.
 # Nothing is lost: the pods are validated when they are created.
 _NEVER_DENIED: Final = {("", "PodTemplate")}
 

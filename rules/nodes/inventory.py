@@ -16,6 +16,11 @@ from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 
 # The resources of a node, indexed together with its labels under a key that no label can have.
 _RESOURCES: Final = "//resources"
+# The resources that a node does not offer now, but may offer again, likewise: it is not ready or cordoned, or
+# its device plugin is being replaced, as in an upgrade of the driver. ANY: which resources is unknown.
+_RETURNING: Final = "//returning"
+_ANY: Final = "*"
+_GPU_LABELS: Final = (*LabelNames().product, "nvidia.com/gpu.present")
 _DEFAULT: Final = LabelNames()
 
 
@@ -90,9 +95,21 @@ class Inventory:
         return 0 if position is None else 1 << position
 
     def offering(self, resource: str) -> int:
-        """Return the nodes that have more than zero of a resource allocatable."""
+        """Return the ready nodes that have more than zero of a resource allocatable."""
+        return self._having(_RESOURCES, resource)
+
+    def returning(self, resource: str) -> int:
+        """Return the nodes that do not offer a resource now, but may offer it again."""
+        return self._having(_RETURNING, resource) | self._having(_RETURNING, _ANY)
+
+    @property
+    def not_ready(self) -> int:
+        """The nodes of which some resource may come back."""
+        return self.labels.having(_RETURNING)
+
+    def _having(self, key: str, resource: str) -> int:
         found = 0
-        for names, nodes in self.labels.values(_RESOURCES):  # one entry per distinct set of resources
+        for names, nodes in self.labels.values(key):  # one entry per distinct set of resources
             if isinstance(names, frozenset) and resource in names:
                 found |= nodes
         return found
@@ -150,8 +167,13 @@ class Inventory:
         if not isinstance(name, str) or not name:
             raise InventoryError(f"{path}.metadata.name: expected the node's name, got {name!r:.60}")
         reader = NodeReader(name, _mapping(metadata, "labels", f"{path}.metadata"))
-        allocatable = _mapping(_mapping(node, "status", path), "allocatable", f"{path}.status")
-        facts: list[Fact] = [*reader.labels.items(), (_RESOURCES, reader.resources(allocatable))]
+        status, spec = _mapping(node, "status", path), _mapping(node, "spec", path)
+        offered = reader.resources(_mapping(status, "allocatable", f"{path}.status"))
+        capacity = reader.resources(_mapping(status, "capacity", f"{path}.status"))
+        ready = spec.get("unschedulable") is not True and _is_ready(status.get("conditions"))
+        facts: list[Fact] = [*reader.labels.items(), (_RESOURCES, offered if ready else frozenset())]
+        if returning := _returning(offered, capacity, reader.labels, ready=ready):
+            facts.append((_RETURNING, returning))
         indexed = (self.labels.canonical(fact) for fact in facts)
         shared = tuple(pool.setdefault(fact, fact) for fact in indexed)
         name = next((value for _, value in shared if value == name), name)  # usually kubernetes.io/hostname
@@ -209,6 +231,24 @@ class _Row(NamedTuple):
     def labels(self) -> dict[str, str]:
         """The node's labels."""
         return {key: value for key, value in self.facts if isinstance(value, str)}
+
+
+def _is_ready(conditions: object) -> bool:
+    """Return whether the conditions of a node say that it is ready; without any it is."""
+    found = conditions if isinstance(conditions, list | tuple) else ()
+    kinds = (each for each in found if isinstance(each, Mapping) and each.get("type") == "Ready")
+    return all(each.get("status") == "True" for each in kinds)
+
+
+def _returning(
+    offered: frozenset[str], capacity: frozenset[str], labels: Mapping[str, str], *, ready: bool
+) -> frozenset[str]:
+    """Return the extended resources that a node does not offer now, but may offer again."""
+    before = frozenset(name for name in offered | capacity if "/" in name)
+    missing = before - offered if ready else before
+    if missing or (before and ready):
+        return missing
+    return frozenset({_ANY}) if any(key in labels for key in _GPU_LABELS) else missing
 
 
 def _capabilities(labels: Mapping[str, str], names: LabelNames) -> NodeCapabilities:

@@ -17,14 +17,26 @@ class _NodeMetadata(TypedDict):
     labels: NotRequired[dict[str, str]]
 
 
+class _NodeSpec(TypedDict):
+    unschedulable: NotRequired[bool]
+
+
+class _NodeCondition(TypedDict):
+    type: str
+    status: str
+
+
 class _NodeStatus(TypedDict):
     allocatable: NotRequired[dict[str, str]]
+    capacity: NotRequired[dict[str, str]]
+    conditions: NotRequired[list[_NodeCondition]]
 
 
 class Node(TypedDict):
     """The decoded part of a Node: a twentieth of it, which matters in a cluster of ten thousand nodes."""
 
     metadata: _NodeMetadata
+    spec: NotRequired[_NodeSpec]
     status: NotRequired[_NodeStatus]
 
 

@@ -133,9 +133,10 @@ def test_only_the_relevant_part_of_a_node_is_decoded() -> None:
         changes.close()
 
     metadata = {"name": "node", "resourceVersion": "1", "labels": {"zone": "a"}}
-    assert Listed([{"metadata": metadata, "status": {"allocatable": {"cpu": "8"}}}]) == listed
+    part = {"spec": {}, "status": {"allocatable": {"cpu": "8"}}}
+    assert Listed([{"metadata": metadata, **part}]) == listed
     metadata = {"name": "node", "resourceVersion": "2", "labels": {"zone": "b"}}
-    assert Applied({"metadata": metadata, "status": {"allocatable": {"cpu": "8"}}}) == applied
+    assert Applied({"metadata": metadata, **part}) == applied
 
 
 def test_a_watch_that_ends_resumes_without_a_pause() -> None:

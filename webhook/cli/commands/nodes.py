@@ -41,14 +41,23 @@ def command(output: str, nodes: NodeSource, lang: str) -> None:
     unreadable = inventory.problems(labels)
     if output == "json":
         found = [
-            _facts(each.capabilities) | {"nodes": sorted(inventory.names(each.members))} for each in classes
+            _facts(each.capabilities)
+            | {
+                "nodes": sorted(inventory.names(each.members)),
+                "notReady": sorted(inventory.names(each.members & inventory.not_ready)),
+            }
+            for each in classes
         ]
         problems = [
             {"node": problem.node, "label": problem.key, "value": problem.value} for problem in unreadable
         ]
         click.echo(json.dumps({"classes": found, "problems": problems}, ensure_ascii=False))
         return
-    show_table([_row(each.capabilities, each.members.bit_count()) for each in classes], language)
+    rows = [_row(each.capabilities, each.members.bit_count()) for each in classes]
+    if inventory.not_ready:
+        for row, each in zip(rows, classes, strict=True):
+            row["not ready"] = str((each.members & inventory.not_ready).bit_count())
+    show_table(rows, language)
     _show_problems(unreadable, language)
 
 

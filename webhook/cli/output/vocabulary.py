@@ -37,6 +37,7 @@ _HEADINGS: Final = {
     "matched": Text("MATCHED", "匹配次数"),
     "memory": Text("MEMORY", "显存"),
     "mode": Text("MODE", "模式"),
+    "not ready": Text("NOT READY", "未就绪"),
     "name": Text("NAME", "名称"),
     "names": Text("NAMES", "名称"),
     "namespace": Text("NAMESPACE", "命名空间"),

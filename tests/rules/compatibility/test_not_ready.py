@@ -1,0 +1,101 @@
+"""Nodes that are not ready: they are no reason to deny, and offer nothing now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.node_builders import (
+    A100,
+    GPU,
+    H100,
+    T4,
+    Node,
+    cuda_image,
+    decided,
+    gfd,
+    gpu_pod,
+    inventory,
+    node,
+    targets,
+)
+
+READY = {"type": "Ready", "status": "True"}
+# What is different on a node that may come back: status and spec.
+STATES: dict[str, dict[str, Any]] = {
+    "a driver upgrade: the device plugin reports no GPU": {
+        "status": {"allocatable": {GPU: "0"}, "capacity": {GPU: "8"}, "conditions": [READY]}
+    },
+    "the device plugin is not there yet": {"status": {"allocatable": {"cpu": "96"}, "conditions": [READY]}},
+    "the node is not ready": {
+        "status": {"allocatable": {GPU: "8"}, "conditions": [{"type": "Ready", "status": "Unknown"}]}
+    },
+    "the node is cordoned": {"spec": {"unschedulable": True}},
+}
+
+
+def in_state(name: str, labels: dict[str, str], state: str) -> Node:
+    """Return a node in one of these states."""
+    return node(name, labels) | STATES[state]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_node_that_may_come_back_is_no_reason_to_deny(state: str) -> None:
+    """Its driver may be another one then; the warning names its GPU."""
+    old = node("old", gfd("11.4", T4))
+    document = gpu_pod(cuda_image("12.4"))
+
+    assert not decided([old], document).allowed
+    decision = decided([old, in_state("upgrading", gfd("11.4", A100), state)], document)
+    assert (True, ()) == (decision.allowed, decision.patch)
+    warning = (
+        "gpugate: no ready node is compatible with container 'main'; nodes that are not ready may be "
+        "(1 × NVIDIA-A100-SXM4-80GB, CUDA 11.4); the pod stays Pending until one of them is ready "
+        "[rule compatibility-pgpu]"
+    )
+    assert (warning,) == decision.warnings
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_gpu_that_can_never_run_the_pod_does_not_count_when_it_comes_back(state: str) -> None:
+    """A driver changes, the compute capability of a T4 does not."""
+    document = gpu_pod("vllm/vllm-openai:v0.8.4", "--dtype=bfloat16")
+    t4s = [node("ready", gfd("12.4", T4)), in_state("upgrading", gfd("12.4", T4), state)]
+
+    assert not decided(t4s, document).allowed
+    assert decided([*t4s, in_state("h100", gfd("11.4", H100), state)], document).allowed
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_node_that_is_not_ready_offers_nothing_now(state: str) -> None:
+    """And is listed as such."""
+    nodes = inventory(in_state("away", gfd("12.4"), state), node("ready", gfd("12.4")))
+
+    assert ["ready"] == nodes.names(nodes.offering(GPU))
+    assert ["away"] == nodes.names(nodes.returning(GPU)) == nodes.names(nodes.not_ready)
+
+
+def test_a_node_without_gpus_is_not_awaited() -> None:
+    """Nothing says that it ever had one."""
+    nodes = inventory(node("cpu", {}, cpu="8"))
+
+    assert 0 == nodes.returning(GPU) == nodes.not_ready
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_compatible_ready_node_decides_as_if_the_other_were_not_there(state: str) -> None:
+    """Affinity admits the ready one, and the other if its labels fit by then."""
+    cluster = [node("new", gfd("12.4")), in_state("upgrading", gfd("11.4", A100), state)]
+    document = gpu_pod(cuda_image("12.4"))
+    decision = decided(cluster, document)
+
+    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert ["new"] == targets(cluster, document, decision)
+
+
+def test_a_bound_pod_is_checked_on_its_node_whatever_its_state_is() -> None:
+    """It runs there; `audit` checks it."""
+    cordoned = in_state("old", gfd("11.4"), "the node is cordoned")
+
+    assert not decided([cordoned], gpu_pod(cuda_image("12.4"), nodeName="old")).allowed
