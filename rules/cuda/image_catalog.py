@@ -86,18 +86,20 @@ class ImageRow:
     exact: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FamilyRow:
-    """A built-in row. pattern: of the tag; without repositories, of the canonical reference.
+    """A built-in row. pattern: of the tag; of_name: of registry and repository. Compares by identity.
 
-    repositories: the ends of repository paths, by component; `*` is any one. cases: the first that has the
-    version is used.
+    repositories: the ends of repository paths; the last component may be `*`, any one. references: canonical
+    ones. Without both, it is for any image. cases: the first that has the version is used.
     """
 
     name: str
     pattern: re.Pattern[str]
     cases: tuple[ImageCase, ...]
-    repositories: tuple[tuple[str, ...], ...] = ()
+    repositories: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+    of_name: bool = False
 
 
 # Cached images of a cluster, including some that change; a reference is at most 800 characters.
@@ -111,7 +113,17 @@ class ImageCatalog:
     find: `look_up` with a cache.
     """
 
-    __slots__ = ("_digests", "_names", "_patterns", "_texts", "_whole", "families", "find", "rows")
+    __slots__ = (
+        "_any",
+        "_digests",
+        "_names",
+        "_patterns",
+        "_references",
+        "_texts",
+        "families",
+        "find",
+        "rows",
+    )
 
     def __init__(self, rows: Iterable[ImageRow], families: Iterable[FamilyRow] = ()) -> None:
         self.rows = tuple(rows)
@@ -119,8 +131,9 @@ class ImageCatalog:
         self._digests: defaultdict[str, list[ImageRow]] = defaultdict(list)
         self._texts: dict[str, list[ImageRow]] = {}
         self._patterns = tuple(row for row in self.rows if row.pattern and not row.exact)
-        self._names: defaultdict[str, list[tuple[tuple[str, ...], FamilyRow]]] = defaultdict(list)
-        self._whole = tuple(row for row in self.families if not row.repositories)
+        self._names: defaultdict[str, list[tuple[str, FamilyRow]]] = defaultdict(list)
+        self._references = {text: row for row in self.families for text in row.references}
+        self._any = tuple(row for row in self.families if not (row.repositories or row.references))
         for row in self.rows:
             if row.digest:
                 self._digests[row.digest].append(row)
@@ -128,7 +141,8 @@ class ImageCatalog:
                 _add_platform(self._texts.setdefault(row.exact, []), row)
         for family in self.families:
             for path in family.repositories:
-                self._names[path[-1]].append((path, family))
+                parent, _, name = f"/{path}".rpartition("/")
+                self._names[name].append((parent if name == _ANY else f"/{path}", family))
         self.find = bounded_cache(
             self.look_up, _CACHE_ENTRIES, lambda reference: len(reference) <= _MAX_LENGTH
         )
@@ -174,14 +188,16 @@ class ImageCatalog:
 
     def _of_family(self, image: Image) -> ImageFacts | None:
         """Return the facts of the first built-in row that matches and has a case for the version."""
-        path, tag = image.repository.split("/"), image.effective_tag or ""
-        for name in (path[-1], _ANY):
-            for end, row in self._names.get(name, ()):
-                if _ends_with(path, end) and (found := _match(row, tag, image)):
+        tag, path = image.effective_tag or "", f"/{image.repository}"
+        parent, _, name = path.rpartition("/")
+        for rows, end_of in ((self._names.get(name), path), (self._names.get(_ANY), parent)):
+            for end, row in rows or ():
+                if end_of.endswith(end) and (found := _match(row, tag, image)):
                     return found
-        whole = f"{image.name}:{tag}"
-        for row in self._whole:
-            if found := _match(row, whole, image):
+        if newest := self._references.get(f"{image.name}:{tag}"):
+            return _facts(newest.name, newest.cases[0], image)
+        for row in self._any:
+            if found := _match(row, image.name if row.of_name else tag, image):
                 return found
         return None
 
@@ -193,10 +209,14 @@ def built_in_catalog() -> ImageCatalog:
 
 
 def _row(row: Mapping[str, Any]) -> FamilyRow:
-    pattern = re.compile(row.get("match") or row.get("tag", ".*"), re.IGNORECASE | re.ASCII)
-    cases = tuple(_read_case({**row, **case}) for case in row.get("cases", ({},)))
-    repositories = tuple(tuple(path.split("/")) for path in row.get("repositories", ()))
-    return FamilyRow(row["name"], pattern, cases, repositories)
+    return FamilyRow(
+        row["name"],
+        re.compile(row.get("image_name") or row.get("tag", ".*"), re.IGNORECASE | re.ASCII),
+        tuple(_read_case({**row, **case}) for case in row.get("cases", ({},))),
+        tuple(row.get("repositories", ())),
+        tuple(row.get("references", ())),
+        of_name="image_name" in row,
+    )
 
 
 def _read_case(row: Mapping[str, Any]) -> ImageCase:
@@ -219,13 +239,6 @@ def _read_case(row: Mapping[str, Any]) -> ImageCase:
     )
 
 
-def _ends_with(path: list[str], end: tuple[str, ...]) -> bool:
-    """Return whether a repository path ends with these components."""
-    return len(path) >= len(end) and all(
-        expected in (_ANY, found) for expected, found in zip(end, path[-len(end) :], strict=True)
-    )
-
-
 def _match(row: FamilyRow, text: str, image: Image) -> ImageFacts | None:
     """Return the facts of a row if it matches a text and has a case for the version."""
     match = row.pattern.fullmatch(text)
@@ -234,6 +247,7 @@ def _match(row: FamilyRow, text: str, image: Image) -> ImageFacts | None:
     return _facts(row.name, case, image, match)
 
 
+@lru_cache(maxsize=1024)  # versions in image tags
 def _case(row: FamilyRow, written: str | None) -> ImageCase | None:
     """Return the first case for a version."""
     version = parse_version(written)
@@ -380,7 +394,7 @@ def _completed(found: ImageFacts, case: ImageCase, family: ImageFacts) -> ImageF
         changes["built_for"] = family.built_for
     if not found.platforms:
         changes["platforms"] = family.platforms
-    return replace(found, **changes)
+    return found._replace(**changes)
 
 
 def _of_platforms(found: list[ImageFacts]) -> ImageFacts:
@@ -394,7 +408,7 @@ def _of_platforms(found: list[ImageFacts]) -> ImageFacts:
         for constraint in facts.constraints
     ]
     platforms = tuple(dict.fromkeys(platform for facts in found for platform in facts.platforms))
-    return replace(found[0], constraints=tuple(constraints), platforms=platforms)
+    return found[0]._replace(constraints=tuple(constraints), platforms=platforms)
 
 
 def _require_origin(what: Text, variable: str, text: str) -> Text:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from rules.cuda.nvidia_require import Constraint, Group, Host
 from rules.cuda.versions import ComputeCapability, CudaVersion
@@ -107,8 +107,7 @@ class StartConstraint:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFacts:
+class ImageFacts(NamedTuple):
     """The facts about an image. row: the catalogue row that they come from; certain: it may cause a denial.
 
     no_cuda: it is known to hold no CUDA program. cuda: what its programs need; exact: that is the toolkit in

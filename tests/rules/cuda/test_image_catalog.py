@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import timeit
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -353,6 +354,39 @@ def test_a_long_reference_is_matched_in_less_than_10_milliseconds(name: str, tex
 
     assert parse_image(image) is not None
     assert min(timeit.repeat(lambda: built_in_catalog().look_up(image), number=1, repeat=5)) < 0.01
+
+
+def test_every_pattern_takes_less_than_a_millisecond_for_the_longest_tag() -> None:
+    """None takes quadratic time for what it repeats; most take 10 µs."""
+    starts = ("", "1.2.3", "24.05", "v0.9.0-", "cuda12.1")
+    parts = ("1", "1.", "-", "_", "a", "cu12", "cuda12.", "12.0", "-cuda", "-gpu", "rc1", ".post1")
+    tags = [(start + part * 128)[:126] + end for start in starts for part in parts for end in ("-x", "_!")]
+
+    def slowest(pattern: re.Pattern[str]) -> float:
+        return max(timeit.timeit(partial(pattern.fullmatch, tag), number=1) for tag in tags)
+
+    for family in built_in_catalog().families:  # again if it was slow: other processes interrupt a match
+        assert any(slowest(family.pattern) < 0.001 for _ in range(5)), family.name
+
+
+def test_only_the_last_part_of_a_repository_may_be_any() -> None:
+    """As in rocm/*; a path matches by its end."""
+    paths = [path for family in built_in_catalog().families for path in family.repositories]
+
+    assert [] == [path for path in paths if "*" in path.rpartition("/")[0]]
+    row = "images for AMD GPUs"
+    assert [row, row, ""] == [
+        find(f"{path}:v1").row for path in ("rocm/app", "r.example/rocm/app", "rocm/a/b")
+    ]
+
+
+def test_the_newest_image_is_known_by_its_whole_reference() -> None:
+    """However a user writes it, in the registry of the vendor only."""
+    row = "vllm/vllm-openai, newest"
+
+    assert [row, row, "", ""] == [
+        find(f"{name}vllm/vllm-openai:latest").row for name in ("", "index.docker.io/", "r.example/", "team/")
+    ]
 
 
 @given(
