@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple, TypeVar
 
 from rules.cuda import framework_flags
@@ -48,6 +48,8 @@ _COMPAT: Final = {"true": CompatLibraries.LOADER_PATH, "false": CompatLibraries.
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 _NO_WAY_OUT: Final = Text()
 _OLDER_CUDA: Final = Text("use an image with an older CUDA", "改用较旧 CUDA 的镜像")
+_IN_ANNOTATION: Final = Text(f"annotation {CUDA_VERSION_ANNOTATION}", f"注解 {CUDA_VERSION_ANNOTATION}")
+_IN_VARIABLE: Final = Text(f"variable {CUDA_VERSION_VARIABLE}", f"环境变量 {CUDA_VERSION_VARIABLE}")
 _Pairs = tuple[tuple[str, str], ...]
 # Requirements that are remembered, and characters of the facts of one; 8 KB each at most.
 _REMEMBERED: Final = 1024
@@ -69,8 +71,7 @@ class ContainerFacts(NamedTuple):
     annotations: _Pairs = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CudaRequirement:
+class CudaRequirement(NamedTuple):
     """The lowest CUDA version that the driver must support.
 
     exact: this is the toolkit in the image, else that may be newer. certain: it may cause a denial.
@@ -84,8 +85,7 @@ class CudaRequirement:
     origin: Text
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeRequirement:
+class ComputeRequirement(NamedTuple):
     """The lowest compute capability that the container runs on.
 
     asked: the pod itself requires it, by annotation or flag; otherwise its image does. way_out: what to do
@@ -203,7 +203,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
     declared = annotated or _cuda_of_variable(env)
     compat = said.read(CUDA_COMPAT_ANNOTATION, _COMPAT.get, "true")
     if declared and declared.version != image.cuda:
-        image = replace(image, no_cuda=False, constraints=(), branches=frozenset())
+        image = image._replace(no_cuda=False, constraints=(), branches=frozenset())
     own, problems = _constraints(env, image)
     toolkit = declared or _cuda_of_image(image)
     return GpuRequirements(
@@ -263,14 +263,14 @@ class _Annotations:
 
 
 def _cuda_of_annotation(said: _Annotations) -> CudaRequirement | None:
-    where = Text(f"annotation {CUDA_VERSION_ANNOTATION}", f"注解 {CUDA_VERSION_ANNOTATION}")
-    return said.read(CUDA_VERSION_ANNOTATION, lambda text: _declared_cuda(text, ANNOTATION, where), "12.4")
+    return said.read(
+        CUDA_VERSION_ANNOTATION, lambda text: _declared_cuda(text, ANNOTATION, _IN_ANNOTATION), "12.4"
+    )
 
 
 def _cuda_of_variable(env: Environment) -> CudaRequirement | None:
     text = env.known.get(CUDA_VERSION_VARIABLE)
-    where = Text(f"variable {CUDA_VERSION_VARIABLE}", f"环境变量 {CUDA_VERSION_VARIABLE}")
-    return _declared_cuda(text, CUDA_VERSION_VARIABLE, where) if text else None
+    return _declared_cuda(text, CUDA_VERSION_VARIABLE, _IN_VARIABLE) if text else None
 
 
 def _declared_cuda(text: str, found: str, where: Text) -> CudaRequirement | None:
@@ -287,6 +287,8 @@ def _constraints(env: Environment, image: ImageFacts) -> tuple[tuple[StartConstr
 
     A variable of the pod replaces that of the image. There are none if they are switched off, or may be.
     """
+    if not env.known and not env.unknown:
+        return image.constraints, ()
     if DISABLE_REQUIRE in env.unknown or disabled(env.known):
         return (), ()
     written = constraints(env.known)
@@ -325,46 +327,39 @@ def _cuda_of_image(image: ImageFacts) -> CudaRequirement | None:
 # The compute capability
 
 
-def _compute_of_annotation(said: _Annotations) -> Iterator[ComputeRequirement]:
-    if minimum := said.read(MIN_COMPUTE_ANNOTATION, ComputeCapability.parse, "8.0"):
-        yield ComputeRequirement(
-            minimum,
-            certain=True,
-            origin=Text(
-                f"annotation {MIN_COMPUTE_ANNOTATION} asks for compute capability {minimum}",
-                f"注解 {MIN_COMPUTE_ANNOTATION} 要求计算能力 {minimum}",
-            ),
-            asked=True,
-        )
-
-
-def _compute_of_image(image: ImageFacts) -> Iterator[ComputeRequirement]:
-    if image.compute:
-        yield ComputeRequirement(image.compute, certain=image.certain, origin=image.compute_origin)
-
-
-def _compute_of_toolkit(toolkit: CudaRequirement | None) -> Iterator[ComputeRequirement]:
-    """Yield what the toolkit still compiles for. A newer one compiles for no older GPU."""
-    if toolkit and (floor := _floor(toolkit)):
-        yield floor
-
-
-def _floor(toolkit: CudaRequirement) -> ComputeRequirement | None:
-    built_for = compiles_for(toolkit.version)
-    if built_for is None:
-        return None
-    lowest = built_for.value[0]
+def _compute_of_annotation(said: _Annotations) -> tuple[ComputeRequirement, ...]:
+    minimum = said.read(MIN_COMPUTE_ANNOTATION, ComputeCapability.parse, "8.0")
+    if minimum is None:
+        return ()
     origin = Text(
-        f"{toolkit.origin.en}, which compiles for compute capability {lowest} and higher",
-        f"{toolkit.origin.zh}，其只支持计算能力 {lowest} 及以上",
+        f"annotation {MIN_COMPUTE_ANNOTATION} asks for compute capability {minimum}",
+        f"注解 {MIN_COMPUTE_ANNOTATION} 要求计算能力 {minimum}",
     )
-    certain = built_for.certain and toolkit.certain
-    return ComputeRequirement(lowest, certain=certain, origin=origin, way_out=_OLDER_CUDA)
+    return (ComputeRequirement(minimum, certain=True, origin=origin, asked=True),)
 
 
-def _compute_of_flags(facts: ContainerFacts, env: Environment) -> Iterator[ComputeRequirement]:
-    for need in framework_flags.flag_requirements(facts.image, facts.words, env.known, env.unknown):
-        yield ComputeRequirement(
+def _compute_of_image(image: ImageFacts) -> tuple[ComputeRequirement, ...]:
+    if image.compute is None:
+        return ()
+    return (ComputeRequirement(image.compute, certain=image.certain, origin=image.compute_origin),)
+
+
+def _compute_of_toolkit(toolkit: CudaRequirement | None) -> tuple[ComputeRequirement, ...]:
+    """Return what the toolkit still compiles for. A newer one compiles for no older GPU."""
+    code = _code(toolkit.version) if toolkit else None
+    if toolkit is None or code is None:
+        return ()
+    lowest = code.built_for.capabilities[0]
+    origin = Text(toolkit.origin.en + code.words.en, toolkit.origin.zh + code.words.zh)
+    certain = code.built_for.certain and toolkit.certain
+    return (ComputeRequirement(lowest, certain=certain, origin=origin, way_out=_OLDER_CUDA),)
+
+
+def _compute_of_flags(facts: ContainerFacts, env: Environment) -> list[ComputeRequirement]:
+    if not facts.words and not env.known:
+        return []
+    return [
+        ComputeRequirement(
             need.compute,
             certain=need.certain,
             origin=Text(
@@ -374,6 +369,8 @@ def _compute_of_flags(facts: ContainerFacts, env: Environment) -> Iterator[Compu
             asked=True,
             way_out=need.way_out,
         )
+        for need in framework_flags.flag_requirements(facts.image, facts.words, env.known, env.unknown)
+    ]
 
 
 def _built_for(image: ImageFacts, toolkit: CudaRequirement | None) -> BuiltFor | None:
@@ -381,9 +378,25 @@ def _built_for(image: ImageFacts, toolkit: CudaRequirement | None) -> BuiltFor |
     if image.built_for or toolkit is None or not toolkit.exact:
         return image.built_for
     code = _code(toolkit.version)
-    return code if code is None or toolkit.certain else replace(code, certain=False)
+    if code is None or toolkit.certain:
+        return code and code.built_for
+    return replace(code.built_for, certain=False)
 
 
-def _code(cuda: CudaVersion) -> BuiltFor | None:
+class _Code(NamedTuple):
+    """What a toolkit generates code for. words: continue the origin of the toolkit."""
+
+    built_for: BuiltFor
+    words: Text
+
+
+@lru_cache(maxsize=256)  # CUDA versions
+def _code(cuda: CudaVersion) -> _Code | None:
     fact = compiles_for(cuda)
-    return BuiltFor(fact.value, ptx=None, certain=fact.certain) if fact else None
+    if fact is None:
+        return None
+    words = Text(
+        f", which compiles for compute capability {fact.value[0]} and higher",
+        f"，其只支持计算能力 {fact.value[0]} 及以上",
+    )
+    return _Code(BuiltFor(fact.value, ptx=None, certain=fact.certain), words)
