@@ -20,6 +20,10 @@ from certs.kubernetes_api import Conflict, Kubernetes, KubernetesError, NotFound
 _log = logging.getLogger("gpugate.cluster")
 
 NAME: Final = "gpugate-last-good"
+# The label of ConfigMaps that the image resolver writes. They are not saved: the resolver writes each again,
+# and up to 4 MiB of facts from strangers would leave no room for the rules.
+MANAGED_LABEL: Final = "gpugate.dev/managed-by"
+IMAGE_RESOLVER: Final = "image-resolver"
 # Compressed, because a ConfigMap holds 1 MiB, and a thousand rules are more.
 _KEY: Final = "rules.json.gz"
 # Retries after a write conflict; a competing replica writes equivalent content, or newer content later.
@@ -33,6 +37,11 @@ def content_of(config_map: Mapping[str, Any]) -> str:
     metadata = {key: config_map["metadata"].get(key) for key in ("name", "namespace", "labels")}
     content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": config_map.get("data")}
     return msgspec.json.encode(content, order="sorted").decode()
+
+
+def must_save(config_map: Mapping[str, Any]) -> bool:
+    """Return whether a rule ConfigMap belongs into the snapshot: all but those of the image resolver."""
+    return (config_map["metadata"].get("labels") or {}).get(MANAGED_LABEL) != IMAGE_RESOLVER
 
 
 class RuleSnapshot:

@@ -31,7 +31,7 @@ from webhook.cluster.reflector import (
     Reflector,
     Resource,
 )
-from webhook.cluster.rule_snapshot import RuleSnapshot, content_of
+from webhook.cluster.rule_snapshot import RuleSnapshot, content_of, must_save
 
 _log = logging.getLogger("gpugate.cluster")
 
@@ -225,6 +225,7 @@ class RuleSync:
         self._texts = {
             name: self._texts[name] if name in active.errors else content_of(config_maps[name])
             for name in active.in_force
+            if must_save(config_maps[name])
         }
         if (
             self._snapshot

@@ -19,6 +19,7 @@ import yaml
 from rules import load_rules
 from rules.schema.builder import DOCUMENT_KEY
 from rules.schema.loader import ENABLED_LABEL, TYPE_LABEL
+from webhook.cluster.rule_snapshot import IMAGE_RESOLVER, MANAGED_LABEL
 from webhook.images.inspection import Row
 from webhook.yaml_output import dump_yaml
 
@@ -38,9 +39,7 @@ _STALE_TIMES_S: Final = 24 * 3600.0
 
 NAMES: Final = tuple(f"gpugate-images-{shard}" for shard in range(SHARDS))
 CATALOG_TYPE: Final = "ImageCatalog"
-MANAGED_LABEL: Final = "gpugate.dev/managed-by"
-MANAGER: Final = "image-resolver"
-LABELS: Final = {TYPE_LABEL: CATALOG_TYPE, ENABLED_LABEL: "true", MANAGED_LABEL: MANAGER}
+LABELS: Final = {TYPE_LABEL: CATALOG_TYPE, ENABLED_LABEL: "true", MANAGED_LABEL: IMAGE_RESOLVER}
 # A JSON object: the times when each image was read and last used. The gate does not read annotations.
 TIMES_ANNOTATION: Final = "gpugate.dev/image-times"
 # Characters of the times of an image, without its name.

@@ -407,6 +407,19 @@ def test_the_last_good_version_survives_a_restart() -> None:
     assert {"cf-crl-a"} == after.handler.snapshot.stale
 
 
+def test_facts_of_the_image_resolver_are_not_saved() -> None:
+    """It writes them again, and they would need the room of the rules."""
+    memory = Memory()
+    memory.put("/api/v1/namespaces/gpugate/configmaps/gpugate-last-good", {"metadata": {}})
+    snapshot = RuleSnapshot(memory, "gpugate")
+    facts = yaml.safe_load(GOOD)
+    facts["metadata"]["name"] = "gpugate-images-0"
+    facts["metadata"]["labels"]["gpugate.dev/managed-by"] = "image-resolver"
+    Offline(snapshot).list_rules(version("b", "vendor.com/other"), yaml.safe_dump(facts))
+
+    assert ["cf-crl-b"] == list(snapshot.load() or ())
+
+
 LAST_GOOD = "/api/v1/namespaces/gpugate/configmaps/gpugate-last-good"
 
 
