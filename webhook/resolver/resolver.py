@@ -180,7 +180,7 @@ class Resolver:
         _log.info("image %s: read, CUDA %s, %s", key, ", ".join(cuda), found.digest)
 
     def _put(self, key: str, digest: str, rows: list[Row], wall: float) -> bool:
-        """Store facts; requirements that the gate cannot read are left out. Raises ValueError."""
+        """Store facts; requirements that are too long or invalid are left out. Raises ValueError."""
         try:
             return self.store.put(key, digest, rows, wall, self.used.keys())
         except ValueError:
