@@ -77,7 +77,12 @@ def evaluate(
         nodes = returning
     if not nodes:
         rule = next(
-            (each.rule for each in containers if each.rule.no_fitting_node is not Action.DRYRUN), None
+            (
+                each.rule
+                for each in containers
+                if each.rule.without_node(autoscaled=inventory.autoscaled) is not Action.DRYRUN
+            ),
+            None,
         )
         if rule is not None:
             warnings.append(_no_candidates(evaluator, rule, requests, writer))

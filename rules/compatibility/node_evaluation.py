@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import chain, product
 from typing import Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
@@ -24,12 +25,12 @@ from rules.compatibility.result import (
 )
 from rules.cuda.requirements import GpuRequirements
 from rules.model.check_result import Level, level_of
-from rules.model.rule import Action
+from rules.model.rule import Action, NewNodes
 from rules.model.sharing import SharingPolicy
-from rules.nodes.inventory import Inventory, NodeClass
+from rules.nodes.inventory import INSTANCE_TYPE, Inventory, NodeClass
 from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_selector import Clause, admitted
+from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, admitted
 from rules.text.bounded_cache import bounded_cache, length
 from rules.text.i18n import Text
 
@@ -110,7 +111,7 @@ class NodeEvaluator:
         result = NodeSetResult()
         considered: list[RuleRequirement] = []
         for action in Action:  # the strictest comes first
-            added = [each for each in request.required if each.rule.no_fitting_node is action]
+            added = [each for each in request.required if self._without_node(each) is action]
             if not added:
                 continue
             considered += added
@@ -122,12 +123,15 @@ class NodeEvaluator:
                 others = self._class_results(considered, self._inventory.everything & ~request.nodes)
                 elsewhere = tuple(each for each in others if each.level <= Level.UNSTABLE)
                 required = next(
-                    each for each in unmet_requirements(classes) if each.rule.no_fitting_node is action
+                    each for each in unmet_requirements(classes) if self._without_node(each) is action
                 )
                 return result._replace(none_fits=NoFittingNode(required, action, tuple(classes), elsewhere))
             if action is not Action.DRYRUN:
                 result = self._fitting(considered, classes)
         return result
+
+    def _without_node(self, required: RuleRequirement) -> Action:
+        return required.rule.without_node(autoscaled=self._inventory.autoscaled)
 
     def _returning_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
         """Return the results on nodes that may come back, whose drivers may be others then."""
@@ -174,6 +178,9 @@ class NodeEvaluator:
         or_unknown = min(levels) is Level.UNKNOWN
         if or_unknown and max(levels) is Level.UNKNOWN:  # there is no node to exclude
             return Requirement()
+        # An autoscaler adds no node for labels that it does not know, and too many for a missing label.
+        if self._inventory.autoscaled and (or_unknown or max(levels) <= Level.UNSTABLE):
+            return Requirement()
         worst = Level.UNKNOWN if or_unknown else Level.UNSTABLE
         left = 0
         for each, level in zip(classes, levels, strict=True):
@@ -186,7 +193,31 @@ class NodeEvaluator:
                 if left & nodes:
                     clauses.append(clause)
                     left &= nodes
-        return Requirement(tuple(clauses))
+        return self._open_to_new_nodes(Requirement(tuple(clauses)), required)
+
+    def _open_to_new_nodes(
+        self, requirement: Requirement, required: Sequence[RuleRequirement]
+    ) -> Requirement:
+        """Return a requirement with one more way in, last: by the instance types whose nodes all fit.
+
+        Autoscalers know the type of a node that does not exist yet, but not its other labels.
+        """
+        wanted = {each.rule.new_nodes for each in required}
+        by_type = NewNodes.BY_INSTANCE_TYPE in wanted or self._inventory.autoscaled
+        if not requirement.clauses or not by_type or NewNodes.NONE in wanted:
+            return requirement
+        fit = unfit = 0
+        for each in self._class_results(required, self._inventory.everything):
+            fit |= each.members if each.level <= Level.UNSTABLE else 0
+            unfit |= each.members if each.level is Level.INCOMPATIBLE else 0
+        types = [
+            name for name, nodes in self._inventory.instance_types() if nodes & fit and not nodes & unfit
+        ]
+        if not types:
+            return requirement
+        last = (MatchExpression(EXPRESSIONS, INSTANCE_TYPE, "In", tuple(types)),)
+        terms = (tuple(chain(*parts)) for parts in product(*requirement.clauses))
+        return Requirement(((*terms, last),))
 
     def _class_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
         """Return the classes that a set of nodes forms, with the result of each requirement on them."""

@@ -32,6 +32,14 @@ def mildest(*actions: Action) -> Action:
     return max(actions, key=[*Action].index)
 
 
+class NewNodes(StrEnum):
+    """Whether node affinity keeps a way in for nodes that an autoscaler adds (`newNodes`)."""
+
+    AUTO = "auto"  # by instance type in a cluster with an autoscaler
+    BY_INSTANCE_TYPE = "byInstanceType"
+    NONE = "none"
+
+
 class InjectionAction(StrEnum):
     """What an injection rule does (`enforcementAction`)."""
 
@@ -103,6 +111,7 @@ class ResourceRule(RuleMeta):
     unit: str
     runtime_class: str
     action: Action
+    new_nodes: NewNodes = NewNodes.AUTO
 
     def __hash__(self) -> int:
         return hash(self.name)  # no two in force have the same
@@ -182,18 +191,27 @@ class InjectionRule(RuleMeta):
 class CompatibilityRule(RuleMeta):
     """How containers that match share GPUs, and what that requires of image, driver and GPU.
 
-    no_fitting_node: the effect if no node is compatible. declarations: the effect if the pod declares what
-    its image contains, None if it may. action: the effect of everything else.
+    no_fitting_node: the effect if no node is compatible; None: a warning if an autoscaler may add one,
+    otherwise that of the rule. declarations: the effect if the pod declares what its image contains, None if
+    it may. new_nodes: whether node affinity keeps a way in for nodes that an autoscaler adds. action: the
+    effect of everything else.
     """
 
     match: Match
     sharing: SharingPolicy
-    no_fitting_node: Action
+    no_fitting_node: Action | None
     declarations: Action | None
     action: Action
+    new_nodes: NewNodes = NewNodes.AUTO
 
     def __hash__(self) -> int:
         return hash(self.name)  # no two in force have the same
+
+    def without_node(self, *, autoscaled: bool) -> Action:
+        """Return the effect if no node is compatible. autoscaled: an autoscaler may add one."""
+        if self.no_fitting_node is None:
+            return mildest(self.action, Action.WARN) if autoscaled else self.action
+        return self.no_fitting_node
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,10 @@ _RESOURCES: Final = "//resources"
 # its device plugin is being replaced, as in an upgrade of the driver. ANY: which resources is unknown.
 _RETURNING: Final = "//returning"
 _ANY: Final = "*"
+# Labels that only an autoscaler writes on the nodes that it adds.
+# https://karpenter.sh/docs/reference/ (well-known labels)
+_AUTOSCALER_LABELS: Final = ("karpenter.sh/nodepool",)
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _GPU_LABELS: Final = (*LabelNames().product, "nvidia.com/gpu.present")
 _DEFAULT: Final = LabelNames()
 
@@ -106,6 +110,15 @@ class Inventory:
     def not_ready(self) -> int:
         """The nodes of which some resource may come back."""
         return self.labels.having(_RETURNING)
+
+    @property
+    def autoscaled(self) -> bool:
+        """Whether an autoscaler has added nodes, and may add others."""
+        return any(self.labels.having(key) for key in _AUTOSCALER_LABELS)
+
+    def instance_types(self) -> Iterator[tuple[str, int]]:
+        """Yield each instance type in the cluster with its nodes, in the order of their names."""
+        yield from sorted((str(name), nodes) for name, nodes in self.labels.values(INSTANCE_TYPE))
 
     def _having(self, key: str, resource: str) -> int:
         found = 0

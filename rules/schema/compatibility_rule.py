@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import is_label_key
 from rules.model.check_result import Level
-from rules.model.rule import Action, CompatibilityRule, mildest
+from rules.model.rule import Action, CompatibilityRule, NewNodes, mildest
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
 from rules.schema.base import ACTIONS, RuleDocument, TextDocument
@@ -115,10 +115,17 @@ class CompatibilityRuleDocument(RuleDocument):
         alias="majorVersionMismatch",
         description="virtual: action when driver, runtime and baseline differ in the major version",
     )
-    no_fitting_node: Literal["deny", "warn"] = Field(
-        "deny",
+    no_fitting_node: Literal["auto", "deny", "warn"] = Field(
+        "auto",
         alias="noFittingNode",
-        description="if no node is compatible; warn: for clusters in which an autoscaler may add one",
+        description="if no node is compatible; auto: warn in a cluster with Karpenter, which may add one, "
+        "otherwise deny",
+    )
+    new_nodes: Literal["auto", "byInstanceType", "none"] = Field(
+        "auto",
+        alias="newNodes",
+        description="whether node affinity admits nodes that an autoscaler adds, before they have the labels "
+        "of a GPU: by the instance types whose nodes are all compatible; auto: in a cluster with Karpenter",
     )
     declarations: Literal["deny", "warn", "allow"] = Field(
         "allow",
@@ -176,7 +183,10 @@ def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRu
             mig=read.mig_slices == "allow",
             labels=read.labels.names(),
         ),
-        no_fitting_node=mildest(action, Action(read.no_fitting_node)),
+        no_fitting_node=None
+        if read.no_fitting_node == "auto"
+        else mildest(action, Action(read.no_fitting_node)),
+        new_nodes=NewNodes(read.new_nodes),
         declarations=None if read.declarations == "allow" else mildest(action, Action(read.declarations)),
         action=action,
         description=Text(read.description.en, read.description.zh),

@@ -117,7 +117,7 @@ MATCH = "match: {resources: [nvidia.com/gpu]}\n"
         ),
         (
             f"{MATCH}sharing: physical\nnoFittingNode: dryrun\n",
-            ["3:16: noFittingNode: expected one of deny, warn, got 'dryrun'"],
+            ["3:16: noFittingNode: expected one of auto, deny, warn, got 'dryrun'"],
         ),
         (
             f"{MATCH}sharing: physical\nenforcementAction: refuse\n",
@@ -308,7 +308,7 @@ def test_the_defaults_of_a_compatibility_rule_are_strict() -> None:
     """The default action is deny."""
     rule = compatibility(compatibility_rule())
 
-    assert (Action.DENY, Action.DENY, SharingPolicy()) == (rule.action, rule.no_fitting_node, rule.sharing)
+    assert (Action.DENY, None, SharingPolicy()) == (rule.action, rule.no_fitting_node, rule.sharing)
     assert rule.declarations is None
 
 
@@ -378,7 +378,7 @@ def test_settings_in_the_data_take_precedence(
             {"majorVersionMismatch": "warn", "noFittingNode": "allow"},
             [
                 "data.majorVersionMismatch: majorVersionMismatch is for sharing: virtual",
-                "data.noFittingNode: expected one of deny, warn, got 'allow'",
+                "data.noFittingNode: expected one of auto, deny, warn, got 'allow'",
             ],
         ),
         (
@@ -392,7 +392,7 @@ def test_settings_in_the_data_take_precedence(
         (
             {"noFittingNode": "sometimes"},
             {"noFittingNode": "warn"},
-            ["noFittingNode: expected one of deny, warn, got 'sometimes'"],
+            ["noFittingNode: expected one of auto, deny, warn, got 'sometimes'"],
         ),
         (
             {},

@@ -1,0 +1,121 @@
+"""Clusters in which an autoscaler may add nodes: verdicts, and node affinity that does not keep them out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules import compile_policy, load_rules
+from rules.decision.policy import Policy
+from tests.support.node_builders import (
+    A100,
+    T4,
+    compatibility_rule,
+    cuda_image,
+    decided,
+    gfd,
+    gpu_pod,
+    inventory,
+    judged,
+    node,
+    targets,
+)
+
+TYPE = "node.kubernetes.io/instance-type"
+CUDA_12_4 = gpu_pod(cuda_image("12.4"))
+
+
+def added(name: str, instance_type: str, labels: dict[str, str]) -> Any:
+    """Return a node that Karpenter has added."""
+    return node(name, labels | {"karpenter.sh/nodepool": "gpu", TYPE: instance_type})
+
+
+def policy(**rule: Any) -> Policy:
+    """Return the policy of one rule for whole GPUs."""
+    loaded = load_rules([("r.yaml", compatibility_rule(**rule))])
+    assert not loaded.errors
+    return compile_policy(loaded.rules)
+
+
+def terms(patch: Any) -> list[dict[str, Any]]:
+    """Return the terms of the injected affinity."""
+    (operation,) = patch
+    affinity = operation["value"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return list(affinity["nodeSelectorTerms"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "autoscaled", "allowed"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"noFittingNode": "auto"}, True, True),
+        ({"noFittingNode": "deny"}, True, False),
+        ({"noFittingNode": "warn"}, False, True),
+    ],
+)
+def test_no_compatible_node_is_a_warning_where_an_autoscaler_may_add_one(
+    setting: dict[str, str], autoscaled: bool, allowed: bool
+) -> None:
+    """Unless the rule forces the one or the other."""
+    old = added("old", "t4", gfd("12.2", T4)) if autoscaled else node("old", gfd("12.2", T4))
+    decision = judged(policy(**setting), inventory(old), CUDA_12_4)
+
+    assert (allowed, int(allowed)) == (decision.allowed, len(decision.warnings))
+
+
+def test_nothing_is_injected_where_an_autoscaler_is_and_every_candidate_fits() -> None:
+    """It adds no node for labels that it does not know."""
+    fits = added("new", "a100", gfd("12.4", A100))
+
+    assert () == decided([fits], CUDA_12_4).patch
+    assert decided([node("new", gfd("12.4", A100))], CUDA_12_4).patch
+
+
+def test_the_last_term_of_affinity_are_the_instance_types_whose_nodes_all_fit() -> None:
+    """Karpenter knows them of a node that does not exist yet; it tries the terms in their order."""
+    cluster = [
+        added("t4", "t4", gfd("12.2", T4)),
+        added("a100", "a100", gfd("12.4", A100)),
+        added("mixed-old", "mixed", gfd("12.2", A100)),
+        added("mixed-new", "mixed", gfd("12.4", A100)),
+        added("unlabelled", "a100", {}),
+    ]
+    decision = decided(cluster, CUDA_12_4)
+
+    *_, last = terms(decision.patch)
+    assert {"matchExpressions": [{"key": TYPE, "operator": "In", "values": ["a100"]}]} == last
+    # The price: an unlabelled node of such a type is admitted.
+    assert ["a100", "mixed-new", "unlabelled"] == targets(cluster, CUDA_12_4, decision)
+
+
+def test_a_second_run_adds_nothing_to_the_affinity_of_the_first() -> None:
+    """Although the last term has none of the others' labels."""
+    cluster = [added("t4", "t4", gfd("12.2", T4)), added("a100", "a100", gfd("12.4", A100))]
+    spec = {"affinity": decided(cluster, CUDA_12_4).patch[0]["value"]}
+
+    assert () == decided(cluster, gpu_pod(cuda_image("12.4"), **spec)).patch
+
+
+def test_no_affinity_is_injected_where_an_autoscaler_is_and_compatibility_is_unknown() -> None:
+    """A term for missing labels lets Karpenter add nodes without end."""
+    cluster = [added("unlabelled", "a100", {}), added("t4", "t4", gfd("12.2", T4))]
+    decision = decided(cluster, CUDA_12_4)
+
+    assert (True, ()) == (decision.allowed, decision.patch)
+
+
+@pytest.mark.parametrize(
+    ("setting", "autoscaled", "by_type"),
+    [("auto", True, True), ("auto", False, False), ("byInstanceType", False, True), ("none", True, False)],
+)
+def test_new_nodes_are_admitted_as_the_rule_sets_it(setting: str, autoscaled: bool, by_type: bool) -> None:
+    """In any cluster, or in none."""
+    cluster = [added("t4", "t4", gfd("12.2", T4)), added("a100", "a100", gfd("12.4", A100))]
+    if not autoscaled:
+        for each in cluster:
+            del each["metadata"]["labels"]["karpenter.sh/nodepool"]
+    decision = judged(policy(newNodes=setting), inventory(cluster), CUDA_12_4)
+
+    assert by_type is (TYPE in str(decision.patch))
