@@ -14,9 +14,11 @@ from rules.text.location import Location
 if TYPE_CHECKING:
     from rules.cel.expression import Expression
     from rules.cuda.image_catalog import ImageRow
+    from rules.kube.tolerations import Taint
     from rules.model.match import Match
     from rules.model.resource_index import ResourceIndex
     from rules.model.sharing import SharingPolicy
+    from rules.nodes.node_capabilities import NodeCapabilities
 
 
 class Action(StrEnum):
@@ -215,6 +217,23 @@ class CompatibilityRule(RuleMeta):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeProfile(RuleMeta):
+    """Nodes that an autoscaler may add. A fact that is not stated is unknown.
+
+    match: labels of the present nodes that belong to it. labels: those that a node has when it is created,
+    which the autoscaler knows. resources: offered amounts by name. capabilities: of its GPUs and its driver.
+    can_scale: whether the autoscaler may add one now.
+    """
+
+    match: tuple[tuple[str, str], ...]
+    labels: tuple[tuple[str, str], ...]
+    taints: tuple[Taint, ...]
+    resources: tuple[tuple[str, int], ...]
+    capabilities: NodeCapabilities
+    can_scale: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ImageCatalogRule(RuleMeta):
     """Image facts, which take precedence over the built-in catalogue."""
 
@@ -249,6 +268,7 @@ class RuleSet:
     compatibility: tuple[CompatibilityRule, ...] = ()
     images: tuple[ImageCatalogRule, ...] = ()
     exemptions: tuple[Exemption, ...] = ()
+    profiles: tuple[NodeProfile, ...] = ()
 
     @classmethod
     def of(cls, rules: Iterable[Rule]) -> RuleSet:
@@ -260,6 +280,7 @@ class RuleSet:
             tuple(rule for rule in kept if isinstance(rule, CompatibilityRule)),
             tuple(rule for rule in kept if isinstance(rule, ImageCatalogRule)),
             tuple(rule for rule in kept if isinstance(rule, Exemption)),
+            tuple(rule for rule in kept if isinstance(rule, NodeProfile)),
         )
 
     def __iter__(self) -> Iterator[Rule]:
@@ -268,6 +289,7 @@ class RuleSet:
         yield from self.compatibility
         yield from self.images
         yield from self.exemptions
+        yield from self.profiles
 
 
 PLACEHOLDER: Final = re.compile(r"\{(value|bytes|MiB|GiB)\}")

@@ -1,0 +1,40 @@
+"""Taints of nodes, and whether the tolerations of a pod tolerate them.
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+# A taint of another effect does not keep a pod from a node.
+_KEEPING_OUT: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+class Taint(NamedTuple):
+    """A taint of a node."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+def tolerates(tolerations: object, taints: Iterable[Taint]) -> bool:
+    """Return whether a pod with these tolerations (as JSON) can be scheduled on a node with these taints."""
+    given = tolerations if isinstance(tolerations, list) else []
+    return all(
+        any(isinstance(each, Mapping) and _matches(each, taint) for each in given)
+        for taint in taints
+        if taint.effect in _KEEPING_OUT
+    )
+
+
+def _matches(toleration: Mapping[str, Any], taint: Taint) -> bool:
+    """Return whether one toleration tolerates a taint; an empty key with `Exists` tolerates all."""
+    key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
+    if (toleration.get("effect") or taint.effect) != taint.effect:
+        return False
+    if operator == "Exists":
+        return key in ("", taint.key)
+    return operator == "Equal" and key == taint.key and (toleration.get("value") or "") == taint.value
