@@ -256,7 +256,7 @@ class Exemption(RuleMeta):
     until: str
 
 
-Rule = ResourceRule | InjectionRule | CompatibilityRule | ImageCatalogRule | Exemption
+Rule = ResourceRule | InjectionRule | CompatibilityRule | ImageCatalogRule | Exemption | NodeProfile
 
 
 @dataclass(frozen=True, slots=True)
