@@ -1,4 +1,4 @@
-"""The image resolver on a real API server and a real registry: what it writes, and what the gate then says."""
+"""The image resolver on a real API server and a real registry: what it writes, and what the gate does."""
 
 from __future__ import annotations
 
@@ -17,19 +17,25 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
+from certs.kubernetes_api import KubernetesError
 from tests.e2e import registry as registries
-from tests.e2e.daemon import reserve_port
-from tests.e2e.installed import GPU, TEAM, Installed, install, running
-from tests.e2e.manifests import ROOT
+from tests.e2e.daemon import HOST, reserve_port
+from tests.e2e.installed import GPU, TEAM, Installed
+from tests.e2e.manifests import MANIFESTS, ROOT, render
 from tests.e2e.registry import Registry
 from tests.e2e.serve_process import eventually
 from tests.support.fake_registry import FakeRegistry, Reply, fake_registry
 from tests.support.image_builders import CUDA_ENV, config, index, manifest
+from tests.support.serving import AUTHORITY
+from webhook.cluster.client import ClusterApi
 
 if TYPE_CHECKING:
     from tests.e2e.cluster import ControlPlane
 
 RULES = "kube-public"
+COMPONENT = MANIFESTS / "components/image-resolver"
+# Seconds from an object to what the resolver does about it: two, and five for a slow registry.
+SOON_S = 20.0
 # The only node has CUDA 12.2.
 TOO_NEW = CUDA_ENV | {"CUDA_VERSION": "13.0.0", "NVIDIA_REQUIRE_CUDA": "cuda>=13.0"}
 FITS = CUDA_ENV | {"CUDA_VERSION": "12.1.1", "NVIDIA_REQUIRE_CUDA": "cuda>=12.1"}
@@ -50,9 +56,7 @@ def pod(image: str, kind: str = "Pod") -> str:
     limits = {"limits": {GPU: "1"}}
     spec = {"containers": [{"name": "main", "image": image, "resources": limits}]}
     if kind == "Pod":
-        return yaml.safe_dump(
-            {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-        )
+        return yaml.safe_dump({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
     template = {"metadata": {"labels": {"app": name}}, "spec": spec}
     return yaml.safe_dump(
         {
@@ -90,20 +94,38 @@ class Resolver:
 
 
 @contextmanager
-def resolver(cluster: ControlPlane, log: Path, *options: str, user: str = "") -> Iterator[Resolver]:
+def resolver(kubeconfig: Path, log: Path, *options: str) -> Iterator[Resolver]:
     """Run a resolver while the block runs."""
-    kubeconfig = user or str(cluster.kubeconfig)
     with reserve_port() as held:
         port = held.getsockname()[1]
-        argv = [sys.executable, "-P", "-m", "webhook", "images", "--kubeconfig", kubeconfig, f"--port={port}"]
-        with log.open("ab") as output, subprocess.Popen([*argv, *options], cwd=ROOT, stderr=output) as process:
+        given = [f"--kubeconfig={kubeconfig}", f"--port={port}", *options]
+        argv = [sys.executable, "-P", "-m", "webhook", "images", *given]
+        with log.open("ab") as out, subprocess.Popen(argv, cwd=ROOT, stderr=out) as process:
             try:
                 found = Resolver(port, log)
                 eventually(lambda: found.page("/readyz") == "ok\n")
                 yield found
             finally:
                 process.terminate()
-    assert 0 == process.returncode
+    assert 0 == process.returncode, log.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def account(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the component as the page describes; return a kubeconfig of its service account."""
+    folder = tmp_path_factory.mktemp("overlay")
+    up = "/".join([".."] * (len(folder.resolve().parts) - 1))
+    overlay = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"{up}{MANIFESTS}/base"],
+        "components": [f"{up}{COMPONENT}"],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay), "utf-8")
+    objects = [each for each in render(folder) if each["metadata"]["name"].startswith("gpugate-images")]
+    apply = ("apply", "--validate=strict", "-f", "-")
+    installed.cluster.kubectl(*apply, input=yaml.safe_dump_all(objects))
+    return installed.cluster.service_account("gpugate", "gpugate-images")
 
 
 def rows(cluster: ControlPlane) -> dict[str, Any]:
@@ -113,31 +135,145 @@ def rows(cluster: ControlPlane) -> dict[str, Any]:
     return {row.get("image", row["digest"]): row for catalog in catalogs for row in catalog["images"]}
 
 
+def options(of: Registry) -> list[str]:
+    """Return the options for a registry that asks for a password."""
+    return [
+        f"--private-registry={of.host}",
+        f"--ca-file={of.ca_file}",
+        f"--registry-config={of.config_file}",
+    ]
+
+
 def test_a_deployment_makes_its_image_known_and_the_pod_that_follows_is_judged_by_it(
-    installed: Installed, registry: Registry, tmp_path: Path
+    installed: Installed, account: Path, registry: Registry, tmp_path: Path
 ) -> None:
-    """Within seconds; facts of several platforms are one row for each."""
+    """Within seconds; and after a restart nothing is read again."""
     of, arm = config(TOO_NEW), config(FITS, "arm64")
     top = index({"linux/amd64": manifest(of), "linux/arm64": manifest(arm)})
     new = registry.push("team/new:1", top, of, arm, manifest(of), manifest(arm))
     old = registry.push("team/old:1", manifest(config(FITS)), config(FITS))
     before = [installed.refusal(pod(each)) for each in (new, old)]
-    options = [f"--private-registry={registry.host}", f"--ca-file={registry.ca_file}"]
-    with resolver(
-        installed.cluster, tmp_path / "log", *options, f"--registry-config={registry.config_file}"
-    ) as running_resolver:
+    log = tmp_path / "log"
+    with resolver(account, log, *options(registry)) as running:
         for image in (new, old):
             installed.create(pod(image, "Deployment"))
-        eventually(lambda: {new, old} <= rows(installed.cluster).keys(), within_s=20)
-        eventually(lambda: installed.refusal(pod(new)) != "", within_s=5)
+        eventually(lambda: {new, old} <= rows(installed.cluster).keys(), within_s=SOON_S)
+        eventually(lambda: installed.refusal(pod(new)) != "", within_s=SOON_S)
+        after = [installed.refusal(pod(each)) for each in (new, old)]
         written = rows(installed.cluster)
-        metrics = [
-            running_resolver.sample(f'gpugate_images{{state="{state}"}}') for state in ("read", "failed")
-        ]
+        read = running.sample('gpugate_images{state="read"}')
+    with resolver(account, tmp_path / "second", *options(registry)) as again:
+        eventually(lambda: again.sample('gpugate_images{state="read"}') == 2)
+        fetched = again.sample('gpugate_image_fetches_total{result="ok"}')
 
-    assert ["", ""] == before
-    assert "cuda>=12.1" == written[old]["require"]["NVIDIA_REQUIRE_CUDA"]
-    assert "cuda>=13.0" in installed.refusal(pod(new))
-    assert "" == installed.refusal(pod(old))
-    assert [2, 0] == metrics
-    assert registries.PASSWORD not in (tmp_path / "log").read_text("utf-8")
+    assert ["", "", ""] == [*before, after[1]]
+    assert "cuda>=13.0" in after[0]
+    assert {"NVIDIA_REQUIRE_CUDA": "cuda>=12.1"} == written[old]["require"]
+    assert (2, 0) == (read, fetched)
+    assert not any(word in log.read_text("utf-8") for word in (registries.PASSWORD, "Basic", "Traceback"))
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[FakeRegistry]:
+    """Yield a registry that answers as a test says."""
+    with fake_registry(tmp_path) as found:
+        yield found
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a registry answers, None for not at all; the reason and the words in the log."""
+
+    reply: Reply | None
+    reason: str
+    words: str
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Failure(
+            Reply(401, {"WWW-Authenticate": 'Basic realm="x"'}), "unauthorized", "credentials are required"
+        ),
+        Failure(Reply(429, {"Retry-After": "3600"}), "rate-limited", "next attempt in 3600 s"),
+        Failure(Reply(500), "unavailable", "HTTP 500"),
+        Failure(Reply(slow=True), "timeout", "no complete answer within 5 seconds"),
+        Failure(None, "unavailable", "no connection"),
+        Failure(
+            Reply(302, {"Location": "http://169.254.169.254/latest"}), "blocked", "only https is allowed"
+        ),
+        Failure(Reply(302, {"Location": "https://169.254.169.254/latest"}), "blocked", "link-local"),
+    ],
+)
+def test_when_a_registry_fails_the_gate_decides_as_before_and_log_and_metric_say_why(
+    installed: Installed,
+    account: Path,
+    failing: FakeRegistry,
+    tmp_path: Path,
+    failure: Failure,
+) -> None:
+    """One image that cannot be read is asked for once and not again at once."""
+    reply, reason = failure.reply, failure.reason
+    (tmp_path / "ca.pem").write_bytes(AUTHORITY.certificate_pem)
+    with reserve_port() as closed:
+        host = f"{HOST}:{failing.port if reply else closed.getsockname()[1]}"
+        image = f"{host}/team/app:{reason}"
+        if reply:
+            failing.replies[f"/v2/team/app/manifests/{reason}"] = reply
+        before = installed.refusal(pod(image))
+        given = [f"--private-registry={host}", f"--ca-file={tmp_path / 'ca.pem'}"]
+        with resolver(account, tmp_path / "log", *given) as running:
+            installed.create(pod(image, "Deployment"))
+            counted = f'gpugate_image_fetches_total{{result="{reason}"}}'
+            eventually(lambda: running.said(f"{image}: not read ({reason})"), within_s=SOON_S)
+            eventually(lambda: running.sample(counted) > 0)
+            after = installed.refusal(pod(image))
+        installed.cluster.kubectl("delete", "deployments", "-n", TEAM, "--all")
+    (line,) = [each for each in (tmp_path / "log").read_text("utf-8").splitlines() if image in each]
+
+    assert failure.words in line
+    assert (before, image in rows(installed.cluster)) == (after, False)
+    assert len(failing.asked) <= 1
+
+
+def test_the_resolver_may_write_only_image_catalogues_in_its_config_maps(
+    installed: Installed, account: Path
+) -> None:
+    """A stolen token cannot write an exemption, or read a Secret."""
+    api = ClusterApi.of_kubeconfig(str(account))
+    path = f"/api/v1/namespaces/{RULES}/configmaps/gpugate-images-7"
+    refused = []
+
+    def write(labels: dict[str, str]) -> bool:
+        found = api.get(path)
+        try:
+            api.replace(path, found | {"metadata": found["metadata"] | {"labels": labels}})
+        except KubernetesError as error:
+            refused.append(str(error))
+            return False
+        return True
+
+    kinds = ({"gpugate.dev/type": "Exemption"}, {"features.cpaas.io/type": "CustomResourceLimitation"})
+    eventually(lambda: not write(kinds[0]))  # the policy comes into force some moments after it is applied
+    written = [write(kind) for kind in kinds]
+    rights = [
+        ["update", "configmaps/gpugate-last-good", RULES],
+        ["create", "configmaps", RULES],
+        ["update", "configmaps/gpugate-images-0", "gpugate"],
+        ["get", "secrets", "gpugate"],
+        ["get", "pods", TEAM],
+        ["delete", "pods", TEAM],
+        ["get", "nodes", ""],
+    ]
+    user = "--as=system:serviceaccount:gpugate:gpugate-images"
+
+    assert [False, False] == written
+    assert {"the image resolver may write only image catalogues"} == {
+        each.rpartition("denied request: ")[2] for each in refused
+    }
+    assert ["no"] * len(rights) == [
+        installed.cluster.kubectl(
+            "auth", "can-i", verb, resource, user, "-n", namespace or "default", check=False
+        ).stdout.strip()
+        for verb, resource, namespace in rights
+    ]

@@ -124,7 +124,7 @@ class World:
 
 def fetches(result: str) -> float:
     """Return how many attempts had a result."""
-    return metrics.FETCHES.labels(result)._value.get()
+    return float(metrics.FETCHES.labels(result)._value.get())
 
 
 def test_an_unknown_image_is_read_once_and_its_facts_are_written() -> None:
@@ -355,7 +355,8 @@ def test_the_metrics_say_how_many_images_are_known() -> None:
 def page(world: World, path: str) -> tuple[str, str]:
     """Return status and text of a page."""
     said: list[str] = []
-    body: Any = pages(world.resolver)({"PATH_INFO": path}, lambda status, _: said.append(status))
+    app: Any = pages(world.resolver)
+    body = app({"PATH_INFO": path}, lambda status, _: said.append(status))
     return said[0], b"".join(body).decode()
 
 
