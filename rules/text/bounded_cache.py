@@ -23,15 +23,12 @@ def bounded_cache(find: Callable[[K], T], entries: int, fits: Callable[[K], bool
 
 
 def length(key: object) -> int:
-    """Return the number of characters in a string or a nested tuple of strings; else a huge number."""
+    """Return the number of characters in a string, None or a nested tuple of them; else a huge number."""
     if isinstance(key, str):
         return len(key)
-    if not isinstance(key, tuple):
-        return _UNBOUNDED
-    try:
-        return len("".join(key))
-    except TypeError:
+    if isinstance(key, tuple):
         return sum(map(length, key))
+    return 0 if key is None else _UNBOUNDED
 
 
 class _Cache(dict[K, T], Generic[K, T]):
