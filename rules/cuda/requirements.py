@@ -153,7 +153,7 @@ def container_facts(container: Container, annotations: Mapping[str, str]) -> Con
     known, unknown = _variables(container, words)
     said = tuple(_annotations_for(container.name, annotations)) if annotations else ()
     # Variables may add flags to any command, which names the framework.
-    kept = words if known or framework_flags.may_require(words) else ()
+    kept = words if words and (known or framework_flags.may_require(words)) else ()
     return ContainerFacts(container.image, kept, known, unknown, said)
 
 
