@@ -105,10 +105,7 @@ class CredentialFile:
             server = _DOCKER_HUB[0] if image.registry == DEFAULT_REGISTRY else image.registry
             if found := _ask(helper, server):
                 return found
-        entries = config.auths or {}
-        keys = sorted((key for key in entries if _matches(key, image)), key=len, reverse=True)
-        found_each = (self._credentials(key, entries[key]) for key in keys)
-        return next((found for found in found_each if found), None)
+        return _of_entries(config.auths or {}, image, str(self.path))
 
     def _read(self) -> _Config | None:
         try:
@@ -118,25 +115,43 @@ class CredentialFile:
             if isinstance(error, FileNotFoundError) and not self.required:
                 return None
             raise CredentialError(f"{self.path}: {error.strerror or error}") from None
-        if len(body) > MAX_BYTES:
-            raise CredentialError(f"{self.path}: larger than 1 MiB")
-        try:
-            return msgspec.json.decode(body, type=_Config)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise CredentialError(f"{self.path}: not a Docker config file: {error}") from None
+        return _decode(body, str(self.path))
 
-    def _credentials(self, key: str, entry: _Entry) -> Credentials | None:
-        user, password = entry.username or "", entry.password or ""
-        if entry.auth:
-            try:
-                decoded = base64.b64decode(entry.auth, validate=True).decode()
-            except (binascii.Error, UnicodeDecodeError):
-                raise CredentialError(
-                    f"{self.path}: auths: {key}: `auth` is not base64 of user:password"
-                ) from None
-            user, _, password = decoded.rstrip("\0").partition(":")
-        found = Credentials(user, password, entry.identity_token or "", entry.registry_token or "")
-        return found if user or found.identity_token or found.registry_token else None
+
+def of_pull_secret(body: bytes, name: str, image: Image) -> Credentials | None:
+    """Return the credentials for an image in a pull secret's config, without its helpers; None if absent.
+
+    name: in messages. Raises CredentialError.
+    """
+    return _of_entries(_decode(body, name).auths or {}, image, name)
+
+
+def _decode(body: bytes, name: str) -> _Config:
+    if len(body) > MAX_BYTES:
+        raise CredentialError(f"{name}: larger than 1 MiB")
+    try:
+        return msgspec.json.decode(body, type=_Config)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CredentialError(f"{name}: not a Docker config file: {error}") from None
+
+
+def _of_entries(entries: Mapping[str, _Entry], image: Image, name: str) -> Credentials | None:
+    """Return the credentials of the most specific key that has some."""
+    keys = sorted((key for key in entries if matches(key, image)), key=len, reverse=True)
+    found_each = (_credentials(key, entries[key], name) for key in keys)
+    return next((found for found in found_each if found), None)
+
+
+def _credentials(key: str, entry: _Entry, name: str) -> Credentials | None:
+    user, password = entry.username or "", entry.password or ""
+    if entry.auth:
+        try:
+            decoded = base64.b64decode(entry.auth, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            raise CredentialError(f"{name}: auths: {key}: `auth` is not base64 of user:password") from None
+        user, _, password = decoded.rstrip("\0").partition(":")
+    found = Credentials(user, password, entry.identity_token or "", entry.registry_token or "")
+    return found if user or found.identity_token or found.registry_token else None
 
 
 def _helper(config: _Config, registry: str) -> str:
@@ -146,7 +161,7 @@ def _helper(config: _Config, registry: str) -> str:
     return next((helpers[name] for name in names if name in helpers), config.store or "")
 
 
-def _matches(key: str, image: Image) -> bool:
+def matches(key: str, image: Image) -> bool:
     """Return whether a key of `auths` is for an image: its host by glob, and its path as a prefix."""
     place = re.sub(r"^https?://", "", key)
     host, _, path = place.partition("/")
@@ -169,7 +184,7 @@ def _ask(helper: str, server: str) -> Credentials | None:
         raise CredentialError(f"credential helper {helper!r}: not a name")
     program = f"docker-credential-{helper}"
     try:
-        output = _output([program, "get"], server.encode())
+        output = output_of([program, "get"], server.encode())
     except OSError as error:
         raise CredentialError(f"{program}: {error.strerror or error}; is it installed?") from None
     if output is None:
@@ -183,8 +198,8 @@ def _ask(helper: str, server: str) -> Credentials | None:
     return Credentials(answer.user, answer.secret) if answer.user else None
 
 
-def _output(argv: list[str], text: bytes) -> bytes | None:
-    """Return the output of a helper; None if it fails: it has no credentials then.
+def output_of(argv: list[str], text: bytes, env: Mapping[str, str] | None = None) -> bytes | None:
+    """Return the output of a helper; None if it fails: it has no credentials then. env: all of it.
 
     Raises CredentialError if it runs too long or prints too much, OSError if it cannot be started.
     """
@@ -193,6 +208,7 @@ def _output(argv: list[str], text: bytes) -> bytes | None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        env=env,
         start_new_session=True,  # so that its children end with it
     )
     stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
