@@ -173,6 +173,29 @@ def test_a_deployment_makes_its_image_known_and_the_pod_that_follows_is_judged_b
     assert not any(word in log.read_text("utf-8") for word in (registries.PASSWORD, "Basic", "Traceback"))
 
 
+def test_the_pull_secret_of_a_pod_is_used_if_that_is_allowed(
+    installed: Installed, account: Path, registry: Registry, tmp_path: Path
+) -> None:
+    """Without the right to it, and without the option, the image is not read."""
+    image = registry.push("team/private:1", manifest(config(FITS)), config(FITS))
+    content = f"--from-file=.dockerconfigjson={registry.config_file}"
+    kind = ("create", "secret", "generic", "pull", "--type=kubernetes.io/dockerconfigjson", content)
+    installed.cluster.kubectl(*kind, "-n", TEAM)
+    document = yaml.safe_load(pod(image, "Deployment"))
+    document["spec"]["template"]["spec"]["imagePullSecrets"] = [{"name": "pull"}]
+    installed.create(yaml.safe_dump(document))
+    given = options(registry)[:2]
+    with resolver(account, tmp_path / "without", *given, "--pull-secrets") as running:
+        eventually(lambda: running.said(f"{image}: not read (unauthorized)"), within_s=SOON_S)
+    with resolver(installed.cluster.kubeconfig, tmp_path / "with", *given, "--pull-secrets") as running:
+        eventually(lambda: image in rows(installed.cluster), within_s=SOON_S)
+    logs = [(tmp_path / name).read_text("utf-8") for name in ("without", "with")]
+    installed.cluster.kubectl("delete", "deployments", "-n", TEAM, "--all")
+
+    assert 'secrets \\"pull\\" is forbidden' in logs[0]
+    assert not any(word in log for log in logs for word in (registries.PASSWORD + '"', "Basic", "Traceback"))
+
+
 @pytest.fixture
 def failing(tmp_path: Path) -> Iterator[FakeRegistry]:
     """Yield a registry that answers as a test says."""

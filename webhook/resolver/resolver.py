@@ -24,7 +24,7 @@ from webhook.images.inspection import InspectedImage, Row
 from webhook.resolver import metrics
 from webhook.resolver.fact_store import LABELS, TIMES_ANNOTATION, Content, FactStore
 from webhook.resolver.fetch_queue import FetchQueue
-from webhook.resolver.image_use import WATCHED, ImageUse, UsedImage
+from webhook.resolver.image_use import WATCHED, ImageUse, PullSecret, UsedImage
 from webhook.resolver.known_rules import KnownRules, rules_resource
 
 _log = logging.getLogger("gpugate.images")
@@ -92,6 +92,11 @@ class Resolver:
     def pause_s(self) -> float:
         """Seconds until the next step, if nothing changes."""
         return _IDLE_S if self._queue.is_idle else _COALESCE_S
+
+    def secrets(self, key: str) -> Sequence[PullSecret]:
+        """Return the pull secrets of the objects that use an image; called from any thread."""
+        used = self.used.get(key)
+        return used.secrets if used else ()
 
     def step(self) -> None:
         """Take over what changed, start to read images that are due, and write facts.

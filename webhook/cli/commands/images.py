@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import click
@@ -13,6 +14,7 @@ import click
 from webhook.cli.input.image_source import Access, read_hosts, read_mirrors
 from webhook.cli.input.options import namespace_option
 from webhook.cli.output.console import BadInputError
+from webhook.images.credentials import CredentialError
 
 _log = logging.getLogger("gpugate.images")
 
@@ -67,6 +69,23 @@ REGISTRIES: Final = (
     metavar="FILE",
     help="Credentials, as `docker login` or a pull secret has them.  [default: ~/.docker/config.json]",
 )
+@click.option(
+    "--pull-secrets",
+    is_flag=True,
+    help="Use the pull secrets of the pods with an image, too; requires the right to get Secrets.",
+)
+@click.option(
+    "--credential-provider-config",
+    "provider_config",
+    metavar="FILE",
+    help="Use the kubelet's credential provider plugins, too: a CredentialProviderConfig.",
+)
+@click.option(
+    "--credential-provider-bin-dir",
+    "provider_folder",
+    metavar="FOLDER",
+    help="Folder that contains their programs.",
+)
 @click.option("--kubeconfig", metavar="FILE", help="Use the cluster of this kubeconfig.")
 @click.option(
     "--context", metavar="NAME", help="Use the cluster of this context.  [default in a pod: its own cluster]"
@@ -86,6 +105,9 @@ def command(
     mirrors: tuple[str, ...],
     ca_file: str | None,
     registry_config: str | None,
+    pull_secrets: bool,
+    provider_config: str | None,
+    provider_folder: str | None,
     kubeconfig: str | None,
     context: str | None,
     port: int,
@@ -107,7 +129,10 @@ def command(
     # Imported here: the import takes a quarter of a second.
     from webhook.cluster.client import ClusterError, connect
     from webhook.images.guards import Guards
+    from webhook.images.provider_plugins import ProviderPlugins
     from webhook.images.reader import ImageReader
+    from webhook.images.registry import CredentialSource
+    from webhook.resolver.credential_sources import FirstOf, PullSecrets
     from webhook.resolver.pages import pages
     from webhook.resolver.resolver import Resolver, ResolverService
     from webhook.server.plain_http import serve_plain
@@ -120,7 +145,16 @@ def command(
     read_hosts(private, "--private-registry")
     settings = access.settings(())
     guards = Guards((*registries, *private), (*private, *settings.guards.private), insecure)
-    credentials = access.credentials()
+    if bool(provider_config) != bool(provider_folder):
+        raise click.UsageError(
+            "--credential-provider-config and --credential-provider-bin-dir require each other"
+        )
+    sources: list[CredentialSource] = [access.credentials()]
+    try:
+        if provider_config and provider_folder:
+            sources.append(ProviderPlugins(Path(provider_config), Path(provider_folder)))
+    except CredentialError as error:
+        raise BadInputError(str(error)) from None
     configure_logs()
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # failed requests are logged once
     try:
@@ -130,8 +164,10 @@ def command(
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    with ImageReader(replace(settings, guards=guards), credentials) as reader:
+    with ImageReader(replace(settings, guards=guards), FirstOf(sources)) as reader:
         resolver = Resolver(api, reader, rules_namespace)
+        if pull_secrets:
+            sources.append(PullSecrets(api, resolver.secrets))
         try:
             _log.info("serving probes and metrics on port %d", serve_plain(pages(resolver), port))
         except OSError as error:
