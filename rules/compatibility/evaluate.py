@@ -5,14 +5,15 @@ Candidates are the nodes that offer what the pod requests and that its own selec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rules.compatibility.checks import check_on_any_node
 from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator, node_evaluator
+from rules.compatibility.prospects import NO_PROSPECTS, ProspectResult, Prospects, at_creation
 from rules.compatibility.report import EXCLUDED, NOT_OFFERED, NOT_TOGETHER, SIMILAR_OFFERED, MessageWriter
-from rules.compatibility.result import RuleRequirement
+from rules.compatibility.result import NodeSetResult, NoFittingNode, RuleRequirement
 from rules.kube.pod import Container, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.check_result import Level
@@ -46,12 +47,16 @@ class CompatibilityResult(NamedTuple):
 
 
 def evaluate(
-    required: Iterable[tuple[Container, RuleRequirement]], pod: Pod, inventory: Inventory, language: Language
+    required: Iterable[tuple[Container, RuleRequirement]],
+    pod: Pod,
+    inventory: Inventory,
+    language: Language,
+    prospects: Prospects = NO_PROSPECTS,
 ) -> CompatibilityResult:
     """Return the result for a pod whose containers have these rule requirements.
 
-    A rule is never weakened by another: rules that warn are evaluated together with those that deny, and
-    those of a dry run, which say nothing, together with all others.
+    prospects: the nodes that an autoscaler may add. A rule is never weakened by another: rules that warn are
+    evaluated together with those that deny, and those of a dry run, which say nothing, with all others.
     """
     writer = MessageWriter(language)
     violations: list[Violation] = []
@@ -65,40 +70,71 @@ def evaluate(
         if not _anywhere(container, each, writer, violations, warnings):
             containers.setdefault(each, []).append(container)
             requests.append((container.name, names))
-    if not containers or not len(inventory):
+    if not containers or not (len(inventory) or prospects):
         return CompatibilityResult(tuple(violations), tuple(warnings))
-    evaluator = node_evaluator(inventory)
-    allowed = candidates(inventory, pod.spec)
-    nodes = returning = allowed
-    for _, names in requests:
+    writer.containers = {each: [one.name for one in group] for each, group in containers.items()}
+    request = _PodRequest(containers, requests, pod, writer)
+    found = _on_nodes(request, node_evaluator(inventory), prospects)
+    return found._replace(violations=(*violations, *found.violations), warnings=(*warnings, *found.warnings))
+
+
+class _PodRequest(NamedTuple):
+    """What a pod requires of one node. requests: names of containers, and the resources they request."""
+
+    containers: Mapping[RuleRequirement, Sequence[Container]]
+    requests: Sequence[tuple[str, tuple[str, ...]]]
+    pod: Pod
+    writer: MessageWriter
+
+
+def _on_nodes(asked: _PodRequest, evaluator: NodeEvaluator, prospects: Prospects) -> CompatibilityResult:
+    """Return the result on the nodes of a cluster, and on those that may be added."""
+    required, spec, writer = tuple(asked.containers), asked.pod.spec, asked.writer
+    nodes = returning = candidates(evaluator.inventory, spec)
+    for _, names in asked.requests:
         nodes &= evaluator.offering(names)
         returning &= evaluator.offering(names) | evaluator.returning(names)
-    if pod.spec.get("nodeName"):  # it is there already, whatever state the node is in
+    if spec.get("nodeName"):  # it is there already, whatever state the node is in
         nodes = returning
-    if not nodes:
-        rule = next(
-            (
-                each.rule
-                for each in containers
-                if each.rule.without_node(autoscaled=inventory.autoscaled) is not Action.DRYRUN
-            ),
-            None,
-        )
-        if rule is not None:
-            warnings.append(_no_candidates(evaluator, rule, requests, writer))
-        return CompatibilityResult(tuple(violations), tuple(warnings))
-    result = evaluator.evaluate(EvaluationRequest(tuple(containers), nodes, returning & ~nodes))
-    writer.containers = {each: [one.name for one in group] for each, group in containers.items()}
-    if result.none_fits:
-        first = containers[result.none_fits.required][0]
-        violations.append(writer.none_fits(result.none_fits, field_path((*first.path, "image"))))
+    found = prospects.results(required, spec, [name for _, names in asked.requests for name in names])
+    coming = [each for each in found if each.level <= Level.UNSTABLE]
+    result = NodeSetResult()
+    if nodes:
+        keep_out = len(coming) < len(found)
+        result = evaluator.evaluate(EvaluationRequest(required, nodes, returning & ~nodes, keep_out))
+    labels = at_creation(coming)
+    if coming and (not nodes or result.none_fits):
+        requirement = Requirement((labels,)) if labels else Requirement()
+        return CompatibilityResult(requirement=requirement, notes=(writer.coming(coming),))
+    warnings = writer.doubts(result.doubts) if result.doubts else []
     if result.returning:
-        warnings.append(writer.returning(next(iter(containers)).rule, result.returning))
-    if result.doubts:
-        warnings += writer.doubts(result.doubts)
-    return CompatibilityResult(
-        tuple(violations), tuple(warnings), result.requirement, result.preference, result.notes
+        warnings.append(writer.returning(required[0].rule, result.returning))
+    fits = CompatibilityResult(
+        (), tuple(warnings), result.requirement.or_else(labels), result.preference, result.notes
     )
+    if not nodes:
+        return fits._replace(warnings=_without_candidates(asked, evaluator))
+    return _without_node(asked, result.none_fits, found, fits) if result.none_fits else fits
+
+
+def _without_candidates(asked: _PodRequest, evaluator: NodeEvaluator) -> tuple[AdmissionWarning, ...]:
+    """Return the warning that no node is a candidate, unless all rules are dry runs."""
+    speaking = (each for each in asked.containers if evaluator.without_node(each) is not Action.DRYRUN)
+    first = next(speaking, None)
+    return (_no_candidates(evaluator, first.rule, asked.requests, asked.writer),) if first else ()
+
+
+def _without_node(
+    asked: _PodRequest, none_fits: NoFittingNode, found: Sequence[ProspectResult], other: CompatibilityResult
+) -> CompatibilityResult:
+    """Return the result if no node is compatible, nor certainly one that may be added.
+
+    other: the result of stricter rules, which some node satisfies.
+    """
+    if any(each.level is Level.UNKNOWN for each in found):
+        return other._replace(warnings=(asked.writer.may_come(none_fits, found), *other.warnings))
+    path = field_path((*asked.containers[none_fits.required][0].path, "image"))
+    return other._replace(violations=(asked.writer.none_fits(none_fits, path, found),))
 
 
 def _anywhere(

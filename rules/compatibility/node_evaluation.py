@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import chain, product
 from typing import Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
@@ -54,12 +53,14 @@ _SIMILAR: Final = 0.8
 class EvaluationRequest(NamedTuple):
     """The distinct rule requirements of one pod, at least one, and the bit set of its candidate nodes.
 
-    returning: candidates that may offer the resources again.
+    returning: candidates that may offer the resources again. keep_out: some node that may be added is not
+    compatible.
     """
 
     required: tuple[RuleRequirement, ...]
     nodes: int
     returning: int = 0
+    keep_out: bool = False
 
 
 class NodeEvaluator:
@@ -71,7 +72,7 @@ class NodeEvaluator:
     """
 
     def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
+        self.inventory = inventory
         self._classes = bounded_cache(self._evaluate_classes, _REMEMBERED, _is_short)
         self._clauses = bounded_cache(self._find_clauses, _REMEMBERED, _is_short)
         self.evaluate = bounded_cache(self._evaluate, _REMEMBERED, _are_few)
@@ -85,24 +86,24 @@ class NodeEvaluator:
         A resource that no node offers belongs to a scheduler (HAMi's memory and cores do) and excludes no
         node, unless nothing else is requested.
         """
-        found = [self._inventory.offering(name) for name in names]
-        nodes = self._inventory.everything
+        found = [self.inventory.offering(name) for name in names]
+        nodes = self.inventory.everything
         for offering in filter(None, found) if any(found) else found:
             nodes &= offering
         return nodes
 
     def _returning(self, names: tuple[str, ...]) -> int:
         """Return the nodes that do not offer all resources, but may offer them again, as a bit set."""
-        if not self._inventory.not_ready:
+        if not self.inventory.not_ready:
             return 0
-        found = [self._inventory.offering(name) | self._inventory.returning(name) for name in names]
-        nodes = self._inventory.everything
+        found = [self.inventory.offering(name) | self.inventory.returning(name) for name in names]
+        nodes = self.inventory.everything
         for offering in filter(None, found) if any(found) else found:
             nodes &= offering
         return nodes & ~self.offering(names)
 
     def _similar(self, names: tuple[str, ...]) -> str:
-        offered = sorted(self._inventory.resources)
+        offered = sorted(self.inventory.resources)
         similar = (get_close_matches(name, offered, 1, _SIMILAR) for name in names[:_COMPARED])
         return next((found for found, *_ in filter(None, similar)), "")
 
@@ -111,7 +112,7 @@ class NodeEvaluator:
         result = NodeSetResult()
         considered: list[RuleRequirement] = []
         for action in Action:  # the strictest comes first
-            added = [each for each in request.required if self._without_node(each) is action]
+            added = [each for each in request.required if self.without_node(each) is action]
             if not added:
                 continue
             considered += added
@@ -120,25 +121,26 @@ class NodeEvaluator:
                 returning = self._returning_results(considered, request.returning)
                 if any(each.level is not Level.INCOMPATIBLE for each in returning):
                     return result._replace(returning=tuple(returning))
-                others = self._class_results(considered, self._inventory.everything & ~request.nodes)
+                others = self._class_results(considered, self.inventory.everything & ~request.nodes)
                 elsewhere = tuple(each for each in others if each.level <= Level.UNSTABLE)
                 required = next(
-                    each for each in unmet_requirements(classes) if self._without_node(each) is action
+                    each for each in unmet_requirements(classes) if self.without_node(each) is action
                 )
                 return result._replace(none_fits=NoFittingNode(required, action, tuple(classes), elsewhere))
             if action is not Action.DRYRUN:
-                result = self._fitting(considered, classes)
+                result = self._fitting(considered, classes, keep_out=request.keep_out)
         return result
 
-    def _without_node(self, required: RuleRequirement) -> Action:
-        return required.rule.without_node(autoscaled=self._inventory.autoscaled)
+    def without_node(self, required: RuleRequirement) -> Action:
+        """Return the effect of a rule if no node is compatible."""
+        return required.rule.without_node(autoscaled=self.inventory.autoscaled)
 
     def _returning_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
         """Return the results on nodes that may come back, whose drivers may be others then."""
         found = []
         for labels in dict.fromkeys(each.rule.sharing.labels for each in required):
             of_labels = [each for each in required if each.rule.sharing.labels == labels]
-            for each in self._inventory.classes(nodes, labels) if nodes else ():
+            for each in self.inventory.classes(nodes, labels) if nodes else ():
                 gpu = replace(each.capabilities, cuda=None, driver=None, device_mode=None, mig_devices=False)
                 results = [check_on_node(one.rule.sharing, one.requirements, gpu) for one in of_labels]
                 pairs = [ContainerResult(level_of(one), one) for one in results]
@@ -151,9 +153,9 @@ class NodeEvaluator:
         return found
 
     def _fitting(
-        self, required: Sequence[RuleRequirement], classes: Sequence[NodeClassResult]
+        self, required: Sequence[RuleRequirement], classes: Sequence[NodeClassResult], *, keep_out: bool
     ) -> NodeSetResult:
-        """Return the result if some class of nodes is not incompatible."""
+        """Return the result if some class of nodes is not incompatible. keep_out: as in EvaluationRequest."""
         best = min([each.level for each in classes])
         doubts = tuple(classes) if best is not Level.COMPATIBLE else ()
         notes = _notes(classes) if best is Level.COMPATIBLE else ()
@@ -165,21 +167,25 @@ class NodeEvaluator:
         preference = None
         if Level.COMPATIBLE in levels and Level.UNSTABLE in levels:
             requirements = (each.requirements for each in denying)
-            preference = stable(denying[0].rule.sharing, requirements, self._inventory)
-        return NodeSetResult(None, doubts, self._required_labels(denying, classes, levels), preference, notes)
+            preference = stable(denying[0].rule.sharing, requirements, self.inventory)
+        labels = self._required_labels(denying, classes, levels, keep_out=keep_out)
+        return NodeSetResult(None, doubts, labels, preference, notes)
 
     def _required_labels(
         self,
         required: Sequence[RuleRequirement],
         classes: Sequence[NodeClassResult],
         levels: Sequence[Level],
+        *,
+        keep_out: bool,
     ) -> Requirement:
         """Return the labels that these requirements need. levels: what each class of nodes is for them."""
         or_unknown = min(levels) is Level.UNKNOWN
         if or_unknown and max(levels) is Level.UNKNOWN:  # there is no node to exclude
             return Requirement()
         # An autoscaler adds no node for labels that it does not know, and too many for a missing label.
-        if self._inventory.autoscaled and (or_unknown or max(levels) <= Level.UNSTABLE):
+        all_fit = max(levels) <= Level.UNSTABLE and not keep_out
+        if self.inventory.autoscaled and (or_unknown or all_fit):
             return Requirement()
         worst = Level.UNKNOWN if or_unknown else Level.UNSTABLE
         left = 0
@@ -203,21 +209,17 @@ class NodeEvaluator:
         Autoscalers know the type of a node that does not exist yet, but not its other labels.
         """
         wanted = {each.rule.new_nodes for each in required}
-        by_type = NewNodes.BY_INSTANCE_TYPE in wanted or self._inventory.autoscaled
+        by_type = NewNodes.BY_INSTANCE_TYPE in wanted or self.inventory.autoscaled
         if not requirement.clauses or not by_type or NewNodes.NONE in wanted:
             return requirement
         fit = unfit = 0
-        for each in self._class_results(required, self._inventory.everything):
+        for each in self._class_results(required, self.inventory.everything):
             fit |= each.members if each.level <= Level.UNSTABLE else 0
             unfit |= each.members if each.level is Level.INCOMPATIBLE else 0
-        types = [
-            name for name, nodes in self._inventory.instance_types() if nodes & fit and not nodes & unfit
-        ]
+        types = [name for name, nodes in self.inventory.instance_types() if nodes & fit and not nodes & unfit]
         if not types:
             return requirement
-        last = (MatchExpression(EXPRESSIONS, INSTANCE_TYPE, "In", tuple(types)),)
-        terms = (tuple(chain(*parts)) for parts in product(*requirement.clauses))
-        return Requirement(((*terms, last),))
+        return requirement.or_else(((MatchExpression(EXPRESSIONS, INSTANCE_TYPE, "In", tuple(types)),),))
 
     def _class_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
         """Return the classes that a set of nodes forms, with the result of each requirement on them."""
@@ -248,7 +250,7 @@ class NodeEvaluator:
     ) -> tuple[tuple[NodeClass, ...], tuple[ContainerResult, ...]]:
         """Return the classes of all nodes, and the result on each; equal results are one object."""
         policy, requirements = key
-        classes = self._inventory.classes(self._inventory.everything, policy.labels)
+        classes = self.inventory.classes(self.inventory.everything, policy.labels)
         found = [check_on_node(policy, requirements, each.capabilities) for each in classes]
         distinct = {results: ContainerResult(level_of(results), results) for results in found}
         return classes, tuple([distinct[results] for results in found])
@@ -258,8 +260,8 @@ class NodeEvaluator:
     ) -> tuple[tuple[Clause, int], ...]:
         """Return each clause of the requirements with the nodes that satisfy it, as a bit set."""
         policy, requirements, or_unknown = key
-        clauses = clauses_of(policy, requirements, self._inventory, or_unknown=or_unknown)
-        return tuple((clause, admitted(self._inventory, clause)) for clause in clauses)
+        clauses = clauses_of(policy, requirements, self.inventory, or_unknown=or_unknown)
+        return tuple((clause, admitted(self.inventory, clause)) for clause in clauses)
 
 
 def _notes(classes: Sequence[NodeClassResult]) -> tuple[Text, ...]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from rules.compatibility.prospects import ProspectResult
 from rules.compatibility.result import (
     ContainerResult,
     NodeClassResult,
@@ -54,6 +55,16 @@ _RETURNING: Final = Text(
     "no ready node is compatible with {containers}; nodes that are not ready may be ({nodes})",
     "没有就绪的节点兼容{containers}；未就绪的节点可能兼容（{nodes}）",
 )
+_COMING: Final = Text(
+    "no node is compatible now; an autoscaler can add one: node profile {profiles}",
+    "当前没有兼容的节点；自动扩缩容可添加兼容的节点：节点画像 {profiles}",
+)
+_MAY_COME: Final = Text(
+    "no node is compatible with {containers}; node profile {profiles} may bring one: {missing}",
+    "没有节点兼容{containers}；节点画像 {profiles} 的节点可能兼容：{missing}",
+)
+_STATE_FACTS: Final = Text("state the missing facts in the profile", "请在节点画像中补充缺失的信息")
+_PROFILE: Final = Text("node profile {profile}: {reason}", "节点画像 {profile}：{reason}")
 _WAIT: Final = Text(
     "the pod stays Pending until one of them is ready", "在其中一个节点就绪之前，Pod 将保持 Pending"
 )
@@ -167,9 +178,34 @@ class MessageWriter:
         reason = self._fill(_RETURNING, containers=containers, nodes=self._joined(self._kinds(may)))
         return AdmissionWarning(rule.name, reason, self.of(_WAIT))
 
-    def none_fits(self, found: NoFittingNode, path: str) -> Violation:
+    def coming(self, prospects: Sequence[ProspectResult]) -> Text:
+        """Return the note that an autoscaler may add a compatible node."""
+        names = ", ".join(self._first(each.profile.name for each in prospects))
+        return Text(_COMING.en.format(profiles=names), _COMING.zh.format(profiles=names))
+
+    def may_come(self, found: NoFittingNode, prospects: Sequence[ProspectResult]) -> AdmissionWarning:
+        """Return the warning that no node is compatible, but one that an autoscaler adds may be."""
+        unknown = [each for each in prospects if each.level is Level.UNKNOWN]
+        missing = dict.fromkeys(
+            self.of(result.reason)
+            for each in unknown
+            for result in each.results
+            if result.level is Level.UNKNOWN
+        )
+        reason = self._fill(
+            _MAY_COME,
+            containers=self._named(unmet_requirements(found.classes)),
+            profiles=self.of(_COMMA).join(self._first(each.profile.name for each in unknown)),
+            missing=self._joined(self._first(missing)),
+        )
+        return AdmissionWarning(found.required.rule.name, reason, self.of(_STATE_FACTS))
+
+    def none_fits(
+        self, found: NoFittingNode, path: str, prospects: Sequence[ProspectResult] = ()
+    ) -> Violation:
         """Return the violation that no node is compatible: reasons, fixes, and for a denial a table of nodes.
 
+        prospects: the nodes that may be added, of which none is compatible either.
         A warning is one line, because API servers drop one with line breaks.
         """
         unmet = unmet_requirements(found.classes)
@@ -187,7 +223,9 @@ class MessageWriter:
         )
         reason = self._fill(_COLON, about=head, what=self._joined(filter(None, self._first(causes))))
         if found.action is not Action.WARN:
-            reason = "\n    ".join([reason, *self._table(results, several=len(unmet) > 1)])
+            rows = self._table(results, several=len(unmet) > 1)
+            rows += self._first(map(self._row_of, prospects))
+            reason = "\n    ".join([reason, *rows])
         settings = _settings(results)
         fixes = [*self._remedies(results), *self._excluded(found.elsewhere)]
         if found.action is not Action.WARN:
@@ -199,6 +237,12 @@ class MessageWriter:
     def _policy(self, settings: Sequence[str]) -> list[str]:
         """Return the fix of a violation that settings of a rule cause."""
         return [self._fill(_SETTINGS, settings=self.of(_COMMA).join(settings))] if settings else []
+
+    def _row_of(self, prospect: ProspectResult) -> str:
+        reasons = dict.fromkeys(
+            self.of(each.summary) for each in prospect.results if each.level is Level.INCOMPATIBLE
+        )
+        return self._fill(_PROFILE, profile=prospect.profile.name, reason=self._joined(self._first(reasons)))
 
     def _first(self, texts: Iterable[str]) -> list[str]:
         """Return the first of some texts, and how many more there are."""

@@ -198,7 +198,8 @@ class Pipeline:
                     self._recorder.record_requirements(*required[-1])
         if not required:
             return
-        result = evaluate(required, self._pod, self._inventory, self._policy.language)
+        policy = self._policy
+        result = evaluate(required, self._pod, self._inventory, policy.language, policy.prospects)
         self._recorder.record_findings(result.violations, result.warnings)
         self._recorder.record_notes(result.notes)
         if self._request.mutating and inject_affinity(result, self._pod):

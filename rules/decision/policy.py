@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeVar
 
+from rules.compatibility.prospects import Prospects
 from rules.cuda.image_catalog import built_in_catalog
 from rules.cuda.requirements import requirements_reader
 from rules.decision.exemptions import by_rule
@@ -45,6 +46,7 @@ class Policy:
         "exemptions",
         "language",
         "plan_for",
+        "prospects",
         "requirements_of",
         "workloads",
     )
@@ -59,6 +61,7 @@ class Policy:
         self._compatibility = _by_resource(rules.compatibility)
         own_images = (row for catalog in rules.images if catalog.enabled for row in catalog.rows)
         self.requirements_of = requirements_reader(built_in_catalog().preceded_by(own_images))
+        self.prospects = Prospects(rules.profiles)
         self.exemptions = by_rule(rules.exemptions, rules)
         self.language = language
         self.workloads = workloads

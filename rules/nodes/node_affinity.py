@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, product
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,6 +56,15 @@ class Requirement:
 
     def __and__(self, other: Requirement) -> Requirement:
         return Requirement(self.clauses + other.clauses)
+
+    def or_else(self, terms: Clause) -> Requirement:
+        """Return the requirement that a node satisfies this one, or one of these terms, which come last.
+
+        Without clauses any node satisfies it already.
+        """
+        if not self.clauses or not terms:
+            return self
+        return Requirement(((*(tuple(chain(*parts)) for parts in product(*self.clauses)), *terms),))
 
 
 def inject(spec: Mapping[str, Any], requirement: Requirement) -> Any:

@@ -10,7 +10,7 @@ import yaml
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy, compile_policy
 from rules.model.decision import Decision
-from rules.model.rule import Action
+from rules.model.rule import Action, RuleSet
 from rules.nodes.inventory import Inventory
 from rules.schema.loader import DEFAULT_NAMESPACE
 from rules.text.i18n import Language
@@ -101,9 +101,15 @@ def inventory(*groups: Node | list[Node]) -> Inventory:
 
 
 @cache
+def shipped_rules() -> RuleSet:
+    """Return the built-in rules."""
+    return RuleSource(DEFAULT_NAMESPACE).load([]).rules
+
+
+@cache
 def shipped(language: Language = Language.EN) -> Policy:
     """Return the policy of the built-in rules."""
-    return compile_policy(RuleSource(DEFAULT_NAMESPACE).load([]).rules, language)
+    return compile_policy(shipped_rules(), language)
 
 
 def compatibility_rule(
@@ -128,6 +134,19 @@ def image_catalog(*images: dict[str, Any], name: str = "images") -> str:
     return config_map(
         name, labels, {"rule.yaml": yaml.safe_dump({"images": list(images)}, allow_unicode=True)}
     )
+
+
+def node_profile(*, name: str = "profile", enabled: str = "true", **keys: Any) -> str:
+    """Return a NodeProfile's ConfigMap, of pool a with eight GPUs; keys: of the document or of its offers."""
+    own = {"description", "match", "labelsAtCreation", "taints", "canScale"}
+    document: dict[str, Any] = {
+        "match": {"nodeLabels": {"pool": "a"}},
+        "labelsAtCreation": {"pool": "a"},
+        "offers": {"resources": {GPU: 8}} | {key: value for key, value in keys.items() if key not in own},
+    }
+    document |= {key: value for key, value in keys.items() if key in own}
+    labels = {"gpugate.dev/type": "NodeProfile", "gpugate.dev/enabled": enabled}
+    return config_map(name, labels, {"rule.yaml": yaml.safe_dump(document, allow_unicode=True)})
 
 
 def gpu_container(

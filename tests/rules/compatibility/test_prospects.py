@@ -1,0 +1,153 @@
+"""Nodes that an autoscaler may add, by node profiles: they keep a pod from being denied, and are brought."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rules.decision.policy import Policy, compile_policy
+from rules.kube.tolerations import Taint
+from rules.model.decision import Decision
+from rules.model.rule import NodeProfile
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.text.i18n import Text
+from rules.text.location import Location
+from tests.support.node_builders import (
+    GPU,
+    T4,
+    Node,
+    gfd,
+    gpu_pod,
+    inventory,
+    judged,
+    node,
+    shipped_rules,
+)
+
+POOL = "karpenter.sh/nodepool"
+H100 = NodeCapabilities(product="NVIDIA-H100-80GB-HBM3", cuda=(13, 0), driver="580.65.06")
+OLD_T4 = node("t4", gfd("12.2", T4))
+# It needs CUDA 12.4 and bfloat16: no T4 runs it.
+NEEDY = gpu_pod("vllm/vllm-openai:v0.8.4", "--dtype=bfloat16")
+
+
+def profile(name: str, capabilities: NodeCapabilities = H100, **fields: Any) -> NodeProfile:
+    """Return the profile of a pool of this name; fields: others than the usual ones."""
+    return replace(
+        NodeProfile(
+            name=name,
+            description=Text(),
+            enabled=True,
+            location=Location("profiles.yaml", 1, 1),
+            match=((POOL, name),),
+            labels=((POOL, name),),
+            taints=(),
+            resources=((GPU, 8),),
+            capabilities=capabilities,
+        ),
+        **fields,
+    )
+
+
+def policy(*profiles: NodeProfile) -> Policy:
+    """Return the policy of the built-in rules and these profiles."""
+    return compile_policy(replace(shipped_rules(), profiles=profiles))
+
+
+def decided(document: Any, nodes: list[Node], *profiles: NodeProfile) -> Decision:
+    """Return the decision in a cluster with these nodes and profiles."""
+    return judged(policy(*profiles), inventory(nodes), document)
+
+
+def terms(decision: Decision) -> list[Any]:
+    """Return the terms of the injected affinity."""
+    affinity = decision.patch[0]["value"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return list(affinity["nodeSelectorTerms"])
+
+
+def in_pool(*names: str) -> list[Any]:
+    """Return a term for each pool."""
+    return [{"matchExpressions": [{"key": POOL, "operator": "In", "values": [name]}]} for name in names]
+
+
+def test_a_pod_that_only_a_pool_can_run_is_allowed_and_brings_its_node() -> None:
+    """With a note that names the pool; without it the pod is denied."""
+    assert not decided(NEEDY, [OLD_T4]).allowed
+    found = decided(NEEDY, [OLD_T4], profile("h100"))
+
+    assert (True, ()) == (found.allowed, found.warnings)
+    assert ["no node is compatible now; an autoscaler can add one: node profile h100"] == [
+        note.en for note in found.notes
+    ]
+    assert in_pool("h100") == terms(found)
+
+
+def test_a_cluster_without_nodes_brings_the_first_one() -> None:
+    """Scale from zero."""
+    found = decided(NEEDY, [], profile("h100"), profile("t4", NodeCapabilities(product="Tesla-T4")))
+
+    assert found.allowed
+    assert in_pool("h100") == terms(found)
+
+
+def test_the_labels_of_a_pool_are_the_last_term_beside_compatible_nodes() -> None:
+    """So that the pod can also go to a new node."""
+    cluster = [OLD_T4, node("h100", gfd("13.0", ("NVIDIA-H100-80GB-HBM3", "9.0")))]
+
+    assert in_pool("h100") == terms(decided(NEEDY, cluster, profile("h100")))[-1:]
+
+
+def test_a_pool_of_which_a_fact_is_unknown_is_a_warning_and_injects_nothing() -> None:
+    """Its nodes may be compatible."""
+    found = decided(NEEDY, [OLD_T4], profile("any", NodeCapabilities()))
+
+    assert (True, ()) == (found.allowed, found.patch)
+    assert "node profile any may bring one" in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        profile("pool", NodeCapabilities(product="Tesla-T4", cuda=(13, 0), driver="580.65.06")),
+        profile("pool", can_scale=False),
+        profile("pool", enabled=False),
+        profile("pool", taints=(Taint("nvidia.com/gpu", "present"),)),
+        profile("pool", resources=(("amd.com/gpu", 8),)),
+    ],
+    ids=["too old a GPU", "it cannot grow", "disabled", "a taint", "other resources"],
+)
+def test_a_pool_that_brings_no_compatible_node_does_not_keep_a_pod_from_being_denied(
+    other: NodeProfile,
+) -> None:
+    """Whatever the reason is."""
+    assert not decided(NEEDY, [OLD_T4], other).allowed
+
+
+def test_a_tolerated_taint_does_not_exclude_a_pool() -> None:
+    """As for the scheduler."""
+    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    document = gpu_pod("vllm/vllm-openai:v0.8.4", "--dtype=bfloat16", tolerations=tolerations)
+
+    assert decided(document, [OLD_T4], profile("h100", taints=(Taint("nvidia.com/gpu", "present"),))).allowed
+
+
+@pytest.mark.parametrize(("selector", "allowed"), [({POOL: "h100"}, True), ({"team": "ml"}, False)])
+def test_a_pod_brings_no_node_by_labels_that_it_does_not_have_when_it_is_created(
+    selector: dict[str, str], allowed: bool
+) -> None:
+    """An autoscaler knows no others."""
+    labels = gfd("12.2", T4) | selector
+    document = gpu_pod("vllm/vllm-openai:v0.8.4", "--dtype=bfloat16", nodeSelector=selector)
+
+    assert allowed is decided(document, [node("t4", labels)], profile("h100")).allowed
+
+
+def test_a_denial_names_the_pools_that_bring_no_compatible_node_either() -> None:
+    """After the table of nodes."""
+    message = decided(
+        NEEDY, [OLD_T4], profile("t4", NodeCapabilities(product="Tesla-T4", cuda=(13, 0)))
+    ).message
+
+    assert message.splitlines()[-1].startswith("    node profile t4: compute capability 7.5, below 8.0")
