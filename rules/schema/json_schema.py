@@ -22,6 +22,7 @@ from rules.schema.loader import (
     RULE_TYPES,
     TYPE_LABEL,
 )
+from rules.schema.node_profile import NodeProfileDocument
 from rules.schema.resource_rule import ResourceRuleData, ValidationDocument
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -31,6 +32,7 @@ _DOCUMENTS: Final[dict[str, type[RuleDocument]]] = {
     "compatibility-rule": CompatibilityRuleDocument,
     "image-catalog": ImageCatalogDocument,
     "exemption": ExemptionDocument,
+    "node-profile": NodeProfileDocument,
 }
 _TEXT: Final = {"type": "string", "minLength": 1}
 _YAML: Final = {"contentMediaType": "application/yaml"}

@@ -30,6 +30,7 @@ from rules.schema.exemption import build_exemption
 from rules.schema.field_types import LABEL_VALUE, OBJECT_NAME
 from rules.schema.image_catalog import build_image_catalog
 from rules.schema.injection_rule import build_injection_rule
+from rules.schema.node_profile import build_node_profile
 from rules.schema.resource_rule import build_resource_rule
 from rules.text.i18n import Text
 from rules.text.location import Location
@@ -47,6 +48,7 @@ RULE_TYPES: Final[dict[str, Callable[[RuleBuilder, Any], Rule | None]]] = {
     "CompatibilityRule": build_compatibility_rule,
     "ImageCatalog": build_image_catalog,
     "Exemption": build_exemption,
+    "NodeProfile": build_node_profile,
 }
 _KIND: Final = "ConfigMap"
 # Minimum similarity of a misspelt kind; a kubeconfig's Config has 0.8, other kinds of v1 have less.

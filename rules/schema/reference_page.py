@@ -143,6 +143,24 @@ podSelector: {matchLabels: {app: train}}
 serviceAccounts: [trainer]
 """,
     ),
+    "node-profile": (
+        "Node profile",
+        """\
+description: {en: nodes with eight H100, zh: 八卡 H100 节点}
+match: {nodeLabels: {karpenter.sh/nodepool: gpu-h100}}
+labelsAtCreation: {karpenter.sh/nodepool: gpu-h100, karpenter.k8s.aws/instance-gpu-name: h100}
+taints:
+  - {key: nvidia.com/gpu, value: present, effect: NoSchedule}
+offers:
+  resources: {nvidia.com/gpu: 8}
+  product: NVIDIA-H100-80GB-HBM3
+  driver: "580.95"
+  cuda: "13.0"
+  computeCapability: "9.0"
+  memory: 81559
+canScale: true
+""",
+    ),
 }
 _TYPES: Final = {"string": "text", "integer": "whole number", "boolean": "`true`, `false`"}
 # Defaults that mean that nothing is set.

@@ -32,6 +32,7 @@ KINDS = {
     "CompatibilityRule": "compatibility-rule",
     "ImageCatalog": "image-catalog",
     "Exemption": "exemption",
+    "NodeProfile": "node-profile",
 }
 
 

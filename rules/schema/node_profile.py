@@ -1,0 +1,183 @@
+"""Node profiles: document model and builder."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from rules.cuda.versions import ComputeCapability, CudaVersion
+from rules.kube.names import is_label_key, is_label_value
+from rules.kube.tolerations import Taint
+from rules.model.rule import NodeProfile
+from rules.nodes.label_families import DriverFamily
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.schema.base import RuleDocument, TextDocument
+from rules.schema.builder import RuleBuilder, read_rule
+from rules.schema.errors import expected
+from rules.schema.field_types import (
+    LABEL_VALUE,
+    CapabilityText,
+    CudaText,
+    Labels,
+    ResourcePattern,
+    parse_optional_version,
+)
+from rules.text.glob import is_glob
+from rules.text.i18n import Text
+
+# Labels that Karpenter sets itself; it ignores pods whose node affinity uses them.
+# https://karpenter.sh/docs/concepts/scheduling/ and pkg/apis/v1/labels.go of kubernetes-sigs/karpenter
+RESTRICTED_LABELS: Final = ("kubernetes.io/hostname", "karpenter.sh/registered", "karpenter.sh/initialized")
+# Far above the memory of one GPU (288 GiB in 2025): a higher number is in another unit than MiB.
+_MAX_MEMORY_MIB: Final = 4 * 1024 * 1024
+_DRIVER_KEY: Final = "driver"
+_DRIVER: Final = Text("a driver version such as '580.95'", "驱动版本，例如 '580.95'")
+_RESOURCE: Final = Text(
+    "the name of an extended resource, such as nvidia.com/gpu, without * and ?",
+    "不含 * 和 ? 的扩展资源名，例如 nvidia.com/gpu",
+)
+_KEY: Final = Text("a taint key such as nvidia.com/gpu", "污点的键，例如 nvidia.com/gpu")
+
+
+def _driver(text: str) -> str:
+    if DriverFamily((_DRIVER_KEY,)).version({_DRIVER_KEY: text}) is None:
+        raise ValueError(expected(_DRIVER, repr(text)))
+    return text
+
+
+def _extended(name: str) -> str:
+    if is_glob(name):
+        raise ValueError(expected(_RESOURCE, repr(name)))
+    return name
+
+
+def _taint_key(key: str) -> str:
+    if not is_label_key(key):
+        raise ValueError(expected(_KEY, repr(key)))
+    return key
+
+
+def _label_value(value: str) -> str:
+    if not is_label_value(value):
+        raise ValueError(expected(LABEL_VALUE, repr(value)))
+    return value
+
+
+DriverText = Annotated[str, AfterValidator(_driver)]
+ExtendedResource = Annotated[ResourcePattern, AfterValidator(_extended)]
+Amount = Annotated[int, Field(ge=1)]
+TaintKey = Annotated[str, AfterValidator(_taint_key)]
+LabelValue = Annotated[str, AfterValidator(_label_value)]
+
+
+class ProfileMatchDocument(RuleDocument):
+    """The present nodes that belong to a profile."""
+
+    node_labels: Labels = Field(
+        alias="nodeLabels", min_length=1, description="labels with their values; a node must have all"
+    )
+
+
+class TaintDocument(RuleDocument):
+    """A taint, as in the Kubernetes API."""
+
+    key: TaintKey = Field(description="the taint key")
+    value: LabelValue = Field("", description="the taint value")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="the taint effect")
+
+
+class OffersDocument(RuleDocument):
+    """What a node of the profile offers; what is absent is unknown."""
+
+    resources: dict[ExtendedResource, Amount] = Field(
+        min_length=1,
+        description="amounts of extended resources that one node offers, by name",
+        json_schema_extra={"additionalProperties": False},
+    )
+    product: LabelValue | None = Field(
+        None, min_length=1, description="the product, as in the label nvidia.com/gpu.product"
+    )
+    cuda: CudaText | None = Field(None, description="the CUDA version of the driver's API, such as 13.0")
+    driver: DriverText | None = Field(None, description="the driver version, such as 580.95")
+    compute_capability: CapabilityText | None = Field(
+        None, alias="computeCapability", description="the compute capability; absent: that of the product"
+    )
+    memory: int | None = Field(
+        None, ge=1, le=_MAX_MEMORY_MIB, description="memory of one GPU in MiB; absent: that of the product"
+    )
+
+
+class NodeProfileDocument(RuleDocument):
+    """Nodes that an autoscaler may add."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"canScale": {"const": False}}, "required": ["canScale"]},
+            "else": {
+                "properties": {"labelsAtCreation": {"minProperties": 1}},
+                "required": ["labelsAtCreation"],
+            },
+        }
+    )
+
+    description: TextDocument = Field(TextDocument(), description="the purpose, for listings")
+    match: ProfileMatchDocument = Field(description="the present nodes that belong to the profile")
+    labels_at_creation: Labels = Field(
+        {},
+        alias="labelsAtCreation",
+        description="labels that the autoscaler sets on a node when it creates it, exactly as in its "
+        "template; required unless canScale is false",
+    )
+    taints: list[TaintDocument] = Field([], description="taints of the nodes")
+    offers: OffersDocument = Field(description="what one node offers")
+    can_scale: bool = Field(
+        True, alias="canScale", description="whether the autoscaler may add a node; false: not now"
+    )
+
+    @model_validator(mode="after")
+    def _has_labels(self) -> Self:
+        if self.can_scale and not self.labels_at_creation:
+            raise ValueError(
+                Text(
+                    "labelsAtCreation is required: pods are directed to new nodes by these labels; "
+                    "set them as in the autoscaler's template, or set canScale: false",
+                    "缺少 labelsAtCreation：Pod 通过这些标签调度到新节点；"
+                    "请按自动扩缩容器的模板填写，或设置 canScale: false",
+                )
+            )
+        return self
+
+
+def build_node_profile(builder: RuleBuilder, data: Any) -> NodeProfile | None:
+    """Return the profile in a NodeProfile's `rule.yaml`, or None with the errors added to builder."""
+    found = read_rule(builder, data, NodeProfileDocument)
+    if found is None:
+        return None
+    document, read = found
+    for key in RESTRICTED_LABELS:
+        if key in read.labels_at_creation:
+            message = Text(
+                f"{key} cannot be used: Karpenter ignores pods whose node affinity uses it; remove it",
+                f"不能使用 {key}：Karpenter 会忽略节点亲和性使用该标签的 Pod；请删除",
+            )
+            builder.add_error(("labelsAtCreation", key), message, document, key=True)
+    offers = read.offers
+    return NodeProfile(
+        name=builder.name,
+        match=tuple(read.match.node_labels.items()),
+        labels=tuple(read.labels_at_creation.items()),
+        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in read.taints),
+        resources=tuple(offers.resources.items()),
+        capabilities=NodeCapabilities(
+            cuda=parse_optional_version(CudaVersion, offers.cuda),
+            driver=offers.driver,
+            compute_capability=parse_optional_version(ComputeCapability, offers.compute_capability),
+            product=offers.product,
+            memory_mib=offers.memory,
+        ),
+        can_scale=read.can_scale,
+        description=Text(read.description.en, read.description.zh),
+        enabled=builder.enabled,
+        location=builder.document.locate(builder.path),
+    )
