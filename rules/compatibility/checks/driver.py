@@ -139,9 +139,10 @@ def _older(
             if driver.major == runtime.major
             else Text("forward compatibility", "前向兼容")
         )
+        variable = requirements.driver_constraints[0].variable
         why = Text(
-            f"{reason.en}, but the image itself admits this driver: it runs by {how.en}",
-            f"{reason.zh}，但镜像自身允许该驱动：依靠{how.zh}运行",
+            f"{reason.en}, but {variable} admits this driver: it runs by {how.en}",
+            f"{reason.zh}，但 {variable} 允许该驱动：依靠{how.zh}运行",
         )
         return CheckResult(Level.COMPATIBLE, why)
     forward = Level.INCOMPATIBLE if policy.virtual else forward_level(requirements, node)
