@@ -487,6 +487,8 @@ def test_an_image_catalog_has_its_rows_in_order_under_its_own_name() -> None:
         second.cases[0].ptx,
         second.cases[0].cuda_compat,
     )
+    assert first.pattern
+    assert second.pattern
     assert first.pattern.fullmatch("a/anything:1")
     assert not second.pattern.fullmatch("docker.io/b/c:1")
 
