@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules.cel.expression import Expression, ExpressionError, number
 from rules.kube.names import is_label_key, is_label_value, is_resource
+from rules.lint.node_profile_checks import profile_warnings
 from rules.model.match import Match, SelectorTerm
 from rules.model.rule import (
     CompatibilityRule,
     Exemption,
     InjectionRule,
     LimitsPolicy,
+    NodeProfile,
     RequestsPolicy,
     ResourceRule,
     Rule,
@@ -61,6 +63,8 @@ def rule_warnings(rule: Rule) -> Iterator[LintWarning]:
             found = _match(rule.match, ("match",))
         case Exemption():
             found = _match(rule.match, ())
+        case NodeProfile():
+            found = profile_warnings(rule)
         case _:
             return
     for path, code, message in found:

@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rules.decision.exemptions import exempted
+from rules.lint.node_profile_checks import contradicting_profiles
 from rules.lint.rule_checks import LintWarning, contradictions, rule_warnings
 from rules.model.match import Match
 from rules.model.resource_index import ResourceIndex
@@ -85,6 +86,8 @@ def _warnings(rules: RuleSet, now: float, checked: Collection[str]) -> Iterator[
     for exemption in rules.exemptions:
         if exemption.name in checked:
             yield from _exemption(exemption, rules, now)
+    for profile, message in contradicting_profiles(rules.profiles):
+        yield LintWarning(profile.name, ("labelsAtCreation",), Code.CONTRADICTION, message)
 
 
 def _partially_enabled(

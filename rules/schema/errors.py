@@ -79,6 +79,8 @@ class Code(StrEnum):
     EXPIRED = "expired"
     EXEMPTS_NOTHING = "exempts-nothing"
     EXEMPTS_EVERYONE = "exempts-everyone"
+    CONTRADICTION = "contradiction"
+    NOTHING_KNOWN = "nothing-known"
 
 
 # Maximum errors of one document; the time to locate one grows with the length of the document.

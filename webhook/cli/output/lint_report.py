@@ -42,6 +42,8 @@ ABOUT: Final[dict[Code, str]] = {
     Code.EXPIRED: "An exemption has expired",
     Code.EXEMPTS_NOTHING: "An exemption does not match any rule",
     Code.EXEMPTS_EVERYONE: "An exemption applies to every pod",
+    Code.CONTRADICTION: "A node profile contradicts itself, its product, or another profile",
+    Code.NOTHING_KNOWN: "A node profile states nothing that decides which images run",
 }
 
 
