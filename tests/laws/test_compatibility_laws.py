@@ -337,3 +337,73 @@ def test_a_rule_that_does_not_deny_changes_no_denial(
     assert before.allowed is after.allowed
     if action == "dryrun":
         assert (before.message, before.warnings, before.patch) == (after.message, after.warnings, after.patch)
+
+
+# Images that are known by name, with certain facts for every architecture.
+IMAGES = [
+    *(
+        f"nvidia/cuda:{version}-base-ubuntu22.04"
+        for version in (
+            "11.0.3",
+            "11.3.1",
+            "11.8.0",
+            "12.2.2",
+            "12.4.1",
+            "12.6.3",
+            "13.0.2",
+            "13.2.0",
+            "13.4.1",
+        )
+    ),
+    "vllm/vllm-openai:v0.7.0",
+    "nvcr.io/nvidia/tritonserver:24.04-py3",
+    "nvcr.io/nvidia/pytorch:22.12-py3",
+    "team/app:cuda12.6",
+]
+DRIVERS = {
+    "450.80.02": "11.0",
+    "470.82.01": "11.4",
+    "525.85.12": "12.0",
+    "535.104.05": "12.2",
+    "550.54.14": "12.4",
+    "570.124.06": "12.8",
+    "580.65.06": "13.0",
+}
+PRODUCTS = ["Tesla-T4", "NVIDIA-A100-SXM4-80GB", "NVIDIA-GeForce-RTX-4090", "NVIDIA-RTX-A6000", "NVIDIA-X9"]
+
+
+def of_machine(driver: str, product: str, architecture: str, missing: set[str]) -> dict[str, str]:
+    """Return the labels of a machine, without some of them; without a CUDA version there is no driver."""
+    major, minor = DRIVERS[driver].split(".")
+    facts = {"driver": {"nvidia.com/cuda.driver-version.full": driver}}
+    facts["product"] = {"nvidia.com/gpu.product": product}
+    cuda = dict(zip(FACTS["cuda"], (major, minor), strict=True))
+    labels = {
+        key: value for fact, each in facts.items() if fact not in missing for key, value in each.items()
+    }
+    reported = labels | cuda if "cuda" not in missing else {}
+    return reported | {"kubernetes.io/arch": architecture}
+
+
+machines = st.lists(
+    st.builds(
+        of_machine,
+        st.sampled_from(sorted(DRIVERS)),
+        st.sampled_from(PRODUCTS),
+        st.sampled_from(["amd64", "amd64", "arm64"]),
+        st.sets(st.sampled_from(["cuda", "driver", "product"]), max_size=1),
+    ),
+    min_size=1,
+    max_size=5,
+).map(named)
+
+
+@settings(max_examples=400)
+@given(machines, st.sampled_from(IMAGES), terms)
+def test_affinity_admits_exactly_the_nodes_on_which_a_known_image_would_be_admitted_alone(
+    cluster: list[reference.Node], image: str, rule: dict[str, Any]
+) -> None:
+    """By driver, brand, architecture and branch, any of which may have no label."""
+    document = pod(container(ONE, ONE, image=image))
+
+    assert_best_nodes(policy(compatibility_rule(**rule)), cluster, document, exact_if_unknown=False)
