@@ -42,6 +42,7 @@ from tests.support.pages import (
 from tests.support.paths import ROOT
 from webhook.agent.metrics import REGISTRY
 from webhook.cli import main
+from webhook.resolver import metrics as resolver_metrics
 from webhook.telemetry.metrics import exposition
 
 PAGES: Final = sorted(
@@ -289,7 +290,8 @@ def test_every_rule_that_a_page_shows_whole_is_sound(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_metric_that_a_page_names_is_served(page: str) -> None:
     """By the name that Prometheus knows."""
-    texts = exposition() + generate_latest(REGISTRY)  # the gate's, and the node agent's
+    # The gate's, the node agent's and the image resolver's.
+    texts = exposition() + generate_latest(REGISTRY) + generate_latest(resolver_metrics.REGISTRY)
     served = set(re.findall(r"^# TYPE (gpugate_\w+)", texts.decode(), re.MULTILINE))
     named = {name.removesuffix("_bucket") for name in re.findall(r"\bgpugate_\w+", text_of(page))}
 

@@ -24,7 +24,9 @@ from tests.support.node_builders import gfd, gpu_pod, inventory, judged, node
 from tests.support.paths import ROOT
 from tests.support.webhooks import builtin_handler
 from webhook.admission.app import create_app
+from webhook.cli.commands.images import command as images
 from webhook.cli.commands.serve import command
+from webhook.resolver.fact_store import NAMES
 from webhook.server.server import ServerConfig
 from webhook.telemetry import metrics
 
@@ -91,6 +93,32 @@ def test_gate_and_agent_reach_no_more_than_the_api_server_and_dns() -> None:
     assert {443, 6443, 53} == {port["port"] for rule in gate["egress"] for port in rule["ports"]}
     assert gate["egress"] == policy["spec"]["egress"]
     assert [["Ingress", "Egress"]] * 2 == [gate["policyTypes"], policy["spec"]["policyTypes"]]
+
+
+def test_the_image_resolver_reaches_no_more_ports_and_writes_only_the_config_maps_that_it_has() -> None:
+    """Its Deployment has options of `gpugate images`; its ConfigMaps are those of its role."""
+    folder = MANIFESTS / "components/image-resolver"
+    deployment, policy = yaml.safe_load_all((folder / "deployment.yaml").read_text("utf-8"))
+    gate = yaml.safe_load((MANIFESTS / "base/network.yaml").read_text("utf-8"))["spec"]
+    roles = list(yaml.safe_load_all((folder / "rbac.yaml").read_text("utf-8")))
+    (names,) = [
+        rule["resourceNames"] for role in roles for rule in role.get("rules", ()) if "resourceNames" in rule
+    ]
+    state = [
+        each["metadata"]["name"] for each in yaml.safe_load_all((folder / "state.yaml").read_text("utf-8"))
+    ]
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    name, *arguments = container["args"]
+    options = images.make_context(name, arguments).params
+
+    assert gate["egress"] == policy["spec"]["egress"]
+    assert list(NAMES) == names == state
+    assert ("images", [options["port"]]) == (name, [each["containerPort"] for each in container["ports"]])
+    assert (1, "Recreate") == (deployment["spec"]["replicas"], deployment["spec"]["strategy"]["type"])
+    assert POD["securityContext"].items() <= pod["securityContext"].items()
+    assert CONTAINER["securityContext"] == container["securityContext"]
+    assert CONTAINER["image"] == container["image"]
 
 
 def _alerts() -> list[dict[str, Any]]:

@@ -103,10 +103,12 @@ class Resolver:
 
         Raises KubernetesError if facts could not be written; the next step repeats that.
         """
-        self._take_rules()
-        if not self.awaited:
-            self._advance(self._monotonic(), self._clock())
-        self._stepped_at = self._monotonic()
+        try:
+            self._take_rules()
+            if not self.awaited:
+                self._advance(self._monotonic(), self._clock())
+        finally:
+            self._stepped_at = self._monotonic()
 
     def _changed(self) -> None:
         self.on_change()

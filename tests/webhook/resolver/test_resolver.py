@@ -320,6 +320,24 @@ def test_a_write_conflict_is_repeated_with_the_next_step() -> None:
     assert [f"GET {APP}"] == world.reader.asked
 
 
+def test_it_is_alive_while_the_api_server_is_not() -> None:
+    """A restart would not help."""
+    world = World()
+    world.sync()
+    world.now += HUNG_S
+
+    def fail(method: str, path: str) -> None:
+        raise KubernetesError(f"{method} {path}: 500")
+
+    world.api.before = fail
+    world.resolver.step()
+    world.now += HUNG_S
+    with pytest.raises(KubernetesError):
+        world.resolver.step()
+
+    assert not world.resolver.is_hung
+
+
 def test_a_config_map_that_somebody_deleted_is_written_again() -> None:
     """From memory: nothing is read for it."""
     world = World()

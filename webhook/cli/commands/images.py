@@ -162,8 +162,6 @@ def command(
     except ClusterError as error:
         raise BadInputError(str(error)) from None
     ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
     with ImageReader(replace(settings, guards=guards), FirstOf(sources)) as reader:
         resolver = Resolver(api, reader, rules_namespace)
         if pull_secrets:
@@ -173,6 +171,8 @@ def command(
         except OSError as error:
             raise BadInputError(f"cannot listen on port {port}: {error.strerror}") from None
         service = ResolverService(api, resolver, rules_namespace)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: ended.set())
         service.start()
         ended.wait()
         service.stop()
