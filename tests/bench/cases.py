@@ -100,7 +100,7 @@ BY_NODES: Final = {
     "affinity injected": gpu_review({GPU: "1"}),
     "affinity injected, pod has affinity": gpu_review({GPU: "1"}, **OWN_AFFINITY),
     "affinity injected, for a flag": gpu_review({GPU: "1"}, "vllm/vllm-openai:v0.8.4", "--dtype=bfloat16"),
-    "denied: no compatible node": gpu_review({GPU: "1"}, "nvidia/cuda:13.0.0-runtime-ubuntu24.04"),
+    "denied: no compatible node": gpu_review({GPU: "1"}, "team/app:cuda13.0"),
 }
 
 
