@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.support.node_builders import compatibility_rule
+from tests.support.node_builders import compatibility_rule, node_profile
 from webhook.cli import main
 
 A100 = {
@@ -31,7 +31,8 @@ NEWER = A100 | {
 
 def _nodes(path: Path, **labels: dict[str, str]) -> Path:
     """Write nodes of these names with these labels, as kubectl prints them."""
-    items = [{"metadata": {"name": name, "labels": each}} for name, each in labels.items()]
+    offered = {"allocatable": {"nvidia.com/gpu": "8"}}
+    items = [{"metadata": {"name": name, "labels": each}, "status": offered} for name, each in labels.items()]
     path.write_text(json.dumps({"kind": "NodeList", "items": items}), "utf-8")
     return path
 
@@ -76,8 +77,9 @@ def test_json_names_the_nodes_of_each_class(tmp_path: Path) -> None:
         "sharing": "none",
         "mode": "pgpu",
         "nodes": ["a", "b"],
+        "notReady": [],
     } == a100
-    assert dict.fromkeys(a100, None) | {"nodes": ["unlabelled"]} == unlabelled
+    assert dict.fromkeys(a100, None) | {"nodes": ["unlabelled"], "notReady": []} == unlabelled
 
 
 def test_nodes_with_mig_devices_have_their_own_row(tmp_path: Path) -> None:
@@ -196,3 +198,66 @@ def test_a_missing_cluster_is_reported() -> None:
 
     assert 2 == result.exit_code
     assert "check --kubeconfig and --context" in result.stderr.splitlines()[-1]
+
+
+def _rules(path: Path, *profiles: str) -> Path:
+    """Write rules."""
+    path.write_text("---\n".join(profiles), "utf-8")
+    return path
+
+
+def test_a_profile_is_a_row_of_nodes_that_may_come(tmp_path: Path) -> None:
+    """After the present nodes, with what it states; without profiles there is no such column."""
+    nodes = _nodes(tmp_path / "n.json", a=A100 | {"pool": "a"})
+    rules = _rules(
+        tmp_path / "rules.yaml",
+        node_profile(product="NVIDIA-H100-80GB-HBM3", cuda="13.0", match={"nodeLabels": {"pool": "h100"}}),
+        node_profile(name="fixed", product="Tesla-T4", canScale=False, match={"nodeLabels": {"pool": "t4"}}),
+        node_profile(name="disabled", enabled="false"),
+    )
+    result = _run("--nodes", nodes, "--rules", rules)
+    heading, present, *rows = (line.split() for line in result.stdout.splitlines())
+
+    assert ["STATE", "PROFILE"] == heading[-2:]
+    assert ["present", "-"] == present[-2:]
+    assert [
+        ["-", "NVIDIA-H100-80GB-HBM3", "-", "13.0", "9.0", "81920Mi", *"---", "may", "come", "profile"],
+        ["-", "Tesla-T4", "-", "-", "7.5", "16384Mi", *"---", "cannot", "come", "fixed"],
+    ] == rows
+    assert (0, "") == (result.exit_code, result.stderr)
+
+
+def test_a_profile_that_present_nodes_contradict_is_reported(tmp_path: Path) -> None:
+    """On stderr, and in JSON with the names of the nodes; the exit status stays 0."""
+    labels = A100 | {"pool": "a"}
+    nodes = _nodes(tmp_path / "n.json", b=labels, a=labels)
+    rules = _rules(tmp_path / "rules.yaml", node_profile(cuda="13.0"))
+    result = _run("--nodes", nodes, "--rules", rules)
+    (profile,) = _document("--nodes", nodes, "--rules", rules)["profiles"]
+
+    assert (
+        "warning: node profile 'profile' and reality differ: cuda is 13.0 in the profile, but 12.2 on "
+        "present nodes ('a', 2 in all); correct the profile, or the labels in its match\n"
+    ) == result.stderr
+    assert 0 == result.exit_code
+    assert [{"fact": "cuda", "stated": "13.0", "reported": "12.2", "nodes": ["a", "b"]}] == profile[
+        "differences"
+    ]
+    assert ("may come", {"nvidia.com/gpu": 8}, {"pool": "a"}, ["a", "b"]) == tuple(
+        profile[key] for key in ("state", "resources", "labelsAtCreation", "nodes")
+    )
+
+
+def test_ten_differences_are_printed_and_the_rest_counted(tmp_path: Path) -> None:
+    """JSON lists all."""
+    nodes = _nodes(tmp_path / "n.json", a=A100 | {"pool": "a"})
+    rules = _rules(
+        tmp_path / "rules.yaml",
+        *(
+            node_profile(name=f"p{number}", cuda="13.0", labelsAtCreation={"pool": f"a{number}"})
+            for number in range(12)
+        ),
+    )
+    lines = _run("--nodes", nodes, "--rules", rules).stderr.splitlines()
+
+    assert (11, True) == (len(lines), lines[-1].startswith("warning: 2 more differences"))

@@ -10,7 +10,7 @@ import click
 
 from rules import Language, Loaded, RuleSet
 from rules.decision.exemptions import exempted
-from rules.model.rule import CompatibilityRule, Exemption, InjectionRule, ResourceRule, Rule
+from rules.model.rule import CompatibilityRule, Exemption, InjectionRule, NodeProfile, ResourceRule, Rule
 from webhook.cli.input.files import RuleSource
 from webhook.cli.input.options import cluster_options, language_option, namespace_option
 from webhook.cli.input.rule_metrics import Counts, read_counts
@@ -109,6 +109,8 @@ def _row(rule: Rule, rules: RuleSet, language: Language, now: float) -> dict[str
             kind, resources, action = "compatibility", ", ".join(rule.match.resources), rule.action.value
         case Exemption():
             kind, action = "exemption", "exempt"
+        case NodeProfile():
+            kind, resources = "profile", ", ".join(name for name, _ in rule.resources)
         case _:
             kind = "images"
     return {

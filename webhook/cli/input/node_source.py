@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
-from rules import Inventory
+from rules import Inventory, RuleSet
+from rules.model.rule import NodeProfile
 from rules.nodes.label_families import LabelNames
 from rules.schema.errors import suggestion
 from webhook.cli.input.files import BAD_INPUT, RuleSource, load_inventory
@@ -29,6 +30,7 @@ class NodeSource:
     rule_paths: tuple[str, ...]
     rule: str | None
     failed: bool = False
+    _read: RuleSet | None = field(default=None, init=False)
 
     @property
     def named(self) -> bool:
@@ -46,13 +48,7 @@ class NodeSource:
 
     def labels(self) -> LabelNames:
         """Return the label names that the compatibility rules set. Raises BadInputError if these differ."""
-        if not (self.rule_paths or self.rule or self.rules.of_cluster):
-            return LabelNames()  # those of the built-in rules
-        loaded = self.rules.load(self.rule_paths)
-        for error in loaded.errors:
-            print_error(str(error))
-            self.failed = True
-        rules = {rule.name: rule for rule in loaded.rules.compatibility if rule.enabled}
+        rules = {rule.name: rule for rule in self._read_rules().compatibility if rule.enabled}
         if self.rule and self.rule not in rules:
             hint = suggestion(self.rule, rules)
             raise BadInputError(f"no enabled compatibility rule is named {self.rule!r}{hint}")
@@ -62,6 +58,22 @@ class NodeSource:
             names = ", ".join(found.values())
             raise BadInputError(f"rules set different labels; choose one with --rule: {names}")
         return next(iter(found), LabelNames())
+
+    def profiles(self) -> tuple[NodeProfile, ...]:
+        """Return the enabled node profiles in the rules. Raises BadInputError."""
+        return tuple(profile for profile in self._read_rules().profiles if profile.enabled)
+
+    def _read_rules(self) -> RuleSet:
+        """Return the rules of the options, read once; none stand for the built-in rules and their labels."""
+        if self._read is None:
+            self._read = RuleSet()
+            if self.rule_paths or self.rule or self.rules.of_cluster:
+                loaded = self.rules.load(self.rule_paths)
+                for error in loaded.errors:
+                    print_error(str(error))
+                    self.failed = True
+                self._read = loaded.rules
+        return self._read
 
 
 def node_options(command: F) -> F:
