@@ -46,6 +46,10 @@ TIMES_ANNOTATION: Final = "gpugate.dev/image-times"
 _TIMES_LENGTH: Final = 60
 
 
+# The one in C reads 4,000 rows in a second, the other in ten.
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 class Content(NamedTuple):
     """What a ConfigMap holds: an ImageCatalog, and the times of its images; both are empty without images."""
 
@@ -96,9 +100,9 @@ class FactStore:
             return
         self._written[name], self._written_at[name] = content, now
         try:
-            rows = yaml.safe_load(content.catalog or "{}").get("images", [])
+            rows = yaml.load(content.catalog or "{}", _Loader).get("images", [])  # noqa: S506 - a safe loader
             named: defaultdict[str, list[Row]] = defaultdict(list)
-            for row in rows if rows and is_valid(rows) else ():
+            for row in rows if is_valid(content.catalog) else ():
                 named[row.get("image") or row["digest"]].append(row)
             for key, (read_at, used_at) in json.loads(content.times or "{}").items():
                 own = tuple(named[_name(key) or key.rpartition("@")[2]])
@@ -120,7 +124,7 @@ class FactStore:
         entry = _Entry(digest, named, now, now)
         if entry.size > MAX_ROW_BYTES:
             raise ValueError(f"its facts have more than {MAX_ROW_BYTES // 1024} KiB")
-        if not is_valid(named):
+        if not is_valid(_catalog(named)):
             raise ValueError("its facts are not a valid ImageCatalog")
         self._drop(key)
         if not self._make_room(key, entry, used):
@@ -206,7 +210,7 @@ class FactStore:
         # Rows of references with a digest name no image: several of them may share a row.
         rows = {json.dumps(row, sort_keys=True): row for _, each in entries for row in each.rows}
         times = {key: [_text(each.read_at), _text(each.used_at)] for key, each in entries}
-        return Content(dump_yaml({"images": list(rows.values())}), json.dumps(times))
+        return Content(_catalog(rows.values()), json.dumps(times))
 
 
 def shard_of(digest: str) -> str:
@@ -214,15 +218,19 @@ def shard_of(digest: str) -> str:
     return NAMES[zlib.crc32(digest.encode()) % SHARDS]
 
 
-def is_valid(rows: Iterable[Row]) -> bool:
-    """Return whether the gate accepts these rows, read as it reads them."""
+def is_valid(catalog: str) -> bool:
+    """Return whether the gate accepts an ImageCatalog, read as it reads it."""
     document = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": NAMES[0], "namespace": "x", "labels": LABELS},
-        "data": {DOCUMENT_KEY: dump_yaml({"images": list(rows)})},
+        "data": {DOCUMENT_KEY: catalog},
     }
-    return not load_rules([(NAMES[0], dump_yaml(document))], "x").errors
+    return not load_rules([(NAMES[0], json.dumps(document))], "x").errors  # JSON is YAML
+
+
+def _catalog(rows: Iterable[Row]) -> str:
+    return dump_yaml({"images": list(rows)})
 
 
 def _name(key: str) -> str:

@@ -252,7 +252,7 @@ def test_too_many_facts_and_invalid_ones_are_refused() -> None:
         with pytest.raises(ValueError, match="its facts"):
             put(FactStore(), APP, require=wrong)
 
-    assert is_valid([{"image": APP, **ROW}])
+    assert is_valid(dump_yaml({"images": [{"image": APP, **ROW}]}))
 
 
 def test_a_clock_that_was_set_back_delays_nothing() -> None:
