@@ -26,9 +26,11 @@ from rules.schema.field_types import (
 from rules.text.glob import is_glob
 from rules.text.i18n import Text
 
-# Labels that Karpenter sets itself; it ignores pods whose node affinity uses them.
+# Karpenter ignores pods whose node affinity uses the hostname, or another label of its domain than these two.
 # https://karpenter.sh/docs/concepts/scheduling/ and pkg/apis/v1/labels.go of kubernetes-sigs/karpenter
-RESTRICTED_LABELS: Final = ("kubernetes.io/hostname", "karpenter.sh/registered", "karpenter.sh/initialized")
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_KARPENTER: Final = "karpenter.sh/"
+_OF_POOLS: Final = ("karpenter.sh/nodepool", "karpenter.sh/capacity-type")
 # Far above the memory of one GPU (288 GiB in 2025): a higher number is in another unit than MiB.
 _MAX_MEMORY_MIB: Final = 4 * 1024 * 1024
 _DRIVER_KEY: Final = "driver"
@@ -155,8 +157,8 @@ def build_node_profile(builder: RuleBuilder, data: Any) -> NodeProfile | None:
     if found is None:
         return None
     document, read = found
-    for key in RESTRICTED_LABELS:
-        if key in read.labels_at_creation:
+    for key in read.labels_at_creation:
+        if key == _HOSTNAME or (key.startswith(_KARPENTER) and key not in _OF_POOLS):
             message = Text(
                 f"{key} cannot be used: Karpenter ignores pods whose node affinity uses it; remove it",
                 f"不能使用 {key}：Karpenter 会忽略节点亲和性使用该标签的 Pod；请删除",

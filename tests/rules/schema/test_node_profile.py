@@ -162,10 +162,10 @@ def test_an_offer_that_cannot_be_is_an_error(offers: dict[str, Any], message: st
     assert error.path.startswith("offers")
 
 
-@pytest.mark.parametrize("key", ["karpenter.sh/registered", "karpenter.sh/initialized"])
+@pytest.mark.parametrize("key", ["karpenter.sh/registered", "karpenter.sh/initialized", "karpenter.sh/x"])
 def test_labels_that_karpenter_sets_itself_are_errors_in_both_languages(key: str) -> None:
     """With the reason: it ignores pods that use them."""
-    labels = {"karpenter.sh/nodepool": "a", key: "true"}
+    labels = {"karpenter.sh/nodepool": "a", "karpenter.sh/capacity-type": "spot", key: "true"}
     (error,) = load_rules([("p", node_profile(labelsAtCreation=labels))]).errors
 
     assert f"{key}{RESTRICTED}" == error.message

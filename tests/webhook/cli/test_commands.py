@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.support.builders import exemption, resource_rule
-from tests.support.node_builders import compatibility_rule, image_catalog
+from tests.support.node_builders import compatibility_rule, image_catalog, node_profile
 from tests.support.serving import client, new_pair
 from tests.support.webhooks import body, pod
 from webhook.cli import _COMMANDS, main
@@ -112,6 +112,7 @@ def test_rules_prints_notes_on_rules(tmp_path: Path) -> None:
         "c": exemption("cf-crl-other-*", name="old", expires="2020-01-01"),
         "d": exemption("cf-crl-other-device", name="new", expires="2999-01-01"),
         "e": image_catalog({"image": "x", "cuda": "12.4"}),
+        "f": node_profile(),
     }
     for name, text in texts.items():
         (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
@@ -123,6 +124,7 @@ def test_rules_prints_notes_on_rules(tmp_path: Path) -> None:
         ("exemption", "expired", "until 2020-01-01 from cf-crl-other-*"),
         ("exemption", "enabled", "until 2999-01-01 from cf-crl-other-device"),
         ("images", "enabled", ""),
+        ("profile", "enabled", ""),
     ] == [(row["kind"], row["state"], row["note"]) for row in rows]
 
 

@@ -16,6 +16,7 @@ from tests.support.paths import ROOT
 from webhook.cli import main
 
 KEY = ("--key", "vendor.com/device")
+POOL = ("--label", "karpenter.sh/nodepool=gpu")
 
 
 def _run(*arguments: str | Path) -> Result:
@@ -52,6 +53,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("exemption", ("--rule", "cf-crl-mps-*", "--namespace", "ml-*", "--reason", "until the move"), 3),
         ("exemption", ("--rule", "compatibility-pgpu", "--namespace", "ml", "--reason", "so"), 3),
         ("exemption", ("--rule", "mps-environment", "--namespace", "ml", "--reason", "so"), 3),
+        ("node-profile", (*POOL, "--product", "NVIDIA-H100-80GB-HBM3", "--cuda", "13.0", "--gpus", "8"), 2),
+        ("node-profile", (*POOL, "--label", "zone=a", "--product", "Tesla-T4", "--cuda", "12.4"), 2),
     ],
 )
 def test_a_created_rule_lints_clean_and_passes_its_test(
@@ -120,6 +123,12 @@ def test_a_dry_run_prints_both_files_and_writes_none() -> None:
         (("--kind", "resource", *KEY, "--check", "value < 0"), "write its test manually"),
         (("--kind", "injection", *KEY), "needs a variable"),
         (("--kind", "injection", *KEY, "--env", "A"), "expected --env NAME=VALUE, got 'A'"),
+        (("--kind", "node-profile", "--label", "a"), "expected --label NAME=VALUE, got 'a'"),
+        (("--kind", "node-profile", *POOL, "--cuda", "13.0"), "--product is missing"),
+        (
+            ("--kind", "node-profile", *POOL, "--product", "Tesla-V100-PCIE-16GB", "--cuda", "13.1"),
+            "'a new node runs CUDA 13.1' fails with this rule",
+        ),
         (
             ("--kind", "image-catalog", "--image", "a", "--cuda", "new"),
             "expected a CUDA version such as 12.4",

@@ -24,10 +24,11 @@ _KINDS: Final[dict[str, Callable[..., Draft]]] = {
     "compatibility": templates.compatibility,
     "image-catalog": templates.image_catalog,
     "exemption": templates.exemption,
+    "node-profile": templates.node_profile,
 }
 # The questions on a terminal: parameter, prompt, default; a parameter without a default is required.
 _KEY: Final = ("key", "Resource, such as vendor.com/device", None)
-_QUESTIONS: Final[dict[str, tuple[tuple[str, str, str | None], ...]]] = {
+_QUESTIONS: Final[dict[str, tuple[tuple[str, str, str | int | None], ...]]] = {
     "resource": (
         _KEY,
         ("default", "Default quantity (empty: none)", ""),
@@ -53,8 +54,14 @@ _QUESTIONS: Final[dict[str, tuple[tuple[str, str, str | None], ...]]] = {
         ("reason", "Reason", None),
         ("expires", "Last day", "in 90 days"),
     ),
+    "node-profile": (
+        ("labels", "Label of a new node, such as karpenter.sh/nodepool=gpu-h100", None),
+        ("product", "Product, as in the label nvidia.com/gpu.product", None),
+        ("cuda", "CUDA version of the driver, such as 13.0", None),
+        ("gpus", "GPUs of one node", 1),
+    ),
 }
-_LISTS: Final = ("checks", "env", "images", "rules", "namespaces")
+_LISTS: Final = ("checks", "env", "images", "rules", "namespaces", "labels")
 _NINETY_DAYS: Final = timedelta(days=90)  # a quarter, then the exemption is reviewed
 
 
@@ -109,7 +116,20 @@ _NINETY_DAYS: Final = timedelta(days=90)  # a quarter, then the exemption is rev
     metavar="CUDA",
     help="compatibility: highest CUDA version that the virtualization supports.",
 )
-@click.option("--cuda", metavar="VERSION", help="image-catalog: CUDA version of the images.")
+@click.option(
+    "--cuda",
+    metavar="VERSION",
+    help="image-catalog: CUDA version of the images; node-profile: of the driver.",
+)
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="node-profile: label of a new node; may be repeated.",
+)
+@click.option("--product", metavar="NAME", help="node-profile: product, as in nvidia.com/gpu.product.")
+@click.option("--gpus", type=click.IntRange(min=1), help="node-profile: GPUs of one node.  [default: 1]")
 @click.option(
     "--rule", "rules", multiple=True, metavar="NAME", help="exemption: name of the rule; may be repeated."
 )
@@ -139,6 +159,8 @@ def command(ctx: click.Context, /, kind: str | None, folder: str, dry_run: bool,
       gpugate rules new --kind compatibility --key vendor.com/share --sharing virtual --baseline 12.4
       gpugate rules new --kind image-catalog --image 'registry.example.com/train:*' --cuda 12.4
       gpugate rules new --kind exemption --rule compatibility-pgpu --namespace ml --reason migration
+      gpugate rules new --kind node-profile --label karpenter.sh/nodepool=gpu-h100 \
+        --product NVIDIA-H100-80GB-HBM3 --cuda 13.0 --gpus 8
     """
     given = {name: value for name, value in facts.items() if value}
     if not given and sys.stdin and sys.stdin.isatty():
@@ -168,7 +190,7 @@ def command(ctx: click.Context, /, kind: str | None, folder: str, dry_run: bool,
 
 def _ask(kind: str) -> dict[str, Any]:
     """Return the answers to the questions of a kind."""
-    answers = {
+    answers: dict[str, Any] = {
         name: click.prompt(text, default=default, show_default=bool(default))
         for name, text, default in _QUESTIONS[kind]
     }
@@ -181,8 +203,9 @@ def _ask(kind: str) -> dict[str, Any]:
 def _draft(kind: str, given: dict[str, Any], folder: Path, flags: Mapping[str, str]) -> Draft:
     """Return the draft of a rule whose test passes. Raises click.UsageError, BadInputError."""
     facts = dict(given)
-    if "env" in facts:
-        facts["env"] = dict(_pair(text) for text in facts["env"])
+    for option in ("env", "labels"):
+        if option in facts:
+            facts[option] = dict(_pair(text, flags[option]) for text in facts[option])
     if kind == "exemption":
         facts.setdefault("expires", f"{datetime.now(UTC) + _NINETY_DAYS:%Y-%m-%d}")
         facts["known"] = _known_rules(folder)
@@ -201,10 +224,10 @@ def _draft(kind: str, given: dict[str, Any], folder: Path, flags: Mapping[str, s
         raise BadInputError(str(error)) from None
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _pair(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise click.UsageError(f"expected --env NAME=VALUE, got {text!r}")
+        raise click.UsageError(f"expected {option} NAME=VALUE, got {text!r}")
     return name, value
 
 

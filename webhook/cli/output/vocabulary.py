@@ -49,7 +49,7 @@ _HEADINGS: Final = {
     "platforms": Text("PLATFORMS", "平台"),
     "pods": Text("PODS", "POD 数"),
     "product": Text("PRODUCT", "产品"),
-    "profile": Text("PROFILE", "节点配置"),
+    "profile": Text("PROFILE", "节点画像"),
     "reason": Text("REASON", "原因"),
     "requires": Text("REQUIRES", "要求"),
     "resources": Text("RESOURCES", "资源"),
@@ -78,7 +78,7 @@ _VALUES: Final = {
         "compatibility": Text("compatibility", "兼容性"),
         "exemption": Text("exemption", "豁免"),
         "images": Text("images", "镜像目录"),
-        "profile": Text("profile", "节点配置"),
+        "profile": Text("profile", "节点画像"),
     },
     "mig": {"on": Text("on", "已启用"), "no instances": Text("no instances", "没有实例")},
     "runs": {
@@ -204,12 +204,12 @@ MORE_UNREADABLE: Final = Text(
 PROFILE_DIFFERS: Final = Text(
     "node profile {profile!r} and reality differ: {fact} is {stated} in the profile, but {reported} on "
     "present nodes ({node!r}, {count} in all); correct the profile, or the labels in its match",
-    "节点配置 {profile!r} 与实际不符：配置中 {fact} 为 {stated}，现有节点上为 {reported}"
+    "节点画像 {profile!r} 与实际不符：配置中 {fact} 为 {stated}，现有节点上为 {reported}"
     "（例如 {node!r}，共 {count} 个）；请更正该配置，或其 match 中的标签",
 )
 MORE_DIFFERENCES: Final = Text(
     "{count} more differences between node profiles and nodes (use -o json to list all)",
-    "节点配置与节点之间另有 {count} 处不符（使用 -o json 列出全部）",
+    "节点画像与节点之间另有 {count} 处不符（使用 -o json 列出全部）",
 )
 UNLABELLED_NODES: Final = Text(
     "skipped: {count} nodes without GPU labels", "已跳过：{count} 个节点没有 GPU 标签"

@@ -204,6 +204,38 @@ def exemption(
     ).with_rules(file)
 
 
+def node_profile(
+    labels: Mapping[str, str],
+    product: str,
+    cuda: str,
+    *,
+    name: str = "",
+    gpus: int = 1,
+    description: str = "",
+) -> Draft:
+    """Return the profile of nodes that have these labels when they are created. gpus: of one node.
+
+    Its test uses the built-in rule for NVIDIA GPUs, in a cluster with an older node. Raises DraftError.
+    """
+    version = _version(cuda)
+    newer = CudaVersion(version.major + 1, 0)
+    file, rule, device = _COMPATIBILITY
+    nodes = [node_of(CudaVersion(version.major - 1, 0), device)]
+    fits, fails = (pod_of({device: 1}, image=cuda_image(each)) for each in (version, newer))
+    document = {
+        "match": {"nodeLabels": dict(labels)},
+        "labelsAtCreation": dict(labels),
+        "offers": {"resources": {device: gpus}, "product": product, "cuda": cuda},
+    }
+    return Draft.of_document(
+        name or f"profile-{word_of(next(iter(labels.values())))}",
+        "NodeProfile",
+        _described(description) | document,
+        allowed(f"a new node runs CUDA {version}", fits, nodes=nodes),
+        denied(f"no node runs CUDA {newer}", fails, rule, f"CUDA {newer}", nodes=nodes),
+    ).with_rules(file)
+
+
 def _exempted(names: Sequence[str], known: Iterable[tuple[str, str]]) -> tuple[str, str, DecidingRule]:
     """Return file, text and rule of the first enabled rule with one of the names."""
     patterns = [glob(name) for name in names]
