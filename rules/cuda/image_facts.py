@@ -52,7 +52,8 @@ class StartConstraint:
 
     builds: its known values, at least one; an image tag has had several, the newest comes first.
     architecture: of the nodes for which it is the value, or empty for all. complete: all of the newest value
-    is known. certain: it may cause a denial. origin: where the value comes from.
+    is known. certain: it may cause a denial; otherwise it is never known to be unsatisfied. origin: where the
+    value comes from.
     """
 
     builds: tuple[Constraint, ...]
@@ -102,9 +103,8 @@ class StartConstraint:
         newest = self.builds[0].holds(host)
         if newest is not False:
             return newest
-        if not self.complete or any(each.holds(host) is not False for each in self.builds[1:]):
-            return None
-        return False
+        older = any(each.holds(host) is not False for each in self.builds[1:])
+        return None if older or not (self.complete and self.certain) else False
 
 
 class ImageFacts(NamedTuple):

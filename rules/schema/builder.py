@@ -24,6 +24,7 @@ PATCHABLE: Final = (
     "minorVersionCompatibility",
     "majorVersionMismatch",
     "noFittingNode",
+    "declarations",
 )
 
 

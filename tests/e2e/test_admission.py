@@ -104,8 +104,8 @@ KINDS = {
     "a100": ("12.4", "NVIDIA-A100-SXM4-80GB", "8.0", 3),
     "h100": ("12.8", "NVIDIA-H100-80GB-HBM3", "9.0", 2),
 }
-CUDA_12_4 = "nvidia/cuda:12.4.1-runtime-ubuntu22.04"
-CUDA_13 = "nvidia/cuda:13.0.1-runtime-ubuntu22.04"
+CUDA_12_4 = "team/app:cuda12.4"  # known by name alone: the rule compares versions
+CUDA_13 = "team/app:cuda13.0"
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_a_pod_without_a_compatible_node_is_denied_with_a_table_of_nodes(install
     """Suggested fixes first; then count, GPU, driver and reason of the three most frequent kinds of nodes."""
     refusal = _refusal(
         installed,
-        pod("future", {GPU: "1"}).replace("example.com/train:1", CUDA_12_4.replace("12.4.1", "13.0.1")),
+        pod("future", {GPU: "1"}).replace("example.com/train:1", CUDA_13),
     )
 
     rows = [

@@ -57,7 +57,9 @@ class DriverCheck(Check):
         if admitted is False:
             return
         if node.cuda is None:
-            if not requirements.driver_constraints:
+            # What the image requires says nothing of the one major version that virtual GPUs have.
+            one_major = admitted and policy.driver_major(need) is not None
+            if one_major or not requirements.driver_constraints:
                 yield CheckResult(unknown(certain=need.certain), MISSING_CUDA, origin=need.origin)
             return
         driver, major = CudaVersion(*node.cuda), policy.driver_major(need)

@@ -24,7 +24,7 @@ from rules.cuda.nvidia_require import Factor, Group, Host, held
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import cudas_of_branches, gpu_model
 from rules.cuda.versions import MajorMinor
-from rules.model.check_result import CheckResult, unknown, unmet
+from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import Version
 from rules.nodes.node_capabilities import NodeCapabilities, branch_of
@@ -35,6 +35,9 @@ from rules.text.i18n import Text
 _PARTS: Final = {CUDA: 2, DRIVER: 3, ARCH: 2}
 _BRAND: Final = "brand"
 _NO_TEXT: Final = Text()
+_INSPECT: Final = Text(
+    "read the image: gpugate image inspect IMAGE -o rule", "读取镜像：gpugate image inspect IMAGE -o rule"
+)
 _FACTS: Final = {
     "cuda": Text("the driver's CUDA version", "驱动的 CUDA 版本"),
     "driver": Text("the driver version", "驱动版本"),
@@ -72,7 +75,7 @@ class NvidiaRequireCheck(Check):
         del policy
         present = {host_of(node).architecture for node in nodes}
         for each in requirements.constraints:
-            if not each.certain or (each.architecture and each.architecture not in present):
+            if each.architecture and each.architecture not in present:
                 continue
             satisfied = satisfying(each, nodes, or_unknown=or_unknown)
             if each.architecture and len(present) > 1:
@@ -114,7 +117,7 @@ def satisfying(
     """
     found = constraint.groups if groups is None else groups
     if or_unknown:
-        if not constraint.complete:
+        if not (constraint.complete and constraint.certain):
             return EVERYWHERE
         found = tuple(group for build in constraint.builds for group in build.groups)
     conjunctions = [*_admitting(found, None, or_unknown=or_unknown)]
@@ -176,7 +179,7 @@ def _unsatisfied(constraint: StartConstraint, host: Host) -> CheckResult:
         f"{constraint.origin.en}, which NVIDIA's container runtime enforces, except in CDI mode",
         f"{constraint.origin.zh}，除 CDI 模式外，NVIDIA 容器运行时强制检查",
     )
-    return CheckResult(unmet(certain=constraint.certain), reason, remedy, origin=origin)
+    return CheckResult(Level.INCOMPATIBLE, reason, remedy, origin=origin)
 
 
 def _why_not(constraint: StartConstraint, host: Host) -> Text:
@@ -198,20 +201,22 @@ def _why_not(constraint: StartConstraint, host: Host) -> Text:
 
 
 def _undecided(constraint: StartConstraint, host: Host) -> CheckResult:
-    """Return the result of a variable of which a fact is missing, or that depends on the image's build."""
+    """Return the result of a variable of which a fact of the node or a part of the value is missing."""
     name = constraint.variable
     missing = next(
         (factor.name for group in constraint.groups for factor in group if held(((factor,),), host) is None),
         None,
     )
-    if missing is None:
-        why = Text("it depends on the build of the image", "取决于镜像的构建时间")
-    else:
+    if missing is not None:
         why = Text(f"no label provides {_FACTS[missing].en}", f"没有标签提供{_FACTS[missing].zh}")
+    elif constraint.complete and constraint.certain:
+        why = Text("builds of this tag differ", "该标签的不同构建有所不同")
+    else:
+        why = Text("the image's value is not fully known", "该镜像的取值不完全已知")
     reason = Text(
         f"cannot determine whether {name} is satisfied: {why.en}", f"无法确定是否满足 {name}：{why.zh}"
     )
-    return CheckResult(unknown(certain=constraint.certain), reason)
+    return CheckResult(Level.UNKNOWN, reason, _NO_TEXT if missing else _INSPECT)
 
 
 def _of_factor(factor: Factor, *, or_unknown: bool) -> LabelConstraint:

@@ -195,6 +195,14 @@ def test_an_image_with_a_partly_known_requirement_is_never_denied_for_it() -> No
 
     assert decision.allowed
     assert "cannot determine whether NVIDIA_REQUIRE_CUDA is satisfied" in decision.warnings[0]
+    assert "gpugate image inspect" in decision.warnings[0]
+
+
+def test_a_value_that_is_not_certain_makes_no_node_better_than_one_with_a_missing_label() -> None:
+    """That of CUDA 12.8 for arm64 is assumed; the pod is bound to neither architecture."""
+    nodes = [node(name, {"kubernetes.io/arch": name}) for name in ("amd64", "arm64")]
+
+    assert () == decided(nodes, gpu_pod("nvidia/cuda:12.8.1-base-ubuntu22.04")).patch
 
 
 def test_a_minor_version_below_an_image_without_requirement_is_denied_by_policy() -> None:

@@ -200,6 +200,15 @@ def test_minor_version_compatibility_of_virtual_gpus_is_as_the_rule_sets_it(sett
     assert setting is level_of(check(policy, needing(cuda="12.4"), driver("12.2", "535.104.05")))
 
 
+def test_the_major_version_of_virtual_gpus_is_unknown_without_a_cuda_label() -> None:
+    """What the image requires of the driver says nothing of it."""
+    node = NodeCapabilities(driver="450.51.06", product="Tesla-V100-SXM2-32GB")
+    required = requirements("nvidia/cuda:11.3.1-base-ubuntu20.04")
+
+    assert Level.UNKNOWN is level_of(check(VIRTUAL, required, node))
+    assert [] == check(PHYSICAL, required, node)
+
+
 @pytest.mark.parametrize("setting", [Level.COMPATIBLE, Level.UNSTABLE, Level.INCOMPATIBLE])
 def test_another_major_of_virtual_gpus_is_as_the_rule_sets_it(setting: Level) -> None:
     """An older major is too old in any case, and no error is named: which one follows depends on the call."""
