@@ -68,6 +68,24 @@ def pod(image: str, kind: str = "Pod") -> str:
     )
 
 
+KINDS = ("StatefulSet", "DaemonSet", "Job", "CronJob")
+
+
+def workload(kind: str, image: str) -> str:
+    """Return a workload of a kind with a GPU."""
+    found = yaml.safe_load(pod(image, "Deployment"))
+    found["kind"] = kind
+    template = found["spec"]["template"]
+    if kind == "StatefulSet":
+        found["spec"]["serviceName"] = "x"
+    if kind in {"Job", "CronJob"}:
+        template["spec"]["restartPolicy"] = "Never"
+        found["apiVersion"], found["spec"] = "batch/v1", {"template": template}
+    if kind == "CronJob":
+        found["spec"] = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": found["spec"]}}
+    return yaml.safe_dump(found)
+
+
 @dataclass
 class Resolver:
     """A running resolver."""
@@ -194,6 +212,27 @@ def test_the_pull_secret_of_a_pod_is_used_if_that_is_allowed(
 
     assert 'secrets \\"pull\\" is forbidden' in logs[0]
     assert not any(word in log for log in logs for word in (registries.PASSWORD + '"', "Basic", "Traceback"))
+
+
+def test_images_of_every_kind_of_workload_are_read_and_an_outage_of_the_api_server_delays_that(
+    installed: Installed, account: Path, registry: Registry, tmp_path: Path
+) -> None:
+    """Images that are named while it is down are read when it answers again."""
+    images = {
+        kind: registry.push(f"team/{kind.lower()}:1", manifest(config(FITS)), config(FITS)) for kind in KINDS
+    }
+    with resolver(account, tmp_path / "log", *options(registry)) as running:
+        installed.cluster.restart_apiserver()
+        for kind, image in images.items():
+            created = installed.create(workload(kind, image))
+            assert not isinstance(created, str), created
+        eventually(lambda: {*images.values()} <= rows(installed.cluster).keys())
+        alive = running.page("/healthz")
+    resources = ",".join(f"{kind.lower()}s" for kind in KINDS)
+    installed.cluster.kubectl("delete", resources, "-n", TEAM, "--all", "--wait=false")
+
+    assert "ok\n" == alive
+    assert "Traceback" not in (tmp_path / "log").read_text("utf-8")
 
 
 @pytest.fixture
