@@ -45,6 +45,7 @@ _QUOTE: Final = Text(": quote it", "：请加引号")
 # Other messages of pydantic in Chinese, by type; a type that is absent here has its English message.
 _MESSAGES_ZH: Final = {
     "too_short": "要求至少 {min_length} 项，当前为 {actual_length} 项",
+    "too_long": "要求最多 {max_length} 项",
     "string_too_short": "要求至少 {min_length} 个字符",
     "string_pattern_mismatch": "要求匹配模式 '{pattern}'",
     "greater_than_equal": "要求大于或等于 {ge}",

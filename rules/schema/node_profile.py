@@ -33,6 +33,8 @@ _KARPENTER: Final = "karpenter.sh/"
 _OF_POOLS: Final = ("karpenter.sh/nodepool", "karpenter.sh/capacity-type")
 # Far above the memory of one GPU (288 GiB in 2025): a higher number is in another unit than MiB.
 _MAX_MEMORY_MIB: Final = 4 * 1024 * 1024
+# Labels, taints or resources of a profile; more than a node group has. Labels end up in the affinity of pods.
+_MAX_ENTRIES: Final = 100
 _DRIVER_KEY: Final = "driver"
 _DRIVER: Final = Text("a driver version such as '580.95'", "驱动版本，例如 '580.95'")
 _RESOURCE: Final = Text(
@@ -77,7 +79,10 @@ class ProfileMatchDocument(RuleDocument):
     """The present nodes that belong to a profile."""
 
     node_labels: Labels = Field(
-        alias="nodeLabels", min_length=1, description="labels with their values; a node must have all"
+        alias="nodeLabels",
+        min_length=1,
+        max_length=_MAX_ENTRIES,
+        description="labels with their values; a node must have all",
     )
 
 
@@ -94,6 +99,7 @@ class OffersDocument(RuleDocument):
 
     resources: dict[ExtendedResource, Amount] = Field(
         min_length=1,
+        max_length=_MAX_ENTRIES,
         description="amounts of extended resources that one node offers, by name",
         json_schema_extra={"additionalProperties": False},
     )
@@ -128,10 +134,11 @@ class NodeProfileDocument(RuleDocument):
     labels_at_creation: Labels = Field(
         {},
         alias="labelsAtCreation",
+        max_length=_MAX_ENTRIES,
         description="labels that the autoscaler sets on a node when it creates it, exactly as in its "
         "template; required unless canScale is false",
     )
-    taints: list[TaintDocument] = Field([], description="taints of the nodes")
+    taints: list[TaintDocument] = Field([], max_length=_MAX_ENTRIES, description="taints of the nodes")
     offers: OffersDocument = Field(description="what one node offers")
     can_scale: bool = Field(
         True, alias="canScale", description="whether the autoscaler may add a node; false: not now"

@@ -21,7 +21,7 @@ from rules.schema.loader import TYPE_LABEL
 from rules.schema.reference_page import reference
 from tests.rules.catalog.test_lint_catalog import ERRORS, RULES
 from tests.support.builders import exemption, injection_rule, resource_rule
-from tests.support.node_builders import compatibility_rule, image_catalog
+from tests.support.node_builders import compatibility_rule, image_catalog, node_profile
 from tests.support.pages import fences
 from tests.support.paths import ROOT
 from webhook.cli import main
@@ -177,6 +177,14 @@ ENV: list[dict[str, Any]] = [{"name": "A", "value": "1"}]
         (patched(compatibility_rule(), majorVersionMismatch="never"), False),
         (patched(compatibility_rule(), baseline="12.4"), False),
         (image_catalog({"image": "x", "cuda": "12.4"}), True),
+        (node_profile(), True),
+        (node_profile(labelsAtCreation={}), False),
+        (node_profile(labelsAtCreation={}, canScale=False), True),
+        (node_profile(resources={}), False),
+        (node_profile(resources={"cpu": 8}), False),
+        (node_profile(resources={"nvidia.com/gpu": 0}), False),
+        (node_profile(taints=[{"key": "a"}]), False),
+        (patched(node_profile(), enforcementAction="deny"), False),
         (injection_rule({"env": ENV}), True),
         (injection_rule({}), False),
         (injection_rule({"env": [ENV[0] | {"valueFrom": {}}]}), False),

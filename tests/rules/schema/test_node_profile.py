@@ -170,3 +170,20 @@ def test_labels_that_karpenter_sets_itself_are_errors_in_both_languages(key: str
 
     assert f"{key}{RESTRICTED}" == error.message
     assert f"不能使用 {key}：Karpenter 会忽略" in error.line(Language.ZH)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"match": {"nodeLabels": {f"k{number}": "a" for number in range(101)}}},
+        {"labelsAtCreation": {f"karpenter.sh/k{number}": "a" for number in range(101)}},
+        {"taints": [{"key": "a", "effect": "NoExecute"}] * 101},
+        {"resources": {f"a.com/r{number}": 1 for number in range(101)}},
+    ],
+)
+def test_a_profile_has_at_most_a_hundred_entries_of_a_kind(keys: dict[str, Any]) -> None:
+    """Its labels end up in the affinity of pods; one error, in both languages."""
+    (error,) = load_rules([("p", node_profile(**keys))]).errors
+
+    assert "should have at most 100 items" in error.message
+    assert error.line(Language.ZH).endswith("要求最多 100 项")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rules.text.i18n import Language
 from tests.support.builders import config_map, exemption, injection_rule, loaded, resource_rule
+from tests.support.node_builders import node_profile
 from tests.support.paths import TESTS
 from tests.support.webhooks import body, builtin_handler
 from webhook.admission.handler import AdmissionHandler
@@ -259,6 +260,17 @@ def test_an_exemption_with_an_invalid_reason_is_denied() -> None:
     (line,) = denial(handler(), exemption("a").replace("a trial", "7"))
 
     assert line.endswith("reason: expected a string, got a number: quote it [rule exemption]")
+
+
+def test_a_node_profile_is_checked_together_with_those_in_force() -> None:
+    """Denied if it is invalid; a warning if it has the labels of another profile."""
+    in_force = handler(node_profile(name="old", cuda="13.0"))
+    (line,) = denial(in_force, node_profile(cuda="130"))
+    (warning,) = answer(in_force, node_profile(name="new", cuda="12.4"))["warnings"]
+
+    assert line.endswith("offers.cuda: expected a CUDA version such as '12.4', got '130' [rule profile]")
+    assert warning.startswith("gpugate: labelsAtCreation: old (")
+    assert warning.endswith(" [rule new]")
 
 
 def test_an_exemption_that_has_expired_is_logged_with_each_rule_set(caplog: pytest.LogCaptureFixture) -> None:
