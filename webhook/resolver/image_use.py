@@ -172,17 +172,25 @@ class ImageUse:
         with self._lock:
             if self._images is None:
                 self._images, self.omitted = {}, 0
+                parsed: dict[str, tuple[str, Image] | None] = {}
                 for objects in self._listed.values():
                     for kept in objects.values():
-                        self._add(self._images, kept)
+                        self._add(self._images, parsed, kept)
             return self._images
 
-    def _add(self, images: dict[str, UsedImage], kept: _Object) -> None:
+    def _add(
+        self, images: dict[str, UsedImage], parsed: dict[str, tuple[str, Image] | None], kept: _Object
+    ) -> None:
+        """Add the images of an object. parsed: key and image by their text: most pods share theirs."""
         for text, resources in kept.containers:
-            image = parse_image(text) if self._accelerators.match(resources) else None
-            if image is None:
+            if not self._accelerators.match(resources):
                 continue
-            key = image_key(image)
+            if text not in parsed:
+                image = parse_image(text)
+                parsed[text] = None if image is None else (image_key(image), image)
+            if (found := parsed[text]) is None:
+                continue
+            key, image = found
             known = images.get(key)
             if known is None and len(images) >= MAX_IMAGES:
                 self.omitted += 1
