@@ -6,6 +6,7 @@ images are named by anyone who may create a pod.
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ _LONGEST_REGISTRY_S: Final = 600.0
 LONGEST_RETRY_AFTER_S: Final = 6 * 3600.0
 # The exponent is bounded for weeks of failures.
 _MAX_DOUBLINGS: Final = 20
+# Images whose failures are remembered; and the seconds after a pause in which that is so without a use.
+MAX_FAILED: Final = 5000
+_REMEMBERED_S: Final = 3600.0
 # Failures whose cause is the registry and not the image.
 _OF_REGISTRY: Final = frozenset({Reason.RATE_LIMITED, Reason.UNAVAILABLE, Reason.TIMEOUT})
 
@@ -118,10 +122,20 @@ class FetchQueue:
         return pauses.due - now
 
     def retain(self, images: Collection[str], now: float) -> None:
-        """Forget the images that nothing uses any more, and registries without a pause."""
+        """Forget the images that nothing uses any more, and registries without a pause.
+
+        Failures are remembered for an hour more: pods that come and go shorten no pause.
+        """
         kept = images if isinstance(images, set | frozenset | dict) else set(images)
         self._waiting = {image: registry for image, registry in self._waiting.items() if image in kept}
-        self._images = {image: pauses for image, pauses in self._images.items() if image in kept}
+        failed = [
+            (pauses.due, image)
+            for image, pauses in self._images.items()
+            if image in kept or pauses.due + _REMEMBERED_S > now
+        ]
+        if len(failed) > MAX_FAILED:
+            failed = heapq.nlargest(MAX_FAILED, failed)
+        self._images = {image: self._images[image] for _, image in failed}
         named = {*self._waiting.values(), *self._reading.values()}
         self._registries = {
             registry: pauses

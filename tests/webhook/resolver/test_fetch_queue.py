@@ -8,6 +8,7 @@ from webhook.resolver.fetch_queue import (
     INTERVAL_S,
     LONGEST_IMAGE_S,
     LONGEST_RETRY_AFTER_S,
+    MAX_FAILED,
     MAX_WAITING,
     FetchQueue,
 )
@@ -138,14 +139,30 @@ def test_images_that_fail_do_not_fill_the_queue() -> None:
     assert (1, 1) == (of.waiting, of.failures(["a/1", "a/2"]))
 
 
+def test_pods_that_come_and_go_shorten_no_pause() -> None:
+    """An image that nothing uses is remembered for an hour after its pause, and 5,000 of them at most."""
+    of = queue()
+    failed_at(of, "a/1", 0.0)
+    of.retain(set(), 30.0 + HOUR - 1)
+    kept = failed_at(of, "a/1", 30.0 + HOUR - 1)
+    of.retain(set(), 90.0 + 2 * HOUR)
+    forgotten = failed_at(of, "a/1", 90.0 + 2 * HOUR)
+
+    assert (60.0, 30.0) == (kept, forgotten)
+    many = [f"a/{each}" for each in range(MAX_FAILED + 3)]
+    for number, image in enumerate(many):
+        failed_at(of, image, 3 * HOUR + number * INTERVAL_S)
+    of.retain(set(), 4 * HOUR)
+    assert MAX_FAILED == of.failures(many)
+
+
 def test_what_nothing_uses_any_more_is_forgotten() -> None:
-    """Waiting images, failures of others, and registries that have no pause."""
+    """Waiting images, and registries that have no pause."""
     of = queue("a/1", "b/1", "c/1")
     of.take(0.0)
     of.failed("a/1", Reason.UNAVAILABLE, 0.0)
     of.retain({"c/1"}, 0.0)
 
-    assert (1, 0) == (of.waiting, of.failures(["a/1", "b/1", "c/1"]))
-    assert {"a"} == of.paused(0.0)
+    assert (1, {"a"}) == (of.waiting, of.paused(0.0))
     of.retain(set(), HOUR)
     assert (set(), True) == (of.paused(0.0), of.is_idle)

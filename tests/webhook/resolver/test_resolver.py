@@ -359,6 +359,21 @@ def test_a_step_without_a_change_writes_nothing() -> None:
     assert written == [call for call in world.api.calls if not call.startswith("GET")]
 
 
+@pytest.mark.parametrize("reason", [Reason.NOT_FOUND, Reason.UNAVAILABLE, Reason.RATE_LIMITED])
+def test_images_that_always_fail_are_asked_for_less_and_less(reason: Reason) -> None:
+    """50 images of one registry in a day, with pods that come and go: fewer than 20 requests for each."""
+    images = [f"registry.example.com/x:{each}" for each in range(50)]
+    world = World()
+    world.reader.images = dict.fromkeys(images, ImageError(reason, Text("why", ""), 5.0))
+    for minute in range(24 * 60):
+        world.now = 60.0 * minute
+        world.pods(*images)
+        world.steps()
+    first_hour = 24 * 60 * len(images)
+
+    assert len(images) <= len(world.reader.asked) < 20 * len(images) < first_hour
+
+
 def test_the_metrics_say_how_many_images_are_known() -> None:
     """None of them has the name of an image."""
     world = World()
