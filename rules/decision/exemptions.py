@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rules.decision import messages
 from rules.model.decision import AdmissionWarning
-from rules.model.rule import Exemption, ImageCatalogRule, Rule
+from rules.model.rule import Exemption, ImageCatalogRule, NodeProfile, Rule
 from rules.text.glob import glob
 from rules.text.i18n import Language
 
@@ -28,7 +28,7 @@ def exempted(exemption: Exemption, rules: Iterable[Rule]) -> list[str]:
     return [
         rule.name
         for rule in rules
-        if not isinstance(rule, Exemption | ImageCatalogRule)
+        if not isinstance(rule, Exemption | ImageCatalogRule | NodeProfile)
         if any(pattern.fullmatch(rule.name) for pattern in patterns)
     ]
 
