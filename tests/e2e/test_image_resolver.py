@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from certs.kubernetes_api import KubernetesError
 from tests.e2e import registry as registries
 from tests.e2e.daemon import HOST, reserve_port
 from tests.e2e.installed import GPU, TEAM, Installed
-from tests.e2e.manifests import MANIFESTS, ROOT, render
+from tests.e2e.manifests import MANIFESTS, ROOT, Object, of_kind, render
 from tests.e2e.registry import Registry
 from tests.e2e.serve_process import eventually
 from tests.support.fake_registry import FakeRegistry, Reply, fake_registry
@@ -131,7 +131,13 @@ def resolver(kubeconfig: Path, log: Path, *options: str) -> Iterator[Resolver]:
 @pytest.fixture(scope="module")
 def account(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the component as the page describes; return a kubeconfig of its service account."""
-    folder = tmp_path_factory.mktemp("overlay")
+    objects = component(tmp_path_factory.mktemp("overlay"))
+    installed.cluster.kubectl("apply", "--validate=strict", "-f", "-", input=yaml.safe_dump_all(objects))
+    return installed.cluster.service_account("gpugate", "gpugate-images")
+
+
+def component(folder: Path) -> list[Object]:
+    """Return the objects that the component adds to an overlay."""
     up = "/".join([".."] * (len(folder.resolve().parts) - 1))
     overlay = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -140,10 +146,7 @@ def account(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> P
         "components": [f"{up}{COMPONENT}"],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay), "utf-8")
-    objects = [each for each in render(folder) if each["metadata"]["name"].startswith("gpugate-images")]
-    apply = ("apply", "--validate=strict", "-f", "-")
-    installed.cluster.kubectl(*apply, input=yaml.safe_dump_all(objects))
-    return installed.cluster.service_account("gpugate", "gpugate-images")
+    return [each for each in render(folder) if each["metadata"]["name"].startswith("gpugate-images")]
 
 
 def rows(cluster: ControlPlane) -> dict[str, Any]:
@@ -296,6 +299,53 @@ def test_when_a_registry_fails_the_gate_decides_as_before_and_log_and_metric_say
     assert failure.words in line
     assert (before, image in rows(installed.cluster)) == (after, False)
     assert len(failing.asked) <= 1
+
+
+Right = tuple[str, str, str]
+
+
+def granted(objects: list[Object]) -> set[Right]:
+    """Return verb, resource and namespace of what the roles allow."""
+    return {
+        (verb, f"{group}/{resource}", role["metadata"].get("namespace", ""))
+        for role in of_kind(objects, "Role", "ClusterRole")
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def requests(cluster: ControlPlane, decision: str) -> set[Right]:
+    """Return the same of the allowed, or the forbidden, requests of the resolver."""
+    found = set()
+    for line in cluster.audit.read_text("utf-8").splitlines():
+        event = json.loads(line)
+        if (
+            event["user"]["username"] == "system:serviceaccount:gpugate:gpugate-images"
+            and event["annotations"]["authorization.k8s.io/decision"] == decision
+        ):
+            of = event.get("objectRef", {})
+            resource = f"{of.get('apiGroup', '')}/{of.get('resource', '')}"
+            found.add((event["verb"], resource, of.get("namespace", "")))
+    return found
+
+
+def test_the_resolver_uses_every_right_that_it_has_and_asks_for_no_other(
+    installed: Installed, account: Path, registry: Registry, tmp_path: Path
+) -> None:
+    """By the audit log of the API server; pull secrets are another test's."""
+    image = registry.push("team/rights:1", manifest(config(FITS)), config(FITS))
+    installed.create(pod(image, "Deployment"))
+    rights = granted(component(tmp_path))
+    with resolver(account, tmp_path / "log", *options(registry)):
+        eventually(lambda: image in rows(installed.cluster), within_s=SOON_S)
+        with suppress(AssertionError):  # the comparison says more
+            eventually(lambda: rights <= requests(installed.cluster, "allow"), within_s=SOON_S)
+
+    assert rights == requests(installed.cluster, "allow")
+    # An API server that starts forbids requests until it has read the roles.
+    assert requests(installed.cluster, "forbid") - rights <= {("get", "/secrets", TEAM)}
 
 
 def test_the_resolver_may_write_only_image_catalogues_in_its_config_maps(
