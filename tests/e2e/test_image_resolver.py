@@ -183,6 +183,8 @@ def test_a_deployment_makes_its_image_known_and_the_pod_that_follows_is_judged_b
         after = [installed.refusal(pod(each)) for each in (new, old)]
         written = rows(installed.cluster)
         read = running.sample('gpugate_images{state="read"}')
+    apply = ("apply", "--validate=strict", "-f", "-")  # an upgrade keeps the facts
+    installed.cluster.kubectl(*apply, input=yaml.safe_dump_all(component(tmp_path)))
     with resolver(account, tmp_path / "second", *options(registry)) as again:
         eventually(lambda: again.sample('gpugate_images{state="read"}') == 2)
         fetched = again.sample('gpugate_image_fetches_total{result="ok"}')
@@ -190,6 +192,7 @@ def test_a_deployment_makes_its_image_known_and_the_pod_that_follows_is_judged_b
     assert ["", "", ""] == [*before, after[1]]
     assert "cuda>=13.0" in after[0]
     assert {"NVIDIA_REQUIRE_CUDA": "cuda>=12.1"} == written[old]["require"]
+    assert written == rows(installed.cluster)
     assert (2, 0) == (read, fetched)
     assert not any(word in log.read_text("utf-8") for word in (registries.PASSWORD, "Basic", "Traceback"))
 

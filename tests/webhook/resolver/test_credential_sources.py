@@ -13,6 +13,7 @@ from rules.kube.image_reference import Image
 from tests.support.image_reading import parsed
 from tests.support.memory import Memory
 from webhook.images.credentials import CredentialError, CredentialFile, Credentials
+from webhook.images.registry import CredentialSource
 from webhook.resolver.credential_sources import FirstOf, PullSecrets
 from webhook.resolver.image_use import PullSecret
 
@@ -88,7 +89,12 @@ def test_the_first_source_that_has_credentials_is_used(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"auths": {"registry.example.com": entry("file")}}), "utf-8")
     secret = PullSecrets(stored(**{"registry.example.com": entry("secret")}), lambda _: [PULL])
-    sources = [Failing(), CredentialFile(tmp_path / "none", required=False), CredentialFile(file), secret]
+    sources: list[CredentialSource] = [
+        Failing(),
+        CredentialFile(tmp_path / "none", required=False),
+        CredentialFile(file),
+        secret,
+    ]
 
     assert FirstOf(sources).find(IMAGE) == Credentials("file", "x")
     assert FirstOf([Failing()]).find(IMAGE) is None
