@@ -151,3 +151,14 @@ def test_a_denial_names_the_pools_that_bring_no_compatible_node_either() -> None
     ).message
 
     assert message.splitlines()[-1].startswith("    node profile t4: compute capability 7.5, below 8.0")
+
+
+def test_affinity_keeps_pods_from_a_pool_that_does_not_fit_although_all_nodes_do() -> None:
+    """Karpenter would add the cheapest node; if every pool fits, nothing is injected."""
+    labels = gfd("13.0", ("NVIDIA-H100-80GB-HBM3", "9.0")) | {POOL: "h100"}
+    unfit = profile("t4", NodeCapabilities(product="Tesla-T4", cuda=(13, 0)))
+
+    assert () == decided(NEEDY, [node("h100", labels)], profile("h100")).patch
+    found = decided(NEEDY, [node("h100", labels)], profile("h100"), unfit)
+    assert in_pool("h100") == terms(found)[-1:]
+    assert len(terms(found)) > 1

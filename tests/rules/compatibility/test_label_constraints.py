@@ -1,0 +1,33 @@
+"""Label constraints: sets of nodes by their facts."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.compatibility.label_constraints import CUDA, PRODUCT, LabelConstraint, both
+from rules.nodes.version_range import VersionRange
+
+NEW = VersionRange((12, 4))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (frozenset({"a", "b"}), frozenset({"b", "c"}), [{PRODUCT: frozenset({"b"})}]),
+        (frozenset({"a"}), frozenset({"b"}), []),
+        (frozenset({"a"}), None, []),
+        (None, None, [{PRODUCT: None}]),
+    ],
+)
+def test_nodes_of_two_constraints_have_a_product_that_both_name(
+    one: frozenset[str] | None, other: frozenset[str] | None, expected: LabelConstraint
+) -> None:
+    """Or no product, if both require that."""
+    assert expected == both([{PRODUCT: one}], [{PRODUCT: other}])
+
+
+def test_a_fact_that_only_one_constraint_names_is_kept() -> None:
+    """The other says nothing of it."""
+    products = frozenset({"a"})
+
+    assert [{CUDA: NEW, PRODUCT: products}] == both([{CUDA: NEW}], [{PRODUCT: products}])
