@@ -41,6 +41,8 @@ class Prospects:
 
         A pod that selects labels which its nodes do not have when they are created brings none of them.
         """
+        if not self._profiles:
+            return []
         allowed = candidates(self._inventory, spec)
         # A resource that neither a node nor a profile has belongs to a scheduler.
         offering = [nodes for name in names if (nodes := self._inventory.offering(name))]

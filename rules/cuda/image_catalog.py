@@ -388,7 +388,7 @@ def _completed(found: ImageFacts, case: ImageCase, family: ImageFacts) -> ImageF
         changes["constraints"] = family.constraints
     if found.cuda_compat is CompatLibraries.UNKNOWN:
         changes["cuda_compat"] = family.cuda_compat
-    if found.compute is None:
+    if found.compute is None and family.certain:
         changes |= {"compute": family.compute, "compute_origin": family.compute_origin}
     if found.built_for is None:
         changes["built_for"] = family.built_for

@@ -402,3 +402,14 @@ def test_a_version_that_is_found_is_in_the_reference(image: str) -> None:
     if version is not None and find(image).row.startswith("CUDA in"):
         assert re.search(rf"cu(da)?[-_.]?{version.major}", image)
         assert not find(image).exact or re.search(rf"{version.major}\.?{version.minor}", image)
+
+
+def test_a_cluster_row_does_not_make_an_uncertain_built_in_fact_certain() -> None:
+    """A copy at another path may be another image."""
+    image = "mycorp/vllm-openai:v0.9.0"
+    case = ImageCase(require=(("NVIDIA_REQUIRE_CUDA", "cuda>=12.8"),))
+    before = built_in_catalog().find(image)
+    found = built_in_catalog().preceded_by([ImageRow("ours", None, (case,), exact=image)]).find(image)
+
+    assert (False, True) == (before.certain, before.compute is not None)
+    assert found.compute is None
