@@ -167,14 +167,14 @@ CAPABILITY_KEYS = (("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.mino
 
 
 def told_version(node: Node, families: tuple[tuple[str, ...], ...]) -> tuple[int, int | None] | None:
-    """Return the version in a node's labels: the major, and the minor if it is valid."""
+    """Return the version in a node's labels: the major, and the minor if it is valid; below 100 each."""
     labels = labels_of(node)
     for keys in families:
         if keys[0] in labels:
             whole = len(keys) == 1
             parts = labels[keys[0]].split(".") if whole else [labels.get(key, "") for key in keys]
-            major = _number(parts[0])
-            minor = _number(parts[1]) if len(parts) > 1 else None
+            numbers = [None if (number := _number(part)) is None or number > 99 else number for part in parts]
+            major, minor = numbers[0], numbers[1] if len(numbers) > 1 else None
             return None if major is None or (whole and minor is None) else (major, minor)
     return None
 

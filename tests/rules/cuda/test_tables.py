@@ -202,8 +202,8 @@ def test_every_toolkit_lists_its_capabilities_in_order() -> None:
         assert listed == sorted({item for item in listed if item})
 
 
-def test_all_tables_together_load_in_less_than_80_milliseconds() -> None:
-    """CPU time, best of five; the CLI should start fast."""
+def test_all_tables_together_load_in_less_than_200_milliseconds() -> None:
+    """CPU time, best of five, about four times that of a quiet machine; the CLI should start fast."""
     spent = []
     for _ in range(5):
         started = time.process_time()
@@ -211,4 +211,4 @@ def test_all_tables_together_load_in_less_than_80_milliseconds() -> None:
             read_table(name)
         spent.append(time.process_time() - started)
 
-    assert min(spent) < 0.08
+    assert min(spent) < 0.2
