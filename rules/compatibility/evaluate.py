@@ -119,8 +119,8 @@ def _on_nodes(asked: _PodRequest, evaluator: NodeEvaluator, prospects: Prospects
 
 def _without_candidates(asked: _PodRequest, evaluator: NodeEvaluator) -> tuple[AdmissionWarning, ...]:
     """Return the warning that no node is a candidate, unless all rules are dry runs."""
-    speaking = (each for each in asked.containers if evaluator.without_node(each) is not Action.DRYRUN)
-    first = next(speaking, None)
+    reporting = (each for each in asked.containers if evaluator.without_node(each) is not Action.DRYRUN)
+    first = next(reporting, None)
     return (_no_candidates(evaluator, first.rule, asked.requests, asked.writer),) if first else ()
 
 

@@ -208,9 +208,9 @@ class NodeEvaluator:
 
         Autoscalers know the type of a node that does not exist yet, but not its other labels.
         """
-        wanted = {each.rule.new_nodes for each in required}
-        by_type = NewNodes.BY_INSTANCE_TYPE in wanted or self.inventory.autoscaled
-        if not requirement.clauses or not by_type or NewNodes.NONE in wanted:
+        settings = {each.rule.new_nodes for each in required}
+        by_type = NewNodes.BY_INSTANCE_TYPE in settings or self.inventory.autoscaled
+        if not requirement.clauses or not by_type or NewNodes.NONE in settings:
             return requirement
         fit = unfit = 0
         for each in self._class_results(required, self.inventory.everything):

@@ -194,7 +194,7 @@ def _find(image: str, found: _Commands, env: Mapping[str, str]) -> tuple[FlagReq
 
 
 def _of_image(command: Command) -> Command:
-    """Return a command of an image whose name is all that tells the framework; it may be another program."""
+    """Return a command of an image whose name alone shows the framework; it may be another program."""
     return replace(command, certain=command.certain and command.words[0].text.startswith("-"))
 
 

@@ -156,7 +156,7 @@ class _Reader:
         self._assigned = _assigned(self._script)
         self._variables: dict[str, Word | None] = {}  # assigned so far; None: unknown
         self._exported: dict[str, Word] = {}
-        # Where the current command stands
+        # Where the current command runs
         self._open: list[str] = []  # the compound commands around it
         self._conditions = 0  # those of them that are no group
         self._function = False  # the next { begins a function

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from rules.nodes.label_families import LabelFamily, LabelNames
+from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels, gpu_labels
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 
@@ -20,11 +20,7 @@ _RESOURCES: Final = "//resources"
 # its device plugin is being replaced, as in an upgrade of the driver. ANY: which resources is unknown.
 _RETURNING: Final = "//returning"
 _ANY: Final = "*"
-# Labels that only an autoscaler writes on the nodes that it adds.
-# https://karpenter.sh/docs/reference/ (well-known labels)
-_AUTOSCALER_LABELS: Final = ("karpenter.sh/nodepool",)
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
-_GPU_LABELS: Final = (*LabelNames().product, "nvidia.com/gpu.present")
 _DEFAULT: Final = LabelNames()
 
 
@@ -114,7 +110,7 @@ class Inventory:
     @property
     def autoscaled(self) -> bool:
         """Whether an autoscaler has added nodes, and may add others."""
-        return any(self.labels.having(key) for key in _AUTOSCALER_LABELS)
+        return any(self.labels.having(key) for key in autoscaler_labels())
 
     def instance_types(self) -> Iterator[tuple[str, int]]:
         """Yield each instance type in the cluster with its nodes, in the order of their names."""
@@ -261,7 +257,7 @@ def _returning(
     missing = before - offered if ready else before
     if missing or (before and ready):
         return missing
-    return frozenset({_ANY}) if any(key in labels for key in _GPU_LABELS) else missing
+    return frozenset({_ANY}) if any(key in labels for key in gpu_labels()) else missing
 
 
 def _capabilities(labels: Mapping[str, str], names: LabelNames) -> NodeCapabilities:

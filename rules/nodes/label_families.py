@@ -113,6 +113,16 @@ def _names(fact: str, read: Callable[[Iterable[str]], Any] = tuple) -> Any:
     return field(default_factory=lambda: read(_built_in()[fact]))
 
 
+def autoscaler_labels() -> tuple[str, ...]:
+    """Return the labels that only an autoscaler writes, on the nodes that it adds."""
+    return tuple(_built_in()["autoscaler"])
+
+
+def gpu_labels() -> tuple[str, ...]:
+    """Return the labels that only a node with GPUs has, whether it offers them now or not."""
+    return (*_built_in()["product"], *_built_in()["gpuPresent"])
+
+
 @dataclass(frozen=True, slots=True)
 class LabelNames:
     """The node labels that report each fact; the first that a node carries is used, even if it is invalid.

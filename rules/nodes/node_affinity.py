@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, product
+from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 # Cached pairs of a pod's term and a clause that is added, and the maximum characters of one pair.
 _CACHE_ENTRIES: Final = 512
 _MAX_LENGTH: Final = 4096
+# Terms of one requirement that are multiplied out before others follow as the last ones; different containers
+# of a malicious pod could have millions.
+_MOST_TERMS: Final = 64
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -60,10 +64,13 @@ class Requirement:
     def or_else(self, terms: Clause) -> Requirement:
         """Return the requirement that a node satisfies this one, or one of these terms, which come last.
 
-        Without clauses any node satisfies it already.
+        Without clauses any node satisfies it already. Too many clauses are not multiplied out here: each gets
+        the terms, which means the same.
         """
         if not self.clauses or not terms:
             return self
+        if prod(map(len, self.clauses)) > _MOST_TERMS:
+            return Requirement(tuple((*clause, *terms) for clause in self.clauses))
         return Requirement(((*(tuple(chain(*parts)) for parts in product(*self.clauses)), *terms),))
 
 

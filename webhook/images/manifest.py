@@ -131,13 +131,13 @@ def choose(manifests: Sequence[Descriptor], platforms: Sequence[str] = ()) -> In
         if named and named != "unknown/unknown" and each.media_type not in INDEX_TYPES:
             by_name.setdefault(named, each)
     if platforms:
-        wanted = [name for name in platforms if name in by_name]
+        selected = [name for name in platforms if name in by_name]
     else:
-        wanted = sorted(by_name, key=lambda name: (name not in _FIRST, name))
-    if not wanted:
+        selected = sorted(by_name, key=lambda name: (name not in _FIRST, name))
+    if not selected:
         raise _no_platform(list(by_name))
-    chosen = tuple(by_name[name] for name in wanted[:MAX_PLATFORMS])
-    return Index(chosen, len(wanted) - len(chosen))
+    chosen = tuple(by_name[name] for name in selected[:MAX_PLATFORMS])
+    return Index(chosen, len(selected) - len(chosen))
 
 
 def of_platforms(configs: Sequence[PlatformConfig], platforms: Sequence[str]) -> tuple[PlatformConfig, ...]:

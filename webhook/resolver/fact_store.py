@@ -133,9 +133,9 @@ class FactStore:
         self._changed.add(entry.shard)
         return True
 
-    def keep(self, wanted: Callable[[str], bool]) -> None:
-        """Drop the images that are not wanted."""
-        for key in [key for key in self._entries if not wanted(key)]:
+    def keep(self, used: Callable[[str], bool]) -> None:
+        """Drop the images that are not in use."""
+        for key in [key for key in self._entries if not used(key)]:
             self._drop(key)
 
     def confirm(self, key: str, now: float) -> None:

@@ -85,11 +85,11 @@ def satisfied(expression: str, machine: Machine) -> bool:
 
 def _holds(condition: str, machine: Machine) -> bool:
     operator = next(each for each in COMPARE if each in condition)
-    name, wanted = condition.split(operator)
+    name, expected = condition.split(operator)
     if name == "brand":
-        return COMPARE[operator](machine.brand.lower(), wanted)
+        return COMPARE[operator](machine.brand.lower(), expected)
     found = {"cuda": machine.cuda, "driver": machine.driver, "arch": machine.compute}[name]
-    numbers = [[int(part) for part in text.split(".")] for text in (found, wanted)]
+    numbers = [[int(part) for part in text.split(".")] for text in (found, expected)]
     longest = max(map(len, numbers))
     one, other = (each + [0] * (longest - len(each)) for each in numbers)
     return COMPARE[operator](one, other)
@@ -103,7 +103,7 @@ def expression_of(version: str, machine: Machine) -> RequireText | None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_image_is_judged_by_its_tag_as_by_its_own_variables(version: str) -> None:
-    """And as NVIDIA's container runtime judges it; but for GPUs that its toolkit has no code for."""
+    """And as NVIDIA's container runtime does, except on GPUs that the toolkit has no code for."""
     for name, machine in MACHINES.items():
         found = expression_of(version, machine)
         if found is None or not found.status.certain:

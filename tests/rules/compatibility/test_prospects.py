@@ -92,7 +92,7 @@ def test_a_cluster_without_nodes_brings_the_first_one() -> None:
     assert in_pool("h100") == terms(found)
 
 
-def test_the_labels_of_a_pool_are_the_last_term_beside_compatible_nodes() -> None:
+def test_the_labels_of_a_pool_are_the_last_term_if_nodes_are_compatible() -> None:
     """So that the pod can also go to a new node."""
     cluster = [OLD_T4, node("h100", gfd("13.0", ("NVIDIA-H100-80GB-HBM3", "9.0")))]
 

@@ -9,6 +9,7 @@ import pytest
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames, Version
 from rules.nodes.node_affinity import Requirement, conjoin, inject, prefer
+from rules.nodes.node_selector import MatchExpression
 from rules.nodes.version_range import VersionRange
 from tests.support.reference_selector import with_required
 
@@ -332,3 +333,12 @@ def test_a_malicious_selector_takes_time_linear_in_its_length() -> None:
 
     assert len(joined) == 10_001
     assert all(each["matchExpressions"][-1]["values"] == ["6000"] for each in joined)
+
+
+def test_terms_that_come_last_do_not_multiply_the_clauses_of_many_containers() -> None:
+    """A pod with twenty different requirements would have 3^20 terms."""
+    clause = tuple((MatchExpression("matchExpressions", f"key-{at}", "Exists"),) for at in range(3))
+    last = ((MatchExpression("matchExpressions", "type", "In", ("a",)),),)
+
+    assert Requirement((clause,) * 20).or_else(last) == Requirement(((*clause, *last),) * 20)
+    assert [10] == [len(each) for each in Requirement((clause, clause)).or_else(last).clauses]

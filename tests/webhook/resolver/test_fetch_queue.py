@@ -121,7 +121,7 @@ def test_a_registry_that_names_a_time_is_not_asked_before() -> None:
 
 
 def test_2000_images_wait_and_others_have_to_be_added_later() -> None:
-    """Whoever names more costs no memory."""
+    """A user who names more uses no more memory."""
     of = queue(*(f"a/{each}" for each in range(MAX_WAITING + 5)))
 
     assert MAX_WAITING == of.waiting

@@ -108,7 +108,7 @@ def test_changes_of_objects_without_accelerators_are_not_reported() -> None:
 
 
 def test_the_images_of_an_object_and_of_a_cluster_are_bounded() -> None:
-    """Whoever creates pods cannot fill the memory."""
+    """A user who creates pods cannot fill the memory."""
     one = use(pod(*(container(f"x:{each}") for each in range(100))))
     many = use(*(pod(container(f"x:{each}"), name=str(each)) for each in range(MAX_IMAGES + 7)))
 

@@ -12,7 +12,13 @@ import click
 from rules import Language
 from webhook.cli.input.files import BAD_INPUT, load_workloads
 from webhook.cli.input.image_source import Access, images_in, inspect_images, read_hosts, read_mirrors
-from webhook.cli.input.options import language_option, workloads_option
+from webhook.cli.input.options import (
+    ca_file_option,
+    insecure_registry_option,
+    language_option,
+    mirror_option,
+    workloads_option,
+)
 from webhook.cli.output.console import print_error, print_warning, show_table
 from webhook.cli.output.image_report import catalog_rows, document, table_rows
 from webhook.cli.output.vocabulary import BLOCKED_HINT, HINT, NO_IMAGES
@@ -59,21 +65,9 @@ def command() -> None:
     metavar="FILE",
     help="Credentials, as `docker login` writes them.  [default: ~/.docker/config.json]",
 )
-@click.option("--ca-file", metavar="FILE", help="Certificates of CAs to trust in addition, as PEM.")
-@click.option(
-    "--insecure-registry",
-    "insecure",
-    multiple=True,
-    metavar="HOST[:PORT]",
-    help="Use http for this registry; may be repeated.",
-)
-@click.option(
-    "--mirror",
-    "mirrors",
-    multiple=True,
-    metavar="HOST=MIRROR[/PREFIX]",
-    help="Read images of a registry from a mirror; may be repeated.",
-)
+@ca_file_option
+@insecure_registry_option
+@mirror_option
 @click.option(
     "--allow-private",
     is_flag=True,

@@ -12,7 +12,12 @@ from typing import Final
 import click
 
 from webhook.cli.input.image_source import Access, read_hosts, read_mirrors
-from webhook.cli.input.options import namespace_option
+from webhook.cli.input.options import (
+    ca_file_option,
+    insecure_registry_option,
+    mirror_option,
+    namespace_option,
+)
 from webhook.cli.output.console import BadInputError
 from webhook.images.credentials import CredentialError
 
@@ -49,21 +54,9 @@ REGISTRIES: Final = (
     metavar="HOST[:PORT]",
     help="Read images of this registry, too, and allow private addresses for it; may be repeated.",
 )
-@click.option(
-    "--insecure-registry",
-    "insecure",
-    multiple=True,
-    metavar="HOST[:PORT]",
-    help="Use http for this registry; may be repeated.",
-)
-@click.option(
-    "--mirror",
-    "mirrors",
-    multiple=True,
-    metavar="HOST=MIRROR[/PREFIX]",
-    help="Read images of a registry from a mirror; may be repeated.",
-)
-@click.option("--ca-file", metavar="FILE", help="Certificates of CAs to trust in addition, as PEM.")
+@insecure_registry_option
+@mirror_option
+@ca_file_option
 @click.option(
     "--registry-config",
     metavar="FILE",

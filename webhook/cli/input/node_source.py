@@ -64,7 +64,7 @@ class NodeSource:
         return tuple(profile for profile in self._read_rules().profiles if profile.enabled)
 
     def _read_rules(self) -> RuleSet:
-        """Return the rules of the options, read once; none stand for the built-in rules and their labels."""
+        """Return the rules of the options, read once; without any, the built-in rules and their labels."""
         if self._read is None:
             self._read = RuleSet()
             if self.rule_paths or self.rule or self.rules.of_cluster:

@@ -81,3 +81,23 @@ def cluster_options(command: F) -> F:
         "--kubeconfig", metavar="FILE", help="Read from the cluster of this kubeconfig."
     )
     return kubeconfig(context(command))
+
+
+# Access to registries.
+insecure_registry_option: Final = click.option(
+    "--insecure-registry",
+    "insecure",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="Use http for this registry; may be repeated.",
+)
+mirror_option: Final = click.option(
+    "--mirror",
+    "mirrors",
+    multiple=True,
+    metavar="HOST=MIRROR[/PREFIX]",
+    help="Read images of a registry from a mirror; may be repeated.",
+)
+ca_file_option: Final = click.option(
+    "--ca-file", metavar="FILE", help="Certificates of CAs to trust in addition, as PEM."
+)
