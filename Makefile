@@ -82,7 +82,7 @@ e2e: $(VENV)/.dev ## end-to-end tests against a real API server; see e2e-assets
 faults: $(VENV)/.dev ## break everything under load, into docs/reliability.md; see e2e-assets
 	$(BIN)/python -m tests.faults --write docs/reliability.md
 
-e2e-assets: $(VENV)/.dev ## build etcd, Kubernetes, programs of its packages and a base for the image (minutes the first time; needs Go)
+e2e-assets: $(VENV)/.dev ## build etcd, Kubernetes, programs of its packages, Karpenter and a base for the image (minutes the first time; needs Go)
 	$(BIN)/python tests/e2e/assets/build.py
 	$(BIN)/python -m tests.e2e.assets.base
 

@@ -1,4 +1,4 @@
-"""Builds the programs of the end-to-end tests from the versions in go.mod: Kubernetes and its packages.
+"""Builds the programs of the e2e tests from the versions in go.mod: Kubernetes, its packages and Karpenter.
 
 There is no archive to download and trust: the Go module proxy serves the sources, go.sum holds them to their
 checksums, and the result is kept in the user's cache, one folder a pair of versions, outside the tree.
@@ -19,6 +19,9 @@ from pathlib import Path
 MODULE = Path(__file__).resolve().parent
 KUBERNETES = "k8s.io/kubernetes"
 ETCD = "go.etcd.io/etcd/server/v3"
+KARPENTER = "sigs.k8s.io/karpenter"
+# A module of its own, because it requires an older Kubernetes.
+KARPENTER_MODULE = MODULE / "karpenter"
 
 # What each program is built from: the `tool` lines of go.mod, under the names that envtest gives them; an
 # oracle, which answers by Kubernetes's own code what the tests compare with ours; its ReplicaSet controller
@@ -32,19 +35,30 @@ PROGRAMS = {
     "replicaset-controller": "./replicaset",
 }
 
+# Static programs run on any Linux; a go.work above this tree must not change their versions.
+_ENVIRONMENT = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
 
-def pinned(module: str) -> str:
+
+def pinned(module: str, by: Path = MODULE) -> str:
     """Read from go.mod which version of a module it requires, as "v1.2.3"; LookupError when none."""
-    found = re.search(rf"^\s*{re.escape(module)} (v\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    found = re.search(rf"^\s*{re.escape(module)} (v\S+)", (by / "go.mod").read_text(), re.MULTILINE)
     if found is None:
-        raise LookupError(f"{MODULE / 'go.mod'} requires no {module}")
+        raise LookupError(f"{by / 'go.mod'} requires no {module}")
     return found[1]
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpugate" / "e2e"
 
 
 def folder() -> Path:
     """Name the folder of the pinned programs, whether they have been built or not."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "gpugate" / "e2e" / f"kubernetes-{pinned(KUBERNETES)}-etcd-{pinned(ETCD)}"
+    return _cache() / f"kubernetes-{pinned(KUBERNETES)}-etcd-{pinned(ETCD)}"
+
+
+def karpenter() -> Path:
+    """Name the folder of `karpenter` and its CRDs, `*.yaml`, whether it has been built or not."""
+    return _cache() / f"karpenter-{pinned(KARPENTER, KARPENTER_MODULE)}"
 
 
 def linker_flags() -> str:
@@ -62,20 +76,31 @@ def linker_flags() -> str:
     )
 
 
-def build(package: str, target: Path, go: str) -> None:
+def build(package: str, target: Path, go: str, module: Path = MODULE) -> None:
     """Build one program into target, which appears whole or not at all; CalledProcessError when go fails."""
     unfinished = target.with_suffix(f".{os.getpid()}")
+    flags = linker_flags() if module == MODULE else "-s -w"
     try:
         subprocess.run(
-            [go, "build", "-trimpath", "-ldflags", linker_flags(), "-o", unfinished, package],
-            cwd=MODULE,
-            # Static programs run on any Linux; a go.work above this tree must not change their versions.
-            env=os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"},
+            [go, "build", "-trimpath", "-ldflags", flags, "-o", unfinished, package],
+            cwd=module,
+            env=_ENVIRONMENT,
             check=True,
         )
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def copy_definitions(go: str) -> None:
+    """Copy the CRDs of Karpenter and of its KWOK provider, which are files of its module."""
+    asked = [go, "list", "-m", "-f", "{{.Dir}}", KARPENTER]
+    found = subprocess.run(
+        asked, cwd=KARPENTER_MODULE, env=_ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=True
+    )
+    for part in ("pkg", "kwok"):
+        for source in Path(found.stdout.strip(), part, "apis/crds").glob("*.yaml"):
+            shutil.copyfile(source, karpenter() / source.name)
 
 
 def main() -> int:
@@ -85,21 +110,23 @@ def main() -> int:
     if go is None:
         print("there is no `go` on the PATH: install Go, or set KUBEBUILDER_ASSETS", file=sys.stderr)
         return 2
-    destination = folder()
-    destination.mkdir(parents=True, exist_ok=True)
-    for name, package in PROGRAMS.items():
-        target = destination / name
-        state = "kept"
+    targets = [(folder() / name, package, MODULE) for name, package in PROGRAMS.items()]
+    targets.append((karpenter() / "karpenter", f"{KARPENTER}/kwok", KARPENTER_MODULE))
+    for target, package, module in targets:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        name, state = target.name, "kept"
         if not target.exists() or package.startswith("./"):  # ours changes, whatever the versions
             print(f"{name}: building {package} ...", flush=True)
             started = time.monotonic()
             try:
-                build(package, target, go)
+                if module == KARPENTER_MODULE:
+                    copy_definitions(go)  # before the program, which then means that everything is there
+                build(package, target, go, module)
             except subprocess.CalledProcessError as error:
                 return error.returncode
             state = f"built in {time.monotonic() - started:.0f} s"
         print(f"{name}: {state}, {target.stat().st_size / 2**20:.0f} MiB", flush=True)
-    print(destination)
+    print(folder())
     return 0
 
 
