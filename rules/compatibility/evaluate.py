@@ -7,12 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rules.compatibility.checks import check_on_any_node
 from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator, node_evaluator
 from rules.compatibility.prospects import NO_PROSPECTS, ProspectResult, Prospects, at_creation
-from rules.compatibility.report import EXCLUDED, NOT_OFFERED, NOT_TOGETHER, SIMILAR_OFFERED, MessageWriter
+from rules.compatibility.report import (
+    EXCLUDED,
+    NOT_OFFERED,
+    NOT_READY,
+    NOT_TOGETHER,
+    SIMILAR_OFFERED,
+    MessageWriter,
+)
 from rules.compatibility.result import NodeSetResult, NoFittingNode, RuleRequirement
 from rules.kube.pod import Container, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
@@ -55,8 +62,9 @@ def evaluate(
 ) -> CompatibilityResult:
     """Return the result for a pod whose containers have these rule requirements.
 
-    prospects: the nodes that an autoscaler may add. A rule is never weakened by another: rules that warn are
-    evaluated together with those that deny, and those of a dry run, which say nothing, with all others.
+    prospects: the nodes that an autoscaler may add by the rules, besides those that the inventory declares.
+    A rule is never weakened by another: rules that warn are evaluated together with those that deny, and
+    those of a dry run, which say nothing, with all others.
     """
     writer = MessageWriter(language)
     violations: list[Violation] = []
@@ -70,11 +78,13 @@ def evaluate(
         if not _anywhere(container, each, writer, violations, warnings):
             containers.setdefault(each, []).append(container)
             requests.append((container.name, names))
-    if not containers or not (len(inventory) or prospects):
+    evaluator = node_evaluator(inventory, prospects)
+    if not containers or not (inventory.everything or evaluator.prospects):
         return CompatibilityResult(tuple(violations), tuple(warnings))
     writer.containers = {each: [one.name for one in group] for each, group in containers.items()}
-    request = _PodRequest(containers, requests, pod, writer)
-    found = _on_nodes(request, node_evaluator(inventory), prospects)
+    found = _on_nodes(_PodRequest(containers, requests, pod, writer), evaluator)
+    if not (violations or warnings):
+        return found
     return found._replace(violations=(*violations, *found.violations), warnings=(*warnings, *found.warnings))
 
 
@@ -87,41 +97,87 @@ class _PodRequest(NamedTuple):
     writer: MessageWriter
 
 
-def _on_nodes(asked: _PodRequest, evaluator: NodeEvaluator, prospects: Prospects) -> CompatibilityResult:
+def _on_nodes(asked: _PodRequest, evaluator: NodeEvaluator) -> CompatibilityResult:
     """Return the result on the nodes of a cluster, and on those that may be added."""
     required, spec, writer = tuple(asked.containers), asked.pod.spec, asked.writer
     nodes = returning = candidates(evaluator.inventory, spec)
     for _, names in asked.requests:
-        nodes &= evaluator.offering(names)
-        returning &= evaluator.offering(names) | evaluator.returning(names)
+        offering = evaluator.offering(names)
+        nodes &= offering
+        returning &= offering | evaluator.returning(names)
     if spec.get("nodeName"):  # it is there already, whatever state the node is in
         nodes = returning
-    found = prospects.results(required, spec, [name for _, names in asked.requests for name in names])
+    found: list[ProspectResult] = []
+    if evaluator.prospects:
+        requested = [name for _, names in asked.requests for name in names]
+        found = evaluator.prospects.results(required, spec, requested)
     coming = [each for each in found if each.level <= Level.UNSTABLE]
-    result = NodeSetResult()
-    if nodes:
-        keep_out = len(coming) < len(found)
-        result = evaluator.evaluate(EvaluationRequest(required, nodes, returning & ~nodes, keep_out))
-    labels = at_creation(coming)
-    if coming and (not nodes or result.none_fits):
+    request = EvaluationRequest(required, nodes, returning & ~nodes, len(coming) < len(found))
+    result = _of_tolerated(request, evaluator, spec) if nodes else NodeSetResult()
+    if coming and (result.none_fits or result.untolerated or not nodes):
+        labels = at_creation(coming)
         requirement = Requirement((labels,)) if labels else Requirement()
         return CompatibilityResult(requirement=requirement, notes=(writer.coming(coming),))
     warnings = writer.doubts(result.doubts) if result.doubts else []
-    if result.returning:
-        warnings.append(writer.returning(required[0].rule, result.returning))
-    fits = CompatibilityResult(
-        (), tuple(warnings), result.requirement.or_else(labels), result.preference, result.notes
-    )
-    if not nodes:
-        return fits._replace(warnings=_without_candidates(asked, evaluator))
-    return _without_node(asked, result.none_fits, found, fits) if result.none_fits else fits
+    if not nodes or result.returning or result.untolerated:
+        warnings += _pending(asked, evaluator, request, result, found)
+    requirement = result.requirement.or_else(at_creation(coming)) if coming else result.requirement
+    fits = CompatibilityResult((), tuple(warnings), requirement, result.preference, result.notes)
+    none_fits = result.none_fits or (None if nodes else _no_pool_fits(evaluator, required, found))
+    return _without_node(asked, none_fits, found, fits) if none_fits else fits
 
 
-def _without_candidates(asked: _PodRequest, evaluator: NodeEvaluator) -> tuple[AdmissionWarning, ...]:
-    """Return the warning that no node is a candidate, unless all rules are dry runs."""
+def _of_tolerated(
+    request: EvaluationRequest, evaluator: NodeEvaluator, spec: Mapping[str, Any]
+) -> NodeSetResult:
+    """Return the result on the nodes that a pod tolerates; if none of them is compatible, on all."""
+    tolerated = request.nodes
+    if evaluator.inventory.tainted and not spec.get("nodeName"):
+        tolerated &= evaluator.tolerated(spec.get("tolerations"))
+    if tolerated == request.nodes:
+        return evaluator.evaluate(request)
+    if tolerated:
+        result = evaluator.evaluate(request._replace(nodes=tolerated))
+        if not (result.none_fits or result.returning):
+            return result
+    result = evaluator.evaluate(request)
+    if result.none_fits or result.returning:
+        return result
+    return result._replace(untolerated=request.nodes & ~tolerated)
+
+
+def _pending(
+    asked: _PodRequest,
+    evaluator: NodeEvaluator,
+    request: EvaluationRequest,
+    result: NodeSetResult,
+    found: Sequence[ProspectResult],
+) -> list[AdmissionWarning]:
+    """Return why a pod stays Pending for now, unless all rules are dry runs."""
     reporting = (each for each in asked.containers if evaluator.without_node(each) is not Action.DRYRUN)
-    first = next(reporting, None)
-    return (_no_candidates(evaluator, first.rule, asked.requests, asked.writer),) if first else ()
+    if (first := next(reporting, None)) is None:
+        return []
+    writer = asked.writer
+    if result.returning:
+        return [writer.returning(first.rule, result.returning)]
+    if result.untolerated:
+        classes = evaluator.class_results(request.required, result.untolerated)
+        compatible = sum(each.members for each in classes if each.level is not Level.INCOMPATIBLE)
+        return [writer.untolerated(first.rule, classes, evaluator.inventory.taints(compatible))]
+    if any(each.level is Level.UNKNOWN for each in found):
+        return [writer.may_come(first.rule, found)]
+    return [] if found else [_no_candidates(asked, evaluator, first.rule, request.returning)]
+
+
+def _no_pool_fits(
+    evaluator: NodeEvaluator, required: Sequence[RuleRequirement], found: Sequence[ProspectResult]
+) -> NoFittingNode | None:
+    """Return that none of the nodes that may be added is compatible, where there is no other."""
+    classes = tuple(each.nodes for each in found)
+    if not classes or any(each.level is not Level.INCOMPATIBLE for each in classes):
+        return None
+    strictest = min(required, key=lambda each: list(Action).index(evaluator.without_node(each)))
+    return NoFittingNode(strictest, evaluator.without_node(strictest), classes, ())
 
 
 def _without_node(
@@ -132,7 +188,8 @@ def _without_node(
     other: the result of stricter rules, which some node satisfies.
     """
     if any(each.level is Level.UNKNOWN for each in found):
-        return other._replace(warnings=(asked.writer.may_come(none_fits, found), *other.warnings))
+        warning = asked.writer.may_come(none_fits.required.rule, found)
+        return other._replace(warnings=(warning, *other.warnings))
     path = field_path((*asked.containers[none_fits.required][0].path, "image"))
     return other._replace(violations=(asked.writer.none_fits(none_fits, path, found),))
 
@@ -193,12 +250,13 @@ def inject_affinity(result: CompatibilityResult, pod: Pod) -> bool:
 
 
 def _no_candidates(
-    evaluator: NodeEvaluator,
-    rule: CompatibilityRule,
-    requests: Sequence[tuple[str, tuple[str, ...]]],
-    writer: MessageWriter,
+    asked: _PodRequest, evaluator: NodeEvaluator, rule: CompatibilityRule, returning: int
 ) -> AdmissionWarning:
-    """Return why no node is a candidate. requests: names of containers, and the resources they request."""
+    """Return why no node is a candidate. returning: those that may be one again."""
+    requests, writer = asked.requests, asked.writer
+    if returning:
+        names = tuple(dict.fromkeys(name for _, found in requests for name in found))
+        return writer.no_candidates(rule, requests[0][0], NOT_READY, names, nodes=returning.bit_count())
     nodes, together = evaluator.offering(()), dict[str, None]()
     for container, names in requests:
         offered = [name for name in names if evaluator.offering((name,))]

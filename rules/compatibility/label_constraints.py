@@ -56,12 +56,14 @@ def shortened(conjunctions: Iterable[Conjunction]) -> LabelConstraint:
 def clause(constraint: LabelConstraint, inventory: Inventory, names: LabelNames) -> Clause:
     """Return the node affinity terms of a constraint, in the labels that the cluster's nodes have.
 
-    Empty if every node satisfies it, and if no node has a label for what it requires.
+    Empty if every node satisfies it, and if no node has a label for what it requires. A term by product names
+    those in the cluster anyway, so it is left out if no node satisfies it.
     """
     terms: list[Term] = []
     for each in constraint:
         parts_of = (_terms(fact, each[fact], inventory, names) for fact in _FACTS if fact in each)
-        terms += (tuple(_flat(parts)) for parts in product(*parts_of))
+        found = (tuple(_flat(parts)) for parts in product(*parts_of))
+        terms += (term for term in found if PRODUCT not in each or admitted(inventory, (term,)))
     return () if () in terms else tuple(dict.fromkeys(terms))
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
+from rules.compatibility.prospects import NO_PROSPECTS, Prospects
 from rules.compatibility.required_affinity import clauses_of, stable
 from rules.compatibility.result import (
     ContainerResult,
@@ -71,14 +72,20 @@ class NodeEvaluator:
     node offers, a similar one that some do, or nothing.
     """
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, prospects: Prospects = NO_PROSPECTS) -> None:
         self.inventory = inventory
+        declared = inventory.declared.pools
+        self.prospects = Prospects((*prospects.pools, *declared)) if declared else prospects
+        self.autoscaled = inventory.autoscaled or bool(self.prospects)
         self._classes = bounded_cache(self._evaluate_classes, _REMEMBERED, _is_short)
         self._clauses = bounded_cache(self._find_clauses, _REMEMBERED, _is_short)
         self.evaluate = bounded_cache(self._evaluate, _REMEMBERED, _are_few)
         self.offering = bounded_cache(self._offering, _REMEMBERED_NAMES, _are_short)
         self.returning = bounded_cache(self._returning, _REMEMBERED_NAMES, _are_short)
         self.similar = bounded_cache(self._similar, _REMEMBERED_NAMES, _are_short)
+        self._tolerated = bounded_cache(
+            self._find_tolerated, _REMEMBERED_NAMES, lambda key: length(key) <= _LONGEST_NAMES
+        )
 
     def _offering(self, names: tuple[str, ...]) -> int:
         """Return the nodes that offer all resources, as a bit set.
@@ -102,6 +109,21 @@ class NodeEvaluator:
             nodes &= offering
         return nodes & ~self.offering(names)
 
+    def tolerated(self, tolerations: object) -> int:
+        """Return the nodes whose taints a pod with these tolerations (as JSON) tolerates, as a bit set."""
+        if not self.inventory.tainted:
+            return self.inventory.everything
+        written = tolerations if isinstance(tolerations, list) else []
+        texts = (
+            [pair for pair in each.items() if isinstance(pair[1], str)]
+            for each in written
+            if isinstance(each, dict)
+        )
+        return self._tolerated(tuple([tuple(each) for each in texts]))
+
+    def _find_tolerated(self, key: tuple[tuple[tuple[str, str], ...], ...]) -> int:
+        return self.inventory.tolerated([dict(each) for each in key])
+
     def _similar(self, names: tuple[str, ...]) -> str:
         offered = sorted(self.inventory.resources)
         similar = (get_close_matches(name, offered, 1, _SIMILAR) for name in names[:_COMPARED])
@@ -116,12 +138,12 @@ class NodeEvaluator:
             if not added:
                 continue
             considered += added
-            classes = self._class_results(considered, request.nodes)
+            classes = self.class_results(considered, request.nodes)
             if all(each.level is Level.INCOMPATIBLE for each in classes):
                 returning = self._returning_results(considered, request.returning)
                 if any(each.level is not Level.INCOMPATIBLE for each in returning):
                     return result._replace(returning=tuple(returning))
-                others = self._class_results(considered, self.inventory.everything & ~request.nodes)
+                others = self.class_results(considered, self.inventory.everything & ~request.nodes)
                 elsewhere = tuple(each for each in others if each.level <= Level.UNSTABLE)
                 required = next(
                     each for each in unmet_requirements(classes) if self.without_node(each) is action
@@ -133,7 +155,7 @@ class NodeEvaluator:
 
     def without_node(self, required: RuleRequirement) -> Action:
         """Return the effect of a rule if no node is compatible."""
-        return required.rule.without_node(autoscaled=self.inventory.autoscaled)
+        return required.rule.without_node(undeclared=not self.prospects and self.inventory.undeclared)
 
     def _returning_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
         """Return the results on nodes that may come back, whose drivers may be others then."""
@@ -185,7 +207,7 @@ class NodeEvaluator:
             return Requirement()
         # An autoscaler adds no node for labels that it does not know, and too many for a missing label.
         all_fit = max(levels) <= Level.UNSTABLE and not keep_out
-        if self.inventory.autoscaled and (or_unknown or all_fit):
+        if self.autoscaled and (or_unknown or all_fit):
             return Requirement()
         worst = Level.UNKNOWN if or_unknown else Level.UNSTABLE
         left = 0
@@ -209,11 +231,11 @@ class NodeEvaluator:
         Autoscalers know the type of a node that does not exist yet, but not its other labels.
         """
         settings = {each.rule.new_nodes for each in required}
-        by_type = NewNodes.BY_INSTANCE_TYPE in settings or self.inventory.autoscaled
+        by_type = NewNodes.BY_INSTANCE_TYPE in settings or self.autoscaled
         if not requirement.clauses or not by_type or NewNodes.NONE in settings:
             return requirement
         fit = unfit = 0
-        for each in self._class_results(required, self.inventory.everything):
+        for each in self.class_results(required, self.inventory.everything):
             fit |= each.members if each.level <= Level.UNSTABLE else 0
             unfit |= each.members if each.level is Level.INCOMPATIBLE else 0
         types = [name for name, nodes in self.inventory.instance_types() if nodes & fit and not nodes & unfit]
@@ -221,7 +243,7 @@ class NodeEvaluator:
             return requirement
         return requirement.or_else(((MatchExpression(EXPRESSIONS, INSTANCE_TYPE, "In", tuple(types)),),))
 
-    def _class_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
+    def class_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
         """Return the classes that a set of nodes forms, with the result of each requirement on them."""
         if not nodes:
             return []

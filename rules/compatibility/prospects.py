@@ -1,4 +1,4 @@
-"""Nodes that an autoscaler may add, by the node profiles of the rules, and what they are for a pod."""
+"""Nodes that an autoscaler may add, and what they are for a pod."""
 
 from __future__ import annotations
 
@@ -6,81 +6,135 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
-from rules.compatibility.result import RuleRequirement
+from rules.compatibility.result import ContainerResult, NodeClassResult, RuleRequirement
 from rules.kube.tolerations import tolerates
-from rules.model.check_result import CheckResult, Level, level_of
-from rules.model.rule import NodeProfile
+from rules.model.check_result import Level, level_of
 from rules.nodes.inventory import Inventory
-from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, candidates
+from rules.nodes.node_pool import NodePool
+from rules.nodes.node_selector import (
+    EXPRESSIONS,
+    Clause,
+    MatchExpression,
+    matched_by,
+    parse_term,
+    required_terms,
+)
+from rules.text.bounded_cache import bounded_cache
+
+# Requirements of pods that are kept with their results, and the most characters of one; 0.1 KB a pool each.
+_REMEMBERED: Final = 256
+_LONGEST: Final = 8192
+# Labels that every node has, whether or not its pool says so.
+_ON_ALL_NODES: Final = ("kubernetes.io/", "node.kubernetes.io/", "topology.kubernetes.io/")
 
 
 class ProspectResult(NamedTuple):
-    """The result of a pod's requirements on the nodes of a profile."""
+    """The result of a pod's requirements on the nodes of a pool. nodes: as for present ones, without any."""
 
-    profile: NodeProfile
-    level: Level
-    results: tuple[CheckResult, ...]
+    pool: NodePool
+    nodes: NodeClassResult
+
+    @property
+    def level(self) -> Level:
+        """The worst level of all containers."""
+        return self.nodes.level
 
 
 class Prospects:
-    """The enabled profiles of nodes that an autoscaler may add now. Immutable."""
+    """The pools of which an autoscaler may add nodes now. Immutable, compared by identity."""
 
-    __slots__ = ("_inventory", "_profiles")
-
-    def __init__(self, profiles: Iterable[NodeProfile] = ()) -> None:
-        self._profiles = tuple(each for each in profiles if each.enabled and each.can_scale)
-        self._inventory = Inventory.of([_node(each) for each in self._profiles])
+    def __init__(self, pools: Iterable[NodePool] = ()) -> None:
+        self.pools = tuple(each for each in pools if each.can_scale)
+        # The name of a node is its position, which no nodeName can be.
+        self._nodes = Inventory.of([_node(f"//{at}", each) for at, each in enumerate(self.pools)])
+        self._offering_any = sum(1 << at for at, each in enumerate(self.pools) if each.resources is None)
+        self._results = bounded_cache(self._evaluate, _REMEMBERED, _is_short)
 
     def __bool__(self) -> bool:
-        return bool(self._profiles)
+        return bool(self.pools)
 
     def results(
-        self, required: Sequence[RuleRequirement], spec: Mapping[str, Any], names: Iterable[str]
+        self, required: tuple[RuleRequirement, ...], spec: Mapping[str, Any], names: Iterable[str]
     ) -> list[ProspectResult]:
-        """Return the result on each profile whose nodes can take a pod. names: the requested resources.
+        """Return the result on each pool whose nodes can take a pod. names: the requested resources.
 
         A pod that selects labels which its nodes do not have when they are created brings none of them.
         """
-        if not self._profiles:
+        if not self.pools or spec.get("nodeName"):
             return []
-        allowed = candidates(self._inventory, spec)
-        # A resource that neither a node nor a profile has belongs to a scheduler.
-        offering = [nodes for name in names if (nodes := self._inventory.offering(name))]
-        for nodes in offering:
-            allowed &= nodes
-        found = set(self._inventory.names(allowed)) if offering else set()
+        nodes = self._selected(spec)
+        # A resource that neither a node nor a pool has belongs to a scheduler.
+        offering = [found for name in names if (found := self._nodes.offering(name) | self._offering_any)]
+        for found in offering:
+            nodes &= found
+        if not (offering and nodes):
+            return []
+        tolerations = spec.get("tolerations")
         return [
-            _result(profile, required)
-            for profile in self._profiles
-            if profile.name in found and tolerates(spec.get("tolerations"), profile.taints)
+            each
+            for at, each in enumerate(self._results(required))
+            if nodes >> at & 1 and tolerates(tolerations, each.pool.taints)
         ]
+
+    def _evaluate(self, required: tuple[RuleRequirement, ...]) -> tuple[ProspectResult, ...]:
+        found = []
+        for pool in self.pools:
+            gpu = pool.capabilities
+            checks = [check_on_node(each.rule.sharing, each.requirements, gpu) for each in required]
+            results = [ContainerResult(level_of(each), each) for each in checks]
+            worst = max(each.level for each in results)
+            pairs = tuple(zip(required, results, strict=True))
+            found.append(ProspectResult(pool, NodeClassResult(gpu, 0, worst, pairs)))
+        return tuple(found)
+
+    def _selected(self, spec: Mapping[str, Any]) -> int:
+        """Return the pools, as a bit set, whose nodes may have what the pod's own selectors ask for."""
+        nodes = self._nodes.everything
+        selector = spec.get("nodeSelector")
+        for key, value in selector.items() if isinstance(selector, dict) else ():
+            nodes &= self._nodes.labels.equal(key, value) | self._open(key)
+        raw = required_terms(spec)
+        if raw is None:
+            return nodes
+        admitted = 0
+        for term in map(parse_term, raw if isinstance(raw, list | tuple) else ()):
+            matched = nodes if term is not None else 0
+            for each in term or ():
+                matched &= matched_by(self._nodes, each) | self._open(each.key)
+            admitted |= matched
+        return admitted
+
+    def _open(self, key: str) -> int:
+        """Return the pools, as a bit set, whose nodes have a label with a value that is not declared."""
+        declared = self._nodes.labels.having(key)
+        if key.startswith(_ON_ALL_NODES):
+            return self._nodes.everything & ~declared
+        opened = (1 << at for at, each in enumerate(self.pools) if each.open and key.startswith(each.open))
+        return sum(opened) & ~declared
+
+
+def _is_short(required: Sequence[RuleRequirement]) -> bool:
+    return sum(each.requirements.length for each in required) <= _LONGEST
 
 
 NO_PROSPECTS: Final = Prospects()
 
 
 def at_creation(results: Iterable[ProspectResult]) -> Clause:
-    """Return a term for each profile: the labels that its nodes have when they are created."""
+    """Return a term for each pool: the labels that its nodes have when they are created."""
     return tuple(
-        tuple(MatchExpression(EXPRESSIONS, key, "In", (value,)) for key, value in each.profile.labels)
-        for each in results
-        if each.profile.labels
+        dict.fromkeys(
+            tuple(MatchExpression(EXPRESSIONS, key, "In", (value,)) for key, value in each.pool.labels)
+            for each in results
+            if each.pool.labels
+        )
     )
 
 
-def _result(profile: NodeProfile, required: Sequence[RuleRequirement]) -> ProspectResult:
-    found = tuple(
-        result
-        for each in required
-        for result in check_on_node(each.rule.sharing, each.requirements, profile.capabilities)
-    )
-    return ProspectResult(profile, level_of(found), found)
-
-
-def _node(profile: NodeProfile) -> dict[str, Any]:
+def _node(name: str, pool: NodePool) -> dict[str, Any]:
     """Return a node as it is when it is created."""
     return {
         "kind": "Node",
-        "metadata": {"name": profile.name, "labels": dict(profile.labels)},
-        "status": {"allocatable": {name: str(amount) for name, amount in profile.resources}},
+        "metadata": {"name": name, "labels": dict(pool.labels)},
+        "status": {"allocatable": {resource: str(amount) for resource, amount in pool.resources or ()}},
     }

@@ -15,6 +15,7 @@ from rules.compatibility.result import (
     unmet_requirements,
 )
 from rules.kube.pod import Container
+from rules.kube.tolerations import Taint
 from rules.model.check_result import CheckResult, Level
 from rules.model.decision import AdmissionWarning, Basis, Violation
 from rules.model.rule import Action, CompatibilityRule
@@ -56,15 +57,26 @@ _RETURNING: Final = Text(
     "没有就绪的节点兼容{containers}；未就绪的节点可能兼容（{nodes}）",
 )
 _COMING: Final = Text(
-    "no node is compatible now; an autoscaler can add one: node profile {profiles}",
-    "当前没有兼容的节点；自动扩缩容可添加兼容的节点：节点画像 {profiles}",
+    "no node is compatible now; an autoscaler can add one: {pools}",
+    "当前没有兼容的节点；自动扩缩容可添加兼容的节点：{pools}",
 )
 _MAY_COME: Final = Text(
-    "no node is compatible with {containers}; node profile {profiles} may bring one: {missing}",
-    "没有节点兼容{containers}；节点画像 {profiles} 的节点可能兼容：{missing}",
+    "no node is compatible with {containers}; {pools} may bring one: {missing}",
+    "没有节点兼容{containers}；{pools} 的节点可能兼容：{missing}",
 )
-_STATE_FACTS: Final = Text("state the missing facts in the profile", "请在节点画像中补充缺失的信息")
-_PROFILE: Final = Text("node profile {profile}: {reason}", "节点画像 {profile}：{reason}")
+_STATE_FACTS: Final = Text(
+    "state the missing facts in a NodeProfile, or as labels in the template of its nodes",
+    "请在 NodeProfile 中，或以节点模板标签的形式，补充缺失的信息",
+)
+_POOL: Final = Text("{kind} {name}", "{kind} {name}")
+_POOL_OF: Final = Text("{kind} {name} ({product})", "{kind} {name}（{product}）")
+_UNTOLERATED: Final = Text(
+    "the pod tolerates no node that is compatible with {containers} ({nodes}): taint {taints}",
+    "兼容{containers}的节点（{nodes}）均有该 Pod 不容忍的污点：{taints}",
+)
+_TOLERATE: Final = Text(
+    "add a toleration, unless your cluster adds it", "请添加容忍（toleration），除非集群会自动添加"
+)
 _WAIT: Final = Text(
     "the pod stays Pending until one of them is ready", "在其中一个节点就绪之前，Pod 将保持 Pending"
 )
@@ -91,10 +103,16 @@ SIMILAR_OFFERED: Final = Text(
     "no node offers {resources}; some offer {similar}", "没有节点提供 {resources}，但有节点提供 {similar}"
 )
 NOT_TOGETHER: Final = Text("no node offers {resources} together", "没有节点同时提供 {resources}")
+NOT_READY: Final = Text(
+    "no ready node offers {resources} ({nodes} not ready)",
+    "没有就绪的节点提供 {resources}（{nodes} 个未就绪）",
+)
 EXCLUDED: Final = Text(
     "the pod's nodeSelector, affinity or nodeName excludes each of the {nodes} nodes that offer {resources}",
     "提供 {resources} 的节点（{nodes} 个）均被该 Pod 自身的 nodeSelector、亲和性或 nodeName 排除",
 )
+
+_FIX_OF: Final = {EXCLUDED: _CHECK_SELECTORS, NOT_READY: _WAIT}
 
 # Results of containers, each with the requirement that it belongs to.
 Pairs = tuple[tuple[RuleRequirement, CheckResult], ...]
@@ -141,7 +159,7 @@ class MessageWriter:
         reason = self._fill(
             _NO_CANDIDATES, container=container, why=self._fill(why, resources=names, **facts)
         )
-        fix = _CHECK_SELECTORS if why is EXCLUDED else _CHECK_RESOURCES
+        fix = _FIX_OF.get(why, _CHECK_RESOURCES)
         return AdmissionWarning(rule.name, reason, self.of(fix))
 
     def doubts(self, classes: Sequence[NodeClassResult]) -> list[AdmissionWarning]:
@@ -180,25 +198,38 @@ class MessageWriter:
 
     def coming(self, prospects: Sequence[ProspectResult]) -> Text:
         """Return the note that an autoscaler may add a compatible node."""
-        names = ", ".join(self._first(each.profile.name for each in prospects))
-        return Text(_COMING.en.format(profiles=names), _COMING.zh.format(profiles=names))
+        names = ", ".join(self._first(dict.fromkeys(map(self._pool, prospects))))
+        return Text(_COMING.en.format(pools=names), _COMING.zh.format(pools=names))
 
-    def may_come(self, found: NoFittingNode, prospects: Sequence[ProspectResult]) -> AdmissionWarning:
+    def untolerated(
+        self, rule: CompatibilityRule, classes: Sequence[NodeClassResult], taints: Iterable[Taint]
+    ) -> AdmissionWarning:
+        """Return the warning that the pod does not tolerate the taints of the compatible nodes."""
+        compatible = [each for each in classes if each.level is not Level.INCOMPATIBLE]
+        reason = self._fill(
+            _UNTOLERATED,
+            containers=self._named([required for required, _ in classes[0].results]),
+            nodes=self._joined(self._kinds(compatible)),
+            taints=self.of(_COMMA).join(self._first(map(str, taints))),
+        )
+        return AdmissionWarning(rule.name, reason, self.of(_TOLERATE))
+
+    def may_come(self, rule: CompatibilityRule, prospects: Sequence[ProspectResult]) -> AdmissionWarning:
         """Return the warning that no node is compatible, but one that an autoscaler adds may be."""
         unknown = [each for each in prospects if each.level is Level.UNKNOWN]
         missing = dict.fromkeys(
             self.of(result.reason)
             for each in unknown
-            for result in each.results
+            for result in each.nodes.checks
             if result.level is Level.UNKNOWN
         )
         reason = self._fill(
             _MAY_COME,
-            containers=self._named(unmet_requirements(found.classes)),
-            profiles=self.of(_COMMA).join(self._first(each.profile.name for each in unknown)),
+            containers=self._named([required for required, _ in unknown[0].nodes.results]),
+            pools=self.of(_COMMA).join(self._first(dict.fromkeys(map(self._pool, unknown)))),
             missing=self._joined(self._first(missing)),
         )
-        return AdmissionWarning(found.required.rule.name, reason, self.of(_STATE_FACTS))
+        return AdmissionWarning(rule.name, reason, self.of(_STATE_FACTS))
 
     def none_fits(
         self, found: NoFittingNode, path: str, prospects: Sequence[ProspectResult] = ()
@@ -223,7 +254,7 @@ class MessageWriter:
         )
         reason = self._fill(_COLON, about=head, what=self._joined(filter(None, self._first(causes))))
         if found.action is not Action.WARN:
-            rows = self._table(results, several=len(unmet) > 1)
+            rows = self._table(results, several=len(unmet) > 1) if count else []
             rows += self._first(map(self._row_of, prospects))
             reason = "\n    ".join([reason, *rows])
         settings = _settings(results)
@@ -240,9 +271,15 @@ class MessageWriter:
 
     def _row_of(self, prospect: ProspectResult) -> str:
         reasons = dict.fromkeys(
-            self.of(each.summary) for each in prospect.results if each.level is Level.INCOMPATIBLE
+            self.of(each.summary) for each in prospect.nodes.checks if each.level is Level.INCOMPATIBLE
         )
-        return self._fill(_PROFILE, profile=prospect.profile.name, reason=self._joined(self._first(reasons)))
+        return self._fill(_COLON, about=self._pool(prospect), what=self._joined(self._first(reasons)))
+
+    def _pool(self, prospect: ProspectResult) -> str:
+        pool = prospect.pool
+        product = pool.capabilities.product
+        words = _POOL_OF if product else _POOL
+        return self._fill(words, kind=pool.kind, name=pool.name, product=product)
 
     def _first(self, texts: Iterable[str]) -> list[str]:
         """Return the first of some texts, and how many more there are."""

@@ -43,6 +43,11 @@ class NodeClassResult(NamedTuple):
         """The number of nodes."""
         return self.members.bit_count()
 
+    @property
+    def checks(self) -> tuple[CheckResult, ...]:
+        """The results of all containers."""
+        return tuple(each for _, found in self.results for each in found.results)
+
     def level_under(self, action: Action) -> Level:
         """Return the worst level of the containers under rules of an action."""
         return max([result.level for required, result in self.results if required.rule.action is action])
@@ -63,6 +68,7 @@ class NodeSetResult(NamedTuple):
     doubts: the classes, if the best of them is in doubt. requirement: the labels that a node must have;
     preference: those that it preferably has. notes: why the containers run on the compatible nodes, if that
     is plain on none. returning: if no node is compatible, the nodes that may be when they are ready again.
+    untolerated: if the pod tolerates no compatible node, those that it does not tolerate, as a bit set.
     """
 
     none_fits: NoFittingNode | None = None
@@ -71,6 +77,7 @@ class NodeSetResult(NamedTuple):
     preference: Requirement | None = None
     notes: tuple[Text, ...] = ()
     returning: tuple[NodeClassResult, ...] = ()
+    untolerated: int = 0
 
 
 def unmet_requirements(classes: Sequence[NodeClassResult]) -> list[RuleRequirement]:

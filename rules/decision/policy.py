@@ -61,7 +61,7 @@ class Policy:
         self._compatibility = _by_resource(rules.compatibility)
         own_images = (row for catalog in rules.images if catalog.enabled for row in catalog.rows)
         self.requirements_of = requirements_reader(built_in_catalog().preceded_by(own_images))
-        self.prospects = Prospects(rules.profiles)
+        self.prospects = Prospects(each.pool for each in rules.profiles if each.enabled)
         self.exemptions = by_rule(rules.exemptions, rules)
         self.language = language
         self.workloads = workloads

@@ -5,7 +5,7 @@ Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-tolera
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 # A taint of another effect does not keep a pod from a node.
@@ -19,6 +19,25 @@ class Taint(NamedTuple):
     value: str = ""
     effect: str = "NoSchedule"
 
+    def __str__(self) -> str:
+        """Return the taint as kubectl writes it."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+    @property
+    def keeps_out(self) -> bool:
+        """Whether a pod that does not tolerate it cannot be scheduled on the node."""
+        return self.effect in _KEEPING_OUT
+
+
+def read_taints(document: object) -> Iterator[Taint]:
+    """Yield the taints of a list of them as JSON; what is not a taint is left out."""
+    for each in document if isinstance(document, list | tuple) else ():
+        if not isinstance(each, Mapping):
+            continue
+        key, value, effect = each.get("key"), each.get("value") or "", each.get("effect")
+        if isinstance(key, str) and isinstance(value, str) and isinstance(effect, str):
+            yield Taint(key, value, effect)
+
 
 def tolerates(tolerations: object, taints: Iterable[Taint]) -> bool:
     """Return whether a pod with these tolerations (as JSON) can be scheduled on a node with these taints."""
@@ -26,7 +45,7 @@ def tolerates(tolerations: object, taints: Iterable[Taint]) -> bool:
     return all(
         any(isinstance(each, Mapping) and _matches(each, taint) for each in given)
         for taint in taints
-        if taint.effect in _KEEPING_OUT
+        if taint.keeps_out
     )
 
 

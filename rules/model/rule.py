@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rules.model.resource_index import ResourceIndex
     from rules.model.sharing import SharingPolicy
     from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_pool import NodePool
 
 
 class Action(StrEnum):
@@ -209,10 +210,10 @@ class CompatibilityRule(RuleMeta):
     def __hash__(self) -> int:
         return hash(self.name)  # no two in force have the same
 
-    def without_node(self, *, autoscaled: bool) -> Action:
-        """Return the effect if no node is compatible. autoscaled: an autoscaler may add one."""
+    def without_node(self, *, undeclared: bool) -> Action:
+        """Return the effect if no node is compatible. undeclared: an autoscaler may add unknown ones."""
         if self.no_fitting_node is None:
-            return mildest(self.action, Action.WARN) if autoscaled else self.action
+            return mildest(self.action, Action.WARN) if undeclared else self.action
         return self.no_fitting_node
 
 
@@ -231,6 +232,19 @@ class NodeProfile(RuleMeta):
     resources: tuple[tuple[str, int], ...]
     capabilities: NodeCapabilities
     can_scale: bool = True
+
+    @property
+    def pool(self) -> NodePool:
+        """The nodes that may be added."""
+        return NodePool(
+            self.name,
+            type(self).__name__,
+            self.labels,
+            self.taints,
+            self.resources,
+            self.capabilities,
+            self.can_scale,
+        )
 
 
 @dataclass(frozen=True, slots=True)

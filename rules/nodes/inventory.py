@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from rules.kube.tolerations import Taint, read_taints, tolerates
 from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels, gpu_labels
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
+from rules.nodes.node_pool import DeclaredPools
 
 # The resources of a node, indexed together with its labels under a key that no label can have.
 _RESOURCES: Final = "//resources"
@@ -20,6 +23,10 @@ _RESOURCES: Final = "//resources"
 # its device plugin is being replaced, as in an upgrade of the driver. ANY: which resources is unknown.
 _RETURNING: Final = "//returning"
 _ANY: Final = "*"
+# The taints of a node that keep pods away, likewise; a node without any has none.
+_TAINTS: Final = "//taints"
+# Taints that Kubernetes and Karpenter set on a node while it starts, stops, or is unwell.
+_PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _DEFAULT: Final = LabelNames()
 
@@ -40,10 +47,11 @@ class Inventory:
     """The nodes of a cluster, immutable; a change returns a new inventory that shares the unchanged parts.
 
     Made by `Inventory.of`. everything: the set of all nodes. labels: the index of their labels. What a label
-    means is a parameter of queries (LabelNames), because rules change independently of nodes.
+    means is a parameter of queries (LabelNames), because rules change independently of nodes. declared: the
+    nodes that an autoscaler may add, as far as the cluster tells.
     """
 
-    __slots__ = ("_classes", "_positions", "_rows", "everything", "labels")
+    __slots__ = ("_classes", "_positions", "_rows", "declared", "everything", "labels")
 
     def __init__(self) -> None:
         self._classes: dict[LabelNames, tuple[NodeClass, ...]] = {}
@@ -51,6 +59,7 @@ class Inventory:
         self._positions: ShardedDict[str, int] = ShardedDict()  # by node name
         self.labels = LabelIndex()
         self.everything = 0
+        self.declared = DeclaredPools()
 
     @classmethod
     def of(cls, document: object) -> Inventory:
@@ -72,6 +81,14 @@ class Inventory:
     def without_node(self, name: str) -> Inventory:
         """Return an inventory without the node of this name."""
         return self._replace({name: None} if self._row_of(name) else {})
+
+    def with_pools(self, declared: DeclaredPools) -> Inventory:
+        """Return an inventory in which an autoscaler may add these nodes; this one if nothing changes."""
+        if declared == self.declared:
+            return self
+        after = copy(self)
+        after.declared = declared
+        return after
 
     def __len__(self) -> int:
         return self.everything.bit_count()
@@ -107,9 +124,40 @@ class Inventory:
         """The nodes of which some resource may come back."""
         return self.labels.having(_RETURNING)
 
+    def tolerated(self, tolerations: object) -> int:
+        """Return the nodes whose taints a pod with these tolerations (as JSON) tolerates.
+
+        The time is linear in the number of different sets of taints.
+        """
+        nodes = self.everything & ~self.labels.having(_TAINTS)
+        for taints, members in self.labels.values(_TAINTS):
+            if isinstance(taints, frozenset) and tolerates(tolerations, taints):
+                nodes |= members
+        return nodes
+
+    def taints(self, nodes: int) -> list[Taint]:
+        """Return the taints of a set of nodes, each once."""
+        found = (taints for taints, members in self.labels.values(_TAINTS) if members & nodes)
+        return sorted({each for taints in found if isinstance(taints, frozenset) for each in taints})
+
+    @property
+    def tainted(self) -> int:
+        """The nodes with taints that keep pods away."""
+        return self.labels.having(_TAINTS)
+
     @property
     def autoscaled(self) -> bool:
-        """Whether an autoscaler has added nodes, and may add others."""
+        """Whether an autoscaler may add nodes."""
+        return self.declared.autoscaled or self._labelled_by_autoscaler
+
+    @property
+    def undeclared(self) -> bool:
+        """Whether an autoscaler may add nodes of which nothing is known."""
+        known = self.declared
+        return not known.pools and bool(known.signs or (self._labelled_by_autoscaler and not known.listed))
+
+    @property
+    def _labelled_by_autoscaler(self) -> bool:
         return any(self.labels.having(key) for key in autoscaler_labels())
 
     def instance_types(self) -> Iterator[tuple[str, int]]:
@@ -183,6 +231,8 @@ class Inventory:
         facts: list[Fact] = [*reader.labels.items(), (_RESOURCES, offered if ready else frozenset())]
         if returning := _returning(offered, capacity, reader.labels, ready=ready):
             facts.append((_RETURNING, returning))
+        if taints := frozenset(each for each in read_taints(spec.get("taints")) if _lasts(each)):
+            facts.append((_TAINTS, taints))
         indexed = (self.labels.canonical(fact) for fact in facts)
         shared = tuple(pool.setdefault(fact, fact) for fact in indexed)
         name = next((value for _, value in shared if value == name), name)  # usually kubernetes.io/hostname
@@ -193,6 +243,7 @@ class Inventory:
         if not changes:
             return self
         after = Inventory()
+        after.declared = self.declared
         after._rows, after._positions = self._rows.copy(), self._positions.copy()
         after.everything = self.everything
         removed: defaultdict[Fact, list[int]] = defaultdict(list)
@@ -247,6 +298,11 @@ def _is_ready(conditions: object) -> bool:
     found = conditions if isinstance(conditions, list | tuple) else ()
     kinds = (each for each in found if isinstance(each, Mapping) and each.get("type") == "Ready")
     return all(each.get("status") == "True" for each in kinds)
+
+
+def _lasts(taint: Taint) -> bool:
+    """Return whether a taint keeps pods away and says nothing about a state that passes."""
+    return taint.keeps_out and not taint.key.startswith(_PASSING)
 
 
 def _returning(

@@ -14,7 +14,7 @@ class NodePool(NamedTuple):
     name: as users know it. kind: of the object that declares it. labels: those of a node when it is created,
     which the autoscaler knows. resources: offered extended resources with their amounts; None if unknown,
     so that it may offer any. capabilities: of its GPUs and its driver. can_scale: whether a node can be added
-    now.
+    now. open: beginnings of the keys of labels that a node has with a value that is not declared.
     """
 
     name: str
@@ -24,3 +24,21 @@ class NodePool(NamedTuple):
     resources: tuple[tuple[str, int], ...] | None = None
     capabilities: NodeCapabilities = NodeCapabilities()
     can_scale: bool = True
+    open: tuple[str, ...] = ()
+
+
+class DeclaredPools(NamedTuple):
+    """What a cluster declares of the nodes that autoscalers may add.
+
+    listed: the kinds of objects of which `pools` has all. signs: autoscalers whose nodes are not declared in
+    the cluster, such as cluster-autoscaler.
+    """
+
+    pools: tuple[NodePool, ...] = ()
+    listed: frozenset[str] = frozenset()
+    signs: frozenset[str] = frozenset()
+
+    @property
+    def autoscaled(self) -> bool:
+        """Whether an autoscaler may add nodes."""
+        return bool(self.signs or any(each.can_scale for each in self.pools))

@@ -166,12 +166,13 @@ def admitted(inventory: Inventory, terms: Iterable[Term]) -> int:
     for term in terms:
         matched = inventory.everything
         for expression in term:
-            matched &= _matching(inventory, expression)
+            matched &= matched_by(inventory, expression)
         nodes |= matched
     return nodes
 
 
-def _matching(inventory: Inventory, expression: MatchExpression) -> int:
+def matched_by(inventory: Inventory, expression: MatchExpression) -> int:
+    """Return the nodes that one expression matches, as a bit set."""
     key, labels = expression.key, inventory.labels
     match expression.operator:
         case "Exists":

@@ -355,8 +355,8 @@ def test_a_warning_follows_if_no_node_offers_a_requested_resource() -> None:
     assert (True, ()) == (decision.allowed, decision.patch)
     assert (
         (
-            "gpugate: container 'main': compatibility not checked: no node offers nvidia.com/gpu; "
-            "check the resource names [rule compatibility-pgpu]"
+            "gpugate: container 'main': compatibility not checked: no ready node offers nvidia.com/gpu "
+            "(1 not ready); the pod stays Pending until one of them is ready [rule compatibility-pgpu]"
         ),
     ) == decision.warnings
 

@@ -103,7 +103,7 @@ def test_the_result_of_a_pod_of_many_requirements_is_not_cached() -> None:
     """Of seventeen and more."""
     cluster = inventory(NEW)
     many = [gpu_container(f"team/app:cuda12.4-{at}", name=f"c{at}") for at in range(17)]
-    evaluator = node_evaluator(cluster)
+    evaluator = node_evaluator(cluster, shipped().prospects)
     cached = evaluator.evaluate.__self__  # type: ignore[attr-defined]
     allowed = [judged(shipped(), cluster, pod_of(*many[:count])).allowed for count in (17, 16)]
 
@@ -114,7 +114,7 @@ def test_equal_containers_are_evaluated_once() -> None:
     """Whatever their names are."""
     cluster = inventory(NEW)
     document = pod_of(*[gpu_container(cuda_image("12.4"), name=f"c{at}") for at in range(3)])
-    cached = node_evaluator(cluster).evaluate.__self__  # type: ignore[attr-defined]
+    cached = node_evaluator(cluster, shipped().prospects).evaluate.__self__  # type: ignore[attr-defined]
     judged(shipped(), cluster, document)
 
     assert [1] == [len(each.required) for each in cached]

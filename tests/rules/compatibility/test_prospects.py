@@ -78,9 +78,9 @@ def test_a_pod_that_only_a_pool_can_run_is_allowed_and_brings_its_node() -> None
     found = decided(NEEDY, [OLD_T4], profile("h100"))
 
     assert (True, ()) == (found.allowed, found.warnings)
-    assert ["no node is compatible now; an autoscaler can add one: node profile h100"] == [
-        note.en for note in found.notes
-    ]
+    assert [
+        "no node is compatible now; an autoscaler can add one: NodeProfile h100 (NVIDIA-H100-80GB-HBM3)"
+    ] == [note.en for note in found.notes]
     assert in_pool("h100") == terms(found)
 
 
@@ -104,7 +104,7 @@ def test_a_pool_of_which_a_fact_is_unknown_is_a_warning_and_injects_nothing() ->
     found = decided(NEEDY, [OLD_T4], profile("any", NodeCapabilities()))
 
     assert (True, ()) == (found.allowed, found.patch)
-    assert "node profile any may bring one" in found.warnings[0]
+    assert "NodeProfile any may bring one" in found.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,9 @@ def test_a_denial_names_the_pools_that_bring_no_compatible_node_either() -> None
         NEEDY, [OLD_T4], profile("t4", NodeCapabilities(product="Tesla-T4", cuda=(13, 0)))
     ).message
 
-    assert message.splitlines()[-1].startswith("    node profile t4: compute capability 7.5, below 8.0")
+    assert message.splitlines()[-1].startswith(
+        "    NodeProfile t4 (Tesla-T4): compute capability 7.5, below 8.0"
+    )
 
 
 def test_affinity_keeps_pods_from_a_pool_that_does_not_fit_although_all_nodes_do() -> None:
@@ -162,3 +164,38 @@ def test_affinity_keeps_pods_from_a_pool_that_does_not_fit_although_all_nodes_do
     found = decided(NEEDY, [node("h100", labels)], profile("h100"), unfit)
     assert in_pool("h100") == terms(found)[-1:]
     assert len(terms(found)) > 1
+
+
+@pytest.mark.parametrize(
+    ("selector", "brings"),
+    [
+        ({"kubernetes.io/arch": "amd64"}, True),
+        ({"topology.kubernetes.io/zone": "a"}, True),
+        ({POOL: "h100"}, True),
+        ({POOL: "other"}, False),
+        ({"team": "red"}, False),
+    ],
+)
+def test_labels_that_every_node_has_need_not_be_declared(selector: dict[str, str], *, brings: bool) -> None:
+    """A pool that does not say its zone has one; a label of the users' own it has only if it says so."""
+    document = NEEDY | {"spec": NEEDY["spec"] | {"nodeSelector": selector}}
+    labelled = node("t4", gfd("12.2", T4, **selector))
+
+    assert brings == decided(document, [labelled], profile("h100")).allowed
+
+
+def test_without_any_node_a_pod_is_denied_only_if_no_pool_can_run_it() -> None:
+    """A cluster at zero: the message has the pools."""
+    assert decided(NEEDY, [], profile("h100")).allowed
+    unknown = decided(NEEDY, [], profile("any", NodeCapabilities()))
+    assert (True, True) == (unknown.allowed, "NodeProfile any may bring one" in unknown.warnings[0])
+    denied = decided(NEEDY, [], profile("t4", NodeCapabilities(product="Tesla-T4", cuda=(13, 0))))
+    assert (False, True) == (denied.allowed, "NodeProfile t4 (Tesla-T4)" in denied.message)
+
+
+def test_nothing_is_injected_where_all_nodes_and_all_pools_fit() -> None:
+    """The autoscaler then chooses freely."""
+    fits = node("h100", gfd("13.0", ("NVIDIA-H100-80GB-HBM3", "9.0")))
+
+    assert () == decided(NEEDY, [fits], profile("h100")).patch
+    assert decided(NEEDY, [fits]).patch
