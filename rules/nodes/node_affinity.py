@@ -9,7 +9,7 @@ and in order. Expressions that a term already implies are not added, so joining 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, product
 from math import prod
 from operator import attrgetter
@@ -29,6 +29,7 @@ _MAX_LENGTH: Final = 4096
 # Terms of one requirement that are multiplied out before others follow as the last ones; different containers
 # of a malicious pod could have millions.
 _MOST_TERMS: Final = 64
+_Sections = tuple[tuple[str, list[dict[str, Any]]], ...]
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -37,6 +38,7 @@ class Requirement:
     """What a node must satisfy: at least one term of every clause. Without clauses any node satisfies it."""
 
     clauses: tuple[Clause, ...] = ()
+    _alone: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
     def of_terms(cls, terms: Iterable[object]) -> Requirement:
@@ -60,6 +62,16 @@ class Requirement:
 
     def __and__(self, other: Requirement) -> Requirement:
         return Requirement(self.clauses + other.clauses)
+
+    @property
+    def terms(self) -> Any:
+        """The nodeSelectorTerms of a pod that has none of its own, or None. Made once, not to be modified."""
+        if not self._alone:
+            terms: Any = None
+            for clause in self.clauses:
+                terms = _joined(terms, clause, ())
+            self._alone.append(terms)
+        return self._alone[0]
 
     def or_else(self, terms: Clause) -> Requirement:
         """Return the requirement that a node satisfies this one, or one of these terms, which come last.
@@ -89,6 +101,8 @@ def inject(spec: Mapping[str, Any], requirement: Requirement) -> Any:
             if key in keys and isinstance(value, str)
         )
     before = after = required_terms(spec)
+    if before is None and not context:
+        return requirement.terms
     for clause in requirement.clauses:
         after = _joined(after, clause, context)
     return None if after == before else after
@@ -133,16 +147,29 @@ def _joined(user_terms: Any, clause: Clause, context: Term) -> Any:
 
 def _cross(raw: Mapping[str, Any], known: Term, clause: Clause) -> list[Mapping[str, Any]]:
     """Return one user term combined with each term of a clause. known: the expressions that hold already."""
-    return [_with(raw, added) for added in _additions((known, clause))]
+    return [
+        {**raw, **{section: [*(raw.get(section) or ()), *entries] for section, entries in added}}
+        for added in _additions((known, clause))
+    ]
 
 
-def _find_additions(key: tuple[Term, Clause]) -> tuple[Term, ...]:
-    """Return the expressions of each term of a clause that a term does not imply.
+def _find_additions(key: tuple[Term, Clause]) -> tuple[_Sections, ...]:
+    """Return the expressions, as JSON, that each term of a clause adds to a term, by section.
 
-    If it implies a whole term, the result is one `()`. Impossible combinations are omitted, except the first
-    if no other remains.
+    If the term implies one of them as a whole, the result is one `()`. Impossible combinations are omitted,
+    except the first if no other remains.
     """
-    known, clause = key
+    return tuple(
+        tuple(
+            (section, [each.entry() for each in added if each.section == section])
+            for section in dict.fromkeys(each.section for each in added)
+        )
+        for added in _not_implied(*key)
+    )
+
+
+def _not_implied(known: Term, clause: Clause) -> tuple[Term, ...]:
+    """Return the expressions of each term of a clause that a term does not imply."""
     possible: list[Term] = []
     impossible: list[Term] = []
     for term in clause:
@@ -160,15 +187,6 @@ def _find_additions(key: tuple[Term, Clause]) -> tuple[Term, ...]:
 
 
 _additions = bounded_cache(_find_additions, _CACHE_ENTRIES, lambda key: length(key) <= _MAX_LENGTH)
-
-
-def _with(raw: Mapping[str, Any], added: Term) -> Mapping[str, Any]:
-    joined = dict(raw)
-    for expression in added:
-        if joined.get(expression.section) is raw.get(expression.section):
-            joined[expression.section] = [*(raw.get(expression.section) or ())]
-        joined[expression.section].append(expression.entry())
-    return joined
 
 
 def _on_same_key(term: Term, expression: MatchExpression) -> Term:

@@ -27,11 +27,12 @@ def test_a_pod_that_tolerates_no_compatible_node_is_warned_of_the_taint() -> Non
     decision = decided([OLD, NEW], gpu_pod(NEEDY))
 
     assert (True, True) == (decision.allowed, bool(decision.patch))
-    assert (
+    warning = (
         "gpugate: the pod tolerates no node that is compatible with container 'main' "
         "(1 × NVIDIA-A100-SXM4-80GB, CUDA 12.4): taint nvidia.com/gpu=present:NoSchedule; "
-        "add a toleration, unless your cluster adds it [rule compatibility-pgpu]",
-    ) == decision.warnings
+        "add a toleration, unless your cluster adds it [rule compatibility-pgpu]"
+    )
+    assert (warning,) == decision.warnings
 
 
 @pytest.mark.parametrize(
