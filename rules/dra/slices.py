@@ -38,19 +38,11 @@ class ResourceSlice(NamedTuple):
     complete: bool = True
 
 
-class NodeDevices(NamedTuple):
-    """The devices of one node. kinds: with the number of each.
-
-    A kind of which nothing is known stands for the devices of a pool that is not complete (number 0).
-    """
-
-    kinds: tuple[tuple[DeviceKind, int], ...]
-
-
 class DeviceInventory:
     """The devices of a cluster, immutable.
 
-    by_node: the devices of each node. by_kind: each kind with the number of its devices on each node.
+    by_node: the kinds of each node with the number of their devices. by_kind: the same by kind, then node.
+    A kind of which nothing is known stands for the devices of a pool that is not complete; its number is 0.
     elsewhere: kinds of devices that are not of one node, such as those of a network; which nodes have them is
     unknown.
     """
@@ -60,8 +52,8 @@ class DeviceInventory:
     def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
         """Take the current slices; only those of the highest generation of a pool count."""
         self._pools = _current(slices)
-        by_kind: dict[DeviceKind, Counter[str]] = {}
-        by_node: dict[str, Counter[DeviceKind]] = {}
+        by_kind: dict[DeviceKind, dict[str, int]] = {}
+        by_node: dict[str, dict[DeviceKind, int]] = {}
         elsewhere: dict[DeviceKind, None] = {}
         for pool in self._pools.values():
             complete = _is_complete(pool)
@@ -70,10 +62,11 @@ class DeviceInventory:
                     if each.node is None:
                         elsewhere[kind] = None
                     else:
-                        by_kind.setdefault(kind, Counter())[each.node] += number
-                        by_node.setdefault(each.node, Counter())[kind] += number
+                        of_node = by_node.setdefault(each.node, {})
+                        of_node[kind] = of_node.get(kind, 0) + number
+                        by_kind.setdefault(kind, {})[each.node] = of_node[kind]
         self.by_kind: Mapping[DeviceKind, Mapping[str, int]] = by_kind
-        self.by_node = {node: NodeDevices(tuple(counts.items())) for node, counts in by_node.items()}
+        self.by_node: Mapping[str, Mapping[DeviceKind, int]] = by_node
         self.elsewhere = tuple(elsewhere)
 
     def device(self, driver: str, pool: str, name: str) -> tuple[DeviceKind, str | None] | None:
@@ -104,8 +97,10 @@ def _current(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[Reso
 
 def _is_complete(pool: list[ResourceSlice]) -> bool:
     """Return whether a pool is; a scheduler does not allocate from others, or from one with a name twice."""
+    if not all(each.complete and each.slices == len(pool) for each in pool):
+        return False
     names = [name for name, _ in chain.from_iterable(each.devices for each in pool)]
-    return all(each.complete and each.slices == len(pool) for each in pool) and len(set(names)) == len(names)
+    return len(set(names)) == len(names)
 
 
 def read_slice(document: object, pool: KindPool) -> tuple[ResourceSlice | None, list[Problem]]:

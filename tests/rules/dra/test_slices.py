@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.dra.devices import DeviceKind, KindPool
-from rules.dra.slices import DeviceInventory, NodeDevices, ResourceSlice, read_slice
+from rules.dra.slices import DeviceInventory, ResourceSlice, read_slice
 from tests.support.dra_builders import GPU_DRIVER, T4, device, resource_slice
 
 POOL = KindPool()
@@ -40,7 +40,7 @@ UNKNOWN = DeviceKind(GPU_DRIVER, hidden=None)
 def test_a_node_has_the_kinds_of_its_slices_with_their_numbers() -> None:
     devices = [device("gpu-0"), device("gpu-1"), device("gpu-2", **T4)]
     found = inventory(resource_slice(devices=devices))
-    assert {"node-1": NodeDevices(((kind(), 2), (kind(**T4), 1)))} == found.by_node
+    assert {"node-1": {kind(): 2, kind(**T4): 1}} == found.by_node
 
 
 def test_a_kind_has_its_nodes_with_the_numbers() -> None:
@@ -62,7 +62,7 @@ def test_the_slices_of_a_complete_pool_are_added() -> None:
 
 def test_devices_of_an_incomplete_pool_are_unknown() -> None:
     found = inventory(resource_slice(resourceSliceCount=2))
-    assert {"node-1": NodeDevices(((UNKNOWN, 0),))} == found.by_node
+    assert {"node-1": {UNKNOWN: 0}} == found.by_node
 
 
 def test_devices_of_a_pool_with_one_name_twice_are_unknown() -> None:
