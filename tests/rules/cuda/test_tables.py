@@ -21,7 +21,7 @@ from rules.cuda.tables import (
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion
 
-TABLES = ("drivers", "errors", "gpus", "images", "precision", "toolkits")
+TABLES = ("cloud_gpus", "drivers", "errors", "gpus", "images", "precision", "toolkits")
 
 
 def rows(table: Any) -> Iterator[dict[str, Any]]:
