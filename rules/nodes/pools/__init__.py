@@ -1,0 +1,109 @@
+"""Readers of nodes that autoscalers may add, by the objects that declare them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from rules.nodes.node_pool import DeclaredPools, NodePool
+from rules.nodes.pools.cloud_labels import cloud_capabilities, product_of_label
+from rules.nodes.pools.cluster_api import read_node_group
+from rules.nodes.pools.document import PoolDocument
+from rules.nodes.pools.karpenter import read_node_pool
+from rules.nodes.pools.kueue import read_resource_flavor
+from rules.text.i18n import Text
+
+__all__ = [
+    "AUTOSCALER_STATUS",
+    "KARPENTER",
+    "POOL_KINDS",
+    "PoolKind",
+    "cloud_capabilities",
+    "declared_pools",
+    "product_of_label",
+    "read_pools",
+]
+
+
+class PoolKind(NamedTuple):
+    """A kind of object that declares nodes. versions: newest first.
+
+    autoscaler: such an object is a sign that new nodes may come. A ResourceFlavor also describes the nodes of
+    a cluster without an autoscaler, and a MachineDeployment is scaled only if its annotations say so.
+    """
+
+    group: str
+    kind: str
+    plural: str
+    versions: tuple[str, ...]
+    autoscaler: bool
+
+
+class AutoscalerStatus(NamedTuple):
+    """The object by which cluster-autoscaler reports its state.
+
+    Source: https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md
+    """
+
+    kind: str
+    namespace: str
+    name: str
+
+
+AUTOSCALER_STATUS: Final = AutoscalerStatus("ConfigMap", "kube-system", "cluster-autoscaler-status")
+KARPENTER: Final = "NodePool"
+# Kinds of declared nodes at most; a cluster has some dozens. Of more, some are unknown.
+MAX_POOLS: Final = 1024
+TOO_MANY: Final = "too many pools"
+_NODE_GROUPS: Final = frozenset({"MachineDeployment", "MachinePool", "MachineSet"})
+_CLUSTER_API: Final = ("v1beta2", "v1beta1")
+POOL_KINDS: Final = (
+    PoolKind("karpenter.sh", "NodePool", "nodepools", ("v1", "v1beta1"), autoscaler=True),
+    PoolKind(
+        "kueue.x-k8s.io", "ResourceFlavor", "resourceflavors", ("v1", "v1beta2", "v1beta1"), autoscaler=False
+    ),
+    PoolKind("cluster.x-k8s.io", "MachineDeployment", "machinedeployments", _CLUSTER_API, autoscaler=False),
+    PoolKind("cluster.x-k8s.io", "MachinePool", "machinepools", _CLUSTER_API, autoscaler=False),
+    PoolKind("cluster.x-k8s.io", "MachineSet", "machinesets", _CLUSTER_API, autoscaler=False),
+)
+
+_READERS: Final[Mapping[tuple[str, str], Callable[[PoolDocument], list[NodePool]]]] = {
+    ("karpenter.sh", "NodePool"): read_node_pool,
+    ("kueue.x-k8s.io", "ResourceFlavor"): read_resource_flavor,
+    ("cluster.x-k8s.io", "MachineDeployment"): read_node_group,
+    ("cluster.x-k8s.io", "MachinePool"): read_node_group,
+    ("cluster.x-k8s.io", "MachineSet"): read_node_group,
+}
+
+
+def read_pools(document: Mapping[str, Any]) -> tuple[list[NodePool], list[Text]]:
+    """Return the nodes that one object of POOL_KINDS declares, and a problem for each thing it cannot read.
+
+    The fact that such a thing would have given is unknown, so that it never leads to a denial. An object of
+    another kind declares none. Never raises.
+    """
+    version, kind = document.get("apiVersion"), document.get("kind")
+    if not isinstance(version, str) or not isinstance(kind, str):
+        return [], []
+    reader = _READERS.get((version.partition("/")[0], kind))
+    if reader is None:
+        return [], []
+    read = PoolDocument(document)
+    return reader(read), read.problems
+
+
+def declared_pools(
+    objects: Mapping[str, Iterable[Mapping[str, Any]]], unreadable: Iterable[str] = ()
+) -> DeclaredPools:
+    """Return what objects declare, by their kinds; AUTOSCALER_STATUS goes by its name.
+
+    unreadable: kinds of which objects may exist that cannot be read.
+    """
+    pools = [pool for kind, found in objects.items() for each in found for pool in read_pools(each)[0]]
+    signs = set(unreadable)
+    # Its groups are those of Cluster API, if there are any, and otherwise not declared in the cluster.
+    if AUTOSCALER_STATUS.name in objects and not any(each.kind in _NODE_GROUPS for each in pools):
+        signs.add(AUTOSCALER_STATUS.name)
+    if len(pools) > MAX_POOLS:
+        signs.add(TOO_MANY)
+    return DeclaredPools(tuple(pools[:MAX_POOLS]), frozenset(objects), frozenset(signs))

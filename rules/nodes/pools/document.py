@@ -1,0 +1,174 @@
+"""Objects that declare nodes, read whatever they contain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from reprlib import Repr
+from typing import Any, Final
+
+from rules.kube.names import is_label_key, is_label_value, is_object_name
+from rules.kube.tolerations import Taint
+from rules.nodes.label_families import LabelNames
+from rules.nodes.node_capabilities import NodeCapabilities, NodeReader
+from rules.nodes.node_pool import NodePool
+from rules.nodes.pools.cloud_labels import cloud_capabilities, has_no_gpu
+from rules.text.i18n import Text
+
+# Labels or taints of a declared pool; as for a NodeProfile, more than a node group has.
+MAX_ENTRIES: Final = 100
+# Problems of one object; more do not help its author.
+_MAX_PROBLEMS: Final = 16
+# Characters of a text in a message.
+_MAX_TEXT: Final = 60
+_NAMES: Final = LabelNames()
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+# Karpenter ignores pods whose node affinity uses the hostname, or another label of its domain than these two.
+# https://karpenter.sh/docs/concepts/scheduling/ and pkg/apis/v1/labels.go of kubernetes-sigs/karpenter
+NODEPOOL: Final = "karpenter.sh/nodepool"
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_KARPENTER: Final = "karpenter.sh/"
+_OF_POOLS: Final = (NODEPOOL, "karpenter.sh/capacity-type")
+
+
+class PoolDocument:
+    """The fields of one object; what cannot be read is absent, and added to `problems`."""
+
+    __slots__ = ("_body", "kind", "name", "problems")
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self._body = body
+        self.problems: list[Text] = []
+        self.kind = str(body.get("kind"))
+        self.name = "?"
+        name = self.field("metadata", "name")
+        if isinstance(name, str) and is_object_name(name):
+            self.name = name
+        else:
+            self.report("metadata.name", name, Text("a name", "名称"))
+
+    def report(self, path: str, value: object, expected: Text) -> None:
+        """Add a problem: a value is not what is expected."""
+        where, shown = f"{self.kind} {self.name}: {path}", _shown(value)
+        problem = Text(
+            f"{where}: expected {expected.en}, found {shown}; ignored",
+            f"{where}：应为{expected.zh}，实际为 {shown}；已忽略",
+        )
+        if len(self.problems) < _MAX_PROBLEMS and problem not in self.problems:
+            self.problems.append(problem)
+
+    def field(self, *path: str) -> Any:
+        """Return a field; None if it is absent or cannot be reached."""
+        *parents, last = path
+        return self.mapping(*parents).get(last)
+
+    def mapping(self, *path: str) -> Mapping[Any, Any]:
+        """Return an object; empty if it is absent or cannot be read."""
+        found: Mapping[Any, Any] = self._body
+        for depth, name in enumerate(path, start=1):
+            member = found.get(name)
+            if not isinstance(member, Mapping):
+                if member is not None:
+                    self.report(".".join(path[:depth]), member, Text("an object", "对象"))
+                return {}
+            found = member
+        return found
+
+    def objects(self, *path: str, limit: int = MAX_ENTRIES) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+        """Yield the objects of a list, each with its path; those after the limit are reported."""
+        name, found = ".".join(path), self.field(*path)
+        if found is None:
+            return
+        if not isinstance(found, list | tuple):
+            self.report(name, found, Text("a list", "列表"))
+            return
+        if len(found) > limit:
+            self.report(name, len(found), Text(f"at most {limit} entries", f"不超过 {limit} 项"))
+        for at, each in enumerate(found[:limit]):
+            if isinstance(each, Mapping):
+                yield f"{name}[{at}]", each
+            else:
+                self.report(f"{name}[{at}]", each, Text("an object", "对象"))
+
+    def labels(self, *path: str) -> dict[str, str]:
+        """Return labels as Kubernetes accepts them."""
+        return self.valid_labels(".".join(path), self.mapping(*path))
+
+    def valid_labels(self, path: str, found: Mapping[Any, Any]) -> dict[str, str]:
+        """Return those labels that Kubernetes accepts; none if they are too many."""
+        if len(found) > MAX_ENTRIES:
+            self.report(
+                path, len(found), Text(f"at most {MAX_ENTRIES} labels", f"不超过 {MAX_ENTRIES} 个标签")
+            )
+            return {}
+        labels = {}
+        for key, value in found.items():
+            if is_label_key(key) and is_label_value(value):
+                labels[key] = value
+            else:
+                self.report(path, {key: value}, Text("a label", "标签"))
+        return labels
+
+    def taints(self, *path: str) -> Iterator[Taint]:
+        """Yield taints; one that cannot be read is left out, so that it keeps no pod away."""
+        for where, each in self.objects(*path):
+            taint = Taint(each.get("key", ""), each.get("value") or "", each.get("effect", ""))
+            if is_taint(taint):
+                yield taint
+            else:
+                self.report(where, dict(each), Text("a taint", "污点"))
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the object is being deleted."""
+        return isinstance(self.field("metadata", "deletionTimestamp"), str)
+
+    def pool(
+        self,
+        labels: Mapping[str, str],
+        taints: tuple[Taint, ...],
+        resources: tuple[tuple[str, int], ...] | None = None,
+        *,
+        can_scale: bool = True,
+    ) -> NodePool:
+        """Return the nodes with these labels.
+
+        resources: if unknown, none where a label proves that there is no GPU of NVIDIA.
+        """
+        if resources is None and any(has_no_gpu(key, value) for key, value in labels.items()):
+            resources = ()
+        return NodePool(
+            self.name,
+            self.kind,
+            tuple((key, value) for key, value in labels.items() if _may_be_required(key)),
+            taints,
+            resources,
+            self._capabilities(labels),
+            can_scale,
+        )
+
+    def _capabilities(self, labels: Mapping[str, str]) -> NodeCapabilities:
+        reader = NodeReader(self.name, labels)
+        known = reader.capabilities(_NAMES)
+        for problem in reader.problems:
+            self.report(problem.key, problem.value, Text("a possible value", "有效的值"))
+        return cloud_capabilities(labels, known)
+
+
+def is_taint(taint: Taint) -> bool:
+    """Return whether Kubernetes accepts a taint."""
+    return is_label_key(taint.key) and is_label_value(taint.value) and taint.effect in _EFFECTS
+
+
+def _shown(value: object) -> str:
+    """Return a value for a message, however large and deep it is."""
+    shortened = Repr()
+    shortened.maxlevel, shortened.maxstring = 2, _MAX_TEXT
+    try:
+        return shortened.repr(value)
+    except ValueError:  # a number with more digits than Python writes
+        return "a large number"
+
+
+def _may_be_required(key: str) -> bool:
+    """Return whether a pod may require a label without being ignored by Karpenter."""
+    return key != _HOSTNAME and (key in _OF_POOLS or not key.startswith(_KARPENTER))

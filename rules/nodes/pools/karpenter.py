@@ -1,0 +1,116 @@
+"""NodePools of Karpenter.
+
+Source: kubernetes-sigs/karpenter pkg/apis/v1/nodepool.go, pkg/scheduling/requirements.go and
+pkg/controllers/provisioning (v1.14.1); https://karpenter.sh/docs/concepts/nodepools/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rules.kube.names import is_label_key, is_label_value
+from rules.kube.quantity import QuantityError, parse_quantity
+from rules.nodes.node_pool import NodePool
+from rules.nodes.pools.cloud_labels import counted_resources, gpu_only_labels, has_no_gpu, kind_labels
+from rules.nodes.pools.document import NODEPOOL, PoolDocument
+from rules.text.i18n import Text
+
+# Requirements of a NodePool: maxItems of its schema.
+_MAX_REQUIREMENTS: Final = 100
+# Values of one requirement: more than a cloud has instance types (about a thousand on AWS).
+_MAX_VALUES: Final = 2000
+# Kinds of nodes of one NodePool, each with a term of affinity; a list of all instance types with GPUs of a
+# cloud has about that many.
+MAX_KINDS: Final = 64
+_TEMPLATE: Final = ("spec", "template", "spec")
+_REQUIREMENT: Final = Text("a requirement", "requirement")
+
+
+def read_node_pool(document: PoolDocument) -> list[NodePool]:
+    """Return the nodes that a NodePool may add: one value for each GPU name or instance type that it lists.
+
+    A label is stated if it is in the template, or if a requirement admits one value only; Karpenter picks
+    from several. Resources are unknown even if the GPU is known, as the device plugin decides under which
+    name it offers GPUs (`nvidia.com/gpu`, `nvidia.com/gpu.shared` for time-slicing, those of HAMi), except
+    that a NodePool without GPUs of NVIDIA has none.
+
+    can_scale is False if the NodePool is being deleted, or if a limit of zero admits no node with GPUs. A
+    NodePool at its limit counts as one that can: nodes that use it up may not have joined yet, and give room
+    when they go. So does one that is not Ready, which Karpenter does not use until it is.
+    """
+    admitted, without_gpu = _requirements(document)
+    labels = {key: values[0] for key, values in admitted.items() if len(values) == 1}
+    taints = tuple(document.taints(*_TEMPLATE, "taints"))
+    can_scale = not document.deleted and not _limited_to_none(document)
+    if without_gpu:
+        return [document.pool(labels, taints, (), can_scale=can_scale)]
+    # Of several lists, the shortest gives the fewest terms; Karpenter then picks the cheapest type of each.
+    kinds = [key for key in kind_labels() if 1 < len(admitted.get(key, ())) <= MAX_KINDS]
+    if not kinds or any(key in labels for key in kind_labels()):
+        return [document.pool(labels, taints, can_scale=can_scale)]
+    key = min(kinds, key=lambda each: len(admitted[each]))
+    return [document.pool({**labels, key: value}, taints, can_scale=can_scale) for value in admitted[key]]
+
+
+def _requirements(document: PoolDocument) -> tuple[dict[str, list[str]], bool]:
+    """Return the values that labels can have, in order, and whether no node has a GPU of NVIDIA.
+
+    A requirement that cannot be read is ignored: more nodes may come then, not fewer.
+    """
+    admitted: dict[str, list[str]] = {}
+    if is_label_value(document.name):
+        admitted[NODEPOOL] = [document.name]
+    for label, stated in document.labels("spec", "template", "metadata", "labels").items():
+        admitted.setdefault(label, [stated])
+    excluded: dict[str, set[str]] = {}
+    without_gpu = False
+    for path, each in document.objects(*_TEMPLATE, "requirements", limit=_MAX_REQUIREMENTS):
+        key, operator, values = each.get("key"), each.get("operator"), _values(each)
+        if not isinstance(key, str) or not is_label_key(key) or values is None:
+            document.report(path, dict(each), _REQUIREMENT)
+        elif operator == "In" and values:
+            allowed = set(values)
+            admitted[key] = [value for value in admitted.get(key, dict.fromkeys(values)) if value in allowed]
+        elif operator == "NotIn":
+            excluded.setdefault(key, set()).update(values)
+        elif operator == "DoesNotExist":
+            without_gpu |= key in gpu_only_labels()
+        elif operator not in ("Exists", "Gt", "Lt", "Gte", "Lte"):
+            document.report(path, dict(each), _REQUIREMENT)
+    found = {}
+    for label, listed in admitted.items():
+        if left := [value for value in listed if value not in excluded.get(label, ())]:
+            found[label] = left
+            without_gpu |= all(has_no_gpu(label, value) for value in left)
+        else:
+            expected = Text("a value that all requirements admit", "满足所有 requirements 的值")
+            document.report(label, left, expected)
+    return found, without_gpu
+
+
+def _values(requirement: Mapping[Any, Any]) -> list[str] | None:
+    """Return the values of a requirement, or None if they cannot be read."""
+    found = requirement.get("values")
+    if found is None:
+        return []
+    if not isinstance(found, list | tuple) or len(found) > _MAX_VALUES:
+        return None
+    return list(found) if all(is_label_value(value) for value in found) else None
+
+
+def _limited_to_none(document: PoolDocument) -> bool:
+    limits = document.mapping("spec", "limits")
+    return any(
+        _is_zero(document, name, limits[name]) for name in sorted(counted_resources()) if name in limits
+    )
+
+
+def _is_zero(document: PoolDocument, name: str, limit: object) -> bool:
+    try:
+        if isinstance(limit, str | int | float):
+            return parse_quantity(limit) <= 0
+    except QuantityError:
+        pass
+    document.report(f"spec.limits.{name}", limit, Text("a quantity", "数量"))
+    return False
