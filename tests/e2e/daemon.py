@@ -39,9 +39,14 @@ def reserve_port() -> socket.socket:
 
 
 class Daemon:
-    """A server process that is started once it answers; all its runs write to one log file."""
+    """A server process that is started once it answers; all its runs write to one log file.
 
-    def __init__(self, argv: Sequence[str], port: int, health: str, trust: ssl.SSLContext, log: Path) -> None:
+    trust: for HTTPS; None: it answers by HTTP.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], port: int, health: str, trust: ssl.SSLContext | None, log: Path
+    ) -> None:
         self._argv, self._port, self._health, self._trust, self._log = argv, port, health, trust, log
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -98,7 +103,11 @@ class Daemon:
         self.kill()
 
     def _answers(self) -> bool:
-        connection = http.client.HTTPSConnection(HOST, self._port, timeout=LOOK_S, context=self._trust)
+        connection = (
+            http.client.HTTPSConnection(HOST, self._port, timeout=LOOK_S, context=self._trust)
+            if self._trust
+            else http.client.HTTPConnection(HOST, self._port, timeout=LOOK_S)
+        )
         try:
             connection.request("GET", self._health)
             return connection.getresponse().status == http.HTTPStatus.OK
