@@ -99,6 +99,12 @@ def counted_resources() -> frozenset[str]:
 
 
 @cache
+def provider_labels() -> tuple[str, ...]:
+    """Return the beginnings of labels that Karpenter's providers set on every node."""
+    return tuple(row["prefix"] for row in _table()["known"])
+
+
+@cache
 def _table() -> Any:
     return read_table("cloud_gpus")
 

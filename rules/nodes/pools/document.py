@@ -20,6 +20,8 @@ MAX_ENTRIES: Final = 100
 _MAX_PROBLEMS: Final = 16
 # Characters of a text in a message.
 _MAX_TEXT: Final = 60
+# The beginning of every label.
+ANY_LABEL: Final = ("",)
 _NAMES: Final = LabelNames()
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 # Karpenter ignores pods whose node affinity uses the hostname, or another label of its domain than these two.
@@ -129,10 +131,12 @@ class PoolDocument:
         resources: tuple[tuple[str, int], ...] | None = None,
         *,
         can_scale: bool = True,
+        open_labels: tuple[str, ...] = ANY_LABEL,
     ) -> NodePool:
         """Return the nodes with these labels.
 
-        resources: if unknown, none where a label proves that there is no GPU of NVIDIA.
+        resources: if unknown, none where a label proves that there is no GPU of NVIDIA. open_labels: any if
+        something cannot be read.
         """
         if resources is None and any(has_no_gpu(key, value) for key, value in labels.items()):
             resources = ()
@@ -144,6 +148,7 @@ class PoolDocument:
             resources,
             self._capabilities(labels),
             can_scale,
+            ANY_LABEL if self.problems else open_labels,
         )
 
     def _capabilities(self, labels: Mapping[str, str]) -> NodeCapabilities:

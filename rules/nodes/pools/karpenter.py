@@ -7,12 +7,20 @@ pkg/controllers/provisioning (v1.14.1); https://karpenter.sh/docs/concepts/nodep
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from rules.kube.names import is_label_key, is_label_value
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.nodes.node_pool import NodePool
-from rules.nodes.pools.cloud_labels import counted_resources, gpu_only_labels, has_no_gpu, kind_labels
+from rules.nodes.pools.cloud_labels import (
+    counted_resources,
+    gpu_only_labels,
+    has_no_gpu,
+    kind_labels,
+    product_of_label,
+    provider_labels,
+)
 from rules.nodes.pools.document import NODEPOOL, PoolDocument
 from rules.text.i18n import Text
 
@@ -30,31 +38,33 @@ _REQUIREMENT: Final = Text("a requirement", "requirement")
 def read_node_pool(document: PoolDocument) -> list[NodePool]:
     """Return the nodes that a NodePool may add: one value for each GPU name or instance type that it lists.
 
-    A label is stated if it is in the template, or if a requirement admits one value only; Karpenter picks
-    from several. Resources are unknown even if the GPU is known, as the device plugin decides under which
-    name it offers GPUs (`nvidia.com/gpu`, `nvidia.com/gpu.shared` for time-slicing, those of HAMi), except
-    that a NodePool without GPUs of NVIDIA has none.
+    A label is stated if it is in the template, or if a requirement admits one value only; of several,
+    Karpenter takes the one that the pod asks for. Resources are unknown even if the GPU is known, as the
+    device plugin decides under which name it offers GPUs (`nvidia.com/gpu`, `nvidia.com/gpu.shared` for
+    time-slicing, those of HAMi), except that a NodePool without GPUs of NVIDIA has none.
 
     can_scale is False if the NodePool is being deleted, or if a limit of zero admits no node with GPUs. A
     NodePool at its limit counts as one that can: nodes that use it up may not have joined yet, and give room
     when they go. So does one that is not Ready, which Karpenter does not use until it is.
     """
-    admitted, without_gpu = _requirements(document)
+    admitted, others, without_gpu = _requirements(document)
     labels = {key: values[0] for key, values in admitted.items() if len(values) == 1}
     taints = tuple(document.taints(*_TEMPLATE, "taints"))
     can_scale = not document.deleted and not _limited_to_none(document)
+    opened = (*provider_labels(), *others, *(key for key in admitted if key not in labels))
+    pool = partial(document.pool, taints=taints, can_scale=can_scale, open_labels=opened)
     if without_gpu:
-        return [document.pool(labels, taints, (), can_scale=can_scale)]
+        return [pool(labels, resources=())]
     # Of several lists, the shortest gives the fewest terms; Karpenter then picks the cheapest type of each.
     kinds = [key for key in kind_labels() if 1 < len(admitted.get(key, ())) <= MAX_KINDS]
-    if not kinds or any(key in labels for key in kind_labels()):
-        return [document.pool(labels, taints, can_scale=can_scale)]
+    if not kinds or any(product_of_label(key, labels[key]) for key in kind_labels() if key in labels):
+        return [pool(labels)]
     key = min(kinds, key=lambda each: len(admitted[each]))
-    return [document.pool({**labels, key: value}, taints, can_scale=can_scale) for value in admitted[key]]
+    return [pool({**labels, key: value}) for value in admitted[key]]
 
 
-def _requirements(document: PoolDocument) -> tuple[dict[str, list[str]], bool]:
-    """Return the values that labels can have, in order, and whether no node has a GPU of NVIDIA.
+def _requirements(document: PoolDocument) -> tuple[dict[str, list[str]], list[str], bool]:
+    """Return the values that labels can have, labels with any value, and whether no node has a GPU of NVIDIA.
 
     A requirement that cannot be read is ignored: more nodes may come then, not fewer.
     """
@@ -63,6 +73,7 @@ def _requirements(document: PoolDocument) -> tuple[dict[str, list[str]], bool]:
         admitted[NODEPOOL] = [document.name]
     for label, stated in document.labels("spec", "template", "metadata", "labels").items():
         admitted.setdefault(label, [stated])
+    others: list[str] = []
     excluded: dict[str, set[str]] = {}
     without_gpu = False
     for path, each in document.objects(*_TEMPLATE, "requirements", limit=_MAX_REQUIREMENTS):
@@ -74,9 +85,12 @@ def _requirements(document: PoolDocument) -> tuple[dict[str, list[str]], bool]:
             admitted[key] = [value for value in admitted.get(key, dict.fromkeys(values)) if value in allowed]
         elif operator == "NotIn":
             excluded.setdefault(key, set()).update(values)
+            others.append(key)
         elif operator == "DoesNotExist":
             without_gpu |= key in gpu_only_labels()
-        elif operator not in ("Exists", "Gt", "Lt", "Gte", "Lte"):
+        elif operator in ("Exists", "Gt", "Lt", "Gte", "Lte"):
+            others.append(key)
+        else:
             document.report(path, dict(each), _REQUIREMENT)
     found = {}
     for label, listed in admitted.items():
@@ -86,7 +100,7 @@ def _requirements(document: PoolDocument) -> tuple[dict[str, list[str]], bool]:
         else:
             expected = Text("a value that all requirements admit", "满足所有 requirements 的值")
             document.report(label, left, expected)
-    return found, without_gpu
+    return found, others, without_gpu
 
 
 def _values(requirement: Mapping[Any, Any]) -> list[str] | None:

@@ -14,6 +14,7 @@ from rules.kube.tolerations import Taint
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import NodePool
 from rules.nodes.pools import POOL_KINDS, read_pools
+from rules.nodes.pools.document import ANY_LABEL
 from rules.nodes.pools.karpenter import MAX_KINDS
 
 GPU_NAME = "karpenter.k8s.aws/instance-gpu-name"
@@ -135,7 +136,21 @@ def test_a_node_pool_gives_one_value_for_each_gpu_that_it_lists() -> None:
         for name, known in facts.items()
     ]
 
-    assert expected == read(NODE_POOL)
+    assert expected == [pool._replace(open=()) for pool in read(NODE_POOL)]
+
+
+def test_labels_that_the_provider_sets_or_a_requirement_leaves_open_may_have_any_value() -> None:
+    """Karpenter gives a node the value that the pod asks for; other labels it does not know."""
+    (pool,) = requiring(("team", "Exists", []), ("size", "In", ["s", "m"]), ("tier", "In", ["one"]))
+
+    assert {"team", "size", "karpenter.", "eks.amazonaws.com/"} <= {*pool.open}
+    assert not any("nvidia.com/gpu.product".startswith(each) or each == "tier" for each in pool.open)
+
+
+@pytest.mark.parametrize("text", [RESOURCE_FLAVOR, MACHINE_DEPLOYMENT])
+def test_nodes_of_other_kinds_may_have_any_label_that_is_not_declared(text: str) -> None:
+    """Their machines are declared elsewhere."""
+    assert [ANY_LABEL] == [pool.open for pool in read(text)]
 
 
 def test_a_single_value_is_a_label_of_every_node() -> None:
@@ -198,6 +213,15 @@ def test_of_several_lists_the_shortest_gives_the_kinds_of_nodes() -> None:
     )
 
     assert [(GPU_NAME, "a100"), (GPU_NAME, "h100")] == [pool.labels[-1] for pool in pools]
+
+
+def test_one_label_that_tells_the_gpu_makes_one_kind_of_node() -> None:
+    """One that tells nothing does not."""
+    types = (TYPE, "In", ["g5.xlarge", "g5.2xlarge"])
+    known = {"karpenter.k8s.aws/instance-family": "g5"}
+
+    assert [TYPE not in dict(pool.labels) for pool in requiring(types, labels=known)] == [True]
+    assert 2 == len(requiring(types, labels={"k8s.amazonaws.com/accelerator": "nvidia"}))
 
 
 def test_instance_types_give_kinds_of_nodes() -> None:
@@ -354,7 +378,9 @@ def test_a_node_pool_that_cannot_be_understood_may_bring_any_node(changes: dict[
     """Doubt never leads to a denial."""
     pools, problems = read_changed(NODE_POOL, changes)
 
-    assert [(None, NodeCapabilities(), True)] == [(p.resources, p.capabilities, p.can_scale) for p in pools]
+    facts = [(pool.resources, pool.capabilities, pool.can_scale, pool.open) for pool in pools]
+
+    assert [(None, NodeCapabilities(), True, ANY_LABEL)] == facts
     assert problems
 
 
@@ -381,6 +407,7 @@ def test_a_resource_flavor_with_node_labels_is_a_kind_of_node_that_may_come() ->
         (Taint("spot", "true", "NoSchedule"),),
         None,
         NodeCapabilities(product="NVIDIA-L4"),
+        open=ANY_LABEL,
     )
 
     assert [expected] == read(RESOURCE_FLAVOR)
@@ -396,7 +423,7 @@ def test_a_resource_flavor_that_cannot_be_read_is_unknown() -> None:
     """It may be about any node."""
     pools, problems = read_changed(RESOURCE_FLAVOR, {"spec": {"nodeLabels": ["a"]}})
 
-    assert [NodePool("l4-spot", "ResourceFlavor")] == pools
+    assert [NodePool("l4-spot", "ResourceFlavor", open=ANY_LABEL)] == pools
     assert 1 == len(problems)
 
 
@@ -416,6 +443,7 @@ def test_a_machine_deployment_states_its_nodes_in_annotations() -> None:
         (Taint("nvidia.com/gpu", "present", "NoSchedule"), Taint("a", "", "PreferNoSchedule")),
         (("nvidia.com/gpu", 2),),
         NodeCapabilities(product="NVIDIA-A100-SXM4-80GB"),
+        open=ANY_LABEL,
     )
 
     assert [expected] == read(MACHINE_DEPLOYMENT)
@@ -525,7 +553,7 @@ def test_every_kind_has_a_reader() -> None:
     for kind in POOL_KINDS:
         document = {"apiVersion": f"{kind.group}/{kind.versions[0]}", "kind": kind.kind, "metadata": "x"}
         pools, problems = read_pools(document)
-        assert [NodePool("?", kind.kind)] == pools or kind.kind == "MachineSet"
+        assert [NodePool("?", kind.kind, open=ANY_LABEL)] == pools or kind.kind == "MachineSet"
         assert problems
     assert ([], []) == read_pools({"apiVersion": "v1", "kind": "Pod"})
     assert ([], []) == read_pools({"apiVersion": ["karpenter.sh/v1"], "kind": "NodePool"})
