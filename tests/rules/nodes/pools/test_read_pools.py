@@ -16,6 +16,7 @@ from rules.nodes.node_pool import NodePool
 from rules.nodes.pools import POOL_KINDS, read_pools
 from rules.nodes.pools.document import ANY_LABEL
 from rules.nodes.pools.karpenter import MAX_KINDS
+from tests.support.pages import fences, text_of
 
 GPU_NAME = "karpenter.k8s.aws/instance-gpu-name"
 CATEGORY = "karpenter.k8s.aws/instance-category"
@@ -546,6 +547,17 @@ def test_a_group_whose_annotations_cannot_be_read_is_unknown(annotations: Any) -
 
 
 # All kinds
+
+
+def test_the_examples_of_the_documentation_declare_the_gpu_and_its_cuda_version() -> None:
+    """Of docs/autoscaling.md."""
+    page = "docs/autoscaling.md"
+    found = [read(fence.text) for fence in fences(text_of(page), page) if fence.language == "yaml"]
+
+    assert [
+        [NodeCapabilities(cuda=(13, 0), product="NVIDIA-H100-80GB-HBM3")],
+        [NodeCapabilities(cuda=(12, 8), product="NVIDIA-A100-SXM4-80GB")],
+    ] == [[pool.capabilities for pool in pools] for pools in found]
 
 
 def test_every_kind_has_a_reader() -> None:
