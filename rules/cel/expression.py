@@ -89,7 +89,7 @@ class Expression:
     def __init__(self, source: str, variables: Iterable[str]) -> None:
         """Compile source, which may name the given variables. Raises ExpressionError."""
         self.source = source
-        self._program = _compile(source)
+        self._program = compile_program(source)
         self._result = bounded_cache(self._evaluate, _REMEMBERED, lambda values: length(values) <= _LONGEST)
         known = list(variables)
         named = self._program.variables()
@@ -195,9 +195,10 @@ def _converted(each: _Input, value: Any) -> Any:
     return _quantities(items)
 
 
-def _compile(source: str) -> Any:
-    if len(source) > MAX_EXPRESSION_LENGTH:
-        raise ExpressionError(f"longer than {MAX_EXPRESSION_LENGTH} characters")
+def compile_program(source: str, longest: int = MAX_EXPRESSION_LENGTH) -> Any:
+    """Return a program of the CEL library whose evaluation takes a bounded time. Raises ExpressionError."""
+    if len(source) > longest:
+        raise ExpressionError(f"longer than {longest} characters")
     depth = deepest = 0
     for character in source:
         depth += (character in "([{") - (character in ")]}")
