@@ -76,7 +76,8 @@ class NodeEvaluator:
         self.inventory = inventory
         declared = inventory.declared.pools
         self.prospects = Prospects((*prospects.pools, *declared)) if declared else prospects
-        self.autoscaled = inventory.autoscaled or bool(self.prospects)
+        self._undeclared = inventory.undeclared and not prospects
+        self.autoscaled = inventory.autoscaled or bool(prospects)
         self._classes = bounded_cache(self._evaluate_classes, _REMEMBERED, _is_short)
         self._clauses = bounded_cache(self._find_clauses, _REMEMBERED, _is_short)
         self.evaluate = bounded_cache(self._evaluate, _REMEMBERED, _are_few)
@@ -155,7 +156,7 @@ class NodeEvaluator:
 
     def without_node(self, required: RuleRequirement) -> Action:
         """Return the effect of a rule if no node is compatible."""
-        return required.rule.without_node(undeclared=not self.prospects and self.inventory.undeclared)
+        return required.rule.without_node(undeclared=self._undeclared)
 
     def _returning_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
         """Return the results on nodes that may come back, whose drivers may be others then."""

@@ -16,6 +16,7 @@ from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_label
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 from rules.nodes.node_pool import DeclaredPools
+from rules.nodes.pools import AUTOSCALER_STATUS, KARPENTER, POOL_KINDS, declared_pools
 
 # The resources of a node, indexed together with its labels under a key that no label can have.
 _RESOURCES: Final = "//resources"
@@ -27,6 +28,8 @@ _ANY: Final = "*"
 _TAINTS: Final = "//taints"
 # Taints that Kubernetes and Karpenter set on a node while it starts, stops, or is unwell.
 _PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
+_NODE: Final = "Node"
+_KINDS: Final = (_NODE, *(each.kind for each in POOL_KINDS))
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _DEFAULT: Final = LabelNames()
 
@@ -63,19 +66,32 @@ class Inventory:
 
     @classmethod
     def of(cls, document: object) -> Inventory:
-        """Return the inventory of a Node, a NodeList, or a list of them, as read from JSON or YAML.
+        """Return the inventory of a document, as read from JSON or YAML.
 
-        If several nodes have the same name, the last one is used. Raises InventoryError for anything else.
+        document: a Node, an object of POOL_KINDS, cluster-autoscaler's status, or a List or list of them. If
+        several nodes have the same name, the last one is used. Raises InventoryError for anything else.
         """
-        return cls().with_node(document)
+        nodes: list[tuple[Mapping[str, Any], str]] = []
+        others: dict[str, list[Mapping[str, Any]]] = {}
+        for each, path in _objects(document, "document"):
+            if (kind := _kind_of(each, path)) == _NODE:
+                nodes.append((each, path))
+            else:
+                others.setdefault(kind, []).append(each)
+        empty = Inventory()
+        return empty._with_nodes(nodes).with_pools(declared_pools(others))
 
     def with_node(self, document: object) -> Inventory:
         """Return an inventory with a Node added or replaced; this inventory if nothing changes.
 
-        document: as for `of`; several nodes at once take less time. Raises InventoryError.
+        document: a Node, or a List or list of them; several at once take less time. Raises InventoryError.
         """
+        return self._with_nodes(_objects(document, "document"))
+
+    def _with_nodes(self, nodes: Iterable[tuple[Mapping[str, Any], str]]) -> Inventory:
+        """Return an inventory with Nodes added or replaced, each with its path in a document."""
         pool: dict[Fact, Fact] = {}
-        rows = {row.name: row for row in (self._row(*node, pool) for node in _nodes(document, "document"))}
+        rows = {row.name: row for row in (self._row(*each, pool) for each in nodes)}
         return self._replace({name: row for name, row in rows.items() if row != self._row_of(name)})
 
     def without_node(self, name: str) -> Inventory:
@@ -105,6 +121,11 @@ class Inventory:
     def names(self, nodes: int) -> list[str]:
         """Return the names of a set of nodes. Iterates over the set: for reports, not for decisions."""
         return [row.name for position in positions(nodes) if (row := self._rows.get(position))]
+
+    def labels_of(self, name: str) -> Mapping[str, str]:
+        """Return the labels of the node with this name; none if there is no such node."""
+        row = self._row_of(name)
+        return row.labels if row else {}
 
     def named(self, name: str) -> int:
         """Return the set of the node with this name; empty if there is none."""
@@ -154,7 +175,7 @@ class Inventory:
     def undeclared(self) -> bool:
         """Whether an autoscaler may add nodes of which nothing is known."""
         known = self.declared
-        return not known.pools and bool(known.signs or (self._labelled_by_autoscaler and not known.listed))
+        return bool(known.signs) or (self._labelled_by_autoscaler and KARPENTER not in known.listed)
 
     @property
     def _labelled_by_autoscaler(self) -> bool:
@@ -337,21 +358,32 @@ def _moved(
     return _classes(found)
 
 
-def _nodes(document: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield each node of a document with its path."""
+def _objects(document: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield each object of a document with its path."""
     if isinstance(document, Mapping):
-        kind = document.get("kind", "NodeList" if "items" in document else "Node")
-        if kind == "Node":
-            yield document, path
-        elif kind in ("NodeList", "List"):
-            yield from _nodes(document.get("items") or [], f"{path}.items")
+        kind = document.get("kind", "List" if "items" in document else _NODE)
+        if isinstance(kind, str) and kind.endswith("List"):
+            yield from _objects(document.get("items") or [], f"{path}.items")
         else:
-            raise InventoryError(f"{path}.kind: expected Node or NodeList, got {kind!r:.60}")
+            yield document, path
     elif isinstance(document, list | tuple):
         for at, item in enumerate(document):
-            yield from _nodes(item, f"{path}[{at}]")
+            yield from _objects(item, f"{path}[{at}]")
     else:
         raise InventoryError(f"{path}: expected a Node, a NodeList or a list of them, got {document!r:.60}")
+
+
+def _kind_of(found: Mapping[str, Any], path: str) -> str:
+    """Return the kind of an object of an inventory. Raises InventoryError for any other."""
+    kind = found.get("kind", _NODE)
+    if (
+        kind == AUTOSCALER_STATUS.kind
+        and _mapping(found, "metadata", path).get("name") == AUTOSCALER_STATUS.name
+    ):
+        return AUTOSCALER_STATUS.name
+    if kind not in _KINDS:
+        raise InventoryError(f"{path}.kind: expected one of {', '.join(_KINDS)}, got {kind!r:.60}")
+    return str(kind)
 
 
 def _mapping(parent: Mapping[str, Any], name: str, path: str) -> Mapping[Any, Any]:

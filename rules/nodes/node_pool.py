@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rules.kube.tolerations import Taint
 from rules.nodes.node_capabilities import NodeCapabilities
@@ -27,6 +27,10 @@ class NodePool(NamedTuple):
     open: tuple[str, ...] = ()
 
 
+# Kueue's ResourceFlavor also describes the nodes of a cluster without an autoscaler.
+_FLAVOR: Final = "ResourceFlavor"
+
+
 class DeclaredPools(NamedTuple):
     """What a cluster declares of the nodes that autoscalers may add.
 
@@ -41,4 +45,4 @@ class DeclaredPools(NamedTuple):
     @property
     def autoscaled(self) -> bool:
         """Whether an autoscaler may add nodes."""
-        return bool(self.signs or any(each.can_scale for each in self.pools))
+        return bool(self.signs or any(each.can_scale and each.kind != _FLAVOR for each in self.pools))

@@ -19,7 +19,7 @@ from tests.bench.cases import OWN_AFFINITY, additional_rule, builtin, cluster, n
 from tests.bench.figures import Effort, Section, Table, Target, measure
 from tests.support.node_builders import GPU
 from webhook.admission.handler import AdmissionHandler
-from webhook.cluster.node_sync import Node
+from webhook.cluster.inventory_sync import Node
 
 TITLE: Final = "Changes of nodes and rules"
 _CHANGE_US: Final = 1_000.0

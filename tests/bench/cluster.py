@@ -32,7 +32,8 @@ from tests.bench.client import retrying
 from tests.bench.figures import Effort, Samples, Section, Spread, Table
 from tests.bench.served import HOST, constant, gpugate
 from tests.e2e.cluster import ControlPlane, assets, missing
-from webhook.cluster.client import NODES, ClusterApi, config_maps
+from webhook.cluster.client import ClusterApi
+from webhook.cluster.resource import NODES, config_maps
 
 TITLE: Final = "Through a real API server"
 _LABEL: Final = "gpugate-bench"

@@ -21,7 +21,7 @@ from tests.bench.cases import ROOT, catalog, node_of
 from tests.bench.client import Webhook, retrying, unverified
 from tests.e2e.daemon import reserve_port
 from tests.support.fake_api import FakeApi, running
-from webhook.cluster.client import NODES, config_maps
+from webhook.cluster.resource import NODES, config_maps
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

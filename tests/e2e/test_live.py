@@ -20,8 +20,9 @@ from tests.e2e.test_control_plane import node, pod
 from tests.support.builders import resource_rule
 from tests.support.webhooks import body
 from tests.support.webhooks import pod as reviewed
-from webhook.cluster.client import NODES, ClusterApi, config_maps
-from webhook.cluster.reflector import Change, Listed, Reflector, Resource
+from webhook.cluster.client import ClusterApi
+from webhook.cluster.reflector import Change, Listed, Reflector
+from webhook.cluster.resource import NODES, Resource, config_maps
 from webhook.telemetry.metrics import REGISTRY
 
 # Seconds in which a change of a rule is in force.

@@ -14,7 +14,8 @@ import pytest
 
 from tests.e2e.installed import Installation
 from tests.e2e.serve_process import ServeProcess, eventually
-from webhook.cluster.client import NODES, ClusterApi
+from webhook.cluster.client import ClusterApi
+from webhook.cluster.resource import NODES
 
 NODE_COUNT = 5_000
 # Limits at that size: bytes of memory, seconds from its start, fraction of one core.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-import webhook.cluster.node_sync
+import webhook.cluster.inventory_sync
 import webhook.cluster.rule_sync
 from webhook.cli import main
 from webhook.cluster.reflector import Reflector
@@ -17,6 +17,6 @@ from webhook.cluster.reflector import Reflector
 WATCH_S: Final = 4.0
 
 if __name__ == "__main__":
-    for module in (webhook.cluster.node_sync, webhook.cluster.rule_sync):
+    for module in (webhook.cluster.inventory_sync, webhook.cluster.rule_sync):
         vars(module).update(Reflector=partial(Reflector, watch_s=WATCH_S))
     main()

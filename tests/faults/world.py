@@ -21,7 +21,8 @@ from tests.e2e.service import Service
 from tests.faults.load import RIGHT, Client
 from tests.faults.probes import Probe, edited, edited_rule, joined, late_node, rules
 from tests.faults.proxy import Proxy, ProxyMode
-from webhook.cluster.client import NODES, ClusterApi, config_maps
+from webhook.cluster.client import ClusterApi
+from webhook.cluster.resource import NODES, config_maps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -50,11 +50,15 @@ class _Entry:
 
 @dataclass
 class FakeApi:
-    """Collections of objects by path. refusals: status of the next requests, in order. opened: watches."""
+    """Collections of objects by path. refusals: status of the next requests, in order. opened: watches.
+
+    statuses: of requests for a path, as long as it is there.
+    """
 
     page: int = 500
     requests: list[Request] = field(default_factory=list)
     refusals: list[int] = field(default_factory=list)
+    statuses: dict[str, int] = field(default_factory=dict)
     opened: int = 0
     port: int = 0
 
@@ -256,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = Request(self.command, url.path, query, self.headers.get("authorization", ""))
         with fake.changed:
             fake.requests.append(request)
-            status = fake.refusals.pop(0) if fake.refusals else 0
+            status = fake.refusals.pop(0) if fake.refusals else fake.statuses.get(request.path, 0)
             fake.changed.notify_all()
         if "watch" in query and fake.gone(request):
             status = 410

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 from webhook.agent.labels import CUDA_LABELS, FACTS, NO_METADATA, NodeMetadata, differences, metadata_of
 from webhook.agent.metrics import CONTRADICTIONS, PUBLISHED
 from webhook.agent.nvml_probe import Probe
-from webhook.cluster.client import NODES
 from webhook.cluster.events import Creates, write_event
+from webhook.cluster.resource import NODES
 
 _log = logging.getLogger("gpugate.agent")
 

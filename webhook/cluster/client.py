@@ -7,7 +7,7 @@ with errors that say what to do.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -27,13 +27,13 @@ from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from webhook.admission.rule_configmap import rule_text
 from webhook.cluster.credentials import by_kubeconfig, by_service_account
 from webhook.cluster.in_cluster import SERVICE_ACCOUNT, in_pod
+from webhook.cluster.inventory_resources import declaring_resources
+from webhook.cluster.resource import NODES, PODS, Object, Resource, config_maps
 
 T = TypeVar("T")
 
 # Label selectors of rule ConfigMaps. Selectors have no OR, so each is a request.
 RULE_SELECTORS: Final = (*(f"{prefix}type={RESOURCE_RULE_TYPE}" for prefix in LABEL_PREFIXES), TYPE_LABEL)
-NODES: Final = "/api/v1/nodes"
-PODS: Final = "/api/v1/pods"
 # Seconds. A reachable API server answers a page in well under one.
 _CONNECT_S: Final = 5.0
 _READ_S: Final = 10.0
@@ -43,6 +43,9 @@ _PAGE: Final = 500
 # For a command, which does not repeat by itself: after 0, 0.4 seconds. Writes are retried, too, because each
 # is conditional on a name or a resourceVersion: if the first was done, the second is a conflict.
 _COMMAND_RETRIES: Final = urllib3.Retry(2, redirect=0, backoff_factor=0.2, allowed_methods=None)
+
+# What an optional kind answers that is not installed, or not permitted to be read.
+_NOT_DECLARED: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN})
 
 # What a request without an answer raises: no connection, a broken one, no readable token.
 UNANSWERED: Final = (urllib3.exceptions.HTTPError, ConfigException, OSError)
@@ -172,15 +175,15 @@ class ClusterApi:
         return self._send("GET", path, query, timeout=timeout, preload_content=False)
 
     def list(
-        self, path: str, selector: str = "", shape: Any = dict[str, Any]
+        self, path: str, selectors: Mapping[str, str] | None = None, shape: Any = dict[str, Any]
     ) -> tuple[list[dict[str, Any]], str]:
         """Return all objects at a path, page by page, and the resourceVersion of the list.
 
-        shape: the decoded part of each object, a type for msgspec. Raises ApiError, msgspec.DecodeError, or
-        one of UNANSWERED.
+        selectors: parameters that select objects. shape: the decoded part of each object, a type for msgspec.
+        Raises ApiError, msgspec.DecodeError, or one of UNANSWERED.
         """
         decoder = msgspec.json.Decoder(_Page[shape])
-        query = {"limit": str(_PAGE)} | ({"labelSelector": selector} if selector else {})
+        query = {"limit": str(_PAGE), **(selectors or {})}
         objects: list[dict[str, Any]] = []
         while True:
             page = decoder.decode(self._send("GET", path, query, retries=self._retries).data)
@@ -188,6 +191,20 @@ class ClusterApi:
             if not page.metadata.more:
                 return objects, page.metadata.version
             query["continue"] = page.metadata.more
+
+    def list_newest(self, resource: Resource) -> tuple[Sequence[Object], str, str]:
+        """Return all objects of a resource, the resourceVersion, and the path: the first one that exists.
+
+        Raises as `list` does.
+        """
+        *newer, oldest = resource.path, *resource.others
+        for path in newer:
+            try:
+                return *self.list(path, resource.selectors, resource.shape), path
+            except ApiError as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    raise
+        return *self.list(oldest, resource.selectors, resource.shape), oldest
 
     def close(self) -> None:
         """Close the connections that are not in use."""
@@ -245,11 +262,6 @@ def _api_error(response: urllib3.BaseHTTPResponse) -> ApiError:
     return ApiError(response.status, message or response.reason or "")
 
 
-def config_maps(namespace: str) -> str:
-    """Return the path of a namespace's ConfigMaps."""
-    return f"/api/v1/namespaces/{namespace}/configmaps"
-
-
 def connect(kubeconfig: str | None, context: str | None) -> ClusterApi:
     """Return the cluster of a command: the given one, else the pod's own, else the default kubeconfig's.
 
@@ -272,24 +284,36 @@ class Cluster:
         Raises ClusterError.
         """
         what, path = f"ConfigMaps of namespace {namespace!r}", config_maps(namespace)
-        found = [item for selector in RULE_SELECTORS for item in self._list(what, path, selector)]
+        found = [item for selector in RULE_SELECTORS for item in self._list(Resource(what, path, selector))]
         return sorted(dict(map(rule_text, found)).items())
 
-    def nodes(self) -> list[dict[str, Any]]:
-        """Return all nodes, as JSON. Raises ClusterError."""
-        return self._list("Nodes", NODES)
+    def inventory(self) -> list[dict[str, Any]]:
+        """Return all nodes, and the objects that declare others, as JSON. Raises ClusterError.
+
+        What does not exist in the cluster, or may not be read, declares nothing.
+        """
+        found = self._list(Resource("Nodes", NODES))
+        for kind, resource in declaring_resources().items():
+            try:
+                found += ({"kind": kind, **each} for each in self._list(resource))
+            except ClusterError as error:
+                cause = error.__cause__
+                if not (isinstance(cause, ApiError) and cause.status in _NOT_DECLARED):
+                    raise
+        return found
 
     def pods(self) -> list[dict[str, Any]]:
         """Return the pods of all namespaces, as JSON. Raises ClusterError."""
-        return self._list("Pods", PODS)
+        return self._list(Resource("Pods", PODS))
 
-    def _list(self, what: str, path: str, selector: str = "") -> list[dict[str, Any]]:
+    def _list(self, resource: Resource) -> list[dict[str, Any]]:
+        what = resource.name
         try:
-            objects, _ = self._api.list(path, selector)
+            objects, *_ = self._api.list_newest(resource)
         except ApiError as error:
             raise ClusterError(f"cannot list {what}: {error}") from error
         except msgspec.DecodeError as error:
             raise ClusterError(f"cannot list {what}: not an API server: {error}") from error
         except UNANSWERED as error:
             raise ClusterError(f"the API server does not answer: {error}") from error
-        return objects
+        return [*objects]

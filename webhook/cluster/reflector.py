@@ -14,13 +14,14 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import urllib3
 
 from certs.periodic_task import report_bug
 from webhook.cluster.client import UNANSWERED, ApiError, ClusterApi, decode_status
+from webhook.cluster.resource import Object, Resource
 from webhook.telemetry import metrics
 
 _log = logging.getLogger("gpugate.cluster")
@@ -32,6 +33,8 @@ _STALLED: Final = 1.1
 # Seconds of pause after a first failure, twice that after each further one, and at most; half is random.
 _PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
+# Of a resource that does not exist, or is not permitted.
+_ABSENT: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN})
 # Errors that are not about the resourceVersion: the API server starts, stops, or is overloaded.
 _BUSY: Final = frozenset(
     {
@@ -52,21 +55,6 @@ _REASONS: Final = (
     (urllib3.exceptions.ConnectTimeoutError, "away"),
     (urllib3.exceptions.HTTPError, "cut"),
 )
-
-Object = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """A resource to watch. name: in logs and metrics. shape: the decoded part of each object, for msgspec.
-
-    The shape must have `metadata.name` and `metadata.resourceVersion`; an object without them is a failure.
-    """
-
-    name: str
-    path: str
-    selector: str = ""
-    shape: Any = Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +114,26 @@ class _Position:
 class Reflector:
     """Lists and watches one resource, with any number of requests.
 
-    pause: waits so many seconds, or until stopped. chance: returns a random number from 0 to 1. watch_s:
-    seconds of one request.
+    unavailable: for a resource that may be absent or not permitted; called with the status of HTTP, or 0,
+    each time that it cannot be listed. pause: waits so many seconds, or until stopped. chance: returns a
+    random number from 0 to 1. watch_s: seconds of one request.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, by name
         self,
         api: ClusterApi,
         resource: Resource,
         *,
+        unavailable: Callable[[int], object] | None = None,
         pause: Callable[[float], object] | None = None,
         chance: Callable[[], float] = random.random,
         watch_s: float = WATCH_S,
     ) -> None:
         self.resource = resource
+        self._path = resource.path
         self._api = api
         self._stopped = threading.Event()
+        self._unavailable = unavailable
         self._pause = pause or self._stopped.wait
         self._chance = chance
         self._watch_s = watch_s
@@ -179,10 +171,17 @@ class Reflector:
                 reason, message, level = _reason(error), str(error), logging.WARNING
                 if _requires_list(error):
                     position.version = ""
+                if self._unavailable and not position.version:
+                    status = error.status if isinstance(error, ApiError) else 0
+                    self._unavailable(status)
+                    if status in _ABSENT:  # no failure: there is no series of it, and one line in the log
+                        metrics.forget_watch(self.resource.name)
+                        reason, level = "absent", logging.INFO if position.quiet == 1 else logging.DEBUG
             if self._stopped.is_set():
                 return
             name = self.resource.name
-            metrics.WATCH_RESTARTS.labels(name, reason).inc()
+            if reason != "absent":
+                metrics.WATCH_RESTARTS.labels(name, reason).inc()
             if position.quiet or reason != "ended":
                 pause_s = self._pause_s(position)
                 _log.log(level, "watch of %s %s, %.200s; retrying in %.1f s", name, reason, message, pause_s)
@@ -207,7 +206,7 @@ class Reflector:
 
     def _list(self, position: _Position) -> Listed:
         resource = self.resource
-        objects, version = self._api.list(resource.path, resource.selector, resource.shape)
+        objects, version, self._path = self._api.list_newest(resource)
         if not version:
             raise msgspec.ValidationError("a list without a resourceVersion")
         objects, position.version = [_named(found) for found in objects], version
@@ -223,10 +222,9 @@ class Reflector:
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
             "timeoutSeconds": str(max(1, round(seconds))),
+            **self.resource.selectors,
         }
-        if self.resource.selector:
-            query["labelSelector"] = self.resource.selector
-        stream = self._api.stream(self.resource.path, query, read_timeout_s=_STALLED * seconds)
+        stream = self._api.stream(self._path, query, read_timeout_s=_STALLED * seconds)
         self._stream = stream
         try:
             # `stop` sets the flag and then reads the stream: one of the two is seen.

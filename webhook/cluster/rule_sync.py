@@ -19,18 +19,10 @@ from rules import Loaded, RuleError, RuleSet, load_rules
 from rules.model.rule import Rule
 from webhook.admission.handler import AdmissionHandler
 from webhook.admission.rule_configmap import conflict_error, rule_text
-from webhook.cluster.client import RULE_SELECTORS, ClusterApi, config_maps
+from webhook.cluster.client import RULE_SELECTORS, ClusterApi
 from webhook.cluster.events import write_rule_event
-from webhook.cluster.reflector import (
-    LONGEST_PAUSE_S,
-    Applied,
-    Change,
-    Deleted,
-    Listed,
-    Object,
-    Reflector,
-    Resource,
-)
+from webhook.cluster.reflector import LONGEST_PAUSE_S, Applied, Change, Deleted, Listed, Reflector
+from webhook.cluster.resource import Object, Resource, config_maps
 from webhook.cluster.rule_snapshot import RuleSnapshot, content_of, must_save
 
 _log = logging.getLogger("gpugate.cluster")

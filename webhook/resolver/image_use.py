@@ -12,8 +12,8 @@ from typing import Any, Final, NotRequired, TypedDict
 
 from rules.kube.image_reference import Image, parse_image
 from rules.text.glob import glob, is_glob
-from webhook.cluster.client import PODS
-from webhook.cluster.reflector import Applied, Change, Listed, Object, Resource
+from webhook.cluster.reflector import Applied, Change, Listed
+from webhook.cluster.resource import PODS, Object, Resource
 
 # Distinct images of a cluster, somewhat more than the ConfigMaps hold; and those of one object.
 MAX_IMAGES: Final = 5000

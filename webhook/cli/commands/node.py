@@ -24,6 +24,7 @@ from webhook.cli.output.console import BadInputError, print_error, print_warning
 from webhook.cli.output.node_report import report_of, show_probe
 from webhook.cli.output.vocabulary import NOT_COMPARED
 from webhook.cluster.in_cluster import in_pod
+from webhook.cluster.resource import NODES
 from webhook.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def _labels(
     if not explicit and not (in_pod() and node_name):
         return None
     from certs.kubernetes_api import KubernetesError
-    from webhook.cluster.client import NODES, connect
+    from webhook.cluster.client import connect
 
     try:
         node = connect(kubeconfig, context).get(f"{NODES}/{_named(node_name)}")

@@ -214,7 +214,7 @@ def _background(
 
     shared_namespace: of the objects that replicas share; None outside the cluster, where nothing is written.
     """
-    from webhook.cluster.node_sync import NodeSync
+    from webhook.cluster.inventory_sync import InventorySync
     from webhook.cluster.rule_snapshot import RuleSnapshot
     from webhook.cluster.rule_sync import RuleSync
     from webhook.cluster.webhook_configuration import WebhookConfigurationSync
@@ -225,7 +225,7 @@ def _background(
         snapshot = None if shared_namespace is None else RuleSnapshot(api, shared_namespace)
         parts.append(RuleSync(api, handler, rules_namespace, snapshot))
     if "nodes" in watched:
-        parts.append(NodeSync(api, handler))
+        parts.append(InventorySync(api, handler))
     yield ClusterSync(handler, parts)
     if "rules" in watched and shared_namespace is not None:
         yield WebhookConfigurationSync(api, handler)

@@ -85,7 +85,7 @@ def load_inventory(
     """
     chosen = list(paths)
     if not chosen and (kubeconfig or context):
-        return Inventory.of(query_cluster(kubeconfig, context, lambda cluster: cluster.nodes()))
+        return Inventory.of(query_cluster(kubeconfig, context, lambda cluster: cluster.inventory()))
     documents = [document for path in chosen for document in _documents(path)]
     try:
         return Inventory.of([document.value for document in documents])

@@ -1,0 +1,20 @@
+"""Inventory syncs without an API server."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from rules.nodes.pools import AUTOSCALER_STATUS, POOL_KINDS
+from webhook.cluster.inventory_sync import InventorySync
+from webhook.cluster.reflector import Listed
+
+# Every kind that is watched besides nodes.
+KINDS = (*(each.kind for each in POOL_KINDS), AUTOSCALER_STATUS.name)
+
+
+def only_nodes(sync: InventorySync, *nodes: dict[str, Any]) -> None:
+    """List these nodes, in a cluster that has none of the other kinds."""
+    sync.on_nodes(Listed(list(nodes)))
+    for kind in KINDS:
+        sync.on_unavailable(kind, HTTPStatus.NOT_FOUND)

@@ -1,0 +1,196 @@
+"""Inventory sync: changes of nodes and of declared pools in a handler's inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle
+from time import monotonic
+from typing import Final
+
+import pytest
+from kubernetes.client import Configuration
+
+from rules import Loaded
+from rules.nodes.pools import AUTOSCALER_STATUS
+from tests.support.inventory_sync import KINDS
+from tests.support.node_builders import gfd, node
+from webhook.admission.handler import AdmissionHandler
+from webhook.cluster.client import ClusterApi
+from webhook.cluster.inventory_sync import InventorySync
+from webhook.cluster.reflector import Applied, Deleted, Listed
+from webhook.telemetry.metrics import REGISTRY
+
+
+def synced(clock: Callable[[], float] = monotonic) -> tuple[AdmissionHandler, InventorySync]:
+    """Return a handler and its inventory sync, without an API server."""
+    handler = AdmissionHandler(Loaded())
+    return handler, InventorySync(ClusterApi(Configuration()), handler, clock)
+
+
+def test_a_heartbeat_without_a_relevant_change_does_not_replace_the_snapshot() -> None:
+    """There is no copy and no swap."""
+    handler, sync = synced()
+    sync.on_nodes(Listed([node("one", gfd("12.2"))]))
+    before = handler.snapshot
+    sync.on_nodes(Applied(node("one", gfd("12.2"))))
+
+    assert handler.snapshot is before
+
+
+def test_nodes_are_added_changed_and_deleted() -> None:
+    """A list replaces them all."""
+    handler, sync = synced()
+    counts = []
+    for change in (
+        Listed([node("one"), node("two")]),
+        Applied(node("three")),
+        Deleted(node("one")),
+        Listed([node("four")]),
+    ):
+        sync.on_nodes(change)
+        counts.append(sorted(handler.snapshot.inventory.names(handler.snapshot.inventory.everything)))
+
+    assert [["one", "two"], ["one", "three", "two"], ["three", "two"], ["four"]] == counts
+    assert 1 == REGISTRY.get_sample_value("gpugate_inventory_nodes")
+
+
+POOL: Final = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "h100", "resourceVersion": "1"},
+    "spec": {"template": {"metadata": {"labels": {"team": "red"}}, "spec": {"requirements": []}}},
+}
+
+
+def declared(handler: AdmissionHandler) -> tuple[set[str], set[str]]:
+    """Return the names of the pools in the inventory, and the signs of others."""
+    found = handler.snapshot.inventory.declared
+    return {each.name for each in found.pools}, set(found.signs)
+
+
+def test_pools_are_added_changed_and_deleted_and_stay_when_nodes_change() -> None:
+    """Until their kind is gone."""
+    handler, sync = synced()
+    other = POOL | {"metadata": {"name": "t4", "resourceVersion": "1"}}
+    seen = []
+    for step in (
+        partial(sync.on_declared, "NodePool", Listed([POOL])),
+        partial(sync.on_declared, "NodePool", Applied(other)),
+        partial(sync.on_nodes, Listed([node("one")])),
+        partial(sync.on_declared, "NodePool", Deleted(POOL)),
+        partial(sync.on_unavailable, "NodePool", 404),
+    ):
+        step()
+        seen.append(declared(handler)[0])
+
+    assert [{"h100"}, {"h100", "t4"}, {"h100", "t4"}, {"t4"}, set()] == seen
+
+
+def test_a_status_that_changes_nothing_about_a_pool_does_not_replace_the_snapshot() -> None:
+    """Karpenter writes it all the time."""
+    handler, sync = synced()
+    sync.on_declared("NodePool", Listed([POOL]))
+    before = handler.snapshot
+    sync.on_declared("NodePool", Applied(POOL | {"status": {"nodes": 3}}))
+
+    assert handler.snapshot is before
+
+
+@pytest.mark.parametrize(
+    ("status", "pools", "signs"),
+    [(403, {"h100"}, set()), (404, set(), set()), (500, {"h100"}, set()), (0, {"h100"}, set())],
+)
+def test_pools_that_cannot_be_read_any_more_stay_in_force_unless_their_kind_is_gone(
+    status: int, pools: set[str], signs: set[str]
+) -> None:
+    """Nothing that was known is lost by a failure."""
+    handler, sync = synced()
+    sync.on_declared("NodePool", Listed([POOL]))
+    sync.on_unavailable("NodePool", status)
+
+    assert (pools, signs) == declared(handler)
+
+
+@pytest.mark.parametrize(("status", "signs"), [(403, set()), (404, set()), (500, {"NodePool"})])
+def test_pools_that_could_never_be_read_may_exist_only_if_the_api_server_fails(
+    status: int, signs: set[str]
+) -> None:
+    """Without the CRD or the right the kind is off."""
+    handler, sync = synced()
+    sync.on_unavailable("NodePool", status)
+    seen = declared(handler)
+    sync.on_declared("NodePool", Listed([]))
+
+    assert ((set(), signs), (set(), set())) == (seen, declared(handler))
+
+
+def test_the_status_of_cluster_autoscaler_is_a_sign_of_nodes_that_are_not_declared() -> None:
+    """Unless Cluster API declares its groups."""
+    handler, sync = synced()
+    name = AUTOSCALER_STATUS.name
+    sync.on_declared(name, Listed([{"metadata": {"name": name, "resourceVersion": "1"}}]))
+
+    assert (set(), {name}) == declared(handler)
+
+
+def test_readiness_waits_for_an_answer_on_every_kind_whatever_it_is() -> None:
+    """A pod must not be denied for want of a pool that was not read yet."""
+    handler, sync = synced()
+    sync.on_nodes(Listed([]))
+    before = set(sync.awaited)
+    for kind, status in zip(KINDS, cycle([404, 403, 500, 0]), strict=False):
+        sync.on_unavailable(kind, status)
+
+    assert ("nodepools" in before, "nodes" in before, []) == (True, False, sync.awaited)
+    assert not handler.snapshot.inventory.declared.pools
+
+
+def test_labels_that_vanish_from_a_node_count_for_some_minutes() -> None:
+    """As while its GPUs are partitioned anew; then the node has none."""
+    now = [0.0]
+    handler, sync = synced(lambda: now[0])
+    labels = gfd("12.2")
+    bare = node("one", {"zone": "a"})
+    steps = []
+    for moment, state in ((0, node("one", labels)), (1, bare), (500, bare), (601, bare), (602, bare)):
+        now[0] = moment
+        sync.on_nodes(Applied(state))
+        steps.append(set(handler.snapshot.inventory.labels_of("one")))
+
+    assert [set(labels), {*labels, "zone"}, {*labels, "zone"}, {"zone"}, {"zone"}] == steps
+
+
+def test_labels_that_vanished_are_also_remembered_by_a_list_and_forgotten_when_they_return() -> None:
+    """A list follows a broken watch."""
+    now = [0.0]
+    handler, sync = synced(lambda: now[0])
+    seen = []
+    for moment, labels in ((0, gfd("12.2")), (1, {}), (300, gfd("12.4")), (400, {}), (700, {}), (1001, {})):
+        now[0] = moment
+        sync.on_nodes(Listed([node("one", labels)]))
+        kind = handler.snapshot.inventory.labels_of("one").get("nvidia.com/cuda.runtime-version.minor")
+        seen.append(kind)
+
+    assert ["2", "2", "4", "4", "4", None] == seen
+
+
+def test_a_node_that_is_deleted_is_remembered_by_nothing() -> None:
+    """Another may take its name."""
+    handler, sync = synced()
+    sync.on_nodes(Applied(node("one", gfd("12.2"))))
+    sync.on_nodes(Deleted(node("one")))
+    sync.on_nodes(Applied(node("one", {"zone": "a"})))
+
+    assert {"zone": "a"} == handler.snapshot.inventory.labels_of("one")
+
+
+def test_a_new_value_of_a_fact_replaces_the_old_one_at_once() -> None:
+    """Also under another label of that fact."""
+    handler, sync = synced()
+    sync.on_nodes(Applied(node("one", gfd("12.2"))))
+    sync.on_nodes(Applied(node("one", {"cuda-major-version": "13", "cuda-minor-version": "0"})))
+    labels = handler.snapshot.inventory.labels_of("one")
+
+    assert "nvidia.com/cuda.runtime-version.major" not in labels
+    assert "Tesla-T4" == labels["nvidia.com/gpu.product"]

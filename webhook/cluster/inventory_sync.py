@@ -1,0 +1,188 @@
+"""Inventory sync: watches nodes, and the objects that declare others, and keeps a handler's inventory.
+
+Only nodes are required. Any other kind is off where its CRD or the right to read it is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from http import HTTPStatus
+from time import monotonic
+from typing import Any, Final, NotRequired, TypedDict
+
+from rules import Inventory
+from rules.nodes.pools import declared_pools
+from rules.nodes.vanished_labels import vanished
+from webhook.admission.handler import AdmissionHandler
+from webhook.cluster.client import ClusterApi
+from webhook.cluster.inventory_resources import declaring_resources
+from webhook.cluster.reflector import Applied, Change, Deleted, Listed, Reflector
+from webhook.cluster.resource import NODES, Resource
+
+_log = logging.getLogger("gpugate.cluster")
+
+# Seconds for which the labels of a GPU count that vanished from its node. Partitioning it anew with MIG takes
+# minutes, in which GPU Feature Discovery has removed them. A kubelet reports its node every five minutes.
+REMEMBERED_S: Final = 600.0
+
+
+class _NodeMetadata(TypedDict):
+    name: str
+    resourceVersion: str
+    labels: NotRequired[dict[str, str]]
+
+
+class _Taint(TypedDict):
+    key: str
+    effect: str
+    value: NotRequired[str]
+
+
+class _NodeSpec(TypedDict):
+    unschedulable: NotRequired[bool]
+    taints: NotRequired[list[_Taint]]
+
+
+class _NodeCondition(TypedDict):
+    type: str
+    status: str
+
+
+class _NodeStatus(TypedDict):
+    allocatable: NotRequired[dict[str, str]]
+    capacity: NotRequired[dict[str, str]]
+    conditions: NotRequired[list[_NodeCondition]]
+
+
+class Node(TypedDict):
+    """The decoded part of a Node: a twentieth of it, which matters in a cluster of ten thousand nodes."""
+
+    metadata: _NodeMetadata
+    spec: NotRequired[_NodeSpec]
+    status: NotRequired[_NodeStatus]
+
+
+class InventorySync:
+    """Watches nodes and declared pools, and sets a handler's inventory. on_synced: called after each change.
+
+    clock: returns seconds that only grow.
+    """
+
+    def __init__(
+        self, api: ClusterApi, handler: AdmissionHandler, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._handler = handler
+        self._clock = clock
+        self._lock = threading.Lock()  # each kind is watched by its own thread
+        self._inventory = handler.snapshot.inventory
+        self._vanished: dict[str, tuple[float, dict[str, str]]] = {}  # by node: until when, labels
+        self._objects: dict[str, dict[str, Mapping[str, Any]]] = {}  # by kind and name
+        self._unreadable: set[str] = set()
+        optional = declaring_resources()
+        self._resources = {kind: each.name for kind, each in optional.items()}
+        self._awaited = {"nodes", *self._resources.values()}
+        self._watches: list[tuple[Reflector, Callable[[Change], None]]] = [
+            (Reflector(api, Resource("nodes", NODES, shape=Node)), self.on_nodes),
+            *(
+                (
+                    Reflector(api, resource, unavailable=partial(self.on_unavailable, kind)),
+                    partial(self.on_declared, kind),
+                )
+                for kind, resource in optional.items()
+            ),
+        ]
+        self.on_synced: Callable[[], None] = lambda: None
+
+    @property
+    def awaited(self) -> Collection[str]:
+        """What was not listed yet, nor found to be absent."""
+        return sorted(self._awaited)
+
+    def start(self) -> None:
+        """Start the watches."""
+        for reflector, consume in self._watches:
+            reflector.start(consume)
+
+    def stop(self) -> None:
+        """Stop the watches; the handler keeps its inventory."""
+        for reflector, _ in self._watches:
+            reflector.stop()
+
+    def on_nodes(self, change: Change) -> None:
+        """Apply a change of nodes; the inventory is replaced only if a relevant field changed."""
+        with self._lock:
+            before = self._inventory
+            match change:
+                case Listed(objects):
+                    nodes = [self._remembering(each) for each in objects]
+                    self._set(Inventory.of(nodes).with_pools(before.declared))
+                case Applied(node):
+                    self._set(before.with_node(self._remembering(node)))
+                case Deleted(node):
+                    self._vanished.pop(node["metadata"]["name"], None)
+                    self._set(before.without_node(node["metadata"]["name"]))
+            self._awaited.discard("nodes")
+        self.on_synced()
+
+    def on_declared(self, kind: str, change: Change) -> None:
+        """Apply a change of objects that declare nodes."""
+        with self._lock:
+            known = self._objects.get(kind, {})
+            match change:
+                case Listed(found):
+                    self._objects[kind] = {_key(each): {"kind": kind, **each} for each in found}
+                case Applied(one):
+                    self._objects[kind] = known | {_key(one): {"kind": kind, **one}}
+                case Deleted(one):
+                    self._objects[kind] = {key: each for key, each in known.items() if key != _key(one)}
+            self._unreadable.discard(kind)
+            self._declare(kind)
+        self.on_synced()
+
+    def on_unavailable(self, kind: str, status: int) -> None:
+        """Apply that objects of a kind cannot be listed. What is known of them stays, if they may exist.
+
+        Without the right to read them the kind is off; any other failure may hide nodes that can be added.
+        """
+        with self._lock:
+            if status == HTTPStatus.NOT_FOUND:
+                self._objects.pop(kind, None)
+            elif status != HTTPStatus.FORBIDDEN and kind not in self._objects:
+                self._unreadable.add(kind)
+            self._declare(kind)
+        self.on_synced()
+
+    def _declare(self, kind: str) -> None:
+        objects = {name: found.values() for name, found in self._objects.items()}
+        self._set(self._inventory.with_pools(declared_pools(objects, self._unreadable)))
+        self._awaited.discard(self._resources[kind])
+
+    def _set(self, inventory: Inventory) -> None:
+        if inventory is not self._inventory:
+            self._inventory = inventory
+            self._handler.set_inventory(inventory)
+
+    def _remembering(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a node with the labels that it had until some minutes ago."""
+        metadata = node["metadata"]
+        name, labels = metadata["name"], metadata.get("labels") or {}
+        lost = vanished(self._inventory.labels_of(name), labels)
+        if not lost:
+            self._vanished.pop(name, None)
+            return node
+        if name not in self._vanished:
+            _log.info("node %s lost its label %s; the old value counts for now", name, next(iter(lost)))
+        until, _ = self._vanished.setdefault(name, (self._clock() + REMEMBERED_S, lost))
+        if until <= self._clock():
+            del self._vanished[name]
+            return node
+        return {**node, "metadata": {**metadata, "labels": {**labels, **lost}}}
+
+
+def _key(found: Mapping[str, Any]) -> str:
+    """Return the name of an object with its namespace, if it has one."""
+    metadata = found["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata['name']}"

@@ -1,0 +1,39 @@
+"""Resources of the Kubernetes API: which objects are listed and watched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+NODES: Final = "/api/v1/nodes"
+PODS: Final = "/api/v1/pods"
+
+Object = dict[str, Any]
+
+
+def config_maps(namespace: str) -> str:
+    """Return the path of a namespace's ConfigMaps."""
+    return f"/api/v1/namespaces/{namespace}/configmaps"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource to list or watch. name: in logs and metrics. shape: the decoded part of objects, for msgspec.
+
+    The shape must have `metadata.name` and `metadata.resourceVersion`; an object without them is a failure.
+    selector: by labels; fields: by fields. others: the paths of older versions, used where the first does not
+    exist.
+    """
+
+    name: str
+    path: str
+    selector: str = ""
+    shape: Any = Object
+    fields: str = ""
+    others: tuple[str, ...] = ()
+
+    @property
+    def selectors(self) -> dict[str, str]:
+        """The parameters of a request that select objects."""
+        found = {"labelSelector": self.selector, "fieldSelector": self.fields}
+        return {name: value for name, value in found.items() if value}
