@@ -6,7 +6,7 @@ Source: `Device` of https://kubernetes.io/docs/reference/kubernetes-api/resource
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache, lru_cache, partial
@@ -22,7 +22,8 @@ from rules.kube.tolerations import Taint
 # Limits of the API, on attributes and capacities of a device, and on its taints.
 MAX_ATTRIBUTES: Final = 64
 _MAX_TAINTS: Final = 16
-_MAX_NAME: Final = 63 + len("/") + 32
+MAX_NAME: Final = 253  # of an object, a driver, a pool or a device
+_MAX_QUALIFIED: Final = 63 + len("/") + 32
 _INT64: Final = range(-(2**63), 2**63)
 # Kinds of one driver in a cluster: more are as good as unknown, so that memory and evaluations are bounded.
 MAX_KINDS: Final = 256
@@ -100,6 +101,12 @@ def gpu_drivers() -> Mapping[str, Mapping[str, Any]]:
     """Return the drivers whose devices are GPUs, with the attribute that reports each fact."""
     drivers: Mapping[str, Mapping[str, Any]] = _table()["drivers"]
     return drivers
+
+
+def member(document: object, key: str) -> Mapping[str, Any]:
+    """Return an object in an object of JSON; an empty one for anything else."""
+    found = document.get(key) if isinstance(document, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def qualified(name: str, driver: str) -> str:
@@ -181,7 +188,7 @@ class DeviceReader:
             self.report(section, f"{len(given)} > {MAX_ATTRIBUTES}")
         found: dict[str, Any] = {}
         for name, entry in list(given.items())[:MAX_ATTRIBUTES]:
-            if not isinstance(name, str) or len(name) > _MAX_NAME:
+            if not isinstance(name, str) or len(name) > _MAX_QUALIFIED:
                 self.report(section, name)
                 continue
             full = qualified(name, self._driver)
@@ -192,7 +199,9 @@ class DeviceReader:
             hidden.append(full)
             if full not in self._individual:
                 self.report(name, entry)
-        hidden += [qualified(str(name)[:_MAX_NAME], self._driver) for name in list(given)[MAX_ATTRIBUTES:]]
+        hidden += [
+            qualified(str(name)[:_MAX_QUALIFIED], self._driver) for name in list(given)[MAX_ATTRIBUTES:]
+        ]
         return tuple(sorted(found.items(), key=lambda item: item[0]))
 
     @staticmethod
@@ -249,6 +258,16 @@ _SCALARS: Final[Mapping[str, Callable[[object], Any]]] = {
     "bool": _bool,
     "version": _version,
 }
+
+
+def common_facts(kinds: Iterable[DeviceKind]) -> DeviceFacts | None:
+    """Return what all GPUs among these devices have in common; None if there is no GPU."""
+    found = [facts for facts in map(facts_of, kinds) if facts is not None]
+    if not found:
+        return None
+    columns: list[tuple[Any, ...]] = list(zip(*found, strict=True))
+    same = DeviceFacts(*(values[0] if len(set(values)) == 1 else None for values in columns))
+    return same._replace(has_cuda=any(facts.has_cuda for facts in found))
 
 
 def facts_of(kind: DeviceKind) -> DeviceFacts | None:

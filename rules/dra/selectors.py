@@ -2,6 +2,7 @@
 
 A device matches, does not match, or that is unknown: what cannot be evaluated here as Kubernetes does is
 unknown. A runtime error is no match: a scheduler does not allocate a device for which a selector fails.
+One difference remains: `version == "12.8"` is false here and an error there, so that its negation matches.
 Source: `CELDeviceSelector` of https://kubernetes.io/docs/reference/kubernetes-api/resource/device-class-v1/
 and https://pkg.go.dev/k8s.io/dynamic-resource-allocation/cel.
 """
@@ -25,7 +26,9 @@ _MAX_REWRITTEN: Final = 4 * MAX_LENGTH
 _SELECTORS: Final = 128
 _RESULTS: Final = 512
 # Functions that are as in Kubernetes if they succeed; an error may be one that Kubernetes does not have.
-_INEXACT: Final = frozenset({"size", "matches", "string", "int", "double", "replace", "split"})
+_INEXACT: Final = frozenset(
+    {"size", "matches", "string", "int", "double", "replace", "split", "indexOf", "lastIndexOf"}
+)
 _EXACT: Final = frozenset({"contains", "startsWith", "endsWith", *FUNCTIONS}) - _INEXACT
 _ERRORS: Final = (KeyError, TypeError, ValueError, RuntimeError, IndexError, ArithmeticError)
 _MAX_REASON: Final = 200

@@ -12,11 +12,10 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from rules.dra.devices import DeviceKind, DeviceReader, KindPool, Problem
+from rules.dra.devices import MAX_NAME, DeviceKind, DeviceReader, KindPool, Problem, member
 
 # Limit of the API on devices of one slice; further ones make the slice incomplete.
 _MAX_DEVICES: Final = 128
-_MAX_NAME: Final = 253  # of a driver, pool, device or node
 _POOL_NUMBERS: Final = ("generation", "resourceSliceCount")
 
 
@@ -105,14 +104,14 @@ def _is_complete(pool: list[ResourceSlice]) -> bool:
 
 def read_slice(document: object, pool: KindPool) -> tuple[ResourceSlice | None, list[Problem]]:
     """Return a ResourceSlice as read from JSON, and what is unreadable; None if its pool is."""
-    name = _text(_member(document, "metadata").get("name"))
-    spec = _member(document, "spec")
-    of_pool = _member(spec, "pool")
+    name = _text(member(document, "metadata").get("name"))
+    spec = member(document, "spec")
+    of_pool = member(spec, "pool")
     driver, pool_name = _text(spec.get("driver")), _text(of_pool.get("name"))
     numbers = [_positive(of_pool.get(key)) for key in _POOL_NUMBERS]
     source = name or "ResourceSlice"
     if driver is None or pool_name is None or None in numbers:
-        return None, [Problem(source, "spec.pool", str(spec.get("pool"))[:_MAX_NAME])]
+        return None, [Problem(source, "spec.pool", str(spec.get("pool"))[:MAX_NAME])]
     node = _text(spec.get("nodeName"))
     reader = DeviceReader(source, driver, pool)
     devices, complete = _devices(spec.get("devices"), reader)
@@ -140,13 +139,8 @@ def _devices(given: object, reader: DeviceReader) -> tuple[list[tuple[str, Devic
     return devices, complete
 
 
-def _member(document: object, key: str) -> Mapping[str, Any]:
-    member = document.get(key) if isinstance(document, Mapping) else None
-    return member if isinstance(member, Mapping) else {}
-
-
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and 0 < len(value) <= _MAX_NAME else None
+    return value if isinstance(value, str) and 0 < len(value) <= MAX_NAME else None
 
 
 def _positive(value: object) -> int | None:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from rules.cuda.versions import ComputeCapability, CudaVersion
-from rules.dra.devices import MAX_KINDS, DeviceFacts, DeviceKind, DeviceReader, KindPool, facts_of
+from rules.dra.devices import (
+    MAX_KINDS,
+    DeviceFacts,
+    DeviceKind,
+    DeviceReader,
+    KindPool,
+    common_facts,
+    facts_of,
+)
 from tests.support.dra_builders import GPU_DRIVER, T4, device
 
 
@@ -171,3 +179,18 @@ def test_further_kinds_of_a_driver_than_the_limit_are_unknown() -> None:
 def test_a_t4_has_its_own_facts() -> None:
     read = facts(device(memory="15Gi", **T4))
     assert ("Tesla-T4", CudaVersion(12, 2), "535.104.05") == (read.product, read.cuda, read.driver)
+
+
+def test_what_differs_between_the_gpus_of_a_node_is_unknown() -> None:
+    found = common_facts(
+        [kind_of(device()), kind_of(device(memory="15Gi", **T4)), kind_of({}, "nic.example.com")]
+    )
+    assert DeviceFacts(type="gpu", has_cuda=True) == found
+
+
+def test_a_gpu_of_which_nothing_is_known_makes_all_facts_unknown() -> None:
+    assert DeviceFacts() == common_facts([kind_of(device()), DeviceKind(GPU_DRIVER, hidden=None)])
+
+
+def test_devices_that_are_no_gpus_have_no_facts_in_common() -> None:
+    assert common_facts([kind_of({}, "nic.example.com")]) is None

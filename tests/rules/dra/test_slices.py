@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from rules.dra.devices import DeviceKind, KindPool
 from rules.dra.slices import DeviceInventory, ResourceSlice, read_slice
+from tests.support.broken_json import JSON, broken
 from tests.support.dra_builders import GPU_DRIVER, T4, device, resource_slice
 
 POOL = KindPool()
@@ -110,29 +109,6 @@ def test_one_device_is_found_by_its_driver_pool_and_name() -> None:
 def test_a_slice_with_an_unreadable_pool_is_told(pool: dict[str, Any]) -> None:
     found, problems = read_slice(resource_slice(**pool), POOL)
     assert (None, ["spec.pool"]) == (found, [problem.key for problem in problems])
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
-    max_leaves=10,
-)
-
-
-@st.composite
-def broken(draw: st.DrawFn, document: dict[str, Any]) -> Any:
-    """Return a document of which some values are replaced by any JSON."""
-    copy = json.loads(json.dumps(document))
-    for _ in range(draw(st.integers(1, 3))):
-        place: Any = copy
-        while isinstance(place, dict | list) and place:
-            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-            key = draw(st.sampled_from(keys))
-            if draw(st.booleans()) or not isinstance(place[key], dict | list):
-                place[key] = draw(JSON)
-                break
-            place = place[key]
-    return copy
 
 
 @given(broken(resource_slice()) | JSON)
