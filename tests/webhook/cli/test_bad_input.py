@@ -195,11 +195,15 @@ def test_an_object_that_is_not_a_node_is_reported_with_a_command_that_prints_nod
     (tmp_path / "pod.yaml").write_text("{apiVersion: v1, kind: Pod}", "utf-8")
     result = run("nodes --nodes @", tmp_path / "pod.yaml")
 
+    what, _, remedy = error_line(result).partition("; ")
+
     assert 2 == result.exit_code
-    assert error_line(result) == (
-        f"Error: {tmp_path}/pod.yaml:1:1: document.kind: expected Node or NodeList, got 'Pod'; "
-        "`kubectl get nodes -o yaml` prints a valid list"
-    )
+    assert what.startswith(f"Error: {tmp_path}/pod.yaml:1:1: document.kind: expected one of Node, NodePool, ")
+    assert what.endswith(", got 'Pod'")
+    assert (
+        "`kubectl get nodes -o yaml` prints a valid list; "
+        "`kubectl get nodes,nodepools -o yaml` adds the NodePools of Karpenter"
+    ) == remedy
 
 
 @pytest.mark.parametrize("content", ["", "# nothing\n", "[1, 2]\n", "hello\n"])

@@ -343,7 +343,11 @@ def test_a_file_without_cases_is_an_error(tmp_path: Path, text: str, message: st
         (f"{HEAD}enable: [cf-crl-grp-*]\n", ONE_DEVICE, "enable[0]: no rule is named 'cf-crl-grp-*'"),
         (f"{HEAD}disable: [cf-crl-grup-device]\n", ONE_DEVICE, "did you mean 'cf-crl-group-device'?"),
         (f"{HEAD}nodes: none.yaml\n", ONE_DEVICE, "nodes[0]: {folder}/none.yaml: No such file or directory"),
-        (f"{HEAD}nodes: rule.yaml\n", ONE_DEVICE, "expected Node or NodeList, got 'ConfigMap'"),
+        (
+            f"{HEAD}nodes: rule.yaml\n",
+            ONE_DEVICE,
+            "nodes[0]: rule.yaml: document.kind: expected one of Node, ",
+        ),
         (HEAD, "kind: Deployment\nspec: {}", "kind Deployment of API group '' do not contain pods"),
         (HEAD, "kind: Pod\nmetadata: 5", "cases[0].pod: expected a Kubernetes object with apiVersion, kind"),
         (HEAD, "labels: 5\ncontainers: []", "cases[0].pod: labels: expected an object, got a number"),

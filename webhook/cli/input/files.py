@@ -27,6 +27,8 @@ NO_RULES: Final = Text(
     "no rules found; a rule is a ConfigMap named cf-crl-* or labelled gpugate.dev/type",
     "未找到规则；规则是名为 cf-crl-* 或带有标签 gpugate.dev/type 的 ConfigMap",
 )
+# kubectl refuses a list of kinds if the cluster lacks one of them.
+_VALID_LIST: Final = "`kubectl get nodes -o yaml` prints a valid list; `kubectl get nodes,nodepools -o yaml` adds the NodePools of Karpenter"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 # Unit tests of the rules in the same folder: neither rules nor manifests.
 _TESTS: Final = (".test.yaml", ".test.yml")
@@ -79,9 +81,9 @@ class RuleSource:
 def load_inventory(
     paths: Iterable[str], kubeconfig: str | None = None, context: str | None = None
 ) -> Inventory:
-    """Return the nodes in files; without paths, those of the cluster, or no nodes.
+    """Return the nodes and declared pools in files; without paths, those of the cluster, or none.
 
-    Raises BadInputError if a file cannot be read or an object is not a node.
+    Raises BadInputError if a file cannot be read or an object does not belong to an inventory.
     """
     chosen = list(paths)
     if not chosen and (kubeconfig or context):
@@ -110,12 +112,11 @@ def _documents(path: str) -> Iterator[Document]:
 
 
 def _check_nodes(document: Document) -> None:
-    """Raise BadInputError, with the position in the file, unless a document contains only nodes."""
+    """Raise BadInputError, with the position in the file, unless a document is an inventory."""
     try:
         Inventory.of(document.value)
     except InventoryError as error:
-        message = f"{document.locate()}: {error}; `kubectl get nodes -o yaml` prints a valid list"
-        raise BadInputError(message) from None
+        raise BadInputError(f"{document.locate()}: {error}; {_VALID_LIST}") from None
 
 
 def query_cluster(kubeconfig: str | None, context: str | None, query: Callable[[Cluster], T]) -> T:
