@@ -28,7 +28,10 @@ NO_RULES: Final = Text(
     "未找到规则；规则是名为 cf-crl-* 或带有标签 gpugate.dev/type 的 ConfigMap",
 )
 # kubectl refuses a list of kinds if the cluster lacks one of them.
-_VALID_LIST: Final = "`kubectl get nodes -o yaml` prints a valid list; `kubectl get nodes,nodepools -o yaml` adds the NodePools of Karpenter"
+_VALID_LIST: Final = (
+    "`kubectl get nodes -o yaml` prints a valid list; "
+    "`kubectl get nodes,nodepools -o yaml` adds the NodePools of Karpenter"
+)
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 # Unit tests of the rules in the same folder: neither rules nor manifests.
 _TESTS: Final = (".test.yaml", ".test.yml")

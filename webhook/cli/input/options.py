@@ -47,7 +47,7 @@ nodes_option: Final = click.option(
     "node_paths",
     multiple=True,
     metavar="FILE",
-    help="File of nodes, as `kubectl get nodes -o yaml` prints them; also of NodePools and the like.",
+    help="File that contains nodes, as `kubectl get nodes -o yaml` prints them, NodePools and the like.",
 )
 workloads_option: Final = click.option(
     "--workloads",
