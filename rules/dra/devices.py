@@ -266,8 +266,8 @@ def common_facts(kinds: Iterable[DeviceKind]) -> DeviceFacts | None:
     if not found:
         return None
     columns: list[tuple[Any, ...]] = list(zip(*found, strict=True))
-    same = DeviceFacts(*(values[0] if len(set(values)) == 1 else None for values in columns))
-    return same._replace(has_cuda=any(facts.has_cuda for facts in found))
+    same: list[Any] = [values[0] if len(set(values)) == 1 else None for values in columns]
+    return DeviceFacts(*same)._replace(has_cuda=any(facts.has_cuda for facts in found))
 
 
 def facts_of(kind: DeviceKind) -> DeviceFacts | None:

@@ -67,3 +67,24 @@ def device_class(
         "metadata": {"name": name, "creationTimestamp": created},
         "spec": spec,
     }
+
+
+def exactly(
+    name: str = "gpu", *expressions: str, device_class: str = GPU_DRIVER, **fields: Any
+) -> dict[str, Any]:
+    """Return a request for devices of a class that match expressions."""
+    selectors = [{"cel": {"expression": each}} for each in expressions]
+    return {"name": name, "exactly": {"deviceClassName": device_class, "selectors": selectors, **fields}}
+
+
+def claim(*requests: dict[str, Any], allocated: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """Return a ResourceClaim; allocated: the devices that it has."""
+    document: dict[str, Any] = {"kind": "ResourceClaim", "spec": {"devices": {"requests": list(requests)}}}
+    if allocated is not None:
+        document["status"] = {"allocation": {"devices": {"results": allocated}}}
+    return document
+
+
+def claim_template(*requests: dict[str, Any]) -> dict[str, Any]:
+    """Return a ResourceClaimTemplate."""
+    return {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests)["spec"]}}
