@@ -18,8 +18,9 @@ from certs.kubernetes_api import Conflict, NotFound
 from rules import Inventory
 from tests.e2e.assets import build
 from tests.e2e.daemon import Daemon, reserve_port
-from webhook.cluster.client import NODES, PODS, ClusterApi
-from webhook.cluster.reflector import Applied, Change, Deleted, Listed, Reflector, Resource
+from webhook.cluster.client import ClusterApi
+from webhook.cluster.reflector import Applied, Change, Deleted, Listed, Reflector
+from webhook.cluster.resource import NODES, PODS, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,6 +40,11 @@ _NODE_CLAIMS: Final = "/apis/karpenter.sh/v1/nodeclaims"
 _EVENTS: Final = "/api/v1/events"
 _READY: Final = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
 _GONE: Final = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+_CLASS: Final = {
+    "apiVersion": "karpenter.kwok.sh/v1alpha1",
+    "kind": "KWOKNodeClass",
+    "metadata": {"name": "default"},
+}
 
 
 def missing() -> bool:
@@ -59,38 +65,29 @@ def instance_type(name: str, price: float, gpu: str) -> Object:
     }
 
 
-def node_class() -> Object:
-    """Return the only class of nodes."""
-    return {
-        "apiVersion": "karpenter.kwok.sh/v1alpha1",
-        "kind": "KWOKNodeClass",
-        "metadata": {"name": "default"},
-    }
-
-
-def node_pool(
-    name: str, allowed: Mapping[str, list[str]] | None = None, consolidate_after: str = "1h"
-) -> Object:
-    """Return a NodePool of at most eight nodes. allowed: values of labels; default: every instance type."""
-    requirements = [
-        {"key": key, "operator": "In", "values": values} for key, values in (allowed or {}).items()
-    ]
+def node_pool(name: str, *types: str, labels: Mapping[str, str] | None = None) -> Object:
+    """Return a NodePool of at most eight nodes. types: of instances; default: all. labels: of its nodes."""
+    allowed = [{"key": INSTANCE_TYPE, "operator": "In", "values": list(types)}] if types else []
     node = {
         "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-        "requirements": requirements,
+        "requirements": allowed,
         "startupTaints": [{"key": STARTING, "effect": "NoSchedule"}],
         "expireAfter": "Never",
     }
     disruption = {
         "consolidationPolicy": "WhenEmptyOrUnderutilized",
-        "consolidateAfter": consolidate_after,
+        "consolidateAfter": "1h",
         "budgets": [{"nodes": "100%"}],
     }
     return {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
         "metadata": {"name": name},
-        "spec": {"template": {"spec": node}, "limits": {"cpu": "64"}, "disruption": disruption},
+        "spec": {
+            "template": {"metadata": {"labels": labels or {}}, "spec": node},
+            "limits": {"cpu": "64"},
+            "disruption": disruption,
+        },
     }
 
 
@@ -100,7 +97,7 @@ def karpenter(cluster: ControlPlane, types: list[Object], folder: Path) -> Itera
     definitions = [f"--filename={path}" for path in sorted(build.karpenter().glob("*.yaml"))]
     cluster.kubectl("create", *definitions)
     cluster.kubectl("wait", "customresourcedefinitions", "--all", "--for=condition=Established")
-    cluster.kubectl("create", "-f", "-", input=json.dumps(node_class()))
+    cluster.kubectl("create", "-f", "-", input=json.dumps(_CLASS))
     offered = folder / "instance-types.json"
     offered.write_text(json.dumps(types))
     with reserve_port() as metrics, reserve_port() as health:
@@ -166,7 +163,7 @@ class Machines(_Watching):
     """A kubelet on each node that Karpenter adds, and GPU Feature Discovery.
 
     Nodes get ready, bound pods run, deleted pods end. labels: by instance type. early: whether a node has its
-    labels before it takes a pod; otherwise it gets them once a pod runs there.
+    labels before it takes a pod; otherwise it gets them once a pod is bound to it.
     """
 
     def __init__(self, cluster: ControlPlane, labels: Mapping[str, Mapping[str, str]]) -> None:
@@ -207,13 +204,13 @@ class Machines(_Watching):
                 if error.status != HTTPStatus.NOT_FOUND:
                     raise
         elif pod["status"]["phase"] == "Pending":
+            with suppress(NotFound):
+                self._label(self._api.get(f"{NODES}/{node}"))
             started = [
                 ("/status/phase", "Running"),
                 ("/status/conditions/-", {"type": "Ready", "status": "True"}),
             ]
             self._patch(f"{path}/status", *started)
-            with suppress(NotFound):
-                self._label(self._api.get(f"{NODES}/{node}"))
 
     def _label(self, node: Object) -> None:
         metadata = node["metadata"]

@@ -9,7 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.e2e.installed import TEAM, Installed
+from tests.e2e.cluster import ControlPlane, assets
+from tests.e2e.cluster import missing as absent
+from tests.e2e.daemon import reserve_port
+from tests.e2e.installed import TEAM, Installed, install, running
 from tests.e2e.karpenter import (
     INSTANCE_TYPE,
     Machines,
@@ -21,20 +24,23 @@ from tests.e2e.karpenter import (
 )
 from tests.e2e.manifests import Object
 from tests.e2e.serve_process import eventually
-from tests.support.node_builders import CUDA, GPU, H100, T4, gfd
+from tests.support.node_builders import COMPUTE, CUDA, GPU, H100, T4, gfd
 
 # Seconds of a wait of kubectl.
 WAIT: Final = "--timeout=50s"
 # Instance types, the cheaper one first.
 T4_TYPE, H100_TYPE = "g4dn.2xlarge", "p5.4xlarge"
+GPU_POOL: Final = node_pool("gpu")
 TYPES: Final = [instance_type(T4_TYPE, 0.8, "t4"), instance_type(H100_TYPE, 6.9, "h100")]
 # What GPU Feature Discovery writes on their nodes, by the type.
 LABELS: Final = {T4_TYPE: gfd("12.2", T4), H100_TYPE: gfd("12.8", H100)}
 OLD_DRIVER: Final = gfd("12.2", H100)
 KNOWN: Final = {label for labels in (*LABELS.values(), OLD_DRIVER) for label in labels.items()}
-# The requirements of pods: every driver, and only that of the H100.
+# The requirements of pods: every driver; only that of the H100; a GPU newer than the T4.
 OLD, NEW = {CUDA: "12.1"}, {CUDA: "12.8"}
-MAJOR, MODE = "nvidia.com/cuda.runtime-version.major", "nvidia-device-enable"
+BF16: Final = {COMPUTE: "8.0"}
+MAJOR, MINOR = "nvidia.com/cuda.runtime-version.major", "nvidia.com/cuda.runtime-version.minor"
+MODE: Final = "nvidia-device-enable"
 
 
 def pod(name: str, needs: dict[str, str], limits: dict[str, str] | None = None, **spec: Any) -> Object:
@@ -58,12 +64,16 @@ def required(key: str, operator: str, *values: str) -> Object:
 
 @dataclass
 class Cluster:
-    """A cluster with Karpenter and gpugate. nodes: how many remain after each test."""
+    """A cluster with Karpenter and gpugate.
+
+    nodes: how many remain after a test. pools: the NodePools that it has, as they were created.
+    """
 
     installed: Installed
     machines: Machines
     record: Record
     nodes: int = 0
+    pools: tuple[Object, ...] = ()
 
     def kubectl(self, *args: str, input: str | None = None) -> str:
         """Run kubectl and return what it prints."""
@@ -80,6 +90,11 @@ class Cluster:
         affinity: Object = self.create(document, "--dry-run=server")["spec"].get("affinity", {})
         return affinity
 
+    def said(self, document: Object) -> str:
+        """Return the warnings or the refusal of a pod."""
+        created = ("create", "-n", TEAM, "--dry-run=server", "-f", "-")
+        return self.installed.cluster.kubectl(*created, input=json.dumps(document), check=False).stderr
+
     def running(self, name: str) -> str:
         """Wait until a pod runs, and return the type of its node."""
         self.kubectl("wait", "-n", TEAM, f"pod/{name}", "--for=condition=Ready", WAIT)
@@ -95,10 +110,19 @@ class Cluster:
         return self.running(self.create(document)["metadata"]["name"])
 
     def offer(self, *pools: Object) -> None:
-        """Replace the node pools."""
-        self.kubectl("delete", "nodepools", "--all", WAIT)
-        self.kubectl("create", "-f", "-", input="\n---\n".join(map(json.dumps, pools)))
-        self.kubectl("wait", "nodepools", "--all", "--for=condition=Ready", WAIT)
+        """Have these NodePools, and no nodes."""
+        if self.nodes:
+            self.empty()
+        if self.pools != pools:
+            self.kubectl("delete", "nodepools", "--all", WAIT)
+            self.kubectl("create", "-f", "-", input="\n---\n".join(map(json.dumps, pools)))
+            self.kubectl("wait", "nodepools", "--all", "--for=condition=Ready", WAIT)
+            self.pools = pools
+
+    def withdraw(self, pool: str) -> None:
+        """Delete a NodePool."""
+        self.pools = ()
+        self.kubectl("delete", "nodepool", pool, WAIT)
 
     def consolidate(self, *, after: str) -> None:
         """Set the time without a change after which a node may be consolidated."""
@@ -123,7 +147,7 @@ class Cluster:
         """Have a labelled node of each type, whose GPUs are in use."""
         if self.nodes:
             return
-        self.empty()
+        self.offer(GPU_POOL)
         for name, kind in (("t4", T4_TYPE), ("h100", H100_TYPE)):
             self.create(pod(name, {}, nodeSelector={INSTANCE_TYPE: kind}))
         for name in ("t4", "h100"):
@@ -137,19 +161,20 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def clusters(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Yield a cluster with Karpenter, one NodePool of all instance types, and no nodes."""
-    if missing() or not installed.cluster.schedules:
-        pytest.skip("no karpenter or kube-scheduler: run `make e2e-assets`")
-    installed.cluster.kubectl("delete", "nodes", "--all")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Yield a cluster with Karpenter and no nodes."""
+    binaries, folder = assets(), tmp_path_factory.mktemp("karpenter")
+    if absent(binaries) or not (binaries / "kube-scheduler").is_file() or missing():
+        pytest.skip("no Karpenter or Kubernetes: run `make e2e-assets`")
     with (
-        karpenter(installed.cluster, TYPES, tmp_path_factory.mktemp("karpenter")),
-        Machines(installed.cluster, LABELS) as machines,
-        Record(installed.cluster, KNOWN) as record,
+        reserve_port() as held,
+        ControlPlane(binaries, folder / "cluster", scheduler=True) as control_plane,
+        karpenter(control_plane, TYPES, folder),
+        running(install(control_plane, held.getsockname()[1]), folder / "serve.log") as installed,
     ):
-        cluster = Cluster(installed, machines, record)
-        cluster.offer(node_pool("gpu"))
-        yield cluster
+        control_plane.kubectl("delete", "nodes", "--all")
+        with Machines(control_plane, LABELS) as machines, Record(control_plane, KNOWN) as record:
+            yield Cluster(installed, machines, record)
 
 
 @pytest.fixture(autouse=True)
@@ -161,16 +186,32 @@ def _labels(clusters: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 def cluster(clusters: Cluster) -> Iterator[Cluster]:
-    """Yield the cluster without nodes."""
-    if clusters.nodes:
-        clusters.empty()
+    """Yield the cluster without nodes, with one NodePool of all instance types."""
+    clusters.offer(GPU_POOL)
+    yield clusters
+    clusters.empty()
+
+
+@pytest.fixture
+def pools(clusters: Cluster) -> Iterator[Cluster]:
+    """Yield the cluster without nodes, with a NodePool for each instance type."""
+    clusters.offer(node_pool("t4", T4_TYPE), node_pool("h100", H100_TYPE))
+    yield clusters
+    clusters.empty()
+
+
+@pytest.fixture
+def labelled(clusters: Cluster) -> Iterator[Cluster]:
+    """Yield the same with labels of the driver in the NodePools."""
+    t4, h100 = ({key: LABELS[kind][key] for key in (MAJOR, MINOR)} for kind in (T4_TYPE, H100_TYPE))
+    clusters.offer(node_pool("t4", T4_TYPE, labels=t4), node_pool("h100", H100_TYPE, labels=h100))
     yield clusters
     clusters.empty()
 
 
 @pytest.fixture
 def full(clusters: Cluster) -> Iterator[Cluster]:
-    """Yield the cluster with a labelled node of each type, whose GPUs are in use."""
+    """Yield the cluster with one NodePool and a labelled node of each type, whose GPUs are in use."""
     clusters.fill()
     yield clusters
     clusters.kubectl("delete", "pods", "-n", TEAM, "new", "old", "--force", "--ignore-not-found")
@@ -212,9 +253,8 @@ def test_a_pod_that_requires_a_newer_driver_gets_one_node_of_the_type_that_fits(
     assert 1 == len(full.record.claims)
 
 
-def test_a_pod_that_fits_everywhere_gets_no_affinity_and_one_node(full: Cluster) -> None:
-    """Of the cheaper type."""
-    assert {} == full.affinity(pod("old", OLD))
+def test_a_pod_that_every_node_fits_gets_one_node_of_the_cheaper_type(full: Cluster) -> None:
+    """As without gpugate."""
     assert T4_TYPE == full.run(pod("old", OLD))
     assert 1 == len(full.record.claims)
 
@@ -237,3 +277,19 @@ def test_consolidation_leaves_a_running_pod_where_it_fits(full: Cluster) -> None
 
     assert node == full.node_of("stays")
     assert [] == full.record.claims
+
+
+def test_from_zero_nodes_a_pod_gets_one_node_of_the_pool_whose_gpu_fits(pools: Cluster) -> None:
+    """The instance types of the NodePools tell the GPU."""
+    eventually(lambda: pools.affinity(pod("bf16", BF16)) != {})
+
+    assert H100_TYPE == pools.run(pod("bf16", BF16))
+    assert 1 == len(pools.record.claims)
+
+
+def test_from_zero_nodes_a_pod_gets_one_node_of_the_pool_whose_labels_fit(labelled: Cluster) -> None:
+    """The NodePools state the labels of GPU Feature Discovery."""
+    eventually(lambda: labelled.affinity(pod("new", NEW)) != {})
+
+    assert H100_TYPE == labelled.run(pod("new", NEW))
+    assert 1 == len(labelled.record.claims)
