@@ -117,7 +117,8 @@ def qualified(name: str, driver: str) -> str:
 class KindPool:
     """Interns kinds of devices, so that equal ones share memory.
 
-    At most MAX_KINDS of each driver are told apart; of a device of any further kind nothing is known.
+    At most MAX_KINDS of each driver are told apart; of a device of any further kind nothing is known. Not
+    thread-safe.
     """
 
     __slots__ = ("_known", "_numbers")
@@ -126,15 +127,18 @@ class KindPool:
         self._known: dict[DeviceKind, DeviceKind] = {}
         self._numbers: Counter[str] = Counter()
 
-    def interned(self, kind: DeviceKind) -> DeviceKind:
-        """Return the kind that is equal to this one."""
+    def interned(self, kind: DeviceKind) -> DeviceKind | None:
+        """Return the kind that is equal to this one; None if there are too many of its driver."""
         known = self._known.get(kind)
-        if known is None:
-            if self._numbers[kind.driver] >= MAX_KINDS:
-                return DeviceKind(kind.driver, hidden=None, taints=kind.taints)
+        if known is None and self._numbers[kind.driver] < MAX_KINDS:
             self._numbers[kind.driver] += 1
             known = self._known[kind] = kind
         return known
+
+    def keep(self, kinds: Iterable[DeviceKind]) -> None:
+        """Forget all kinds but these: those of devices that are gone do not count."""
+        self._known = {kind: kind for kind in kinds if kind.hidden is not None}
+        self._numbers = Counter(kind.driver for kind in self._known)
 
 
 class DeviceReader:
@@ -143,12 +147,13 @@ class DeviceReader:
     source: the name of the slice, for problems.
     """
 
-    __slots__ = ("_driver", "_individual", "_pool", "_source", "problems")
+    __slots__ = ("_driver", "_full", "_individual", "_pool", "_source", "problems")
 
     def __init__(self, source: str, driver: str, pool: KindPool) -> None:
         self._source = source
         self._driver = driver
         self._pool = pool
+        self._full = False
         self._individual = frozenset(qualified(name, driver) for name in _table()["individual"])
         self.problems: list[Problem] = []
 
@@ -168,6 +173,11 @@ class DeviceReader:
             raw.get("allowMultipleAllocations") is True,
         )
         pooled = self._pool.interned(kind)
+        if pooled is None:
+            if not self._full:
+                self.report("devices", f"more than {MAX_KINDS} kinds of devices of {self._driver}")
+            self._full = True
+            return DeviceKind(self._driver, hidden=None, taints=kind.taints)
         if pooled is kind:  # once for each kind: the devices of a cluster repeat the problem
             self.problems += [Problem(self._source, key, value) for key, value in _facts(kind)[1]]
         return pooled

@@ -78,6 +78,8 @@ def rewrite(source: str) -> SelectorSource:
         elif token == _DEVICE and tokens[place - 1 : place] != ["."]:
             whole |= tokens[place + 1 : place + 3] not in _SCALARS
     bound = {tokens[place + 2] for place in _macros(tokens)}
+    if _DEVICE in bound:
+        raise UnsupportedError("device is bound twice")
     return SelectorSource(" ".join(tokens), tuple(domains.values()), whole, frozenset(bound))
 
 

@@ -9,6 +9,7 @@ and https://pkg.go.dev/k8s.io/dynamic-resource-allocation/cel.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -31,6 +32,7 @@ _INEXACT: Final = frozenset(
 )
 _EXACT: Final = frozenset({"contains", "startsWith", "endsWith", *FUNCTIONS}) - _INEXACT
 _ERRORS: Final = (KeyError, TypeError, ValueError, RuntimeError, IndexError, ArithmeticError)
+_FAILED: Final = re.compile(r"Function '(\w+)' error")
 _MAX_REASON: Final = 200
 _MISSING: Final = object()
 
@@ -88,7 +90,7 @@ class Selector:
         try:
             result = self._program.execute(cel.Context(view.variables(), self._functions))
         except _ERRORS as error:
-            reason = f"no such key: {error}" if isinstance(error, KeyError) else _first_sentence(str(error))
+            reason = f"no such key: {error}" if isinstance(error, KeyError) else _short(str(error))
             if view.unreadable:
                 return Match(None, view.unreadable)
             return Match(False if self._exact else None, reason)
@@ -97,8 +99,11 @@ class Selector:
         return Match(False, f"the result is {type(result).__name__}, not true or false")
 
 
-def _first_sentence(text: str) -> str:
-    return text.partition("\n")[0].partition(". ")[0][:_MAX_REASON]
+def _short(error: str) -> str:
+    """Return the cause of an error without the advice that follows it."""
+    if failed := _FAILED.match(error):
+        return f"{failed[1]} fails"
+    return error.partition("\n")[0].partition(". ")[0][:_MAX_REASON]
 
 
 class _View:

@@ -173,7 +173,33 @@ def test_further_kinds_of_a_driver_than_the_limit_are_unknown() -> None:
     reader = DeviceReader("slice", "nic.example.com", KindPool())
     kinds = [reader.kind({"attributes": {"mac": {"int": number}}}) for number in range(MAX_KINDS + 5)]
     assert {None} == {kind.hidden for kind in kinds[MAX_KINDS:]}
+    assert ["more than 256 kinds of devices of nic.example.com"] == [
+        problem.value for problem in reader.problems
+    ]
     assert MAX_KINDS + 1 == len(set(kinds))
+
+
+def test_kinds_of_devices_that_are_gone_do_not_count() -> None:
+    pool = KindPool()
+    reader = DeviceReader("slice", "nic.example.com", pool)
+    kinds = [reader.kind({"attributes": {"mac": {"int": number}}}) for number in range(MAX_KINDS)]
+    pool.keep(kinds[:1])
+    assert () == reader.kind({"attributes": {"mac": {"int": -1}}}).hidden
+    assert kinds[0] is reader.kind({"attributes": {"mac": {"int": 0}}})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("attributes", "x"),
+        ("attributes", {str(number): {"int": 1} for number in range(65)}),
+        ("attributes", {"x" * 97: {"int": 1}}),
+        ("taints", [{"key": 1}]),
+        ("taints", ["x"]),
+    ],
+)
+def test_what_is_no_attribute_or_taint_is_told(key: str, value: Any) -> None:
+    assert [key] == [told for told, _ in problems({"name": "gpu-0", key: value})]
 
 
 def test_a_t4_has_its_own_facts() -> None:

@@ -154,6 +154,12 @@ RESULTS: Final = [
     ),
     (f'{OWN}.versions.all(each, each.isGreaterThan(semver("0.0.1")))', True),
     ("device.allowMultipleAllocations", False),
+    ("device.attributes.other.example == 1", False),
+    (f"{OWN}.text.add(1) == quantity('1')", False),
+    (f"{OF}.memory.add(true) == quantity('1')", False),
+    (f"{OF}.memory.major() == 1", False),
+    (f'{OWN}.version.add(semver("1.0.0")) == quantity("1")', False),
+    ("isSemver(1)", False),
     ("device.allowMultipleAllocations == false", True),
 ]
 # What is told to be unknown, because it cannot be evaluated here as Kubernetes does.
@@ -178,6 +184,8 @@ UNKNOWN: Final = [
     "[1].indexOf(1) == 0",
     "string(device) == ''",
     "unknown == 1",
+    '[1].exists(device, device.driver == "x")',
+    f'{OWN}.text.split("") == []',
     f'{OWN}.text.matches("(")',
     f"{OWN}.text.matches({OWN}.text)",
     "?!",
@@ -198,6 +206,21 @@ def test_what_cannot_be_evaluated_is_unknown_with_a_reason(expression: str) -> N
     found = compile_selector(expression).match(kind())
     assert found.matches is None
     assert found.reason
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        (f"{OWN}.absent == 1", "no such key: 'absent'"),
+        (f'{OWN}.text.isGreaterThan(semver("1.2.3"))', "isGreaterThan fails"),
+        (f"{OWN}.one", "the result is int, not true or false"),
+        (f"{OWN}.text.matches('(')", "matches fails"),
+        (f'{OWN}.one > "a"', "No such overload: the operation is not defined for the given operand types"),
+        ("[1].find(1)", "the function find is not supported"),
+    ],
+)
+def test_the_reason_of_a_failure_is_told(expression: str, reason: str) -> None:
+    assert reason == compile_selector(expression).match(kind()).reason
 
 
 def test_domains_are_asked_for_if_no_value_is_hidden() -> None:
