@@ -114,7 +114,7 @@ def _on_nodes(asked: _PodRequest, evaluator: NodeEvaluator) -> CompatibilityResu
     coming = [each for each in found if each.level <= Level.UNSTABLE]
     request = EvaluationRequest(required, nodes, returning & ~nodes, len(coming) < len(found))
     result = _of_tolerated(request, evaluator, spec) if nodes else NodeSetResult()
-    if coming and (result.none_fits or result.untolerated or not nodes):
+    if coming and (result.none_fits or result.returning or result.untolerated or not nodes):
         labels = at_creation(coming)
         requirement = Requirement((labels,)) if labels else Requirement()
         return CompatibilityResult(requirement=requirement, notes=(writer.coming(coming),))
@@ -123,7 +123,9 @@ def _on_nodes(asked: _PodRequest, evaluator: NodeEvaluator) -> CompatibilityResu
         warnings += _pending(asked, evaluator, request, result, found)
     requirement = result.requirement.or_else(at_creation(coming)) if coming else result.requirement
     fits = CompatibilityResult((), tuple(warnings), requirement, result.preference, result.notes)
-    none_fits = result.none_fits or (None if nodes else _no_pool_fits(evaluator, required, found))
+    none_fits = result.none_fits or (
+        None if nodes or returning else _no_pool_fits(evaluator, required, found)
+    )
     return _without_node(asked, none_fits, found, fits) if none_fits else fits
 
 
@@ -166,7 +168,9 @@ def _pending(
         return [writer.untolerated(first.rule, classes, evaluator.inventory.taints(compatible))]
     if any(each.level is Level.UNKNOWN for each in found):
         return [writer.may_come(first.rule, found)]
-    return [] if found else [_no_candidates(asked, evaluator, first.rule, request.returning)]
+    if found and not request.returning:  # a denial, which names the pools
+        return []
+    return [_no_candidates(asked, evaluator, first.rule, request.returning)]
 
 
 def _no_pool_fits(

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from rules.nodes.inventory import Inventory
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_pool import DeclaredPools, NodePool
 from tests.support.node_builders import (
     A100,
     GPU,
@@ -17,7 +20,9 @@ from tests.support.node_builders import (
     gfd,
     gpu_pod,
     inventory,
+    judged,
     node,
+    shipped,
     targets,
 )
 
@@ -33,6 +38,15 @@ STATES: dict[str, dict[str, Any]] = {
     },
     "the node is cordoned": {"spec": {"unschedulable": True}},
 }
+
+POOL = "karpenter.sh/nodepool"
+OLD_POOL = NodePool("old", "NodePool", ((POOL, "old"),), capabilities=NodeCapabilities(cuda=(11, 4)))
+NEW_POOL = NodePool("new", "NodePool", ((POOL, "new"),), capabilities=NodeCapabilities(cuda=(12, 4)))
+
+
+def with_pool(cluster: list[Node], pool: NodePool) -> Inventory:
+    """Return the inventory of nodes and a pool."""
+    return inventory(cluster).with_pools(DeclaredPools((pool,), frozenset({"NodePool"})))
 
 
 def in_state(name: str, labels: dict[str, str], state: str) -> Node:
@@ -99,3 +113,29 @@ def test_a_bound_pod_is_checked_on_its_node_whatever_its_state_is() -> None:
     cordoned = in_state("old", gfd("11.4"), "the node is cordoned")
 
     assert not decided([cordoned], gpu_pod(cuda_image("12.4"), nodeName="old")).allowed
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_node_that_may_come_back_is_no_reason_to_deny_where_pools_do_not_fit(state: str) -> None:
+    """With or without another node."""
+    document = gpu_pod(cuda_image("12.4"))
+    away, old = in_state("upgrading", gfd("12.4", A100), state), node("old", gfd("11.4", T4))
+
+    for cluster in ([away], [away, old]):
+        decision = judged(shipped(), with_pool(cluster, OLD_POOL), document)
+        assert (True, (), 1) == (decision.allowed, decision.patch, len(decision.warnings))
+    assert not judged(shipped(), with_pool([], OLD_POOL), document).allowed
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_pool_that_fits_is_brought_although_a_node_may_come_back(state: str) -> None:
+    """A pod without affinity would go to the ready node, or bring the cheapest one."""
+    document = gpu_pod(cuda_image("12.4"))
+    cluster = [in_state("upgrading", gfd("12.4", A100), state), node("old", gfd("11.4", T4))]
+    decision = judged(shipped(), with_pool(cluster, NEW_POOL), document)
+
+    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert ["no node is compatible now; an autoscaler can add one: NodePool new"] == [
+        note.en for note in decision.notes
+    ]
+    assert [] == targets(cluster, document, decision)
