@@ -11,10 +11,13 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from rules.dra.devices import facts_of
+from rules.dra.state import DRA_KINDS, NO_DRA, DraState, dra_state
 from rules.kube.tolerations import Taint, read_taints, tolerates
 from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels, gpu_labels
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
+from rules.nodes.node_devices import NodeDevices, devices_by_node
 from rules.nodes.node_pool import DeclaredPools
 from rules.nodes.pools import AUTOSCALER_STATUS, KARPENTER, POOL_KINDS, declared_pools
 
@@ -24,12 +27,17 @@ _RESOURCES: Final = "//resources"
 # its device plugin is being replaced, as in an upgrade of the driver. ANY: which resources is unknown.
 _RETURNING: Final = "//returning"
 _ANY: Final = "*"
+# What the GPUs of a node report as devices of DRA, likewise; a node without such GPUs has none.
+_DEVICES: Final = "//devices"
+# What a Node says of itself; only nodes that are read together share it.
+_STATE: Final = "//state"
+_NO_DEVICES: Final = NodeDevices()
 # The taints of a node that keep pods away, likewise; a node without any has none.
 _TAINTS: Final = "//taints"
 # Taints that Kubernetes and Karpenter set on a node while it starts, stops, or is unwell.
 _PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
 _NODE: Final = "Node"
-_KINDS: Final = (_NODE, *(each.kind for each in POOL_KINDS))
+_KINDS: Final = (_NODE, *(each.kind for each in POOL_KINDS), *DRA_KINDS)
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _DEFAULT: Final = LabelNames()
 
@@ -51,10 +59,10 @@ class Inventory:
 
     Made by `Inventory.of`. everything: the set of all nodes. labels: the index of their labels. What a label
     means is a parameter of queries (LabelNames), because rules change independently of nodes. declared: the
-    nodes that an autoscaler may add, as far as the cluster tells.
+    nodes that an autoscaler may add, as far as the cluster tells. dra: devices and claims.
     """
 
-    __slots__ = ("_classes", "_positions", "_rows", "declared", "everything", "labels")
+    __slots__ = ("_classes", "_devices", "_positions", "_rows", "declared", "dra", "everything", "labels")
 
     def __init__(self) -> None:
         self._classes: dict[LabelNames, tuple[NodeClass, ...]] = {}
@@ -63,13 +71,16 @@ class Inventory:
         self.labels = LabelIndex()
         self.everything = 0
         self.declared = DeclaredPools()
+        self.dra = NO_DRA
+        self._devices: Mapping[str, NodeDevices] = {}  # by node
 
     @classmethod
     def of(cls, document: object) -> Inventory:
         """Return the inventory of a document, as read from JSON or YAML.
 
-        document: a Node, an object of POOL_KINDS, cluster-autoscaler's status, or a List or list of them. If
-        several nodes have the same name, the last one is used. Raises InventoryError for anything else.
+        document: a Node, an object of POOL_KINDS or DRA_KINDS, cluster-autoscaler's status, or a List or list
+        of them. If several nodes have the same name, the last one is used. Raises InventoryError for anything
+        else.
         """
         nodes: list[tuple[Mapping[str, Any], str]] = []
         others: dict[str, list[Mapping[str, Any]]] = {}
@@ -78,8 +89,10 @@ class Inventory:
                 nodes.append((each, path))
             else:
                 others.setdefault(kind, []).append(each)
+        dra = {kind: others.pop(kind) for kind in DRA_KINDS if kind in others}
         empty = Inventory()
-        return empty._with_nodes(nodes).with_pools(declared_pools(others))
+        after = empty._with_nodes(nodes).with_pools(declared_pools(others))
+        return after.with_dra(dra_state(dra)[0]) if dra else after
 
     def with_node(self, document: object) -> Inventory:
         """Return an inventory with a Node added or replaced; this inventory if nothing changes.
@@ -97,6 +110,24 @@ class Inventory:
     def without_node(self, name: str) -> Inventory:
         """Return an inventory without the node of this name."""
         return self._replace({name: None} if self._row_of(name) else {})
+
+    def with_dra(self, dra: DraState) -> Inventory:
+        """Return an inventory with these devices and claims; this one if nothing changes.
+
+        Devices of nodes that are not there yet count when they are added.
+        """
+        if dra is self.dra:
+            return self
+        after: Inventory = copy(self)
+        after.dra = dra
+        if (dra.devices, dra.classes) == (self.dra.devices, self.dra.classes):
+            return after
+        before, devices = self._devices, devices_by_node(dra.devices, dra.classes)
+        after._devices = devices
+        pool: dict[Fact, Fact] = {}
+        changed = (name for name in {*devices, *before} if devices.get(name) != before.get(name))
+        rows = ((name, row) for name in changed if (row := self._row_of(name)))
+        return after._replace({name: after._indexed(row, pool) for name, row in rows})
 
     def with_pools(self, declared: DeclaredPools) -> Inventory:
         """Return an inventory in which an autoscaler may add these nodes; this one if nothing changes."""
@@ -173,9 +204,11 @@ class Inventory:
 
     @property
     def undeclared(self) -> bool:
-        """Whether an autoscaler may add nodes of which nothing is known."""
+        """Whether there may be nodes with GPUs of which nothing is known."""
         known = self.declared
-        return bool(known.signs) or (self._labelled_by_autoscaler and KARPENTER not in known.listed)
+        if known.signs or (self._labelled_by_autoscaler and KARPENTER not in known.listed):
+            return True
+        return any(map(facts_of, self.dra.devices.elsewhere))  # GPUs of no node, as over a network
 
     @property
     def _labelled_by_autoscaler(self) -> bool:
@@ -220,7 +253,9 @@ class Inventory:
             labels = row.labels if row else {}
             for key in keys:
                 matching &= self.labels.equal(key, labels[key]) if key in labels else ~self.labels.having(key)
-            found[_capabilities(labels, names)] |= matching
+            devices = row.devices if row else None
+            matching &= self.labels.equal(_DEVICES, devices) if devices else ~self.labels.having(_DEVICES)
+            found[_capabilities(labels, names, devices)] |= matching
             left ^= matching
         return _classes(found)
 
@@ -246,25 +281,40 @@ class Inventory:
             raise InventoryError(f"{path}.metadata.name: expected the node's name, got {name!r:.60}")
         reader = NodeReader(name, _mapping(metadata, "labels", f"{path}.metadata"))
         status, spec = _mapping(node, "status", path), _mapping(node, "spec", path)
-        offered = reader.resources(_mapping(status, "allocatable", f"{path}.status"))
-        capacity = reader.resources(_mapping(status, "capacity", f"{path}.status"))
-        ready = spec.get("unschedulable") is not True and _is_ready(status.get("conditions"))
-        facts: list[Fact] = [*reader.labels.items(), (_RESOURCES, offered if ready else frozenset())]
-        if returning := _returning(offered, capacity, reader.labels, ready=ready):
+        state = _State(
+            reader.resources(_mapping(status, "allocatable", f"{path}.status")),
+            reader.resources(_mapping(status, "capacity", f"{path}.status")),
+            spec.get("unschedulable") is not True and _is_ready(status.get("conditions")),
+            frozenset(each for each in read_taints(spec.get("taints")) if _lasts(each)),
+        )
+        row = _Row(name, tuple(reader.labels.items()), state, tuple(reader.problems))
+        return self._indexed(row, pool)
+
+    def _indexed(self, row: _Row, pool: dict[Fact, Fact]) -> _Row:
+        """Return a node with all facts that are indexed. pool: the facts of nodes that are read with it."""
+        devices, state = self._devices.get(row.name, _NO_DEVICES), row.state
+        labels = [fact for fact in row.facts if isinstance(fact[1], str)]
+        offered = state.allocatable | devices.resources
+        facts: list[Fact] = [*labels, (_RESOURCES, offered if state.ready else frozenset())]
+        if returning := _returning(offered, state, devices.may_offer, labels):
             facts.append((_RETURNING, returning))
-        if taints := frozenset(each for each in read_taints(spec.get("taints")) if _lasts(each)):
-            facts.append((_TAINTS, taints))
+        if state.taints:
+            facts.append((_TAINTS, state.taints))
+        if devices.facts:
+            facts.append((_DEVICES, devices._replace(resources=frozenset(), may_offer=frozenset())))
         indexed = (self.labels.canonical(fact) for fact in facts)
         shared = tuple(pool.setdefault(fact, fact) for fact in indexed)
-        name = next((value for _, value in shared if value == name), name)  # usually kubernetes.io/hostname
-        return _Row(name, shared, tuple(reader.problems))
+        # Usually kubernetes.io/hostname.
+        name = next((value for _, value in shared if value == row.name), row.name)
+        _, known = pool.setdefault((_STATE, state), (_STATE, state))
+        return _Row(name, shared, known if isinstance(known, _State) else state, row.problems)
 
     def _replace(self, changes: Mapping[str, _Row | None]) -> Inventory:
         """Return an inventory with these rows replaced; None removes a node."""
         if not changes:
             return self
         after = Inventory()
-        after.declared = self.declared
+        after.declared, after.dra, after._devices = self.declared, self.dra, self._devices
         after._rows, after._positions = self._rows.copy(), self._positions.copy()
         after.everything = self.everything
         removed: defaultdict[Fact, list[int]] = defaultdict(list)
@@ -303,15 +353,30 @@ class Inventory:
         return position
 
 
+class _State(NamedTuple):
+    """What a Node says of itself; resources: names of those with more than zero."""
+
+    allocatable: frozenset[str]
+    capacity: frozenset[str]
+    ready: bool
+    taints: frozenset[Taint]
+
+
 class _Row(NamedTuple):
     name: str
     facts: tuple[Fact, ...]
-    problems: tuple[Problem, ...]
+    state: _State
+    problems: tuple[Problem, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
         """The node's labels."""
         return {key: value for key, value in self.facts if isinstance(value, str)}
+
+    @property
+    def devices(self) -> NodeDevices | None:
+        """The devices whose facts take precedence over labels."""
+        return next((value for _, value in self.facts if isinstance(value, NodeDevices)), None)
 
 
 def _is_ready(conditions: object) -> bool:
@@ -327,18 +392,21 @@ def _lasts(taint: Taint) -> bool:
 
 
 def _returning(
-    offered: frozenset[str], capacity: frozenset[str], labels: Mapping[str, str], *, ready: bool
+    offered: frozenset[str], state: _State, may_offer: frozenset[str], labels: Iterable[Fact]
 ) -> frozenset[str]:
     """Return the extended resources that a node does not offer now, but may offer again."""
-    before = frozenset(name for name in offered | capacity if "/" in name)
-    missing = before - offered if ready else before
-    if missing or (before and ready):
+    before = frozenset(name for name in offered | state.capacity | may_offer if "/" in name)
+    missing = before - offered if state.ready else before
+    if missing or (before and state.ready):
         return missing
-    return frozenset({_ANY}) if any(key in labels for key in gpu_labels()) else missing
+    return frozenset({_ANY}) if any(key in gpu_labels() for key, _ in labels) else missing
 
 
-def _capabilities(labels: Mapping[str, str], names: LabelNames) -> NodeCapabilities:
-    return NodeReader("", {key: labels[key] for key in names.among(labels)}).capabilities(names)
+def _capabilities(
+    labels: Mapping[str, str], names: LabelNames, devices: NodeDevices | None
+) -> NodeCapabilities:
+    labelled = NodeReader("", {key: labels[key] for key in names.among(labels)}).capabilities(names)
+    return devices.capabilities(labelled) if devices else labelled
 
 
 def _classes(members: Mapping[NodeCapabilities, int]) -> tuple[NodeClass, ...]:
@@ -354,7 +422,7 @@ def _moved(
     found = defaultdict(int, {each.capabilities: each.members for each in classes})
     for position, *rows in moves:
         for row in filter(None, rows):
-            found[_capabilities(row.labels, names)] ^= 1 << position
+            found[_capabilities(row.labels, names, row.devices)] ^= 1 << position
     return _classes(found)
 
 

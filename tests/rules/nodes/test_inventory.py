@@ -128,7 +128,8 @@ def test_nodes_are_read_from_every_document_form(document: Any) -> None:
             {"kind": "Pod"},
             (
                 "document.kind: expected one of Node, NodePool, ResourceFlavor, MachineDeployment, "
-                "MachinePool, MachineSet, got 'Pod'"
+                "MachinePool, MachineSet, ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, "
+                "got 'Pod'"
             ),
         ),
         (

@@ -1,0 +1,57 @@
+"""Devices of a node by Dynamic Resource Allocation: what it offers by them, and what its GPUs report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from rules.dra.device_classes import DeviceClasses
+from rules.dra.devices import DeviceFacts, DeviceKind, common_facts, facts_of
+from rules.dra.slices import DeviceInventory
+from rules.nodes.node_capabilities import NodeCapabilities
+
+
+class NodeDevices(NamedTuple):
+    """The devices of one node.
+
+    resources: extended resources that DeviceClasses make of them; may_offer: those that they perhaps make.
+    facts: what all of its GPUs have in common; None without a GPU. mixed: its GPUs differ.
+    """
+
+    resources: frozenset[str] = frozenset()
+    may_offer: frozenset[str] = frozenset()
+    facts: DeviceFacts | None = None
+    mixed: bool = False
+
+    def capabilities(self, labelled: NodeCapabilities) -> NodeCapabilities:
+        """Return the capabilities of the node: devices take precedence. labelled: by its labels."""
+        facts = self.facts
+        if facts is None:
+            return labelled
+        node = replace(
+            labelled,
+            cuda=facts.cuda or labelled.cuda,
+            driver=facts.driver or labelled.driver,
+            mig_devices=labelled.mig_devices or facts.type == "mig",
+        )
+        if not (facts.product or self.mixed):
+            return node
+        return replace(
+            node,
+            product=facts.product,
+            compute_capability=facts.compute_capability,
+            memory_mib=facts.memory_mib,
+        )
+
+
+def _of_node(kinds: Mapping[DeviceKind, int], classes: DeviceClasses) -> NodeDevices:
+    offered = classes.offered(kinds)
+    known = frozenset(name for name, offer in offered.items() if offer.number)
+    gpus = {facts for facts in map(facts_of, kinds) if facts is not None}
+    return NodeDevices(known, frozenset(offered) - known, common_facts(kinds), mixed=len(gpus) > 1)
+
+
+def devices_by_node(devices: DeviceInventory, classes: DeviceClasses) -> Mapping[str, NodeDevices]:
+    """Return the devices of each node that has some. Linear in nodes, whose devices are counted by kind."""
+    return {name: _of_node(kinds, classes) for name, kinds in devices.by_node.items()}
