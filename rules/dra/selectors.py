@@ -2,7 +2,8 @@
 
 A device matches, does not match, or that is unknown: what cannot be evaluated here as Kubernetes does is
 unknown. A runtime error is no match: a scheduler does not allocate a device for which a selector fails.
-One difference remains: `version == "12.8"` is false here and an error there, so that its negation matches.
+Two differences remain in `==`: a version is unequal to a text here, which is an error there, so that the
+negation matches; and lists of versions are compared by value.
 Source: `CELDeviceSelector` of https://kubernetes.io/docs/reference/kubernetes-api/resource/device-class-v1/
 and https://pkg.go.dev/k8s.io/dynamic-resource-allocation/cel.
 """
