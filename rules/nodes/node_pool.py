@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from rules.kube.tolerations import Taint
 from rules.nodes.node_capabilities import NodeCapabilities
+from rules.text.i18n import Text
 
 
 class NodePool(NamedTuple):
@@ -35,12 +36,13 @@ class DeclaredPools(NamedTuple):
     """What a cluster declares of the nodes that autoscalers may add.
 
     listed: the kinds of objects of which `pools` has all. signs: autoscalers whose nodes are not declared in
-    the cluster, such as cluster-autoscaler.
+    the cluster, such as cluster-autoscaler. problems: what could not be read in the objects.
     """
 
     pools: tuple[NodePool, ...] = ()
     listed: frozenset[str] = frozenset()
     signs: frozenset[str] = frozenset()
+    problems: tuple[Text, ...] = ()
 
     @property
     def autoscaled(self) -> bool:

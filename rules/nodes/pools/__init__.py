@@ -54,6 +54,8 @@ AUTOSCALER_STATUS: Final = AutoscalerStatus("ConfigMap", "kube-system", "cluster
 KARPENTER: Final = "NodePool"
 # Kinds of declared nodes at most; a cluster has some dozens. Of more, some are unknown.
 MAX_POOLS: Final = 1024
+# Problems that are kept, for the report to a person.
+MAX_PROBLEMS: Final = 256
 TOO_MANY: Final = "too many pools"
 _NODE_GROUPS: Final = frozenset({"MachineDeployment", "MachinePool", "MachineSet"})
 _CLUSTER_API: Final = ("v1beta2", "v1beta1")
@@ -99,11 +101,19 @@ def declared_pools(
 
     unreadable: kinds of which objects may exist that cannot be read.
     """
-    pools = [pool for kind, found in objects.items() for each in found for pool in read_pools(each)[0]]
+    pools: list[NodePool] = []
+    problems: list[Text] = []
+    for found in objects.values():
+        for each in found:
+            declared, unread = read_pools(each)
+            pools += declared
+            problems += unread
     signs = set(unreadable)
     # Its groups are those of Cluster API, if there are any, and otherwise not declared in the cluster.
     if AUTOSCALER_STATUS.name in objects and not any(each.kind in _NODE_GROUPS for each in pools):
         signs.add(AUTOSCALER_STATUS.name)
     if len(pools) > MAX_POOLS:
         signs.add(TOO_MANY)
-    return DeclaredPools(tuple(pools[:MAX_POOLS]), frozenset(objects), frozenset(signs))
+    return DeclaredPools(
+        tuple(pools[:MAX_POOLS]), frozenset(objects), frozenset(signs), tuple(problems[:MAX_PROBLEMS])
+    )

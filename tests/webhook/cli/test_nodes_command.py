@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
+from tests.support.fake_api import FakeApi, running
 from tests.support.node_builders import compatibility_rule, node_profile
 from webhook.cli import main
 
@@ -78,8 +81,11 @@ def test_json_names_the_nodes_of_each_class(tmp_path: Path) -> None:
         "mode": "pgpu",
         "nodes": ["a", "b"],
         "notReady": [],
+        "tainted": [],
+        "taints": [],
     } == a100
-    assert dict.fromkeys(a100, None) | {"nodes": ["unlabelled"], "notReady": []} == unlabelled
+    lists = {"nodes": ["unlabelled"], "notReady": [], "tainted": [], "taints": []}
+    assert dict.fromkeys(a100, None) | lists == unlabelled
 
 
 def test_nodes_with_mig_devices_have_their_own_row(tmp_path: Path) -> None:
@@ -218,11 +224,22 @@ def test_a_profile_is_a_row_of_nodes_that_may_come(tmp_path: Path) -> None:
     result = _run("--nodes", nodes, "--rules", rules)
     heading, present, *rows = (line.split() for line in result.stdout.splitlines())
 
-    assert ["STATE", "PROFILE"] == heading[-2:]
+    assert ["STATE", "POOL"] == heading[-2:]
     assert ["present", "-"] == present[-2:]
     assert [
-        ["-", "NVIDIA-H100-80GB-HBM3", "-", "13.0", "9.0", "81920Mi", *"---", "may", "come", "profile"],
-        ["-", "Tesla-T4", "-", "-", "7.5", "16384Mi", *"---", "cannot", "come", "fixed"],
+        [
+            "-",
+            "NVIDIA-H100-80GB-HBM3",
+            "-",
+            "13.0",
+            "9.0",
+            "81920Mi",
+            *"---",
+            "may",
+            "come",
+            "NodeProfile/profile",
+        ],
+        ["-", "Tesla-T4", "-", "-", "7.5", "16384Mi", *"---", "cannot", "come", "NodeProfile/fixed"],
     ] == rows
     assert (0, "") == (result.exit_code, result.stderr)
 
@@ -261,3 +278,220 @@ def test_ten_differences_are_printed_and_the_rest_counted(tmp_path: Path) -> Non
     lines = _run("--nodes", nodes, "--rules", rules).stderr.splitlines()
 
     assert (11, True) == (len(lines), lines[-1].startswith("warning: 2 more differences"))
+
+
+TAINTED = "nvidia.com/gpu=present:NoSchedule"
+TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+NODE_POOL = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "h100"},
+    "spec": {
+        "template": {
+            "metadata": {
+                "labels": {
+                    "nvidia.com/cuda.runtime-version.major": "13",
+                    "nvidia.com/cuda.runtime-version.minor": "0",
+                }
+            },
+            "spec": {
+                "taints": [TAINT],
+                "requirements": [
+                    {"key": "karpenter.k8s.aws/instance-gpu-name", "operator": "In", "values": ["h100"]}
+                ],
+            },
+        }
+    },
+}
+FLAVOR = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "ResourceFlavor",
+    "metadata": {"name": "t4"},
+    "spec": {"nodeLabels": {"nvidia.com/gpu.product": "Tesla-T4"}},
+}
+NODE_GROUP = {
+    "apiVersion": "cluster.x-k8s.io/v1beta2",
+    "kind": "MachineDeployment",
+    "metadata": {
+        "name": "a100",
+        "annotations": {
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "0",
+            "capacity.cluster-autoscaler.kubernetes.io/gpu-type": "nvidia.com/gpu",
+            "capacity.cluster-autoscaler.kubernetes.io/gpu-count": "2",
+            "capacity.cluster-autoscaler.kubernetes.io/labels": "pool=a100",
+        },
+    },
+}
+STATUS = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "cluster-autoscaler-status", "namespace": "kube-system"},
+}
+
+
+def _list(path: Path, *items: dict[str, Any]) -> Path:
+    """Write a list as kubectl prints it."""
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), "utf-8")
+    return path
+
+
+def _node(name: str, labels: dict[str, str], *taints: dict[str, str]) -> dict[str, Any]:
+    """Return a node with GPUs."""
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": taints},
+        "status": {"allocatable": {"nvidia.com/gpu": "8"}},
+    }
+
+
+def test_declared_pools_are_rows_of_nodes_that_may_come(tmp_path: Path) -> None:
+    """With kind, name and taints; what they do not declare is a dash."""
+    nodes = _list(tmp_path / "n.json", _node("a", A100, TAINT), NODE_POOL, FLAVOR, NODE_GROUP)
+    result = _run("--nodes", nodes)
+    heading, present, *rows = (line.split() for line in result.stdout.splitlines())
+
+    assert ["STATE", "POOL", "TAINTS"] == heading[-3:]
+    assert ["present", "-", TAINTED] == present[-3:]
+    assert [
+        f"- NVIDIA-H100-80GB-HBM3 - 13.0 9.0 81920Mi - - - may come NodePool/h100 {TAINTED}",
+        "- Tesla-T4 - - 7.5 16384Mi - - - may come ResourceFlavor/t4 none",
+        "- - - - - - - - - cannot come MachineDeployment/a100 none",
+    ] == [" ".join(row) for row in rows]
+    assert (0, "") == (result.exit_code, result.stderr)
+
+
+def test_wide_adds_resources_and_labels_at_creation(tmp_path: Path) -> None:
+    """Those of a pool without declared resources are unknown."""
+    nodes = _list(tmp_path / "n.json", _node("a", A100), FLAVOR, NODE_GROUP)
+    heading, *rows = _run("--nodes", nodes, "-o", "wide").stdout.splitlines()
+    resources, labels = heading.index("RESOURCES"), heading.index("LABELS AT CREATION")
+
+    assert [
+        ("nvidia.com/gpu", "-"),
+        ("-", "nvidia.com/gpu.product=Tesla-T4"),
+        ("nvidia.com/gpu: 2", "pool=a100"),
+    ] == [(row[resources:labels].strip(), row[labels:]) for row in rows]
+
+
+def test_json_and_yaml_have_every_fact_of_a_pool(tmp_path: Path) -> None:
+    """Unknown facts are null."""
+    nodes = _list(tmp_path / "n.json", _node("a", A100), NODE_GROUP)
+    document = _document("--nodes", nodes)
+    facts = ("product", "driver", "cuda", "compute", "memoryMiB", "mig", "slices", "sharing", "mode")
+
+    assert [
+        {"kind": "MachineDeployment", "name": "a100"}
+        | dict.fromkeys(facts)
+        | {
+            "state": "cannot come",
+            "resources": {"nvidia.com/gpu": 2},
+            "labelsAtCreation": {"pool": "a100"},
+            "taints": [],
+        }
+    ] == document["pools"]
+    assert document == yaml.safe_load(_run("--nodes", nodes, "-o", "yaml").stdout)
+
+
+def test_kinds_of_nodes_of_a_pool_that_differ_in_no_column_are_one_row(tmp_path: Path) -> None:
+    """Instance types of the same GPU, for example; JSON has each of them."""
+    pool = deepcopy(NODE_POOL)
+    pool["spec"]["template"]["spec"]["requirements"] = [  # type: ignore[index]
+        {
+            "key": "node.kubernetes.io/instance-type",
+            "operator": "In",
+            "values": ["g4dn.xlarge", "g4dn.2xlarge"],
+        }
+    ]
+    nodes = _list(tmp_path / "n.json", _node("a", A100), pool)
+
+    assert 1 == _run("--nodes", nodes).stdout.count("NodePool/h100")
+    assert 2 == _run("--nodes", nodes, "-o", "wide").stdout.count("NodePool/h100")
+    assert 2 == len(_document("--nodes", nodes)["pools"])
+
+
+def test_pools_without_present_nodes_are_listed(tmp_path: Path) -> None:
+    """A cluster may scale from zero."""
+    result = _run("--nodes", _list(tmp_path / "n.json", NODE_POOL))
+
+    assert (0, 2) == (result.exit_code, len(result.stdout.splitlines()))
+
+
+def test_the_number_of_tainted_nodes_of_a_class_is_shown_if_not_all_are(tmp_path: Path) -> None:
+    """JSON names them."""
+    nodes = _list(tmp_path / "n.json", _node("a", A100), _node("b", A100, TAINT))
+    (found,) = _document("--nodes", nodes)["classes"]
+
+    assert f"1/2 {TAINTED}" in _run("--nodes", nodes).stdout
+    assert (["b"], [TAINTED]) == (found["tainted"], found["taints"])
+
+
+def test_an_autoscaler_whose_nodes_are_not_declared_is_told_in_one_line(tmp_path: Path) -> None:
+    """By its status or its labels; a NodeProfile describes such nodes."""
+    status = _list(tmp_path / "1.json", _node("a", A100), STATUS)
+    labelled = _list(tmp_path / "2.json", _node("a", A100 | {"karpenter.sh/nodepool": "a"}))
+    rules = _rules(tmp_path / "rules.yaml", node_profile())
+    line = (
+        "warning: an autoscaler may add nodes that are not declared ({}); describe them with a NodeProfile\n"
+    )
+
+    assert line.format("cluster-autoscaler-status") == _run("--nodes", status).stderr
+    assert line.format("label karpenter.sh/nodepool") == _run("--nodes", labelled).stderr
+    assert "" == _run("--nodes", status, "--rules", rules).stderr
+    assert ["cluster-autoscaler-status"] == _document("--nodes", status)["undeclared"]
+
+
+def test_what_cannot_be_read_in_a_pool_is_reported(tmp_path: Path) -> None:
+    """Ten problems, and the number of the others; JSON lists all."""
+    pools = [
+        FLAVOR | {"metadata": {"name": f"t4-{number}"}, "spec": {"nodeLabels": {"a": "b"}, "nodeTaints": 5}}
+        for number in range(12)
+    ]
+    nodes = _list(tmp_path / "n.json", _node("a", A100), *pools)
+    result = _run("--nodes", nodes)
+    first, *_, last = result.stderr.splitlines()
+
+    assert "warning: ResourceFlavor t4-0: spec.nodeTaints: expected a list, found 5; ignored" == first
+    assert "warning: 2 more problems in declared pools (use -o json to list all)" == last
+    assert (0, 11) == (result.exit_code, len(result.stderr.splitlines()))
+    assert 12 == len(_document("--nodes", nodes)["poolProblems"])
+
+
+def test_pools_are_shown_in_chinese(tmp_path: Path) -> None:
+    """Headings, states, warnings; names and kinds stay."""
+    broken = FLAVOR | {"spec": {"nodeLabels": {"a": "b"}, "nodeTaints": 5}}
+    result = _run(
+        "--nodes", _list(tmp_path / "n.json", _node("a", A100, TAINT), broken, STATUS), "--lang", "zh"
+    )
+
+    assert ["状态", "节点池", "污点"] == result.stdout.splitlines()[0].split()[-3:]
+    assert ["可能新增", "ResourceFlavor/t4", "无"] == result.stdout.splitlines()[-1].split()[-3:]
+    assert [
+        "警告: ResourceFlavor t4: spec.nodeTaints：应为列表，实际为 5；已忽略",
+        "警告: 自动扩缩容器可能新增未声明的节点（cluster-autoscaler-status）；请用 NodeProfile 描述这些节点",
+    ] == result.stderr.splitlines()
+
+
+def test_the_pools_of_a_cluster_are_read(tmp_path: Path) -> None:
+    """A kind that does not exist in the cluster, or may not be read, declares nothing."""
+    pools, flavors = "/apis/karpenter.sh/v1/nodepools", "/apis/kueue.x-k8s.io/{}/resourceflavors"
+    groups = "/apis/cluster.x-k8s.io/{}/{}"
+    absent = dict.fromkeys(
+        (
+            groups.format(version, kind)
+            for version in ("v1beta2", "v1beta1")
+            for kind in ("machinedeployments", "machinepools", "machinesets")
+        ),
+        404,
+    )
+    forbidden = dict.fromkeys((flavors.format(version) for version in ("v1", "v1beta2", "v1beta1")), 403)
+    fake = FakeApi(statuses=absent | forbidden)
+    fake.put("/api/v1/nodes", _node("a", A100))
+    fake.put(pools, {key: value for key, value in NODE_POOL.items() if key != "kind"})
+    kubeconfig = tmp_path / "config"
+    with running(fake):
+        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
+        result = _run("--kubeconfig", kubeconfig, "--context", "fake")
+
+    assert (0, "") == (result.exit_code, result.stderr)
+    assert ["-", "NodePool/h100"] == [line.split()[-2] for line in result.stdout.splitlines()[1:]]

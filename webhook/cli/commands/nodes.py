@@ -1,41 +1,65 @@
-"""`gpugate nodes`: the capabilities of nodes, and labels with unsupported values."""
+"""`gpugate nodes`: the capabilities of nodes and of pools, and what cannot be read of them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import click
 
 from rules import Inventory, Language
+from rules.kube.tolerations import Taint
 from rules.model.rule import NodeProfile
+from rules.nodes.inventory import NodeClass
+from rules.nodes.label_families import autoscaler_labels
 from rules.nodes.node_capabilities import NodeCapabilities, Problem
+from rules.nodes.node_pool import NodePool
 from rules.report.matrix import dotted, sort_key
 from rules.report.profile_differences import ProfileDifference, members, profile_differences
+from rules.text.i18n import Text
 from webhook.cli.input.node_source import NodeSource, node_options
 from webhook.cli.input.options import language_option
 from webhook.cli.output.console import UNKNOWN, print_warning, show_table
-from webhook.cli.output.vocabulary import MORE_DIFFERENCES, MORE_UNREADABLE, PROFILE_DIFFERS, UNREADABLE_LABEL
+from webhook.cli.output.vocabulary import (
+    MORE_DIFFERENCES,
+    MORE_POOL_PROBLEMS,
+    MORE_UNREADABLE,
+    PROFILE_DIFFERS,
+    UNDECLARED,
+    UNREADABLE_LABEL,
+)
+from webhook.yaml_output import dump_yaml
 
-# Maximum number of problems on stderr. A faulty label publisher affects every node in the same way.
+# Maximum number of problems of a kind on stderr. A faulty label publisher affects every node in the same way.
 _MAX_PROBLEMS: Final = 10
+_WIDE: Final = ("resources", "labels at creation")
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "wide", "json", "yaml"]),
+    default="text",
+    show_default=True,
+    help="wide: also the resources, and the labels that nodes of pools have when they are created.",
+)
 @node_options
 @language_option
 def command(output: str, nodes: NodeSource, lang: str) -> None:
     """List the GPU capabilities of nodes in files or a cluster, grouped by equal capabilities.
 
-    Labels with unsupported values are listed on stderr; the capability is unknown then, `-`. Nodes that an
-    autoscaler may add are listed with the profile in the rules that describes them, and a profile that its
-    present nodes contradict is reported on stderr.
+    Nodes that an autoscaler may add are listed with what declares them: a NodePool of Karpenter, a
+    ResourceFlavor of Kueue, a node group of Cluster API, or a NodeProfile in the rules. Unknown facts are
+    `-`. On stderr are labels with unsupported values, what cannot be read in a pool, profiles that their
+    present nodes contradict, and autoscalers whose nodes are not declared.
 
     \b
     Examples:
       gpugate nodes --context production
       kubectl get nodes -o yaml | gpugate nodes --nodes -
+      kubectl get nodes,nodepools -o yaml | gpugate nodes --nodes - -o wide
       gpugate nodes --nodes nodes.yaml -o json | jq -r '.classes[] | select(.cuda == null) | .nodes[]'
     """
     inventory, labels, language = nodes.inventory(), nodes.labels(), Language(lang)
@@ -45,40 +69,29 @@ def command(output: str, nodes: NodeSource, lang: str) -> None:
         inventory.classes(inventory.everything, labels), key=lambda each: sort_key(each.capabilities)
     )
     unreadable = inventory.problems(labels)
-    if output == "json":
-        found = [
-            _facts(each.capabilities)
-            | {
-                "nodes": sorted(inventory.names(each.members)),
-                "notReady": sorted(inventory.names(each.members & inventory.not_ready)),
-            }
-            for each in classes
-        ]
-        problems = [
-            {"node": problem.node, "label": problem.key, "value": problem.value} for problem in unreadable
-        ]
+    if output in ("json", "yaml"):
         document = {
-            "classes": found,
+            "classes": [_class(each, inventory) for each in classes],
             "profiles": [_profile(each, inventory, differences) for each in profiles],
-            "problems": problems,
+            "pools": [
+                {"kind": each.kind, "name": each.name} | _pool(each) for each in inventory.declared.pools
+            ],
+            "undeclared": _signs(inventory),
+            "problems": [
+                {"node": problem.node, "label": problem.key, "value": problem.value} for problem in unreadable
+            ],
+            "poolProblems": [each.in_language(language) for each in inventory.declared.problems],
         }
-        click.echo(json.dumps(document, ensure_ascii=False))
+        text = json.dumps(document, ensure_ascii=False) if output == "json" else dump_yaml(document)
+        click.echo(text.rstrip("\n"))
         return
-    rows = [_row(each.capabilities, str(each.members.bit_count())) for each in classes]
-    if inventory.not_ready:
-        for row, each in zip(rows, classes, strict=True):
-            row["not ready"] = str((each.members & inventory.not_ready).bit_count())
-    if profiles:
-        rows = [row | {"state": "present", "profile": UNKNOWN} for row in rows]
-        rows += [
-            dict.fromkeys(rows[0], UNKNOWN)
-            | _row(each.capabilities, UNKNOWN)
-            | {"state": _state(each), "profile": each.name}
-            for each in profiles
-        ]
-    show_table(rows, language)
+    pools = (*(each.pool for each in profiles), *inventory.declared.pools)
+    show_table(_rows(classes, pools, inventory, wide=output == "wide"), language)
     _show_problems(unreadable, language)
+    _show_pool_problems(inventory.declared.problems, language)
     _show_differences(differences, inventory, language)
+    if not profiles and (signs := _signs(inventory)):
+        print_warning(UNDECLARED.in_language(language).format(signs=", ".join(signs)), language)
 
 
 def _facts(capabilities: NodeCapabilities) -> dict[str, Any]:
@@ -95,28 +108,22 @@ def _facts(capabilities: NodeCapabilities) -> dict[str, Any]:
     }
 
 
-def _row(capabilities: NodeCapabilities, nodes: str) -> dict[str, str]:
-    facts = _facts(capabilities)
-    memory, slices = facts.pop("memoryMiB"), facts.pop("slices")
-    facts["memory"] = None if memory is None else f"{memory}Mi"
-    facts["mig"] = ", ".join(filter(None, [facts["mig"], "slices" if slices else None]))
-    columns = ("product", "driver", "cuda", "compute", "memory", "mig", "sharing", "mode")
-    return {"nodes": nodes} | {name: str(facts[name] or UNKNOWN) for name in columns}
-
-
-def _state(profile: NodeProfile) -> str:
-    return "may come" if profile.can_scale else "cannot come"
+def _class(found: NodeClass, inventory: Inventory) -> dict[str, Any]:
+    return _facts(found.capabilities) | {
+        "nodes": sorted(inventory.names(found.members)),
+        "notReady": sorted(inventory.names(found.members & inventory.not_ready)),
+        "tainted": sorted(inventory.names(found.members & inventory.tainted)),
+        "taints": [str(taint) for taint in inventory.taints(found.members)],
+    }
 
 
 def _profile(
     profile: NodeProfile, inventory: Inventory, differences: tuple[ProfileDifference, ...]
 ) -> dict[str, Any]:
     """Return a profile, its present nodes, and what these report otherwise."""
-    return _facts(profile.capabilities) | {
+    return {
         "profile": profile.name,
-        "state": _state(profile),
-        "resources": dict(profile.resources),
-        "labelsAtCreation": dict(profile.labels),
+        **_pool(profile.pool),
         "nodes": sorted(inventory.names(members(profile, inventory))),
         "differences": [
             {
@@ -131,6 +138,87 @@ def _profile(
     }
 
 
+def _pool(pool: NodePool) -> dict[str, Any]:
+    return _facts(pool.capabilities) | {
+        "state": _state(pool),
+        "resources": None if pool.resources is None else dict(pool.resources),
+        "labelsAtCreation": dict(pool.labels),
+        "taints": [str(taint) for taint in pool.taints],
+    }
+
+
+def _state(pool: NodePool) -> str:
+    return "may come" if pool.can_scale else "cannot come"
+
+
+def _signs(inventory: Inventory) -> list[str]:
+    """Return the signs of autoscalers that may add nodes of which nothing is known."""
+    if not inventory.undeclared:
+        return []
+    labels = (f"label {key}" for key in sorted(autoscaler_labels()) if inventory.labels.having(key))
+    return sorted(inventory.declared.signs) or list(labels)
+
+
+def _rows(
+    classes: Iterable[NodeClass], pools: Collection[NodePool], inventory: Inventory, *, wide: bool
+) -> list[dict[str, str]]:
+    """Return the rows of the table, without columns that say nothing."""
+    hidden = {
+        *(() if inventory.not_ready else ("not ready",)),
+        *(() if inventory.tainted or any(each.taints for each in pools) else ("taints",)),
+        *(() if pools else ("state", "pool")),
+        *(() if wide else _WIDE),
+    }
+
+    def shown(row: dict[str, str]) -> dict[str, str]:
+        return {name: cell for name, cell in row.items() if name not in hidden}
+
+    # A pool may bring several kinds of nodes that differ in no column.
+    coming = dict.fromkeys(tuple(shown(_pool_row(each)).items()) for each in pools)
+    return [*(shown(_class_row(each, inventory)) for each in classes), *map(dict, coming)]
+
+
+def _class_row(found: NodeClass, inventory: Inventory) -> dict[str, str]:
+    count, tainted = found.members.bit_count(), (found.members & inventory.tainted).bit_count()
+    taints = _joined(inventory.taints(found.members))
+    offered = (
+        name for name in inventory.resources if "/" in name and inventory.offering(name) & found.members
+    )
+    return _row(found.capabilities, str(count)) | {
+        "not ready": str((found.members & inventory.not_ready).bit_count()),
+        "state": "present",
+        "pool": UNKNOWN,
+        "taints": taints if tainted in (0, count) else f"{tainted}/{count} {taints}",
+        "resources": ", ".join(sorted(offered)) or UNKNOWN,
+        "labels at creation": UNKNOWN,
+    }
+
+
+def _pool_row(pool: NodePool) -> dict[str, str]:
+    resources = (f"{name}: {amount}" for name, amount in pool.resources or ())
+    return _row(pool.capabilities, UNKNOWN) | {
+        "not ready": UNKNOWN,
+        "state": _state(pool),
+        "pool": f"{pool.kind}/{pool.name}",
+        "taints": _joined(pool.taints),
+        "resources": UNKNOWN if pool.resources is None else ", ".join(resources) or "none",
+        "labels at creation": ", ".join(f"{key}={value}" for key, value in pool.labels) or "none",
+    }
+
+
+def _joined(taints: Sequence[Taint]) -> str:
+    return ", ".join(map(str, taints)) or "none"
+
+
+def _row(capabilities: NodeCapabilities, nodes: str) -> dict[str, str]:
+    facts = _facts(capabilities)
+    memory, slices = facts.pop("memoryMiB"), facts.pop("slices")
+    facts["memory"] = None if memory is None else f"{memory}Mi"
+    facts["mig"] = ", ".join(filter(None, [facts["mig"], "slices" if slices else None]))
+    columns = ("product", "driver", "cuda", "compute", "memory", "mig", "sharing", "mode")
+    return {"nodes": nodes} | {name: str(facts[name] or UNKNOWN) for name in columns}
+
+
 def _show_differences(
     differences: tuple[ProfileDifference, ...], inventory: Inventory, language: Language
 ) -> None:
@@ -138,14 +226,25 @@ def _show_differences(
     for each in differences[:_MAX_PROBLEMS]:
         facts = each._asdict() | {"count": each.nodes.bit_count(), "node": min(inventory.names(each.nodes))}
         print_warning(PROFILE_DIFFERS.in_language(language).format_map(facts), language)
-    if len(differences) > _MAX_PROBLEMS:
-        print_warning(MORE_DIFFERENCES.in_language(language).format(count=len(differences) - _MAX_PROBLEMS))
+    _show_rest(MORE_DIFFERENCES, len(differences), language)
 
 
 def _show_problems(problems: tuple[Problem, ...], language: Language) -> None:
     """Print labels with unsupported values on stderr."""
     for node, label, value in problems[:_MAX_PROBLEMS]:
         facts = {"node": f"{node!r:.80}", "label": f"{label!r:.80}", "value": f"{value!r:.80}"}
-        print_warning(UNREADABLE_LABEL.in_language(language).format_map(facts))
-    if len(problems) > _MAX_PROBLEMS:
-        print_warning(MORE_UNREADABLE.in_language(language).format(count=len(problems) - _MAX_PROBLEMS))
+        print_warning(UNREADABLE_LABEL.in_language(language).format_map(facts), language)
+    _show_rest(MORE_UNREADABLE, len(problems), language)
+
+
+def _show_pool_problems(problems: tuple[Text, ...], language: Language) -> None:
+    """Print on stderr what could not be read in objects that declare pools."""
+    for each in problems[:_MAX_PROBLEMS]:
+        print_warning(each.in_language(language), language)
+    _show_rest(MORE_POOL_PROBLEMS, len(problems), language)
+
+
+def _show_rest(message: Text, count: int, language: Language) -> None:
+    """Print how many problems are not printed."""
+    if count > _MAX_PROBLEMS:
+        print_warning(message.in_language(language).format(count=count - _MAX_PROBLEMS), language)

@@ -38,9 +38,12 @@ class NodeSource:
         return bool(self.paths or self.rules.of_cluster)
 
     def inventory(self) -> Inventory:
-        """Return the nodes in files or of a cluster. Raises BadInputError, also if there are none."""
+        """Return the nodes and declared pools in files or of a cluster.
+
+        Raises BadInputError, also if there are none.
+        """
         inventory = load_inventory(self.paths, self.rules.kubeconfig, self.rules.context)
-        if not len(inventory):
+        if not (len(inventory) or inventory.declared.pools):
             where = ", ".join(self.paths) or ("this cluster" if self.rules.of_cluster else "")
             missing = "no nodes given (use --nodes FILE or --context NAME)"
             raise BadInputError(f"{where}: no nodes" if where else missing)

@@ -34,6 +34,7 @@ _HEADINGS: Final = {
     "found": Text("VIOLATIONS", "违规次数"),
     "image": Text("IMAGE", "镜像"),
     "kind": Text("KIND", "类型"),
+    "labels at creation": Text("LABELS AT CREATION", "创建时的标签"),
     "matched": Text("MATCHED", "匹配次数"),
     "memory": Text("MEMORY", "显存"),
     "mode": Text("MODE", "模式"),
@@ -47,9 +48,9 @@ _HEADINGS: Final = {
     "note": Text("NOTE", "备注"),
     "owner": Text("OWNER", "所属对象"),
     "platforms": Text("PLATFORMS", "平台"),
+    "pool": Text("POOL", "节点池"),
     "pods": Text("PODS", "POD 数"),
     "product": Text("PRODUCT", "产品"),
-    "profile": Text("PROFILE", "节点画像"),
     "reason": Text("REASON", "原因"),
     "requires": Text("REQUIRES", "要求"),
     "resources": Text("RESOURCES", "资源"),
@@ -59,6 +60,7 @@ _HEADINGS: Final = {
     "source": Text("SOURCE", "来源"),
     "state": Text("STATE", "状态"),
     "subject": Text("SUBJECT", "主体"),
+    "taints": Text("TAINTS", "污点"),
     "trusted by": Text("TRUSTED BY", "受信任于"),
 }
 # Roles of certificates, by their value in JSON.
@@ -67,6 +69,7 @@ ROLES: Final = {
     "old CA": Text("old CA", "旧 CA"),
     "serving": Text("serving", "服务证书"),
 }
+_NONE: Final = {"none": Text("none", "无")}
 # Cells that have a fixed set of values, by the key of their column in JSON.
 _VALUES: Final = {
     "action": {action.value: text for action, text in ACTIONS.items()}
@@ -98,7 +101,10 @@ _VALUES: Final = {
         "may come": Text("may come", "可能新增"),
         "cannot come": Text("cannot come", "不会新增"),
     },
-    "trusted by": {"none": Text("none", "无")},
+    "labels at creation": _NONE,
+    "resources": _NONE,
+    "taints": _NONE,
+    "trusted by": _NONE,
 }
 
 PREVIEW_SUMMARY: Final = Text(
@@ -210,6 +216,14 @@ PROFILE_DIFFERS: Final = Text(
 MORE_DIFFERENCES: Final = Text(
     "{count} more differences between node profiles and nodes (use -o json to list all)",
     "节点画像与节点之间另有 {count} 处不符（使用 -o json 列出全部）",
+)
+MORE_POOL_PROBLEMS: Final = Text(
+    "{count} more problems in declared pools (use -o json to list all)",
+    "声明的节点池另有 {count} 个问题（使用 -o json 列出全部）",
+)
+UNDECLARED: Final = Text(
+    "an autoscaler may add nodes that are not declared ({signs}); describe them with a NodeProfile",
+    "自动扩缩容器可能新增未声明的节点（{signs}）；请用 NodeProfile 描述这些节点",
 )
 UNLABELLED_NODES: Final = Text(
     "skipped: {count} nodes without GPU labels", "已跳过：{count} 个节点没有 GPU 标签"
