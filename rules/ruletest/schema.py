@@ -14,7 +14,8 @@ from rules.schema.exemption import instant
 KIND: Final = "RuleTest"
 # Keys of the metadata that the short form of a pod can contain, besides `metadata`; all others are its spec.
 SHORT_METADATA: Final = ("labels", "annotations")
-_COMPLETE: Final = "for a complete Node, as in the Kubernetes API"
+_COMPLETE: Final = "for a complete object, as in the Kubernetes API"
+_NODE: Final = "Node"
 _NAMES: Final = ("name", "labels", "allocatable", "count")
 
 
@@ -67,7 +68,7 @@ def _list(value: Any) -> Any:
 
 
 class NodeDocument(RuleDocument):
-    """A node: in short form, complete as in the Kubernetes API, or a file of nodes."""
+    """A node in short form, a complete object such as a Node or a NodePool, or a file of such objects."""
 
     file: str = Field("", description="a file with the output of `kubectl get nodes -o yaml`")
     name: str = Field("", description="short form")
@@ -75,7 +76,7 @@ class NodeDocument(RuleDocument):
     allocatable: dict[str, Any] = Field({}, description="resources and their quantities")
     count: int = Field(1, ge=1, le=10_000, description="number of equal nodes: NAME-1, NAME-2, …")
     api_version: str = Field("", alias="apiVersion", description=_COMPLETE)
-    kind: Literal["", "Node"] = Field("", description=_COMPLETE)
+    kind: str = Field("", description=_COMPLETE)
     metadata: dict[str, Any] = Field({}, description=_COMPLETE)
     spec: dict[str, Any] = Field({}, description=_COMPLETE)
     status: dict[str, Any] = Field({}, description=_COMPLETE)
@@ -88,8 +89,10 @@ class NodeDocument(RuleDocument):
             raise ValueError("`file` allows no other key")
         if short and "metadata" in given:
             raise ValueError(f"a node with `metadata` is complete; move {short[0]!r} into it")
+        if short and self.kind not in ("", _NODE):
+            raise ValueError(f"a {self.kind} has no short form; write it as in the Kubernetes API")
         if not self.file and not self.name and "metadata" not in given:
-            raise ValueError(f"expected a node as {{{', '.join(_NAMES)}}}, a complete Node, or {{file}}")
+            raise ValueError(f"expected a node as {{{', '.join(_NAMES)}}}, a complete object, or {{file}}")
         return self
 
     def objects(self) -> Iterator[dict[str, Any]]:
@@ -101,7 +104,7 @@ class NodeDocument(RuleDocument):
             for number in range(1, self.count + 1):
                 name = f"{self.name}-{number}" if many else self.name
                 metadata = {"name": name, "labels": self.labels}
-                yield {"kind": "Node", "metadata": metadata, "status": {"allocatable": self.allocatable}}
+                yield {"kind": _NODE, "metadata": metadata, "status": {"allocatable": self.allocatable}}
 
 
 Nodes = Annotated[list[NodeDocument], BeforeValidator(_list)]

@@ -232,6 +232,28 @@ def test_nodes_are_written_short_whole_or_in_a_file(tmp_path: Path, nodes: str) 
     )
 
 
+@pytest.mark.parametrize("written", ["[{NODE}, {POOL}]", "[{NODE}, {{file: pool.yaml}}]", "all.yaml"])
+def test_pools_that_an_autoscaler_brings_stand_among_the_nodes(tmp_path: Path, written: str) -> None:
+    """A pod that no present node can run is allowed if a NodePool brings one that can."""
+    labels = '{cuda-major-version: "13", cuda-minor-version: "0"}'
+    pool = (
+        "{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: new}, "
+        f"spec: {{template: {{metadata: {{labels: {labels}}}}}}}}}"
+    )
+    node = f"{{kind: Node, metadata: {{name: old, labels: {OLD}}}, status: {ONE}}}"
+    (tmp_path / "pool.yaml").write_text(pool, "utf-8")
+    (tmp_path / "all.yaml").write_text(f"kind: List\nitems:\n- {node}\n- {pool}\n", "utf-8")
+    nodes = written.format(NODE=node, POOL=pool)
+    rules = compatibility_rule(match={"resources": [DEVICE]})
+    pod = ONE_DEVICE.replace("busybox", '"team/app:cuda12.4"')
+    cases = [
+        _case("{allowed: true}", "may come", pod, f"    nodes: {nodes}\n"),
+        _case("{allowed: false, violations: [{}]}", "alone", pod, f"    nodes: [{node}]\n"),
+    ]
+
+    assert [] == _differences(_folder(tmp_path, *cases, rules=rules))
+
+
 def test_a_case_sets_the_current_time(tmp_path: Path) -> None:
     """For exemptions; the result of a test must not depend on the date."""
     rule = {"reason": "moving house", "expires": "2026-12-31", "rules": ["cf-crl-group-device"]}
@@ -361,6 +383,16 @@ def test_a_file_without_cases_is_an_error(tmp_path: Path, text: str, message: st
             f"{HEAD}nodes: [{{name: n, metadata: {{}}}}]\n",
             ONE_DEVICE,
             "nodes[0]: a node with `metadata` is complete",
+        ),
+        (
+            f"{HEAD}nodes: [{{kind: NodePool, name: n}}]\n",
+            ONE_DEVICE,
+            "nodes[0]: a NodePool has no short form",
+        ),
+        (
+            f"{HEAD}nodes: [{{kind: Pod, metadata: {{}}}}]\n",
+            ONE_DEVICE,
+            "nodes[0]: document.kind: expected one of Node, ",
         ),
         (
             f"{HEAD}nodes: [{{name: n, file: nodes.yaml}}]\n",
