@@ -72,7 +72,7 @@ def evaluate(
     containers: dict[RuleRequirement, list[Container]] = {}
     requests: list[tuple[str, tuple[str, ...]]] = []
     for container, each in required:
-        names = _requested(container)
+        names = tuple([name for name in _requested(container) if inventory.dra.requests_gpu(name)])
         if not _applies_to(each.rule, names):
             continue
         if not _anywhere(container, each, writer, violations, warnings):
@@ -115,8 +115,7 @@ def _on_nodes(asked: _PodRequest, evaluator: NodeEvaluator) -> CompatibilityResu
     request = EvaluationRequest(required, nodes, returning & ~nodes, len(coming) < len(found))
     result = _of_tolerated(request, evaluator, spec) if nodes else NodeSetResult()
     if coming and (result.none_fits or result.returning or result.untolerated or not nodes):
-        labels = at_creation(coming)
-        requirement = Requirement((labels,)) if labels else Requirement()
+        requirement = _of_pools(required, coming, None if nodes else found)
         return CompatibilityResult(requirement=requirement, notes=(writer.coming(coming),))
     warnings = writer.doubts(result.doubts) if result.doubts else []
     if not nodes or result.returning or result.untolerated:
@@ -126,7 +125,7 @@ def _on_nodes(asked: _PodRequest, evaluator: NodeEvaluator) -> CompatibilityResu
     none_fits = result.none_fits or (
         None if nodes or returning else _no_pool_fits(evaluator, required, found)
     )
-    return _without_node(asked, none_fits, found, fits) if none_fits else fits
+    return _without_node(asked, evaluator, none_fits, found, fits) if none_fits else fits
 
 
 def _of_tolerated(
@@ -184,16 +183,39 @@ def _no_pool_fits(
     return NoFittingNode(strictest, evaluator.without_node(strictest), classes, ())
 
 
+def _of_pools(
+    required: Iterable[RuleRequirement],
+    chosen: Sequence[ProspectResult],
+    found: Sequence[ProspectResult] | None = None,
+) -> Requirement:
+    """Return the requirement that a new node is of these pools; none if they are all that there are, `found`.
+
+    Nothing is required either if a pool has no labels, or if no rule denies.
+    """
+    labelled = all(each.pool.labels for each in chosen)
+    denies = any(each.rule.action is Action.DENY for each in required)
+    if (found is not None and len(chosen) == len(found)) or not (labelled and denies):
+        return Requirement()
+    return Requirement((at_creation(chosen),))
+
+
 def _without_node(
-    asked: _PodRequest, none_fits: NoFittingNode, found: Sequence[ProspectResult], other: CompatibilityResult
+    asked: _PodRequest,
+    evaluator: NodeEvaluator,
+    none_fits: NoFittingNode,
+    found: Sequence[ProspectResult],
+    other: CompatibilityResult,
 ) -> CompatibilityResult:
     """Return the result if no node is compatible, nor certainly one that may be added.
 
     other: the result of stricter rules, which some node satisfies.
     """
-    if any(each.level is Level.UNKNOWN for each in found):
+    if unknown := [each for each in found if each.level is Level.UNKNOWN]:
         warning = asked.writer.may_come(none_fits.required.rule, found)
-        return other._replace(warnings=(warning, *other.warnings))
+        requirement = other.requirement
+        if not (requirement.clauses or evaluator.undeclared):  # keep it from those that certainly do not fit
+            requirement = _of_pools(tuple(asked.containers), unknown, found)
+        return other._replace(warnings=(warning, *other.warnings), requirement=requirement)
     path = field_path((*asked.containers[none_fits.required][0].path, "image"))
     return other._replace(violations=(asked.writer.none_fits(none_fits, path, found),))
 

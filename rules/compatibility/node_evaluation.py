@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
+from rules.compatibility.device_affinity import with_devices
 from rules.compatibility.prospects import NO_PROSPECTS, Prospects
 from rules.compatibility.required_affinity import clauses_of, stable
 from rules.compatibility.result import (
@@ -76,7 +77,7 @@ class NodeEvaluator:
         self.inventory = inventory
         declared = inventory.declared.pools
         self.prospects = Prospects((*prospects.pools, *declared)) if declared else prospects
-        self._undeclared = inventory.undeclared and not prospects
+        self.undeclared = inventory.undeclared and not prospects
         self.autoscaled = inventory.autoscaled or bool(prospects)
         self._classes = bounded_cache(self._evaluate_classes, _REMEMBERED, _is_short)
         self._clauses = bounded_cache(self._find_clauses, _REMEMBERED, _is_short)
@@ -156,7 +157,7 @@ class NodeEvaluator:
 
     def without_node(self, required: RuleRequirement) -> Action:
         """Return the effect of a rule if no node is compatible."""
-        return required.rule.without_node(undeclared=self._undeclared)
+        return required.rule.without_node(undeclared=self.undeclared)
 
     def _returning_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
         """Return the results on nodes that may come back, whose drivers may be others then."""
@@ -222,7 +223,14 @@ class NodeEvaluator:
                 if left & nodes:
                     clauses.append(clause)
                     left &= nodes
-        return self._open_to_new_nodes(Requirement(tuple(clauses)), required)
+        requirement = Requirement(tuple(clauses))
+        if self.inventory.has_devices:
+            fit = unfit = 0
+            for each, level in zip(classes, levels, strict=True):
+                fit |= each.members if level <= worst else 0
+                unfit |= each.members if level > worst else 0
+            requirement = with_devices(requirement, fit, unfit, self.inventory)
+        return self._open_to_new_nodes(requirement, required)
 
     def _open_to_new_nodes(
         self, requirement: Requirement, required: Sequence[RuleRequirement]

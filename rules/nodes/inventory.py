@@ -172,6 +172,11 @@ class Inventory:
         return self._having(_RETURNING, resource) | self._having(_RETURNING, _ANY)
 
     @property
+    def has_devices(self) -> bool:
+        """Whether devices of DRA say something of the GPUs of some node, which labels may not say."""
+        return bool(self.labels.having(_DEVICES))
+
+    @property
     def not_ready(self) -> int:
         """The nodes of which some resource may come back."""
         return self.labels.having(_RETURNING)

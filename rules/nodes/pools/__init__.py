@@ -110,7 +110,8 @@ def declared_pools(
             problems += unread
     signs = set(unreadable)
     # Its groups are those of Cluster API, if there are any, and otherwise not declared in the cluster.
-    if AUTOSCALER_STATUS.name in objects and not any(each.kind in _NODE_GROUPS for each in pools):
+    runs = any(True for _ in objects.get(AUTOSCALER_STATUS.name, ()))
+    if runs and not any(each.kind in _NODE_GROUPS for each in pools):
         signs.add(AUTOSCALER_STATUS.name)
     if len(pools) > MAX_POOLS:
         signs.add(TOO_MANY)

@@ -199,3 +199,19 @@ def test_nothing_is_injected_where_all_nodes_and_all_pools_fit() -> None:
 
     assert () == decided(NEEDY, [fits], profile("h100")).patch
     assert decided(NEEDY, [fits]).patch
+
+
+def test_from_zero_nothing_is_injected_where_every_pool_fits() -> None:
+    """A term for one of them would have the autoscaler buy that one."""
+    assert () == decided(NEEDY, [], profile("h100"), profile("h100-2")).patch
+
+
+def test_a_pool_that_may_fit_is_preferred_to_one_that_certainly_does_not() -> None:
+    """An autoscaler would bring the cheapest node, which does not run the pod."""
+    unknown = NodeCapabilities(product="NVIDIA-H100-80GB-HBM3")
+    misfit = profile("t4", NodeCapabilities(product="Tesla-T4"))
+    found = decided(NEEDY, [OLD_T4], profile("h100", unknown), misfit)
+
+    assert (True, in_pool("h100")) == (found.allowed, terms(found))
+    assert "NodeProfile h100 (NVIDIA-H100-80GB-HBM3) may bring one" in found.warnings[0]
+    assert () == decided(NEEDY, [OLD_T4], profile("h100", unknown)).patch
