@@ -12,14 +12,19 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
+from rules import Loaded
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.installed import TEAM, Installed
 from tests.e2e.serve_process import PATIENCE_S, ServeProcess, ask, eventually
 from tests.e2e.test_control_plane import node, pod
 from tests.support.builders import resource_rule
+from tests.support.node_builders import gfd, node_profile
 from tests.support.webhooks import body
 from tests.support.webhooks import pod as reviewed
+from webhook.admission.handler import AdmissionHandler
+from webhook.cli.commands.serve import _background
+from webhook.cluster import profile_events
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.reflector import Change, Listed, Reflector
 from webhook.cluster.resource import NODES, Resource, config_maps
@@ -170,6 +175,30 @@ def _events(served: Cluster) -> str:
         *("events", "-n", DEFAULT_NAMESPACE, "--for", "configmap/cf-crl-live-device", "--types=Warning")
     )
     return shown.stdout
+
+
+def test_a_profile_that_a_node_contradicts_gets_an_event(
+    served: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the rights of the manifests; checks are as frequent as in a test."""
+    monkeypatch.setattr(profile_events, "CHECK_INTERVAL", 0.2)
+    kubectl = served.control_plane.kubectl
+    api = ClusterApi.of_kubeconfig(str(served.control_plane.service_account("gpugate", "gpugate")))
+    handler = AdmissionHandler(Loaded())
+    background = list(_background(api, handler, DEFAULT_NAMESPACE, ["rules", "nodes"], "gpugate"))
+    for each in background:
+        each.start()
+    try:
+        served.apply(node_profile(name="live-profile", cuda="13.0"))
+        kubectl("create", "-f", "-", input=node("live-old", gfd("12.2", pool="a"), {"cpu": "1"}))
+        shown = ("events", "-n", DEFAULT_NAMESPACE, "--for", "configmap/live-profile", "--types=Warning")
+        eventually(lambda: "cuda is 13.0 in the profile, but 12.2 on present nodes" in kubectl(*shown).stdout)
+    finally:
+        for each in background:
+            each.stop()
+        kubectl("delete", "node", "live-old")
+        kubectl("delete", "configmap", "-n", DEFAULT_NAMESPACE, "live-profile")
+    api.close()
 
 
 @pytest.mark.timeout(AWAY_S + 2 * PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Kubernetes Events: on rule ConfigMaps, why a version is not in force, and on nodes.
+"""Kubernetes Events: on rule ConfigMaps, why a version is not in force, on node profiles, and on nodes.
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final, Protocol
@@ -44,8 +45,13 @@ def write_rule_event(
 
     A failure is only logged: metric and log report the error of the rule, too.
     """
+    write_event(api, reference(config_map), REASON, message, now)
+
+
+def reference(config_map: dict[str, Any]) -> dict[str, str]:
+    """Return the reference of an Event to this version of a ConfigMap."""
     metadata = config_map["metadata"]
-    involved = {
+    return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "namespace": metadata["namespace"],
@@ -53,7 +59,6 @@ def write_rule_event(
         "uid": metadata.get("uid", ""),
         "resourceVersion": metadata["resourceVersion"],
     }
-    write_event(api, involved, REASON, message, now)
 
 
 def write_event(
@@ -63,10 +68,24 @@ def write_event(
     message: str,
     now: Callable[[], datetime] = _now,
 ) -> None:
+    """Write a Warning Event as `create_event` does; a failure is only logged."""
+    try:
+        create_event(api, involved, reason, message, now)
+    except KubernetesError as error:
+        _log.warning("cannot write an Event on %s: %s", involved["name"], error)
+
+
+def create_event(
+    api: Creates,
+    involved: dict[str, str],
+    reason: str,
+    message: str,
+    now: Callable[[], datetime] = _now,
+) -> None:
     """Write a Warning Event on an object, once for all replicas with the same message.
 
-    A failure is only logged. involved: a reference to the object. If it has no namespace, its Events go where
-    kubelets write theirs.
+    involved: a reference to the object. If it has no namespace, its Events go where kubelets write theirs.
+    Raises KubernetesError.
     """
     namespace, name = involved.get("namespace", "default"), involved["name"]
     # The name is a digest of the content, so that a second Event with the same content is a conflict.
@@ -88,12 +107,8 @@ def write_event(
         "firstTimestamp": time,
         "lastTimestamp": time,
     }
-    try:
+    with suppress(Conflict):  # another replica was faster
         api.create(f"/api/v1/namespaces/{namespace}/events", event)
-    except Conflict:
-        return  # another replica was faster
-    except KubernetesError as error:
-        _log.warning("cannot write an Event on %s: %s", name, error)
 
 
 def _truncated(message: str) -> str:

@@ -129,6 +129,11 @@ class RuleSync:
         """`rules` until they are in force for the first time."""
         return () if self._synced else ("rules",)
 
+    def config_map(self, name: str) -> Object | None:
+        """Return the newest version of a rule ConfigMap, if there is one."""
+        with self._lock:
+            return next((found[name] for found in self._listed.values() if name in found), None)
+
     def start(self) -> None:
         """Start the watches."""
         for selector, reflector in self._reflectors.items():

@@ -215,17 +215,21 @@ def _background(
     shared_namespace: of the objects that replicas share; None outside the cluster, where nothing is written.
     """
     from webhook.cluster.inventory_sync import InventorySync
+    from webhook.cluster.profile_events import ProfileEvents
     from webhook.cluster.rule_snapshot import RuleSnapshot
     from webhook.cluster.rule_sync import RuleSync
     from webhook.cluster.webhook_configuration import WebhookConfigurationSync
     from webhook.runtime import ClusterSync
 
+    snapshot = None if shared_namespace is None else RuleSnapshot(api, shared_namespace)
+    rules = RuleSync(api, handler, rules_namespace, snapshot)
     parts: list[Sync] = []
     if "rules" in watched:
-        snapshot = None if shared_namespace is None else RuleSnapshot(api, shared_namespace)
-        parts.append(RuleSync(api, handler, rules_namespace, snapshot))
+        parts.append(rules)
     if "nodes" in watched:
         parts.append(InventorySync(api, handler))
     yield ClusterSync(handler, parts)
     if "rules" in watched and shared_namespace is not None:
         yield WebhookConfigurationSync(api, handler)
+        if "nodes" in watched:
+            yield ProfileEvents(api, handler, rules.config_map)
