@@ -235,7 +235,7 @@ class NodeEvaluator:
     def _open_to_new_nodes(
         self, requirement: Requirement, required: Sequence[RuleRequirement]
     ) -> Requirement:
-        """Return a requirement with one more way in, last: by the instance types whose nodes all fit.
+        """Return a requirement with one more way in, last: by the instance types whose nodes and pools fit.
 
         Autoscalers know the type of a node that does not exist yet, but not its other labels.
         """
@@ -247,7 +247,13 @@ class NodeEvaluator:
         for each in self.class_results(required, self.inventory.everything):
             fit |= each.members if each.level <= Level.UNSTABLE else 0
             unfit |= each.members if each.level is Level.INCOMPATIBLE else 0
-        types = [name for name, nodes in self.inventory.instance_types() if nodes & fit and not nodes & unfit]
+        pools = self.prospects.incompatible(tuple(required))
+        excluded = {value for pool in pools for key, value in pool.labels if key == INSTANCE_TYPE}
+        types = [
+            name
+            for name, nodes in self.inventory.instance_types()
+            if nodes & fit and not nodes & unfit and name not in excluded
+        ]
         if not types:
             return requirement
         return requirement.or_else(((MatchExpression(EXPRESSIONS, INSTANCE_TYPE, "In", tuple(types)),),))

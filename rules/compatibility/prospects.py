@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
@@ -75,6 +75,12 @@ class Prospects:
             for at, each in enumerate(self._results(required))
             if nodes >> at & 1 and tolerates(tolerations, each.pool.taints)
         ]
+
+    def incompatible(self, required: tuple[RuleRequirement, ...]) -> Iterator[NodePool]:
+        """Yield the pools whose nodes are not compatible, whether or not they can take a pod."""
+        for each in self._results(required) if self.pools else ():
+            if each.level is Level.INCOMPATIBLE:
+                yield each.pool
 
     def _evaluate(self, required: tuple[RuleRequirement, ...]) -> tuple[ProspectResult, ...]:
         found = []

@@ -8,6 +8,8 @@ import pytest
 
 from rules import compile_policy, load_rules
 from rules.decision.policy import Policy
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_pool import DeclaredPools, NodePool
 from tests.support.node_builders import (
     A100,
     T4,
@@ -119,3 +121,13 @@ def test_new_nodes_are_admitted_as_the_rule_sets_it(setting: str, autoscaled: bo
     decision = judged(policy(newNodes=setting), inventory(cluster), CUDA_12_4)
 
     assert by_type is (TYPE in str(decision.patch))
+
+
+def test_the_instance_type_of_a_pool_that_does_not_fit_is_no_way_in() -> None:
+    """Its image has an older driver than the present nodes of that type."""
+    cluster = [added("t4", "t4", gfd("12.2", T4)), added("a100", "a100", gfd("12.4", A100))]
+    old = NodePool("old", "NodePool", ((TYPE, "a100"),), capabilities=NodeCapabilities(cuda=(12, 2)))
+    for pools, by_type in (((), True), ((old,), False), ((old._replace(can_scale=False),), True)):
+        nodes = inventory(cluster).with_pools(DeclaredPools(pools, frozenset({"NodePool"})))
+
+        assert by_type is (TYPE in str(judged(policy(), nodes, CUDA_12_4).patch))
