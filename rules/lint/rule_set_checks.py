@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rules.decision.exemptions import exempted
 from rules.lint.node_profile_checks import contradicting_profiles
+from rules.lint.profile_differences import differences_of_rules
 from rules.lint.rule_checks import LintWarning, contradictions, rule_warnings
 from rules.model.match import Match
 from rules.model.resource_index import ResourceIndex
@@ -27,6 +28,7 @@ from rules.model.rule import (
     ResourceRule,
     RuleSet,
 )
+from rules.nodes.inventory import Inventory
 from rules.schema.errors import Code, RuleError, did_you_mean, suggested
 from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, load_placed
 from rules.text.glob import covers, glob, is_glob, overlap
@@ -46,12 +48,26 @@ _OVERRIDES: Final = Text("overrides this rule", "后者覆盖该规则")
 _FIRST: Final = Text("comes first by name", "后者按名称排序在前")
 
 
-def lint(texts: Iterable[tuple[str, str]], now: float, namespace: str = DEFAULT_NAMESPACE) -> Loaded:
-    """Return the result of `load_rules` with all lint warnings. now: seconds since the epoch."""
+def lint(
+    texts: Iterable[tuple[str, str]],
+    now: float,
+    namespace: str = DEFAULT_NAMESPACE,
+    inventory: Inventory | None = None,
+) -> Loaded:
+    """Return the result of `load_rules` with all lint warnings. now: seconds since the epoch.
+
+    inventory: the nodes with which profiles are compared.
+    """
     loaded, locate = load_placed(texts, namespace)
+    warnings = [*rule_set_warnings(loaded.rules, now)]
+    if inventory is not None:
+        warnings += [
+            LintWarning(each.profile, ("offers", each.fact), Code.CONTRADICTION, each.message(inventory))
+            for each in differences_of_rules(loaded.rules, inventory)
+        ]
     found = (
         RuleError(locate(each.rule, each.path), each.path, each.message, each.rule, each.code)
-        for each in rule_set_warnings(loaded.rules, now)
+        for each in warnings
     )
     return replace(loaded, warnings=(*loaded.warnings, *found))
 

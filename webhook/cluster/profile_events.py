@@ -14,8 +14,7 @@ from typing import Final
 
 from certs.kubernetes_api import Kubernetes, KubernetesError
 from certs.periodic_task import PeriodicTask
-from rules.nodes.label_families import LabelNames
-from rules.report.profile_differences import profile_differences
+from rules.lint.profile_differences import differences_of_rules
 from webhook.admission.handler import AdmissionHandler, Snapshot
 from webhook.cluster.client import ApiError
 from webhook.cluster.events import create_event, reference
@@ -83,18 +82,13 @@ def _differences(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
     Nodes come and go, and each other message would be another Event.
     """
-    rules = snapshot.loaded.rules
-    if not rules.profiles:
-        return
-    profiles = [each for each in rules.profiles if each.name not in snapshot.stale]
-    meanings = dict.fromkeys(rule.sharing.labels for rule in rules.compatibility if rule.enabled)
-    for labels in meanings or (LabelNames(),):
-        for each in profile_differences(profiles, snapshot.inventory, labels):
-            message = (
-                f"node profile and reality differ: {each.fact} is {each.stated} in the profile, but "
-                f"{each.reported} on present nodes; correct the profile, or the labels in its match; "
-                "`gpugate nodes` names the nodes"
-            )
+    for each in differences_of_rules(snapshot.loaded.rules, snapshot.inventory):
+        message = (
+            f"node profile and reality differ: {each.fact} is {each.stated} in the profile, but "
+            f"{each.reported} on present nodes; correct the profile, or the labels in its match; "
+            "`gpugate nodes` names the nodes"
+        )
+        if each.profile not in snapshot.stale:
             yield each.profile, message
 
 

@@ -16,6 +16,8 @@ from click.testing import CliRunner, Result
 
 from rules.schema.errors import Code
 from tests.support.builders import injection_rule, resource_rule
+from tests.support.fake_api import FakeApi, running
+from tests.support.node_builders import gfd, node, node_profile
 from tests.support.paths import ROOT
 from webhook.cli import main
 from webhook.cli.output.lint_report import ABOUT
@@ -279,3 +281,34 @@ def test_a_file_without_a_rule_is_reported_as_a_warning(tmp_path: Path) -> None:
     path.write_text("{apiVersion: v1, kind: Service}", "utf-8")
     assert f"{path}: no rules found; a rule is a ConfigMap" in lint(path).stderr
     assert (0, 3) == (lint(path).exit_code, lint(path, "--fail-on", "warn").exit_code)
+
+
+def test_a_profile_that_given_nodes_contradict_is_a_warning_at_its_fact(tmp_path: Path) -> None:
+    """In English and Chinese; without nodes there is no warning."""
+    rules, nodes = tmp_path / "rules.yaml", tmp_path / "nodes.json"
+    rules.write_text(node_profile(cuda="13.0"), "utf-8")
+    nodes.write_text(
+        json.dumps([node("a", gfd("12.2", pool="a")), node("b", gfd("12.2", pool="a"))]), "utf-8"
+    )
+    found, chinese = (
+        lint(rules, "--nodes", nodes, "--lang", lang, "--fail-on", "warn") for lang in ("en", "zh")
+    )
+
+    assert found.stdout.endswith(
+        "warning: offers.cuda: cuda is 13.0 here, but 12.2 on present nodes ('a', 2 in all); "
+        "correct the profile, or the labels in its match [contradiction]\n"
+    )
+    assert "此处 cuda 为 13.0，现有节点上为 12.2（例如 'a'，共 2 个）" in chinese.stdout
+    assert (3, 0) == (found.exit_code, lint(rules, "--fail-on", "warn").exit_code)
+
+
+def test_a_profile_is_compared_with_the_nodes_of_a_cluster(tmp_path: Path) -> None:
+    """Without PATH, also its rules are read."""
+    fake, kubeconfig = FakeApi(), tmp_path / "config"
+    fake.put("/api/v1/nodes", node("a", gfd("12.2", pool="a")))
+    fake.put("/api/v1/namespaces/kube-public/configmaps", yaml.safe_load(node_profile(cuda="13.0")))
+    with running(fake):
+        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
+        found = lint("--kubeconfig", kubeconfig)
+
+    assert "offers.cuda: cuda is 13.0 here, but 12.2 on present nodes ('a', 1 in all)" in found.stdout

@@ -8,8 +8,8 @@ from time import time
 import click
 
 from rules import Language, lint
-from webhook.cli.input.files import NO_RULES, RuleSource
-from webhook.cli.input.options import language_option, namespace_option
+from webhook.cli.input.files import NO_RULES, RuleSource, load_inventory
+from webhook.cli.input.options import cluster_options, language_option, namespace_option, nodes_option
 from webhook.cli.output.console import counted, print_warning
 from webhook.cli.output.lint_report import FORMATS, report
 from webhook.cli.output.vocabulary import LINT_SUMMARY
@@ -28,23 +28,37 @@ WARNED = 3
     show_default=True,
     help="warn: exit status 3 if there are only warnings.",
 )
+@nodes_option
 @namespace_option
+@cluster_options
 @language_option
-def command(paths: tuple[str, ...], output: str, fail_on: str, rules_namespace: str, lang: str) -> None:
-    """Check rule files and folders; without PATH, the built-in rules.
+def command(
+    paths: tuple[str, ...],
+    output: str,
+    fail_on: str,
+    node_paths: tuple[str, ...],
+    rules_namespace: str,
+    kubeconfig: str | None,
+    context: str | None,
+    lang: str,
+) -> None:
+    """Check rule files and folders; without PATH, the rules of the cluster or the built-in rules.
 
     Reports every error as file:line:column, with the expected value and a suggestion. A warning marks a rule
     that is valid but probably not as intended. Rules are checked against each other: give all rules that are
-    applied together. Other objects in the files are skipped.
+    applied together. Other objects in the files are skipped. With --nodes or --context, node profiles are
+    compared with present nodes.
 
     \b
     Examples:
       gpugate lint my-rules/
       gpugate lint my-rules/ -o github
+      gpugate lint my-rules/ --context production
       kustomize build rules/ | gpugate lint -
     """
-    texts = list(RuleSource(rules_namespace).texts(paths))
-    loaded = lint(texts, time(), rules_namespace)
+    texts = list(RuleSource(rules_namespace, kubeconfig, context).texts(paths))
+    inventory = load_inventory(node_paths, kubeconfig, context)
+    loaded = lint(texts, time(), rules_namespace, inventory)
     language = Language(lang)
     text = FORMATS[output](report(loaded, list(dict.fromkeys(name for name, _ in texts)), language))
     if text:

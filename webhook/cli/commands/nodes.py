@@ -10,13 +10,13 @@ import click
 
 from rules import Inventory, Language
 from rules.kube.tolerations import Taint
+from rules.lint.profile_differences import ProfileDifference, members, profile_differences
 from rules.model.rule import NodeProfile
 from rules.nodes.inventory import NodeClass
 from rules.nodes.label_families import autoscaler_labels
 from rules.nodes.node_capabilities import NodeCapabilities, Problem
 from rules.nodes.node_pool import NodePool
 from rules.report.matrix import dotted, sort_key
-from rules.report.profile_differences import ProfileDifference, members, profile_differences
 from rules.text.i18n import Text
 from webhook.cli.input.node_source import NodeSource, node_options
 from webhook.cli.input.options import language_option

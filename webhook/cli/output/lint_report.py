@@ -42,7 +42,7 @@ ABOUT: Final[dict[Code, str]] = {
     Code.EXPIRED: "An exemption has expired",
     Code.EXEMPTS_NOTHING: "An exemption does not match any rule",
     Code.EXEMPTS_EVERYONE: "An exemption applies to every pod",
-    Code.CONTRADICTION: "A node profile contradicts itself, its product, or another profile",
+    Code.CONTRADICTION: "A node profile contradicts itself, its product, another profile, or present nodes",
     Code.NOTHING_KNOWN: "A node profile states nothing that decides which images run",
 }
 

@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 
+from rules.lint.profile_differences import differences_of_rules, members, profile_differences
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
-from rules.report.profile_differences import members, profile_differences
 from tests.support.builders import loaded
-from tests.support.node_builders import A100, H100, T4, gfd, inventory, node, node_profile, nodes
+from tests.support.node_builders import (
+    A100,
+    H100,
+    T4,
+    compatibility_rule,
+    gfd,
+    inventory,
+    node,
+    node_profile,
+    nodes,
+)
 
 PRODUCT = "nvidia.com/gpu.product"
 CLUSTER = inventory(
@@ -72,3 +82,17 @@ def test_a_node_belongs_to_a_profile_if_it_has_all_its_labels() -> None:
     (profile,) = loaded(node_profile(match=match)).rules.profiles
 
     assert ["h100-0", "h100-1", "old"] == CLUSTER.names(members(profile, CLUSTER))
+
+
+def test_the_differences_of_rules_are_by_the_labels_that_these_read() -> None:
+    """By each rule's labels, each difference once; without rules, by the labels of the built-in ones."""
+    cluster = inventory(node("a", gfd("12.2", T4, pool="a") | {"own": "12.4"}))
+    own = compatibility_rule(name="own", labels={"cuda": ["own"]})
+    both = [compatibility_rule(), compatibility_rule(name="b"), own, node_profile(cuda="13.0")]
+
+    def reported(*texts: str) -> list[str]:
+        return [each.reported for each in differences_of_rules(loaded(*texts).rules, cluster)]
+
+    assert ["12.2"] == reported(node_profile(cuda="13.0"))
+    assert ["12.2", "12.4"] == reported(*both)
+    assert [] == reported(own)

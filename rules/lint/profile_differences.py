@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rules.cuda.tables import gpu_model
-from rules.model.rule import NodeProfile
+from rules.model.rule import NodeProfile, RuleSet
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.report.matrix import dotted
+from rules.text.i18n import Text
 
 
 class ProfileDifference(NamedTuple):
@@ -25,6 +25,29 @@ class ProfileDifference(NamedTuple):
     stated: str
     reported: str
     nodes: int
+
+    def message(self, inventory: Inventory) -> Text:
+        """Return what differs, with the first of the nodes and their number."""
+        node, count = min(inventory.names(self.nodes)), self.nodes.bit_count()
+        return Text(
+            f"{self.fact} is {self.stated} here, but {self.reported} on present nodes "
+            f"({node!r}, {count} in all); correct the profile, or the labels in its match",
+            f"此处 {self.fact} 为 {self.stated}，现有节点上为 {self.reported}"
+            f"（例如 {node!r}，共 {count} 个）；请更正该配置，或其 match 中的标签",
+        )
+
+
+def differences_of_rules(rules: RuleSet, inventory: Inventory) -> Iterator[ProfileDifference]:
+    """Yield the differences of all profiles, with the labels that the compatibility rules read."""
+    if not rules.profiles:
+        return
+    meanings = dict.fromkeys(rule.sharing.labels for rule in rules.compatibility if rule.enabled)
+    found = {
+        each[:-1]: each
+        for labels in meanings or (LabelNames(),)
+        for each in profile_differences(rules.profiles, inventory, labels)
+    }
+    yield from found.values()
 
 
 def profile_differences(
@@ -56,12 +79,12 @@ def _differences(stated: NodeCapabilities, reported: NodeCapabilities) -> Iterat
     if stated.product and reported.product and not _same_product(stated.product, reported.product):
         yield "product", stated.product, reported.product
     versions = (
-        ("cuda", dotted(stated.cuda), dotted(reported.cuda)),
-        ("computeCapability", dotted(stated.compute_capability), dotted(reported.gpu_capability)),
+        ("cuda", stated.cuda, reported.cuda),
+        ("computeCapability", stated.compute_capability, reported.gpu_capability),
     )
     for fact, one, other in versions:
         if one and other and one != other:
-            yield fact, one, other
+            yield fact, f"{one[0]}.{one[1]}", f"{other[0]}.{other[1]}"
 
 
 def _same_product(one: str, other: str) -> bool:
