@@ -121,6 +121,8 @@ def _on_nodes(asked: _PodRequest, evaluator: NodeEvaluator) -> CompatibilityResu
     if not nodes or result.returning or result.untolerated:
         warnings += _pending(asked, evaluator, request, result, found)
     requirement = result.requirement.or_else(at_creation(coming)) if coming else result.requirement
+    if not (nodes or returning):
+        requirement = _of_unknown(evaluator, required, found)
     fits = CompatibilityResult((), tuple(warnings), requirement, result.preference, result.notes)
     none_fits = result.none_fits or (
         None if nodes or returning else _no_pool_fits(evaluator, required, found)
@@ -199,6 +201,14 @@ def _of_pools(
     return Requirement((at_creation(chosen),))
 
 
+def _of_unknown(
+    evaluator: NodeEvaluator, required: Iterable[RuleRequirement], found: Sequence[ProspectResult]
+) -> Requirement:
+    """Return the requirement that a new node is of a pool that may fit, if others certainly do not."""
+    unknown = [each for each in found if each.level is Level.UNKNOWN]
+    return _of_pools(required, unknown, found) if unknown and not evaluator.undeclared else Requirement()
+
+
 def _without_node(
     asked: _PodRequest,
     evaluator: NodeEvaluator,
@@ -210,11 +220,11 @@ def _without_node(
 
     other: the result of stricter rules, which some node satisfies.
     """
-    if unknown := [each for each in found if each.level is Level.UNKNOWN]:
+    if any(each.level is Level.UNKNOWN for each in found):
         warning = asked.writer.may_come(none_fits.required.rule, found)
         requirement = other.requirement
-        if not (requirement.clauses or evaluator.undeclared):  # keep it from those that certainly do not fit
-            requirement = _of_pools(tuple(asked.containers), unknown, found)
+        if not requirement.clauses:
+            requirement = _of_unknown(evaluator, tuple(asked.containers), found)
         return other._replace(warnings=(warning, *other.warnings), requirement=requirement)
     path = field_path((*asked.containers[none_fits.required][0].path, "image"))
     return other._replace(violations=(asked.writer.none_fits(none_fits, path, found),))

@@ -25,6 +25,7 @@ from rules.compatibility.result import (
     unmet_requirements,
 )
 from rules.cuda.requirements import GpuRequirements
+from rules.dra.devices import DeviceKind
 from rules.model.check_result import Level, level_of
 from rules.model.rule import Action, NewNodes
 from rules.model.sharing import SharingPolicy
@@ -84,6 +85,7 @@ class NodeEvaluator:
         self.evaluate = bounded_cache(self._evaluate, _REMEMBERED, _are_few)
         self.offering = bounded_cache(self._offering, _REMEMBERED_NAMES, _are_short)
         self.returning = bounded_cache(self._returning, _REMEMBERED_NAMES, _are_short)
+        self._nodes_of: dict[DeviceKind, tuple[int, int]] = {}  # MAX_KINDS of each driver at most
         self.similar = bounded_cache(self._similar, _REMEMBERED_NAMES, _are_short)
         self._tolerated = bounded_cache(
             self._find_tolerated, _REMEMBERED_NAMES, lambda key: length(key) <= _LONGEST_NAMES
@@ -110,6 +112,15 @@ class NodeEvaluator:
         for offering in filter(None, found) if any(found) else found:
             nodes &= offering
         return nodes & ~self.offering(names)
+
+    def nodes_of(self, kind: DeviceKind) -> tuple[int, int]:
+        """Return the nodes that have devices of a kind, and those of them that are ready, as bit sets."""
+        if (found := self._nodes_of.get(kind)) is None:
+            nodes = 0
+            for name in self.inventory.dra.devices.by_kind.get(kind, ()):
+                nodes |= self.inventory.named(name)
+            found = self._nodes_of[kind] = nodes, nodes & self.inventory.ready
+        return found
 
     def tolerated(self, tolerations: object) -> int:
         """Return the nodes whose taints a pod with these tolerations (as JSON) tolerates, as a bit set."""

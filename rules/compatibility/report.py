@@ -74,6 +74,19 @@ _UNTOLERATED: Final = Text(
     "the pod tolerates no node that is compatible with {containers} ({nodes}): taint {taints}",
     "兼容{containers}的节点（{nodes}）均有该 Pod 不容忍的污点：{taints}",
 )
+_CLAIM_UNCHECKED: Final = Text(
+    "{containers}: compatibility with the devices of claim {claim!r} not checked: {why}",
+    "{containers}：未检查与声明 {claim!r} 的设备是否兼容：{why}",
+)
+_CLAIM_TOO_WIDE: Final = Text(
+    "{containers}: claim {claim!r} may be given a device that is not compatible ({nodes}): {reasons}",
+    "{containers}：声明 {claim!r} 可能分配到不兼容的设备（{nodes}）：{reasons}",
+)
+_NO_DEVICE: Final = Text(
+    "no device that claim {claim!r} may be given is compatible with {containers}",
+    "声明 {claim!r} 可分配的设备均不兼容{containers}",
+)
+_SELECT: Final = Text("add to its selectors: {selector}", "请在其 selectors 中添加：{selector}")
 _TOLERATE: Final = Text(
     "add a toleration, unless your cluster adds it", "请添加容忍（toleration），除非集群会自动添加"
 )
@@ -231,6 +244,37 @@ class MessageWriter:
         )
         return AdmissionWarning(rule.name, reason, self.of(_STATE_FACTS))
 
+    def claim_unchecked(self, rule: CompatibilityRule, claim: str, why: Text) -> AdmissionWarning:
+        """Return the warning that the devices of a claim were not checked."""
+        reason = self._fill(_CLAIM_UNCHECKED, containers=self._all(), claim=claim, why=self.of(why))
+        return AdmissionWarning(rule.name, reason, "")
+
+    def claim_too_wide(
+        self, rule: CompatibilityRule, claim: str, classes: Sequence[NodeClassResult], selector: str
+    ) -> AdmissionWarning:
+        """Return the warning that a claim may be given devices that are not compatible. selector: CEL."""
+        pairs = _distinct(_results_of(classes, Level.INCOMPATIBLE))
+        reasons = dict.fromkeys(self.of(result.summary) for found in pairs for _, result in found)
+        reason = self._fill(
+            _CLAIM_TOO_WIDE,
+            containers=self._all(),
+            claim=claim,
+            reasons=self._joined(self._first(reasons)),
+            nodes=self._joined(self._kinds(classes)),
+        )
+        return AdmissionWarning(rule.name, reason, self._selected(selector))
+
+    def no_device(self, found: NoFittingNode, path: str, claim: str, selector: str) -> Violation:
+        """Return the violation that no device which a claim may be given is compatible. selector: CEL."""
+        head = self._fill(_NO_DEVICE, containers=self._all(), claim=claim)
+        return self._violation(found, path, head, fixes=[self._selected(selector)] if selector else [])
+
+    def _all(self) -> str:
+        return self._named(list(self.containers))
+
+    def _selected(self, selector: str) -> str:
+        return self._fill(_SELECT, selector=selector) if selector else ""
+
     def none_fits(
         self, found: NoFittingNode, path: str, prospects: Sequence[ProspectResult] = ()
     ) -> Violation:
@@ -239,26 +283,38 @@ class MessageWriter:
         prospects: the nodes that may be added, of which none is compatible either.
         A warning is one line, because API servers drop one with line breaks.
         """
-        unmet = unmet_requirements(found.classes)
-        results = _results_of(found.classes, Level.INCOMPATIBLE, unmet)
         count = sum(each.nodes for each in found.classes)
         head = self._fill(
             _HEAD,
-            containers=self._named(unmet),
+            containers=self._named(unmet_requirements(found.classes)),
             count=count,
             nodes=self.of(_NODES[count != 1]),
         )
+        return self._violation(found, path, head, prospects)
+
+    def _violation(
+        self,
+        found: NoFittingNode,
+        path: str,
+        head: str,
+        prospects: Sequence[ProspectResult] = (),
+        fixes: Sequence[str] = (),
+    ) -> Violation:
+        """Return a violation with its causes, a table, and fixes; fixes: those that come first."""
+        unmet = unmet_requirements(found.classes)
+        results = _results_of(found.classes, Level.INCOMPATIBLE, unmet)
         distinct = [result for pairs in _distinct(results) for _, result in pairs]
         causes = dict.fromkeys(
             [*(self.of(each.origin) for each in distinct), *(self.of(each.summary) for each in distinct)]
         )
         reason = self._fill(_COLON, about=head, what=self._joined(filter(None, self._first(causes))))
         if found.action is not Action.WARN:
-            rows = self._table(results, several=len(unmet) > 1) if count else []
+            present = any(each.members for each in found.classes)
+            rows = self._table(results, several=len(unmet) > 1) if present else []
             rows += self._first(map(self._row_of, prospects))
             reason = "\n    ".join([reason, *rows])
         settings = _settings(results)
-        fixes = [*self._remedies(results), *self._excluded(found.elsewhere)]
+        fixes = [*fixes, *self._remedies(results), *self._excluded(found.elsewhere)]
         if found.action is not Action.WARN:
             fixes += self._policy(settings)
         fix = self._fill(_FIXES, fixes=self._joined(fixes)) if fixes else ""

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rules.cel.expression import ExpressionError
+from rules.compatibility.claims import ClaimUse, evaluate_claims, resources_of
 from rules.compatibility.evaluate import evaluate, inject_affinity
 from rules.compatibility.result import RuleRequirement
 from rules.cuda.requirements import container_facts
@@ -22,6 +23,7 @@ from rules.decision.policy import Policy
 from rules.decision.recorder import DecisionRecorder, Obstacle
 from rules.decision.scope import out_of_scope
 from rules.decision.size_limit import oversize
+from rules.dra.claims import pod_claims, used_claims
 from rules.kube.pod import Container, Pod
 from rules.model.decision import ALLOWED, AdmissionWarning, Decision, Violation
 from rules.model.request import AdmissionRequest
@@ -71,8 +73,8 @@ def decide(
         return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
     templates = workloads.templates_of(request.group, request.kind, document)
     pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
-    # Rules apply by extended resources: a pod that requests none costs this look and no more.
-    users = [pod for pod in pods.values() if pod.users]
+    # Rules apply by extended resources and claims: a pod without them costs this look and no more.
+    users = [pod for pod in pods.values() if pod.users or pod.claimers]
     if users and (denied := oversize(users, request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
     if request.operation == "UPDATE" and request.old_object:
@@ -104,7 +106,7 @@ class Pipeline:
     def run(self) -> Decision:
         """Complete the pod if it may be patched or stands for future pods, then validate it."""
         users = self._pod.users
-        if not users:
+        if not (users or self._pod.claimers):
             return ALLOWED
         is_pod = self._request.kind == "Pod" and not self._request.group
         rules: dict[Container, list[ResourceRule]] = {}
@@ -112,6 +114,8 @@ class Pipeline:
             rules = {container: self._complete(container) for container in users}
             self._inject(users)
         self._check_compatibility(users)
+        if self._pod.claimers:
+            self._check_claims()
         for container in users:
             self._validate(container, rules[container] if rules else self._resource_rules(container))
         return self._decision(patch=is_pod and self._request.mutating)
@@ -188,14 +192,7 @@ class Pipeline:
     def _check_compatibility(self, users: list[Container]) -> None:
         required: list[tuple[Container, RuleRequirement]] = []
         for container in users:
-            matching = self._policy.plan_for(container.names).compatibility
-            # A rule whose conditions cannot be evaluated applies: nothing in a pod can switch it off.
-            if rules := self._matching(matching, container, messages.RULE_APPLIES, applies_on_error=True):
-                facts = container_facts(container, self._pod.annotations)
-                requirements = self._policy.requirements_of(facts)
-                for rule in rules:
-                    required.append((container, RuleRequirement(rule, requirements)))
-                    self._recorder.record_requirements(*required[-1])
+            required += self._required(container, container.names)
         if not required:
             return
         policy = self._policy
@@ -204,6 +201,32 @@ class Pipeline:
         self._recorder.record_notes(result.notes)
         if self._request.mutating and inject_affinity(result, self._pod):
             self._recorder.record_affinity()
+
+    def _required(
+        self, container: Container, names: tuple[str, ...]
+    ) -> list[tuple[Container, RuleRequirement]]:
+        """Return what the rules that match a container require of its node. names: of resources."""
+        matching = self._policy.plan_for(names).compatibility
+        # A rule whose conditions cannot be evaluated applies: nothing in a pod can switch it off.
+        rules = self._matching(matching, container, messages.RULE_APPLIES, applies_on_error=True)
+        if not rules:
+            return []
+        requirements = self._policy.requirements_of(container_facts(container, self._pod.annotations))
+        required = [(container, RuleRequirement(rule, requirements)) for rule in rules]
+        for each in required:
+            self._recorder.record_requirements(*each)
+        return required
+
+    def _check_claims(self) -> None:
+        policy, known = self._policy, self._inventory.dra.claims
+        namespace = self._request.namespace
+        claims = pod_claims(self._pod.spec, lambda kind, name: known.get((kind, namespace, name)))
+        uses: list[ClaimUse] = []
+        for container in self._pod.claimers:
+            used = used_claims(container.raw, claims)
+            uses += (ClaimUse(*each, used) for each in self._required(container, resources_of(used)))
+        result = evaluate_claims(uses, self._pod, self._inventory, policy.language, policy.prospects)
+        self._recorder.record_findings(result.violations, result.warnings)
 
     def _injection_rules(self, container: Container) -> list[InjectionRule]:
         rules = self._policy.plan_for(container.names).injections

@@ -102,6 +102,12 @@ class Container:
         return [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []
 
     @property
+    def has_claims(self) -> bool:
+        """Whether it uses a ResourceClaim of the pod."""
+        resources = self.raw.get("resources")
+        return isinstance(resources, dict) and bool(resources.get("claims"))
+
+    @property
     def env_from(self) -> list[Any]:
         """The entries of `envFrom`, whose variables are unknown until the container starts."""
         sources: list[Any] = _member(self.raw, self.path, "envFrom", list)
@@ -134,11 +140,21 @@ class Pod:
     """A pod, a pod template or a pod spec: its containers, its metadata, and the edits so far.
 
     path: its path in the object; empty for a Pod. users: the containers that request an extended resource
-    before any edit; its name has a domain, `cpu` has none. A pod spec without a template contains its labels
-    and annotations. Raises ObjectError for a malformed pod.
+    before any edit; its name has a domain, `cpu` has none. claimers: those that use a claim. A pod spec
+    without a template contains its labels and annotations. Raises ObjectError for a malformed pod.
     """
 
-    __slots__ = ("_is_spec", "_spec", "_spec_path", "containers", "path", "raw", "recorder", "users")
+    __slots__ = (
+        "_is_spec",
+        "_spec",
+        "_spec_path",
+        "claimers",
+        "containers",
+        "path",
+        "raw",
+        "recorder",
+        "users",
+    )
 
     def __init__(self, document: Mapping[str, Any], raw: Any, path: Path = ()) -> None:
         pod = self.raw = _object(raw, path)
@@ -152,6 +168,9 @@ class Pod:
         if "initContainers" in self._spec:
             self.containers += self._read("initContainers", ContainerKind.INIT)
         self.users = [container for container in self.containers if "/" in "".join(container.names)]
+        self.claimers: list[Container] = []
+        if "resourceClaims" in self._spec:
+            self.claimers = [container for container in self.containers if container.has_claims]
 
     def _read(self, field: str, kind: ContainerKind) -> tuple[Container, ...]:
         entries, path, recorder = (

@@ -27,6 +27,8 @@ _RESOURCES: Final = "//resources"
 # its device plugin is being replaced, as in an upgrade of the driver. ANY: which resources is unknown.
 _RETURNING: Final = "//returning"
 _ANY: Final = "*"
+# That a node takes no pods now, likewise.
+_NOT_READY: Final = "//not-ready"
 # What the GPUs of a node report as devices of DRA, likewise; a node without such GPUs has none.
 _DEVICES: Final = "//devices"
 # What a Node says of itself; only nodes that are read together share it.
@@ -172,6 +174,11 @@ class Inventory:
         return self._having(_RETURNING, resource) | self._having(_RETURNING, _ANY)
 
     @property
+    def ready(self) -> int:
+        """The nodes that take pods now."""
+        return self.everything & ~self.labels.having(_NOT_READY)
+
+    @property
     def has_devices(self) -> bool:
         """Whether devices of DRA say something of the GPUs of some node, which labels may not say."""
         return bool(self.labels.having(_DEVICES))
@@ -303,6 +310,8 @@ class Inventory:
         facts: list[Fact] = [*labels, (_RESOURCES, offered if state.ready else frozenset())]
         if returning := _returning(offered, state, devices.may_offer, labels):
             facts.append((_RETURNING, returning))
+        if not state.ready:
+            facts.append((_NOT_READY, True))
         if state.taints:
             facts.append((_TAINTS, state.taints))
         if devices.facts:

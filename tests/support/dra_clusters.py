@@ -63,7 +63,7 @@ def device_class(
 
 
 def claim_template(
-    name: str, *expressions: str, of_class: str = DRIVER, namespace: str = "default", **exactly: Any
+    name: str, *expressions: str, of_class: str = DRIVER, namespace: str = "team", **exactly: Any
 ) -> Object:
     """Return a ResourceClaimTemplate with one request for devices that these expressions select."""
     selectors = [{"cel": {"expression": each}} for each in expressions]

@@ -1,0 +1,224 @@
+"""Compatibility of containers with the devices that their resource claims may be given.
+
+A claim chooses its device itself: it is never changed, and node affinity does not replace its selectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from rules.compatibility.checks import check_on_node
+from rules.compatibility.node_evaluation import NodeEvaluator, node_evaluator
+from rules.compatibility.prospects import NO_PROSPECTS, Prospects
+from rules.compatibility.report import MessageWriter
+from rules.compatibility.result import ContainerResult, NodeClassResult, NoFittingNode, RuleRequirement
+from rules.cuda.requirements import GpuRequirements
+from rules.dra.claims import Candidate, ClaimRequest, PodClaim, candidates
+from rules.dra.device_classes import IMPLICIT_PREFIX
+from rules.dra.devices import DeviceKind, facts_of, gpu_drivers
+from rules.dra.minimum import minimum_selector
+from rules.kube.pod import Container, Pod
+from rules.model.check_result import Level, level_of
+from rules.model.decision import AdmissionWarning, Violation
+from rules.model.rule import Action
+from rules.nodes.inventory import Inventory
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_devices import NodeDevices
+from rules.nodes.node_selector import candidates as candidate_nodes
+from rules.text.i18n import Language, Text
+from rules.text.paths import field_path
+
+# The driver whose devices a selector is suggested for if it is unknown which are meant.
+_DRIVER: Final = next(iter(gpu_drivers()))
+_NOTHING: Final = NodeCapabilities()
+_NO_DEVICE: Final = Text(
+    "no device that it selects is on a node that the pod can use",
+    "该 Pod 可用的节点上没有它所选择的设备",
+)
+
+
+class ClaimUse(NamedTuple):
+    """A container that a rule applies to, and the claims that it uses, each with the requests it uses."""
+
+    container: Container
+    required: RuleRequirement
+    claims: tuple[PodClaim, ...]
+
+
+class ClaimResult(NamedTuple):
+    """The result for the claims of a pod."""
+
+    violations: tuple[Violation, ...] = ()
+    warnings: tuple[AdmissionWarning, ...] = ()
+
+
+class _Judged(NamedTuple):
+    """Devices that a request may be given, and what they are for a container."""
+
+    kind: DeviceKind
+    nodes: NodeClassResult
+    certain: bool
+
+    @property
+    def level(self) -> Level:
+        """The level on these devices; what is perhaps not given, or changes, is unknown."""
+        return self.nodes.level if self.certain else Level.UNKNOWN
+
+
+def resources_of(claims: Iterable[PodClaim]) -> tuple[str, ...]:
+    """Return the extended resources that stand for the device classes of claims, which rules match.
+
+    A claim of which the class is unknown has the one without a class.
+    """
+    found: dict[str, None] = {}
+    for claim in claims:
+        names = [each.device_class for request in claim.requests for each in request.alternatives]
+        found |= dict.fromkeys(IMPLICIT_PREFIX + name for name in names or [""])
+    return tuple(found)
+
+
+def evaluate_claims(
+    uses: Sequence[ClaimUse],
+    pod: Pod,
+    inventory: Inventory,
+    language: Language,
+    prospects: Prospects = NO_PROSPECTS,
+) -> ClaimResult:
+    """Return the result for containers with claims. prospects: as in `evaluate`.
+
+    The time is linear in requests times the kinds of devices in the cluster, each of which has a bound.
+    """
+    evaluator = node_evaluator(inventory, prospects)
+    allowed = candidate_nodes(inventory, pod.spec)
+    violations: list[Violation] = []
+    warnings: list[AdmissionWarning] = []
+    for use in uses:
+        writer = MessageWriter(language)
+        writer.containers = {use.required: [use.container.name]}
+        judge = _Judge(use, evaluator, allowed, pod.spec, writer)
+        for claim in use.claims:
+            if claim.unknown:
+                warnings += judge.unknown(claim.name, claim.unknown)
+            for request in claim.requests:
+                found = judge.judge(claim.name, request)
+                violations += found.violations
+                warnings += found.warnings
+    return ClaimResult(tuple(violations), tuple(dict.fromkeys(warnings)))
+
+
+class _Judge(NamedTuple):
+    """Judges the requests of one container. allowed: the nodes that the pod's own selectors allow."""
+
+    use: ClaimUse
+    evaluator: NodeEvaluator
+    allowed: int
+    spec: Mapping[str, Any]
+    writer: MessageWriter
+
+    def judge(self, claim: str, request: ClaimRequest) -> ClaimResult:
+        """Return the result of one request."""
+        if request.admin or not self._may_be_gpu(request):
+            return ClaimResult()
+        dra = self.evaluator.inventory.dra
+        found, unknown = candidates(request, dra.classes, dra.devices)
+        judged = list(self._judged(found))
+        fit = [each for each in judged if each.level <= Level.UNSTABLE]
+        unfit = [each for each in judged if each.level is Level.INCOMPATIBLE]
+        doubtful = [each for each in judged if each.level is Level.UNKNOWN]
+        if request.allocated and unfit:
+            return self._denied(claim, request, unfit)
+        if not unfit:
+            if fit:
+                return ClaimResult()
+            reasons = [*unknown, *(reason for each in doubtful for reason in _reasons(each)), _NO_DEVICE]
+            return ClaimResult((), tuple(self.unknown(claim, reasons[0])))
+        if fit or doubtful or unknown or self._may_come(request):
+            return ClaimResult((), tuple(self._partly(claim, unfit)))
+        return self._denied(claim, request, unfit)
+
+    def unknown(self, claim: str, why: Text) -> list[AdmissionWarning]:
+        """Return the warning that the devices of a claim were not checked, unless the rule is a dry run."""
+        if self._action is Action.DRYRUN:
+            return []
+        return [self.writer.claim_unchecked(self.use.required.rule, claim, why)]
+
+    @property
+    def _action(self) -> Action:
+        return self.evaluator.without_node(self.use.required)
+
+    def _may_be_gpu(self, request: ClaimRequest) -> bool:
+        """Return whether a request may be given GPUs."""
+        dra = self.evaluator.inventory.dra
+        classes = {each.device_class for each in request.alternatives}
+        return not classes or any(
+            name not in dra.classes.by_name or IMPLICIT_PREFIX + name in dra.gpu_resources for name in classes
+        )
+
+    def _judged(self, found: Iterable[Candidate]) -> Iterator[_Judged]:
+        """Yield the candidates that are GPUs, on nodes that the pod can be on."""
+        rule, requirements = self.use.required
+        for each in found:
+            facts = facts_of(each.kind)
+            if facts is None:
+                continue
+            nodes, ready = self.evaluator.nodes_of(each.kind)
+            if each.nodes is not None and not nodes & self.allowed:
+                continue
+            gpu = NodeDevices(facts=facts, mixed=True).capabilities(_NOTHING)
+            checks = check_on_node(rule.sharing, requirements, gpu)
+            pairs = ((self.use.required, ContainerResult(level_of(checks), checks)),)
+            certain = each.certain and each.nodes is not None and bool(ready & self.allowed)
+            yield _Judged(
+                each.kind,
+                NodeClassResult(gpu, nodes & self.allowed, level_of(checks), pairs),
+                certain,
+            )
+
+    def _may_come(self, request: ClaimRequest) -> bool:
+        """Return whether an autoscaler may add a node with devices for a request."""
+        if self.evaluator.undeclared:
+            return True
+        names = [IMPLICIT_PREFIX + each.device_class for each in request.alternatives]
+        found = self.evaluator.prospects.results((self.use.required,), self.spec, names)
+        return any(each.level is not Level.INCOMPATIBLE for each in found)
+
+    def _partly(self, claim: str, unfit: Sequence[_Judged]) -> list[AdmissionWarning]:
+        """Return the warning that a claim may be given devices that are not compatible."""
+        if self._action is Action.DRYRUN:
+            return []
+        classes = [each.nodes for each in unfit]
+        return [self.writer.claim_too_wide(self.use.required.rule, claim, classes, self._selector(unfit))]
+
+    def _denied(self, claim: str, request: ClaimRequest, unfit: Sequence[_Judged]) -> ClaimResult:
+        none_fits = NoFittingNode(self.use.required, self._action, tuple(each.nodes for each in unfit), ())
+        path = field_path((*self.use.container.path, "resources", "claims"))
+        selector = "" if request.allocated else self._selector(unfit)
+        return ClaimResult((self.writer.no_device(none_fits, path, claim, selector),))
+
+    def _selector(self, unfit: Sequence[_Judged]) -> str:
+        """Return the shortest CEL expression that excludes the devices that do not run the container."""
+        driver = next((each.kind.driver for each in unfit), _DRIVER)
+        facts = [each.nodes.capabilities for each in unfit]
+        lines = []
+        for fact, version in _minima(self.use.required.requirements):
+            line = minimum_selector(driver, fact, version)
+            found = [each.cuda if fact == "cuda" else each.gpu_capability for each in facts]
+            if line and all(each is not None and each < version for each in found):
+                return line
+            lines += [line] if line else []
+        return " && ".join(lines)
+
+
+def _reasons(judged: _Judged) -> list[Text]:
+    return [each.reason for each in judged.nodes.checks if each.level is Level.UNKNOWN]
+
+
+def _minima(requirements: GpuRequirements) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield each fact of a device that a container has a least version of."""
+    needed = [each.native for each in requirements.constraints if each.native]
+    needed += [requirements.cuda.version] if requirements.cuda else []
+    if needed:
+        yield "cuda", max(tuple(each) for each in needed)
+    if requirements.compute:
+        yield "computeCapability", max(tuple(each.minimum) for each in requirements.compute)

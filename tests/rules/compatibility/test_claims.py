@@ -1,0 +1,253 @@
+"""Pods with resource claims, against the devices that the claims may be given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rules.decision.policy import Policy, compile_policy
+from rules.kube.tolerations import Taint
+from rules.model.decision import Decision
+from rules.model.rule import Action
+from rules.nodes.inventory import Inventory
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_pool import DeclaredPools, NodePool
+from tests.support.builders import pod
+from tests.support.dra_clusters import (
+    A100_NAME,
+    DRIVER,
+    H100_NAME,
+    T4_NAME,
+    bare_node,
+    claim_template,
+    device_class,
+    gpu_device,
+    gpus_of,
+    resource_slice,
+)
+from tests.support.node_builders import judged, shipped, shipped_rules
+
+CUDA = f'device.attributes["{DRIVER}"].cudaDriverVersion'
+NEWER = f'{CUDA}.compareTo(semver("12.4.0")) >= 0'
+OLDER = f'{CUDA}.compareTo(semver("12.4.0")) < 0'
+NEEDS_12_4 = "team/app:cuda12.4"
+OLD_T4 = gpus_of("t4", T4_NAME, "12.2")
+NEW_H100 = gpus_of("h100", H100_NAME, "13.0")
+OLD = NodeCapabilities(product="Tesla-T4", cuda=(12, 2), driver="535.104.05")
+NODES = bare_node("t4", pool="t4"), bare_node("h100", pool="h100")
+
+
+def claiming(template: str = "gpu", image: str = NEEDS_12_4, **spec: Any) -> Any:
+    """Return a pod whose container uses a claim of a template."""
+    main = {"name": "main", "image": image, "resources": {"claims": [{"name": "gpu"}]}}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    return pod(main, resourceClaims=claims, **spec)
+
+
+def decided(document: Any, *cluster: dict[str, Any], policy: Policy | None = None) -> Decision:
+    """Return the decision in a cluster with these objects, and NVIDIA's device class."""
+    return judged(policy or shipped(), Inventory.of([*NODES, device_class(), *cluster]), document)
+
+
+def test_a_claim_that_can_only_be_given_devices_that_do_not_run_the_image_is_denied() -> None:
+    """With the devices, and the CEL line to add."""
+    found = decided(claiming(), OLD_T4, claim_template("gpu"))
+
+    assert not found.allowed
+    assert "no device that claim 'gpu' may be given is compatible with container 'main'" in found.message
+    assert "Tesla-T4" in found.message
+    assert f"add to its selectors: {NEWER}" in found.message
+    assert ("spec.containers[0].resources.claims",) == tuple(each.path for each in found.violations)
+
+
+def test_the_fix_works_with_the_suggested_selector_the_pod_is_admitted() -> None:
+    """And waits for a device that runs it."""
+    waiting = decided(claiming(), OLD_T4, claim_template("gpu", NEWER))
+    served = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu", NEWER))
+
+    assert (True, True) == (waiting.allowed, "no device that it selects" in waiting.warnings[0])
+    assert (True, ()) == (served.allowed, served.warnings)
+
+
+def test_a_claim_whose_selector_admits_only_older_drivers_is_denied_where_newer_ones_exist() -> None:
+    """The claim decides, not the cluster."""
+    found = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu", OLDER))
+
+    assert (False, True) == (found.allowed, NEWER in found.message)
+
+
+def test_a_claim_that_may_be_given_a_device_that_does_not_fit_is_told_the_selector() -> None:
+    """The scheduler may choose either."""
+    found = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu"))
+
+    assert (True, ()) == (found.allowed, found.patch)
+    (warning,) = found.warnings
+    assert "claim 'gpu' may be given a device that is not compatible" in warning
+    assert NEWER in warning
+
+
+def test_a_claim_that_can_only_be_given_devices_that_fit_passes_without_a_word() -> None:
+    """Claims and templates are never changed."""
+    found = decided(claiming(), NEW_H100, claim_template("gpu"))
+
+    assert (True, (), ()) == (found.allowed, found.patch, found.warnings)
+
+
+def test_only_devices_on_nodes_that_the_pod_can_use_count() -> None:
+    """Its nodeSelector excludes the others."""
+    cluster = OLD_T4, NEW_H100, claim_template("gpu")
+
+    assert not decided(claiming(nodeSelector={"pool": "t4"}), *cluster).allowed
+    assert () == decided(claiming(nodeSelector={"pool": "h100"}), *cluster).warnings
+
+
+@pytest.mark.parametrize("missing", ["template", "class"])
+def test_a_claim_that_is_not_known_is_said_to_be_unchecked(missing: str) -> None:
+    """It may be created in the same moment."""
+    template = claim_template("gpu", of_class="other" if missing == "class" else DRIVER)
+    cluster = [OLD_T4] if missing == "template" else [OLD_T4, template]
+    found = decided(claiming(), *cluster)
+
+    assert (True, True) == (found.allowed, "claim 'gpu' not checked: " in found.warnings[0])
+
+
+def test_administrative_access_is_given_no_device_and_is_not_judged() -> None:
+    """Monitoring looks at devices of others."""
+    found = decided(claiming(), OLD_T4, claim_template("gpu", adminAccess=True))
+
+    assert (True, ()) == (found.allowed, found.warnings)
+
+
+def test_an_allocated_claim_is_judged_by_its_devices() -> None:
+    """Whatever else would match."""
+
+    def claim(pool: str) -> dict[str, Any]:
+        template = claim_template("gpu")
+        results = [{"request": "gpu", "driver": DRIVER, "pool": pool, "device": "gpu-0"}]
+        return {
+            "kind": "ResourceClaim",
+            "metadata": template["metadata"],
+            "spec": template["spec"]["spec"],
+            "status": {"allocation": {"devices": {"results": results}}},
+        }
+
+    document = claiming()
+    document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
+
+    assert not decided(document, OLD_T4, NEW_H100, claim("t4")).allowed
+    assert () == decided(document, OLD_T4, NEW_H100, claim("h100")).warnings
+
+
+def test_the_first_available_alternative_that_fits_is_enough() -> None:
+    """Another one may be used, so the claim is told."""
+    template = claim_template("gpu")
+    alternatives = [
+        {"name": "new", "deviceClassName": DRIVER, "selectors": [{"cel": {"expression": NEWER}}]},
+        {"name": "old", "deviceClassName": DRIVER, "selectors": [{"cel": {"expression": OLDER}}]},
+    ]
+    template["spec"]["spec"]["devices"]["requests"] = [{"name": "gpu", "firstAvailable": alternatives}]
+    both = decided(claiming(), OLD_T4, NEW_H100, template)
+
+    assert (True, True) == (both.allowed, bool(both.warnings))
+    assert not decided(claiming(), OLD_T4, template).allowed
+
+
+def test_devices_that_are_no_gpus_are_not_judged() -> None:
+    """As of a network."""
+    cards = resource_slice("t4", {"name": "nic-0"}, driver="nic.example.com")
+    of_cards = device_class("nic", 'device.driver == "nic.example.com"', None)
+    found = decided(claiming(), OLD_T4, cards, of_cards, claim_template("gpu", of_class="nic"))
+
+    assert (True, ()) == (found.allowed, found.warnings)
+
+
+@pytest.mark.parametrize(
+    "doubt", ["a pool that is not complete", "a node that is not ready", "a selector that is not evaluated"]
+)
+def test_doubt_about_devices_is_no_reason_to_deny(doubt: str) -> None:
+    """Unlike certainty."""
+    slices, nodes, selectors = [OLD_T4], list[Any](), list[str]()
+    if doubt == "a pool that is not complete":
+        part = gpus_of("h100")
+        part["spec"]["pool"]["resourceSliceCount"] = 2
+        slices.append(part)
+    elif doubt == "a node that is not ready":
+        nodes = [bare_node("t4") | {"spec": {"unschedulable": True}}]
+    else:
+        selectors = ["device.attributes.map(x, x).size() > 0"]
+    found = decided(claiming(), *nodes, *slices, claim_template("gpu", *selectors))
+
+    assert (True, True) == (found.allowed, bool(found.warnings))
+
+
+@pytest.mark.parametrize(
+    ("declared", "allowed"),
+    [
+        (DeclaredPools((NodePool("h100", "NodePool"),)), True),
+        (
+            DeclaredPools((NodePool("t4", "NodePool", capabilities=OLD),)),
+            False,
+        ),
+        (DeclaredPools((NodePool("h100", "NodePool", taints=(Taint("gpu"),)),)), False),
+        (DeclaredPools(signs=frozenset({"cluster-autoscaler-status"})), True),
+    ],
+)
+def test_a_pool_that_may_bring_devices_keeps_a_claim_from_being_denied(
+    declared: DeclaredPools, *, allowed: bool
+) -> None:
+    """As with extended resources."""
+    cluster = Inventory.of([*NODES, device_class(), OLD_T4, claim_template("gpu", OLDER)])
+
+    assert allowed == judged(shipped(), cluster.with_pools(declared), claiming()).allowed
+
+
+def test_the_action_of_the_rule_decides_what_becomes_of_a_claim() -> None:
+    """A dry run says nothing."""
+    rules = shipped_rules()
+    seen = []
+    for action in Action:
+        changed = tuple(replace(each, action=action) for each in rules.compatibility)
+        policy = compile_policy(replace(rules, compatibility=changed))
+        denied = decided(claiming(), OLD_T4, claim_template("gpu"), policy=policy)
+        wide = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu"), policy=policy)
+        seen.append((denied.allowed, len(denied.warnings), len(wide.warnings)))
+
+    assert [(False, 0, 1), (True, 1, 1), (True, 0, 0)] == seen
+
+
+def test_a_gpu_that_is_too_old_is_denied_with_a_selector_for_newer_ones() -> None:
+    """The compute capability is an attribute, too."""
+    document = claiming()
+    document["metadata"]["annotations"] = {"gpugate.dev/min-compute-capability": "9.0"}
+    found = decided(document, gpus_of("h100", A100_NAME, "13.0"), claim_template("gpu"))
+
+    assert not found.allowed
+    assert f'attributes["{DRIVER}"].cudaComputeCapability.compareTo(semver("9.0.0")) >= 0' in found.message
+
+
+def test_a_claim_of_another_namespace_is_not_known() -> None:
+    """Claims are looked up where the pod is."""
+    found = decided(claiming(), OLD_T4, claim_template("gpu", namespace="other"))
+
+    assert (True, True) == (found.allowed, "not checked" in found.warnings[0])
+
+
+@pytest.mark.parametrize("broken", [None, 1, "gpu", [1], [{"name": 1}], [{}], {"name": "gpu"}])
+def test_claims_of_any_shape_are_read(broken: Any) -> None:
+    """The API server rejects them."""
+    document = claiming()
+    document["spec"]["resourceClaims"] = broken
+    assert decided(document, OLD_T4, claim_template("gpu")).allowed
+    document = claiming()
+    document["spec"]["containers"][0]["resources"]["claims"] = broken
+    assert decided(document, OLD_T4, claim_template("gpu")).allowed
+
+
+def test_a_gpu_for_another_driver_version_is_found_among_many_kinds() -> None:
+    """One kind that fits is enough not to be denied."""
+    devices = [gpu_device(f"gpu-{at}", T4_NAME, "12.2", index={"int": at}) for at in range(100)]
+    found = decided(claiming(), resource_slice("t4", *devices, gpu_device("new")), claim_template("gpu"))
+
+    assert (True, 1) == (found.allowed, len(found.warnings))
