@@ -215,3 +215,6 @@ def test_a_pool_that_may_fit_is_preferred_to_one_that_certainly_does_not() -> No
     assert (True, in_pool("h100")) == (found.allowed, terms(found))
     assert "NodeProfile h100 (NVIDIA-H100-80GB-HBM3) may bring one" in found.warnings[0]
     assert () == decided(NEEDY, [OLD_T4], profile("h100", unknown)).patch
+
+    from_zero = decided(NEEDY, [], profile("h100", unknown), misfit)
+    assert (True, in_pool("h100")) == (from_zero.allowed, terms(from_zero))
