@@ -1,0 +1,432 @@
+"""Laws of the verdict over nodes that are ready, nodes that may come back, and nodes that may be added."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any, Final
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from rules.cuda.requirements import container_facts
+from rules.decision.pipeline import decide
+from rules.decision.policy import Policy
+from rules.kube.pod import Pod
+from rules.kube.tolerations import Taint
+from rules.model.decision import Decision
+from rules.nodes.inventory import Inventory
+from rules.nodes.label_families import LabelNames
+from rules.nodes.node_capabilities import NodeCapabilities, NodeReader
+from rules.nodes.node_pool import DeclaredPools, NodePool
+from tests.support import reference_selector as selector
+from tests.support import reference_verdict as reference
+from tests.support.builders import container, loaded, patched, pod, policy, request
+from tests.support.node_builders import (
+    A100,
+    COMPUTE,
+    CUDA,
+    GPU,
+    H100,
+    T4,
+    V100,
+    Node,
+    compatibility_rule,
+    cuda_image,
+    gfd,
+)
+from tests.support.reference_verdict import INSTANCE_TYPE, KARPENTER_LABEL, Cluster, Needs
+
+# Random examples of each law; 5000 take some minutes.
+EXAMPLES: Final = int(os.environ.get("GPUGATE_LAW_EXAMPLES", "300"))
+MODE: Final = "nvidia-device-enable"
+ZONE: Final = "topology.kubernetes.io/zone"
+TEAM: Final = "example.com/team"
+RULES: Final[tuple[dict[str, Any], ...]] = (
+    {"deviceMode": "pgpu"},
+    {"minorVersionCompatibility": "warn"},
+    {"migSlices": "deny", "minComputeCapability": "7.5"},
+)
+
+
+@cache
+def policy_of(rule: int) -> tuple[Policy, Any]:
+    """Return the policy of one of RULES, and the rule."""
+    text = compatibility_rule(**RULES[rule])
+    (found,) = loaded(text).rules.compatibility
+    return policy(text), found
+
+
+# Labels of nodes
+
+
+def joined(*parts: dict[str, str]) -> dict[str, str]:
+    """Return all labels of some parts."""
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def only(labels: dict[str, str], missing: str) -> dict[str, str]:
+    """Return labels without those that contain a word."""
+    return {key: value for key, value in labels.items() if not missing or missing not in key}
+
+
+gpu_facts = st.builds(
+    gfd, st.sampled_from(["11.4", "12.2", "12.4", "12.8", "13.0"]), st.sampled_from([V100, T4, A100, H100])
+)
+facts = st.one_of(
+    gpu_facts,
+    gpu_facts,
+    gpu_facts,
+    st.builds(only, gpu_facts, st.sampled_from(["cuda", "gpu.compute", "gpu."])),
+    st.sampled_from([{}, {"nvidia.com/gpu.present": "true"}]),
+)
+modes = st.sampled_from(
+    [{}, {}, {}, {}, {MODE: "pgpu"}, {MODE: "vgpu"}, {"nvidia.com/mig-1g.5gb.count": "7"}]
+)
+zones = st.sampled_from([{}, {ZONE: "a"}, {ZONE: "b"}, {TEAM: "red"}])
+types = st.sampled_from([{}, {}, {INSTANCE_TYPE: "t1"}, {INSTANCE_TYPE: "t2"}])
+brought = st.sampled_from([{}, {}, {}, {KARPENTER_LABEL: "p0"}, {KARPENTER_LABEL: "p1"}])
+labels = st.builds(joined, facts, modes, zones, types)
+karpenter_labels = st.builds(joined, facts, modes, zones, types, brought)
+
+OFFERS: Final = {"allocatable": {GPU: "8"}, "capacity": {GPU: "8"}}
+AWAY: Final[tuple[dict[str, Any], ...]] = (
+    {"status": {"allocatable": {GPU: "0"}, "capacity": {GPU: "8"}}},
+    {"status": {"allocatable": {"cpu": "96"}}},
+    {"status": OFFERS | {"conditions": [{"type": "Ready", "status": "Unknown"}]}},
+    {"status": OFFERS, "spec": {"unschedulable": True}},
+)
+READY: Final[dict[str, Any]] = {"status": OFFERS | {"conditions": [{"type": "Ready", "status": "True"}]}}
+states = st.one_of(st.just(READY), st.just(READY), st.sampled_from(AWAY))
+node_taints = st.sampled_from(
+    [
+        [],
+        [],
+        [],
+        [{"key": GPU, "value": "present", "effect": "NoSchedule"}],
+        [{"key": GPU, "effect": "PreferNoSchedule"}],
+        [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}],
+    ]
+)
+
+
+def node(labels: dict[str, str], state: dict[str, Any], taints: list[Any]) -> Node:
+    """Return a node without a name."""
+    return {
+        "kind": "Node",
+        "metadata": {"labels": labels},
+        "status": state["status"],
+        "spec": state.get("spec", {}) | {"taints": taints},
+    }
+
+
+def named(nodes: list[Node]) -> list[Node]:
+    """Return nodes, each with a name of its own."""
+    return [each | {"metadata": each["metadata"] | {"name": f"n{at}"}} for at, each in enumerate(nodes)]
+
+
+def node_lists(labels: st.SearchStrategy[dict[str, str]]) -> st.SearchStrategy[list[Node]]:
+    """Return lists of nodes with such labels."""
+    return st.lists(st.builds(node, labels, states, node_taints), max_size=5).map(named)
+
+
+# Pools
+
+
+def capabilities(labels: dict[str, str]) -> NodeCapabilities:
+    """Return what labels say of a GPU and its driver."""
+    return NodeReader("", labels).capabilities(LabelNames())
+
+
+def pool_of(gpu: dict[str, str], labels: dict[str, str], further: dict[str, Any]) -> NodePool:
+    """Return a pool without a name. further: fields, and whether it declares the labels of its GPU."""
+    fields = {key: value for key, value in further.items() if key != "declared"}
+    declared = joined(labels, gpu if further["declared"] else {})
+    return NodePool("", labels=tuple(sorted(declared.items())), capabilities=capabilities(gpu), **fields)
+
+
+def named_pools(pools: list[NodePool]) -> list[NodePool]:
+    """Return pools, each with a name and with that as its label, unless it has no labels."""
+    return [
+        each._replace(
+            name=f"p{at}",
+            labels=tuple(sorted({**dict(each.labels), KARPENTER_LABEL: f"p{at}"}.items()))
+            if each.labels
+            else (),
+        )
+        for at, each in enumerate(pools)
+    ]
+
+
+pool_labels = st.builds(joined, st.sampled_from([{TEAM: "blue"}, {}, {ZONE: "a"}]), types)
+pools = st.lists(
+    st.builds(
+        pool_of,
+        facts,
+        pool_labels,
+        st.fixed_dictionaries(
+            {
+                "kind": st.sampled_from(["NodePool", "NodeProfile", "ResourceFlavor", "MachineDeployment"]),
+                "taints": st.sampled_from(
+                    [(), (), (), (Taint(GPU, "present"),), (Taint(GPU, "", "PreferNoSchedule"),)]
+                ),
+                "resources": st.sampled_from(
+                    [None, None, ((GPU, 8),), ((GPU, 8),), (), (("amd.com/gpu", 8),)]
+                ),
+                "can_scale": st.sampled_from([True, True, True, False]),
+                "open": st.sampled_from([(), (), ("",), ("example.com/",)]),
+                "declared": st.sampled_from([False, False, True]),
+            }
+        ),
+    ),
+    max_size=3,
+).map(named_pools)
+
+clusters = st.builds(
+    Cluster, node_lists(karpenter_labels), st.one_of(st.just([]), pools), st.booleans(), st.booleans()
+)
+without_autoscaler = node_lists(labels).map(Cluster)
+with_pools = st.builds(Cluster, node_lists(karpenter_labels), pools, st.just(False), st.just(True))
+
+
+def inventory_of(cluster: Cluster) -> Inventory:
+    """Return the inventory of a cluster."""
+    listed = frozenset({"NodePool"}) if cluster.listed else frozenset()
+    signs = frozenset({"cluster-autoscaler-status"}) if cluster.signs else frozenset()
+    return Inventory.of(cluster.nodes).with_pools(DeclaredPools(tuple(cluster.pools), listed, signs))
+
+
+# Pods
+
+keys = st.sampled_from([ZONE, TEAM, INSTANCE_TYPE, KARPENTER_LABEL, "nvidia.com/gpu.product"])
+VALUES: Final = ["a", "b", "red", "t1", "t2", "p0", "p1", T4[0], H100[0]]
+expressions = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "key": keys,
+            "operator": st.sampled_from(["In", "NotIn"]),
+            "values": st.lists(st.sampled_from(VALUES), min_size=1, max_size=4, unique=True),
+        }
+    ),
+    st.fixed_dictionaries({"key": keys, "operator": st.sampled_from(["Exists", "DoesNotExist"])}),
+)
+terms = st.lists(
+    st.lists(expressions, min_size=1, max_size=2).map(lambda found: {"matchExpressions": found}),
+    min_size=1,
+    max_size=2,
+)
+selectors = st.sampled_from(
+    [
+        {ZONE: "a"},
+        {TEAM: "red"},
+        {INSTANCE_TYPE: "t1"},
+        {KARPENTER_LABEL: "p0"},
+        {"nvidia.com/gpu.product": H100[0]},
+    ]
+)
+tolerations = st.sampled_from(
+    [
+        [{"key": GPU, "operator": "Exists"}],
+        [{"operator": "Exists"}],
+        [{"key": GPU, "value": "present", "effect": "NoSchedule"}],
+        [{"key": GPU, "value": "absent"}],
+    ]
+)
+free_specs = st.fixed_dictionaries({}, optional={"tolerations": tolerations})
+selecting = st.fixed_dictionaries(
+    {},
+    optional={
+        "tolerations": tolerations,
+        "nodeSelector": selectors,
+        "affinity": terms.map(
+            lambda found: {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": found}
+                }
+            }
+        ),
+    },
+)
+bound = st.fixed_dictionaries({"nodeName": st.sampled_from(["n0", "n1", "n9"])})
+specs = st.one_of(free_specs, free_specs, selecting, selecting, bound)
+wishes = st.fixed_dictionaries(
+    {"image": st.sampled_from(["team/app:v1", cuda_image("11.8"), cuda_image("12.4"), cuda_image("13.0")])},
+    optional={
+        CUDA: st.sampled_from(["11.8", "12.2", "12.4", "12.6", "13.0"]),
+        COMPUTE: st.sampled_from(["7.5", "8.0", "9.0"]),
+    },
+)
+
+
+def pod_of(spec: dict[str, Any], wished: list[dict[str, str]]) -> Any:
+    """Return a pod with a container for each wish: its image, and what annotations say of it."""
+    containers = [
+        container({GPU: "1"}, {GPU: "1"}, name=f"c{at}", image=each["image"])
+        for at, each in enumerate(wished)
+    ]
+    annotations = {
+        f"{key}.c{at}": value
+        for at, each in enumerate(wished)
+        for key, value in each.items()
+        if key != "image"
+    }
+    return pod(*containers, metadata={"name": "train", "annotations": annotations}, **spec)
+
+
+pods = st.builds(pod_of, specs, st.lists(wishes, min_size=1, max_size=2))
+free_pods = st.builds(pod_of, free_specs, st.lists(wishes, min_size=1, max_size=2))
+rules = st.integers(0, len(RULES) - 1)
+
+
+def needs_of(rule: int, document: Any) -> Needs:
+    """Return the needs of the containers of a pod under a rule."""
+    judge, found = policy_of(rule)
+    read = Pod(document, document)
+    annotations = document["metadata"]["annotations"]
+    return [
+        (found.sharing, judge.requirements_of(container_facts(each, annotations))) for each in read.containers
+    ]
+
+
+def decided(rule: int, cluster: Cluster, document: Any, **fields: Any) -> Decision:
+    """Return the decision on the creation of a pod."""
+    return decide(policy_of(rule)[0], inventory_of(cluster), request(document, **fields))
+
+
+def required_terms(document: Any) -> list[Any] | None:
+    """Return the required terms of node affinity of a pod; None if it has none."""
+    found: list[Any] | None = reference.selector_terms(document["spec"])
+    return found
+
+
+def reachable(nodes: list[Node], document: Any) -> frozenset[str]:
+    """Return the names of the nodes that a pod's own selectors match."""
+    return frozenset(reference.name_of(each) for each in nodes if selector.may_go(each, document["spec"]))
+
+
+def added(before: Any, after: Any) -> list[list[Any]]:
+    """Return what each required term of a patched pod has in addition to those of the pod as written."""
+    own = [term["matchExpressions"] for term in required_terms(before) or [{"matchExpressions": []}]]
+    found = []
+    for term in required_terms(after) or []:
+        assert "matchFields" not in term
+        expressions = term["matchExpressions"]
+        (at,) = [len(each) for each in own if expressions[: len(each)] == each][:1] or [0]
+        found.append(expressions[at:])
+    return found
+
+
+@settings(max_examples=EXAMPLES)
+@given(clusters, pods, rules)
+def test_the_verdict_is_that_of_the_table(cluster: Cluster, document: Any, rule: int) -> None:
+    """Allowed or denied, with or without a warning."""
+    expected = reference.verdict(cluster, document["spec"], needs_of(rule, document))
+    decision = decided(rule, cluster, document)
+
+    event(f"{expected.allowed} {expected.warned}")
+    assert (expected.allowed, expected.warned) == (
+        decision.allowed,
+        decision.allowed and bool(decision.warnings),
+    )
+
+
+@settings(max_examples=EXAMPLES)
+@given(clusters, pods, rules)
+def test_no_pod_is_denied_while_an_entry_may_run_it(cluster: Cluster, document: Any, rule: int) -> None:
+    """Or while nodes may come of which nothing is known."""
+    found = reference.entries(cluster, document["spec"], needs_of(rule, document))
+    levels = [each for group in (found.ready, found.away, found.pools) for _, each in group]
+
+    if cluster.undeclared or any(map(reference.may_fit, levels)):
+        assert "" == decided(rule, cluster, document).message
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.one_of(without_autoscaler, clusters), pods, rules)
+def test_affinity_admits_exactly_the_ready_nodes_that_fit_and_those_of_the_named_pools(
+    cluster: Cluster, document: Any, rule: int
+) -> None:
+    """Among the candidates; if none fits for certain and no autoscaler is present, those that may."""
+    needs, spec = needs_of(rule, document), document["spec"]
+    expected = reference.verdict(cluster, spec, needs)
+    if not expected.allowed:
+        return
+    result = patched(document, decided(rule, cluster, document))
+    if expected.free:
+        assert required_terms(document) == required_terms(result)
+        return
+    last = {
+        reference.name_of(each)
+        for each in expected.among
+        if (
+            reference.is_of_pools(expected.bringing, each)
+            if expected.bringing
+            else reference.is_of_last_terms(cluster, spec, needs, each)
+        )
+    }
+    assert expected.admitted | last == reachable([*expected.among], result)
+
+
+@settings(max_examples=EXAMPLES)
+@given(with_pools, free_pods, rules)
+def test_affinity_has_only_what_autoscalers_understand(cluster: Cluster, document: Any, rule: int) -> None:
+    """No NotIn, no field, no name of a node, no label that Karpenter restricts, no term of absent labels."""
+    decision = decided(rule, cluster, document)
+    result = patched(document, decision)
+    for term in added(document, result):
+        assert [] == [each for each in term if each["operator"] == "NotIn"]
+        keys = {each["key"] for each in term}
+        assert "kubernetes.io/hostname" not in keys
+        assert {KARPENTER_LABEL} >= {key for key in keys if key.startswith("karpenter.sh/")}
+        absent = {each["key"] for each in term if each["operator"] == "DoesNotExist"}
+        if cluster.autoscaled:
+            assert keys - absent or not (absent - {MODE}), term
+
+
+@settings(max_examples=EXAMPLES)
+@given(with_pools, free_pods, rules)
+def test_affinity_brings_no_node_of_a_pool_that_may_not_fit(
+    cluster: Cluster, document: Any, rule: int
+) -> None:
+    """A pool whose labels at creation match fits for certain, or at least some pool does not fit at all."""
+    needs = needs_of(rule, document)
+    decision = decided(rule, cluster, document)
+    if not (decision.patch and cluster.autoscaled):
+        return
+    result = patched(document, decision)
+    expected = reference.verdict(cluster, document["spec"], needs)
+    for pool, level in reference.entries(cluster, document["spec"], needs).pools:
+        if pool in expected.bringing:
+            continue
+        if required_terms(result) and selector.may_go(reference.new_node(pool), result["spec"]):
+            known = dict(pool.labels).get(INSTANCE_TYPE) in reference.types_that_fit(cluster, needs)
+            assert reference.fits(level) or (known and reference.may_fit(level))
+
+
+@settings(max_examples=EXAMPLES)
+@given(clusters, pods, rules)
+def test_a_second_decision_changes_nothing(cluster: Cluster, document: Any, rule: int) -> None:
+    """The patched pod is allowed, and gets no further patch."""
+    first = decided(rule, cluster, document)
+    if first.allowed:
+        result = patched(document, first)
+        again, final = decided(rule, cluster, result), decided(rule, cluster, result, mutating=False)
+        assert (True, (), True) == (again.allowed, again.patch, final.allowed)
+
+
+@settings(max_examples=EXAMPLES)
+@given(clusters, pods, rules, st.randoms(use_true_random=False))
+def test_the_order_of_nodes_and_pools_makes_no_difference(
+    cluster: Cluster, document: Any, rule: int, random: Any
+) -> None:
+    """Neither to the verdict nor to the nodes that are admitted."""
+    other = cluster._replace(
+        nodes=random.sample(cluster.nodes, len(cluster.nodes)),
+        pools=random.sample(cluster.pools, len(cluster.pools)),
+    )
+    one, two = decided(rule, cluster, document), decided(rule, other, document)
+
+    assert (one.allowed, len(one.warnings)) == (two.allowed, len(two.warnings))
+    assert reachable(cluster.nodes, patched(document, one)) == reachable(
+        cluster.nodes, patched(document, two)
+    )

@@ -1,0 +1,298 @@
+"""Reference implementation of the verdict on a pod: each node and each pool by itself, by the table.
+
+Only the question whether the facts of one node suit a container is the product's (`check_on_node`). Which
+entries are candidates, what they mean together, and where affinity may lead, is done again in plain loops.
+The table: docs/compatibility.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from rules.compatibility.checks import check_on_node
+from rules.cuda.requirements import GpuRequirements
+from rules.model.check_result import Level, level_of
+from rules.model.sharing import SharingPolicy
+from rules.nodes.label_families import LabelNames
+from rules.nodes.node_capabilities import NodeCapabilities, NodeReader
+from rules.nodes.node_pool import NodePool
+from tests.support import reference_selector as selector
+
+GPU = "nvidia.com/gpu"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+KARPENTER_LABEL = "karpenter.sh/nodepool"
+GPU_LABELS = ("nvidia.com/gpu.product", "gpugate.dev/gpu.product", "nvidia.com/gpu.present")
+PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
+# Beginnings of labels that a new node has, whether its pool declares them or not.
+ON_ALL_NODES = ("kubernetes.io/", "node.kubernetes.io/", "topology.kubernetes.io/")
+
+Node = selector.Node
+Needs = Sequence[tuple[SharingPolicy, GpuRequirements]]
+
+
+class Cluster(NamedTuple):
+    """The entries of an inventory. signs: of autoscalers whose nodes are not declared.
+
+    listed: whether all NodePools of Karpenter are among the pools.
+    """
+
+    nodes: list[Node]
+    pools: Sequence[NodePool] = ()
+    signs: bool = False
+    listed: bool = False
+
+    @property
+    def undeclared(self) -> bool:
+        """Whether nodes of which nothing is known may come."""
+        return self.signs or (self._labelled and not self.listed)
+
+    @property
+    def autoscaled(self) -> bool:
+        """Whether nodes may come. A ResourceFlavor also describes clusters to which none come."""
+        scalable = any(pool.can_scale and pool.kind != "ResourceFlavor" for pool in self.pools)
+        return self.signs or self._labelled or scalable
+
+    @property
+    def _labelled(self) -> bool:
+        return any(KARPENTER_LABEL in selector.labels_of(node) for node in self.nodes)
+
+
+class Entries(NamedTuple):
+    """The candidates of a pod, each with its level. tolerated: those of the ready nodes."""
+
+    ready: list[tuple[Node, Level]]
+    tolerated: list[tuple[Node, Level]]
+    away: list[tuple[Node, Level]]
+    pools: list[tuple[NodePool, Level]]
+
+
+class Verdict(NamedTuple):
+    """What the table says.
+
+    warned: whether there is a warning. free: nothing is injected. bringing: the pools whose labels at
+    creation are the whole affinity. Else it admits `admitted` of the ready nodes that are judged, `among`.
+    """
+
+    allowed: bool
+    warned: bool = False
+    free: bool = False
+    bringing: tuple[NodePool, ...] = ()
+    among: tuple[Node, ...] = ()
+    admitted: frozenset[str] = frozenset()
+
+
+def name_of(node: Node) -> str:
+    """Return the name of a node."""
+    return str(node["metadata"]["name"])
+
+
+def state_of(node: Node) -> str:
+    """Return `ready`, `away` for a node whose GPUs may come back, or `none` for one without GPUs."""
+    status, spec = node["status"], node.get("spec", {})
+    ready = all(each["status"] == "True" for each in status.get("conditions", []) if each["type"] == "Ready")
+    healthy = ready and spec.get("unschedulable") is not True
+    offered = status.get("allocatable", {}).get(GPU, "0") != "0"
+    had = status.get("capacity", {}).get(GPU, "0") != "0"
+    if offered and healthy:
+        return "ready"
+    labelled = any(key in selector.labels_of(node) for key in GPU_LABELS)
+    return "away" if offered or had or labelled else "none"
+
+
+def facts_of(node: Node) -> NodeCapabilities:
+    """Return what the labels of a node report."""
+    return NodeReader(name_of(node), selector.labels_of(node)).capabilities(LabelNames())
+
+
+def level(needs: Needs, facts: NodeCapabilities) -> Level:
+    """Return the worst level of all containers."""
+    return max(level_of(check_on_node(policy, requirements, facts)) for policy, requirements in needs)
+
+
+def level_when_back(needs: Needs, facts: NodeCapabilities) -> Level:
+    """Return the level of a node whose driver may be another one when it is ready again."""
+    return level(needs, replace(facts, cuda=None, driver=None, device_mode=None, mig_devices=False))
+
+
+def tolerates(spec: Any, taints: Iterable[tuple[str, str, str]]) -> bool:
+    """Return whether a pod tolerates taints (key, value, effect)."""
+    for key, value, effect in taints:
+        if effect == "PreferNoSchedule":
+            continue
+        for each in spec.get("tolerations", []):
+            same_key = each.get("key") == key or (not each.get("key") and each.get("operator") == "Exists")
+            same_value = each.get("operator") == "Exists" or each.get("value", "") == value
+            if same_key and same_value and each.get("effect", effect) == effect:
+                break
+        else:
+            return False
+    return True
+
+
+def taints_of(node: Node) -> list[tuple[str, str, str]]:
+    """Return the taints of a node that last."""
+    found = node.get("spec", {}).get("taints", [])
+    return [
+        (each["key"], each.get("value", ""), each["effect"])
+        for each in found
+        if not each["key"].startswith(PASSING_TAINTS)
+    ]
+
+
+def has_value(pool: NodePool, key: str) -> bool:
+    """Return whether new nodes of a pool have a label of which only the value is unknown."""
+    declared = key in dict(pool.labels)
+    return not declared and (key.startswith(ON_ALL_NODES) or any(key.startswith(each) for each in pool.open))
+
+
+def may_go_to_pool(pool: NodePool, spec: Any) -> bool:
+    """Return whether the pod's own selectors may match a new node of a pool."""
+    node = new_node(pool)
+    for key, value in spec.get("nodeSelector", {}).items():
+        if not has_value(pool, key) and dict(pool.labels).get(key) != value:
+            return False
+    terms = selector_terms(spec)
+    if terms is None:
+        return True
+    for term in terms:
+        expressions = term.get("matchExpressions", [])
+        closed = [each for each in expressions if not has_value(pool, each["key"])]
+        if expressions and (not closed or selector.term_matches(node, {"matchExpressions": closed})):
+            return True
+    return False
+
+
+def new_node(pool: NodePool) -> Node:
+    """Return a node of a pool with no more labels than the pool declares."""
+    return {"kind": "Node", "metadata": {"name": "new", "labels": dict(pool.labels)}, "status": {}}
+
+
+def selector_terms(spec: Any) -> Any:
+    """Return the required terms of node affinity; None if there are none."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    found = spec.get("affinity", {}).get("nodeAffinity", {}).get(required)
+    return None if found is None else found["nodeSelectorTerms"]
+
+
+def entries(cluster: Cluster, spec: Any, needs: Needs) -> Entries:
+    """Return the candidates of a pod that requests one GPU."""
+    bound = bool(spec.get("nodeName"))
+    selected = [node for node in cluster.nodes if selector.may_go(node, spec)]
+    here = [node for node in selected if state_of(node) == "ready" or (bound and state_of(node) == "away")]
+    ready = [(node, level(needs, facts_of(node))) for node in here]
+    away = [node for node in selected if state_of(node) == "away" and not bound]
+    offering = [
+        pool
+        for pool in cluster.pools
+        if pool.can_scale and (pool.resources is None or dict(pool.resources).get(GPU, 0) > 0)
+    ]
+    taking = [
+        pool for pool in offering if not bound and may_go_to_pool(pool, spec) and tolerates(spec, pool.taints)
+    ]
+    return Entries(
+        ready,
+        [(node, found) for node, found in ready if bound or tolerates(spec, taints_of(node))],
+        [(node, level_when_back(needs, facts_of(node))) for node in away],
+        [(pool, level(needs, pool.capabilities)) for pool in taking],
+    )
+
+
+def verdict(cluster: Cluster, spec: Any, needs: Needs) -> Verdict:
+    """Return what the table says of a pod under one rule that denies."""
+    found = entries(cluster, spec, needs)
+    fitting = tuple(pool for pool, each in found.pools if fits(each))
+    usable = any(may_fit(each) for _, each in found.tolerated)
+    nodes = found.tolerated if usable else found.ready
+    if any(may_fit(each) for _, each in nodes) and (usable or not fitting):
+        return _on_ready(cluster, spec, found, nodes, warned=not usable)
+    if fitting:
+        return _bringing(found, fitting, warned=False)
+    return _if_none_fits(cluster, found)
+
+
+def _if_none_fits(cluster: Cluster, found: Entries) -> Verdict:
+    """Return the verdict if no ready node may be compatible, and no pool is for certain."""
+    may_return = any(may_fit(each) for _, each in found.away)
+    unknown = tuple(pool for pool, each in found.pools if may_fit(each))
+    judged = bool(found.ready or (found.pools and not found.away))
+    if unknown and judged and not (may_return or cluster.undeclared):
+        return _bringing(found, unknown, warned=True)
+    if judged and not (unknown or may_return or cluster.undeclared):
+        return Verdict(False)
+    # If no entry is a candidate, or only nodes that are not ready, there is never a reason to deny.
+    known = bool(cluster.nodes) or any(pool.can_scale for pool in cluster.pools)
+    return Verdict(True, warned=known, free=True)
+
+
+def _bringing(found: Entries, pools: tuple[NodePool, ...], *, warned: bool) -> Verdict:
+    """Return the verdict if a node of one of these pools has to come.
+
+    Nothing is injected if each pool is one of them and no ready node could take the pod, or if one has no
+    labels. For pools that only may fit, the ready nodes make no difference.
+    """
+    all_pools = len(pools) == len(found.pools) and (warned or not found.ready)
+    if all_pools or not all(pool.labels for pool in pools):
+        return Verdict(True, warned, free=True)
+    return Verdict(True, warned, bringing=pools, among=tuple(node for node, _ in found.ready))
+
+
+def _on_ready(
+    cluster: Cluster, spec: Any, found: Entries, nodes: list[tuple[Node, Level]], *, warned: bool
+) -> Verdict:
+    """Return the verdict if one of these ready nodes is compatible, or may be."""
+    levels = [each for _, each in nodes]
+    best = min(levels)
+    warned = warned or best > Level.COMPATIBLE
+    if spec.get("nodeName"):
+        return Verdict(True, warned, free=True)
+    all_fit = all(fits(each) for each in levels) and all(fits(each) for _, each in found.pools)
+    unknown = best is Level.UNKNOWN
+    if cluster.autoscaled and (all_fit or unknown):
+        return Verdict(True, warned, free=True)
+    worst = Level.UNKNOWN if unknown else Level.UNSTABLE
+    admitted = frozenset(name_of(node) for node, each in nodes if each <= worst)
+    return Verdict(True, warned, among=tuple(node for node, _ in nodes), admitted=admitted)
+
+
+def fits(found: Level) -> bool:
+    """Return whether a node of this level runs the pod."""
+    return found <= Level.UNSTABLE
+
+
+def may_fit(found: Level) -> bool:
+    """Return whether a node of this level may run the pod."""
+    return found is not Level.INCOMPATIBLE
+
+
+def types_that_fit(cluster: Cluster, needs: Needs) -> frozenset[str]:
+    """Return the instance types of which some present node fits, and no node or pool does not."""
+    levels: dict[str, list[Level]] = {}
+    for node in cluster.nodes:
+        if (name := selector.labels_of(node).get(INSTANCE_TYPE)) is not None:
+            levels.setdefault(name, []).append(level(needs, facts_of(node)))
+    unfit = {
+        dict(pool.labels).get(INSTANCE_TYPE)
+        for pool in cluster.pools
+        if pool.can_scale and not may_fit(level(needs, pool.capabilities))
+    }
+    return frozenset(
+        name
+        for name, found in levels.items()
+        if any(map(fits, found)) and all(map(may_fit, found)) and name not in unfit
+    )
+
+
+def is_of_pools(pools: Iterable[NodePool], node: Node) -> bool:
+    """Return whether a node has all labels that a new node of one of the pools has."""
+    labels = selector.labels_of(node).items()
+    return any(pool.labels and set(pool.labels) <= set(labels) for pool in pools)
+
+
+def is_of_last_terms(cluster: Cluster, spec: Any, needs: Needs, node: Node) -> bool:
+    """Return whether a node has the labels by which affinity lets new nodes in: of pools, or of types."""
+    if is_of_pools([pool for pool, each in entries(cluster, spec, needs).pools if fits(each)], node):
+        return True
+    by_type = cluster.autoscaled and selector.labels_of(node).get(INSTANCE_TYPE, "")
+    return by_type in types_that_fit(cluster, needs)
