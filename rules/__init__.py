@@ -5,6 +5,7 @@ Code outside this package imports from here. Pure: no Flask, no Kubernetes clien
 
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy, compile_policy
+from rules.dra.state import Claims
 from rules.kube.json_patch import ObjectError
 from rules.lint.rule_set_checks import lint
 from rules.model.decision import Decision, Violation
@@ -21,6 +22,7 @@ __all__ = [
     "DEFAULT_NAMESPACE",
     "Action",
     "AdmissionRequest",
+    "Claims",
     "Decision",
     "Inventory",
     "InventoryError",

@@ -24,6 +24,7 @@ from rules.decision.recorder import DecisionRecorder, Obstacle
 from rules.decision.scope import out_of_scope
 from rules.decision.size_limit import oversize
 from rules.dra.claims import pod_claims, used_claims
+from rules.dra.state import Claims
 from rules.kube.pod import Container, Pod
 from rules.model.decision import ALLOWED, AdmissionWarning, Decision, Violation
 from rules.model.request import AdmissionRequest
@@ -48,25 +49,28 @@ R = TypeVar("R", InjectionRule, CompatibilityRule)
 INJECTED_ANNOTATION: Final = "gpugate.dev/injected"
 
 
-def decide(
+def decide(  # noqa: PLR0913 - the first three are what it depends on, in most cases
     policy: Policy,
     inventory: Inventory,
     request: AdmissionRequest,
     now: float = math.inf,
     recorder: Callable[[Pod], DecisionRecorder] = DecisionRecorder,
+    *,
+    claims: Claims | None = None,
 ) -> Decision:
     """Return the decision on a request, with a patch if it is a pod that may be changed.
 
     Pods are completed and validated at CREATE; ephemeral containers get variables only; workloads are
     validated by their pod templates, as their pods would be completed, and never changed. Everything else is
     allowed as it is. now: seconds since the epoch, for exemptions; without it all have expired. recorder:
-    makes the record of a pod. Raises ObjectError if the object does not have the shape of its kind.
+    makes the record of a pod. claims: those that pods may refer to; default: the inventory's. Raises
+    ObjectError if the object does not have the shape of its kind.
     """
     document = request.object
     workloads = policy.workloads
     if document is None or out_of_scope(workloads, request):
         return ALLOWED
-    context = _Context(policy, inventory, request, now)
+    context = _Context(policy, inventory, request, now, inventory.dra.claims if claims is None else claims)
     if request.subresource:
         pod = Pod(document, document)
         pipeline = Pipeline(context, pod, recorder(pod))
@@ -92,13 +96,14 @@ class _Context(NamedTuple):
     inventory: Inventory
     request: AdmissionRequest
     now: float
+    claims: Claims
 
 
 class Pipeline:
     """The stages of one pod, in their order; everything that they do is recorded."""
 
     def __init__(self, context: _Context, pod: Pod, recorder: DecisionRecorder) -> None:
-        self._policy, self._inventory, self._request, now = context
+        self._policy, self._inventory, self._request, now, self._claims = context
         self._exemptions = PodExemptions(self._policy.exemptions, pod, self._request.namespace, now)
         self._pod = pod
         self._recorder = recorder
@@ -218,8 +223,7 @@ class Pipeline:
         return required
 
     def _check_claims(self) -> None:
-        policy, known = self._policy, self._inventory.dra.claims
-        namespace = self._request.namespace
+        policy, namespace, known = self._policy, self._request.namespace, self._claims
         claims = pod_claims(self._pod.spec, lambda kind, name: known.get((kind, namespace, name)))
         uses: list[ClaimUse] = []
         for container in self._pod.claimers:

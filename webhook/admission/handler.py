@@ -13,6 +13,7 @@ from typing import Literal
 from rules import (
     DEFAULT_NAMESPACE,
     AdmissionRequest,
+    Claims,
     Decision,
     Inventory,
     Language,
@@ -42,12 +43,14 @@ class Snapshot:
     """Rules and nodes that decide requests; replaced as a whole, never changed.
 
     stale: the rules whose last good version is in force; the error of the newest is among `loaded.errors`.
+    claims: those of DRA that pods may refer to, which change with each such pod; the inventory does not.
     """
 
     loaded: Loaded
     policy: Policy
     inventory: Inventory
     stale: frozenset[str] = frozenset()
+    claims: Claims | None = None
 
 
 class AdmissionHandler:
@@ -112,6 +115,11 @@ class AdmissionHandler:
             self.snapshot = replace(self.snapshot, inventory=inventory)
         metrics.NODES.set(len(inventory))
 
+    def set_claims(self, claims: Claims) -> None:
+        """Use these claims from the next request on."""
+        with self._swapping:
+            self.snapshot = replace(self.snapshot, claims=claims)
+
     def answer(self, endpoint: Endpoint, body: bytes) -> bytes:
         """Return the response body to a review.
 
@@ -147,7 +155,7 @@ class AdmissionHandler:
         if request.kind == "ConfigMap" and not request.group and endpoint == "validate":
             rules = snapshot.loaded.rules
             return validate_rule(request, rules, self._rules_namespace, self._language, time())
-        return decide(snapshot.policy, snapshot.inventory, request, time())
+        return decide(snapshot.policy, snapshot.inventory, request, time(), claims=snapshot.claims)
 
 
 def _log_expired(loaded: Loaded) -> None:

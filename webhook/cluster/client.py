@@ -7,7 +7,7 @@ with errors that say what to do.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -27,7 +27,7 @@ from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from webhook.admission.rule_configmap import rule_text
 from webhook.cluster.credentials import by_kubeconfig, by_service_account
 from webhook.cluster.in_cluster import SERVICE_ACCOUNT, in_pod
-from webhook.cluster.inventory_resources import declaring_resources
+from webhook.cluster.inventory_resources import declaring_resources, dra_resources
 from webhook.cluster.resource import NODES, PODS, Object, Resource, config_maps
 
 T = TypeVar("T")
@@ -175,19 +175,24 @@ class ClusterApi:
         return self._send("GET", path, query, timeout=timeout, preload_content=False)
 
     def list(
-        self, path: str, selectors: Mapping[str, str] | None = None, shape: Any = dict[str, Any]
-    ) -> tuple[list[dict[str, Any]], str]:
+        self,
+        path: str,
+        selectors: Mapping[str, str] | None = None,
+        shape: Any = dict[str, Any],
+        read: Callable[[Object], Object] | None = None,
+    ) -> tuple[list[Object], str]:
         """Return all objects at a path, page by page, and the resourceVersion of the list.
 
         selectors: parameters that select objects. shape: the decoded part of each object, a type for msgspec.
-        Raises ApiError, msgspec.DecodeError, or one of UNANSWERED.
+        read: returns what is kept of each object, before the next page is read. Raises ApiError,
+        msgspec.DecodeError, or one of UNANSWERED.
         """
         decoder = msgspec.json.Decoder(_Page[shape])
         query = {"limit": str(_PAGE), **(selectors or {})}
         objects: list[dict[str, Any]] = []
         while True:
             page = decoder.decode(self._send("GET", path, query, retries=self._retries).data)
-            objects += page.items
+            objects += map(read, page.items) if read else page.items
             if not page.metadata.more:
                 return objects, page.metadata.version
             query["continue"] = page.metadata.more
@@ -200,11 +205,11 @@ class ClusterApi:
         *newer, oldest = resource.path, *resource.others
         for path in newer:
             try:
-                return *self.list(path, resource.selectors, resource.shape), path
+                return *self.list(path, resource.selectors, resource.shape, resource.read), path
             except ApiError as error:
                 if error.status != HTTPStatus.NOT_FOUND:
                     raise
-        return *self.list(oldest, resource.selectors, resource.shape), oldest
+        return *self.list(oldest, resource.selectors, resource.shape, resource.read), oldest
 
     def close(self) -> None:
         """Close the connections that are not in use."""
@@ -293,7 +298,7 @@ class Cluster:
         What does not exist in the cluster, or may not be read, declares nothing.
         """
         found = self._list(Resource("Nodes", NODES))
-        for kind, resource in declaring_resources().items():
+        for kind, resource in {**declaring_resources(), **dra_resources()}.items():
             try:
                 found += ({"kind": kind, **each} for each in self._list(resource))
             except ClusterError as error:

@@ -14,10 +14,13 @@ from time import monotonic
 from typing import Any, Final, NotRequired, TypedDict
 
 from rules import Inventory
+from rules.dra.state import CLAIM, DEVICE_CLASS, SLICE, TEMPLATE, DraState
+from rules.nodes.label_index import ShardedDict
 from rules.nodes.pools import declared_pools
 from rules.nodes.vanished_labels import vanished
 from webhook.admission.handler import AdmissionHandler
 from webhook.cluster.client import ClusterApi
+from webhook.cluster.device_sync import ClaimMap, DeviceSync, with_claims
 from webhook.cluster.inventory_resources import declaring_resources
 from webhook.cluster.reflector import Applied, Change, Deleted, Listed, Reflector
 from webhook.cluster.resource import NODES, Resource
@@ -81,8 +84,10 @@ class InventorySync:
         self._vanished: dict[str, tuple[float, dict[str, str]]] = {}  # by node: until when, labels
         self._objects: dict[str, dict[str, Mapping[str, Any]]] = {}  # by kind and name
         self._unreadable: set[str] = set()
-        optional = declaring_resources()
-        self._resources = {kind: each.name for kind, each in optional.items()}
+        self._claims: ClaimMap = ShardedDict()
+        self._devices = DeviceSync(self._set_dra)
+        declaring, dra = declaring_resources(), self._devices.resources()
+        self._resources = {kind: each.name for kind, each in {**declaring, **dra}.items()}
         self._awaited = {"nodes", *self._resources.values()}
         self._watches: list[tuple[Reflector, Callable[[Change], None]]] = [
             (Reflector(api, Resource("nodes", NODES, shape=Node)), self.on_nodes),
@@ -91,7 +96,14 @@ class InventorySync:
                     Reflector(api, resource, unavailable=partial(self.on_unavailable, kind)),
                     partial(self.on_declared, kind),
                 )
-                for kind, resource in optional.items()
+                for kind, resource in declaring.items()
+            ),
+            *(
+                (
+                    Reflector(api, resource, unavailable=partial(self.on_unavailable, kind)),
+                    partial(self.on_dra, kind),
+                )
+                for kind, resource in dra.items()
             ),
         ]
         self.on_synced: Callable[[], None] = lambda: None
@@ -103,6 +115,7 @@ class InventorySync:
 
     def start(self) -> None:
         """Start the watches."""
+        self._devices.start()
         for reflector, consume in self._watches:
             reflector.start(consume)
 
@@ -110,6 +123,7 @@ class InventorySync:
         """Stop the watches; the handler keeps its inventory."""
         for reflector, _ in self._watches:
             reflector.stop()
+        self._devices.stop()
 
     def on_nodes(self, change: Change) -> None:
         """Apply a change of nodes; the inventory is replaced only if a relevant field changed."""
@@ -118,7 +132,7 @@ class InventorySync:
             match change:
                 case Listed(objects):
                     nodes = [self._remembering(each) for each in objects]
-                    self._set(Inventory.of(nodes).with_pools(before.declared))
+                    self._set(Inventory.of(nodes).with_pools(before.declared).with_dra(before.dra))
                 case Applied(node):
                     self._set(before.with_node(self._remembering(node)))
                 case Deleted(node):
@@ -142,14 +156,31 @@ class InventorySync:
             self._declare(kind)
         self.on_synced()
 
+    def on_dra(self, kind: str, change: Change) -> None:
+        """Apply a change of devices, device classes or claims."""
+        if kind in (CLAIM, TEMPLATE):
+            with self._lock:
+                self._claims = with_claims(self._claims, kind, change)
+                self._handler.set_claims(self._claims)
+        else:
+            self._devices.on_change(kind, change)
+        if kind in self._unreadable or self._resources[kind] in self._awaited:
+            with self._lock:
+                self._unreadable.discard(kind)
+                self._declare(kind)
+        self.on_synced()
+
     def on_unavailable(self, kind: str, status: int) -> None:
         """Apply that objects of a kind cannot be listed. What is known of them stays, if they may exist.
 
         Without the right to read them the kind is off; any other failure may hide nodes that can be added.
         """
+        if status == HTTPStatus.NOT_FOUND and kind in (SLICE, DEVICE_CLASS):
+            self._devices.on_change(kind, Listed([]))
         with self._lock:
             if status == HTTPStatus.NOT_FOUND:
                 self._objects.pop(kind, None)
+                self._unreadable.discard(kind)
             elif status != HTTPStatus.FORBIDDEN and kind not in self._objects:
                 self._unreadable.add(kind)
             self._declare(kind)
@@ -159,6 +190,10 @@ class InventorySync:
         objects = {name: found.values() for name, found in self._objects.items()}
         self._set(self._inventory.with_pools(declared_pools(objects, self._unreadable)))
         self._awaited.discard(self._resources[kind])
+
+    def _set_dra(self, state: DraState) -> None:
+        with self._lock:
+            self._set(self._inventory.with_dra(state))
 
     def _set(self, inventory: Inventory) -> None:
         if inventory is not self._inventory:

@@ -1,9 +1,10 @@
 """Match condition: a CEL expression, generated from the rules in force, that selects objects to review.
 
 All other objects never wait for the webhook and are not denied while it is unavailable. An object is selected
-if a container in one of its pods or templates requests a resource that a rule names, unless the template is
-unchanged: every rule matches a resource, so without one there is nothing to decide. Images, labels and
-namespaces of rules are left to the webhook: an unnecessary review of a pod with a GPU costs a millisecond.
+if a container in one of its pods or templates requests a resource that a rule names, or devices by a claim if
+a rule names those, unless the template is unchanged: every rule matches a resource, so without one there is
+nothing to decide. Images, labels and namespaces of rules are left to the webhook: an unnecessary review of a
+pod with a GPU costs a millisecond.
 
 The expression never fails: with failurePolicy Fail, an error denies the object. A malformed pod or template
 is skipped; the API server or a controller reports it.
@@ -18,6 +19,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from rules import RuleSet, Workloads
+from rules.dra.device_classes import IMPLICIT_PREFIX
 from rules.model.rule import CompatibilityRule, InjectionRule, ResourceRule
 from rules.model.workload_kinds import EVERY, Steps
 from rules.text.glob import is_glob
@@ -78,10 +80,10 @@ def expression(resources: Collection[str], workloads: Workloads) -> str:
   ("spec" in template ? [template["spec"]] : [template]).exists(spec, type(spec) == map &&
     ["containers", "initContainers"].exists(field, field in spec && type(spec[field]) == list &&
       spec[field].exists(container, type(container) == map &&
-        "resources" in container && type(container["resources"]) == map &&
+        "resources" in container && type(container["resources"]) == map && ({_claims_test(resources)}
         ["limits", "requests"].exists(part,
           part in container["resources"] && type(container["resources"][part]) == map &&
-          container["resources"][part].exists(key, {_key_test(resources)}))))) &&
+          container["resources"][part].exists(key, {_key_test(resources)})))))) &&
   !both[1].exists(before, template in before))))"""
 
 
@@ -109,6 +111,12 @@ def _key_test(resources: Collection[str]) -> str:
     names, pattern = _split(resources)
     parts = [f"key in {names}"] * bool(names) + [f'key.matches("(?s)^({pattern})$")'] * bool(pattern)
     return f'key.contains("/") && ({" || ".join(parts)})' if parts else "false"
+
+
+def _claims_test(resources: Collection[str]) -> str:
+    """Return the CEL test for claims, whose device classes a rule may match; they are in other objects."""
+    matched = any(name.startswith(IMPLICIT_PREFIX) for name in resources) or set(resources) >= EVERY_RESOURCE
+    return '"claims" in container["resources"] ||' if matched else ""
 
 
 def _templates(workloads: Workloads) -> str:

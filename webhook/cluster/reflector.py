@@ -201,6 +201,8 @@ class Reflector:
                 position.version = _decode_bookmark(event.object).metadata.version
                 continue
             found = _named(self._decode(event.object))
+            if self.resource.read and event.type != "DELETED":
+                found = self.resource.read(found)
             yield Deleted(found) if event.type == "DELETED" else Applied(found)
             position.version = found["metadata"]["resourceVersion"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,11 +19,12 @@ def config_maps(namespace: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource to list or watch. name: in logs and metrics. shape: the decoded part of objects, for msgspec.
+    """A resource to list or watch.
 
-    The shape must have `metadata.name` and `metadata.resourceVersion`; an object without them is a failure.
-    selector: by labels; fields: by fields. others: the paths of older versions, used where the first does not
-    exist.
+    name: in logs and metrics. selector: by labels; fields: by fields. shape: the decoded part of objects, for
+    msgspec; it must have `metadata.name` and `metadata.resourceVersion`, an object without them is a failure.
+    others: the paths of older versions, used where the first does not exist. read: returns what is kept of
+    each object, with its metadata; called in the order of changes.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Resource:
     shape: Any = Object
     fields: str = ""
     others: tuple[str, ...] = ()
+    read: Callable[[Object], Object] | None = None
 
     @property
     def selectors(self) -> dict[str, str]:
