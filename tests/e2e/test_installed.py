@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from rules.nodes.pools import POOL_KINDS, PoolKind
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.installed import GPU, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.manifests import Object, commands, of_kind, run
@@ -191,9 +192,15 @@ Right = tuple[str, str, str, str]
 
 
 def test_gpugate_uses_all_its_rights_and_requests_no_others(installed: Installed) -> None:
-    """By the audit log of the API server, after a loss of certificates and an error in a rule."""
+    """By the audit log of the API server, after a loss of certificates and an error in a rule.
+
+    With every kind that gpugate reads where it is installed.
+    """
     broken = resource_rule("vendor.com/device", limits="optinal")
+    kinds = yaml.safe_dump_all(map(_definition, POOL_KINDS))
     with installed.away():
+        installed.cluster.kubectl("apply", "-f", "-", input=kinds)
+        installed.cluster.kubectl("wait", "crd", "--all", "--for=condition=Established")
         installed.cluster.kubectl("delete", "secret", "-n", "gpugate", "gpugate-certs")
         installed.apply()
         installed.cluster.kubectl("apply", "-f", "-", input=broken)
@@ -203,10 +210,31 @@ def test_gpugate_uses_all_its_rights_and_requests_no_others(installed: Installed
     (events,) = [line for line in commands("emergency.md", "A rule") if "events" in line]
     printed = run(installed.cluster, events).stdout
     installed.cluster.kubectl("delete", "-f", "-", input=broken)
+    installed.cluster.kubectl("delete", "-f", "-", input=kinds)
 
     assert granted == set(_used(installed.cluster, "allow"))
     assert [] == list(_used(installed.cluster, "forbid"))
     assert "expected one of disabled, required, optional, got 'optinal'" in printed
+
+
+def _definition(kind: PoolKind) -> Object:
+    """Return the definition of a kind that declares nodes, which accepts any object."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    names = {"kind": kind.kind, "plural": kind.plural, "singular": kind.kind.lower()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{kind.plural}.{kind.group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"},
+        },
+        "spec": {
+            "group": kind.group,
+            "names": names,
+            "scope": "Namespaced" if kind.group == "cluster.x-k8s.io" else "Cluster",
+            "versions": [{"name": kind.versions[0], "served": True, "storage": True, "schema": schema}],
+        },
+    }
 
 
 def _granted(objects: list[Object]) -> Iterator[Right]:
@@ -229,5 +257,5 @@ def _used(cluster: ControlPlane, decision: str) -> Iterator[Right]:
             continue
         if event["annotations"]["authorization.k8s.io/decision"] == decision:
             verb, of = event["verb"], event.get("objectRef", {})
-            name = of.get("name", "") if verb not in {"create", "list", "watch"} else ""
+            name = of.get("name", "") if verb != "create" else ""
             yield verb, f"{of.get('apiGroup', '')}/{of.get('resource', '')}", of.get("namespace", ""), name
