@@ -13,7 +13,7 @@ from rules.kube.names import is_label_key, is_label_value
 from rules.kube.tolerations import Taint
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import NodePool
-from rules.nodes.pools import POOL_KINDS, read_pools
+from rules.nodes.pools import MAX_PROBLEMS, POOL_KINDS, declared_pools, read_pools
 from rules.nodes.pools.document import ANY_LABEL
 from rules.nodes.pools.karpenter import MAX_KINDS
 from tests.support.pages import fences, text_of
@@ -649,3 +649,13 @@ def test_whatever_stands_in_a_field_is_read(data: st.DataObject) -> None:
         assert all(is_label_key(key) and is_label_value(value) for key, value in pool.labels)
         assert all(is_label_key(taint.key) for taint in pool.taints)
         assert hash(pool) is not None
+
+
+def test_the_problems_of_all_objects_are_kept_up_to_a_limit() -> None:
+    """For the report to a person; a faulty template may stand in every object."""
+    broken = yaml.safe_load(RESOURCE_FLAVOR)
+    broken["spec"]["nodeTaints"] = 5
+    (problem,) = read_pools(broken)[1]
+
+    assert (problem, problem) == declared_pools({"ResourceFlavor": [broken] * 2}).problems
+    assert MAX_PROBLEMS == len(declared_pools({"ResourceFlavor": [broken] * (MAX_PROBLEMS + 1)}).problems)
