@@ -366,6 +366,16 @@ def test_a_rule_with_two_labels_is_in_force_until_both_are_removed() -> None:
     assert (1, 0) == (after_one, len(offline.handler.snapshot.loaded.rules.resources))
 
 
+def test_the_newest_version_of_a_config_map_is_known_under_any_of_its_labels() -> None:
+    """Also one with an error, for Events that refer to it."""
+    offline = Offline()
+    offline.list_rules(GOOD)
+    offline.list_rules(BROKEN)
+
+    assert parsed(BROKEN, 2) == offline.rules.config_map("cf-crl-a")
+    assert None is offline.rules.config_map("cf-crl-b")
+
+
 def test_rules_of_all_kinds_are_in_force_together() -> None:
     """In the order of their names."""
     offline = Offline()
