@@ -287,9 +287,44 @@ def test_from_zero_nodes_a_pod_gets_one_node_of_the_pool_whose_gpu_fits(pools: C
     assert 1 == len(pools.record.claims)
 
 
+def test_from_zero_nodes_a_pod_gets_one_node_of_the_only_pool_that_may_fit(pools: Cluster) -> None:
+    """The driver of that pool is unknown, and the GPU of the other, which is cheaper, is too old."""
+    needs = pod("both", NEW | BF16)
+    eventually(lambda: "NodePool h100" in pools.said(needs) and pools.affinity(needs) != {})
+
+    assert H100_TYPE == pools.run(needs)
+    assert 1 == len(pools.record.claims)
+
+
 def test_from_zero_nodes_a_pod_gets_one_node_of_the_pool_whose_labels_fit(labelled: Cluster) -> None:
     """The NodePools state the labels of GPU Feature Discovery."""
     eventually(lambda: labelled.affinity(pod("new", NEW)) != {})
 
     assert H100_TYPE == labelled.run(pod("new", NEW))
     assert 1 == len(labelled.record.claims)
+
+
+def test_a_pod_that_fits_all_nodes_and_pools_gets_no_affinity_and_one_node(labelled: Cluster) -> None:
+    """Of the cheaper type."""
+    eventually(lambda: labelled.affinity(pod("new", NEW)) != {})
+
+    assert {} == labelled.affinity(pod("old", OLD))
+    assert T4_TYPE == labelled.run(pod("old", OLD))
+    assert 1 == len(labelled.record.claims)
+
+
+def test_a_pod_is_admitted_while_a_node_pool_may_bring_its_node_which_the_warning_names(
+    pools: Cluster,
+) -> None:
+    """Without the NodePool it is denied."""
+    assert T4_TYPE == pools.run(pod("old", OLD, nodeSelector={INSTANCE_TYPE: T4_TYPE}))
+    needs = pod("bf16", NEW | BF16)
+    eventually(lambda: "NodePool h100" in pools.said(needs))
+    admitted = pools.installed.refusal(json.dumps(needs))
+    pools.withdraw("h100")
+    eventually(lambda: pools.installed.refusal(json.dumps(needs)) != "")
+    denied = pools.installed.refusal(json.dumps(needs))
+
+    assert "" == admitted
+    assert "denied the request: Pod denied by gpugate: no schedulable node is compatible" in denied
+    assert "NodePool t4 (Tesla-T4): compute capability 7.5, below 8.0" in denied
