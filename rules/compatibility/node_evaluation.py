@@ -163,8 +163,13 @@ class NodeEvaluator:
                 )
                 return result._replace(none_fits=NoFittingNode(required, action, tuple(classes), elsewhere))
             if action is not Action.DRYRUN:
-                result = self._fitting(considered, classes, keep_out=request.keep_out)
+                unfit = self.autoscaled and self._some_unfit(considered, request.returning)
+                result = self._fitting(considered, classes, keep_out=request.keep_out or unfit)
         return result
+
+    def _some_unfit(self, required: Sequence[RuleRequirement], nodes: int) -> bool:
+        """Return whether one of these nodes is not compatible, as far as its labels tell."""
+        return any(each.level > Level.UNSTABLE for each in self.class_results(required, nodes))
 
     def without_node(self, required: RuleRequirement) -> Action:
         """Return the effect of a rule if no node is compatible."""

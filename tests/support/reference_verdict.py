@@ -200,13 +200,17 @@ def entries(cluster: Cluster, spec: Any, needs: Needs) -> Entries:
 
 
 def verdict(cluster: Cluster, spec: Any, needs: Needs) -> Verdict:
-    """Return what the table says of a pod under one rule that denies."""
-    found = entries(cluster, spec, needs)
+    """Return what the table says of a pod under one rule that denies; a bound pod gets no affinity."""
+    found = _verdict(cluster, entries(cluster, spec, needs), needs)
+    return found._replace(free=True) if spec.get("nodeName") else found
+
+
+def _verdict(cluster: Cluster, found: Entries, needs: Needs) -> Verdict:
     fitting = tuple(pool for pool, each in found.pools if fits(each))
     usable = any(may_fit(each) for _, each in found.tolerated)
     nodes = found.tolerated if usable else found.ready
     if any(may_fit(each) for _, each in nodes) and (usable or not fitting):
-        return _on_ready(cluster, spec, found, nodes, warned=not usable)
+        return _on_ready(cluster, found, nodes, needs, warned=not usable)
     if fitting:
         return _bringing(found, fitting, warned=False)
     return _if_none_fits(cluster, found)
@@ -239,15 +243,14 @@ def _bringing(found: Entries, pools: tuple[NodePool, ...], *, warned: bool) -> V
 
 
 def _on_ready(
-    cluster: Cluster, spec: Any, found: Entries, nodes: list[tuple[Node, Level]], *, warned: bool
+    cluster: Cluster, found: Entries, nodes: list[tuple[Node, Level]], needs: Needs, *, warned: bool
 ) -> Verdict:
     """Return the verdict if one of these ready nodes is compatible, or may be."""
     levels = [each for _, each in nodes]
     best = min(levels)
     warned = warned or best > Level.COMPATIBLE
-    if spec.get("nodeName"):
-        return Verdict(True, warned, free=True)
-    all_fit = all(fits(each) for each in levels) and all(fits(each) for _, each in found.pools)
+    others = [level(needs, facts_of(node)) for node, _ in found.away] + [each for _, each in found.pools]
+    all_fit = all(map(fits, [*levels, *others]))
     unknown = best is Level.UNKNOWN
     if cluster.autoscaled and (all_fit or unknown):
         return Verdict(True, warned, free=True)

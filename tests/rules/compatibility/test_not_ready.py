@@ -139,3 +139,16 @@ def test_a_pool_that_fits_is_brought_although_a_node_may_come_back(state: str) -
         note.en for note in decision.notes
     ]
     assert [] == targets(cluster, document, decision)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_affinity_keeps_a_pod_from_a_node_that_may_come_back_and_does_not_fit(state: str) -> None:
+    """Although an autoscaler is present, and all ready nodes and all pools fit."""
+    document = gpu_pod(cuda_image("12.4"))
+    ready = node("new", gfd("12.4", A100))
+    for version, injected in (("11.4", True), ("12.4", False)):
+        away = in_state("away", gfd(version, T4), state)
+        decision = judged(shipped(), with_pool([ready, away], NEW_POOL), document)
+
+        assert (True, injected) == (decision.allowed, bool(decision.patch))
+        assert (["new"] if injected else ["new", "away"]) == targets([ready, away], document, decision)
