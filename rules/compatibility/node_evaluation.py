@@ -313,7 +313,8 @@ class NodeEvaluator:
     ) -> tuple[tuple[Clause, int], ...]:
         """Return each clause of the requirements with the nodes that satisfy it, as a bit set."""
         policy, requirements, or_unknown = key
-        clauses = clauses_of(policy, requirements, self.inventory, or_unknown=or_unknown)
+        pools = self.prospects.pools
+        clauses = clauses_of(policy, requirements, self.inventory, pools, or_unknown=or_unknown)
         return tuple((clause, admitted(self.inventory, clause)) for clause in clauses)
 
 

@@ -17,18 +17,26 @@ from rules.cuda.requirements import GpuRequirements
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_affinity import Requirement
+from rules.nodes.node_pool import NodePool
 from rules.nodes.node_selector import Clause
 from rules.nodes.version_range import VersionRange
 
 
 def clauses_of(
-    policy: SharingPolicy, requirements: GpuRequirements, inventory: Inventory, *, or_unknown: bool
+    policy: SharingPolicy,
+    requirements: GpuRequirements,
+    inventory: Inventory,
+    pools: Iterable[NodePool] = (),
+    *,
+    or_unknown: bool,
 ) -> tuple[Clause, ...]:
     """Return the clauses that a compatible node satisfies, in the labels that the cluster's nodes have.
 
-    or_unknown: nodes that may be compatible are admitted too, if labels distinguish them from the others.
+    pools: of nodes that may be added; those that are not compatible do not satisfy the clauses. or_unknown:
+    nodes that may be compatible are admitted too, if labels distinguish them from the others.
     """
     nodes = [each.capabilities for each in inventory.classes(inventory.everything, policy.labels)]
+    nodes += dict.fromkeys(each.capabilities for each in pools)
     constraints = [
         each
         for check in CHECKS

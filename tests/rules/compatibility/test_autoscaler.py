@@ -13,6 +13,7 @@ from rules.nodes.node_pool import DeclaredPools, NodePool
 from tests.support.node_builders import (
     A100,
     T4,
+    V100,
     compatibility_rule,
     cuda_image,
     decided,
@@ -131,3 +132,16 @@ def test_the_instance_type_of_a_pool_that_does_not_fit_is_no_way_in() -> None:
         nodes = inventory(cluster).with_pools(DeclaredPools(pools, frozenset({"NodePool"})))
 
         assert by_type is (TYPE in str(judged(policy(), nodes, CUDA_12_4).patch))
+
+
+def test_affinity_keeps_out_a_pool_whose_gpu_is_below_the_floor_of_the_image() -> None:
+    """Its nodes are created with the labels of their GPU; no present node has such an old one."""
+    cluster = [added("old", "a100", gfd("12.2", A100)), added("new", "a100", gfd("13.0", A100))]
+    labels = gfd("13.0", V100)
+    facts = NodeCapabilities(cuda=(13, 0), driver="580.65.06", compute_capability=(7, 0))
+    pools = (NodePool("v100", "NodePool", tuple(labels.items()), capabilities=facts),)
+    nodes = inventory(cluster).with_pools(DeclaredPools(pools, frozenset({"NodePool"})))
+    document = gpu_pod(cuda_image("13.0"))
+    decision = judged(policy(), nodes, document)
+
+    assert ["new"] == targets([*cluster, node("coming", labels)], document, decision)
