@@ -40,9 +40,12 @@ class DeviceSync:
     def __init__(self, set_state: Callable[[DraState], None]) -> None:
         self._set_state = set_state
         self._lock = threading.Lock()
+        self._passing = threading.Lock()  # each kind is watched by its own thread
         self._pool = KindPool()
+        self._swept = False
         self._slices: dict[str, ResourceSlice] = {}
         self._classes: dict[str, DeviceClass] = {}
+        self._passed: tuple[list[ResourceSlice], list[DeviceClass]] = [], []
         self._told: set[Problem] = set()
         self._task = PeriodicTask(
             "devices", self.update, lambda: _IDLE_S, lambda _: None, (), cooldown=lambda: _COOLDOWN_S
@@ -67,7 +70,7 @@ class DeviceSync:
             if kind == SLICE:
                 _apply(self._slices, change, lambda found: found[_READ])
                 if isinstance(change, Listed):
-                    self._pool.keep(each for one in self._slices.values() for each, _ in one.kinds)
+                    self._forget_kinds()
             elif kind == DEVICE_CLASS:
                 _apply(self._classes, change, self._read_class)
         if isinstance(change, Listed):
@@ -76,13 +79,28 @@ class DeviceSync:
             self._task.trigger()
 
     def update(self) -> None:
-        """Pass on the state of what is known now."""
-        with self._lock:
-            slices, classes = [*self._slices.values()], [*self._classes.values()]
-        self._set_state(DraState(DeviceInventory(slices), DeviceClasses(classes)))
+        """Pass on the state of what is known now, unless it is the last one."""
+        with self._passing:  # an older state must not replace a newer one
+            with self._lock:
+                slices, classes = known = [*self._slices.values()], [*self._classes.values()]
+                self._swept = False
+            if known != self._passed:
+                self._set_state(DraState(DeviceInventory(slices), DeviceClasses(classes)))
+                self._passed = known
+
+    def _forget_kinds(self) -> None:
+        """Forget kinds of devices that are gone."""
+        self._pool.keep(each for one in self._slices.values() for each, _ in one.kinds)
 
     def _read_slice(self, document: Object) -> Object:
         found, problems = read_slice(document, self._pool)
+        if found and not self._swept and any(kind.hidden is None for kind, _ in found.kinds):
+            # There are too many kinds, perhaps because of those that are gone. It is tried once for each
+            # state, as it takes time for all slices.
+            with self._lock:
+                self._swept = True
+                self._forget_kinds()
+            found, problems = read_slice(document, self._pool)
         self._tell(problems)
         return {"metadata": document["metadata"], _READ: found}
 

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Final, NotRequired, TypedDict
 
 from rules import Inventory
-from rules.dra.state import CLAIM, DEVICE_CLASS, SLICE, TEMPLATE, DraState
+from rules.dra.state import CLAIM, DRA_KINDS, TEMPLATE, DraState
 from rules.nodes.label_index import ShardedDict
 from rules.nodes.pools import declared_pools
 from rules.nodes.vanished_labels import vanished
@@ -158,12 +158,7 @@ class InventorySync:
 
     def on_dra(self, kind: str, change: Change) -> None:
         """Apply a change of devices, device classes or claims."""
-        if kind in (CLAIM, TEMPLATE):
-            with self._lock:
-                self._claims = with_claims(self._claims, kind, change)
-                self._handler.set_claims(self._claims)
-        else:
-            self._devices.on_change(kind, change)
+        self._change_dra(kind, change)
         if kind in self._unreadable or self._resources[kind] in self._awaited:
             with self._lock:
                 self._unreadable.discard(kind)
@@ -175,8 +170,8 @@ class InventorySync:
 
         Without the right to read them the kind is off; any other failure may hide nodes that can be added.
         """
-        if status == HTTPStatus.NOT_FOUND and kind in (SLICE, DEVICE_CLASS):
-            self._devices.on_change(kind, Listed([]))
+        if status == HTTPStatus.NOT_FOUND and kind in DRA_KINDS:
+            self._change_dra(kind, Listed([]))
         with self._lock:
             if status == HTTPStatus.NOT_FOUND:
                 self._objects.pop(kind, None)
@@ -185,6 +180,14 @@ class InventorySync:
                 self._unreadable.add(kind)
             self._declare(kind)
         self.on_synced()
+
+    def _change_dra(self, kind: str, change: Change) -> None:
+        if kind in (CLAIM, TEMPLATE):
+            with self._lock:
+                self._claims = with_claims(self._claims, kind, change)
+                self._handler.set_claims(self._claims)
+        else:
+            self._devices.on_change(kind, change)
 
     def _declare(self, kind: str) -> None:
         objects = {name: found.values() for name, found in self._objects.items()}
