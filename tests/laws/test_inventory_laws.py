@@ -39,6 +39,7 @@ from tests.support.reference_verdict import INSTANCE_TYPE, KARPENTER_LABEL, Clus
 
 # Random examples of each law; 5000 take some minutes.
 EXAMPLES: Final = int(os.environ.get("GPUGATE_LAW_EXAMPLES", "300"))
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 MODE: Final = "nvidia-device-enable"
 ZONE: Final = "topology.kubernetes.io/zone"
 TEAM: Final = "example.com/team"
@@ -71,7 +72,7 @@ def only(labels: dict[str, str], missing: str) -> dict[str, str]:
 
 
 gpu_facts = st.builds(
-    gfd, st.sampled_from(["11.4", "12.2", "12.4", "12.8", "13.0"]), st.sampled_from([V100, T4, A100, H100])
+    gfd, st.sampled_from(["11.4", "12.2", "12.8", "13.0"]), st.sampled_from([V100, T4, A100, H100])
 )
 facts = st.one_of(
     gpu_facts,
@@ -126,8 +127,12 @@ def named(nodes: list[Node]) -> list[Node]:
 
 
 def node_lists(labels: st.SearchStrategy[dict[str, str]]) -> st.SearchStrategy[list[Node]]:
-    """Return lists of nodes with such labels."""
-    return st.lists(st.builds(node, labels, states, node_taints), max_size=5).map(named)
+    """Return lists of nodes with such labels: in any state, all ready, or none of them."""
+    some = [
+        st.lists(st.builds(node, labels, found, node_taints), max_size=4)
+        for found in (states, st.just(READY), st.sampled_from(AWAY))
+    ]
+    return st.one_of(some[0], *some).map(named)
 
 
 # Pools
@@ -171,9 +176,9 @@ pools = st.lists(
                     [(), (), (), (Taint(GPU, "present"),), (Taint(GPU, "", "PreferNoSchedule"),)]
                 ),
                 "resources": st.sampled_from(
-                    [None, None, ((GPU, 8),), ((GPU, 8),), (), (("amd.com/gpu", 8),)]
+                    [None, None, None, ((GPU, 8),), ((GPU, 8),), ((GPU, 8),), (), (("amd.com/gpu", 8),)]
                 ),
-                "can_scale": st.sampled_from([True, True, True, False]),
+                "can_scale": st.sampled_from([True, True, True, True, True, False]),
                 "open": st.sampled_from([(), (), ("",), ("example.com/",)]),
                 "declared": st.sampled_from([False, False, True]),
             }
@@ -250,9 +255,9 @@ selecting = st.fixed_dictionaries(
 bound = st.fixed_dictionaries({"nodeName": st.sampled_from(["n0", "n1", "n9"])})
 specs = st.one_of(free_specs, free_specs, selecting, selecting, bound)
 wishes = st.fixed_dictionaries(
-    {"image": st.sampled_from(["team/app:v1", cuda_image("11.8"), cuda_image("12.4"), cuda_image("13.0")])},
+    {"image": st.sampled_from(["team/app:v1", *map(cuda_image, ("11.8", "12.4", "12.4", "13.0"))])},
     optional={
-        CUDA: st.sampled_from(["11.8", "12.2", "12.4", "12.6", "13.0"]),
+        CUDA: st.sampled_from(["11.8", "12.2", "12.4", "13.0"]),
         COMPUTE: st.sampled_from(["7.5", "8.0", "9.0"]),
     },
 )
@@ -371,8 +376,10 @@ def test_affinity_admits_exactly_the_ready_nodes_that_fit_and_those_of_the_named
 @given(with_pools, free_pods, rules)
 def test_affinity_has_only_what_autoscalers_understand(cluster: Cluster, document: Any, rule: int) -> None:
     """No NotIn, no field, no name of a node, no label that Karpenter restricts, no term of absent labels."""
-    decision = decided(rule, cluster, document)
-    result = patched(document, decision)
+    result = patched(document, decided(rule, cluster, document))
+    preferred = result["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, [])
+    soft = [each["preference"]["matchExpressions"] for each in preferred]
+    assert not any(each["operator"] == "NotIn" for term in soft for each in term)
     for term in added(document, result):
         assert [] == [each for each in term if each["operator"] == "NotIn"]
         keys = {each["key"] for each in term}
@@ -385,22 +392,22 @@ def test_affinity_has_only_what_autoscalers_understand(cluster: Cluster, documen
 
 @settings(max_examples=EXAMPLES)
 @given(with_pools, free_pods, rules)
-def test_affinity_brings_no_node_of_a_pool_that_may_not_fit(
+def test_affinity_brings_nodes_of_exactly_the_pools_that_fit(
     cluster: Cluster, document: Any, rule: int
 ) -> None:
-    """A pool whose labels at creation match fits for certain, or at least some pool does not fit at all."""
+    """By their labels at creation; if none fits for certain, of those that may, or of a type that fits."""
     needs = needs_of(rule, document)
-    decision = decided(rule, cluster, document)
-    if not (decision.patch and cluster.autoscaled):
+    result = patched(document, decided(rule, cluster, document))
+    if not (cluster.autoscaled and required_terms(result)):
         return
-    result = patched(document, decision)
     expected = reference.verdict(cluster, document["spec"], needs)
+    types = reference.types_that_fit(cluster, needs)
     for pool, level in reference.entries(cluster, document["spec"], needs).pools:
-        if pool in expected.bringing:
-            continue
-        if required_terms(result) and selector.may_go(reference.new_node(pool), result["spec"]):
-            known = dict(pool.labels).get(INSTANCE_TYPE) in reference.types_that_fit(cluster, needs)
-            assert reference.fits(level) or (known and reference.may_fit(level))
+        brought = selector.may_go(reference.new_node(pool), result["spec"])
+        if pool in expected.bringing or (reference.fits(level) and pool.labels):
+            assert brought
+        elif not (reference.may_fit(level) and dict(pool.labels).get(INSTANCE_TYPE) in types):
+            assert not brought
 
 
 @settings(max_examples=EXAMPLES)
