@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from rules.dra.device_classes import IMPLICIT_PREFIX, DeviceClasses, match_all, read_device_class
 from rules.dra.devices import KindPool, Problem, facts_of
@@ -34,6 +34,17 @@ class Claims(Protocol):
         """Return the object, or None."""
 
 
+class _Layered(NamedTuple):
+    """Claims, and others behind them."""
+
+    first: Claims
+    then: Claims
+
+    def get(self, key: ClaimKey, /) -> Any:
+        found = self.first.get(key)
+        return self.then.get(key) if found is None else found
+
+
 class DraState:
     """The devices, device classes and claims of a cluster. Immutable.
 
@@ -57,6 +68,15 @@ class DraState:
             for name, by in self.classes.by_resource.items()
             if any(match_all(by.selectors, kind).matches is not False for kind in gpus)
         )
+
+    def with_claims_in(self, documents: Iterable[object], namespace: str) -> DraState:
+        """Return the state with the claims and templates among documents besides its own."""
+        found = {
+            claim_key(each["kind"], each, namespace): each
+            for each in documents
+            if isinstance(each, Mapping) and each.get("kind") in (CLAIM, TEMPLATE)
+        }
+        return self.with_claims(_Layered(found, self.claims)) if found else self
 
     def with_claims(self, claims: Claims) -> DraState:
         """Return the state with other claims."""
@@ -86,11 +106,11 @@ def dra_state(objects: Mapping[str, Iterable[Mapping[str, Any]]]) -> tuple[DraSt
     return DraState(DeviceInventory(slices), DeviceClasses(classes), claims), problems
 
 
-def claim_key(kind: str, document: Mapping[str, Any]) -> ClaimKey:
-    """Return the key of a claim or template; without a namespace it is of `default`."""
+def claim_key(kind: str, document: Mapping[str, Any], namespace: str = "default") -> ClaimKey:
+    """Return the key of a claim or template. namespace: of one that does not say its own."""
     metadata = document.get("metadata")
     found = metadata if isinstance(metadata, Mapping) else {}
-    return kind, str(found.get("namespace") or "default"), str(found.get("name") or "")
+    return kind, str(found.get("namespace") or namespace), str(found.get("name") or "")
 
 
 NO_DRA: Final = DraState()

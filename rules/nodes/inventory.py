@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from rules.dra.devices import facts_of
-from rules.dra.state import DRA_KINDS, NO_DRA, DraState, dra_state
+from rules.dra.state import DRA_KINDS, GROUP, NO_DRA, DraState, dra_state
 from rules.kube.tolerations import Taint, read_taints, tolerates
 from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels, gpu_labels
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
@@ -39,7 +39,12 @@ _TAINTS: Final = "//taints"
 # Taints that Kubernetes and Karpenter set on a node while it starts, stops, or is unwell.
 _PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
 _NODE: Final = "Node"
-_KINDS: Final = (_NODE, *(each.kind for each in POOL_KINDS), *DRA_KINDS)
+# The kinds of objects, with their API groups.
+_KINDS: Final = {
+    _NODE: "",
+    **{each.kind: each.group for each in POOL_KINDS},
+    **dict.fromkeys(DRA_KINDS, GROUP),
+}
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _DEFAULT: Final = LabelNames()
 
@@ -457,14 +462,14 @@ def _objects(document: object, path: str) -> Iterator[tuple[Mapping[str, Any], s
 
 def _kind_of(found: Mapping[str, Any], path: str) -> str:
     """Return the kind of an object of an inventory. Raises InventoryError for any other."""
-    kind = found.get("kind", _NODE)
-    if (
-        kind == AUTOSCALER_STATUS.kind
-        and _mapping(found, "metadata", path).get("name") == AUTOSCALER_STATUS.name
-    ):
-        return AUTOSCALER_STATUS.name
+    kind, status = found.get("kind", _NODE), AUTOSCALER_STATUS
+    if kind == status.kind and _mapping(found, "metadata", path).get("name") == status.name:
+        return status.name
     if kind not in _KINDS:
         raise InventoryError(f"{path}.kind: expected one of {', '.join(_KINDS)}, got {kind!r:.60}")
+    group, version = _KINDS[kind], str(found.get("apiVersion", ""))
+    if group and version and not version.startswith(f"{group}/"):  # other groups have a NodePool, too
+        raise InventoryError(f"{path}.apiVersion: expected {kind} of {group}, got {version!r:.60}")
     return str(kind)
 
 

@@ -136,6 +136,10 @@ def test_nodes_are_read_from_every_document_form(document: Any) -> None:
             {"items": [node("one"), 7]},
             "document.items[1]: expected a Node, a NodeList or a list of them, got 7",
         ),
+        (
+            {"kind": "NodePool", "apiVersion": "compute.coreweave.com/v1alpha1"},
+            "document.apiVersion: expected NodePool of karpenter.sh, got 'compute.coreweave.com/v1alpha1'",
+        ),
         ([{"metadata": {}}], "document[0].metadata.name: expected the node's name, got None"),
         (node("one") | {"status": "up"}, "document.status: expected an object, got 'up'"),
         (

@@ -15,6 +15,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.support.builders import pod as pod_of
+from tests.support.dra_clusters import T4_NAME, bare_node, claim_template, device_class, gpus_of
 from tests.support.paths import ROOT
 from tests.support.pseudo_terminal import on_terminal
 from tests.support.serving import client, serving
@@ -419,3 +421,19 @@ def test_preview_and_admission_give_the_same_result_for_public_manifests(
 
     assert {str(path) for path in OTHERS.rglob("*.yaml")} == previewed
     assert [] == _differences(server, OTHERS)
+
+
+@pytest.mark.parametrize("template_first", [True, False])
+def test_claims_in_the_same_files_are_known(tmp_path: Path, *, template_first: bool) -> None:
+    """Wherever they are: `kubectl apply` creates them all."""
+    main = {"name": "main", "image": "team/app:cuda12.4", "resources": {"claims": [{"name": "gpu"}]}}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    claiming = pod_of(main, resourceClaims=claims)
+    template = claim_template("gpu", namespace=claiming["metadata"]["namespace"])
+    cluster = _write(tmp_path, bare_node("t4"), gpus_of("t4", T4_NAME, "12.2"), device_class())
+    nodes = cluster.rename(tmp_path / "nodes.yaml")
+    documents = [template, claiming] if template_first else [claiming, template]
+    result = _preview("-f", _write(tmp_path, *documents), "--nodes", nodes)
+
+    assert 1 == result.exit_code
+    assert "no device that claim 'gpu' may be given is compatible" in result.output

@@ -62,12 +62,14 @@ class DecisionContext:
     ) -> Iterator[tuple[Subject, T]]:
         """Yield each object in files with the result of `decide`; print an error for each invalid object.
 
-        namespace: of objects that do not set one. Raises BadInputError if a file cannot be read.
+        Claims in the files count as created. namespace: of objects that do not set one. Raises BadInputError
+        if a file cannot be read.
         """
-        for path in filenames:
-            empty = True
-            for source, value in objects_in(path):
-                empty = False
+        read = [(path, [*objects_in(path)]) for path in filenames]
+        documents = (value for _, objects in read for _, value in objects)
+        self.inventory = self.inventory.with_dra(self.inventory.dra.with_claims_in(documents, namespace))
+        for path, objects in read:
+            for source, value in objects:
                 try:
                     request, name = request_of(source, value, namespace)
                     self._check_kind(source, request)
@@ -78,7 +80,7 @@ class DecisionContext:
                     self.add_error(f"{source}: {error}")
                 else:
                     yield Subject(source, request, name), result
-            if empty:
+            if not objects:
                 self.add_error(f"{path}: contains no objects")
 
     def _check_kind(self, source: str, request: AdmissionRequest) -> None:
