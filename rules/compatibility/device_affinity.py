@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from rules.nodes.inventory import INSTANCE_TYPE, Inventory
@@ -36,7 +37,8 @@ def _distinguishing(fit: int, unfit: int, inventory: Inventory) -> Clause:
     """Return terms that admit these nodes and none of the others; nothing if no labels do."""
     terms: list[tuple[MatchExpression, ...]] = []
     for key in _keys(inventory):
-        values = {str(text): nodes for text, nodes in inventory.labels.values(key)}
+        looked_at = islice(inventory.labels.values(key), _MOST_VALUES + 1)
+        values = {str(text): nodes for text, nodes in looked_at}
         if len(values) > _MOST_VALUES:
             continue
         only = sorted(text for text, nodes in values.items() if nodes & fit and not nodes & unfit)
