@@ -42,6 +42,8 @@ _ALL: Final = NodeClassResult(NodeCapabilities(), 0, Level.COMPATIBLE, ())
 _REMEMBERED: Final = 512
 # Characters of them that the author of a pod wrote; NVIDIA's longest requirement has some 2,000.
 _LONGEST: Final = 8192
+# Results of requirements on kinds of nodes; 1 KB each.
+_REMEMBERED_RESULTS: Final = 4096
 # Different requirements in one pod whose common result is remembered.
 _MOST: Final = 16
 # Sets of resources that containers request; with 10,000 nodes 1.3 KB each.
@@ -304,9 +306,9 @@ class NodeEvaluator:
         """Return the classes of all nodes, and the result on each; equal results are one object."""
         policy, requirements = key
         classes = self.inventory.classes(self.inventory.everything, policy.labels)
-        found = [check_on_node(policy, requirements, each.capabilities) for each in classes]
-        distinct = {results: ContainerResult(level_of(results), results) for results in found}
-        return classes, tuple([distinct[results] for results in found])
+        found = [_results((policy, requirements, each.capabilities)) for each in classes]
+        distinct = {each.results: each for each in found}
+        return classes, tuple([distinct[each.results] for each in found])
 
     def _find_clauses(
         self, key: tuple[SharingPolicy, GpuRequirements, bool]
@@ -362,6 +364,14 @@ def _by_labels(required: Sequence[RuleRequirement]) -> list[list[RuleRequirement
             groups.append([each])
     return groups
 
+
+def _find_results(key: tuple[SharingPolicy, GpuRequirements, NodeCapabilities]) -> ContainerResult:
+    results = check_on_node(*key)
+    return ContainerResult(level_of(results), results)
+
+
+# They depend on the kind of node only: nodes come and go, but their kinds stay.
+_results = bounded_cache(_find_results, _REMEMBERED_RESULTS, lambda key: key[1].length <= _LONGEST)
 
 # One inventory is in force at a time; the next one replaces the evaluator that is kept.
 node_evaluator = lru_cache(maxsize=1)(NodeEvaluator)

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
+from typing import Final
 
 from rules.compatibility.checks import CHECKS
 from rules.compatibility.checks.base import Subject
 from rules.compatibility.checks.driver import STABLE_MAJORS
-from rules.compatibility.label_constraints import EVERYWHERE, both, clause
+from rules.compatibility.label_constraints import EVERYWHERE, LabelConstraint, both, clause
 from rules.cuda.requirements import GpuRequirements
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_affinity import Requirement
+from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import NodePool
 from rules.nodes.node_selector import Clause
 from rules.nodes.version_range import VersionRange
+from rules.text.bounded_cache import bounded_cache
+
+# Requirements that are remembered with their constraints, and characters of each: nodes come and go, their kinds
+# stay.
+_REMEMBERED: Final = 512
+_LONGEST: Final = 8192
+_Key = tuple[SharingPolicy, GpuRequirements, tuple[NodeCapabilities, ...], bool]
 
 
 def clauses_of(
@@ -36,20 +45,29 @@ def clauses_of(
     nodes that may be compatible are admitted too, if labels distinguish them from the others.
     """
     nodes = [each.capabilities for each in inventory.classes(inventory.everything, policy.labels)]
-    nodes += dict.fromkeys(each.capabilities for each in pools)
-    constraints = [
-        each
-        for check in CHECKS
-        for each in check.constraints(policy, requirements, nodes, or_unknown=or_unknown)
-    ]
-    # Separately, because the alternatives of driver and GPU multiply.
-    regions = (
-        reduce(both, (each.labels for each in constraints if each.subject is subject), EVERYWHERE)
-        for subject in Subject
-    )
+    nodes += (each.capabilities for each in pools)
+    regions = _regions((policy, requirements, tuple(dict.fromkeys(nodes)), or_unknown))
     found = [clause(region, inventory, policy.labels) for region in regions]
     found += [each for check in CHECKS for each in check.clauses(policy, inventory)]
     return tuple(each for each in found if each)
+
+
+def _find_regions(key: _Key) -> list[LabelConstraint]:
+    """Return for each subject the nodes that satisfy the constraints. It depends on kinds of nodes only."""
+    policy, requirements, nodes, or_unknown = key
+    constraints = [
+        each
+        for check in CHECKS
+        for each in check.constraints(policy, requirements, list(nodes), or_unknown=or_unknown)
+    ]
+    # Separately, because the alternatives of driver and GPU multiply.
+    return [
+        reduce(both, (each.labels for each in constraints if each.subject is subject), EVERYWHERE)
+        for subject in Subject
+    ]
+
+
+_regions = bounded_cache(_find_regions, _REMEMBERED, lambda key: key[1].length <= _LONGEST)
 
 
 def stable(
