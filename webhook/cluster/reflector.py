@@ -105,10 +105,12 @@ class _Position:
     """Position of a watch.
 
     version: the last resourceVersion; empty if a list is required. quiet: attempts in a row without an event.
+    absent: whether the resource was absent or not permitted since the last list.
     """
 
     version: str = ""
     quiet: int = 0
+    absent: bool = False
 
 
 class Reflector:
@@ -176,7 +178,8 @@ class Reflector:
                     self._unavailable(status)
                     if status in _ABSENT:  # no failure: there is no series of it, and one line in the log
                         metrics.forget_watch(self.resource.name)
-                        reason, level = "absent", logging.INFO if position.quiet == 1 else logging.DEBUG
+                        reason, level = "absent", logging.DEBUG if position.absent else logging.INFO
+                        position.absent = True
             if self._stopped.is_set():
                 return
             name = self.resource.name
@@ -212,6 +215,7 @@ class Reflector:
         if not version:
             raise msgspec.ValidationError("a list without a resourceVersion")
         objects, position.version = [_named(found) for found in objects], version
+        position.absent = False
         metrics.WATCH_HEARD.labels(resource.name).set_to_current_time()
         _log.info("listed %s %s at resourceVersion %s", len(objects), resource.name, position.version)
         return Listed(objects)

@@ -541,6 +541,32 @@ def test_a_resource_that_may_be_absent_is_told_so_and_is_no_failure(status: int)
     assert ([status] * 3, before) == (told, (restarts("refused"), restarts("absent")))
 
 
+def test_a_resource_that_goes_away_is_logged_once_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    """Also if its watch ends without an event before."""
+    caplog.set_level("INFO", "gpugate.cluster")
+    fake = FakeApi()
+
+    def go_away(opened: int) -> None:
+        fake.until(lambda: fake.opened == opened)
+        fake.refusals += [404] * 3
+        fake.watches("end")
+
+    def go_away_twice() -> None:
+        go_away(1)
+        go_away(2)
+
+    with running(fake) as api:
+        reflector = Reflector(api, ALL, unavailable=lambda _: None, pause=lambda _: None)
+        changes = reflector.changes()
+        threading.Thread(target=go_away_twice).start()
+        lists = [next(changes) for _ in range(3)]
+        reflector.stop()
+        changes.close()
+
+    assert [Listed([])] * 3 == lists
+    assert 2 == sum("watch of things absent, 404" in each.message for each in caplog.records)
+
+
 def test_where_the_newest_version_is_not_served_an_older_one_is_listed_and_watched() -> None:
     """As on an older cluster."""
     newest, older = "/apis/example.com/v2/things", "/apis/example.com/v1/things"
