@@ -277,8 +277,10 @@ class Pipeline:
     def _decision(self, *, patch: bool) -> Decision:
         recorder, language = self._recorder, self._policy.language
         violations = tuple(recorder.violations)
-        expired = self._exemptions.expired([found.rule for found in violations], language)
-        warnings = _lines(language, [*_mild(violations), *recorder.warnings, *expired])
+        warnings: tuple[str, ...] = ()
+        if violations or recorder.warnings:
+            expired = self._exemptions.expired([found.rule for found in violations], language)
+            warnings = _lines(language, [*_mild(violations), *recorder.warnings, *expired])
         facts: dict[str, Any] = {
             "warnings": warnings,
             "audit": recorder.audit(self._exemptions.taken),

@@ -89,6 +89,8 @@ class DecisionRecorder:
     @property
     def declared(self) -> tuple[str, ...]:
         """The annotations and variables that replace what is known of an image, each once."""
+        if not self._declared:
+            return ()
         return tuple(dict.fromkeys(name for names in self._declared.values() for name in names))
 
     def record_affinity(self) -> None:
@@ -121,10 +123,11 @@ class DecisionRecorder:
             audit["declared"] = _listing(self._declared)
         if exempted:
             audit["exempted"] = _listing({rule: [exemption] for rule, exemption in exempted.items()})
-        if found := _lines(self.violations, Action.DENY, Action.WARN):
-            audit["violations"] = found
-        if found := _lines(self.violations, Action.DRYRUN):
-            audit["dryrun"] = found
+        if self.violations:
+            if found := _lines(self.violations, Action.DENY, Action.WARN):
+                audit["violations"] = found
+            if found := _lines(self.violations, Action.DRYRUN):
+                audit["dryrun"] = found
         return audit
 
 
