@@ -6,6 +6,7 @@ No autoscaler runs: NodePools are objects, which only gpugate reads.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.e2e.cluster import missing as absent
 from tests.e2e.daemon import reserve_port
 from tests.e2e.installed import TEAM, Installed, install, running
 from tests.e2e.karpenter import GPU_NAME, INSTANCE_TYPE, missing, node_pool
-from tests.e2e.manifests import Object
+from tests.e2e.manifests import Object, run
 from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node
 from tests.support.node_builders import COMPUTE, CUDA, GPU, H100, T4, VLLM, gfd
@@ -28,6 +29,8 @@ from tests.support.node_builders import COMPUTE, CUDA, GPU, H100, T4, VLLM, gfd
 # Seconds in which a change of the cluster is in force, and a busy machine has bound a pod.
 LIVE_S: Final = 2.0
 SOON_S: Final = 15.0
+# Seconds after which a kind that was absent is read: the longest pause of a watch, and the list.
+RETRIED_S: Final = 35.0
 OFFERED: Final = {GPU: "8", "cpu": "8", "memory": "64Gi", "pods": "110"}
 NODEPOOL: Final = "karpenter.sh/nodepool"
 H100_LABELS: Final = gfd("12.8", H100)
@@ -40,7 +43,22 @@ H100_BY_TYPE: Final = node_pool("h100", H100_TYPE)
 T4_POOL: Final = node_pool("t4", "g4dn.2xlarge", labels=T4_LABELS)
 # The term of the labels that the first of them has at creation.
 OF_H100_POOL: Final = {NODEPOOL: "h100", INSTANCE_TYPE: H100_TYPE, **H100_LABELS}
+MAJOR: Final = "nvidia.com/cuda.runtime-version.major"
 DEFINITION: Final = "nodepools.karpenter.sh"
+# What cannot be read in NodePools, by its path; Karpenter's definition admits none of it.
+BROKEN: Final[dict[str, Object]] = {
+    "spec: expected an object": {"spec": "text"},
+    "spec.limits: expected an object": {"spec": {"limits": [1]}},
+    "spec.template.spec.requirements: expected a list": {
+        "spec": {"template": {"spec": {"requirements": "text"}}}
+    },
+    "spec.template.spec.requirements[0]: expected a requirement": {
+        "spec": {"template": {"spec": {"requirements": [{"key": INSTANCE_TYPE, "operator": "Like"}]}}}
+    },
+    f"{MAJOR}: expected a possible value": {
+        "spec": {"template": {"metadata": {"labels": {MAJOR: "6129484611666145821"}}}}
+    },
+}
 DENIED: Final = "Pod denied by gpugate: no schedulable node is compatible with container 'main'"
 
 
@@ -99,9 +117,23 @@ class Cluster:
         self.kubectl("create", "-n", TEAM, "-f", "-", input=json.dumps(document))
         return self.bound(document["metadata"]["name"])
 
+    def shown(self, command: str) -> str:
+        """Run a command line, and return what it prints."""
+        done = run(self.installed.cluster, command)
+        return done.stdout + done.stderr
+
     def logged(self, text: str) -> int:
         """Return how many lines of gpugate's log contain a text."""
         return sum(text in line for line in self.log.read_text("utf-8").splitlines())
+
+    def failed_lists(self) -> int:
+        """Return how often gpugate asked for NodePools in vain, by the audit log of the API server."""
+        events = map(json.loads, self.installed.cluster.audit.read_text("utf-8").splitlines())
+        return sum(
+            (each["verb"], each.get("objectRef", {}).get("resource"), each["responseStatus"]["code"])
+            == ("list", "nodepools", 404)
+            for each in events
+        )
 
     def empty(self) -> None:
         """Delete all pods, nodes, NodePools and signs of an autoscaler."""
@@ -291,3 +323,81 @@ def test_labels_that_vanish_from_a_node_count_for_some_minutes(cluster: Cluster)
 
     assert before == after
     assert "h100" == cluster.bound("asks")
+
+
+@pytest.fixture
+def unvalidated(cluster: Cluster) -> Iterator[Cluster]:
+    """Yield the cluster with NodePools of any content."""
+    shown = cluster.kubectl("get", "crd", DEFINITION, "-o", "jsonpath={.spec.versions}")
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+
+    def define_versions(versions: list[Object]) -> None:
+        edit = json.dumps({"spec": {"versions": versions}})
+        cluster.kubectl("patch", "crd", DEFINITION, "--type=merge", "-p", edit)
+
+    define_versions([version])
+    yield cluster
+    cluster.kubectl("delete", "nodepools", "--all")
+    define_versions(json.loads(shown))
+
+
+def test_what_cannot_be_read_in_a_node_pool_is_unknown(unvalidated: Cluster) -> None:
+    """No bug is logged, no pod denied; `gpugate nodes` reports what it is."""
+    cluster = unvalidated
+    cluster.have(T4_NODE)
+    pools = [
+        {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": f"broken-{at}"}, **fields}
+        for at, fields in enumerate(BROKEN.values())
+    ]
+    documents = "\n---\n".join(map(json.dumps, pools))
+    apply = ("apply", "--server-side", "--validate=false", "-f", "-")
+    # The API server uses a changed definition a moment later.
+    eventually(lambda: not cluster.installed.cluster.kubectl(*apply, input=documents, check=False).returncode)
+    eventually(lambda: "2 more may bring one" in cluster.said(), SOON_S)
+    found = cluster.terms()
+    listed = cluster.shown("gpugate nodes --context e2e")
+
+    assert [] == found
+    assert [f"NodePool broken-{at}: {problem}" for at, problem in enumerate(BROKEN)] == re.findall(
+        r"^warning: (NodePool \S+: .*), found .*; ignored$", listed, re.MULTILINE
+    )
+    assert 0 == cluster.logged('"level":"ERROR"')
+
+
+def test_a_definition_that_is_deleted_takes_its_pools_along_until_it_is_back(cluster: Cluster) -> None:
+    """gpugate stays ready, and reports the absence once."""
+    gone, ready = "watch of nodepools absent", set[bool]()
+
+    def verdict() -> list[dict[str, str]] | None:
+        ready.add(cluster.installed.server.ready())
+        return cluster.terms()
+
+    cluster.have(T4_NODE, H100_POOL)
+    eventually(lambda: verdict() == [OF_H100_POOL], SOON_S)
+    before, lists = cluster.logged(gone), cluster.failed_lists()
+    cluster.kubectl("delete", "crd", DEFINITION)
+    eventually(lambda: verdict() is None, LIVE_S)
+    eventually(lambda: cluster.failed_lists() >= lists + 2, SOON_S)
+    define(cluster.installed.cluster)
+    cluster.have(H100_POOL)
+    eventually(lambda: verdict() == [OF_H100_POOL], RETRIED_S)
+
+    assert ({True}, 1) == (ready, cluster.logged(gone) - before)
+
+
+def test_the_commands_read_the_pools_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    """`gpugate nodes` lists them, and `gpugate preview` names the one that can bring a node."""
+    cluster.have(T4_NODE, H100_POOL)
+    path = tmp_path / "pod.json"
+    path.write_text(json.dumps(ASKS))
+    listed = cluster.shown("gpugate nodes --context e2e")
+    previewed = cluster.shown(f'gpugate preview --kubeconfig "$KUBECONFIG" -f {path}')
+
+    assert ["1 Tesla-T4", "- NVIDIA-H100-80GB-HBM3"] == [
+        " ".join(line.split()[:2]) for line in listed.splitlines()[1:]
+    ]
+    assert listed.endswith("may come  NodePool/h100\n")
+    named = "an autoscaler can add one: NodePool h100 (NVIDIA-H100-80GB-HBM3)"
+    assert f"note no node is compatible now; {named}" in previewed
+    assert "1 object: 1 patched, 0 denied" in previewed
