@@ -16,6 +16,15 @@ from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
 from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, load_rules
 from tests.support.builders import exemption, resource_rule
+from tests.support.dra_clusters import (
+    A100_NAME,
+    DRIVER,
+    H100_NAME,
+    T4_NAME,
+    claim_template,
+    device_class,
+    gpus_of,
+)
 from tests.support.node_builders import A100, GPU, H100, T4, V100, VGPU, gfd, node
 from webhook.admission.review import decode_review
 from webhook.cli.input.files import RuleSource, read_path
@@ -102,6 +111,27 @@ BY_NODES: Final = {
     "affinity injected, for a flag": gpu_review({GPU: "1"}, "vllm/vllm-openai:v0.8.4", "--dtype=bfloat16"),
     "denied: no compatible node": gpu_review({GPU: "1"}, "team/app:cuda13.0"),
 }
+# Of GPUs by Dynamic Resource Allocation: products and CUDA versions; the selector of a claim; an image that
+# needs what most of them have; devices of one node.
+_DRA_KINDS: Final = (
+    (T4_NAME, "12.2"),
+    (A100_NAME, "12.4"),
+    (A100_NAME, "12.8"),
+    (H100_NAME, "12.8"),
+    (H100_NAME, "13.0"),
+)
+_SELECTOR: Final = f'device.attributes["{DRIVER}"].cudaDriverVersion.compareTo(semver("12.4.0")) >= 0'
+_CUDA_12_4: Final = "team/app:cuda12.4"
+DEVICES: Final = 8
+
+
+def claim_review() -> bytes:
+    """Return the review of a pod whose container uses a claim of a template."""
+    review = msgspec.json.decode(gpu_review({}, _CUDA_12_4))
+    pod = review["request"]["object"]
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    _first(pod)["resources"] = {"claims": [{"name": "gpu"}]}
+    return msgspec.json.encode(review)
 
 
 def _first(pod: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +164,13 @@ def _quantity(pod: dict[str, Any], number: int) -> None:
     for quantities in _first(pod)["resources"].values():
         quantities[next(name for name in quantities if "/" in name)] = str(100 * (number + 1))
 
+
+# Reviews by the work of the decision where GPUs are devices of Dynamic Resource Allocation.
+BY_DEVICES: Final = {
+    "affinity injected": gpu_review({GPU: "1"}, _CUDA_12_4),
+    "claim": claim_review(),
+    "denied: no compatible node": gpu_review({GPU: "1"}, "team/app:cuda13.1"),
+}
 
 # Changes a pod in place by a number, so that no pod before it has the same value.
 Change = Callable[[dict[str, Any], int], None]
@@ -234,3 +271,15 @@ def node_of(number: int) -> dict[str, Any]:
 def cluster(size: int) -> Inventory:
     """Return the inventory of so many nodes."""
     return Inventory.of([node_of(number) for number in range(size)])
+
+
+@cache
+def device_cluster(size: int) -> Inventory:
+    """Return the inventory of so many nodes with GPUs by Dynamic Resource Allocation, and a template."""
+    objects = [device_class(), claim_template("gpu", _SELECTOR, namespace="ml")]
+    for number in range(size):
+        kind = number % len(_DRA_KINDS)
+        document = node_of(10 * number + 9)  # without GPUs of a device plugin
+        document["metadata"]["labels"]["pool"] = f"pool-{kind}"
+        objects += [document, gpus_of(document["metadata"]["name"], *_DRA_KINDS[kind], DEVICES)]
+    return Inventory.of(objects)

@@ -18,14 +18,17 @@ from rules.decision.policy import Policy, compile_policy
 from rules.model.request import AdmissionRequest
 from rules.nodes.inventory import Inventory
 from tests.bench.cases import (
+    BY_DEVICES,
     BY_NODES,
     BY_RULES,
+    DEVICES,
     NEW_JOB,
     OVER_ONE_CARD,
     OWN,
     Change,
     builtin,
     cluster,
+    device_cluster,
     gpu_review,
     node_of,
     request_of,
@@ -56,7 +59,7 @@ _AFFINITY: Final = tuple(name for name in BY_NODES if name.startswith("affinity 
 def run(effort: Effort) -> Section:
     """Return the cost of decisions: by kind, nodes, additional rules, containers; and from bytes to bytes."""
     policy = compile_policy(builtin().rules)
-    few, _, many = effort.nodes
+    few, some, many = effort.nodes
 
     kinds = {name: (body, _decision(policy, NO_NODES, body)) for name, body in BY_RULES.items()}
     share = gpu_review(OVER_ONE_CARD)
@@ -78,6 +81,16 @@ def run(effort: Effort) -> Section:
                 _decision_after_change(policy, cluster(size), many),
             )
             for size in effort.nodes
+        },
+        effort,
+    )
+
+    by_device, device_table = _compare(
+        f"With GPUs by Dynamic Resource Allocation, {DEVICES} on each node",
+        {
+            f"{name}, {size:,} nodes": (body, _decision(policy, device_cluster(size), body))
+            for name, body in BY_DEVICES.items()
+            for size in (some, many)
         },
         effort,
     )
@@ -129,6 +142,9 @@ def run(effort: Effort) -> Section:
     nodes_growth = max(
         by_node.ratio(f"{name}, {many:,} nodes", f"{name}, {few:,} nodes").median for name in BY_NODES
     )
+    devices_growth = max(
+        by_device.ratio(f"{name}, {many:,} nodes", f"{name}, {some:,} nodes").median for name in BY_DEVICES
+    )
     targets = (
         _at_most("a pod without accelerators", by_kind, [_PLAIN], _MOST_US["plain"]),
         _at_most("built-in rules, the same pod again", by_kind, _RULES_ONLY, _MOST_US["again"]),
@@ -159,10 +175,17 @@ def run(effort: Effort) -> Section:
             f"{nodes_growth:.2f}",
             nodes_growth <= _GROWTH["nodes"],
         ),
+        Target(
+            f"with {DEVICES * many:,} devices no case takes more than {_GROWTH['nodes']} times as long"
+            f" as with {DEVICES * some:,}",
+            f"{devices_growth:.2f}",
+            devices_growth <= _GROWTH["nodes"],
+        ),
     )
     tables = (
         kind_table,
         node_table,
+        device_table,
         change_table,
         rule_table,
         container_table,
