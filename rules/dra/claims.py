@@ -24,7 +24,7 @@ _MAX_TOLERATIONS: Final = 16
 # Claims of one pod that are judged, and characters of all their selectors: they bound the time of a decision.
 _MAX_CLAIMS: Final = 32
 _MAX_CHARACTERS: Final = 32 * 1024
-_TOO_MANY: Final = Text("too many requests or selectors to evaluate", "请求或选择器过多，未求值")
+TOO_MANY: Final = Text("too many requests or selectors to evaluate", "请求或选择器过多，未求值")
 _UNREADABLE: Final = Text("the claim has a request that is not readable", "声明中有无法读取的请求")
 
 # Returns a ResourceClaim or a ResourceClaimTemplate of the pod's namespace by kind and name, or None.
@@ -101,7 +101,7 @@ def pod_claims(spec: Mapping[str, Any], find: Find) -> tuple[PodClaim, ...]:
     entries = given if isinstance(given, list) else []
     reader = _Reader()
     claims = [_pod_claim(entry, find, reader) for entry in entries[:_MAX_CLAIMS]]
-    claims += [PodClaim(_name(entry), unknown=_TOO_MANY) for entry in entries[_MAX_CLAIMS:]]
+    claims += [PodClaim(_name(entry), unknown=TOO_MANY) for entry in entries[_MAX_CLAIMS:]]
     return tuple(claims)
 
 
@@ -174,7 +174,7 @@ class _Reader:
                 request = _with_allocation(request, results)
             yield request
         if len(entries) > _MAX_REQUESTS:
-            yield ClaimRequest("", unknown=_TOO_MANY)
+            yield ClaimRequest("", unknown=TOO_MANY)
 
     def _request(self, entry: object) -> ClaimRequest:
         name = _name(entry)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rules.decision.policy import Policy, compile_policy
+from rules.dra import claims
+from rules.dra.device_classes import Selectors, match_all
+from rules.dra.devices import DeviceKind
+from rules.dra.selectors import Match
 from rules.kube.tolerations import Taint
 from rules.model.decision import Decision
 from rules.model.rule import Action
@@ -251,3 +256,41 @@ def test_a_gpu_for_another_driver_version_is_found_among_many_kinds() -> None:
     found = decided(claiming(), resource_slice("t4", *devices, gpu_device("new")), claim_template("gpu"))
 
     assert (True, 1) == (found.allowed, len(found.warnings))
+
+
+def test_devices_that_several_alternatives_select_are_counted_once() -> None:
+    """In messages."""
+    template = claim_template("gpu")
+    alternatives = [{"name": name, "deviceClassName": DRIVER} for name in ("a", "b", "c")]
+    template["spec"]["spec"]["devices"]["requests"] = [{"name": "gpu", "firstAvailable": alternatives}]
+    wide = decided(claiming(), OLD_T4, NEW_H100, template)
+    denied = decided(claiming(), OLD_T4, template)
+
+    assert "(1 × Tesla-T4" in wide.warnings[0]
+    assert "\n    1      Tesla-T4" in denied.message
+
+
+def test_evaluations_of_the_claims_of_a_pod_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all its containers together; it is told which claim is the first that is not checked."""
+    evaluated = Counter[str]()
+
+    def counted(selectors: Selectors, kind: DeviceKind) -> Match:
+        evaluated["kinds"] += 1
+        return match_all(selectors, kind)
+
+    monkeypatch.setattr(claims, "match_all", counted)
+    template = claim_template("gpu")
+    alternatives = [{"name": f"a{at}", "deviceClassName": DRIVER} for at in range(8)]
+    requests = [{"name": f"r{at}", "firstAvailable": alternatives} for at in range(32)]
+    template["spec"]["spec"]["devices"]["requests"] = requests
+    names = [f"claim-{at}" for at in range(32)]
+    used = {"claims": [{"name": name} for name in names]}
+    many = pod(
+        *[{"name": f"c{at}", "image": NEEDS_12_4, "resources": used} for at in range(100)],
+        resourceClaims=[{"name": name, "resourceClaimTemplateName": "gpu"} for name in names],
+    )
+    found = decided(many, OLD_T4, NEW_H100, template)
+
+    assert found.allowed
+    assert 0 < evaluated["kinds"] <= 4096
+    assert "claim 'claim-7' not checked: too many requests" in found.warnings[-1]
