@@ -192,13 +192,13 @@ def _of_pools(
 ) -> Requirement:
     """Return the requirement that a new node is of these pools; none if they are all that there are, `found`.
 
-    Nothing is required either if a pool has no labels, or if no rule denies.
+    Nothing is required either if none of them has labels, or if no rule denies.
     """
-    labelled = all(each.pool.labels for each in chosen)
+    labels = at_creation(chosen)
     denies = any(each.rule.action is Action.DENY for each in required)
-    if (found is not None and len(chosen) == len(found)) or not (labelled and denies):
+    if (found is not None and len(chosen) == len(found)) or not (labels and denies):
         return Requirement()
-    return Requirement((at_creation(chosen),))
+    return Requirement((labels,))
 
 
 def _of_unknown(

@@ -24,8 +24,8 @@ from rules.nodes.node_selector import Clause
 from rules.nodes.version_range import VersionRange
 from rules.text.bounded_cache import bounded_cache
 
-# Requirements that are remembered with their constraints, and characters of each. Nodes come and go, but kinds
-# of nodes stay.
+# Requirements that are remembered with their constraints, and characters of each. Nodes come and go, but
+# kinds of nodes stay.
 _REMEMBERED: Final = 512
 _LONGEST: Final = 8192
 _Key = tuple[SharingPolicy, GpuRequirements, tuple[NodeCapabilities, ...], bool]

@@ -14,7 +14,13 @@ from typing import Any, Final, NamedTuple
 from rules.dra.devices import facts_of
 from rules.dra.state import DRA_KINDS, GROUP, NO_DRA, DraState, dra_state
 from rules.kube.tolerations import Taint, read_taints, tolerates
-from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels, gpu_labels
+from rules.nodes.label_families import (
+    LabelFamily,
+    LabelNames,
+    autoscaler_labels,
+    gpu_labels,
+    gpu_resource_domains,
+)
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 from rules.nodes.node_devices import NodeDevices, devices_by_node
@@ -416,9 +422,9 @@ def _returning(
     """Return the extended resources that a node does not offer now, but may offer again."""
     before = frozenset(name for name in offered | state.capacity | may_offer if "/" in name)
     missing = before - offered if state.ready else before
-    if missing or (before and state.ready):
+    if not gpu_resource_domains().isdisjoint(name.partition("/")[0] for name in before):
         return missing
-    return frozenset({_ANY}) if any(key in gpu_labels() for key, _ in labels) else missing
+    return missing | {_ANY} if any(key in gpu_labels() for key, _ in labels) else missing
 
 
 def _capabilities(

@@ -123,6 +123,12 @@ def gpu_labels() -> tuple[str, ...]:
     return (*_built_in()["product"], *_built_in()["gpuPresent"])
 
 
+@cache
+def gpu_resource_domains() -> frozenset[str]:
+    """Return the domains of the extended resources that stand for GPUs."""
+    return frozenset(_built_in()["gpuResources"])
+
+
 @dataclass(frozen=True, slots=True)
 class LabelNames:
     """The node labels that report each fact; the first that a node carries is used, even if it is invalid.

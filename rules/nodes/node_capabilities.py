@@ -13,7 +13,7 @@ from rules.kube.quantity import QuantityError, parse_quantity
 from rules.nodes.label_families import LabelFamily
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rules.nodes.label_families import DriverFamily, LabelNames
 
@@ -21,6 +21,9 @@ F = TypeVar("F", bound=LabelFamily)
 
 # The known values of the label `nvidia-device-enable`.
 DEVICE_MODES: Final = frozenset({"pgpu", "vgpu", "mps"})
+MIG_STRATEGIES: Final = frozenset({"none", "single", "mixed"})
+# MiB of one GPU at most; the largest has 0.3 TiB. Karpenter writes random numbers for unknown labels.
+MAX_MEMORY_MIB: Final = 4 * 1024 * 1024
 DEFAULT_PLATFORM: Final = "amd64"  # of the CPU, as in kubernetes.io/arch
 # Part of the product label of GPU Feature Discovery if all GPUs are partitioned with MIG, as in
 # `NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`.
@@ -125,14 +128,14 @@ class NodeReader:
 
     def capabilities(self, names: LabelNames) -> NodeCapabilities:
         """Return the capabilities that the labels report."""
-        product = self._text(names.product)
+        product = self._text(names.product, implausible=str.isdecimal)
         return NodeCapabilities(
             cuda=self._version(names.cuda),
             driver=self._driver(names.driver),
             compute_capability=self._version(names.compute_capability),
             product=product,
             memory_mib=self._number(names.memory),
-            mig_strategy=self._text(names.mig_strategy),
+            mig_strategy=self._text(names.mig_strategy, MIG_STRATEGIES),
             mig_devices=is_slice(product or "") or any(map(names.is_of_mig, self.labels)),
             sharing_strategy=self._text(names.sharing_strategy),
             device_mode=self._text(names.device_mode, DEVICE_MODES),
@@ -173,12 +176,18 @@ class NodeReader:
         self._report(family.key, self.labels[family.key])
         return None
 
-    def _text(self, keys: Iterable[str], allowed: frozenset[str] | None = None) -> str | None:
+    def _text(
+        self,
+        keys: Iterable[str],
+        allowed: frozenset[str] | None = None,
+        implausible: Callable[[str], bool] = lambda _: False,
+    ) -> str | None:
+        """Return the text of the first label; one that is not allowed, or implausible, is reported."""
         key = next((key for key in keys if key in self.labels), None)
         if key is None:
             return None
         value = self.labels[key]
-        if allowed is None or value in allowed:
+        if not value or (value in allowed if allowed else not implausible(value)):
             return value or None
         self._report(key, value)
         return None
@@ -186,6 +195,8 @@ class NodeReader:
     def _number(self, keys: Iterable[str]) -> int | None:
         text = self._text(keys)
         number = None if text is None else parse_int64(text)
+        if number is not None and not 0 <= number <= MAX_MEMORY_MIB:
+            number = None
         if text is not None and number is None:
             self._report(next(key for key in keys if key in self.labels), text)
         return number

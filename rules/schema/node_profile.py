@@ -11,7 +11,7 @@ from rules.kube.names import is_label_key, is_label_value
 from rules.kube.tolerations import Taint
 from rules.model.rule import NodeProfile
 from rules.nodes.label_families import DriverFamily
-from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_capabilities import MAX_MEMORY_MIB, NodeCapabilities
 from rules.schema.base import RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.errors import expected
@@ -31,8 +31,6 @@ from rules.text.i18n import Text
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _KARPENTER: Final = "karpenter.sh/"
 _OF_POOLS: Final = ("karpenter.sh/nodepool", "karpenter.sh/capacity-type")
-# Far above the memory of one GPU (288 GiB in 2025): a higher number is in another unit than MiB.
-_MAX_MEMORY_MIB: Final = 4 * 1024 * 1024
 # Labels, taints or resources of a profile; more than a node group has. Labels end up in the affinity of pods.
 _MAX_ENTRIES: Final = 100
 _DRIVER_KEY: Final = "driver"
@@ -112,7 +110,7 @@ class OffersDocument(RuleDocument):
         None, alias="computeCapability", description="the compute capability; absent: that of the product"
     )
     memory: int | None = Field(
-        None, ge=1, le=_MAX_MEMORY_MIB, description="memory of one GPU in MiB; absent: that of the product"
+        None, ge=1, le=MAX_MEMORY_MIB, description="memory of one GPU in MiB; absent: that of the product"
     )
 
 

@@ -32,6 +32,9 @@ STATES: dict[str, dict[str, Any]] = {
     "a driver upgrade: the device plugin reports no GPU": {
         "status": {"allocatable": {GPU: "0"}, "capacity": {GPU: "8"}, "conditions": [READY]}
     },
+    "the device plugin is not there, but that of the network is": {
+        "status": {"allocatable": {"rdma/hca": "1"}, "conditions": [READY]}
+    },
     "the device plugin is not there yet": {"status": {"allocatable": {"cpu": "96"}, "conditions": [READY]}},
     "the node is not ready": {
         "status": {"allocatable": {GPU: "8"}, "conditions": [{"type": "Ready", "status": "Unknown"}]}

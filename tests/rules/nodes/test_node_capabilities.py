@@ -147,6 +147,18 @@ def test_label_names_are_configurable() -> None:
         ),
         ({"nvidia.com/cuda.runtime-version.full": "12"}, [("nvidia.com/cuda.runtime-version.full", "12")]),
         ({"nvidia.com/gpu.memory": "80Gi"}, [("nvidia.com/gpu.memory", "80Gi")]),
+        (
+            {"nvidia.com/gpu.memory": "2332765218590174476"},
+            [("nvidia.com/gpu.memory", "2332765218590174476")],
+        ),
+        (
+            {"nvidia.com/gpu.product": "1251585245112801741"},
+            [("nvidia.com/gpu.product", "1251585245112801741")],
+        ),
+        (
+            {"nvidia.com/mig.strategy": "4878901487984245531"},
+            [("nvidia.com/mig.strategy", "4878901487984245531")],
+        ),
         ({"nvidia-device-enable": "enable"}, [("nvidia-device-enable", "enable")]),
         ({"cuda-major-version": 12}, [("cuda-major-version", "12")]),
         ({"nvidia.com/gpu.product": "NVIDIA A100"}, [("nvidia.com/gpu.product", "NVIDIA A100")]),
