@@ -26,7 +26,7 @@ from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.check_result import Level
 from rules.model.decision import AdmissionWarning, Basis, Violation
 from rules.model.rule import Action, CompatibilityRule
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory import INSTANCE_TYPE, Inventory
 from rules.nodes.node_affinity import Requirement, inject, prefer
 from rules.nodes.node_selector import REQUIRED, candidates
 from rules.text.glob import glob
@@ -123,11 +123,20 @@ def _on_nodes(asked: _PodRequest, evaluator: NodeEvaluator) -> CompatibilityResu
     requirement = result.requirement.or_else(at_creation(coming)) if coming else result.requirement
     if not (nodes or returning):
         requirement = _of_unknown(evaluator, required, found)
-    fits = CompatibilityResult((), tuple(warnings), requirement, result.preference, result.notes)
+    notes = result.notes
+    if evaluator.autoscaled and requirement.clauses:
+        notes += (writer.ways_in(_types(requirement), coming),)
+    fits = CompatibilityResult((), tuple(warnings), requirement, result.preference, notes)
     none_fits = result.none_fits or (
         None if nodes or returning else _no_pool_fits(evaluator, required, found)
     )
     return _without_node(asked, evaluator, none_fits, found, fits) if none_fits else fits
+
+
+def _types(requirement: Requirement) -> list[str]:
+    """Return the instance types that are enough for a node."""
+    terms = (term for clause in requirement.clauses for term in clause if len(term) == 1)
+    return [value for (each,) in terms if each.key == INSTANCE_TYPE for value in each.values]
 
 
 def _of_tolerated(

@@ -60,6 +60,11 @@ _COMING: Final = Text(
     "no node is compatible now; an autoscaler can add one: {pools}",
     "当前没有兼容的节点；自动扩缩容可添加兼容的节点：{pools}",
 )
+_WAYS_IN: Final = Text("an autoscaler may add nodes: {ways}", "自动扩缩容可添加节点：{ways}")
+_NO_WAY_IN: Final = Text(
+    "an autoscaler adds no node for this pod: no instance type or pool is known whose nodes are all compatible",
+    "自动扩缩容不会为此 Pod 添加节点：没有已知其节点全部兼容的实例类型或节点池",
+)
 _MAY_COME: Final = Text(
     "no node is compatible with {containers}; {pools} may bring one: {missing}",
     "没有节点兼容{containers}；{pools} 的节点可能兼容：{missing}",
@@ -213,6 +218,13 @@ class MessageWriter:
         """Return the note that an autoscaler may add a compatible node."""
         names = ", ".join(self._first(dict.fromkeys(map(self._pool, prospects))))
         return Text(_COMING.en.format(pools=names), _COMING.zh.format(pools=names))
+
+    def ways_in(self, types: Sequence[str], prospects: Sequence[ProspectResult]) -> Text:
+        """Return the note which nodes an autoscaler may add for the pod, by labels that it knows."""
+        ways = self._first(dict.fromkeys([*types, *map(self._pool, prospects)]))
+        if not ways:
+            return _NO_WAY_IN
+        return Text(_WAYS_IN.en.format(ways=", ".join(ways)), _WAYS_IN.zh.format(ways=", ".join(ways)))
 
     def untolerated(
         self, rule: CompatibilityRule, classes: Sequence[NodeClassResult], taints: Iterable[Taint]

@@ -145,3 +145,19 @@ def test_affinity_keeps_out_a_pool_whose_gpu_is_below_the_floor_of_the_image() -
     decision = judged(policy(), nodes, document)
 
     assert ["new"] == targets([*cluster, node("coming", labels)], document, decision)
+
+
+def test_a_note_says_which_nodes_an_autoscaler_may_add() -> None:
+    """By the type of those that fit; or that it adds none."""
+    fits, misfits = added("new", "a100.xlarge", gfd("12.4", A100)), added("old", "t4.xlarge", gfd("11.4", T4))
+    untyped = node("new", gfd("12.4", A100) | {"karpenter.sh/nodepool": "gpu"})
+
+    assert ["an autoscaler may add nodes: a100.xlarge"] == notes(fits, misfits)
+    assert ["adds no node for this pod" in note for note in notes(untyped, misfits)] == [True]
+    assert [] == notes(fits)
+    assert [] == notes(node("new", gfd("12.4", A100)), node("old", gfd("11.4", T4)))
+
+
+def notes(*cluster: Any) -> list[str]:
+    """Return the notes on a pod that needs CUDA 12.4."""
+    return [note.en for note in decided(list(cluster), CUDA_12_4).notes]
