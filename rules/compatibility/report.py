@@ -62,7 +62,7 @@ _COMING: Final = Text(
 )
 _WAYS_IN: Final = Text("an autoscaler may add nodes: {ways}", "自动扩缩容可添加节点：{ways}")
 _NO_WAY_IN: Final = Text(
-    "an autoscaler adds no node for this pod: no instance type or pool is known whose nodes are all compatible",
+    "an autoscaler adds no node for this pod: no instance type or pool is known of which all nodes fit",
     "自动扩缩容不会为此 Pod 添加节点：没有已知其节点全部兼容的实例类型或节点池",
 )
 _MAY_COME: Final = Text(
