@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from rules.compatibility.checks import check_on_any_node
 from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator, node_evaluator
-from rules.compatibility.prospects import NO_PROSPECTS, ProspectResult, Prospects, at_creation
+from rules.compatibility.prospects import NO_PROSPECTS, ProspectResult, Prospects
 from rules.compatibility.report import (
     EXCLUDED,
     NOT_OFFERED,
@@ -28,7 +28,7 @@ from rules.model.decision import AdmissionWarning, Basis, Violation
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.inventory import INSTANCE_TYPE, Inventory
 from rules.nodes.node_affinity import Requirement, inject, prefer
-from rules.nodes.node_selector import REQUIRED, candidates
+from rules.nodes.node_selector import REQUIRED, Clause, candidates
 from rules.text.glob import glob
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
@@ -115,12 +115,14 @@ def _on_nodes(asked: _PodRequest, evaluator: NodeEvaluator) -> CompatibilityResu
     request = EvaluationRequest(required, nodes, returning & ~nodes, len(coming) < len(found))
     result = _of_tolerated(request, evaluator, spec) if nodes else NodeSetResult()
     if coming and (result.none_fits or result.returning or result.untolerated or not nodes):
-        requirement = _of_pools(required, coming, None if nodes else found)
+        requirement = _of_pools(evaluator, required, coming, None if nodes else found)
         return CompatibilityResult(requirement=requirement, notes=(writer.coming(coming),))
     warnings = writer.doubts(result.doubts) if result.doubts else []
     if not nodes or result.returning or result.untolerated:
         warnings += _pending(asked, evaluator, request, result, found)
-    requirement = result.requirement.or_else(at_creation(coming)) if coming else result.requirement
+    requirement = result.requirement
+    if coming:
+        requirement = requirement.or_else(_terms_of(evaluator, required, coming))
     if not (nodes or returning):
         requirement = _of_unknown(evaluator, required, found)
     notes = result.notes
@@ -195,7 +197,8 @@ def _no_pool_fits(
 
 
 def _of_pools(
-    required: Iterable[RuleRequirement],
+    evaluator: NodeEvaluator,
+    required: tuple[RuleRequirement, ...],
     chosen: Sequence[ProspectResult],
     found: Sequence[ProspectResult] | None = None,
 ) -> Requirement:
@@ -203,19 +206,29 @@ def _of_pools(
 
     Nothing is required either if none of them has labels, or if no rule denies.
     """
-    labels = at_creation(chosen)
     denies = any(each.rule.action is Action.DENY for each in required)
-    if (found is not None and len(chosen) == len(found)) or not (labels and denies):
+    if (found is not None and len(chosen) == len(found)) or not denies:
         return Requirement()
-    return Requirement((labels,))
+    terms = _terms_of(evaluator, required, chosen)
+    return Requirement((terms,) if terms else ())
+
+
+def _terms_of(
+    evaluator: NodeEvaluator, required: tuple[RuleRequirement, ...], chosen: Sequence[ProspectResult]
+) -> Clause:
+    """Return a term for each pool, in labels that its nodes have when they are created."""
+    terms = evaluator.pool_terms(required)
+    return tuple(dict.fromkeys(term for each in chosen if (term := terms[id(each.pool)])))
 
 
 def _of_unknown(
-    evaluator: NodeEvaluator, required: Iterable[RuleRequirement], found: Sequence[ProspectResult]
+    evaluator: NodeEvaluator, required: tuple[RuleRequirement, ...], found: Sequence[ProspectResult]
 ) -> Requirement:
     """Return the requirement that a new node is of a pool that may fit, if others certainly do not."""
     unknown = [each for each in found if each.level is Level.UNKNOWN]
-    return _of_pools(required, unknown, found) if unknown and not evaluator.undeclared else Requirement()
+    if not unknown or evaluator.undeclared:
+        return Requirement()
+    return _of_pools(evaluator, required, unknown, found)
 
 
 def _without_node(

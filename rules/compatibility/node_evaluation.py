@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
 from rules.compatibility.device_affinity import with_devices
-from rules.compatibility.prospects import NO_PROSPECTS, Prospects
+from rules.compatibility.prospects import NO_PROSPECTS, Prospects, at_creation
 from rules.compatibility.required_affinity import clauses_of, stable
 from rules.compatibility.result import (
     ContainerResult,
@@ -32,7 +32,7 @@ from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import INSTANCE_TYPE, Inventory, NodeClass
 from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, admitted
+from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term, admitted
 from rules.text.bounded_cache import bounded_cache, length
 from rules.text.i18n import Text
 
@@ -88,6 +88,11 @@ class NodeEvaluator:
         self.offering = bounded_cache(self._offering, _REMEMBERED_NAMES, _are_short)
         self.returning = bounded_cache(self._returning, _REMEMBERED_NAMES, _are_short)
         self._nodes_of: dict[DeviceKind, tuple[int, int]] = {}  # MAX_KINDS of each driver at most
+        self.pool_terms = bounded_cache(
+            self._find_terms,
+            _REMEMBERED,
+            lambda key: sum(each.requirements.length for each in key) <= _LONGEST,
+        )
         self.similar = bounded_cache(self._similar, _REMEMBERED_NAMES, _are_short)
         self._tolerated = bounded_cache(
             self._find_tolerated, _REMEMBERED_NAMES, lambda key: length(key) <= _LONGEST_NAMES
@@ -172,6 +177,28 @@ class NodeEvaluator:
     def _some_unfit(self, required: Sequence[RuleRequirement], nodes: int) -> bool:
         """Return whether one of these nodes is not compatible, as far as its labels tell."""
         return any(each.level > Level.UNSTABLE for each in self.class_results(required, nodes))
+
+    def _find_terms(self, required: tuple[RuleRequirement, ...]) -> dict[int, Term]:
+        """Return for each pool, by its id, a term of labels that its nodes have when they are created.
+
+        Without those of GPU and driver, if the others suffice: a node may have other values of them by now
+        than its pool declares, and the autoscaler would then add one node after the other.
+        """
+        classes = self.class_results(required, self.inventory.everything)
+        unfit = sum(each.members for each in classes if each.level > Level.UNSTABLE)
+        unfit_pools = self.prospects.unfit(required)
+        terms = {}
+        for pool in self.prospects.pools:
+            read = {key for each in required for key in each.rule.sharing.labels.among(dict(pool.labels))}
+            term = at_creation(pool, without=read)
+            if (
+                not term
+                or admitted(self.inventory, (term,)) & unfit
+                or self.prospects.having(term) & unfit_pools
+            ):
+                term = at_creation(pool)
+            terms[id(pool)] = term
+        return terms
 
     def without_node(self, required: RuleRequirement) -> Action:
         """Return the effect of a rule if no node is compatible."""
@@ -335,6 +362,10 @@ def _is_short(
     key: tuple[SharingPolicy, GpuRequirements] | tuple[SharingPolicy, GpuRequirements, bool],
 ) -> bool:
     return key[1].length <= _LONGEST
+
+
+def _is_short_sum(required: tuple[RuleRequirement, ...]) -> bool:
+    return sum(each.requirements.length for each in required) <= _LONGEST
 
 
 def _are_short(names: tuple[str, ...]) -> bool:

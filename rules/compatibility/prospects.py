@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
@@ -13,8 +13,9 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.node_pool import NodePool
 from rules.nodes.node_selector import (
     EXPRESSIONS,
-    Clause,
     MatchExpression,
+    Term,
+    admitted,
     matched_by,
     parse_term,
     required_terms,
@@ -82,6 +83,15 @@ class Prospects:
             if each.level is Level.INCOMPATIBLE:
                 yield each.pool
 
+    def unfit(self, required: tuple[RuleRequirement, ...]) -> int:
+        """Return the pools, as a bit set, whose nodes are not compatible, or may not be."""
+        found = enumerate(self._results(required) if self.pools else ())
+        return sum(1 << at for at, each in found if each.level > Level.UNSTABLE)
+
+    def having(self, term: Term) -> int:
+        """Return the pools, as a bit set, whose nodes have the labels of a term when they are created."""
+        return admitted(self._nodes, (term,))
+
     def _evaluate(self, required: tuple[RuleRequirement, ...]) -> tuple[ProspectResult, ...]:
         found = []
         for pool in self.pools:
@@ -126,14 +136,10 @@ def _is_short(required: Sequence[RuleRequirement]) -> bool:
 NO_PROSPECTS: Final = Prospects()
 
 
-def at_creation(results: Iterable[ProspectResult]) -> Clause:
-    """Return a term for each pool: the labels that its nodes have when they are created."""
+def at_creation(pool: NodePool, without: Container[str] = ()) -> Term:
+    """Return a term of the labels that nodes of a pool have when they are created. without: keys."""
     return tuple(
-        dict.fromkeys(
-            tuple(MatchExpression(EXPRESSIONS, key, "In", (value,)) for key, value in each.pool.labels)
-            for each in results
-            if each.pool.labels
-        )
+        MatchExpression(EXPRESSIONS, key, "In", (value,)) for key, value in pool.labels if key not in without
     )
 
 

@@ -119,6 +119,8 @@ class DecisionRecorder:
             audit["would-inject"] = _listing(self.would_inject)
         if self._affinity:
             audit["node-affinity"] = "injected"
+        if self.notes:
+            audit["notes"] = "; ".join([note.en for note in self.notes])
         if self._declared:
             audit["declared"] = _listing(self._declared)
         if exempted:

@@ -34,8 +34,8 @@ GPU_POOL: Final = node_pool("gpu")
 TYPES: Final = [instance_type(T4_TYPE, 0.8, "t4"), instance_type(H100_TYPE, 6.9, "h100")]
 # What GPU Feature Discovery writes on their nodes, by the type.
 LABELS: Final = {T4_TYPE: gfd("12.2", T4), H100_TYPE: gfd("12.8", H100)}
-OLD_DRIVER: Final = gfd("12.2", H100)
-KNOWN: Final = {label for labels in (*LABELS.values(), OLD_DRIVER) for label in labels.items()}
+OLD_DRIVER, NEW_DRIVER = gfd("12.2", H100), gfd("13.0", H100)
+KNOWN: Final = {label for labels in (*LABELS.values(), OLD_DRIVER, NEW_DRIVER) for label in labels.items()}
 # The requirements of pods: every driver; only that of the H100; a GPU newer than the T4.
 OLD, NEW = {CUDA: "12.1"}, {CUDA: "12.8"}
 BF16: Final = {COMPUTE: "8.0"}
@@ -328,3 +328,14 @@ def test_a_pod_is_admitted_while_a_node_pool_may_bring_its_node_which_the_warnin
     assert "" == admitted
     assert "denied the request: Pod denied by gpugate: no schedulable node is compatible" in denied
     assert "NodePool t4 (Tesla-T4): compute capability 7.5, below 8.0" in denied
+
+
+def test_a_node_pool_whose_nodes_have_another_driver_by_now_adds_one_node(labelled: Cluster) -> None:
+    """The labels that it states are of an older image of its nodes."""
+    eventually(lambda: labelled.affinity(pod("new", NEW)) != {})
+    labelled.machines.early, labelled.machines.labels = True, {**LABELS, H100_TYPE: NEW_DRIVER}
+    try:
+        assert H100_TYPE == labelled.run(pod("new", NEW))
+        assert 1 == len(labelled.record.claims)
+    finally:
+        labelled.machines.early, labelled.machines.labels = False, LABELS

@@ -192,3 +192,47 @@ def test_a_pool_that_is_no_candidate_has_no_part_in_the_verdict(out: NodePool) -
     """As if it were not declared."""
     assert not judged(shipped(), cluster(OLD, out), NEEDY).allowed
     assert EXACT == terms(judged(shipped(), cluster(NEW, OLD, out), NEEDY))
+
+
+# What its nodes get from GPU Feature Discovery after the driver in their image is replaced.
+DECLARED, WRITTEN = gfd("12.8", H100, **{POOL: "h100"}), gfd("13.0", H100, **{POOL: "h100"})
+
+
+def declared(labels: dict[str, str]) -> NodePool:
+    """Return a NodePool that fits, with these labels of its nodes."""
+    return FITS._replace(labels=tuple(labels.items()))
+
+
+def test_a_term_of_a_pool_leaves_out_labels_of_gpu_and_driver_which_nodes_may_write_anew() -> None:
+    """Else a node with a newer driver is of no use, and the autoscaler adds the next one."""
+    new = node("comes", WRITTEN)
+    decision = judged(shipped(), cluster(OLD, MISFIT, declared(DECLARED)), NEEDY)
+
+    assert [in_pool("h100")] == terms(decision)
+    assert ["comes"] == targets([OLD, new], NEEDY, decision)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        node("before", gfd("11.8", H100, **{POOL: "h100"})),
+        node("unlabelled", {POOL: "h100"}),
+        MISFIT._replace(labels=((POOL, "h100"), ("nvidia.com/gpu.product", T4[0]))),
+        MAY_FIT._replace(labels=((POOL, "h100"),)),
+    ],
+    ids=["older node", "unlabelled node", "pool that does not fit", "pool that may fit"],
+)
+def test_they_stay_if_without_them_the_term_admits_what_may_not_fit(other: Node | NodePool) -> None:
+    """A node that is there, or that may be added."""
+    after = cluster(node("ready", gfd("13.0", H100)), OLD, other, declared(DECLARED))
+    term = terms(judged(shipped(), after, NEEDY))[-1]
+
+    assert DECLARED == {each["key"]: each["values"][0] for each in term["matchExpressions"]}
+
+
+def test_they_stay_if_a_pool_has_no_other_labels() -> None:
+    """Such as a ResourceFlavor of a product."""
+    labels = {"nvidia.com/gpu.product": H100[0]}
+    (term,) = terms(judged(shipped(), cluster(OLD, declared(labels)), NEEDY))
+
+    assert labels == {each["key"]: each["values"][0] for each in term["matchExpressions"]}
