@@ -88,11 +88,7 @@ class NodeEvaluator:
         self.offering = bounded_cache(self._offering, _REMEMBERED_NAMES, _are_short)
         self.returning = bounded_cache(self._returning, _REMEMBERED_NAMES, _are_short)
         self._nodes_of: dict[DeviceKind, tuple[int, int]] = {}  # MAX_KINDS of each driver at most
-        self.pool_terms = bounded_cache(
-            self._find_terms,
-            _REMEMBERED,
-            lambda key: sum(each.requirements.length for each in key) <= _LONGEST,
-        )
+        self.pool_terms = bounded_cache(self._find_terms, _REMEMBERED, _is_short_sum)
         self.similar = bounded_cache(self._similar, _REMEMBERED_NAMES, _are_short)
         self._tolerated = bounded_cache(
             self._find_tolerated, _REMEMBERED_NAMES, lambda key: length(key) <= _LONGEST_NAMES
@@ -190,14 +186,9 @@ class NodeEvaluator:
         terms = {}
         for pool in self.prospects.pools:
             read = {key for each in required for key in each.rule.sharing.labels.among(dict(pool.labels))}
-            term = at_creation(pool, without=read)
-            if (
-                not term
-                or admitted(self.inventory, (term,)) & unfit
-                or self.prospects.having(term) & unfit_pools
-            ):
-                term = at_creation(pool)
-            terms[id(pool)] = term
+            short = at_creation(pool, without=read)
+            others = admitted(self.inventory, (short,)) & unfit or self.prospects.having(short) & unfit_pools
+            terms[id(pool)] = at_creation(pool) if not short or others else short
         return terms
 
     def without_node(self, required: RuleRequirement) -> Action:
