@@ -139,4 +139,4 @@ def _listing(done: Mapping[str, list[str]]) -> str:
 
 def _lines(violations: list[Violation], *actions: Action) -> str:
     found = [each for each in violations if each.action in actions]
-    return "; ".join([f"{each.rule} ({each.basis}): {each.path}" for each in found])
+    return "; ".join([f"{each.rule} ({each.basis.value}): {each.path}" for each in found])
