@@ -125,24 +125,26 @@ def test_administrative_access_is_given_no_device_and_is_not_judged() -> None:
     assert (True, ()) == (found.allowed, found.warnings)
 
 
-def test_an_allocated_claim_is_judged_by_its_devices() -> None:
-    """Whatever else would match."""
+def allocated(*pools: str) -> dict[str, Any]:
+    """Return a claim that has the first device of each of these nodes."""
+    template = claim_template("gpu")
+    results = [{"request": "gpu", "driver": DRIVER, "pool": pool, "device": "gpu-0"} for pool in pools]
+    return {
+        "kind": "ResourceClaim",
+        "metadata": template["metadata"],
+        "spec": template["spec"]["spec"],
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
 
-    def claim(pool: str) -> dict[str, Any]:
-        template = claim_template("gpu")
-        results = [{"request": "gpu", "driver": DRIVER, "pool": pool, "device": "gpu-0"}]
-        return {
-            "kind": "ResourceClaim",
-            "metadata": template["metadata"],
-            "spec": template["spec"]["spec"],
-            "status": {"allocation": {"devices": {"results": results}}},
-        }
 
+@pytest.mark.parametrize(("pools", "allowed"), [(["t4"], False), (["h100"], True), (["h100", "t4"], False)])
+def test_an_allocated_claim_is_judged_by_all_of_its_devices(pools: list[str], *, allowed: bool) -> None:
+    """Whatever else would match; there is nothing to select any more."""
     document = claiming()
     document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    found = decided(document, OLD_T4, NEW_H100, allocated(*pools))
 
-    assert not decided(document, OLD_T4, NEW_H100, claim("t4")).allowed
-    assert () == decided(document, OLD_T4, NEW_H100, claim("h100")).warnings
+    assert (allowed, False, ()) == (found.allowed, "selectors" in found.message, found.warnings)
 
 
 def test_the_first_available_alternative_that_fits_is_enough() -> None:

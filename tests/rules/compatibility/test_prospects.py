@@ -12,6 +12,7 @@ from rules.kube.tolerations import Taint
 from rules.model.decision import Decision
 from rules.model.rule import NodeProfile
 from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_pool import DeclaredPools, NodePool
 from rules.text.i18n import Text
 from rules.text.location import Location
 from tests.support.node_builders import (
@@ -218,3 +219,19 @@ def test_a_pool_that_may_fit_is_preferred_to_one_that_certainly_does_not() -> No
 
     from_zero = decided(NEEDY, [], profile("h100", unknown), misfit)
     assert (True, in_pool("h100")) == (from_zero.allowed, terms(from_zero))
+
+
+def test_a_pool_that_may_fit_is_not_the_only_way_where_others_are_not_declared() -> None:
+    """One of those may be the one that fits."""
+    pools = (
+        NodePool("h100", "NodePool", ((POOL, "h100"),), capabilities=NodeCapabilities(product=H100.product)),
+        NodePool("t4", "NodePool", ((POOL, "t4"),), capabilities=NodeCapabilities(product="Tesla-T4")),
+    )
+    patches = []
+    for signs in (frozenset[str](), frozenset({"cluster-autoscaler-status"})):
+        cluster = inventory([OLD_T4]).with_pools(DeclaredPools(pools, frozenset({"NodePool"}), signs))
+        found = judged(policy(), cluster, NEEDY)
+        assert (True, True) == (found.allowed, "NodePool h100" in found.warnings[0])
+        patches.append(bool(found.patch))
+
+    assert [True, False] == patches

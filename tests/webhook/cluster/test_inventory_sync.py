@@ -129,9 +129,11 @@ def test_the_status_of_cluster_autoscaler_is_a_sign_of_nodes_that_are_not_declar
     """Unless Cluster API declares its groups."""
     handler, sync = synced()
     name = AUTOSCALER_STATUS.name
+    sync.on_declared(name, Listed([]))
+    absent = declared(handler)
     sync.on_declared(name, Listed([{"metadata": {"name": name, "resourceVersion": "1"}}]))
 
-    assert (set(), {name}) == declared(handler)
+    assert ((set(), set()), (set(), {name})) == (absent, declared(handler))
 
 
 def test_readiness_waits_for_an_answer_on_every_kind_whatever_it_is() -> None:
