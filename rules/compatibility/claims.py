@@ -193,8 +193,12 @@ class _Judge(NamedTuple):
         if self.evaluator.undeclared:
             return True
         names = [IMPLICIT_PREFIX + each.device_class for each in request.alternatives]
-        found = self.evaluator.prospects.results((self.use.required,), self.spec, names)
-        return any(each.level is not Level.INCOMPATIBLE for each in found)
+        pools = self.evaluator.prospects
+        return any(
+            each.level is not Level.INCOMPATIBLE
+            for tolerated in (True, False)
+            for each in pools.results((self.use.required,), self.spec, names, tolerated=tolerated)
+        )
 
     def _partly(self, claim: str, unfit: Sequence[_Judged]) -> list[AdmissionWarning]:
         """Return the warning that a claim may be given devices that are not compatible."""

@@ -242,12 +242,19 @@ def _without_node(
 
     other: the result of stricter rules, which some node satisfies.
     """
+    required, rule = tuple(asked.containers), none_fits.required.rule
+    says = none_fits.action is not Action.DRYRUN
     if any(each.level is Level.UNKNOWN for each in found):
-        warning = asked.writer.may_come(none_fits.required.rule, found)
+        warnings = [asked.writer.may_come(rule, found)] if says else []
         requirement = other.requirement
         if not requirement.clauses:
-            requirement = _of_unknown(evaluator, tuple(asked.containers), found)
-        return other._replace(warnings=(warning, *other.warnings), requirement=requirement)
+            requirement = _of_unknown(evaluator, required, found)
+        return other._replace(warnings=(*warnings, *other.warnings), requirement=requirement)
+    requested = [name for _, names in asked.requests for name in names]
+    tainted = evaluator.prospects.results(required, asked.pod.spec, requested, tolerated=False)
+    if fitting := [each for each in tainted if each.level is not Level.INCOMPATIBLE]:
+        warnings = [asked.writer.untolerated_pools(rule, fitting)] if says else []
+        return other._replace(warnings=(*warnings, *other.warnings))
     path = field_path((*asked.containers[none_fits.required][0].path, "image"))
     return other._replace(violations=(asked.writer.none_fits(none_fits, path, found),))
 

@@ -55,11 +55,17 @@ class Prospects:
         return bool(self.pools)
 
     def results(
-        self, required: tuple[RuleRequirement, ...], spec: Mapping[str, Any], names: Iterable[str]
+        self,
+        required: tuple[RuleRequirement, ...],
+        spec: Mapping[str, Any],
+        names: Iterable[str],
+        *,
+        tolerated: bool = True,
     ) -> list[ProspectResult]:
         """Return the result on each pool whose nodes can take a pod. names: the requested resources.
 
-        A pod that selects labels which its nodes do not have when they are created brings none of them.
+        tolerated: false for those whose nodes could take it if it tolerated their taints. A pod that selects
+        labels which its nodes do not have when they are created brings none of them.
         """
         if not self.pools or spec.get("nodeName"):
             return []
@@ -74,7 +80,7 @@ class Prospects:
         return [
             each
             for at, each in enumerate(self._results(required))
-            if nodes >> at & 1 and tolerates(tolerations, each.pool.taints)
+            if nodes >> at & 1 and tolerates(tolerations, each.pool.taints) is tolerated
         ]
 
     def incompatible(self, required: tuple[RuleRequirement, ...]) -> Iterator[NodePool]:

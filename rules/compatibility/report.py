@@ -239,6 +239,19 @@ class MessageWriter:
         )
         return AdmissionWarning(rule.name, reason, self.of(_TOLERATE))
 
+    def untolerated_pools(
+        self, rule: CompatibilityRule, prospects: Sequence[ProspectResult]
+    ) -> AdmissionWarning:
+        """Return the warning that the pod does not tolerate new nodes that may be compatible."""
+        taints = dict.fromkeys(str(taint) for each in prospects for taint in each.pool.taints)
+        reason = self._fill(
+            _UNTOLERATED,
+            containers=self._named([required for required, _ in prospects[0].nodes.results]),
+            nodes=self.of(_COMMA).join(self._first(dict.fromkeys(map(self._pool, prospects)))),
+            taints=self.of(_COMMA).join(self._first(taints)),
+        )
+        return AdmissionWarning(rule.name, reason, self.of(_TOLERATE))
+
     def may_come(self, rule: CompatibilityRule, prospects: Sequence[ProspectResult]) -> AdmissionWarning:
         """Return the warning that no node is compatible, but one that an autoscaler adds may be."""
         unknown = [each for each in prospects if each.level is Level.UNKNOWN]

@@ -60,12 +60,16 @@ class Cluster(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """The candidates of a pod, each with its level. tolerated: those of the ready nodes."""
+    """The candidates of a pod, each with its level. tolerated: those of the ready nodes.
+
+    tainted: pools that would be candidates if the pod tolerated their taints.
+    """
 
     ready: list[tuple[Node, Level]]
     tolerated: list[tuple[Node, Level]]
     away: list[tuple[Node, Level]]
     pools: list[tuple[NodePool, Level]]
+    tainted: list[tuple[NodePool, Level]]
 
 
 class Verdict(NamedTuple):
@@ -188,14 +192,15 @@ def entries(cluster: Cluster, spec: Any, needs: Needs) -> Entries:
         for pool in cluster.pools
         if pool.can_scale and (pool.resources is None or dict(pool.resources).get(GPU, 0) > 0)
     ]
-    taking = [
-        pool for pool in offering if not bound and may_go_to_pool(pool, spec) and tolerates(spec, pool.taints)
-    ]
+    selectable = [pool for pool in offering if not bound and may_go_to_pool(pool, spec)]
+    taking = [pool for pool in selectable if tolerates(spec, pool.taints)]
+    tainted = [pool for pool in selectable if not tolerates(spec, pool.taints)]
     return Entries(
         ready,
         [(node, found) for node, found in ready if bound or tolerates(spec, taints_of(node))],
         [(node, level_when_back(needs, facts_of(node))) for node in away],
         [(pool, level(needs, pool.capabilities)) for pool in taking],
+        [(pool, level(needs, pool.capabilities)) for pool in tainted],
     )
 
 
@@ -223,7 +228,8 @@ def _if_none_fits(cluster: Cluster, found: Entries) -> Verdict:
     judged = bool(found.ready or (found.pools and not found.away))
     if unknown and judged and not (may_return or cluster.undeclared):
         return _bringing(found, unknown, warned=True)
-    if judged and not (unknown or may_return or cluster.undeclared):
+    tainted = any(may_fit(each) for _, each in found.tainted)
+    if judged and not (unknown or may_return or tainted or cluster.undeclared):
         return Verdict(False)
     # If no entry is a candidate, or only nodes that are not ready, there is never a reason to deny.
     known = bool(cluster.nodes) or any(pool.can_scale for pool in cluster.pools)

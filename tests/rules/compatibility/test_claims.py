@@ -197,7 +197,7 @@ def test_doubt_about_devices_is_no_reason_to_deny(doubt: str) -> None:
             DeclaredPools((NodePool("t4", "NodePool", capabilities=OLD),)),
             False,
         ),
-        (DeclaredPools((NodePool("h100", "NodePool", taints=(Taint("gpu"),)),)), False),
+        (DeclaredPools((NodePool("h100", "NodePool", taints=(Taint("gpu"),)),)), True),
         (DeclaredPools(signs=frozenset({"cluster-autoscaler-status"})), True),
     ],
 )

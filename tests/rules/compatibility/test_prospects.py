@@ -114,16 +114,30 @@ def test_a_pool_of_which_a_fact_is_unknown_is_a_warning_and_injects_nothing() ->
         profile("pool", NodeCapabilities(product="Tesla-T4", cuda=(13, 0), driver="580.65.06")),
         profile("pool", can_scale=False),
         profile("pool", enabled=False),
-        profile("pool", taints=(Taint("nvidia.com/gpu", "present"),)),
         profile("pool", resources=(("amd.com/gpu", 8),)),
     ],
-    ids=["too old a GPU", "it cannot grow", "disabled", "a taint", "other resources"],
+    ids=["too old a GPU", "it cannot grow", "disabled", "other resources"],
 )
 def test_a_pool_that_brings_no_compatible_node_does_not_keep_a_pod_from_being_denied(
     other: NodeProfile,
 ) -> None:
     """Whatever the reason is."""
     assert not decided(NEEDY, [OLD_T4], other).allowed
+
+
+def test_a_pool_that_fits_but_is_not_tolerated_is_no_reason_to_deny_and_its_taint_is_told() -> None:
+    """As for nodes: a toleration may still be added."""
+    taint = Taint("nvidia.com/gpu", "present")
+    found = decided(NEEDY, [OLD_T4], profile("h100", taints=(taint,)))
+
+    assert (True, ()) == (found.allowed, found.patch)
+    assert found.warnings[0].startswith(
+        "gpugate: the pod tolerates no node that is compatible with container 'main' "
+        "(NodeProfile h100 (NVIDIA-H100-80GB-HBM3)): taint nvidia.com/gpu=present:NoSchedule; "
+        "add a toleration"
+    )
+    misfit = NodeCapabilities(product="Tesla-T4", cuda=(13, 0), driver="580.65.06")
+    assert not decided(NEEDY, [OLD_T4], profile("t4", misfit, taints=(taint,))).allowed
 
 
 def test_a_tolerated_taint_does_not_exclude_a_pool() -> None:

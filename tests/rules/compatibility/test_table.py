@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rules.kube.tolerations import Taint
 from rules.model.decision import Decision
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
@@ -184,9 +183,8 @@ def test_the_labels_of_karpenter_on_a_node_are_a_sign_unless_its_pools_are_decla
     [
         FITS._replace(can_scale=False),
         FITS._replace(resources=()),
-        FITS._replace(taints=(Taint("team", "red"),)),
     ],
-    ids=["cannot grow", "offers no GPU", "not tolerated"],
+    ids=["cannot grow", "offers no GPU"],
 )
 def test_a_pool_that_is_no_candidate_has_no_part_in_the_verdict(out: NodePool) -> None:
     """As if it were not declared."""
