@@ -168,7 +168,8 @@ class InventorySync:
     def on_unavailable(self, kind: str, status: int) -> None:
         """Apply that objects of a kind cannot be listed. What is known of them stays, if they may exist.
 
-        Without the right to read them the kind is off; any other failure may hide nodes that can be added.
+        Without the right to read them the kind is off; any other failure of the first request may hide nodes
+        that can be added.
         """
         if status == HTTPStatus.NOT_FOUND and kind in DRA_KINDS:
             self._change_dra(kind, Listed([]))
@@ -176,7 +177,7 @@ class InventorySync:
             if status == HTTPStatus.NOT_FOUND:
                 self._objects.pop(kind, None)
                 self._unreadable.discard(kind)
-            elif status != HTTPStatus.FORBIDDEN and kind not in self._objects:
+            elif status != HTTPStatus.FORBIDDEN and self._resources[kind] in self._awaited:
                 self._unreadable.add(kind)
             self._declare(kind)
         self.on_synced()

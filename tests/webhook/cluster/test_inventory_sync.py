@@ -125,6 +125,16 @@ def test_pools_that_could_never_be_read_may_exist_only_if_the_api_server_fails(
     assert ((set(), signs), (set(), set())) == (seen, declared(handler))
 
 
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_kind_that_is_off_stays_off_while_the_api_server_does_not_answer(status: int) -> None:
+    """A failure changes nothing of what was known."""
+    handler, sync = synced()
+    for each in (status, 0, 500, 503):
+        sync.on_unavailable("NodePool", each)
+
+    assert (set(), set()) == declared(handler)
+
+
 def test_the_status_of_cluster_autoscaler_is_a_sign_of_nodes_that_are_not_declared() -> None:
     """Unless Cluster API declares its groups."""
     handler, sync = synced()
