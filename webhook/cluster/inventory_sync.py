@@ -177,7 +177,9 @@ class InventorySync:
             if status == HTTPStatus.NOT_FOUND:
                 self._objects.pop(kind, None)
                 self._unreadable.discard(kind)
-            elif status != HTTPStatus.FORBIDDEN and self._resources[kind] in self._awaited:
+            elif status == HTTPStatus.FORBIDDEN:
+                self._unreadable.discard(kind)
+            elif self._resources[kind] in self._awaited:
                 self._unreadable.add(kind)
             self._declare(kind)
         self.on_synced()

@@ -129,7 +129,7 @@ def test_pools_that_could_never_be_read_may_exist_only_if_the_api_server_fails(
 def test_a_kind_that_is_off_stays_off_while_the_api_server_does_not_answer(status: int) -> None:
     """A failure changes nothing of what was known."""
     handler, sync = synced()
-    for each in (status, 0, 500, 503):
+    for each in (500, status, 0, 500, 503):
         sync.on_unavailable("NodePool", each)
 
     assert (set(), set()) == declared(handler)
