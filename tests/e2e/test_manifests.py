@@ -41,13 +41,18 @@ def applied(cluster: ControlPlane, objects: list[Object], *flags: str) -> list[s
 
 @pytest.mark.parametrize("way", WAYS)
 def test_all_namespaced_objects_are_in_the_namespace_of_gpugate_or_of_the_rules(way: str) -> None:
-    """No object is in another namespace."""
+    """In another one is only the right to read the status of cluster-autoscaler."""
     objects = render(MANIFESTS / way)
+    elsewhere = [
+        (each["kind"], each["metadata"]["namespace"], each["metadata"]["name"])
+        for each in objects
+        if each["metadata"].get("namespace") not in (None, "gpugate", "kube-public")
+    ]
 
     assert {("", "gpugate")} == named(objects, "Namespace")
-    assert {"gpugate", "kube-public"} == {
-        each["metadata"]["namespace"] for each in objects if "namespace" in each["metadata"]
-    }
+    assert [(kind, "kube-system", "gpugate-autoscaler-status") for kind in ("Role", "RoleBinding")] == sorted(
+        elsewhere
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
