@@ -9,6 +9,7 @@ from rules.nodes.inventory import INSTANCE_TYPE, Inventory
 from rules.nodes.label_families import LabelNames, autoscaler_labels
 from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, admitted
+from rules.nodes.pools.document import may_be_required
 
 # Values of one label that are looked at, and of all labels that are listed in a term: a label that names each
 # node would make a long list, and Karpenter ignores a pod that selects a host.
@@ -60,4 +61,5 @@ def _keys(inventory: Inventory) -> list[str]:
 
 def _is_of_a_group(key: str) -> bool:
     """Return whether a label may say of what group a node is, without Karpenter ignoring pods that use it."""
-    return not key.startswith(("//", "kubernetes.io/", "karpenter.sh/", "topology.kubernetes.io/"))
+    on_each = key.startswith(("//", "kubernetes.io/", "topology.kubernetes.io/"))
+    return may_be_required(key) and not on_each

@@ -48,17 +48,20 @@ class _Layered(NamedTuple):
 class DraState:
     """The devices, device classes and claims of a cluster. Immutable.
 
-    gpu_resources: extended resources by which devices may be given that are GPUs.
+    gpu_resources: extended resources by which devices may be given that are GPUs. problems: what cannot be
+    read.
     """
 
-    __slots__ = ("claims", "classes", "devices", "gpu_resources")
+    __slots__ = ("claims", "classes", "devices", "gpu_resources", "problems")
 
     def __init__(
         self,
         devices: DeviceInventory | None = None,
         classes: DeviceClasses | None = None,
         claims: Claims | None = None,
+        problems: tuple[Problem, ...] = (),
     ) -> None:
+        self.problems = problems
         self.devices = devices or DeviceInventory()
         self.classes = classes or DeviceClasses()
         self.claims: Claims = {} if claims is None else claims
@@ -82,7 +85,7 @@ class DraState:
         """Return the state with other claims."""
         after = DraState.__new__(DraState)
         after.devices, after.classes, after.gpu_resources = self.devices, self.classes, self.gpu_resources
-        after.claims = claims
+        after.claims, after.problems = claims, self.problems
         return after
 
     def requests_gpu(self, resource: str) -> bool:
@@ -90,8 +93,8 @@ class DraState:
         return not resource.startswith(IMPLICIT_PREFIX) or resource in self.gpu_resources
 
 
-def dra_state(objects: Mapping[str, Iterable[Mapping[str, Any]]]) -> tuple[DraState, list[Problem]]:
-    """Return the state of objects by their kinds, as JSON, and what is unreadable of them."""
+def dra_state(objects: Mapping[str, Iterable[Mapping[str, Any]]]) -> DraState:
+    """Return the state of objects by their kinds, as JSON."""
     pool, problems = KindPool(), list[Problem]()
     slices, classes = [], []
     for each in objects.get(SLICE, ()):
@@ -103,7 +106,7 @@ def dra_state(objects: Mapping[str, Iterable[Mapping[str, Any]]]) -> tuple[DraSt
         classes += [read] if read else []
         problems += unreadable
     claims = {claim_key(kind, each): each for kind in (CLAIM, TEMPLATE) for each in objects.get(kind, ())}
-    return DraState(DeviceInventory(slices), DeviceClasses(classes), claims), problems
+    return DraState(DeviceInventory(slices), DeviceClasses(classes), claims, tuple(problems))
 
 
 def claim_key(kind: str, document: Mapping[str, Any], namespace: str = "default") -> ClaimKey:

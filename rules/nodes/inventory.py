@@ -105,7 +105,7 @@ class Inventory:
         dra = {kind: others.pop(kind) for kind in DRA_KINDS if kind in others}
         empty = Inventory()
         after = empty._with_nodes(nodes).with_pools(declared_pools(others))
-        return after.with_dra(dra_state(dra)[0]) if dra else after
+        return after.with_dra(dra_state(dra)) if dra else after
 
     def with_node(self, document: object) -> Inventory:
         """Return an inventory with a Node added or replaced; this inventory if nothing changes.

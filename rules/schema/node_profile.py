@@ -12,6 +12,7 @@ from rules.kube.tolerations import Taint
 from rules.model.rule import NodeProfile
 from rules.nodes.label_families import DriverFamily
 from rules.nodes.node_capabilities import MAX_MEMORY_MIB, NodeCapabilities
+from rules.nodes.pools.document import may_be_required
 from rules.schema.base import RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.errors import expected
@@ -28,9 +29,6 @@ from rules.text.i18n import Text
 
 # Karpenter ignores pods whose node affinity uses the hostname, or another label of its domain than these two.
 # https://karpenter.sh/docs/concepts/scheduling/ and pkg/apis/v1/labels.go of kubernetes-sigs/karpenter
-_HOSTNAME: Final = "kubernetes.io/hostname"
-_KARPENTER: Final = "karpenter.sh/"
-_OF_POOLS: Final = ("karpenter.sh/nodepool", "karpenter.sh/capacity-type")
 # Labels, taints or resources of a profile; more than a node group has. Labels end up in the affinity of pods.
 _MAX_ENTRIES: Final = 100
 _DRIVER_KEY: Final = "driver"
@@ -163,7 +161,7 @@ def build_node_profile(builder: RuleBuilder, data: Any) -> NodeProfile | None:
         return None
     document, read = found
     for key in read.labels_at_creation:
-        if key == _HOSTNAME or (key.startswith(_KARPENTER) and key not in _OF_POOLS):
+        if not may_be_required(key):
             message = Text(
                 f"{key} cannot be used: Karpenter ignores pods whose node affinity uses it; remove it",
                 f"不能使用 {key}：Karpenter 会忽略节点亲和性使用该标签的 Pod；请删除",

@@ -143,7 +143,7 @@ class PoolDocument:
         return NodePool(
             self.name,
             self.kind,
-            tuple((key, value) for key, value in labels.items() if _may_be_required(key)),
+            tuple((key, value) for key, value in labels.items() if may_be_required(key)),
             taints,
             resources,
             self._capabilities(labels),
@@ -174,6 +174,6 @@ def _shown(value: object) -> str:
         return "a large number"
 
 
-def _may_be_required(key: str) -> bool:
+def may_be_required(key: str) -> bool:
     """Return whether a pod may require a label without being ignored by Karpenter."""
     return key != _HOSTNAME and (key in _OF_POOLS or not key.startswith(_KARPENTER))

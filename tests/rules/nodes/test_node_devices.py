@@ -122,3 +122,14 @@ def test_gpus_of_no_node_may_be_on_any() -> None:
 
     assert inventory(bare_node("one"), network, device_class()).undeclared
     assert not inventory(bare_node("one"), gpus_of("one"), device_class()).undeclared
+
+
+def test_a_class_or_slice_that_cannot_be_read_is_a_problem() -> None:
+    """`gpugate nodes` prints it."""
+    broken = gpus_of("one")
+    broken["spec"]["pool"]["generation"] = "one"
+    found = inventory(bare_node("one"), broken, device_class(expression="device.driver = 'x'")).dra.problems
+
+    assert [("one-gpu.nvidia.com", "spec.pool"), (DRIVER, "spec.selectors")] == [
+        (each.source, each.key) for each in found
+    ]

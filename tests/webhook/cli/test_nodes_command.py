@@ -11,6 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.support.dra_clusters import bare_node, device_class
 from tests.support.fake_api import FakeApi, running
 from tests.support.node_builders import compatibility_rule, node_profile
 from webhook.cli import main
@@ -495,3 +496,15 @@ def test_the_pools_of_a_cluster_are_read(tmp_path: Path) -> None:
 
     assert (0, "") == (result.exit_code, result.stderr)
     assert ["-", "NodePool/h100"] == [line.split()[-2] for line in result.stdout.splitlines()[1:]]
+
+
+def test_devices_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    """On stderr, and in JSON."""
+    path = tmp_path / "cluster.yaml"
+    documents = [bare_node("one"), device_class(expression="device.driver = 'x'")]
+    path.write_text(yaml.safe_dump_all(documents), "utf-8")
+    told = CliRunner().invoke(main, ["nodes", "--nodes", str(path)])
+    facts = json.loads(CliRunner().invoke(main, ["nodes", "--nodes", str(path), "-o", "json"]).stdout)
+
+    assert "gpu.nvidia.com: spec.selectors cannot be read, so not all devices are known: " in told.stderr
+    assert ["spec.selectors"] == [each["key"] for each in facts["deviceProblems"]]

@@ -25,8 +25,10 @@ from webhook.cli.output.vocabulary import (
     MORE_DIFFERENCES,
     MORE_POOL_PROBLEMS,
     MORE_UNREADABLE,
+    MORE_UNREADABLE_DEVICES,
     PROFILE_DIFFERS,
     UNDECLARED,
+    UNREADABLE_DEVICE,
     UNREADABLE_LABEL,
 )
 from webhook.yaml_output import dump_yaml
@@ -81,6 +83,7 @@ def command(output: str, nodes: NodeSource, lang: str) -> None:
                 {"node": problem.node, "label": problem.key, "value": problem.value} for problem in unreadable
             ],
             "poolProblems": [each.in_language(language) for each in inventory.declared.problems],
+            "deviceProblems": [each._asdict() for each in inventory.dra.problems],
         }
         text = json.dumps(document, ensure_ascii=False) if output == "json" else dump_yaml(document)
         click.echo(text.rstrip("\n"))
@@ -89,6 +92,10 @@ def command(output: str, nodes: NodeSource, lang: str) -> None:
     show_table(_rows(classes, pools, inventory, wide=output == "wide"), language)
     _show_problems(unreadable, language)
     _show_pool_problems(inventory.declared.problems, language)
+    for source, key, value in inventory.dra.problems[:_MAX_PROBLEMS]:
+        facts = {"source": source, "key": key, "value": f"{value:.200}"}
+        print_warning(UNREADABLE_DEVICE.in_language(language).format_map(facts), language)
+    _show_rest(MORE_UNREADABLE_DEVICES, len(inventory.dra.problems), language)
     _show_differences(differences, inventory, language)
     if not profiles and (signs := _signs(inventory)):
         print_warning(UNDECLARED.in_language(language).format(signs=", ".join(signs)), language)

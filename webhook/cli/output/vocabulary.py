@@ -207,6 +207,14 @@ MORE_UNREADABLE: Final = Text(
     "{count} more labels with unsupported values (use -o json to list all)",
     "另有 {count} 个标签的值无法识别（使用 -o json 列出全部）",
 )
+UNREADABLE_DEVICE: Final = Text(
+    "{source}: {key} cannot be read, so not all devices are known: {value}",
+    "{source}：无法读取 {key}，因此设备信息不完整：{value}",
+)
+MORE_UNREADABLE_DEVICES: Final = Text(
+    "{count} more values of devices that cannot be read (use -o json to list all)",
+    "另有 {count} 个设备的值无法读取（使用 -o json 列出全部）",
+)
 PROFILE_DIFFERS: Final = Text(
     "node profile {profile!r} and reality differ: {fact} is {stated} in the profile, but {reported} on "
     "present nodes ({node!r}, {count} in all); correct the profile, or the labels in its match",
