@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -17,10 +17,15 @@ from packaging.version import Version
 from rules.cuda.image_catalog import covers, parse_version
 from rules.cuda.tables import Status, capability, read_table
 from rules.cuda.versions import ComputeCapability
-from rules.kube.container_env import LONGEST, expand_all
+from rules.kube.container_env import CHARACTERS_PER_STEP, LONGEST, expand_all
 from rules.kube.image_reference import Image, parse_image
 from rules.kube.shell_script import UNKNOWN, Command, Word, commands, script_index
+from rules.text.budget import Budget
 from rules.text.i18n import Text
+
+# Steps for each word that is no script, and for each command of a script in which flags of a server are found.
+_STEPS_OF_WORD: Final = 4
+_STEPS_OF_COMMAND: Final = 10
 
 _SPACE = re.compile(r"\s")
 _NO_COMMAND = Command(())
@@ -117,21 +122,28 @@ def variables() -> frozenset[str]:
 
 
 def flag_requirements(
-    image: str, words: Sequence[str], env: Mapping[str, str], unknown: Collection[str] = ()
+    image: str,
+    words: Sequence[str],
+    env: Mapping[str, str],
+    unknown: Collection[str] = (),
+    budget: Budget | None = None,
 ) -> tuple[FlagRequirement, ...]:
     """Return the GPU requirements of a command line and variables; none if it is too long to start.
 
     words: command and args; env: the variables whose values are known; unknown: those whose values are not.
+    Raises OverBudgetError.
     """
-    table = _table()
-    words = expand_all(words, env)
+    table, budget = _table(), budget or Budget()
+    words = expand_all(words, env, budget)
     passed_on = [word for name in table.arguments for word in env.get(name, "").split()]
     line = " ".join([*words, *passed_on])
     if len(line) > LONGEST:
         return ()
     variables_too = [line, *env.values()] if "$" in line else [line]
+    budget.spend(sum(map(len, variables_too)) // CHARACTERS_PER_STEP)
     if any(name in env for name in table.env) or any(map(table.names_a_flag, variables_too)):
-        return _find(image, _Commands.read(words, passed_on, env, unknown), env)
+        budget.spend(_STEPS_OF_WORD * (len(words) + len(passed_on)))
+        return _find(image, _Commands.read(words, passed_on, env, unknown, budget), env, budget)
     return ()
 
 
@@ -149,14 +161,19 @@ class _Commands(NamedTuple):
 
     @classmethod
     def read(
-        cls, words: Sequence[str], passed_on: Sequence[str], env: Mapping[str, str], unknown: Collection[str]
+        cls,
+        words: Sequence[str],
+        passed_on: Sequence[str],
+        env: Mapping[str, str],
+        unknown: Collection[str],
+        budget: Budget,
     ) -> _Commands:
         """Return the commands of a command line. passed_on: arguments that the runtime adds."""
         arguments: list[str] = []
         scripts: list[Command] = []
         for word, is_script in _scripts(words):
             if is_script:
-                scripts += commands(word, env, unknown, _table().env)
+                scripts += commands(word, env, unknown, _table().env, budget)
             else:
                 arguments.append(word)
         return cls(Command(tuple(map(Word, [*arguments, *passed_on]))), tuple(scripts))
@@ -174,7 +191,9 @@ def _scripts(words: Sequence[str]) -> Iterator[tuple[str, bool]]:
         yield from ((word, False) for word in words[index + 1 :])
 
 
-def _find(image: str, found: _Commands, env: Mapping[str, str]) -> tuple[FlagRequirement, ...]:
+def _find(
+    image: str, found: _Commands, env: Mapping[str, str], budget: Budget
+) -> tuple[FlagRequirement, ...]:
     parsed = parse_image(image)
     versions = _versions(parsed) if parsed else {}
     if versions is None:
@@ -185,6 +204,7 @@ def _find(image: str, found: _Commands, env: Mapping[str, str]) -> tuple[FlagReq
     started = [key for key in frameworks if frameworks[key].command.search(searched)]
     requirements = []
     for key in started or list(versions)[:1]:
+        budget.spend(len(found.arguments.words) + _STEPS_OF_COMMAND * len(lines))
         framework = frameworks[key]
         servers = [command for line, command in lines if framework.command.search(line)]
         servers = servers or [_of_image(command) for line, command in lines if _table().names_a_flag(line)]

@@ -105,12 +105,16 @@ class FamilyRow:
 # Cached images of a cluster, including some that change; a reference is at most 800 characters.
 _CACHE_ENTRIES: Final = 4096
 _MAX_LENGTH: Final = 800
+# Steps to look up an image: for the built-in rows, and for each row of the cluster with a glob or an expression.
+_STEPS_OF_LOOK_UP: Final = 30
+_STEPS_OF_GLOB: Final = 3
+_STEPS_OF_REGEX: Final = 50
 
 
 class ImageCatalog:
     """The rows of a cluster, by digest, by exact reference, then in order; then the built-in ones. Immutable.
 
-    find: `look_up` with a cache.
+    find: `look_up` with a cache. steps: what a look-up takes, see Budget.
     """
 
     __slots__ = (
@@ -123,6 +127,7 @@ class ImageCatalog:
         "families",
         "find",
         "rows",
+        "steps",
     )
 
     def __init__(self, rows: Iterable[ImageRow], families: Iterable[FamilyRow] = ()) -> None:
@@ -131,6 +136,9 @@ class ImageCatalog:
         self._digests: defaultdict[str, list[ImageRow]] = defaultdict(list)
         self._texts: dict[str, list[ImageRow]] = {}
         self._patterns = tuple(row for row in self.rows if row.pattern and not row.exact)
+        regexes = sum(isinstance(row.pattern, ImageRegex) for row in self._patterns)
+        globs = len(self._patterns) - regexes
+        self.steps = _STEPS_OF_LOOK_UP + _STEPS_OF_GLOB * globs + _STEPS_OF_REGEX * regexes
         self._names: defaultdict[str, list[tuple[str, FamilyRow]]] = defaultdict(list)
         self._references = {text: row for row in self.families for text in row.references}
         self._any = tuple(row for row in self.families if not (row.repositories or row.references))

@@ -37,6 +37,9 @@ _PROPERTIES: Final = ("cuda", "driver", "arch", "brand")
 _MAX_LENGTH: Final = 16 * 1024
 _MAX_CACHED: Final = 4096  # characters; the factors of a value of this length take about 170 KB
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
+# Steps for one condition of a variable: it is parsed, compared with some dozen kinds of nodes, and turned
+# into labels.
+STEPS_OF_CONDITION: Final = 100
 
 
 _NO_MINOR: Final = 10**9  # above the minor version of any driver
@@ -160,6 +163,15 @@ def held(groups: tuple[Group, ...], host: Host) -> bool | None:
             for brand in host.brands or (None,)
         ]
     )
+
+
+def requirement_cost(variables: Mapping[str, str]) -> int:
+    """Return the steps for the NVIDIA_REQUIRE_* variables among these, which are linear in their conditions.
+
+    variables: names and values, with references expanded. Without parsing, so conditions may be fewer.
+    """
+    texts = [text for name, text in variables.items() if name.startswith(REQUIRE_PREFIX)]
+    return STEPS_OF_CONDITION * sum(1 + text.count(" ") + text.count(",") for text in texts)
 
 
 def constraints(env: Mapping[str, str]) -> tuple[Constraint, ...]:

@@ -24,12 +24,14 @@ from rules.cuda.nvidia_require import (
     Host,
     constraints,
     disabled,
+    requirement_cost,
 )
 from rules.cuda.tables import compiles_for
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import Environment, environment, references
 from rules.kube.pod import Container
 from rules.text.bounded_cache import bounded_cache
+from rules.text.budget import Budget
 from rules.text.i18n import Text
 
 # Annotations of a pod; one with the suffix `.CONTAINER` is for that container and takes precedence.
@@ -54,6 +56,10 @@ _Pairs = tuple[tuple[str, str], ...]
 # Requirements that are remembered, and characters of the facts of one; 8 KB each at most.
 _REMEMBERED: Final = 1024
 _LONGEST: Final = 4096
+# Steps for requirements that no other container of an object has: they are compared with some dozen kinds of
+# nodes. And for a condition of an image's own NVIDIA_REQUIRE_*, of which the comparisons are remembered.
+_STEPS_OF_REQUIREMENTS: Final = 200
+_STEPS_OF_IMAGE_CONDITION: Final = 20
 
 
 class ContainerFacts(NamedTuple):
@@ -107,7 +113,7 @@ class GpuRequirements:
     variables, which take precedence over the comparison with `cuda`: NVIDIA's images list in them the older
     drivers that are supported through cuda-compat. branches: as in ImageFacts. declared: the annotations and
     variables of the pod that replace what is known of the image. problems: what is written and cannot be
-    parsed.
+    parsed. steps: what it takes to read them, see Budget.
     """
 
     cuda: CudaRequirement | None = None
@@ -119,6 +125,7 @@ class GpuRequirements:
     cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
     declared: tuple[str, ...] = ()
     problems: tuple[Text, ...] = ()
+    steps: int = field(default=0, compare=False)
     # Requirements are looked up more often than they are made, and all of this is long to hash.
     _hash: int = field(init=False, repr=False, compare=False)
 
@@ -147,10 +154,38 @@ class GpuRequirements:
         return False if False in found else None if None in found else True
 
 
-def container_facts(container: Container, annotations: Mapping[str, str]) -> ContainerFacts:
-    """Return the facts of a container of a pod with these annotations."""
+class ObjectRequirements:
+    """The GPU requirements of the containers of one object, read within one budget.
+
+    Equal containers are read once. find: `requirements_of` for a catalogue.
+    """
+
+    __slots__ = ("_budget", "_find", "_found")
+
+    def __init__(self, find: Callable[[ContainerFacts], GpuRequirements]) -> None:
+        self._find = find
+        self._budget = Budget()
+        self._found: dict[ContainerFacts, GpuRequirements] = {}
+
+    def of(self, container: Container, annotations: Mapping[str, str]) -> GpuRequirements:
+        """Return those of a container of a pod with these annotations. Raises OverBudgetError.
+
+        Whether it raises depends on the object only, not on what `find` remembers of others.
+        """
+        facts = container_facts(container, annotations, self._budget)
+        found = self._found.get(facts)
+        if found is None:
+            found = self._found[facts] = self._find(facts)
+            self._budget.spend(found.steps)
+        return found
+
+
+def container_facts(
+    container: Container, annotations: Mapping[str, str], budget: Budget | None = None
+) -> ContainerFacts:
+    """Return the facts of a container of a pod with these annotations. Raises OverBudgetError."""
     words = (*container.strings("command"), *container.strings("args"))
-    known, unknown = _variables(container, words)
+    known, unknown = _variables(container, words, budget or Budget())
     said = tuple(_annotations_for(container.name, annotations)) if annotations else ()
     # Variables may add flags to any command, which names the framework.
     kept = words if words and (known or framework_flags.may_require(words)) else ()
@@ -174,13 +209,16 @@ def _annotations_for(container: str, annotations: Mapping[str, str]) -> Iterator
             yield name, value
 
 
-def _variables(container: Container, words: tuple[str, ...]) -> tuple[_Pairs, tuple[str, ...]]:
+def _variables(
+    container: Container, words: tuple[str, ...], budget: Budget
+) -> tuple[_Pairs, tuple[str, ...]]:
     """Return the variables that say something, and those that the words or such a variable refer to."""
     names, relevant = container.variables, _relevant_variables()
     referring = "$" in "".join(words)
     if not referring and relevant.isdisjoint(names) and REQUIRE_PREFIX not in "".join(names):
         return (), ()
-    env = environment(container.env)
+    budget.spend(sum(word.count("$") for word in words))
+    env = environment(container.env, budget)
     used = {name for name in env.known if name in relevant or name.startswith(REQUIRE_PREFIX)}
     used |= references([*words, *(env.known[name] for name in used)])
     known = tuple(pair for pair in env.known.items() if pair[0] in used)
@@ -195,7 +233,9 @@ def _relevant_variables() -> frozenset[str]:
 
 
 def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirements:
-    """Return the GPU requirements that follow from facts. Never raises; see `problems`."""
+    """Return the GPU requirements that follow from facts. Raises OverBudgetError; see also `problems`."""
+    budget = Budget()
+    budget.spend(_STEPS_OF_REQUIREMENTS + catalog.steps)
     said = _Annotations(facts.annotations)
     env = Environment(dict(facts.known), frozenset(facts.unknown))
     image = catalog.find(facts.image)
@@ -204,7 +244,9 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
     compat = said.read(CUDA_COMPAT_ANNOTATION, _COMPAT.get, "true")
     if declared and declared.version != image.cuda:
         image = image._replace(no_cuda=False, constraints=(), branches=frozenset())
+    budget.spend(requirement_cost(env.known))
     own, problems = _constraints(env, image)
+    budget.spend(_STEPS_OF_IMAGE_CONDITION * sum(len(group) for each in own for group in each.groups))
     toolkit = declared or _cuda_of_image(image)
     return GpuRequirements(
         cuda=toolkit or _cuda_of_constraints(own),
@@ -215,7 +257,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
             *_compute_of_annotation(said),
             *_compute_of_image(image),
             *_compute_of_toolkit(toolkit),
-            *_compute_of_flags(facts, env),
+            *_compute_of_flags(facts, env, budget),
         ),
         built_for=_built_for(image, toolkit),
         cuda_compat=compat or image.cuda_compat,
@@ -229,6 +271,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
             if value
         ),
         problems=(*said.problems, *problems),
+        steps=budget.spent,
     )
 
 
@@ -355,7 +398,7 @@ def _compute_of_toolkit(toolkit: CudaRequirement | None) -> tuple[ComputeRequire
     return (ComputeRequirement(lowest, certain=certain, origin=origin, way_out=_OLDER_CUDA),)
 
 
-def _compute_of_flags(facts: ContainerFacts, env: Environment) -> list[ComputeRequirement]:
+def _compute_of_flags(facts: ContainerFacts, env: Environment, budget: Budget) -> list[ComputeRequirement]:
     if not facts.words and not env.known:
         return []
     return [
@@ -369,7 +412,9 @@ def _compute_of_flags(facts: ContainerFacts, env: Environment) -> list[ComputeRe
             asked=True,
             way_out=need.way_out,
         )
-        for need in framework_flags.flag_requirements(facts.image, facts.words, env.known, env.unknown)
+        for need in framework_flags.flag_requirements(
+            facts.image, facts.words, env.known, env.unknown, budget
+        )
     ]
 
 

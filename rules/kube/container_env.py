@@ -11,9 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rules.text.budget import Budget
+
 # Maximum bytes of arguments and variables with which the kernel starts a program: a quarter of its stack of
 # 8 MiB, see execve(2). A few entries that double each other would exceed it by far.
 LONGEST: Final = 2 * 2**20
+# Characters of an expansion that take a step: they are copied, and searched for flags some dozen times.
+CHARACTERS_PER_STEP: Final = 32
 _REFERENCE = re.compile(r"\$(?:(\$)|\(([^()]*)\))")
 _SHELL_REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 
@@ -26,13 +30,13 @@ class Environment:
     unknown: frozenset[str] = frozenset()
 
 
-def environment(entries: Iterable[Any]) -> Environment:
+def environment(entries: Iterable[Any], budget: Budget | None = None) -> Environment:
     """Return the variables of the entries of `env`; the last entry of a name is used.
 
     A value that refers to an unknown variable is unknown itself, and so is one that is too long to start a
-    program. Malformed entries are skipped: the API server denies them.
+    program. Malformed entries are skipped: the API server denies them. Raises OverBudgetError.
     """
-    room = LONGEST
+    budget, room = budget or Budget(), LONGEST
     known: dict[str, str] = {}
     unknown: set[str] = set()
     for entry in entries:
@@ -42,7 +46,8 @@ def environment(entries: Iterable[Any]) -> Environment:
         if value is None and not entry.get("valueFrom"):
             value = ""
         if isinstance(value, str) and "$" in value:
-            written, value = value, expand(value, known, room) if _resolves(value, known) else None
+            budget.spend(value.count("$"))
+            written, value = value, expand(value, known, budget, room) if _resolves(value, known) else None
             room -= 0 if value is None or value is written else len(value)
         if isinstance(value, str):
             known[name] = value
@@ -53,26 +58,35 @@ def environment(entries: Iterable[Any]) -> Environment:
     return Environment(known, frozenset(unknown))
 
 
-def expand_all(texts: Iterable[str], known: Mapping[str, str]) -> list[str]:
-    """Return arguments with their references expanded, up to the length with which a program can start."""
-    room, expanded = LONGEST, []
+def expand_all(texts: Iterable[str], known: Mapping[str, str], budget: Budget | None = None) -> list[str]:
+    """Return arguments with their references expanded, up to the length with which a program can start.
+
+    Raises OverBudgetError.
+    """
+    budget, room, expanded = budget or Budget(), LONGEST, []
     for text in texts:
-        whole = expand(text, known, room)
+        whole = expand(text, known, budget, room)
         expanded.append(text if whole is None else whole)
         room -= 0 if whole is text else len(expanded[-1])
     return expanded
 
 
-def expand(text: str, known: Mapping[str, str], room: int = LONGEST) -> str | None:
+def expand(
+    text: str, known: Mapping[str, str], budget: Budget | None = None, room: int = LONGEST
+) -> str | None:
     """Return a text with each `$(NAME)` expanded as by the kubelet; unknown names stay unchanged.
 
-    None if it would have more than `room` characters.
+    None if it would have more than `room` characters. Raises OverBudgetError.
     """
     if "$" not in text:
         return text
+    budget = budget or Budget()
+    budget.spend(text.count("$"))
     growth = (len(known.get(match[2], "")) for match in _REFERENCE.finditer(text) if match[2])
-    if len(text) + sum(growth) > room:
+    length = len(text) + sum(growth)
+    if length > room:
         return None
+    budget.spend(length // CHARACTERS_PER_STEP)
     return _REFERENCE.sub(lambda match: match[1] or known.get(match[2], match[0]), text)
 
 

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from rules.text.budget import Budget
+
 # Stands for text that is unknown until the script runs; no argument of a program can contain it.
 UNKNOWN: Final = "\0"
 # Scripts that are read of one, with those inside it (`bash -c "sh -c '…'"`); others are plain arguments.
@@ -20,9 +22,14 @@ MAX_SCRIPTS: Final = 8
 # Characters of a script that is read; real ones have a few thousand.
 LONGEST_SCRIPT: Final = 64 * 2**10
 # Words and operators of a script that is read: so many, and one in so many characters; those of scripts in it
-# may be as many again. Each takes 5 to 10 µs, so that 3 MB of scripts (a pod at most) take about 3 s.
+# may be as many again.
 FREE_TOKENS: Final = 200
 CHARACTERS_PER_TOKEN: Final = 8
+
+# Steps for a script, for one of its words and operators, and for some of the variables that it is given.
+_STEPS_OF_SCRIPT: Final = 50
+_STEPS_OF_TOKEN: Final = 10
+_VARIABLES_PER_STEP: Final = 4
 
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 _TOKEN = re.compile(
@@ -100,17 +107,23 @@ class Command:
 
 
 def commands(
-    script: str, known: Mapping[str, str], unknown: Collection[str] = (), exported: Collection[str] = ()
+    script: str,
+    known: Mapping[str, str],
+    unknown: Collection[str] = (),
+    exported: Collection[str] = (),
+    budget: Budget | None = None,
 ) -> list[Command]:
     """Return the commands of a script, those of scripts in it included; none of one that is too long.
 
-    known, unknown: the container's variables. exported: the names of interest for `Command.env`.
+    known, unknown: the container's variables. exported: the names of interest for `Command.env`. Raises
+    OverBudgetError.
     """
     most = FREE_TOKENS + len(script) // CHARACTERS_PER_TOKEN
     if len(script) > LONGEST_SCRIPT or _tokens(script) > most:
         return []
-    budget = _Budget(MAX_SCRIPTS - 1, most)
-    return list(_Reader(script, known, frozenset(unknown), frozenset(exported), budget).read())
+    inner = _Allowance(MAX_SCRIPTS - 1, most, budget or Budget())
+    inner.charge(script, len(known) + len(unknown))
+    return list(_Reader(script, known, frozenset(unknown), frozenset(exported), inner).read())
 
 
 def script_index(words: Sequence[str]) -> int | None:
@@ -122,11 +135,12 @@ def script_index(words: Sequence[str]) -> int | None:
 
 
 @dataclass(slots=True)
-class _Budget:
-    """Scripts, and tokens of them, that may be read inside a script."""
+class _Allowance:
+    """Scripts, and tokens of them, that may be read inside a script. budget: of the object."""
 
     scripts: int
     tokens: int
+    budget: Budget
 
     def spend(self, script: str) -> bool:
         """Take a script from it; return whether there was enough."""
@@ -135,9 +149,14 @@ class _Budget:
             self.tokens -= _tokens(script)
         return self.scripts >= 0 and self.tokens >= 0
 
+    def charge(self, script: str, variables: int) -> None:
+        """Take the steps of a script that is read with so many variables. Raises OverBudgetError."""
+        steps = _STEPS_OF_SCRIPT + _STEPS_OF_TOKEN * _tokens(script) + variables // _VARIABLES_PER_STEP
+        self.budget.spend(steps)
+
 
 class _Reader:
-    """Reads one script. budget: for those inside it."""
+    """Reads one script. allowance: for those inside it."""
 
     def __init__(
         self,
@@ -145,11 +164,11 @@ class _Reader:
         known: Mapping[str, str],
         unknown: frozenset[str],
         exported: frozenset[str],
-        budget: _Budget,
+        allowance: _Allowance,
     ) -> None:
         self._script = script.replace("\r\n", "\n").replace("\\\n", "")
         self._known, self._unknown, self._interesting = known, unknown, exported
-        self._budget = budget
+        self._allowance = allowance
         # Characters of expansions that are left.
         self._room = min(len(script) + sum(map(len, known.values())), LONGEST_SCRIPT)
         self._opaque = _SETS_ANY.search(self._script) is not None
@@ -273,12 +292,13 @@ class _Reader:
         texts = [word.text for word in words]
         index = script_index(texts)
         script = " ".join(texts[1:]) if texts[:1] == ["eval"] else None if index is None else texts[index]
-        if script is None or not self._budget.spend(script):
+        if script is None or not self._allowance.spend(script):
             yield Command(words, env, certain)
             return
+        self._allowance.charge(script, len(self._known) + len(self._unknown) + len(self._assigned))
         changed = self._assigned.keys() | prefix.keys()
         known = {name: text for name, text in self._known.items() if name not in changed}
-        inside = _Reader(script, known, self._unknown | changed, self._interesting, self._budget)
+        inside = _Reader(script, known, self._unknown | changed, self._interesting, self._allowance)
         certain = certain and all(word.certain for word in words)
         for command in inside.read():
             yield Command(command.words, {**env, **command.env}, certain and command.certain)

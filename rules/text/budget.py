@@ -1,0 +1,41 @@
+"""The budget of steps for one object, so that a malicious one cannot take the time of all others."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rules.text.i18n import Text
+
+# A step is about a microsecond of one core. An object takes half a second of the webhook's five at most, and
+# a fifth of that is for reading its containers. A pod of a few containers takes some thousand steps.
+MOST_STEPS: Final = 100_000
+
+_TOO_MUCH: Final = Text(
+    f"its scripts, variables, images and NVIDIA_REQUIRE_* expressions take more than {MOST_STEPS:,} steps to"
+    " read; gpugate reads no more of one object. Shorten them, or split the object",
+    f"读取其脚本、环境变量、镜像与 NVIDIA_REQUIRE_* 表达式需要超过 {MOST_STEPS:,} 步，"
+    "gpugate 不再读取，请缩短这些内容或拆分该对象",
+)
+
+
+class OverBudgetError(ValueError):
+    """An object takes more steps than MOST_STEPS. The fault of its author. text: the bound, and what to do."""
+
+    def __init__(self) -> None:
+        super().__init__(_TOO_MUCH.en)
+        self.text = _TOO_MUCH
+
+
+class Budget:
+    """Steps that an object may take. spent: so far. Steps are counted before they are done."""
+
+    __slots__ = ("spent",)
+
+    def __init__(self) -> None:
+        self.spent = 0
+
+    def spend(self, steps: int) -> None:
+        """Take steps from it. Raises OverBudgetError if they are more than are left."""
+        self.spent += steps
+        if self.spent > MOST_STEPS:
+            raise OverBudgetError
