@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
+from itertools import islice
 from typing import Final, NamedTuple
 
 from rules.cel.expression import ExpressionError
@@ -26,6 +27,9 @@ from rules.text.paths import field_path
 # Fields of `resources` in the order of validation.
 LIMITS: Final = "limits"
 REQUESTS: Final = "requests"
+# Resources that one must not be used with and that are reported of it; a container that uses more is denied
+# for these, and a glob that excludes its own matches would report every pair.
+_MOST_EXCLUDED: Final = 8
 
 
 class ResourceRuleResult(NamedTuple):
@@ -86,6 +90,8 @@ class _ResourceRuleCheck:
         self._rule = rule
         self._container = container
         self._language = language
+        found = rule.excludes.find
+        self._excluded = list(dict.fromkeys(name for name in container.names if found(name)))
         self._violations: list[Violation] = []
         self._warnings: list[AdmissionWarning] = []
 
@@ -114,10 +120,9 @@ class _ResourceRuleCheck:
                 self._add(REQUESTS, key, messages.REQUEST_MISSING)
         elif request is not None and not _same(limit, request):
             self._own_request(key, limit, request)
-        others = [name for name in self._container.names if name != key and rule.excludes.find(name)]
-        if others and not limit is request is None:
+        if self._excluded and not limit is request is None:
             field, found = (LIMITS, limit) if limit is not None else (REQUESTS, request)
-            for other in dict.fromkeys(others):
+            for other in islice((name for name in self._excluded if name != key), _MOST_EXCLUDED):
                 self._add(field, key, messages.EXCLUDED, found=found, other=other)
 
     def _own_request(self, key: str, limit: object, request: object) -> None:

@@ -148,6 +148,7 @@ class Pod:
         "_is_spec",
         "_spec",
         "_spec_path",
+        "_texts",
         "claimers",
         "containers",
         "path",
@@ -160,6 +161,7 @@ class Pod:
         pod = self.raw = _object(raw, path)
         self.path = path
         self.recorder = Recorder(document)
+        self._texts: dict[str, Mapping[str, str]] = {}
         _member(pod, path, "metadata", dict)  # raises at once, not in the first rule that reads it
         self._is_spec = "spec" not in pod
         self._spec: dict[str, Any] = pod if self._is_spec else _member(pod, path, "spec", dict)
@@ -200,12 +202,18 @@ class Pod:
     @property
     def labels(self) -> Mapping[str, str]:
         """The pod's labels after the edits so far."""
-        return _strings(self.get("metadata", "labels"))
+        return self._metadata("labels")
 
     @property
     def annotations(self) -> Mapping[str, str]:
         """The pod's annotations after the edits so far."""
-        return _strings(self.get("metadata", "annotations"))
+        return self._metadata("annotations")
+
+    def _metadata(self, field: str) -> Mapping[str, str]:
+        """Return the texts of a map in the metadata, which are read once for all containers and rules."""
+        if (texts := self._texts.get(field)) is None:
+            texts = self._texts[field] = _strings(self.get("metadata", field))
+        return texts
 
     def get(self, *field: str | int) -> Any:
         """Return a field of the pod after the edits so far, or None."""
@@ -213,6 +221,8 @@ class Pod:
 
     def set(self, *field: str | int, value: Any) -> None:
         """Set a field of the pod."""
+        if field[0] == "metadata":
+            self._texts.clear()
         self.recorder.set(self._place(*field), value)
 
     def entries(self, *field: str | int) -> list[Any]:
