@@ -16,13 +16,13 @@ from rules.cel.expression import ExpressionError
 from rules.compatibility.claims import ClaimUse, evaluate_claims, resources_of
 from rules.compatibility.evaluate import evaluate, inject_affinity
 from rules.compatibility.result import RuleRequirement
-from rules.cuda.requirements import container_facts
+from rules.cuda.requirements import ObjectRequirements
 from rules.decision import injection_stage, messages, resource_stage
 from rules.decision.exemptions import PodExemptions
 from rules.decision.policy import Policy
 from rules.decision.recorder import DecisionRecorder, Obstacle
 from rules.decision.scope import out_of_scope
-from rules.decision.size_limit import oversize
+from rules.decision.size_limit import over_budget, oversize
 from rules.dra.claims import pod_claims, used_claims
 from rules.dra.state import Claims
 from rules.kube.pod import Container, Pod
@@ -37,6 +37,7 @@ from rules.model.rule import (
     mildest,
 )
 from rules.nodes.inventory import Inventory
+from rules.text.budget import OverBudgetError
 from rules.text.i18n import Language, Text
 
 # Kueue makes PodTemplates for ProvisioningRequests: if one is denied, it keeps its quota and tries for ever.
@@ -66,11 +67,22 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
     makes the record of a pod. claims: those that pods may refer to; default: the inventory's. Raises
     ObjectError if the object does not have the shape of its kind.
     """
-    document = request.object
-    workloads = policy.workloads
-    if document is None or out_of_scope(workloads, request):
+    if request.object is None or out_of_scope(policy.workloads, request):
         return ALLOWED
-    context = _Context(policy, inventory, request, now, inventory.dra.claims if claims is None else claims)
+    claims = inventory.dra.claims if claims is None else claims
+    requirements = ObjectRequirements(policy.requirements_of)
+    context = _Context(policy, inventory, request, now, claims, requirements)
+    try:
+        return _decide(context, request.object, recorder)
+    except OverBudgetError as error:
+        return _permitted(policy, request, over_budget(error, request.kind, policy.language))
+
+
+def _decide(
+    context: _Context, document: Mapping[str, Any], recorder: Callable[[Pod], DecisionRecorder]
+) -> Decision:
+    policy, request = context.policy, context.request
+    workloads = policy.workloads
     if request.subresource:
         pod = Pod(document, document)
         pipeline = Pipeline(context, pod, recorder(pod))
@@ -99,13 +111,14 @@ class _Context(NamedTuple):
     request: AdmissionRequest
     now: float
     claims: Claims
+    requirements: ObjectRequirements
 
 
 class Pipeline:
     """The stages of one pod, in their order; everything that they do is recorded."""
 
     def __init__(self, context: _Context, pod: Pod, recorder: DecisionRecorder) -> None:
-        self._policy, self._inventory, self._request, now, self._claims = context
+        self._policy, self._inventory, self._request, now, self._claims, self._requirements = context
         self._exemptions = PodExemptions(self._policy.exemptions, pod, self._request.namespace, now)
         self._pod = pod
         self._recorder = recorder
@@ -218,7 +231,7 @@ class Pipeline:
         rules = self._matching(matching, container, messages.RULE_APPLIES, applies_on_error=True)
         if not rules:
             return []
-        requirements = self._policy.requirements_of(container_facts(container, self._pod.annotations))
+        requirements = self._requirements.of(container, self._pod.annotations)
         required = [(container, RuleRequirement(rule, requirements)) for rule in rules]
         for each in required:
             self._recorder.record_requirements(*each)

@@ -15,6 +15,7 @@ from rules.kube.pod import Container, Pod
 from rules.model.decision import Decision, Violation
 from rules.model.rule import Action
 from rules.nodes.node_selector import required_terms
+from rules.text.budget import OverBudgetError
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
 
@@ -45,7 +46,16 @@ def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | N
     if _excess(pods, kind, _variables) is None or (found := _excess(pods, kind, _requirements)) is None:
         return None
     text, place, most = found
-    violation = Violation(RULE, Action.DENY, place, text.in_language(language).format(place=place, most=most))
+    return _denied(place, text.in_language(language).format(place=place, most=most), kind, language)
+
+
+def over_budget(error: OverBudgetError, kind: str, language: Language) -> Decision:
+    """Return the denial of an object that takes more steps than it may."""
+    return _denied(kind, f"{kind}: {error.text.in_language(language)}", kind, language)
+
+
+def _denied(place: str, reason: str, kind: str, language: Language) -> Decision:
+    violation = Violation(RULE, Action.DENY, place, reason)
     return Decision.deny(denial(language, kind, [violation]), (violation,))
 
 
