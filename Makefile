@@ -18,7 +18,7 @@ LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header 
 BASE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check bench bench-quick bench-servers fuzz faults e2e e2e-assets test-lowest lock audit sbom image clean
+.PHONY: help run serve test check bench bench-quick fuzz faults e2e e2e-assets test-lowest lock audit sbom image clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -61,13 +61,12 @@ check: $(VENV)/.dev ## types, lint, imports, built-in rules and their tests
 	$(BIN)/gpugate test rules/catalog
 
 bench: $(VENV)/.dev ## measure everything, as ratios in one run, into docs/performance.md; REQUESTS=1000000: memory, too
+	$(BIN)/python -m tests.bench.before
 	$(BIN)/python -m tests.bench --write docs/performance.md $(addprefix --requests ,$(REQUESTS))
 
 bench-quick: $(VENV)/.dev ## the same in a minute, to the terminal alone
+	$(BIN)/python -m tests.bench.before
 	$(BIN)/python -m tests.bench --quick
-
-bench-servers: $(VENV)/.dev ## the trial of servers of docs/adr/0001-server.md
-	$(BIN)/python tests/bench/servers.py
 
 fuzz: $(VENV)/.dev ## search for inputs that break a promise, FUZZ_SECONDS for each target; findings are in .fuzz
 	$(BIN)/pip install --quiet --disable-pip-version-check --group fuzz

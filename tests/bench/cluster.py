@@ -72,7 +72,7 @@ def run(effort: Effort) -> Section:
         tls = _certificate(folder)
         options = ("--kubeconfig", str(plane.kubeconfig), *tls.options)
         server = stack.enter_context(gpugate(*options))
-        baseline = stack.enter_context(constant("wsgi", *tls.options))
+        baseline = stack.enter_context(constant(*tls.options))
         # Those of gpugate last: if they are in effect, the others are.
         for name, port in ((_CONSTANT, baseline.port), (_GPUGATE, server.port)):
             _apply(plane, _webhooks(name, port, tls.ca_pem))

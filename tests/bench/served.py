@@ -1,9 +1,11 @@
-"""Servers as processes: `gpugate serve`, and the same server with an application of a constant answer."""
+"""Servers as processes: `gpugate serve`, the same server with a constant answer, those before, and nginx."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -13,23 +15,49 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from rules.schema.loader import DEFAULT_NAMESPACE
+from tests.bench import before
 from tests.bench.cases import ROOT, catalog, node_of
 from tests.bench.client import Webhook, retrying, unverified
 from tests.e2e.daemon import reserve_port
 from tests.support.fake_api import FakeApi, running
 from webhook.cluster.resource import NODES, config_maps
+from webhook.server.tls import self_signed_pair
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
 HOST: Final = "127.0.0.1"
 # Seconds until a server has started on a busy machine.
 _PATIENCE: Final = 60.0
 _UID: Final = re.compile(rb'"uid":\s*"([^"]*)"')
+_ALLOWED: Final = (
+    b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"%s","allowed":true}}'
+)
+# One process, so that its CPU is that of the server. It reads a body and answers without a look at it. No
+# limit of requests on a connection. Its directories, because the usual ones are root's.
+_NGINX: Final = """\
+daemon off; master_process off; pid nginx.pid;
+events {{}}
+http {{
+  access_log off;
+  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  keepalive_requests 1000000000; keepalive_timeout 120s;
+  default_type application/json;
+  server {{
+    listen {host}:{port} ssl;
+    ssl_certificate {directory}/tls.crt; ssl_certificate_key {directory}/tls.key;
+    ssl_protocols TLSv1.2 TLSv1.3;
+    location / {{
+      return 200 '{answer}';
+    }}
+  }}
+}}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +92,12 @@ def cpu_s(process: int) -> float:
 
 
 @contextmanager
-def gpugate(*options: str) -> Iterator[Served]:
-    """Run `gpugate serve` with the built-in rules while the block runs; its log goes to /dev/null."""
-    with _running([sys.executable, "-m", "webhook", "serve", "--log-format", "json", *options]) as served:
+def gpugate(*options: str, old: bool = False) -> Iterator[Served]:
+    """Run `gpugate serve` with the built-in rules while the block runs; its log goes to /dev/null.
+
+    old: that of `before`.
+    """
+    with _running(["-m", "webhook", "serve", "--log-format", "json", *options], old=old) as served:
         yield served
 
 
@@ -88,20 +119,62 @@ def following(nodes: int) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def constant(kind: str = "wsgi", *options: str) -> Iterator[Served]:
-    """Run the same server with an application of `application` while the block runs."""
-    with _running([sys.executable, "-m", "tests.bench.served", kind, *options]) as served:
+def constant(*options: str, old: bool = False) -> Iterator[Served]:
+    """Run the server of `gpugate serve` with a constant answer while the block runs.
+
+    old: that of `before`.
+    """
+    kind = ["wsgi"] if old else []
+    with _running(["-m", "tests.bench.served", *kind, *options], old=old) as served:
         yield served
 
 
+def nginx_program() -> str | None:
+    """Return the path of nginx, if it is installed; Debian has it where only root looks."""
+    return shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin")
+
+
 @contextmanager
-def _running(command: list[str]) -> Iterator[Served]:
-    reserved = reserve_port()
-    port = reserved.getsockname()[1]
-    command += ["--host", HOST, "--port", str(port), "--drain-seconds", "0"]
+def nginx() -> Iterator[Served]:
+    """Run nginx with a constant answer over TLS, as one process, while the block runs."""
+    with TemporaryDirectory() as name, _reserved() as port:
+        directory = Path(name)
+        pair = self_signed_pair([HOST])
+        (directory / "tls.crt").write_bytes(pair.certificate_pem)
+        (directory / "tls.key").write_bytes(pair.key_pem)
+        answer = (_ALLOWED % b"").decode()
+        text = _NGINX.format(directory=directory, host=HOST, port=port, answer=answer)
+        (directory / "nginx.conf").write_text(text, "ascii")
+        program = nginx_program()
+        if program is None:
+            raise FileNotFoundError("nginx")
+        with _started([program, "-p", name, "-c", "nginx.conf", "-e", os.devnull], port, ROOT) as served:
+            yield served
+
+
+@contextmanager
+def _running(arguments: list[str], *, old: bool) -> Iterator[Served]:
+    """Run a Python server. old: of the sources and packages of `before`."""
+    python, directory = (before.PYTHON, before.SOURCE) if old else (sys.executable, ROOT)
+    with _reserved() as port:
+        options = ["--host", HOST, "--port", str(port), "--drain-seconds", "0"]
+        with _started([python, *arguments, *options], port, directory) as served:
+            yield served
+
+
+@contextmanager
+def _reserved() -> Iterator[int]:
+    """Yield a port that no other process gets."""
+    with reserve_port() as reserved:
+        yield reserved.getsockname()[1]
+
+
+@contextmanager
+def _started(command: list[str], port: int, directory: Path) -> Iterator[Served]:
+    """Run a command until it listens on the port, and while the block runs."""
     devnull = subprocess.DEVNULL
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=devnull, stderr=devnull, cwd=ROOT)
+    process = subprocess.Popen(command, stdout=devnull, stderr=devnull, cwd=directory)
     try:
         retrying(lambda: process.poll() is not None or _is_ready(port), _PATIENCE)
         if process.poll() is not None:
@@ -110,7 +183,6 @@ def _running(command: list[str]) -> Iterator[Served]:
     finally:
         process.kill()
         process.wait()
-        reserved.close()
 
 
 def _is_ready(port: int) -> bool:
@@ -121,52 +193,33 @@ def _is_ready(port: int) -> bool:
         return False
 
 
-def application(kind: str) -> WSGIApplication:
-    """Return an application that allows each review: `wsgi`, with nothing else, or `flask`."""
-
-    def answer(body: bytes) -> bytes:
-        match = _UID.search(body)
-        return (
-            b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",'
-            b'"response":{"uid":"%s","allowed":true}}' % (match[1] if match else b"")
-        )
-
-    def wsgi(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        content = answer(environ["wsgi.input"].read())
-        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content)))]
-        start_response("200 OK", headers)
-        return [content]
-
-    if kind == "wsgi":
-        return wsgi
-
-    from flask import Flask, request
-
-    flask = Flask("constant", static_folder=None)
-    flask.get("/readyz")(lambda: "ok")
-
-    @flask.post("/mutate")
-    def mutate() -> bytes:
-        return answer(request.get_data(cache=False))
-
-    return flask.wsgi_app
+def _answer(body: bytes) -> bytes:
+    match = _UID.search(body)
+    return _ALLOWED % (match[1] if match else b"")
 
 
-def main(kind: str, *options: str) -> int:
-    """Serve an application in the server of `gpugate serve`."""
+def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """Allow each review: a WSGI application."""
+    content = _answer(environ["wsgi.input"].read())
+    headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content)))]
+    start_response("200 OK", headers)
+    return [content]
+
+
+def main(*options: str) -> int:
+    """Serve a constant answer in the server of `gpugate serve`."""
     from webhook.admission.review import is_quick
     from webhook.server.server import Server, ServerConfig
     from webhook.server.tls import TlsCertificate
 
     arguments: dict[str, Any] = dict(zip(options[::2], options[1::2], strict=True))
     config = ServerConfig(arguments["--host"], int(arguments["--port"]), drain_seconds=0)
-    names = [HOST]
     certificate = (
         TlsCertificate.from_files(Path(arguments["--tls-cert"]), Path(arguments["--tls-key"]))
         if "--tls-cert" in arguments
-        else TlsCertificate.self_signed(names)
+        else TlsCertificate.self_signed([HOST])
     )
-    return Server(application(kind), config, certificate, is_quick=is_quick).run()
+    return Server(application, config, certificate, is_quick=is_quick).run()
 
 
 if __name__ == "__main__":

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from tests.bench import cluster, decisions, processes, profiles, roundtrips
+from tests.bench import before, cluster, decisions, processes, profiles, roundtrips
 from tests.bench.__main__ import main
 from tests.bench.cases import BY_RULES
 from tests.bench.client import Webhook, unverified
 from tests.bench.figures import TINY, Samples, Section, Spread, Table, Target
 from tests.bench.page import Result, markdown
-from tests.bench.peer import Peer, _baseline, compare, dechunked
+from tests.bench.peer import Peer, _baseline, _target, compare, dechunked
 from tests.bench.served import constant, gpugate
 from tests.bench.whole import profile
 
@@ -86,6 +87,43 @@ def test_a_pod_is_validated_after_its_mutation_and_only_if_that_allowed_it() -> 
     assert [False, True] == [b'"tencent.com/vcuda-core"' in request for request in requests]
     assert "allowed, edits: 1" == result
     assert (1, "denied") == (len(denied[0]), denied[1])
+
+
+@pytest.mark.parametrize(("times", "met"), [(3.9, False), (4.0, True)])
+def test_hami_takes_at_least_four_times_the_cpu_with_the_mix(times: float, met: bool) -> None:
+    """Other peers, and HAMi with pods that concern neither, take more than gpugate."""
+    target = _target("All these pods in turn", "HAMi", Spread(times, times, times))
+
+    assert met == target.met
+    assert "HAMi takes at least 4 times" in target.promise
+    assert _target("All these pods in turn", "Kyverno", Spread(1.1, 1.1, 1.1)).met
+
+
+def test_a_server_that_is_not_installed_is_named_and_meets_or_misses_no_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With what installs it."""
+    monkeypatch.setattr(roundtrips, "nginx_program", lambda: None)
+    monkeypatch.setattr(before, "available", lambda: False)
+
+    nginx, old = roundtrips._absent()
+
+    assert "nginx: not installed (Debian: nginx-light)." == nginx
+    assert "run `python -m tests.bench.before`" in old
+    assert [None, None] == [target.met for target in roundtrips._targets(Samples({}))]
+
+
+def test_the_server_before_is_left_out_if_it_cannot_be_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without Git here: the benchmarks run all the same."""
+    monkeypatch.setattr(before, "_HOME", tmp_path / "absent")
+    monkeypatch.setattr(before, "available", lambda: False)
+    monkeypatch.setenv("PATH", "")
+
+    before.main()
+
+    assert "the server before is left out: " in capsys.readouterr().err
 
 
 def test_a_chunked_answer_is_read_to_its_end() -> None:
