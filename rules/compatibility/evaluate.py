@@ -132,7 +132,12 @@ def _on_nodes(asked: _PodRequest, evaluator: NodeEvaluator) -> CompatibilityResu
     none_fits = result.none_fits or (
         None if nodes or returning else _no_pool_fits(evaluator, required, found)
     )
-    return _without_node(asked, evaluator, none_fits, found, fits) if none_fits else fits
+    if none_fits is None:
+        return fits
+    if spec.get("nodeName"):  # no autoscaler moves it
+        none_fits = none_fits._replace(action=none_fits.required.rule.without_node(undeclared=False))
+        writer.node = str(spec["nodeName"])
+    return _without_node(asked, evaluator, none_fits, found, fits)
 
 
 def _types(requirement: Requirement) -> list[str]:

@@ -34,6 +34,9 @@ _HEAD: Final = Text(
     "no schedulable node is compatible with {containers} ({count} {nodes} checked)",
     "没有可调度的节点兼容{containers}（共检查 {count} 个节点）",
 )
+_HEAD_OF_NODE: Final = Text(
+    "node {node} is not compatible with {containers}", "节点 {node} 不兼容{containers}"
+)
 _ONE: Final = Text("container {names}", "容器 {names}")
 _SEVERAL: Final = Text("containers {names}", "容器 {names}")
 _TOGETHER: Final = Text("containers {names} together", "容器 {names} 的组合")
@@ -44,6 +47,10 @@ _FIXES: Final = Text("suggested fixes: {fixes}", "建议：{fixes}")
 _ELSEWHERE: Final = Text(
     "{nodes}: compatible but excluded by the pod's nodeSelector, affinity or resources",
     "{nodes}：兼容，但被该 Pod 自身的 nodeSelector、亲和性或资源请求排除",
+)
+_FOR_A_NEW_POD: Final = Text(
+    "{nodes}: compatible, for a new pod that is not bound to this node",
+    "{nodes}：兼容，可供未绑定到该节点的新 Pod 使用",
 )
 _NO_CANDIDATES: Final = Text(
     "container {container!r}: compatibility not checked: {why}", "容器 {container!r}：未检查兼容性：{why}"
@@ -137,10 +144,14 @@ Pairs = tuple[tuple[RuleRequirement, CheckResult], ...]
 
 
 class MessageWriter:
-    """Writes messages in one language. containers: the names of those that share a requirement."""
+    """Writes messages in one language.
+
+    containers: the names of those that share a requirement. node: the one that the pod is bound to, or empty.
+    """
 
     def __init__(self, language: Language) -> None:
         self.language = language
+        self.node = ""
         self.containers: Mapping[RuleRequirement, Sequence[str]] = {}
 
     def of(self, text: Text) -> str:
@@ -310,8 +321,9 @@ class MessageWriter:
         """
         count = sum(each.nodes for each in found.classes)
         head = self._fill(
-            _HEAD,
+            _HEAD_OF_NODE if self.node else _HEAD,
             containers=self._named(unmet_requirements(found.classes)),
+            node=self.node,
             count=count,
             nodes=self.of(_NODES[count != 1]),
         )
@@ -418,7 +430,8 @@ class MessageWriter:
 
     def _excluded(self, elsewhere: Iterable[NodeClassResult]) -> list[str]:
         known = [each for each in elsewhere if each.capabilities.cuda or each.capabilities.gpu_capability]
-        return [self._fill(_ELSEWHERE, nodes=kind) for kind in self._kinds(known)]
+        words = _FOR_A_NEW_POD if self.node else _ELSEWHERE
+        return [self._fill(words, nodes=kind) for kind in self._kinds(known)]
 
     def _kinds(self, classes: Iterable[NodeClassResult]) -> list[str]:
         """Return nodes in a few words: `3 × Tesla-T4, CUDA 12.2`."""

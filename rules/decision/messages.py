@@ -110,6 +110,12 @@ RULE_APPLIES: Final = Text(
     "container {container!r}: a condition of the rule could not be evaluated, so the rule applies: {error}",
     "容器 {container!r}：无法计算规则的条件，因此该规则生效：{error}",
 )
+_OLD_AFFINITY: Final = Text(
+    "the pod's node affinity cannot change and is not that of the new image: incompatible nodes, if there"
+    " are any, are not excluded",
+    "该 Pod 的节点亲和性不可更改，与新镜像不符：若有不兼容的节点，不会被排除",
+)
+_CREATE_AGAIN: Final = Text("delete the pod and create it again", "请删除该 Pod 并重新创建")
 EXPIRED: Final = Text("exemption {exemption} expired at {until}", "豁免 {exemption} 已于 {until} 到期")
 _RENEW: Final = Text("ask its owner to renew it", "请联系其维护者续期")
 ENV_FROM: Final = Text(
@@ -166,6 +172,11 @@ def expired(language: Language, rule: str, exemption: str, until: str) -> Admiss
     """Return the warning that an exemption from a violated rule has expired."""
     reason = _filled(language, EXPIRED, {"exemption": exemption, "until": until})
     return AdmissionWarning(rule, reason, _RENEW.in_language(language))
+
+
+def old_affinity(language: Language, rule: str) -> AdmissionWarning:
+    """Return the warning that the node affinity of a pod does not suit its new image."""
+    return AdmissionWarning(rule, _filled(language, _OLD_AFFINITY, {}), _filled(language, _CREATE_AGAIN, {}))
 
 
 def env_from(language: Language, rule: str, container: str, name: str, source: str) -> AdmissionWarning:

@@ -8,7 +8,7 @@ decisions, and none of the three is changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -38,6 +38,7 @@ from rules.model.rule import (
 )
 from rules.nodes.inventory import Inventory
 from rules.text.budget import OverBudgetError
+from rules.nodes.node_affinity import inject
 from rules.text.i18n import Language, Text
 
 # Kueue makes PodTemplates for ProvisioningRequests: if one is denied, it keeps its quota and tries for ever.
@@ -61,11 +62,11 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
 ) -> Decision:
     """Return the decision on a request, with a patch if it is a pod that may be changed.
 
-    Pods are completed and validated at CREATE; ephemeral containers get variables only; workloads are
-    validated by their pod templates, as their pods would be completed, and never changed. Everything else is
-    allowed as it is. now: seconds since the epoch, for exemptions; without it all have expired. recorder:
-    makes the record of a pod. claims: those that pods may refer to; default: the inventory's. Raises
-    ObjectError if the object does not have the shape of its kind.
+    Pods are completed and validated at CREATE; at UPDATE, images that change are validated; ephemeral
+    containers get variables only; workloads are validated by their pod templates, as their pods would be
+    completed, and never changed. Everything else is allowed as it is. now: seconds since the epoch, for
+    exemptions; without it all have expired. recorder: makes the record of a pod. claims: those that pods may
+    refer to; default: the inventory's. Raises ObjectError if the object does not have the shape of its kind.
     """
     if request.object is None or out_of_scope(policy.workloads, request):
         return ALLOWED
@@ -89,6 +90,8 @@ def _decide(
         return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
     templates = workloads.templates_of(request.group, request.kind, document)
     pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
+    if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
+        return _of_images(context, _on_node(document), _on_node(request.old_object or {}), recorder)
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods.values() if pod.users or pod.claimers]
     if not users and recorder is DecisionRecorder:  # any other one shows them, too
@@ -128,16 +131,17 @@ class Pipeline:
         users = self._pod.users
         if not (users or self._pod.claimers):
             return ALLOWED
-        is_pod = self._request.kind == "Pod" and not self._request.group
+        is_pod = self._is_pod
         rules: dict[Container, list[ResourceRule]] = {}
         if self._request.mutating or not is_pod:
             rules = {container: self._complete(container) for container in users}
             self._inject(users)
         self._check_compatibility(users)
         if self._pod.claimers:
-            self._check_claims()
+            self._check_claims(self._pod.claimers)
         for container in users:
             self._validate(container, rules[container] if rules else self._resource_rules(container))
+        self._is_pod = self._request.kind == "Pod" and not self._request.group
         return self._decision(patch=is_pod and self._request.mutating)
 
     def debug(self, before: Mapping[str, Any]) -> Decision:
@@ -158,6 +162,20 @@ class Pipeline:
         """Set the defaults of resource rules; return the rules that apply to the container in the end."""
         while True:
             changed = False
+    def check_images(self, names: Collection[str], before: Pipeline) -> Decision:
+        """Check the compatibility of some containers; what is found in the pod before, too, is left out."""
+        if self.compatibility(names):
+            before.compatibility(names)
+            self._recorder.remove(before._recorder)
+        return self._decision(patch=False)
+
+    def compatibility(self, names: Collection[str]) -> bool:
+        """Check the compatibility of some containers; return whether there is a violation or a warning."""
+        pod = self._pod
+        self._check_compatibility([container for container in pod.users if container.name in names])
+        self._check_claims([container for container in pod.claimers if container.name in names])
+        return bool(self._recorder.violations or self._recorder.warnings)
+
             rules = self._resource_rules(container)
             for rule in rules:
                 if done := resource_stage.complete(rule, container):
@@ -219,8 +237,15 @@ class Pipeline:
         result = evaluate(required, self._pod, self._inventory, policy.language, policy.prospects)
         self._recorder.record_findings(result.violations, result.warnings)
         self._recorder.record_notes(result.notes)
-        if self._request.mutating and inject_affinity(result, self._pod):
-            self._recorder.record_affinity()
+        if self._request.mutating:
+            if inject_affinity(result, self._pod):
+                self._recorder.record_affinity()
+        elif self._is_pod and self._request.operation == "UPDATE":
+            spec = self._pod.spec
+            if not spec.get("nodeName") and inject(spec, result.requirement) is not None:
+                (_, first), *_ = required
+                warning = messages.old_affinity(policy.language, first.rule.name)
+                self._recorder.record_findings((), (warning,))
 
     def _required(
         self, container: Container, names: tuple[str, ...]
@@ -237,11 +262,11 @@ class Pipeline:
             self._recorder.record_requirements(*each)
         return required
 
-    def _check_claims(self) -> None:
+    def _check_claims(self, claimers: Iterable[Container]) -> None:
         policy, namespace, known = self._policy, self._request.namespace, self._claims
         claims = pod_claims(self._pod.spec, lambda kind, name: known.get((kind, namespace, name)))
         uses: list[ClaimUse] = []
-        for container in self._pod.claimers:
+        for container in claimers:
             used = used_claims(container.raw, claims)
             uses += (ClaimUse(*each, used) for each in self._required(container, resources_of(used)))
         result = evaluate_claims(uses, self._pod, self._inventory, policy.language, policy.prospects)
@@ -330,6 +355,32 @@ def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> D
         return denied
     violations = tuple(replace(each, action=mildest(each.action, Action.WARN)) for each in denied.violations)
     warnings = dict.fromkeys((*_lines(policy.language, _mild(violations)), *denied.warnings))
+def _of_images(
+    context: _Context, pod: Pod, before: Pod, recorder: Callable[[Pod], DecisionRecorder]
+) -> Decision:
+    """Return the decision on the update of a pod, of which only the containers with a new image are checked.
+
+    before: the pod that it replaces. A finding that this one has, too, is none: the pod is there already.
+    """
+    images = {container.name: container.image for container in before.containers}
+    changed = {each.name for each in (*pod.users, *pod.claimers) if images.get(each.name) != each.image}
+    if not changed:
+        return ALLOWED
+    if (denied := oversize([pod], context.request.kind, context.policy.language)) is not None:
+        return denied
+    earlier = Pipeline(context, before, DecisionRecorder(before))
+    return Pipeline(context, pod, recorder(pod)).check_images(changed, earlier)
+
+
+def _on_node(document: Mapping[str, Any]) -> Pod:
+    """Return a pod without what selects its node, once it is bound to one: labels may have changed since."""
+    spec = document.get("spec")
+    if isinstance(spec, dict) and spec.get("nodeName"):
+        rest = {key: value for key, value in spec.items() if key not in ("nodeSelector", "affinity")}
+        document = {**document, "spec": rest}
+    return Pod(document, document)
+
+
     return replace(denied, allowed=True, message="", violations=violations, warnings=tuple(warnings))
 
 

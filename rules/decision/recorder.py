@@ -108,6 +108,12 @@ class DecisionRecorder:
         self.violations += violations
         self.warnings += warnings
 
+    def remove(self, earlier: DecisionRecorder) -> None:
+        """Remove the violations and warnings that another record has, too."""
+        violations, warnings = frozenset(earlier.violations), frozenset(earlier.warnings)
+        self.violations = [found for found in self.violations if found not in violations]
+        self.warnings = [found for found in self.warnings if found not in warnings]
+
     def audit(self, exempted: Mapping[str, str]) -> dict[str, str]:
         """Return the annotations of the audit event. exempted: exemption by rule."""
         audit = {"rules": ", ".join(self.rules)} if self.rules else {}

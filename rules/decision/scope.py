@@ -31,7 +31,9 @@ def out_of_scope(workloads: Workloads, request: AdmissionRequest) -> Text | None
         return reason
     if is_pod and request.subresource == "ephemeralcontainers" and request.operation == "UPDATE":
         return None
-    if request.subresource or request.operation not in (("CREATE",) if is_pod else ("CREATE", "UPDATE")):
+    # The images of a pod may change, which is validated; there is nothing to patch.
+    updates = not (is_pod and request.mutating)
+    if request.subresource or request.operation not in (("CREATE", "UPDATE") if updates else ("CREATE",)):
         return _UNCHECKED_UPDATE
     return None
 

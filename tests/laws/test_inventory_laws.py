@@ -335,11 +335,12 @@ def test_the_verdict_is_that_of_the_table(cluster: Cluster, document: Any, rule:
 @settings(max_examples=EXAMPLES)
 @given(clusters, pods, rules)
 def test_no_pod_is_denied_while_an_entry_may_run_it(cluster: Cluster, document: Any, rule: int) -> None:
-    """Or while nodes may come of which nothing is known."""
+    """Or while nodes may come of which nothing is known, unless the pod is bound to its node."""
     found = reference.entries(cluster, document["spec"], needs_of(rule, document))
     levels = [each for group in (found.ready, found.away, found.pools) for _, each in group]
 
-    if cluster.undeclared or any(map(reference.may_fit, levels)):
+    undeclared = cluster.undeclared and not document["spec"].get("nodeName")
+    if undeclared or any(map(reference.may_fit, levels)):
         assert "" == decided(rule, cluster, document).message
 
 

@@ -205,12 +205,16 @@ def entries(cluster: Cluster, spec: Any, needs: Needs) -> Entries:
 
 
 def verdict(cluster: Cluster, spec: Any, needs: Needs) -> Verdict:
-    """Return what the table says of a pod under one rule that denies; a bound pod gets no affinity."""
-    found = _verdict(cluster, entries(cluster, spec, needs), needs)
-    return found._replace(free=True) if spec.get("nodeName") else found
+    """Return what the table says of a pod under one rule that denies.
+
+    A bound pod gets no affinity, and no autoscaler moves it.
+    """
+    bound = bool(spec.get("nodeName"))
+    found = _verdict(cluster, entries(cluster, spec, needs), needs, bound=bound)
+    return found._replace(free=True) if bound else found
 
 
-def _verdict(cluster: Cluster, found: Entries, needs: Needs) -> Verdict:
+def _verdict(cluster: Cluster, found: Entries, needs: Needs, *, bound: bool) -> Verdict:
     fitting = tuple(pool for pool, each in found.pools if fits(each))
     usable = any(may_fit(each) for _, each in found.tolerated)
     nodes = found.tolerated if usable else found.ready
@@ -218,18 +222,18 @@ def _verdict(cluster: Cluster, found: Entries, needs: Needs) -> Verdict:
         return _on_ready(cluster, found, nodes, needs, warned=not usable)
     if fitting:
         return _bringing(found, fitting, warned=False)
-    return _if_none_fits(cluster, found)
+    return _if_none_fits(cluster, found, undeclared=cluster.undeclared and not bound)
 
 
-def _if_none_fits(cluster: Cluster, found: Entries) -> Verdict:
+def _if_none_fits(cluster: Cluster, found: Entries, *, undeclared: bool) -> Verdict:
     """Return the verdict if no ready node may be compatible, and no pool is for certain."""
     may_return = any(may_fit(each) for _, each in found.away)
     unknown = tuple(pool for pool, each in found.pools if may_fit(each))
     judged = bool(found.ready or (found.pools and not found.away))
-    if unknown and judged and not (may_return or cluster.undeclared):
+    if unknown and judged and not (may_return or undeclared):
         return _bringing(found, unknown, warned=True)
     tainted = any(may_fit(each) for _, each in found.tainted)
-    if judged and not (unknown or may_return or tainted or cluster.undeclared):
+    if judged and not (unknown or may_return or tainted or undeclared):
         return Verdict(False)
     # If no entry is a candidate, or only nodes that are not ready, there is never a reason to deny.
     known = bool(cluster.nodes) or any(pool.can_scale for pool in cluster.pools)

@@ -68,6 +68,17 @@ def test_no_compatible_node_is_a_warning_where_an_autoscaler_may_add_one(
     assert (allowed, int(allowed)) == (decision.allowed, len(decision.warnings))
 
 
+def test_an_autoscaler_does_not_help_a_pod_that_is_bound_to_its_node() -> None:
+    """Unless the rule only warns."""
+    cluster = inventory(added("old", "t4", gfd("12.2", T4)))
+    bound = gpu_pod(cuda_image("12.4"), nodeName="old")
+
+    assert [False, True, True] == [
+        judged(policy(**rule), cluster, bound).allowed
+        for rule in ({}, {"noFittingNode": "warn"}, {"enforcementAction": "warn"})
+    ]
+
+
 def test_nothing_is_injected_where_an_autoscaler_is_and_every_candidate_fits() -> None:
     """It adds no node for labels that it does not know."""
     fits = added("new", "a100", gfd("12.4", A100))

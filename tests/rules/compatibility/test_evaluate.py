@@ -296,9 +296,11 @@ def test_a_pod_with_a_node_name_is_checked_on_that_node_and_gets_no_affinity() -
     """It is scheduled already."""
     cluster = nodes(1, "old", gfd("11.4")) + nodes(1, "new", gfd("12.4"))
     bound = decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="new-0"))
+    denied = decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="old-0")).message
 
     assert (True, (), ()) == (bound.allowed, bound.patch, bound.warnings)
-    assert "(1 node checked)" in decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="old-0")).message
+    assert "node old-0 is not compatible with container 'main': " in denied
+    assert "1 × Tesla-T4, CUDA 12.4: compatible, for a new pod that is not bound to this node" in denied
     assert "excludes each" in decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="absent")).warnings[0]
 
 

@@ -423,7 +423,7 @@ def test_a_rule_that_warns_does_not_change_the_pod() -> None:
         getattr(judged(rules, inventory(old + new), free), field)
         for field in ("allowed", "patch", "warnings")
     )
-    assert "no schedulable node is compatible" in judged(rules, inventory(old + new), bound).warnings[0]
+    assert "node old-0 is not compatible" in judged(rules, inventory(old + new), bound).warnings[0]
 
 
 @pytest.mark.parametrize("limits", [None, SHARE])
