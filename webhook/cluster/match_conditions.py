@@ -6,6 +6,9 @@ a rule names those, unless the template is unchanged: every rule matches a resou
 nothing to decide. Images, labels and namespaces of rules are left to the webhook: an unnecessary review of a
 pod with a GPU costs a millisecond.
 
+Pods are updated all the time, by the kubelet and controllers. In an update of a pod, each container is a
+template: the API server allows only changes of its image, and of its resources by the subresource `resize`.
+
 The expression never fails: with failurePolicy Fail, an error denies the object. A malformed pod or template
 is skipped; the API server or a controller reports it.
 Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions
@@ -27,7 +30,14 @@ from rules.text.glob import is_glob
 # Name of the condition in each webhook; conditions with other names belong to the operator.
 CONDITION: Final = "asks-for-accelerators"
 # The mutating webhook selects only pods.
-PODS: Final = Workloads({("", "Pod"): ((),)})
+_POD: Final = ("", "Pod")
+PODS: Final = Workloads({_POD: ((),)})
+# An update of a pod, not of one of its subresources, such as its ephemeral containers.
+_POD_UPDATE: Final = (
+    'request.kind.group + "/" + request.kind.kind == "/Pod" && request.operation == "UPDATE" &&'
+    " !has(request.subResource)"
+)
+_CONTAINERS: Final = (("spec", "containers", EVERY), ("spec", "initContainers", EVERY))
 # All extended resources; `cpu`, `memory` and the like have no domain.
 EVERY_RESOURCE: Final = frozenset({"*/*"})
 # Characters of the list of about 700 names. The API server looks up a name in a list by its hash, and rejects
@@ -75,7 +85,7 @@ def expression(resources: Collection[str], workloads: Workloads) -> str:
     return f"""\
 [[object, oldObject].map(o,
   {_templates(workloads)}
-)].exists(both, both[0].exists(templates, templates.exists(template,
+)].exists(both, both[0].exists(templates, !(templates in both[1]) && templates.exists(template,
   type(template) == map &&
   ("spec" in template ? [template["spec"]] : [template]).exists(spec, type(spec) == map &&
     ["containers", "initContainers"].exists(field, field in spec && type(spec[field]) == list &&
@@ -122,13 +132,18 @@ def _claims_test(resources: Collection[str]) -> str:
 def _templates(workloads: Workloads) -> str:
     """Return the CEL list of lists of templates in `o`, by its kind."""
     kinds: dict[tuple[Steps, ...], list[str]] = {}
+    updates = ""
+    if _POD in workloads.paths:
+        updates = (
+            f'{_POD_UPDATE} ?\n    ({_lists(_CONTAINERS)}).map(all, all.map(n, {{"containers": [n]}})) :\n  '
+        )
     for (group, kind), paths in sorted(workloads.paths.items()):
         kinds.setdefault(paths, []).append(f"{group}/{kind}")
     choices = [
         f'request.kind.group + "/" + request.kind.kind in {json.dumps(names)} ?\n    {_lists(paths)} :\n  '
         for paths, names in kinds.items()
     ]
-    return f"{''.join(choices)}[]"
+    return f"{updates}{''.join(choices)}[]"
 
 
 def _lists(paths: tuple[Steps, ...]) -> str:

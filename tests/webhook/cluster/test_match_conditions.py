@@ -66,15 +66,28 @@ def compiled(text: str) -> Any:
 
 
 def asked(
-    text: str, kind: tuple[str, str], document: Any, before: Any = None, *, with_others: bool = False
+    text: str,
+    kind: tuple[str, str],
+    document: Any,
+    before: Any = None,
+    subresource: str = "",
+    *,
+    with_others: bool = False,
 ) -> bool:
-    """Return whether the API server sends an object; with_others: by all conditions of the manifest."""
+    """Return whether the API server sends an object; with_others: by all conditions of the manifest.
+
+    It omits an empty subResource.
+    """
     others = shipped_webhooks()["validate.gpugate.dev"]["matchConditions"] if with_others else []
     texts = [text, *(each["expression"] for each in others if each["name"] != CONDITION)]
     values = {
         "object": document,
         "oldObject": before,
-        "request": {"kind": {"group": kind[0], "kind": kind[1]}},
+        "request": {
+            "kind": {"group": kind[0], "kind": kind[1]},
+            "operation": "CREATE" if before is None else "UPDATE",
+        }
+        | ({"subResource": subresource} if subresource else {}),
     }
     return all(compiled(each).execute(values) for each in texts)
 
@@ -161,6 +174,43 @@ def test_scaling_a_workload_is_not_selected() -> None:
     ]
 
 
+def image_of(image: str, *others: dict[str, Any], **fields: Any) -> Any:
+    """Return a pod of a container that requests DEVICE, and others."""
+    return pod(container({DEVICE: "1"}, image=image), *others, **fields)
+
+
+PROXY = container({"cpu": "1"}, name="proxy")
+INIT = container({DEVICE: "1"}, name="init", image="a")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "selected"),
+    [
+        (image_of("a"), image_of("b"), True),
+        (image_of("a"), image_of("a") | {"metadata": {"labels": {"a": "b"}, "finalizers": ["a/b"]}}, False),
+        (image_of("a"), image_of("a") | {"status": {"phase": "Running"}}, False),
+        (image_of("a"), image_of("a", tolerations=[{"operator": "Exists"}]), False),
+        (image_of("a"), image_of("a", nodeName="n", activeDeadlineSeconds=1), False),
+        (image_of("a"), image_of("a", ephemeralContainers=[container(name="debug")]), False),
+        (image_of("a", PROXY), image_of("a", PROXY | {"image": "b"}), False),
+        (image_of("a", PROXY), image_of("b", PROXY), True),
+        (pod(PROXY), pod(PROXY | {"image": "b"}), False),
+        (pod(PROXY, initContainers=[INIT]), pod(PROXY, initContainers=[INIT | {"image": "b"}]), True),
+        (pod(PROXY, initContainers=[INIT]), pod(PROXY | {"image": "b"}, initContainers=[INIT]), False),
+        (image_of("a"), image_of("b", metadata={"deletionTimestamp": "2030-01-01T00:00:00Z"}), False),
+        (image_of("a"), image_of("b", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), False),
+        (image_of("a"), image_of("b") | {"spec": None}, False),
+    ],
+)
+def test_of_the_updates_of_a_pod_only_those_of_an_image_are_selected(
+    before: Any, after: Any, *, selected: bool
+) -> None:
+    """Of a container that requests an accelerator."""
+    text = expression([DEVICE], built_in_workloads())
+
+    assert selected == asked(text, ("", "Pod"), after, before, with_others=True)
+
+
 def test_a_configured_workload_kind_is_selected() -> None:
     """By the path to its template, in any API group."""
     workloads = Workloads({("example.com", "Job"): (("spec", "parts", EVERY, "pod"),)})
@@ -180,7 +230,7 @@ def test_the_mutating_webhook_selects_only_pods() -> None:
 
     assert [True, True, False] == [
         asked(text, ("", "Pod"), pod()),
-        asked(text, ("", "Pod"), debugged, pod()),
+        asked(text, ("", "Pod"), debugged, pod(), "ephemeralcontainers"),
         asked(text, ("apps", "Deployment"), {"spec": {"template": pod()}}),
     ]
 
