@@ -7,6 +7,7 @@ decisions, and none of the three is changed.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -37,9 +38,10 @@ from rules.model.rule import (
     mildest,
 )
 from rules.nodes.inventory import Inventory
-from rules.text.budget import OverBudgetError
 from rules.nodes.node_affinity import inject
+from rules.text.budget import OverBudgetError
 from rules.text.i18n import Language, Text
+from rules.text.paths import Path
 
 # Kueue makes PodTemplates for ProvisioningRequests: if one is denied, it keeps its quota and tries for ever.
 # Nothing is lost: the pods are validated when they are created.
@@ -88,22 +90,38 @@ def _decide(
         pod = Pod(document, document)
         pipeline = Pipeline(context, pod, recorder(pod))
         return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
-    templates = workloads.templates_of(request.group, request.kind, document)
-    pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
         return _of_images(context, _on_node(document), _on_node(request.old_object or {}), recorder)
+    templates = workloads.templates_of(request.group, request.kind, document)
+    pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods.values() if pod.users or pod.claimers]
     if not users and recorder is DecisionRecorder:  # any other one shows them, too
         return ALLOWED
+    if request.operation == "UPDATE" and request.old_object:
+        before = workloads.templates_of(request.group, request.kind, request.old_object)
+        changed = _changed(templates, before)
+        pods = {path: pod for path, pod in pods.items() if path in changed}
+        users = [pod for pod in users if pod.path in changed]
     if users and (denied := oversize(users, request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
-    if request.operation == "UPDATE" and request.old_object:
-        before = workloads.templates_of(request.group, request.kind, request.old_object).values()
-        pods = {path: pod for path, pod in pods.items() if templates[path] not in before}
     decisions = [Pipeline(context, pod, recorder(pod)).run() for pod in pods.values()]
     decision = decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
     return decision if decision.allowed else _permitted(policy, request, decision)
+
+
+def _changed(templates: Mapping[Path, Any], before: Mapping[Path, Any]) -> set[Path]:
+    """Return the paths of the templates that are not among those before, at whatever place in a list.
+
+    The time is linear in their length: each is compared with the one at its place, or else by a hash.
+    """
+    changed = {path for path, raw in templates.items() if path not in before or raw != before[path]}
+    if len(changed) == 1:
+        return {path for path in changed if templates[path] not in before.values()}
+    if changed:
+        known = {json.dumps(raw, sort_keys=True) for raw in before.values()}
+        changed = {path for path in changed if json.dumps(templates[path], sort_keys=True) not in known}
+    return changed
 
 
 class _Context(NamedTuple):
@@ -123,6 +141,7 @@ class Pipeline:
     def __init__(self, context: _Context, pod: Pod, recorder: DecisionRecorder) -> None:
         self._policy, self._inventory, self._request, now, self._claims, self._requirements = context
         self._exemptions = PodExemptions(self._policy.exemptions, pod, self._request.namespace, now)
+        self._is_pod = self._request.kind == "Pod" and not self._request.group
         self._pod = pod
         self._recorder = recorder
 
@@ -141,8 +160,21 @@ class Pipeline:
             self._check_claims(self._pod.claimers)
         for container in users:
             self._validate(container, rules[container] if rules else self._resource_rules(container))
-        self._is_pod = self._request.kind == "Pod" and not self._request.group
         return self._decision(patch=is_pod and self._request.mutating)
+
+    def check_images(self, names: Collection[str], before: Pipeline) -> Decision:
+        """Check the compatibility of some containers; what is found in the pod before, too, is left out."""
+        if self.compatibility(names):
+            before.compatibility(names)
+            self._recorder.remove(before._recorder)
+        return self._decision(patch=False)
+
+    def compatibility(self, names: Collection[str]) -> bool:
+        """Check the compatibility of some containers; return whether there is a violation or a warning."""
+        pod = self._pod
+        self._check_compatibility([container for container in pod.users if container.name in names])
+        self._check_claims([container for container in pod.claimers if container.name in names])
+        return bool(self._recorder.violations or self._recorder.warnings)
 
     def debug(self, before: Mapping[str, Any]) -> Decision:
         """Give new ephemeral containers the variables of the container that they target."""
@@ -162,20 +194,6 @@ class Pipeline:
         """Set the defaults of resource rules; return the rules that apply to the container in the end."""
         while True:
             changed = False
-    def check_images(self, names: Collection[str], before: Pipeline) -> Decision:
-        """Check the compatibility of some containers; what is found in the pod before, too, is left out."""
-        if self.compatibility(names):
-            before.compatibility(names)
-            self._recorder.remove(before._recorder)
-        return self._decision(patch=False)
-
-    def compatibility(self, names: Collection[str]) -> bool:
-        """Check the compatibility of some containers; return whether there is a violation or a warning."""
-        pod = self._pod
-        self._check_compatibility([container for container in pod.users if container.name in names])
-        self._check_claims([container for container in pod.claimers if container.name in names])
-        return bool(self._recorder.violations or self._recorder.warnings)
-
             rules = self._resource_rules(container)
             for rule in rules:
                 if done := resource_stage.complete(rule, container):
@@ -337,24 +355,6 @@ class Pipeline:
         )
 
 
-def _mild(violations: Iterable[Violation]) -> list[AdmissionWarning]:
-    return [
-        AdmissionWarning(each.rule, each.reason, each.fix)
-        for each in violations
-        if each.action is Action.WARN
-    ]
-
-
-def _lines(language: Language, warnings: Iterable[AdmissionWarning]) -> tuple[str, ...]:
-    return tuple(messages.warning_line(language, each) for each in dict.fromkeys(warnings))
-
-
-def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> Decision:
-    """Return a denial, or an admission that warns of its violations if the kind is never denied."""
-    if (request.group, request.kind) not in _NEVER_DENIED:
-        return denied
-    violations = tuple(replace(each, action=mildest(each.action, Action.WARN)) for each in denied.violations)
-    warnings = dict.fromkeys((*_lines(policy.language, _mild(violations)), *denied.warnings))
 def _of_images(
     context: _Context, pod: Pod, before: Pod, recorder: Callable[[Pod], DecisionRecorder]
 ) -> Decision:
@@ -381,6 +381,24 @@ def _on_node(document: Mapping[str, Any]) -> Pod:
     return Pod(document, document)
 
 
+def _mild(violations: Iterable[Violation]) -> list[AdmissionWarning]:
+    return [
+        AdmissionWarning(each.rule, each.reason, each.fix)
+        for each in violations
+        if each.action is Action.WARN
+    ]
+
+
+def _lines(language: Language, warnings: Iterable[AdmissionWarning]) -> tuple[str, ...]:
+    return tuple(messages.warning_line(language, each) for each in dict.fromkeys(warnings))
+
+
+def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> Decision:
+    """Return a denial, or an admission that warns of its violations if the kind is never denied."""
+    if (request.group, request.kind) not in _NEVER_DENIED:
+        return denied
+    violations = tuple(replace(each, action=mildest(each.action, Action.WARN)) for each in denied.violations)
+    warnings = dict.fromkeys((*_lines(policy.language, _mild(violations)), *denied.warnings))
     return replace(denied, allowed=True, message="", violations=violations, warnings=tuple(warnings))
 
 
@@ -389,13 +407,13 @@ def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decisio
     if not decisions:
         return ALLOWED
     violations = tuple(found for decision in decisions for found in decision.violations)
-    audit: dict[str, str] = {}
+    audit: dict[str, list[str]] = {}
     for decision in decisions:
         for name, text in decision.audit.items():
-            audit[name] = f"{audit[name]}; {text}" if name in audit else text
+            audit.setdefault(name, []).append(text)
     facts: dict[str, Any] = {
         "warnings": tuple(warning for decision in decisions for warning in decision.warnings),
-        "audit": audit,
+        "audit": {name: "; ".join(texts) for name, texts in audit.items()},
         "rules": tuple(dict.fromkeys(name for decision in decisions for name in decision.rules)),
         "cuda_sources": tuple(source for decision in decisions for source in decision.cuda_sources),
         "notes": tuple(dict.fromkeys(note for decision in decisions for note in decision.notes)),
