@@ -15,8 +15,9 @@ from rules.schema.loader import Loaded
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.manifests import MANIFESTS
 from tests.e2e.serve_process import eventually
-from tests.e2e.test_control_plane import pod
+from tests.e2e.test_control_plane import node, pod
 from tests.support.builders import loaded, resource_rule
+from tests.webhook.cluster.test_match_conditions import shipped_expression
 from webhook.admission.handler import AdmissionHandler
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.match_conditions import CONDITION, MAX_NAMES_LENGTH, MAX_PATTERN_LENGTH, expression
@@ -138,6 +139,43 @@ def test_running_workloads_are_scaled_finished_and_deleted_with_the_webhook_unav
     assert "" == left
 
 
+def test_with_the_webhook_unavailable_only_a_new_image_of_a_gpu_container_is_denied(
+    control_plane: ControlPlane, away: Callable[[str], None]
+) -> None:
+    """Labels, status, tolerations, a resize and images of other containers are not selected."""
+    away("false")
+    control_plane.kubectl("create", "-f", "-", input=node("runs", {}, {GPU: "1", "cpu": "8"}))
+    document = json.loads(pod("running", {GPU: "1", "cpu": "1"}))
+    document["spec"]["nodeName"] = "runs"
+    document["spec"]["containers"].append({"name": "proxy", "image": "proxy:1"})
+    eventually(lambda: not create(control_plane, json.dumps(document)))
+    control_plane.kubectl("create", "-n", TEAM, "-f", "-", input=json.dumps(document))
+    away(expression([GPU], built_in_workloads()))
+    eventually(lambda: "failed calling webhook" in create(control_plane, pod("gpu", {GPU: "1"})))
+
+    def patch(change: dict[str, Any], subresource: str = "") -> str:
+        options = (f"--subresource={subresource}",) if subresource else ()
+        kind = ("--type=strategic", "-p", json.dumps(change), *options)
+        return control_plane.kubectl("patch", "pod/running", "-n", TEAM, *kind, check=False).stderr
+
+    def container(name: str, **fields: Any) -> dict[str, Any]:
+        return {"spec": {"containers": [{"name": name, **fields}]}}
+
+    assert [""] * 7 == [
+        patch({"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}}),
+        patch({"metadata": {"finalizers": ["example.com/held"]}}),
+        patch({"spec": {"tolerations": [{"key": "a", "operator": "Exists"}], "activeDeadlineSeconds": 1000}}),
+        patch({"status": {"message": "x"}}, "status"),
+        patch(container("main", resources={"requests": {"cpu": "500m"}}), "resize"),
+        patch(container("proxy", image="proxy:2")),
+        patch(container("main", image="example.com/train:1")),
+    ]
+    assert "failed calling webhook" in patch(container("main", image="example.com/train:2"))
+    patch({"metadata": {"finalizers": None}})
+    control_plane.kubectl("delete", "pod/running", "-n", TEAM, "--grace-period=0", "--force")
+    control_plane.kubectl("delete", "node/runs")
+
+
 @pytest.mark.parametrize(
     ("count", "end", "length"), [(700, "", MAX_NAMES_LENGTH), (94, "*", MAX_PATTERN_LENGTH)]
 )
@@ -155,6 +193,33 @@ def test_an_expression_with_the_maximum_of_rules_is_within_the_cost_limit_of_the
     assert "failed calling webhook" in create(
         control_plane, of_containers(200, {keys[-1].replace("*", "s"): "1"})
     )
+
+
+def test_an_update_of_a_pod_of_two_hundred_containers_is_within_the_cost_limit(
+    control_plane: ControlPlane, away: Callable[[str], None]
+) -> None:
+    """All of them request an accelerator; one has a new image."""
+    away("false")
+    document = json.loads(of_containers(200, {GPU: "1"}))
+    eventually(lambda: not create(control_plane, json.dumps(document)))
+    control_plane.kubectl("create", "-n", TEAM, "-f", "-", input=json.dumps(document))
+    away(shipped_expression("validate.gpugate.dev"))
+    eventually(lambda: "failed calling webhook" in create(control_plane, pod("gpu", {GPU: "1"})))
+
+    def replaced(*edits: dict[str, Any]) -> str:
+        options = ("--type=json", "-p", json.dumps(edits))
+        return control_plane.kubectl("patch", "pod/many", "-n", TEAM, *options, check=False).stderr
+
+    label = {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}
+    images = [
+        {"op": "replace", "path": f"/spec/containers/{at}/image", "value": "example.com/train:2"}
+        for at in range(200)
+    ]
+    errors = [replaced(label), replaced(images[-1]), replaced(*images)]
+    control_plane.kubectl("delete", "pod/many", "-n", TEAM, "--grace-period=0", "--force")
+
+    assert "" == errors[0]
+    assert all("failed calling webhook" in error for error in errors[1:])
 
 
 def conditions_of(control_plane: ControlPlane) -> list[list[str]]:
