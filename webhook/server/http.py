@@ -8,15 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+# Seconds after which the API server sends a refused review again, up to ten times within the webhook's
+# time-out. Without a Retry-After header it does not. Source: k8s.io/client-go/rest/with_retry.go.
+RETRY_AFTER: Final = "1"
 
 
 @dataclass(eq=False, slots=True)
 class Request:
     """One whole request.
 
-    path: decoded, without the query. query: as sent. version: "1.0" or "1.1". headers: names and values as
-    sent. client: the peer's address. verified: whether the peer has a client certificate of the trusted CA.
+    path: decoded, without the query. query: as sent. version: "1.0" or "1.1". headers: names in lower case
+    and values as sent. client: the peer's address. verified: whether the peer has a client certificate of
+    the trusted CA.
     """
 
     method: str
@@ -24,7 +30,7 @@ class Request:
     query: str = ""
     version: str = "1.1"
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    body: bytes = b""
+    body: bytes | bytearray = b""
     client: str = ""
     verified: bool = False
 
@@ -36,6 +42,14 @@ class Response(NamedTuple):
     body: bytes
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
+
+
+def failure(status: HTTPStatus, detail: str = "") -> Response:
+    """Return the server's own response to a request that failed."""
+    retry = status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
+    headers = (("Retry-After", RETRY_AFTER),) if retry else ()
+    text = f"{status.phrase}: {detail}\n" if detail else f"{status.phrase}\n"
+    return Response(status, text.encode(), "text/plain; charset=utf-8", headers)
 
 
 class Lane(Enum):
@@ -52,10 +66,15 @@ class Lane(Enum):
 
 
 class Work(NamedTuple):
-    """How a request is scheduled. accounts: to whom the time of a LONG or RULES request is charged."""
+    """How a request is scheduled.
+
+    accounts: returns to whom its time is charged; called only if the request leaves the event loop's thread.
+    memory: bytes that its work takes at most in addition to its body; 0 if that is negligible.
+    """
 
     lane: Lane
-    accounts: tuple[str, ...] = ()
+    accounts: Callable[[], tuple[str, ...]] = tuple
+    memory: int = 0
 
 
 Application = Callable[[Request], Response]
