@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rules.schema.loader import DEFAULT_NAMESPACE
-from tests.e2e.installed import GPU, OFFERED, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
+from tests.e2e.installed import CUDA, GPU, OFFERED, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.manifests import run
 from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node, pod
@@ -80,6 +81,44 @@ def test_a_debugging_container_gets_the_variables_of_its_target(installed: Insta
     assert [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "30"}] == debug["env"]
 
 
+def test_a_new_image_of_a_running_pod_must_run_on_its_node(installed: Installed) -> None:
+    """No other update of the pod reaches gpugate, by the number of its reviews."""
+    document = json.loads(pod("updated", {GPU: "1", "cpu": "1"}).replace("example.com/train:1", CUDA_11_8))
+    document["spec"]["nodeName"] = "runs"
+    installed.cluster.kubectl("create", "-f", "-", input=node("runs", CUDA, OFFERED | {"cpu": "8"}))
+    eventually(lambda: installed.server.sample("gpugate_inventory_nodes") == 2)
+    installed.cluster.kubectl("create", "-n", TEAM, "-f", "-", input=json.dumps(document))
+
+    def patch(change: dict[str, Any], subresource: str = "") -> tuple[str, float]:
+        """Patch the pod; return the error, and how many reviews gpugate answered."""
+        before = installed.server.reviews()
+        options = (f"--subresource={subresource}",) if subresource else ()
+        command = ("patch", "pod/updated", "-n", TEAM, "-p", json.dumps(change), *options)
+        error = installed.cluster.kubectl(*command, check=False).stderr
+        return error, installed.server.reviews() - before
+
+    def main(**fields: Any) -> dict[str, Any]:
+        return {"spec": {"containers": [{"name": "main", **fields}]}}
+
+    denied, reviews = patch(main(image=CUDA_12_4))
+    others = [
+        patch(main(image=CUDA_12_2)),
+        patch({"metadata": {"labels": {"a": "b"}, "finalizers": ["example.com/held"]}}),
+        patch({"status": {"message": "x"}}, "status"),
+        patch(main(resources={"requests": {"cpu": "500m"}}), "resize"),
+        patch({"metadata": {"finalizers": None}}),
+    ]
+    shown = installed.cluster.kubectl("get", "pod", "-n", TEAM, "updated", "-o", "json").stdout
+    installed.cluster.kubectl("delete", "pod", "-n", TEAM, "updated", "--force")
+    installed.cluster.kubectl("delete", "node", "runs")
+    eventually(lambda: installed.server.sample("gpugate_inventory_nodes") == 1)
+
+    assert 'webhook "validate.gpugate.dev" denied the request: Pod denied by gpugate: node runs' in denied
+    assert [1, 1, 0, 0, 0, 0] == [reviews, *(count for _, count in others)]
+    assert {""} == {error for error, _ in others}
+    assert CUDA_12_2 == json.loads(shown)["spec"]["containers"][0]["image"]
+
+
 def test_preview_uses_the_rules_of_a_cluster(installed: Installed, tmp_path: Path) -> None:
     """Only those that are in force there."""
     path = tmp_path / "pod.json"
@@ -104,6 +143,7 @@ KINDS = {
     "a100": ("12.4", "NVIDIA-A100-SXM4-80GB", "8.0", 3),
     "h100": ("12.8", "NVIDIA-H100-80GB-HBM3", "9.0", 2),
 }
+CUDA_11_8, CUDA_12_2 = "team/app:cuda11.8", "team/app:cuda12.2"
 CUDA_12_4 = "team/app:cuda12.4"  # known by name alone: the rule compares versions
 CUDA_13 = "team/app:cuda13.0"
 
