@@ -11,7 +11,7 @@ from typing import TypeAlias
 from rules.cel.expression import ExpressionError
 from rules.compatibility.result import RuleRequirement
 from rules.kube.pod import Container, Pod
-from rules.model.decision import AdmissionWarning, Violation
+from rules.model.decision import AdmissionWarning, Violation, audit_list
 from rules.model.match import Unmet
 from rules.model.rule import (
     Action,
@@ -132,17 +132,13 @@ class DecisionRecorder:
         if exempted:
             audit["exempted"] = _listing({rule: [exemption] for rule, exemption in exempted.items()})
         if self.violations:
-            if found := _lines(self.violations, Action.DENY, Action.WARN):
-                audit["violations"] = found
-            if found := _lines(self.violations, Action.DRYRUN):
-                audit["dryrun"] = found
+            dry = [each for each in self.violations if each.action is Action.DRYRUN]
+            if others := [each for each in self.violations if each.action is not Action.DRYRUN]:
+                audit["violations"] = audit_list(others)
+            if dry:
+                audit["dryrun"] = audit_list(dry)
         return audit
 
 
 def _listing(done: Mapping[str, list[str]]) -> str:
     return "; ".join([f"{rule} ({', '.join(what)})" for rule, what in done.items()])
-
-
-def _lines(violations: list[Violation], *actions: Action) -> str:
-    found = [each for each in violations if each.action in actions]
-    return "; ".join([f"{each.rule} ({each.basis.value}): {each.path}" for each in found])

@@ -12,7 +12,7 @@ from typing import Final
 from rules.cuda.nvidia_require import REQUIRE_PREFIX
 from rules.decision.messages import denial
 from rules.kube.pod import Container, Pod
-from rules.model.decision import Decision, Violation
+from rules.model.decision import Basis, Decision, Violation
 from rules.model.rule import Action
 from rules.nodes.node_selector import required_terms
 from rules.text.budget import OverBudgetError
@@ -55,7 +55,7 @@ def over_budget(error: OverBudgetError, kind: str, language: Language) -> Decisi
 
 
 def _denied(place: str, reason: str, kind: str, language: Language) -> Decision:
-    violation = Violation(RULE, Action.DENY, place, reason)
+    violation = Violation(RULE, Action.DENY, place, reason, basis=Basis.LIMIT)
     return Decision.deny(denial(language, kind, [violation]), (violation,))
 
 

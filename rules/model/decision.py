@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -20,10 +20,14 @@ def with_fix(reason: str, fix: str, language: Language) -> str:
 
 
 class Basis(StrEnum):
-    """What a violation rests on: facts about image, driver and GPU, or a rule of the operator."""
+    """What a violation rests on.
+
+    FACT: facts about image, driver and GPU. POLICY: a rule of the operator. LIMIT: a limit of gpugate itself.
+    """
 
     FACT = "fact"
     POLICY = "policy"
+    LIMIT = "limit"
 
 
 class AdmissionWarning(NamedTuple):
@@ -57,6 +61,16 @@ class Violation:
         return f"{with_fix(first, self.fix, self.language)}{newline}{rest}"
 
 
+def audit_list(violations: Iterable[Violation]) -> str:
+    """Return violations for an audit annotation: rule, basis and path; of a limit its name and the reason."""
+    return "; ".join(
+        [
+            f"{each.rule} ({each.basis.value}): {each.reason if each.basis is Basis.LIMIT else each.path}"
+            for each in violations
+        ]
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The answer to a request.
@@ -81,8 +95,11 @@ class Decision:
 
     @classmethod
     def deny(cls, message: str, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:
-        """Return a denial; facts: other fields. It has no patch."""
-        return cls(False, message, violations, **facts)
+        """Return a denial; facts: other fields. It has no patch; the audit event has its violations."""
+        audit = facts.pop("audit", {})
+        if violations and "violations" not in audit:
+            audit = {**audit, "violations": audit_list(violations)}
+        return cls(False, message, violations, audit=audit, **facts)
 
     @classmethod
     def allow(cls, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:

@@ -19,6 +19,10 @@ _KIND: Final = "AdmissionReview"
 _WARNINGS_LENGTH: Final = 4096
 # Warnings travel as HTTP headers; the API server drops one with any of these.
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+# Bytes of one audit annotation: a decision has 11 at most, at both endpoints, and an API server may cut audit
+# events of more than 100 KiB. https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/#log-entry-truncation
+_AUDIT_LENGTH: Final = 4096
+_ELLIPSIS: Final = "…"
 # Bytes: two typical reviews. The slowest pod of this size takes 80 ms, a rule more than a second.
 _QUICK_SIZE: Final = 16 * 2**10
 _CONFIG_MAP: Final = b'"ConfigMap"'
@@ -119,14 +123,16 @@ def encode_decision(uid: str, decision: Decision) -> bytes:
     if decision.warnings:
         response["warnings"] = _sendable(decision.warnings)
     if decision.audit:
-        response["auditAnnotations"] = decision.audit
+        response["auditAnnotations"] = {name: _cut(text) for name, text in decision.audit.items()}
     return _answer(response)
 
 
 def encode_failure(uid: str, *, allowed: bool) -> bytes:
     """Return the response body for a review that failed because of an internal error."""
     problem = "gpugate: internal error on this object"
-    response: dict[str, Any] = {"uid": uid, "allowed": allowed}
+    done = "allowed" if allowed else "denied"
+    audit = {"error": f"internal error, {done} without checks"}
+    response: dict[str, Any] = {"uid": uid, "allowed": allowed, "auditAnnotations": audit}
     if allowed:
         response["warnings"] = [f"{problem}, allowed without checks; see the log of gpugate"]
     else:
@@ -140,6 +146,13 @@ def _answer(response: dict[str, Any]) -> bytes:
 
 def _status(code: int, reason: str, message: str) -> dict[str, Any]:
     return {"status": "Failure", "code": code, "reason": reason, "message": message}
+
+
+def _cut(text: str) -> str:
+    """Return a text of at most _AUDIT_LENGTH bytes; the end of a longer one is cut."""
+    if len(text) <= _AUDIT_LENGTH // 4 or len(content := text.encode()) <= _AUDIT_LENGTH:
+        return text
+    return content[: _AUDIT_LENGTH - len(_ELLIPSIS.encode())].decode(errors="ignore") + _ELLIPSIS
 
 
 def _sendable(warnings: tuple[str, ...]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from rules import AdmissionRequest, Decision, Language, ObjectError, RuleError, RuleSet, load_rules
 from rules.decision.messages import denial, warning_line
 from rules.lint.rule_set_checks import rule_set_warnings
-from rules.model.decision import ALLOWED, AdmissionWarning, Violation
+from rules.model.decision import ALLOWED, AdmissionWarning, Violation, audit_list
 from rules.model.rule import Action, ResourceRule, Rule
 from rules.schema.builder import DOCUMENT_KEY
 from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL, also_used
@@ -97,7 +97,9 @@ def validate_rule(
     violations = tuple(
         Violation(error.rule, Action.DENY, error.path, _placed(error, block, language)) for error in errors
     )
-    return Decision.deny(denial(language, request.kind, violations), warnings=warnings)
+    # Not among the decision's violations: metrics have the names of rules in force only.
+    audit = {"violations": audit_list(violations)}
+    return Decision.deny(denial(language, request.kind, violations), warnings=warnings, audit=audit)
 
 
 def _lint(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[tuple[str, str, Text]]:

@@ -53,8 +53,8 @@ DURATION: Final = Histogram(
 )
 RULE_RESULTS: Final = _counter(
     "gpugate_rule_violations_total",
-    "Violations by rule, action (deny, warn, dryrun) and basis (fact, policy); a pod is reviewed at both "
-    "endpoints",
+    "Violations by rule, action (deny, warn, dryrun) and basis (fact, policy, limit); a pod is reviewed at "
+    "both endpoints",
     ("endpoint", "rule", "action", "basis"),
 )
 CUDA_SOURCES: Final = _counter(

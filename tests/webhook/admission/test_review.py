@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from contextlib import suppress
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.model.decision import Decision, Violation
 from rules.model.rule import Action
 from rules.text.i18n import Language
+from tests.support.builders import resource_rule
+from tests.support.paths import ROOT
 from tests.support.webhooks import body, builtin_handler, pod, review
 from webhook.admission.review import ReviewError, decode_review, encode_decision, encode_failure, is_quick
 
@@ -223,8 +227,61 @@ def test_the_response_to_an_internal_error_is_the_one_of_on_error(*, allowed: bo
     texts = answer["warnings"] if allowed else [answer["status"]["message"]]
 
     assert (UID, allowed) == (answer["uid"], answer["allowed"])
+    assert {"error"} == set(answer["auditAnnotations"])
     assert ["gpugate: internal error on this object"] == [text[:38] for text in texts]
     assert "Traceback" not in json.dumps(answer)
+
+
+LARGE = pod({"nvidia.com/gpu": "1"} | {f"nvidia.com/mig-{at}g": "1" for at in range(300)})
+INVALID_RULE = yaml.safe_load(resource_rule(limits="optinal"))
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (
+            pod({"tencent.com/vcuda-core": "150"}),
+            "cf-crl-gpu-manager-vcuda-core (policy): spec.containers[0].resources.limits[tencent.com/vcuda",
+        ),
+        (LARGE, "size-limit (limit): spec.containers[0] "),
+        (INVALID_RULE, "cf-crl-group-device (policy): data.limits"),
+    ],
+)
+def test_the_audit_event_of_a_denial_has_its_rules_or_its_limit(document: Any, expected: str) -> None:
+    """With the basis of each."""
+    where = "kube-public" if document["kind"] == "ConfigMap" else "ml"
+    answer = _response(builtin_handler().answer("validate", body(document, namespace=where)))
+
+    assert not answer["allowed"]
+    assert answer["auditAnnotations"]["violations"].startswith(expected)
+
+
+@pytest.mark.parametrize("character", ["x", "错"])
+def test_an_audit_annotation_has_a_maximum_of_bytes(character: str) -> None:
+    """Audit events have one, too."""
+    audit = {"rules": character * 10_000, "notes": character * 1000}
+    sent = _response(encode_decision(UID, Decision(audit=audit)))["auditAnnotations"]
+
+    assert sent["notes"] == audit["notes"]
+    assert sent["rules"].endswith(f"{character}…")
+    assert 4090 < len(sent["rules"].encode()) <= 4096
+
+
+def test_the_documented_audit_annotations_are_those_that_there_are() -> None:
+    """Their names are valid for the API server, which prefixes them with the name of the webhook."""
+    page = (ROOT / "docs/security.md").read_text("utf-8")
+    _, _, section = page.partition("| audit annotation |")
+    names = "".join(line.split("|")[1] for line in section.partition("\n\n")[0].splitlines()[2:])
+    documented = re.findall("`([^`]+)`", names)
+    sources = ["rules/decision/recorder.py", "rules/model/decision.py", "webhook/admission/review.py"]
+    written = {
+        name
+        for path in sources
+        for name in re.findall(r'audit(?:\[| = \{|, )"([a-z-]+)"', (ROOT / path).read_text("utf-8"))
+    }
+
+    assert written == set(documented)
+    assert all(re.fullmatch("[a-z]([a-z-]{0,61}[a-z])?", name) for name in documented)
 
 
 def test_a_violation_of_a_warn_rule_is_a_warning_of_the_response() -> None:
