@@ -19,6 +19,13 @@ from pydantic import (
 _ENV_NAME: Final = r"^[ -<>-~]+$"
 ACTIONS: Final = "deny: denies the pod; warn: kubectl prints a warning; dryrun: metric and logs only"
 
+# Entries of a list in a rule: each is compared with other rules or entries, or compiled. Rules have a dozen.
+MAX_ENTRIES: Final = 256
+# CEL expressions of a rule, as matchConditions in Kubernetes: to compile the longest takes 4 ms.
+MAX_EXPRESSIONS: Final = 64
+# Names of namespaces or service accounts: some rules list every one.
+MAX_NAMES: Final = 2048
+
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from rules.model.match import Match
 from rules.model.rule import Exemption
-from rules.schema.base import NonEmpty, RuleDocument
+from rules.schema.base import MAX_ENTRIES, MAX_NAMES, NonEmpty, RuleDocument
 from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.match_fields import NamespacesDocument, PodSelectorDocument, build_selector
 from rules.text.glob import glob
@@ -65,13 +65,16 @@ class ExemptionDocument(RuleDocument):
 
     reason: NonEmpty = Field(description="the reason, for listings and logs")
     expires: Expires = Field(description="the last day (UTC), or a time with zone (RFC 3339)")
-    rules: list[NonEmpty] = Field(min_length=1, description="rule names or globs")
+    rules: list[NonEmpty] = Field(min_length=1, max_length=MAX_ENTRIES, description="rule names or globs")
     namespaces: NamespacesDocument = Field(NamespacesDocument(), description="namespaces of the pod")
     pod_selector: PodSelectorDocument = Field(
         PodSelectorDocument(), alias="podSelector", description="labels of the pod in the request"
     )
     service_accounts: list[NonEmpty] = Field(
-        [], alias="serviceAccounts", description="names or globs of the pod's service account; empty: any"
+        [],
+        alias="serviceAccounts",
+        max_length=MAX_NAMES,
+        description="names or globs of the pod's service account; empty: any",
     )
 
 

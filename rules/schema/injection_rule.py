@@ -17,7 +17,7 @@ from rules.model.rule import (
     InjectionAction,
     InjectionRule,
 )
-from rules.schema.base import _ENV_NAME, RuleDocument, TextDocument
+from rules.schema.base import _ENV_NAME, MAX_ENTRIES, RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.errors import expected
 from rules.schema.field_types import Annotations, Labels, ObjectName, ResourcePattern
@@ -93,13 +93,22 @@ class _InjectDocument(RuleDocument):
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     env: list[EnvDocument] = Field(
-        [], description="variables that the container does not have, each from one of the three sources"
+        [],
+        max_length=MAX_ENTRIES,
+        description="variables that the container does not have, each from one of the three sources",
     )
-    volumes: list[VolumeDocument] = Field([], description="volumes that the pod does not have, by name")
+    volumes: list[VolumeDocument] = Field(
+        [], max_length=MAX_ENTRIES, description="volumes that the pod does not have, by name"
+    )
     volume_mounts: list[VolumeMountDocument] = Field(
-        [], alias="volumeMounts", description="mounts that the container does not have, by mountPath"
+        [],
+        alias="volumeMounts",
+        max_length=MAX_ENTRIES,
+        description="mounts that the container does not have, by mountPath",
     )
-    tolerations: list[TolerationDocument] = Field([], description="tolerations that the pod does not have")
+    tolerations: list[TolerationDocument] = Field(
+        [], max_length=MAX_ENTRIES, description="tolerations that the pod does not have"
+    )
     node_affinity: NodeAffinityDocument = Field(
         NodeAffinityDocument(), alias="nodeAffinity", description="as in the Kubernetes API"
     )

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from rules.cel.expression import CONDITION_VARIABLES, Expression, ExpressionError
 from rules.model.match import SELECTOR_OPERATORS, Match, SelectorTerm
-from rules.schema.base import NonEmpty, RuleDocument
+from rules.schema.base import MAX_ENTRIES, MAX_EXPRESSIONS, MAX_NAMES, NonEmpty, RuleDocument
 from rules.schema.builder import RuleBuilder
 from rules.schema.errors import Code
 from rules.schema.field_types import ResourcePattern
@@ -25,8 +25,10 @@ _NO_VALUES: Final = Text("allows no values", "不允许有值")
 class NamespacesDocument(RuleDocument):
     """Namespaces by name or glob."""
 
-    include: list[NonEmpty] = Field([], description="names or globs; empty: all")
-    exclude: list[NonEmpty] = Field([], description="names or globs; takes precedence over `include`")
+    include: list[NonEmpty] = Field([], max_length=MAX_NAMES, description="names or globs; empty: all")
+    exclude: list[NonEmpty] = Field(
+        [], max_length=MAX_NAMES, description="names or globs; takes precedence over `include`"
+    )
 
 
 class SelectorTermDocument(RuleDocument):
@@ -67,17 +69,23 @@ class MatchDocument(RuleDocument):
     """The containers that a rule applies to; all conditions must match."""
 
     resources: list[ResourcePattern] = Field(
-        min_length=1, description="names or globs; at least one is in the container"
+        min_length=1,
+        max_length=MAX_ENTRIES,
+        description="names or globs; at least one is in the container",
     )
     images: list[NonEmpty] = Field(
-        [], description="globs; at least one matches the container's image, as written or in full"
+        [],
+        max_length=MAX_ENTRIES,
+        description="globs; at least one matches the container's image, as written or in full",
     )
     namespaces: NamespacesDocument = Field(NamespacesDocument(), description="namespaces of the pod")
     pod_selector: PodSelectorDocument = Field(
         PodSelectorDocument(), alias="podSelector", description="labels of the pod"
     )
     conditions: list[NonEmpty] = Field(
-        [], description="CEL expressions over limits, requests, container, pod; all must be true"
+        [],
+        max_length=MAX_EXPRESSIONS,
+        description="CEL expressions over limits, requests, container, pod; all must be true",
     )
 
 

@@ -19,7 +19,7 @@ from rules.model.rule import (
     Validation,
     mildest,
 )
-from rules.schema.base import ACTIONS, NonEmpty, RuleDocument
+from rules.schema.base import ACTIONS, MAX_EXPRESSIONS, NonEmpty, RuleDocument
 from rules.schema.builder import RuleBuilder
 from rules.schema.errors import Code, RuleError, expected, kind_of, schema_errors
 from rules.schema.field_types import ObjectName, ResourcePattern
@@ -29,6 +29,7 @@ from rules.text.paths import Path
 
 _NOT_NEGATIVE: Final = Text("zero or more", "零或更大")
 _POSITIVE: Final = Text("a positive quantity such as 256Mi or 10m", "正数，例如 256Mi 或 10m")
+_MOST_VALIDATIONS: Final = Text(f"at most {MAX_EXPRESSIONS} validations", f"最多 {MAX_EXPRESSIONS} 条校验")
 _VALIDATIONS: Final = Text("a YAML list of validations", "校验的 YAML 列表")
 _UNUSED: Final = "for user interfaces; not used in admission"
 
@@ -179,6 +180,9 @@ def _validations(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> It
     if not isinstance(document.value, list):
         message = expected(_VALIDATIONS, kind_of(document.value))
         builder.add_error(path, message, code=Code.WRONG_TYPE)
+        return
+    if len(document.value) > MAX_EXPRESSIONS:
+        builder.add_error(path, expected(_MOST_VALIDATIONS, str(len(document.value))))
         return
     for index, item in enumerate(document.value):
         try:

@@ -25,6 +25,10 @@ except ImportError:  # PyYAML without libyaml is slower
 
 # A document may have this many more values than characters: aliases of real rules do not repeat thousands.
 MAX_VALUES: Final = 5_000
+# Duplicate keys of a document that are recorded; the others would only repeat the message.
+MAX_DUPLICATES: Final = 100
+# Objects merged by `<<` in which a key is searched to locate it.
+_MAX_MERGED: Final = 64
 
 _NOT_UTF8: Final = "not UTF-8; save the file as UTF-8"  # for bytes that Python decoded by `surrogateescape`
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
@@ -47,7 +51,8 @@ class SourceError(ValueError):
 class Document:
     """One document of a text: its value, and the location of each path.
 
-    lines: the lines of the text, empty for JSON. duplicates: duplicate keys of objects; the last one is used.
+    lines: the lines of the text, empty for JSON. duplicates: the first duplicate keys of objects; the last
+    value of a key is used.
     root: the node tree. line, column: where the document begins in the file, counted from 0.
     """
 
@@ -242,14 +247,17 @@ class _Builder:
                 hint = _TEMPLATE * isinstance(key_node, yaml.MappingNode)
                 raise self._error(key_node, f"expected a string as key{hint}")
             key = str(key_node.value)
-            if key in result:
+            if key in result and len(self.duplicates) < MAX_DUPLICATES:
                 self.duplicates.append(self._error(key_node, f"duplicate key {key!r}: remove one of them"))
             result[key] = self.build(value_node, depth + 1)
-        for mapping in merged:
+        if not merged:
+            return result
+        whole: dict[str, Any] = {}
+        for mapping in reversed(merged):  # the first one of several takes precedence
             if not isinstance(mapping, dict):
                 raise self._error(node, "expected an object or a list of objects after `<<`")
-            result = {**mapping, **result}
-        return result
+            whole |= mapping
+        return whole | result
 
     @staticmethod
     def _scalar(node: yaml.ScalarNode) -> Any:
@@ -278,18 +286,24 @@ def _number(text: str, read_number: Callable[[str], float]) -> float | str:
 
 
 def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return the (key, value) nodes of a member: the last one of that name, or the first merged one."""
-    if isinstance(node, yaml.MappingNode):
+    """Return the (key, value) nodes of a member: the last one of that name, or the first merged one.
+
+    None if it is in none of the first _MAX_MERGED objects that are merged.
+    """
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    todo, seen = [node], set[int]()
+    while todo and len(seen) < _MAX_MERGED:
+        node = todo.pop()
+        if not isinstance(node, yaml.MappingNode) or id(node) in seen:
+            continue
+        seen.add(id(node))
         for key, value in reversed(node.value):
             if key.value == str(step):
                 return key, value
-        for key, value in node.value:
-            if key.tag == f"{_TAG}merge":
-                for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                    if (found := _child(merged, step)) is not None:
-                        return found
-    elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-        return node.value[step], node.value[step]
+        merged = [value for key, value in node.value if key.tag == f"{_TAG}merge"]
+        of_lists = [each.value if isinstance(each, yaml.SequenceNode) else [each] for each in merged]
+        todo += [each for found in reversed(of_lists) for each in reversed(found)]
     return None
 
 

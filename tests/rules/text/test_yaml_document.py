@@ -9,7 +9,7 @@ import pytest
 from rules.text.json_document import MAX_DEPTH
 from rules.text.location import Location
 from rules.text.paths import Path
-from rules.text.yaml_document import Document, SourceError, read
+from rules.text.yaml_document import MAX_DUPLICATES, Document, SourceError, read
 
 BILLION_LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 10)}]\n" for number in range(1, 10)
@@ -349,3 +349,24 @@ def test_embedding_an_absent_string_is_a_bug() -> None:
 def test_a_location_is_printed_in_the_format_of_editors(place: Location, text: str) -> None:
     """file:line:column, as far as it is known."""
     assert text == str(place)
+
+
+def test_the_first_duplicate_keys_are_recorded() -> None:
+    """The others would only repeat the message."""
+    assert MAX_DUPLICATES == len(_document("a: 1\n" * 1000).duplicates)
+
+
+def test_of_several_merged_objects_the_first_takes_precedence() -> None:
+    """And the object's own keys before all of them."""
+    text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc: {<<: [*a, *b], z: 3}\n"
+
+    assert {"x": 1, "y": 1, "z": 3} == _document(text).value["c"]
+
+
+def test_a_key_is_located_in_linear_time_in_objects_that_merge_each_other() -> None:
+    """Each of them is searched once; if a key is in none, it is located at the object."""
+    twice = "".join(f"a{at}: &a{at} {{<<: [*a{at - 1}, *a{at - 1}]}}\n" for at in range(1, 10))
+    document = _document(f"a0: &a0 {{k: 1}}\n{twice}")
+
+    assert Location("f", 1, 10) == document.locate(("a9", "k"))
+    assert Location("f", 10, 1) == document.locate(("a9", "absent"))
