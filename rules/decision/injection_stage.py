@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
 _REQUIRED: Final = (*_AFFINITY, "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 _PREFERRED: Final = (*_AFFINITY, "preferredDuringSchedulingIgnoredDuringExecution")
+# Sources of a container's variables that are named in a warning each; warnings are cut at 4 KiB in total.
+_MOST_SOURCES: Final = 16
 _MEBI: Final = 1024**2
 _GIBI: Final = 1024**3
 
@@ -88,7 +90,8 @@ def hidden_sources(
     done: what `inject` returned.
     """
     warnings: list[AdmissionWarning] = []
-    sources = [source for source in container.env_from if isinstance(source, dict)] if rule.inject.env else []
+    given = container.env_from[:_MOST_SOURCES] if rule.inject.env else []
+    sources = [source for source in given if isinstance(source, dict)]
     if not sources:
         return []
     for name in [name for name, _ in rule.inject.env if _variable(container, name) in done]:

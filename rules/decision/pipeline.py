@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rules.cel.expression import ExpressionError
-from rules.compatibility.claims import ClaimUse, evaluate_claims, resources_of
+from rules.compatibility.claims import ClaimAllowance, ClaimUse, KnownResources, evaluate_claims, resources_of
 from rules.compatibility.evaluate import evaluate, inject_affinity
 from rules.compatibility.result import RuleRequirement
 from rules.cuda.requirements import ObjectRequirements
@@ -23,7 +23,7 @@ from rules.decision.exemptions import PodExemptions
 from rules.decision.policy import Policy
 from rules.decision.recorder import DecisionRecorder, Obstacle
 from rules.decision.scope import out_of_scope
-from rules.decision.size_limit import over_budget, oversize
+from rules.decision.size_limit import over_budget, overfull, oversize
 from rules.dra.claims import pod_claims, used_claims
 from rules.dra.state import Claims
 from rules.kube.pod import Container, Pod
@@ -74,7 +74,7 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
         return ALLOWED
     claims = inventory.dra.claims if claims is None else claims
     requirements = ObjectRequirements(policy.requirements_of)
-    context = _Context(policy, inventory, request, now, claims, requirements)
+    context = _Context(policy, inventory, request, now, claims, requirements, ClaimAllowance())
     try:
         return _decide(context, request.object, recorder)
     except OverBudgetError as error:
@@ -86,13 +86,15 @@ def _decide(
 ) -> Decision:
     policy, request = context.policy, context.request
     workloads = policy.workloads
+    templates = workloads.templates_of(request.group, request.kind, document)
+    if (denied := overfull(templates.values(), request.kind, policy.language)) is not None:
+        return _permitted(policy, request, denied)
     if request.subresource:
         pod = Pod(document, document)
         pipeline = Pipeline(context, pod, recorder(pod))
         return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
         return _of_images(context, _on_node(document), _on_node(request.old_object or {}), recorder)
-    templates = workloads.templates_of(request.group, request.kind, document)
     pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods.values() if pod.users or pod.claimers]
@@ -133,13 +135,15 @@ class _Context(NamedTuple):
     now: float
     claims: Claims
     requirements: ObjectRequirements
+    allowance: ClaimAllowance
 
 
 class Pipeline:
     """The stages of one pod, in their order; everything that they do is recorded."""
 
     def __init__(self, context: _Context, pod: Pod, recorder: DecisionRecorder) -> None:
-        self._policy, self._inventory, self._request, now, self._claims, self._requirements = context
+        self._context = context
+        self._policy, self._inventory, self._request, now, self._claims, self._requirements, _ = context
         self._exemptions = PodExemptions(self._policy.exemptions, pod, self._request.namespace, now)
         self._is_pod = self._request.kind == "Pod" and not self._request.group
         self._pod = pod
@@ -284,10 +288,19 @@ class Pipeline:
         policy, namespace, known = self._policy, self._request.namespace, self._claims
         claims = pod_claims(self._pod.spec, lambda kind, name: known.get((kind, namespace, name)))
         uses: list[ClaimUse] = []
+        resources: KnownResources = {}
         for container in claimers:
             used = used_claims(container.raw, claims)
-            uses += (ClaimUse(*each, used) for each in self._required(container, resources_of(used)))
-        result = evaluate_claims(uses, self._pod, self._inventory, policy.language, policy.prospects)
+            required = self._required(container, resources_of(used, resources))
+            uses += (ClaimUse(*each, used) for each in required)
+        result = evaluate_claims(
+            uses,
+            self._pod,
+            self._inventory,
+            policy.language,
+            policy.prospects,
+            allowance=self._context.allowance,
+        )
         self._recorder.record_findings(result.violations, result.warnings)
 
     def _injection_rules(self, container: Container) -> list[InjectionRule]:
@@ -368,7 +381,7 @@ def _of_images(
         return ALLOWED
     if (denied := oversize([pod], context.request.kind, context.policy.language)) is not None:
         return denied
-    earlier = Pipeline(context, before, DecisionRecorder(before))
+    earlier = Pipeline(context._replace(allowance=ClaimAllowance()), before, DecisionRecorder(before))
     return Pipeline(context, pod, recorder(pod)).check_images(changed, earlier)
 
 

@@ -1,52 +1,145 @@
 """The size limit of one object, so that none delays the reviews of others.
 
 A usual pod has some dozen of what is counted here. The API server accepts objects of 3 MiB, and checking tens
-of thousands of containers would take longer than a webhook may.
+of thousands of containers would take longer than a webhook may. Each thing is counted by what it costs, and
+all together take a fifth of a second at most, with 10,000 nodes of a hundred kinds; `Budget` and the limits
+of claims and node affinity bound the rest. `python -m tests.fuzz cost` looks for an object that takes longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from rules.cuda.nvidia_require import REQUIRE_PREFIX
 from rules.decision.messages import denial
-from rules.kube.pod import Container, Pod
+from rules.kube.names import MAX_QUALIFIED_NAME
+from rules.kube.pod import Pod
 from rules.model.decision import Basis, Decision, Violation
 from rules.model.rule import Action
-from rules.nodes.node_selector import required_terms
+from rules.nodes.node_selector import expressions_of, required_terms
 from rules.text.budget import OverBudgetError
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
 
 # The name under which an oversized object is counted.
 RULE: Final = "size-limit"
-# Names of resources, terms of node selectors, requirement variables, debugging containers and templates of
-# one object, together. Each costs 1.2 ms at most on one core, with a hundred kinds of nodes; all
-# take half of the webhook's five seconds.
-MOST: Final = 2048
-# Names of resources of one container; rules that exclude each other compare every pair.
+# Microseconds of one core that everything counted here may take.
+MOST_COST: Final = 200_000
+# Names of resources of one container; expressions of rules take no more entries (`cel/cost_limits.py`).
 MOST_NAMES: Final = 128
+# Pod templates, and containers of all of them, whether or not rules apply to them: reading a template takes
+# 12 µs, a container 3 µs. etcd stores objects of 1.5 MiB, with some thousand containers.
+MOST_READ: Final = 10_000
 
+
+class _Item(NamedTuple):
+    """Something that is counted. cost: microseconds that one takes at most."""
+
+    what: Text
+    cost: int
+
+    @property
+    def most(self) -> int:
+        """How many an object may have that has nothing else."""
+        return MOST_COST // self.cost
+
+
+# A denial has a table of all kinds of nodes.
+TEMPLATE: Final = _Item(Text("pods or pod templates", "Pod 或 Pod 模板"), 900)
+# It is compared with each rule; what its requirements cost is counted when they are read.
+CONTAINER: Final = _Item(Text("containers that request accelerators", "请求加速器的容器"), 100)
+# A name is looked up in rules and nodes; a denial repeats it, with up to eight others that it excludes.
+RESOURCE: Final = _Item(Text("resources of containers", "容器资源"), 100)
+# A term is joined with each term of the required node affinity.
+TERM: Final = _Item(Text("node selector terms", "节点选择条件"), 60)
+EXPRESSION: Final = _Item(Text("node selector expressions", "节点选择表达式"), 25)
+# A toleration is compared with the taints of each pool that may bring nodes.
+TOLERATION: Final = _Item(Text("tolerations", "容忍（toleration）"), 80)
+# A claim has up to 32 requests of 8 alternatives.
+CLAIM: Final = _Item(Text("resource claims", "资源声明（resourceClaims）"), 1000)
+DEBUGGING: Final = _Item(Text("debugging containers", "调试容器"), 40)
+
+_TOO_LARGE: Final = Text(
+    "{kind} is too large to check: {items}, {percent} of what gpugate checks of one object. Split it",
+    "{kind} 过大，无法检查：{items}，合计为 gpugate 对单个对象检查上限的 {percent}，请拆分该对象",
+)
+_COUNTED: Final = Text("{count:,} {what} (at most {most:,})", "{count:,} 个{what}（最多 {most:,} 个）")
+_AND: Final = Text(" and ", "，")
+_TOO_MANY_READ: Final = Text(
+    "{kind} is too large to check: {count:,} {what} (at most {most:,}). Split it",
+    "{kind} 过大，无法检查：{count:,} 个{what}（最多 {most:,} 个），请拆分该对象",
+)
+_TEMPLATES: Final = Text("pod templates", "Pod 模板")
+_CONTAINERS: Final = Text("containers", "容器")
 _TOO_MANY_NAMES: Final = Text(
-    "{place} names more than {most} resources; gpugate checks no more of one container",
-    "{place} 的资源超过 {most} 种，gpugate 不再检查",
+    "{place} has too many resources: {count:,} names (at most {most:,} of one container). Remove some",
+    "{place} 的资源过多：{count:,} 个名称（每个容器最多 {most:,} 个），请删除一部分",
 )
-_TOO_MANY: Final = Text(
-    "{place} has more than {most} resources, node selector terms, NVIDIA_REQUIRE variables, debugging"
-    " containers and pod templates; gpugate checks no more of one object. Split it",
-    "{place} 的资源、节点选择条件、NVIDIA_REQUIRE 变量、调试容器与 Pod 模板超过 {most} 个，"
-    "gpugate 不再检查，请拆分该对象",
+_TOO_LONG_NAME: Final = Text(
+    "{place} has a resource with a name of {count:,} characters (at most {most:,}). Shorten it",
+    "{place} 有一个资源名长达 {count:,} 个字符（最多 {most:,} 个），请缩短",
 )
+
+
+def overfull(templates: Iterable[Any], kind: str, language: Language) -> Decision | None:
+    """Return the denial of an object with too many templates or containers to read, None for all others.
+
+    templates: raw pods, pod templates or pod specs.
+    """
+    number = containers = 0
+    for raw in templates:
+        number += 1
+        spec = raw.get("spec", raw) if isinstance(raw, Mapping) else None
+        if isinstance(spec, Mapping):
+            containers += _length(spec.get("containers")) + _length(spec.get("initContainers"))
+    for count, what in ((number, _TEMPLATES), (containers, _CONTAINERS)):
+        if count > MOST_READ:
+            facts = {"kind": kind, "count": count, "what": what.in_language(language), "most": MOST_READ}
+            return _denied(kind, _TOO_MANY_READ.in_language(language).format(**facts), kind, language)
+    return None
 
 
 def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | None:
     """Return the denial of an object whose pods exceed the limit, None for all others."""
-    # To count all variables is cheaper than to look for those that count, and nearly always enough.
-    if _excess(pods, kind, _variables) is None or (found := _excess(pods, kind, _requirements)) is None:
+    terms = expressions = tolerations = claims = debugging = resources = containers = 0
+    for pod in pods:
+        spec = pod.spec
+        if "affinity" in spec and isinstance(required := required_terms(spec), list):
+            terms += len(required)
+            expressions += sum(map(expressions_of, required))
+        tolerations += _length(spec.get("tolerations"))
+        claims += _length(spec.get("resourceClaims"))
+        debugging += _length(spec.get("ephemeralContainers"))
+        for container in pod.containers:
+            names = container.names
+            if not names:
+                continue
+            containers += 1
+            resources += len(names)
+            wrong = None
+            if len(names) > MOST_NAMES and (count := len({*names})) > MOST_NAMES:  # requests repeat limits
+                wrong = _TOO_MANY_NAMES, count, MOST_NAMES
+            elif (longest := max(map(len, names))) > MAX_QUALIFIED_NAME:
+                wrong = _TOO_LONG_NAME, longest, MAX_QUALIFIED_NAME
+            if wrong:
+                text, found, most = wrong
+                place = field_path(container.path)
+                reason = text.in_language(language).format(place=place, count=found, most=most)
+                return _denied(place, reason, kind, language)
+    counts = (
+        (TEMPLATE, len(pods)),
+        (CONTAINER, containers),
+        (RESOURCE, resources),
+        (TERM, terms),
+        (EXPRESSION, expressions),
+        (TOLERATION, tolerations),
+        (CLAIM, claims),
+        (DEBUGGING, debugging),
+    )
+    total = sum([item.cost * count for item, count in counts])
+    if total <= MOST_COST:
         return None
-    text, place, most = found
-    return _denied(place, text.in_language(language).format(place=place, most=most), kind, language)
+    return _too_large(counts, total, kind, language)
 
 
 def over_budget(error: OverBudgetError, kind: str, language: Language) -> Decision:
@@ -54,36 +147,25 @@ def over_budget(error: OverBudgetError, kind: str, language: Language) -> Decisi
     return _denied(kind, f"{kind}: {error.text.in_language(language)}", kind, language)
 
 
+def _too_large(counts: Sequence[tuple[_Item, int]], total: int, kind: str, language: Language) -> Decision:
+    """Return the denial of an object by what costs the most in it."""
+    most = sorted(counts, key=lambda each: each[0].cost * each[1], reverse=True)
+    shown = [each for each in most if each[0].cost * each[1] * 4 >= most[0][0].cost * most[0][1]]
+    items = [
+        _COUNTED.in_language(language).format(
+            count=count, what=item.what.in_language(language), most=item.most
+        )
+        for item, count in shown
+    ]
+    joined, percent = _AND.in_language(language).join(items), f"{-(-100 * total // MOST_COST):,}%"
+    text = _TOO_LARGE.in_language(language).format(kind=kind, items=joined, percent=percent)
+    return _denied(kind, text, kind, language)
+
+
 def _denied(place: str, reason: str, kind: str, language: Language) -> Decision:
     violation = Violation(RULE, Action.DENY, place, reason, basis=Basis.LIMIT)
     return Decision.deny(denial(language, kind, [violation]), (violation,))
 
 
-def _excess(
-    pods: Sequence[Pod], kind: str, variables: Callable[[Container], int]
-) -> tuple[Text, str, int] | None:
-    """Return what exceeds the limit, where, and the limit. variables: how many of a container count."""
-    total = 0
-    for pod in pods:
-        total += 1
-        spec = pod.spec
-        for counted in (required_terms(spec), spec.get("ephemeralContainers")):
-            total += len(counted) if isinstance(counted, list) else 0
-        for container in pod.containers:
-            names = len(container.names)
-            if names > 2 * MOST_NAMES:
-                return _TOO_MANY_NAMES, field_path(container.path), MOST_NAMES
-            if names:
-                total += names + variables(container)
-        if total > MOST:
-            return _TOO_MANY, kind, MOST
-    return None
-
-
-def _variables(container: Container) -> int:
-    env = container.raw.get("env")  # as it came; what is no list is denied by the other
-    return len(env if isinstance(env, list) else container.env)
-
-
-def _requirements(container: Container) -> int:
-    return "\0".join(["", *container.variables]).count(f"\0{REQUIRE_PREFIX}")
+def _length(entries: object) -> int:
+    return len(entries) if isinstance(entries, list) else 0

@@ -11,7 +11,8 @@ from typing import Final
 SUBDOMAIN: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LABEL_KEY = re.compile(rf"(?:(?=[^/]{{1,253}}/){SUBDOMAIN}/)?{_NAME}")
-_KEY_LENGTH = 253 + len("/") + 63
+# Characters of the key of a label, or of the name of a resource, with its domain.
+MAX_QUALIFIED_NAME: Final = 253 + len("/") + 63
 _LABEL_VALUE = re.compile(rf"(?:{_NAME})?")
 # A label value cannot hold a sign, and has 63 characters at most.
 _DIGITS = re.compile(r"[0-9]{1,63}")
@@ -22,7 +23,7 @@ _match_key = lru_cache(maxsize=4096)(_LABEL_KEY.fullmatch)
 
 def is_label_key(key: object) -> bool:
     """Return whether it is a valid label key."""
-    return isinstance(key, str) and len(key) <= _KEY_LENGTH and _match_key(key) is not None
+    return isinstance(key, str) and len(key) <= MAX_QUALIFIED_NAME and _match_key(key) is not None
 
 
 def is_label_value(value: object) -> bool:

@@ -13,6 +13,8 @@ from rules.kube.json_patch import ObjectError, Recorder
 from rules.text.paths import Path, field_path
 
 _NOTHING: Final[dict[str, Any]] = {}
+# Characters of a container's name in messages; the API server accepts 63. A longer one is shown by its path.
+_MAX_NAME: Final = 253
 
 
 class ContainerKind(StrEnum):
@@ -53,7 +55,7 @@ class Container:
         if kind is ContainerKind.INIT and raw.get("restartPolicy") == "Always":
             self.kind = ContainerKind.SIDECAR
         name, image = raw.get("name"), raw.get("image")
-        self.name: str = name if isinstance(name, str) else field_path(path)
+        self.name: str = name if isinstance(name, str) and len(name) <= _MAX_NAME else field_path(path)
         self.image: str = image if isinstance(image, str) else ""
         self.limits: Mapping[str, Any] = _NOTHING
         self.requests: Mapping[str, Any] = _NOTHING

@@ -15,9 +15,19 @@ from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term, parse_term, required_terms
+from rules.nodes.node_selector import (
+    EXPRESSIONS,
+    Clause,
+    MatchExpression,
+    Term,
+    expressions_of,
+    parse_term,
+    required_terms,
+)
 from rules.nodes.version_range import VersionRange, version_clause
 from rules.text.bounded_cache import bounded_cache, length
+from rules.text.budget import OverBudgetError
+from rules.text.i18n import Text
 
 if TYPE_CHECKING:
     from rules.nodes.inventory import Inventory
@@ -29,6 +39,15 @@ _MAX_LENGTH: Final = 4096
 # Terms of one requirement that are multiplied out before others follow as the last ones; different containers
 # of a malicious pod could have millions.
 _MOST_TERMS: Final = 64
+# Pairs of a term of the pod and a term of a clause, which one object may make while they are multiplied out:
+# one takes 5 to 15 µs. A pod of ten terms in a cluster of a thousand pools makes as many.
+_MOST_PAIRS: Final = 12_288
+_TOO_MANY_PAIRS: Final = Text(
+    f"its nodeSelectorTerms make more than {_MOST_PAIRS:,} combinations with the terms that its containers"
+    " require of a node. Use fewer nodeSelectorTerms, or fewer alternatives in NVIDIA_REQUIRE_* variables",
+    f"其 nodeSelectorTerms 与各容器所需的节点条件的组合超过 {_MOST_PAIRS:,} 个，"
+    "请减少 nodeSelectorTerms，或减少 NVIDIA_REQUIRE_* 变量中的备选条件",
+)
 _Sections = tuple[tuple[str, list[dict[str, Any]]], ...]
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -65,12 +84,12 @@ class Requirement:
 
     @property
     def terms(self) -> Any:
-        """The nodeSelectorTerms of a pod that has none of its own, or None. Made once, not to be modified."""
+        """The nodeSelectorTerms of a pod that has none of its own, or None. Made once, not to be modified.
+
+        Raises OverBudgetError.
+        """
         if not self._alone:
-            terms: Any = None
-            for clause in self.clauses:
-                terms = _joined(terms, clause, ())
-            self._alone.append(terms)
+            self._alone.append(_all_joined(None, self.clauses, ()))
         return self._alone[0]
 
     def or_else(self, terms: Clause) -> Requirement:
@@ -89,7 +108,8 @@ class Requirement:
 def inject(spec: Mapping[str, Any], requirement: Requirement) -> Any:
     """Return the required nodeSelectorTerms that a pod's spec must have, or None if nothing changes.
 
-    spec: as JSON, not modified. The terms do not repeat what its nodeSelector implies.
+    spec: as JSON, not modified. The terms do not repeat what its nodeSelector implies. Raises
+    OverBudgetError if they are too many to multiply out.
     """
     selector = spec.get("nodeSelector")
     context: Term = ()
@@ -100,11 +120,10 @@ def inject(spec: Mapping[str, Any], requirement: Requirement) -> Any:
             for key, value in selector.items()
             if key in keys and isinstance(value, str)
         )
-    before = after = required_terms(spec)
+    before = required_terms(spec)
     if before is None and not context:
         return requirement.terms
-    for clause in requirement.clauses:
-        after = _joined(after, clause, context)
+    after = _all_joined(before, requirement.clauses, context)
     return None if after == before else after
 
 
@@ -128,6 +147,23 @@ def prefer(spec: Mapping[str, Any], requirement: Requirement, weight: int) -> li
         existing = existing.get(name) if isinstance(existing, Mapping) else None
     terms = ({"weight": weight, "preference": term} for term in inject({}, requirement) or () if term)
     return [term for term in terms if not isinstance(existing, list) or term not in existing]
+
+
+def _all_joined(user_terms: Any, clauses: Iterable[Clause], context: Term) -> Any:
+    """Return the cross product of a user's terms with some clauses. Raises OverBudgetError.
+
+    A term counts as more than one if it has more than a few expressions, which are copied.
+    """
+    joined, left, own, number = user_terms, _MOST_PAIRS, 1, 1
+    if isinstance(user_terms, list):
+        number = len(user_terms) or 1
+        own = sum([1 + (expressions_of(raw) >> 3) for raw in user_terms])
+    for clause in clauses:
+        left -= len(clause) * (own * len(joined) // number if isinstance(joined, list) else 1)
+        if left < 0:
+            raise OverBudgetError(_TOO_MANY_PAIRS)
+        joined = _joined(joined, clause, context)
+    return joined
 
 
 def _joined(user_terms: Any, clause: Clause, context: Term) -> Any:
@@ -170,8 +206,10 @@ def _find_additions(key: tuple[Term, Clause]) -> tuple[_Sections, ...]:
 
 def _not_implied(known: Term, clause: Clause) -> tuple[Term, ...]:
     """Return the expressions of each term of a clause that a term does not imply."""
-    possible: list[Term] = []
-    impossible: list[Term] = []
+    keys = {expression[:2] for term in clause for expression in term}
+    known = tuple([expression for expression in known if expression[:2] in keys])
+    possible: dict[Term, None] = {}
+    impossible: dict[Term, None] = {}
     for term in clause:
         added: Term = ()
         for expression in term:
@@ -180,10 +218,8 @@ def _not_implied(known: Term, clause: Clause) -> tuple[Term, ...]:
         if not added:
             return ((),)
         consistent = not any(_contradictory(_on_same_key(known + added, expression)) for expression in added)
-        into = possible if consistent else impossible
-        if added not in into:
-            into.append(added)
-    return tuple(possible or impossible[:1])
+        (possible if consistent else impossible)[added] = None
+    return tuple(possible or [*impossible][:1])
 
 
 _additions = bounded_cache(_find_additions, _CACHE_ENTRIES, lambda key: length(key) <= _MAX_LENGTH)

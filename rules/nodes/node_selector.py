@@ -128,6 +128,18 @@ def parse_term(raw: object) -> Term | None:
     return tuple(term) or None
 
 
+def expressions_of(raw: object) -> int:
+    """Return the number of expressions of a nodeSelectorTerm as written; sixteen values count as one."""
+    if not isinstance(raw, dict):
+        return 0
+    number = 0
+    for section in (EXPRESSIONS, FIELDS):
+        for each in _list(raw, section) or ():
+            values = each.get("values") if isinstance(each, dict) else None
+            number += 1 + (len(values) >> 4 if isinstance(values, list) else 0)
+    return number
+
+
 def required_terms(pod_spec: Mapping[str, Any]) -> object:
     """Return the required nodeSelectorTerms of a pod's spec as written; None if there are none."""
     value: object = pod_spec

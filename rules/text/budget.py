@@ -19,11 +19,11 @@ _TOO_MUCH: Final = Text(
 
 
 class OverBudgetError(ValueError):
-    """An object takes more steps than MOST_STEPS. The fault of its author. text: the bound, and what to do."""
+    """An object takes more time than it may. The fault of its author. text: the bound, and what to do."""
 
-    def __init__(self) -> None:
-        super().__init__(_TOO_MUCH.en)
-        self.text = _TOO_MUCH
+    def __init__(self, text: Text = _TOO_MUCH) -> None:
+        super().__init__(text.en)
+        self.text = text
 
 
 class Budget:

@@ -294,5 +294,5 @@ def test_evaluations_of_the_claims_of_a_pod_have_a_bound(monkeypatch: pytest.Mon
     found = decided(many, OLD_T4, NEW_H100, template)
 
     assert found.allowed
-    assert 0 < evaluated["kinds"] <= 4096
-    assert "claim 'claim-7' not checked: too many requests" in found.warnings[-1]
+    assert 0 < evaluated["kinds"] <= 2048
+    assert "claim 'claim-3' not checked: too many requests" in found.warnings[-1]

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from typing import Any
 
 import pytest
 
-from rules.decision.size_limit import MOST, MOST_NAMES, RULE
+from rules.decision.size_limit import (
+    CLAIM,
+    CONTAINER,
+    DEBUGGING,
+    EXPRESSION,
+    MOST_COST,
+    MOST_NAMES,
+    MOST_READ,
+    RESOURCE,
+    RULE,
+    TEMPLATE,
+    TERM,
+    TOLERATION,
+)
+from rules.kube.names import MAX_QUALIFIED_NAME
+from rules.nodes.inventory import Inventory
+from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.text.i18n import Language
+from tests.bench.cases import node_of
 from tests.support.webhooks import body, builtin_handler, pod
+from webhook.admission.handler import AdmissionHandler
+from webhook.cli.input.files import RuleSource
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
 
 
-def affinity(count: int) -> dict[str, Any]:
+def affinity(count: int, operator: str = "Exists") -> dict[str, Any]:
     """Return required node affinity with this number of terms."""
-    term = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+    term = {"matchExpressions": [{"key": "zone", "operator": operator}]}
     return {
         "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term] * count}
@@ -38,37 +59,164 @@ def deployment_like(count: int) -> dict[str, Any]:
     return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": {"workerGroupSpecs": groups}}
 
 
+def containers(count: int) -> list[dict[str, Any]]:
+    """Return this number of containers with a GPU."""
+    return [{"name": f"c{at}", "resources": GPU} for at in range(count)]
+
+
+def claims(count: int) -> dict[str, Any]:
+    """Return a pod with this number of claims."""
+    document = spec(resourceClaims=[{"name": f"c{at}"} for at in range(count)])
+    document["spec"]["containers"][0]["resources"]["claims"] = [{"name": "c0"}]
+    return document
+
+
+def expressions(count: int) -> dict[str, Any]:
+    """Return required node affinity with one term of this number of expressions."""
+    found = affinity(1)
+    (term,) = found["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    term["matchExpressions"] *= count
+    return found
+
+
+# Each object with its violation, after the kind or path.
 OVERSIZED = {
-    "containers": spec(containers=[{"name": f"c{at}", "resources": GPU} for at in range(MOST)]),
-    "terms": spec(affinity=affinity(MOST)),
-    "templates": deployment_like(MOST + 1),
-    "requirements": pod(
-        {"nvidia.com/gpu": "1"},
-        env=[{"name": f"NVIDIA_REQUIRE_{at}", "value": "cuda>=12.4"} for at in range(MOST)],
+    "containers": (
+        spec(containers=containers(CONTAINER.most)),
+        f": {CONTAINER.most:,} containers that request accelerators (at most {CONTAINER.most:,})",
     ),
-    "debugging containers": spec(ephemeralContainers=[{"name": f"d{at}"} for at in range(MOST)]),
-    "names": pod({f"nvidia.com/mig-{at}g": "1" for at in range(2 * MOST_NAMES + 1)}),
+    "terms": (
+        spec(affinity=affinity(TERM.most)),
+        f": {TERM.most:,} node selector terms (at most {TERM.most:,})",
+    ),
+    "expressions": (
+        spec(affinity=expressions(EXPRESSION.most)),
+        f": {EXPRESSION.most:,} node selector expressions (at most {EXPRESSION.most:,})",
+    ),
+    "tolerations": (
+        spec(tolerations=[{"key": f"k{at}"} for at in range(TOLERATION.most)]),
+        f": {TOLERATION.most:,} tolerations (at most {TOLERATION.most:,})",
+    ),
+    "claims": (claims(CLAIM.most), f": {CLAIM.most:,} resource claims (at most {CLAIM.most:,})"),
+    "templates": (
+        deployment_like(TEMPLATE.most + 1),
+        f": {TEMPLATE.most + 1:,} pods or pod templates (at most {TEMPLATE.most:,})",
+    ),
+    "debugging containers": (
+        spec(ephemeralContainers=[{"name": f"d{at}"} for at in range(DEBUGGING.most)]),
+        f": {DEBUGGING.most:,} debugging containers (at most {DEBUGGING.most:,})",
+    ),
+    "names": (
+        pod({f"nvidia.com/mig-{at}g": "1" for at in range(MOST_NAMES + 1)}),
+        f" has too many resources: {MOST_NAMES + 1} names (at most {MOST_NAMES} of one container)",
+    ),
+    "a long name": (
+        pod({f"nvidia.com/{'g' * MAX_QUALIFIED_NAME}": "1"}),
+        f" a name of {MAX_QUALIFIED_NAME + 11} characters (at most {MAX_QUALIFIED_NAME})",
+    ),
+    "templates without resources": (
+        {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "spec": {"workerGroupSpecs": [{"template": {}}] * (MOST_READ + 1)},
+        },
+        f": {MOST_READ + 1:,} pod templates (at most {MOST_READ:,})",
+    ),
+    "containers without resources": (
+        spec(containers=[{}] * (MOST_READ + 1)),
+        f": {MOST_READ + 1:,} containers (at most {MOST_READ:,})",
+    ),
 }
 
 
 @pytest.mark.parametrize("endpoint", ["mutate", "validate"])
 @pytest.mark.parametrize("what", list(OVERSIZED))
 def test_an_oversized_object_is_denied(what: str, endpoint: Any) -> None:
-    """With a violation of its own, in less time than a decision would take."""
+    """With a violation that names the limit and the number found, in less time than a decision would take."""
     debugging = {"operation": "UPDATE", "subResource": "ephemeralcontainers"}
-    content = body(OVERSIZED[what], **(debugging if what == "debugging containers" else {}))
+    document, violation = OVERSIZED[what]
+    content = body(document, **(debugging if what == "debugging containers" else {}))
     started = time.thread_time()
     response = json.loads(builtin_handler().answer(endpoint, content))["response"]
 
     assert (False, 403) == (response["allowed"], response["status"]["code"])
+    assert violation in response["status"]["message"]
     assert f"[rule {RULE}]" in response["status"]["message"]
     assert 1.0 > time.thread_time() - started
 
 
+def test_what_is_counted_shares_one_limit() -> None:
+    """The message names what takes most of it, and how much of it all takes."""
+    document = deployment_like(TEMPLATE.most // 2)
+    for group in document["spec"]["workerGroupSpecs"]:
+        group["template"]["spec"] |= {"affinity": affinity(20)}
+    content = body(document)
+    message = json.loads(builtin_handler().answer("validate", content))["response"]["status"]["message"]
+    templates, terms = TEMPLATE.most // 2, 20 * (TEMPLATE.most // 2)
+    cost = templates * (TEMPLATE.cost + CONTAINER.cost + RESOURCE.cost) + terms * (
+        TERM.cost + EXPRESSION.cost
+    )
+    items = (
+        f"{terms:,} node selector terms (at most {TERM.most:,})"
+        f" and {templates:,} pods or pod templates (at most {TEMPLATE.most:,})"
+        f" and {terms:,} node selector expressions (at most {EXPRESSION.most:,})"
+    )
+
+    assert (
+        f"RayCluster denied by gpugate: RayCluster is too large to check: {items},"
+        f" {-(-100 * cost // MOST_COST)}% of what gpugate checks of one object. Split it [rule {RULE}]"
+    ) == message
+
+
+def test_the_limit_is_explained_in_chinese() -> None:
+    """As in English."""
+    content = body(spec(containers=containers(CONTAINER.most)))
+    response = json.loads(builtin_handler(Language.ZH).answer("validate", content))["response"]
+
+    assert "Pod 过大，无法检查：1,000 个" in response["status"]["message"].replace(
+        f"{CONTAINER.most:,}", "1,000"
+    )
+
+
+def test_combinations_of_node_selector_terms_are_limited() -> None:
+    """A few terms and a few alternatives would otherwise make millions."""
+    document = spec(affinity=affinity(2200, "DoesNotExist"))
+    (container,) = document["spec"]["containers"]
+    alternatives = {
+        "CUDA": "cuda=11.4 cuda=12.2 cuda=12.4 cuda=12.8",
+        "DRIVER": " ".join(f"driver>={each},driver<{each + 1}" for each in (470, 535, 550, 570)),
+        "ARCH": "arch=7.0 arch=7.5 arch=8.0 arch=9.0",
+    }
+    container["env"] = [
+        {"name": f"NVIDIA_REQUIRE_{name}", "value": text} for name, text in alternatives.items()
+    ]
+    handler = AdmissionHandler(
+        RuleSource(DEFAULT_NAMESPACE).load([]), inventory=Inventory.of([node_of(at) for at in range(60)])
+    )
+    response = json.loads(handler.answer("mutate", body(document)))["response"]
+
+    assert not response["allowed"]
+    assert "nodeSelectorTerms make more than 12,288 combinations" in response["status"]["message"]
+
+
+def test_what_an_update_leaves_as_it_is_does_not_count() -> None:
+    """An object that was there before gpugate can be changed, and its templates moved."""
+    before = deployment_like(TEMPLATE.most + 1)
+    for at, group in enumerate(before["spec"]["workerGroupSpecs"]):
+        group["template"] = {"metadata": {"labels": {"group": f"{at}"}}, **group["template"]}
+    after = copy.deepcopy(before)
+    after["spec"]["workerGroupSpecs"].reverse()
+    content = body(after, operation="UPDATE", oldObject=before)
+
+    assert json.loads(builtin_handler().answer("validate", content))["response"]["allowed"]
+
+
 HUGE = {
-    "the most containers": spec(containers=[{"name": f"c{at}", "resources": GPU} for at in range(2000)]),
-    "containers without resources": spec(containers=[{"name": f"c{at}"} for at in range(100_000)]),
-    "the most terms": spec(affinity=affinity(MOST - 3)),
+    "the most containers": spec(
+        containers=containers((MOST_COST - TEMPLATE.cost) // (CONTAINER.cost + RESOURCE.cost))
+    ),
+    "containers without resources": spec(containers=[{"name": f"c{at}"} for at in range(MOST_READ)]),
+    "the most terms": spec(affinity=affinity(MOST_COST // (TERM.cost + EXPRESSION.cost) - 100)),
     "variables": pod(
         {"nvidia.com/mps-core": "50"}, env=[{"name": f"V{at}", "value": "v" * 30} for at in range(100_000)]
     ),
@@ -103,7 +251,7 @@ def test_the_time_of_a_large_object_is_bounded_by_its_length(what: str) -> None:
 
 def test_variables_without_requirements_are_not_counted() -> None:
     """Even if there are more of them than the limit."""
-    env = [{"name": f"V{at}", "value": "v"} for at in range(2 * MOST)]
+    env = [{"name": f"V{at}", "value": "v"} for at in range(4096)]
     content = body(pod({"nvidia.com/gpu": "1"}, env=env))
 
     assert json.loads(builtin_handler().answer("validate", content))["response"]["allowed"]
