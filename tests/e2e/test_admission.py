@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.e2e.installed import CUDA, GPU, OFFERED, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.manifests import run
 from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node, pod
+from tests.support.builders import resource_rule
 
 
 def _refusal(installed: Installed, document: str) -> str:
@@ -29,6 +31,46 @@ def test_a_pod_that_violates_a_rule_is_denied_with_place_and_fix(installed: Inst
 
     assert 'admission webhook "mutate.gpugate.dev" denied the request: Pod denied by gpugate: ' in message
     assert f"spec.containers[0].resources.limits[{VCUDA_CORE}]: found 150, expected 1 to 100" in message
+
+
+def test_the_audit_event_of_a_denial_names_its_rule_or_its_limit(installed: Installed) -> None:
+    """Of pods and of rules; the control plane writes audit events of service accounts."""
+    cluster = installed.cluster
+    cluster.kubectl("create", "serviceaccount", "audited", "-n", TEAM)
+    user = cluster.service_account(TEAM, "audited")
+    binding = ("create", "clusterrolebinding", "audited", "--clusterrole=cluster-admin")
+    cluster.kubectl(*binding, f"--serviceaccount={TEAM}:audited")
+    many = {VCUDA_CORE: "20"} | {f"example.com/device-{at}": "1" for at in range(300)}
+    documents = [
+        pod("bad", {VCUDA_CORE: "150"}),
+        pod("large", many),
+        json.dumps(yaml.safe_load(resource_rule("vendor.com/device", limits="optinal"))),
+    ]
+    for document in documents:
+        asked = (
+            "create",
+            "--kubeconfig",
+            str(user),
+            "-f",
+            "-",
+            *(() if "kube-public" in document else ("-n", TEAM)),
+        )
+        assert cluster.kubectl(*asked, input=document, check=False).returncode
+    events = [json.loads(line) for line in cluster.audit.read_text().splitlines()]
+    found = [
+        (name, text)
+        for event in events
+        if event["user"]["username"] == f"system:serviceaccount:{TEAM}:audited"
+        for name, text in event.get("annotations", {}).items()
+        if name.endswith("/violations")
+    ]
+    cluster.kubectl("delete", "clusterrolebinding", "audited")
+
+    where = f"spec.containers[0].resources.limits[{VCUDA_CORE}]"
+    assert ("mutate.gpugate.dev/violations", f"cf-crl-gpu-manager-vcuda-core (policy): {where}") == found[0]
+    assert "mutate.gpugate.dev/violations" == found[1][0]
+    assert found[1][1].startswith("size-limit (limit): spec.containers[0] ")
+    assert ("validate.rules.gpugate.dev/violations", "cf-crl-group-device (policy): data.limits") == found[2]
 
 
 def test_a_deployment_whose_pods_would_be_denied_is_denied_immediately(installed: Installed) -> None:
