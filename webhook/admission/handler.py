@@ -25,7 +25,13 @@ from rules import (
     decide,
 )
 from webhook.admission.decision_log import DecisionLog, printable
-from webhook.admission.review import ReviewError, decode_review, encode_decision, encode_failure
+from webhook.admission.review import (
+    ReviewError,
+    decode_review,
+    encode_decision,
+    encode_failure,
+    encode_malformed,
+)
 from webhook.admission.rule_configmap import validate_rule
 from webhook.telemetry import metrics
 
@@ -139,7 +145,7 @@ class AdmissionHandler:
             answer = encode_decision(review.uid, decision)
         except ObjectError as error:
             metrics.ERRORS.labels("bad_request").inc()
-            raise ReviewError(f"`$.request.object`: {error}") from None
+            return encode_malformed(review.uid, str(error), allowed=self._on_error_allow)
         except Exception as error:  # noqa: BLE001 - a bug of ours must cost this one object, not the cluster
             metrics.ERRORS.labels("internal").inc()
             # Type and traceback without the error's message, which may quote the object.

@@ -140,6 +140,18 @@ def encode_failure(uid: str, *, allowed: bool) -> bytes:
     return _answer(response)
 
 
+def encode_malformed(uid: str, reason: str, *, allowed: bool) -> bytes:
+    """Return the response body for an object without the shape of its kind. reason: what, and where."""
+    done = "allowed" if allowed else "denied"
+    problem = _cut(f"malformed object, {done} without checks: {reason}")
+    response: dict[str, Any] = {"uid": uid, "allowed": allowed, "auditAnnotations": {"error": problem}}
+    if allowed:
+        response["warnings"] = _sendable((f"gpugate: {problem}",))
+    else:
+        response["status"] = _status(400, "BadRequest", f"gpugate: {problem}")
+    return _answer(response)
+
+
 def _answer(response: dict[str, Any]) -> bytes:
     return encode({"apiVersion": API_VERSION, "kind": _KIND, "response": response})
 

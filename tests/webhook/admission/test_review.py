@@ -19,7 +19,14 @@ from rules.text.i18n import Language
 from tests.support.builders import resource_rule
 from tests.support.paths import ROOT
 from tests.support.webhooks import body, builtin_handler, pod, review
-from webhook.admission.review import ReviewError, decode_review, encode_decision, encode_failure, is_quick
+from webhook.admission.review import (
+    ReviewError,
+    decode_review,
+    encode_decision,
+    encode_failure,
+    encode_malformed,
+    is_quick,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -110,12 +117,27 @@ def test_a_body_that_is_not_a_review_is_rejected_with_a_reason(text: bytes, mess
         ({"metadata": [], "spec": {}}, "metadata: expected an object, got a list"),
     ],
 )
-def test_a_malformed_object_is_rejected_with_its_place(document: Any, message: str) -> None:
-    """No API server sends one."""
-    with pytest.raises(ReviewError) as error:
-        builtin_handler().answer("mutate", body({"apiVersion": "v1", "kind": "Pod", **document}))
+def test_a_malformed_object_is_denied_with_its_place(document: Any, message: str) -> None:
+    """An API server sends those of kinds that have no schema."""
+    sent = body({"apiVersion": "v1", "kind": "Pod", **document})
+    answer = _response(builtin_handler().answer("mutate", sent))
 
-    assert f"`$.request.object`: {message}" == str(error.value)
+    assert (UID, False, 400) == (answer["uid"], answer["allowed"], answer["status"]["code"])
+    problem = f"malformed object, denied without checks: {message}"
+    assert (f"gpugate: {problem}", {"error": problem}) == (
+        answer["status"]["message"],
+        answer["auditAnnotations"],
+    )
+
+
+def test_a_malformed_object_is_allowed_by_on_error() -> None:
+    """With a warning."""
+    answer = _response(encode_malformed(UID, "spec: expected an object, got a list", allowed=True))
+
+    assert (True, None) == (answer["allowed"], answer.get("status"))
+    assert answer["warnings"] == [
+        "gpugate: malformed object, allowed without checks: spec: expected an object, got a list"
+    ]
 
 
 def test_half_a_surrogate_pair_is_not_json_and_no_api_server_sends_one() -> None:
