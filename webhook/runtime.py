@@ -10,8 +10,8 @@ from certs.authority import is_valid_at
 from certs.rotation_plan import Plan
 from certs.rotator import CertRotator
 from certs.store import SecretStore
-from webhook.admission.app import create_app
-from webhook.admission.review import is_quick
+from webhook.admission.app import create_application
+from webhook.admission.work import schedule
 from webhook.server.server import Server, ServerConfig
 from webhook.server.tls import TlsCertificate, self_signed_pair
 from webhook.telemetry import metrics
@@ -144,8 +144,8 @@ def make_server(
         _log.info("draining for %s s", config.drain_seconds)
 
     metrics.READY.set_function(lambda: handler.ready and not awaited())
-    app = create_app(handler, awaited, require_client_certificate=require_client_certificate)
-    return Server(app, config, tls, drain, is_quick=is_quick)
+    application = create_application(handler, awaited, require_client_certificate=require_client_certificate)
+    return Server(application, config, tls, drain, schedule=schedule)
 
 
 def report_thread(failure: threading.ExceptHookArgs) -> None:

@@ -21,12 +21,12 @@ from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
 from tests.support.memory import CONFIGURATIONS, SECRET, Memory, ca_bundle, ca_bundles, with_configurations
 from tests.support.serving import PATIENCE, answers, client_context, connect, serving, wait_for
+from webhook.server.http import Request, Response
 from webhook.server.tls import TlsCertificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
-    from wsgiref.types import StartResponse, WSGIEnvironment
 
 START = datetime.now(UTC).replace(microsecond=0)  # X.509 knows whole seconds
 DAY = timedelta(days=1)
@@ -265,11 +265,9 @@ def test_tls_clients_that_trust_the_current_ca_bundle_never_fail() -> None:
     assert 1 == len(stored(memory).trusted)
 
 
-def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+def application(_: Request) -> Response:
     """Answer."""
-    del environ
-    start_response("200 OK", [])
-    return [b"here"]
+    return Response(200, b"here")
 
 
 def test_a_changed_ca_bundle_is_corrected_in_the_next_run() -> None:

@@ -8,28 +8,25 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import certs.rotator
 import webhook.runtime
 import webhook.server.server
 from certs.rotation_plan import Plan
-from webhook.admission.app import create_app
+from webhook.admission.app import create_application
 from webhook.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+    from webhook.server.http import Application, Request, Response
 
 
-def closing(app: WSGIApplication) -> WSGIApplication:
+def closing(application: Application) -> Application:
     """Return the application with an end to each connection."""
 
-    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-            return start_response(status, [*headers, ("Connection", "close")], *more)
-
-        return app(environ, start)
+    def answer(request: Request) -> Response:
+        response = application(request)
+        return response._replace(headers=(*response.headers, ("Connection", "close")))
 
     return answer
 
@@ -40,6 +37,6 @@ if __name__ == "__main__":
     vars(webhook.runtime).update(
         # Certificates know whole seconds, so an overlap of 4 may be one of 3.
         Plan=partial(Plan, settling=timedelta(seconds=1), overlap=timedelta(seconds=4)),
-        create_app=lambda *given, **named: closing(create_app(*given, **named)),
+        create_application=lambda *given, **named: closing(create_application(*given, **named)),
     )
     main()

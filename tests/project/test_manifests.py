@@ -23,7 +23,7 @@ from rules.schema.loader import Loaded
 from tests.support.node_builders import gfd, gpu_pod, inventory, judged, node
 from tests.support.paths import ROOT
 from tests.support.webhooks import builtin_handler
-from webhook.admission.app import create_app
+from webhook.admission.app import create_pages
 from webhook.cli.commands.images import command as images
 from webhook.cli.commands.serve import command
 from webhook.resolver.fact_store import NAMES
@@ -54,7 +54,7 @@ def test_the_arguments_are_options_of_serve() -> None:
 
 def test_probes_ask_for_pages_that_there_are() -> None:
     """Over TLS."""
-    pages = {rule.rule for rule in create_app(builtin_handler()).url_map.iter_rules()}
+    pages = {rule.rule for rule in create_pages(builtin_handler()).url_map.iter_rules()}
     asked = [CONTAINER[f"{probe}Probe"]["httpGet"] for probe in ("startup", "readiness", "liveness")]
 
     assert {"/healthz", "/readyz"} == {each["path"] for each in asked} & pages

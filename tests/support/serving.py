@@ -1,4 +1,4 @@
-"""A real server in a thread, well-behaved clients, and clients that stall; for tests and the server trial."""
+"""A real server in a thread, well-behaved clients, and clients that stall; for tests."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from certs.authority import make_authority, make_leaf
-from webhook.admission.review import is_quick
+from webhook.admission.work import schedule
 from webhook.server.server import Server, ServerConfig
 from webhook.server.tls import TlsCertificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from wsgiref.types import WSGIApplication
 
     from certs.authority import KeyPair
+    from webhook.server.http import Application
 
 HOST = "127.0.0.1"
 NAMES = ("localhost", HOST)
@@ -59,10 +59,10 @@ def encrypted(key_pem: bytes) -> bytes:
 
 @contextmanager
 def serving(
-    app: WSGIApplication, config: ServerConfig = QUICK, tls: TlsCertificate | None = None
+    application: Application, config: ServerConfig = QUICK, tls: TlsCertificate | None = None
 ) -> Iterator[Server]:
     """Serve the application in a thread while the block runs, then drain."""
-    server = Server(app, config, tls or TlsCertificate(new_pair), is_quick=is_quick)
+    server = Server(application, config, tls or TlsCertificate(new_pair), schedule=schedule)
     server.start()
     try:
         yield server

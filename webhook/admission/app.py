@@ -1,107 +1,98 @@
 """The HTTP endpoints, and nothing else.
 
-Flask serves everything except reviews. Reviews are answered in front of it, which halves the cost of a
-request on top of the server: docs/adr/0002-reviews-before-flask.md.
+Reviews are answered here; Flask serves everything else, because it costs more than a decision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from flask import Flask, Response
+import flask
 from werkzeug.exceptions import HTTPException
 
 from webhook.admission.handler import NotSyncedError
 from webhook.admission.review import ReviewError, encode
-from webhook.server.wsgi_adapter import RETRY_AFTER
+from webhook.server.http import RETRY_AFTER, Request, Response
+from webhook.server.wsgi import wsgi_application
 from webhook.telemetry import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from webhook.admission.handler import AdmissionHandler, Endpoint
+    from webhook.server.http import Application
 
 _JSON: Final = "application/json"
+_TEXT: Final = "text/plain"
 _PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 _REVIEWS: Final[dict[str, Endpoint]] = {"/mutate": "mutate", "/validate": "validate"}
+_RETRY: Final = (("Retry-After", RETRY_AFTER),)
 
 
-def create_app(
+def create_application(
     handler: AdmissionHandler,
     awaited: Callable[[], Collection[str]] = tuple,
     *,
     require_client_certificate: bool = False,
-) -> Flask:
-    """Return the WSGI application of a handler.
+) -> Application:
+    """Return the application of a handler.
 
     awaited: returns what readiness waits for, such as `nodes`. require_client_certificate: whether to accept
     reviews only from clients with a verified certificate; probes and metrics need none.
     """
-    app = Flask("gpugate", static_folder=None)
+    pages = wsgi_application(create_pages(handler, awaited))
+
+    def application(request: Request) -> Response:
+        endpoint = _REVIEWS.get(request.path)
+        if endpoint is None or request.method != "POST":
+            return pages(request)
+        if require_client_certificate and not request.verified:
+            message = "a review requires a client certificate issued by the CA of --client-ca"
+            return Response(HTTPStatus.UNAUTHORIZED, _problem(message))
+        try:
+            return Response(HTTPStatus.OK, handler.answer(endpoint, request.body))
+        except NotSyncedError as error:
+            return Response(HTTPStatus.SERVICE_UNAVAILABLE, _problem(str(error)), headers=_RETRY)
+        except ReviewError as error:
+            return Response(HTTPStatus.BAD_REQUEST, _problem(str(error)))
+
+    return application
+
+
+def create_pages(handler: AdmissionHandler, awaited: Callable[[], Collection[str]] = tuple) -> flask.Flask:
+    """Return the WSGI application of probes, metrics, and what other requests are told."""
+    app = flask.Flask("gpugate", static_folder=None)
 
     @app.get("/healthz")
-    def healthz() -> Response:
-        return Response("ok\n", mimetype="text/plain")
+    def healthz() -> flask.Response:
+        return flask.Response("ok\n", mimetype=_TEXT)
 
     @app.get("/readyz")
-    def readyz() -> Response:
+    def readyz() -> flask.Response:
         missing = ", ".join(awaited())
         if handler.ready and not missing:
-            return Response("ok\n", mimetype="text/plain")
+            return flask.Response("ok\n", mimetype=_TEXT)
         reason = f"waiting for {missing}" if missing else "draining"
-        return Response(f"not ready: {reason}\n", HTTPStatus.SERVICE_UNAVAILABLE, mimetype="text/plain")
+        return flask.Response(f"not ready: {reason}\n", HTTPStatus.SERVICE_UNAVAILABLE, mimetype=_TEXT)
 
     @app.get("/metrics")
-    def exposition() -> Response:
+    def exposition() -> flask.Response:
         handler.decision_log.flush()
-        return Response(metrics.exposition(), content_type=_PROMETHEUS)
+        return flask.Response(metrics.exposition(), content_type=_PROMETHEUS)
 
     @app.get("/mutate")
     @app.get("/validate")
-    def usage() -> Response:
+    def usage() -> flask.Response:
         content = _problem("POST an AdmissionReview admission.k8s.io/v1")
-        return Response(content, HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "POST"}, _JSON)
+        return flask.Response(content, HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "POST"}, _JSON)
 
     @app.errorhandler(HTTPException)
-    def http_problem(error: HTTPException) -> Response:
+    def http_problem(error: HTTPException) -> flask.Response:
         headers = [header for header in error.get_headers() if header[0] == "Allow"]
-        return Response(_problem(error.description or error.name), error.code, headers, _JSON)
+        return flask.Response(_problem(error.description or error.name), error.code, headers, _JSON)
 
-    app.wsgi_app = _reviews_first(handler, app.wsgi_app, require_client_certificate)  # type: ignore[assignment]
     return app
-
-
-def _reviews_first(
-    handler: AdmissionHandler, others: WSGIApplication, require_client_certificate: bool
-) -> WSGIApplication:
-    """Return the application that answers reviews and passes other requests on."""
-
-    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        endpoint = _REVIEWS.get(environ["PATH_INFO"])
-        if endpoint is None or environ["REQUEST_METHOD"] != "POST":
-            return others(environ, start_response)
-        status, headers = "200 OK", [("Content-Type", _JSON)]
-        if require_client_certificate and environ.get("SSL_CLIENT_VERIFY") != "SUCCESS":
-            status = "401 Unauthorized"
-            answer = _problem("a review requires a client certificate issued by the CA of --client-ca")
-        else:
-            try:
-                answer = handler.answer(endpoint, environ["wsgi.input"].read())
-            except NotSyncedError as error:
-                status = "503 Service Unavailable"
-                headers.append(("Retry-After", RETRY_AFTER))
-                answer = _problem(str(error))
-            except ReviewError as error:
-                status = "400 Bad Request"
-                answer = _problem(str(error))
-        headers.append(("Content-Length", str(len(answer))))
-        start_response(status, headers)
-        return [answer]
-
-    return application
 
 
 def _problem(message: str) -> bytes:

@@ -126,7 +126,7 @@ class AdmissionHandler:
         with self._swapping:
             self.snapshot = replace(self.snapshot, claims=claims)
 
-    def answer(self, endpoint: Endpoint, body: bytes) -> bytes:
+    def answer(self, endpoint: Endpoint, body: bytes | bytearray) -> bytes:
         """Return the response body to a review.
 
         Raises ReviewError if the body is not a review, NotSyncedError while rules or nodes are not known.

@@ -1,205 +1,318 @@
-"""HTTP/1.1 connections: client time-outs, and which one is closed when there are too many.
+"""One HTTP/1.1 connection: its phases, from the accept to the end. It parses nothing and decides nothing.
 
-Source: RFC 9112 (HTTP/1.1); the webhook client of the API server, k8s.io/apiserver/pkg/util/webhook.
+Source: RFC 9112 (HTTP/1.1); docs/adr/0010-transport.md.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from time import time
+from typing import TYPE_CHECKING, Final
 
-import h11
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
+from webhook.server.connections import Phase
+from webhook.server.http import failure
+from webhook.server.request_parser import Progress, Received, RequestParser
+from webhook.server.streams import StreamError
 
 if TYPE_CHECKING:
-    import asyncio
+    from webhook.server.connections import Connections
+    from webhook.server.http import Response
+    from webhook.server.streams import Stream
+    from webhook.server.work_queue import Pending, WorkQueue
+
+# Records that are read from one connection before others have their turn: some 10 KB of a client that sends
+# single bytes, in a fifth of a millisecond.
+_TURN: Final = 64
+# The phases in which no request can be read.
+_BLOCKED: Final = frozenset((Phase.WORKING, Phase.READING, Phase.CLOSING))
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-# Seconds after which a client that has not sent its whole request is stalled; normally it takes milliseconds.
-_STALLED = 1.0
+class Connection(asyncio.BufferedProtocol):
+    """One connection of a server, with TLS or without; see Phase.
 
-
-def protocol_config(app: Any, *, keep_alive: int, head_limit: int, log_level: int) -> uvicorn.Config:
-    """Return the uvicorn configuration for the connections of an ASGI application.
-
-    keep_alive: seconds between two requests. head_limit: bytes of a request head. log_level: minimum level of
-    uvicorn's messages; they go to `logging`, without uvicorn's handlers, formats and access log.
+    connections: all of them. queue: answers requests.
     """
-    config = uvicorn.Config(
-        app,
-        interface="asgi3",
-        ws="none",
-        proxy_headers=False,
-        log_config=None,
-        log_level=log_level,
-        access_log=False,
-        timeout_keep_alive=keep_alive,
-        h11_max_incomplete_event_size=head_limit,
+
+    __slots__ = (
+        "_all",
+        "_discardable",
+        "_has_body",
+        "_has_received",
+        "_is_advancing",
+        "_is_last",
+        "_is_lost",
+        "_is_reading_paused",
+        "_is_writing_paused",
+        "_loop",
+        "_parser",
+        "_pending",
+        "_phase",
+        "_queue",
+        "_stream",
+        "_taken",
+        "_transport",
+        "_working_size",
     )
-    config.load()
-    return config
 
+    def __init__(self, connections: Connections, queue: WorkQueue, loop: asyncio.AbstractEventLoop) -> None:
+        self._all, self._queue, self._loop = connections, queue, loop
+        self._transport: asyncio.Transport
+        self._phase = Phase.HANDSHAKE
+        # Made when the first bytes come, so that a silent client costs little.
+        self._stream: Stream
+        self._has_received = False
+        self._parser: RequestParser | None = None
+        # Of the request in progress: its place in the queue unless it is answered at once, the bytes of its
+        # body, and whether its response has one.
+        self._pending: Pending | None = None
+        self._working_size = 0
+        self._has_body = True
+        self._is_last = False  # the connection closes after the current response
+        self._is_lost = self._is_advancing = False
+        self._is_reading_paused = self._is_writing_paused = False
+        self._taken = 0  # bytes of bodies that are counted for this connection
+        # Bytes that are discarded while it closes: a client that cannot send does not read the response.
+        self._discardable = 2 * connections.limits.body_limit
 
-class Connections(ServerState):
-    """The open connections of a server: idle ones and those that are receiving a request, oldest first.
+    # Called by asyncio.
 
-    client_timeout: seconds for a request head, from its first byte, and for reading a response. limit: number
-    of connections; beyond it one is closed, so that stalled or idle clients do not block others.
-    """
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP
+        """Count the connection."""
+        self._transport = transport
+        self._all.add(self)
 
-    def __init__(self, client_timeout: float, limit: int) -> None:
-        super().__init__()
-        self.client_timeout = client_timeout
-        self.limit = limit
-        self.idle: dict[Connection, None] = {}
-        # Connections that are receiving a request, with its start time; oldest first.
-        self.receiving: dict[Connection, float] = {}
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - part of the interface
+        """Return the buffer for the next bytes."""
+        return self._all.read_buffer
 
-    def make_room(self, now: float) -> None:
-        """Close the connection that has stalled longest within a request; if none has, the longest idle one.
-
-        now: seconds of the event loop's clock.
-        """
-        stalled = next(iter(self.receiving), None)
-        if stalled is not None and now - self.receiving[stalled] > _STALLED:
-            del self.receiving[stalled]
-            stalled.transport.abort()
-        else:
-            oldest = next(iter(self.idle))
-            del self.idle[oldest]
-            oldest.timeout_keep_alive_handler()
-
-    def drain(self) -> None:
-        """Close each connection after its next response, so that clients connect to another replica."""
-        self.default_headers = [(b"connection", b"close")]
-
-
-class Connection(H11Protocol):
-    """One HTTP/1.1 connection of uvicorn, with additional time-outs.
-
-    A connection without a first request is idle, as between two requests: the API server opens a connection
-    for each concurrent call and keeps unused ones for later. But a request head that has begun must end, and
-    a response must be read.
-    """
-
-    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
-        super().__init__(config, connections, app_state={})
-        self._all = connections
-        self._head_timer = _Timeout(self, connections.client_timeout)
-        self._response_timer = _Timeout(self, connections.client_timeout)
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """Wait for the first request; close another connection if there are too many."""
-        self._buffered = _BufferedTransport(transport, self.loop)
-        super().connection_made(self._buffered)  # type: ignore[arg-type]  # has all methods that are called
-        self.app_state["verified"] = bool(transport.get_extra_info("peercert"))
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
-        self._all.idle[self] = None
-        if len(self.connections) > self._all.limit:
-            self._all.make_room(self.loop.time())
-
-    def data_received(self, data: bytes) -> None:
-        """Let uvicorn parse; start the timer when a request head begins, stop it when the head ends."""
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._all.idle.pop(self, None)
-            self._head_timer.stop()
-        else:
-            self._head_timer.start()
-        self._update_receiving(begun=self.conn.their_state is h11.IDLE)
-
-    def on_response_complete(self) -> None:
-        """Send the response; become idle unless the next request has begun or the client has disconnected."""
-        self._buffered.send()
-        super().on_response_complete()
-        if self.conn.their_state is h11.IDLE and self in self.connections:
-            self._all.idle[self] = None
-        self._update_receiving(begun=False)
-
-    def _update_receiving(self, *, begun: bool) -> None:
-        """Record whether a request is being received. begun: its head is."""
-        receiving = begun or self.conn.their_state is h11.SEND_BODY
-        if receiving and self in self.connections:
-            self._all.receiving.setdefault(self, self.loop.time())
-        else:
-            self._all.receiving.pop(self, None)
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the bytes out of the buffer and work on them."""
+        if self._phase is Phase.CLOSING:
+            self._discardable -= nbytes
+            if self._discardable < 0:
+                self._transport.abort()
+            return
+        if not self._has_received:
+            self._has_received = True
+            self._stream = self._all.new_stream()
+        self._stream.receive(self._all.read_buffer[:nbytes])
+        self._advance()
 
     def pause_writing(self) -> None:
-        """Start the timer of a response that the client does not read."""
-        super().pause_writing()
-        self._response_timer.start()
+        """Remember that the client does not read as fast as it asks."""
+        self._is_writing_paused = True
 
     def resume_writing(self) -> None:
-        """Stop the timer of the response."""
-        super().resume_writing()
-        self._response_timer.stop()
+        """Go on after the client has read."""
+        self._is_writing_paused = False
+        if self._phase is Phase.READING:
+            self._enter(self._phase_after_response())
+            self._advance()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection and stop its timers, which would keep it in memory."""
-        super().connection_lost(exc)
-        self._all.idle.pop(self, None)
-        self._all.receiving.pop(self, None)
-        self._unset_keepalive_if_required()
-        self._head_timer.stop()
-        self._response_timer.stop()
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - part of the interface
+        """Free what the connection holds; a request that nobody waits for is not worked on."""
+        self._is_lost = True
+        self._all.remove(self, self._phase)
+        if self._pending is not None and self._pending.cancel():
+            self._working_size = 0
+        self._release(self._taken - self._working_size)
+        if self._parser is not None:
+            self._parser.close()
+            self._parser = None
 
-    def shutdown(self) -> None:
-        """Close the connection after the current request; may be called repeatedly."""
-        if not self.transport.is_closing():
-            super().shutdown()
+    # Called by all connections.
+
+    def time_out(self) -> None:
+        """End the connection because the time of its phase is over."""
+        if self._phase in (Phase.HEAD, Phase.BODY):
+            self.reject(failure(HTTPStatus.REQUEST_TIMEOUT))
+        elif self._phase in (Phase.NEW, Phase.IDLE) and not self._transport.is_closing():
+            self._stream.close()
+            self._flush()
+            self._transport.close()
+        else:
+            self._transport.abort()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._transport.abort()
+
+    def reject(self, response: Response) -> None:
+        """Send a response to a request that no application sees, and close."""
+        self._is_last = True
+        self._release(self._taken)
+        if self._parser is not None:
+            self._parser.discard()
+        self._send(response)
+
+    # Reading.
+
+    def _advance(self) -> None:
+        """Work on what was received: one request and some records, then others have their turn."""
+        if self._is_advancing:
+            return
+        self._is_advancing = True
+        try:
+            again = self._take_turn()
+        finally:
+            self._is_advancing = False
+        if self._is_lost or self._transport.is_closing():
+            return
+        if again:
+            self._loop.call_soon(self._advance)
+        # What is not read now waits here in part, and otherwise at the client.
+        pause = self._phase is not Phase.CLOSING and self._stream.is_unread
+        if pause != self._is_reading_paused:
+            self._is_reading_paused = pause
+            (self._transport.pause_reading if pause else self._transport.resume_reading)()
+
+    def _take_turn(self) -> bool:
+        """Return whether there is more to work on now."""
+        has_answered = False
+        for _ in range(_TURN):
+            if self._phase in _BLOCKED or self._is_lost or self._transport.is_closing():
+                return False
+            parser = self._parser
+            if parser is not None and (parser.requests or parser.failure):
+                if has_answered:
+                    return True
+                has_answered = True
+                if parser.requests:
+                    self._begin(parser.requests.popleft())
+                elif parser.failure:
+                    self.reject(parser.failure)
+            elif not self._read():
+                return False
+        return True
+
+    def _read(self) -> bool:
+        """Read the next record; return whether there was one."""
+        stream = self._stream
+        try:
+            if self._phase is Phase.HANDSHAKE and stream.handshake():
+                self._enter(Phase.NEW)
+                self._flush()
+            data = None if self._phase is Phase.HANDSHAKE else stream.read()
+        except StreamError:
+            data = b""  # a message for the client is among what is to send
+        if not data:
+            self._flush()
+            if data is not None:
+                self._transport.close()
+            return False
+        if self._parser is None:
+            self._parser = self._new_parser(stream)
+        self._parser.feed(data)
+        if self._phase is not Phase.CLOSING and self._parser.progress is not Progress.NONE:
+            self._enter_unless_in(self._phase_of_progress())
+        return True
+
+    def _new_parser(self, stream: Stream) -> RequestParser:
+        peer = self._transport.get_extra_info("peername")
+        return RequestParser(
+            client=peer[0] if peer else "",
+            is_verified=stream.is_verified(),
+            body_limit=self._all.limits.body_limit,
+            take=self._take,
+            on_continue=self._ask_for_body,
+        )
+
+    def _take(self, size: int) -> bool:
+        if not self._all.take(size, failure(HTTPStatus.SERVICE_UNAVAILABLE, "too many bodies at once")):
+            return False
+        if self._phase is Phase.CLOSING:  # its own body was the one that had stalled longest
+            self._all.bodies -= size
+            return False
+        self._taken += size
+        return True
+
+    def _release(self, size: int) -> None:
+        self._taken -= size
+        self._all.bodies -= size
+
+    def _ask_for_body(self) -> None:
+        self._stream.write(_CONTINUE)
+        self._flush()
+
+    # Answering.
+
+    def _begin(self, received: Received) -> None:
+        request, self._is_last = received
+        self._working_size = len(request.body)
+        self._has_body = request.method != "HEAD"
+        pending = self._queue.submit(request, self._answer)
+        if pending is not None:
+            self._pending = pending
+            self._enter(Phase.WORKING)
+
+    def _answer(self, response: Response) -> None:
+        """Send the response to the current request."""
+        self._pending = None
+        self._release(self._working_size)
+        self._working_size = 0
+        if self._is_lost or self._transport.is_closing():
+            return
+        self._send(response, has_body=self._has_body)
+        self._advance()
+
+    def _send(self, response: Response, *, has_body: bool = True) -> None:
+        """Send a response in one write, and enter the next phase."""
+        self._is_last |= self._all.is_draining or _CLOSE in response.headers
+        stream = self._stream
+        stream.write(_encode(response, has_body=has_body, is_last=self._is_last))
+        if self._is_last:
+            stream.close()
+        self._flush()
+        if self._is_last:
+            self._transport.write_eof()
+        self._enter(Phase.READING if self._is_writing_paused else self._phase_after_response())
+
+    def _flush(self) -> None:
+        if data := self._stream.to_send():
+            self._transport.write(data)
+
+    # Phases.
+
+    def _enter(self, phase: Phase) -> None:
+        self._all.move(self, self._phase, phase)
+        self._phase = phase
+
+    def _enter_unless_in(self, phase: Phase) -> None:
+        if self._phase is not phase:
+            self._enter(phase)
+
+    def _phase_after_response(self) -> Phase:
+        return Phase.CLOSING if self._is_last else self._phase_of_progress()
+
+    def _phase_of_progress(self) -> Phase:
+        progress = self._parser.progress if self._parser else Progress.NONE
+        if progress is Progress.NONE:
+            return Phase.IDLE
+        return Phase.HEAD if progress is Progress.HEAD else Phase.BODY
 
 
-class _BufferedTransport:
-    """A transport that buffers writes until `send`, so that head and body of a response leave together.
-
-    Without `send` they leave at the end of this iteration of the event loop.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._written: list[bytes] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Buffer the bytes."""
-        if not self._written:
-            self._loop.call_soon(self.send)
-        self._written.append(data)
-
-    def send(self) -> None:
-        """Send the buffered bytes now."""
-        if self._written:
-            self._transport.write(b"".join(self._written))
-            self._written.clear()
-
-    def close(self) -> None:
-        """Send the buffered bytes and close."""
-        self.send()
-        self._transport.close()
+_CLOSE: Final = ("Connection", "close")
 
 
-class _Timeout:
-    """A timer that aborts a connection unless it is stopped in time."""
+def _encode(response: Response, *, has_body: bool, is_last: bool) -> bytes:
+    """Return a response as it is sent."""
+    more = "".join(f"{name.lower()}: {value}\r\n" for name, value in response.headers if name != "Connection")
+    end = "connection: close\r\n\r\n" if is_last else "\r\n"
+    length = len(response.body)
+    start = _start_of(response.status, response.content_type)
+    head = f"{start}{more}date: {_date(int(time()))}\r\ncontent-length: {length}\r\n{end}".encode("latin-1")
+    return head + response.body if has_body else head
 
-    def __init__(self, connection: Connection, seconds: float) -> None:
-        self._connection = connection
-        self._seconds = seconds
-        self._timer: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
-        """Start the timer, unless it is running."""
-        if self._timer is None:
-            connection = self._connection
-            self._timer = connection.loop.call_later(self._seconds, connection.transport.abort)
+@lru_cache(maxsize=64)
+def _start_of(status: int, content_type: str) -> str:
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {content_type}\r\n"
 
-    def stop(self) -> None:
-        """Stop the timer, if it is running."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+
+@lru_cache(maxsize=1)
+def _date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
-from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
-from webhook.server.connection import Connection, Connections, protocol_config
-from webhook.server.wsgi_adapter import WsgiAdapter
+from webhook.server.connections import Limits
+from webhook.server.http import Lane, Work
+from webhook.server.listener import listening
+from webhook.server.streams import PlainStream
+from webhook.server.work_queue import WorkQueue
+from webhook.server.wsgi import wsgi_application
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
-# Seconds for each step of a client; a well-behaved one takes milliseconds.
-_CLIENT_S: Final = 5.0
-# Seconds between two requests of a connection; Prometheus scrapes every minute or more often.
-_KEEP_ALIVE_S: Final = 75
-# Prometheus and the kubelet have one each; beyond the limit, stalled and longest idle ones are closed.
-_CONNECTIONS: Final = 64
-# Bytes of a request's head; Prometheus sends a few hundred. Bodies are not accepted.
-_HEAD_LIMIT: Final = 8 * 2**10
+# Prometheus and the kubelet have one connection each, and send no bodies. A well-behaved client takes
+# milliseconds for each step, and Prometheus scrapes every minute or more often.
+_LIMITS: Final = Limits(connections=64, client_timeout=5.0, keep_alive=75.0, body_limit=0, bodies_limit=0)
 
 
 def serve_plain(app: WSGIApplication, port: int) -> int:
@@ -39,15 +36,6 @@ def serve_plain(app: WSGIApplication, port: int) -> int:
 
 
 async def _serve(app: WSGIApplication, listener: socket.socket) -> None:
-    connections = Connections(_CLIENT_S, _CONNECTIONS)
-    with ThreadPoolExecutor(1, "metrics") as pool:
-        adapter = WsgiAdapter(app, pool, body_limit=0, body_timeout=_CLIENT_S, bodies_limit=0)
-        config = protocol_config(
-            adapter,
-            keep_alive=_KEEP_ALIVE_S,
-            head_limit=_HEAD_LIMIT,
-            log_level=logging.ERROR,  # no line for each client that does not send HTTP
-        )
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Connection(config, connections), sock=listener)
-        await server.serve_forever()
+    with WorkQueue(wsgi_application(app, scheme="http"), lambda _: Work(Lane.OTHER)) as queue:
+        async with listening(listener, _LIMITS, PlainStream, queue):
+            await asyncio.Event().wait()

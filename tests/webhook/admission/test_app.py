@@ -15,7 +15,7 @@ from rules.schema.loader import Loaded
 from tests.support.builders import loaded, resource_rule
 from tests.support.serving import ask, client, serving
 from tests.support.webhooks import body, builtin_handler, pod
-from webhook.admission.app import create_app
+from webhook.admission.app import create_application
 from webhook.admission.handler import AdmissionHandler
 from webhook.server.server import Server
 
@@ -23,7 +23,7 @@ from webhook.server.server import Server
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """Serve the built-in rules."""
-    with serving(create_app(builtin_handler())) as server:
+    with serving(create_application(builtin_handler())) as server:
         yield server
 
 
@@ -31,7 +31,7 @@ BAD = {
     "an empty body": (b"", 400),
     "not JSON": (b"hello", 400),
     "a review without uid": (body(pod()).replace(b'"uid"', b'"uidd"'), 400),
-    "deep nesting": (b"[" * 1_000_000, 400),
+    "deep nesting": (b"[" * 100_000, 400),
     "an object nested deep": (
         body({"kind": "Pod", "spec": {}}).replace(b'"spec": {}', b'"spec":' + b'{"a":' * 50_000),
         400,
@@ -107,7 +107,7 @@ def test_readiness_names_what_it_waits_for_while_health_stays_200() -> None:
     """A server that waits or drains is alive."""
     handler, awaited = AdmissionHandler(Loaded()), ["nodes", "certificate"]
     handler.mark_not_ready()
-    with serving(create_app(handler, lambda: awaited)) as server:
+    with serving(create_application(handler, lambda: awaited)) as server:
         waiting = ask(server.port, "/readyz")
         handler.mark_ready()
         synced = ask(server.port, "/readyz")
@@ -126,7 +126,7 @@ def test_a_review_before_rules_and_nodes_are_known_gets_503() -> None:
     """The API server tries again; in the end failurePolicy decides."""
     handler = AdmissionHandler(Loaded())
     handler.mark_not_ready()
-    with serving(create_app(handler)) as server, client(server.port) as connection:
+    with serving(create_application(handler)) as server, client(server.port) as connection:
         connection.request("POST", "/mutate", body(pod()))
         response = connection.getresponse()
         answer = response.read()
@@ -137,7 +137,7 @@ def test_a_review_before_rules_and_nodes_are_known_gets_503() -> None:
 
 def test_a_review_without_a_required_client_certificate_gets_401() -> None:
     """Probes need no certificate."""
-    with serving(create_app(AdmissionHandler(Loaded()), require_client_certificate=True)) as server:
+    with serving(create_application(AdmissionHandler(Loaded()), require_client_certificate=True)) as server:
         assert (401, 200) == (ask(server.port, "/mutate", body(pod()))[0], ask(server.port, "/healthz")[0])
 
 
@@ -155,7 +155,7 @@ def test_an_internal_error_affects_one_object_and_is_counted_and_logged_with_its
     """The operator chooses the decision; the response has the uid and no traceback."""
     handler = AdmissionHandler(Loaded(RuleSet()), on_error_allow=allow)
     handler.snapshot = replace(handler.snapshot, policy=_Broken(object="S3CRET"))  # type: ignore[arg-type]  # the bug
-    with caplog.at_level(logging.ERROR), serving(create_app(handler)) as server:
+    with caplog.at_level(logging.ERROR), serving(create_application(handler)) as server:
         status, answer = ask(
             server.port, "/mutate", body(pod({"nvidia.com/gpu": "1"}, env=[{"name": "K", "value": "S3CRET"}]))
         )

@@ -28,6 +28,7 @@ from tests.support.memory import (
 )
 from tests.support.serving import connect, serving
 from webhook.cli import main
+from webhook.server.http import Response
 from webhook.server.tls import TlsCertificate
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def test_init_makes_certificates_in_a_directory_that_a_server_serves(tmp_path: P
     done = certs("init", "--directory", tmp_path / "new", "--name", "localhost", "--name", "127.0.0.1")
     trusted = b64decode(shown("--directory", tmp_path / "new")["caBundle"]).decode()
     tls = TlsCertificate.from_files(tmp_path / "new/tls.crt", tmp_path / "new/tls.key")
-    with serving(lambda *_: [], tls=tls) as server:
+    with serving(lambda _: Response(200, b""), tls=tls) as server:
         for name in ("localhost", "127.0.0.1"):
             connect(server.port, name, ssl.create_default_context(cadata=trusted)).close()
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import webhook.server.server
+import webhook.server.listener
 from tests.support.serving import (
     HOST,
     PATIENCE,
@@ -33,7 +33,7 @@ from tests.support.serving import (
     stalled,
 )
 from tests.support.webhooks import body, builtin_handler, pod
-from webhook.admission.app import create_app
+from webhook.admission.app import create_application
 from webhook.server.tls import TlsCertificate
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ STATUS = len(b"HTTP/1.1 200")
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """Serve the built-in rules with usual limits."""
-    with serving(create_app(builtin_handler()), config(client_timeout=10)) as running:
+    with serving(create_application(builtin_handler()), config(client_timeout=10)) as running:
         yield running
 
 
@@ -79,7 +79,7 @@ def test_clients_that_stall_in_a_request_cannot_use_up_the_connections(
     stall: Callable[[int], socket.socket],
 ) -> None:
     """Beyond the limit they are closed, and the API server's spare connection stays."""
-    with serving(create_app(builtin_handler()), config(connections=8, client_timeout=60)) as server:
+    with serving(create_application(builtin_handler()), config(connections=8, client_timeout=60)) as server:
         spare = http.client.HTTPSConnection("localhost", server.port, timeout=PATIENCE, context=TRUSTING)
         spare.connect()
         with stalled(stall, server.port, 7):
@@ -95,7 +95,9 @@ def test_clients_that_stall_in_a_request_cannot_use_up_the_connections(
 def test_bodies_that_stall_cannot_use_up_the_memory_for_bodies() -> None:
     """The oldest incomplete ones are discarded to make room."""
     with (
-        serving(create_app(builtin_handler()), config(bodies_limit=3500, client_timeout=60)) as server,
+        serving(
+            create_application(builtin_handler()), config(bodies_limit=3500, client_timeout=60)
+        ) as server,
         stalled(half_body, server.port, 3),
     ):
         time.sleep(1.5)
@@ -120,21 +122,21 @@ def test_a_body_over_the_limit_is_refused_without_reading_it_all(server: Server)
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"404"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"400"),
         (b"GET https://localhost HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
         (b"GET ftp://localhost/healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
         (b"GET /../healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
         (b"OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
         (b"GET /%ff%00 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"404"),
-        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 50_000 + b"\r\n", b"400"),
-        (b"GET /" + b"a" * 2**20 + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 50_000 + b"\r\n", b"431"),
+        (b"GET /" + b"a" * 2**20 + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"431"),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n", b"400"),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", b"400"),
         (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", b"400"),
         (HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n", b"400"),
         (HEAD + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b", b"400"),
         (b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", b"404"),
-        (b"GET / HTTP/1.1\r\nHost: a\r\n folded: b\r\n\r\n", b"404"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n folded: b\r\n\r\n", b"400"),
     ],
 )
 def test_invalid_http_is_refused_and_the_server_keeps_serving(
@@ -165,19 +167,19 @@ def test_the_limit_of_open_files_is_raised_to_what_connections_need() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
     try:
-        with serving(create_app(builtin_handler()), config(connections=1000)) as server:
+        with serving(create_application(builtin_handler()), config(connections=1000)) as server:
             review_seconds(server.port)
             raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
-    assert raised == (2128 if hard == resource.RLIM_INFINITY else min(2128, hard))
+    assert raised == (1192 if hard == resource.RLIM_INFINITY else min(1192, hard))
 
 
 def test_with_fewer_open_files_fewer_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise idle ones would block new ones."""
-    monkeypatch.setattr(webhook.server.server, "_allow_files", lambda _: 130)
-    with serving(create_app(builtin_handler()), config(connections=1000)) as server:
+    monkeypatch.setattr(webhook.server.listener, "allow_files", lambda _: 128 + 64 + 1)
+    with serving(create_application(builtin_handler()), config(connections=1000)) as server:
         idle = connect(server.port)
         review_seconds(server.port)
         with idle:

@@ -13,13 +13,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-import webhook.server.server
 from rules.cel import expression
 from rules.decision import size_limit as size
 from rules.kube import container_env as environment
 from rules.text import yaml_document as source
 from tests.support.paths import ROOT
 from webhook.cli import main
+from webhook.server import request_parser
 from webhook.server.server import ServerConfig
 
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -62,7 +62,7 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
         f"| {server.client_timeout:.0f} s for handshake, head, body",
         f"beyond {server.connections:,} connections",
         f"kept for {server.keep_alive} s",
-        f"{webhook.server.server._HEAD_LIMIT // 2**10} KiB and {server.body_limit // 2**20} MiB (400, 413)",
+        f"{request_parser.OVERHEAD_LIMIT // 2**10} KiB and {server.body_limit // 2**20} MiB (431, 413)",
         f"{server.bodies_limit // 2**20} MiB of all bodies together",
         f"more than {size.MOST:,} resources",
         f"or {size.MOST_NAMES} resources in one container",

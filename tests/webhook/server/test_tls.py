@@ -35,13 +35,13 @@ from tests.support.serving import (
     serving,
     wait_for,
 )
+from webhook.server.http import Request, Response
 from webhook.server.tls import TlsCertificate
 from webhook.telemetry.metrics import REGISTRY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
-    from wsgiref.types import StartResponse, WSGIEnvironment
 
     from webhook.server.server import Server
 
@@ -50,10 +50,9 @@ HANDSHAKE = b"\x16"  # the type of a record, RFC 8446, 5.1
 OTHER_KEY = make_authority("other", datetime.now(UTC)).key_pem
 
 
-def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+def application(request: Request) -> Response:
     """Return whether the client presented a certificate."""
-    start_response("200 OK", [])
-    return [f"verified {environ['SSL_CLIENT_VERIFY']}".encode()]
+    return Response(200, b"verified" if request.verified else b"unknown")
 
 
 class Source:
@@ -276,7 +275,7 @@ def test_a_self_signed_certificate_can_be_verified_by_clients() -> None:
     with serving(application, tls=tls) as server:
         raw = [answers(connect(server.port, name, context), GET) for name in NAMES]
 
-    assert [one.rpartition(b"verified ")[2] for one in raw] == [b"SUCCESS"] * 2
+    assert [one.rpartition(b"\r\n\r\n")[2] for one in raw] == [b"verified"] * 2
     assert is_valid_at(tls.pair.certificate_pem, datetime.now(UTC))
 
 
@@ -289,8 +288,10 @@ def test_a_client_certificate_is_requested_verified_and_reported_to_the_applicat
     tls = TlsCertificate(source, client_ca_pem=authority.cert_pem.bytes())
     with serving(application, tls=tls) as server:
         for _ in range(2):
-            raw = [answers(connect(server.port, context=context), GET) for context in contexts]
+            raw = [answers(connect(server.port, context=context), GET) for context in contexts[:2]]
+            with pytest.raises(ssl.SSLError, match="UNKNOWN_CA"):
+                answers(connect(server.port, context=contexts[2]), GET)
             source.pair = new_pair()
 
-            assert [one.rpartition(b"verified ")[2] for one in raw] == [b"SUCCESS", b"NONE", b""]
+            assert [one.rpartition(b"\r\n\r\n")[2] for one in raw] == [b"verified", b"unknown"]
             assert tls.reload()

@@ -156,7 +156,7 @@ def command(
     except CertificateError as error:
         raise BadInputError(str(error)) from None
     try:
-        config = ServerConfig(host, port, drain_seconds=drain_seconds)
+        config = ServerConfig(host=host, port=port, drain_seconds=drain_seconds)
         server = make_server(
             handler, tls, background, config, require_client_certificate=client_ca is not None
         )

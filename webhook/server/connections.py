@@ -1,0 +1,160 @@
+"""All connections of a server: what each is doing, since when, and which one is closed to make room.
+
+Each phase has its connections in the order in which they entered it. So every clock is one look at the
+heads of these queues, four times a second, and nothing is scheduled for a request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.server.connection import Connection
+    from webhook.server.http import Response
+    from webhook.server.streams import Stream
+
+# Seconds between two looks at the clocks: a limit of 10 s is at most 3 % late.
+SWEEP_INTERVAL: Final = 0.25
+# Bytes read from a socket at once: a typical review fits ten times.
+_READ_SIZE: Final = 64 * 2**10
+# Seconds after which a body that is still incomplete has stalled; normally it takes milliseconds.
+_STALLED: Final = 1.0
+
+
+class Phase(Enum):
+    """What a connection is doing. docs/adr/0010-transport.md has a picture.
+
+    HANDSHAKE: from the accept to the end of the TLS handshake. NEW: it has not sent a request. HEAD, BODY:
+    it has sent a part of one. WORKING: its request is answered. READING: it has not read its response.
+    IDLE: its requests are answered. CLOSING: all is sent; what it still sends is discarded.
+    """
+
+    HANDSHAKE = auto()
+    NEW = auto()
+    HEAD = auto()
+    BODY = auto()
+    WORKING = auto()
+    READING = auto()
+    IDLE = auto()
+    CLOSING = auto()
+
+
+# Phases whose connections are closed to make room. The others are a request that is answered, and a client
+# that has used its connection and will again, as API servers do.
+_EXPENDABLE: Final = (Phase.HANDSHAKE, Phase.NEW, Phase.HEAD, Phase.BODY, Phase.READING, Phase.CLOSING)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits for clients. Sizes in bytes, times in seconds.
+
+    connections: open ones, counted from the accept. client_timeout: for each step of a client: handshake,
+    head from its first byte, body, reading the response, closing. keep_alive: between two requests.
+    body_limit: of one body. bodies_limit: of all bodies together, incomplete ones and those whose requests
+    are in progress.
+    """
+
+    connections: int
+    client_timeout: float
+    keep_alive: float
+    body_limit: int
+    bodies_limit: int
+
+    def seconds(self, phase: Phase) -> float | None:
+        """Return how long a connection may be in a phase; None for as long as it takes."""
+        if phase is Phase.WORKING:
+            return None
+        return self.keep_alive if phase in (Phase.NEW, Phase.IDLE) else self.client_timeout
+
+
+class Connections:
+    """The open connections of a server. Used in the event loop's thread only.
+
+    limits: may be replaced. new_stream: makes the stream of a connection. clock: seconds, monotonic.
+    is_draining: whether connections are closed after their next response. read_buffer: one for all connections,
+    because what came is taken out of it before another one is read.
+    """
+
+    def __init__(self, limits: Limits, new_stream: Callable[[], Stream], clock: Callable[[], float]) -> None:
+        self.limits = limits
+        self.new_stream = new_stream
+        self.clock = clock
+        self.is_draining = False
+        self.read_buffer = memoryview(bytearray(_READ_SIZE))
+        # Bytes of all bodies.
+        self.bodies = 0
+        self._phases: dict[Phase, dict[Connection, float]] = {phase: {} for phase in Phase}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._phases.values()))
+
+    def add(self, connection: Connection) -> None:
+        """Count a new connection; make room for it if there are too many."""
+        if len(self) < self.limits.connections or self._make_room():
+            self._phases[Phase.HANDSHAKE][connection] = self.clock()
+        else:
+            connection.abort()
+
+    def move(self, connection: Connection, before: Phase, after: Phase) -> None:
+        """Record that a connection is in another phase from now on; also into the same one again."""
+        del self._phases[before][connection]
+        self._phases[after][connection] = self.clock()
+
+    def remove(self, connection: Connection, phase: Phase) -> None:
+        """Forget a closed connection."""
+        self._phases[phase].pop(connection, None)  # it may be gone already, to make room
+
+    def sweep(self) -> None:
+        """Close the connections whose time is over."""
+        now = self.clock()
+        for phase, connections in self._phases.items():
+            seconds = self.limits.seconds(phase)
+            if seconds is None:
+                continue
+            late = []
+            for connection, since in connections.items():
+                if now - since < seconds:
+                    break
+                late.append(connection)
+            for connection in late:
+                connection.time_out()
+
+    def take(self, size: int, refusal: Response) -> bool:
+        """Return whether there is memory for so many bytes of a body, and count them.
+
+        If needed, bodies that have stalled are refused, oldest first. refusal: the response to them.
+        """
+        if self.bodies + size > self.limits.bodies_limit:
+            stalled_since = self.clock() - _STALLED
+            for connection, since in list(self._phases[Phase.BODY].items()):
+                if since > stalled_since or self.bodies + size <= self.limits.bodies_limit:
+                    break
+                connection.reject(refusal)
+            if self.bodies + size > self.limits.bodies_limit:
+                return False
+        self.bodies += size
+        return True
+
+    def close_idle(self) -> None:
+        """Close the connections without a request, and those that only have to close."""
+        for phase in (Phase.HANDSHAKE, Phase.NEW, Phase.IDLE, Phase.CLOSING):
+            for connection in list(self._phases[phase]):
+                connection.time_out()
+
+    def _make_room(self) -> bool:
+        """Close the oldest connection of the largest crowd of expendable ones, else the longest idle one.
+
+        So clients that stall in some way displace each other, whatever that way is. Returns False if all
+        connections work.
+        """
+        crowd = max((self._phases[phase] for phase in _EXPENDABLE), key=len) or self._phases[Phase.IDLE]
+        oldest = next(iter(crowd), None)
+        if oldest is None:
+            return False
+        del crowd[oldest]  # it is closed in the event loop's next iteration, after others may have come
+        oldest.abort()
+        return True

@@ -1,0 +1,231 @@
+"""Request parser: from the bytes of a connection to whole requests, within bounds.
+
+llhttp, the parser of Node.js, reads HTTP/1.1 strictly: no request has two readings. What it leaves to
+servers is checked here. Source: RFC 9112 (HTTP/1.1); https://github.com/nodejs/llhttp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+import httptools
+
+from webhook.server.http import Request, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.server.http import Response
+
+# Bytes of a request that are not its body: head, frames of chunks, their extensions, trailers. The API
+# server sends a head of a few hundred; chunks of 4 KiB, Go's, of the longest body need 14 KiB. The bound is
+# also one of work: the parser calls back for each chunk and header, 13,000 times at most.
+OVERHEAD_LIMIT: Final = 64 * 2**10
+# Requests of one connection that wait for the one before. The API server sends none before it has its answer.
+MAX_WAITING: Final = 16
+# The start of a request target in absolute form, as sent to a proxy: RFC 9112, 3.2.2.
+_ABSOLUTE: Final = re.compile(rb"https?://([^/?]*)", re.IGNORECASE)
+_VERSIONS: Final = ("1.1", "1.0")
+_MAX_DIGITS: Final = 20  # of Content-Length; llhttp reads more if they begin with zeros
+
+
+class Progress(Enum):
+    """What was received of the current request: nothing, a part of its head, or its head."""
+
+    NONE = auto()
+    HEAD = auto()
+    BODY = auto()
+
+
+class Received(NamedTuple):
+    """A whole request. is_last: no other follows on its connection."""
+
+    request: Request
+    is_last: bool
+
+
+class _Rejected(Exception):  # noqa: N818 - never leaves this module
+    """Ends the parser's work inside a callback; `failure` has the reason."""
+
+
+class RequestParser:
+    """Reads the requests of one connection.
+
+    client, is_verified: of each Request. body_limit: bytes; a longer body is a failure, declared or not.
+    take: asks for memory for so many more bytes of the body. on_continue: called when the client waits to
+    be asked for its body. After each `feed`: requests are whole ones in their order; failure is the
+    response to what follows them, after which nothing is parsed; progress is about the current request.
+    """
+
+    __slots__ = (
+        "_body",
+        "_body_limit",
+        "_client",
+        "_headers",
+        "_is_verified",
+        "_on_continue",
+        "_overhead",
+        "_parser",
+        "_take",
+        "_target",
+        "failure",
+        "progress",
+        "requests",
+    )
+
+    def __init__(
+        self,
+        *,
+        client: str,
+        is_verified: bool,
+        body_limit: int,
+        take: Callable[[int], bool],
+        on_continue: Callable[[], None],
+    ) -> None:
+        self._client, self._is_verified = client, is_verified
+        self._body_limit, self._take, self._on_continue = body_limit, take, on_continue
+        self.requests: deque[Received] = deque()
+        self.failure: Response | None = None
+        self.progress = Progress.NONE
+        self._overhead = 0
+        self._target = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: bytes | bytearray = b""
+        self._parser = httptools.HttpRequestParser(self)
+
+    def feed(self, data: bytes) -> None:
+        """Parse the next bytes of the connection; never raises. At most RECORD bytes."""
+        self._overhead += len(data)  # bodies are subtracted, and a whole request starts again
+        try:
+            self._parser.feed_data(data)
+        except (
+            httptools.HttpParserUpgrade
+        ):  # a request that asks for another protocol is answered in this one
+            received = self.requests.pop()
+            self.requests.append(Received(received.request, is_last=True))
+        except httptools.HttpParserCallbackError as error:
+            if not isinstance(error.__context__, _Rejected):
+                raise
+        except httptools.HttpParserError as error:
+            self._set_failure(HTTPStatus.BAD_REQUEST, str(error).lower())
+        if self._overhead > OVERHEAD_LIMIT:
+            self._set_failure(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                f"at most {OVERHEAD_LIMIT} bytes of head, chunk headers and trailers",
+            )
+
+    def discard(self) -> None:
+        """Free the requests that are held, whole ones and the current one."""
+        self.requests.clear()
+        self._body = b""
+
+    def close(self) -> None:
+        """Free everything; httptools' parser and this refer to each other."""
+        self.discard()
+        del self._parser
+
+    # Callbacks of httptools; an exception ends the parsing.
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self.progress = Progress.HEAD
+        self._target, self._headers, self._body = b"", [], b""
+
+    def on_url(self, part: bytes) -> None:
+        """Take a part of the request target."""
+        self._target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; trailers are discarded."""
+        if self.progress is Progress.HEAD:
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Check the head."""
+        self.progress = Progress.BODY
+        version = self._parser.get_http_version()
+        if version not in _VERSIONS:
+            self._reject(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        hosts, length, coding, expects = 0, 0, b"", False
+        for name, value in self._headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length":
+                length = int(value) if len(value) < _MAX_DIGITS else self._body_limit + 1
+            elif name == b"transfer-encoding":
+                coding = value.lower()
+            elif name == b"expect":
+                expects = value.lower() == b"100-continue"
+        if hosts > 1 or (not hosts and version == "1.1"):
+            self._reject(HTTPStatus.BAD_REQUEST, "exactly one Host header is required")
+        if coding and (coding != b"chunked" or version != "1.1"):
+            self._reject(HTTPStatus.BAD_REQUEST, "the only transfer coding is chunked, in HTTP/1.1")
+        if (coding or length) and self._parser.should_upgrade():
+            self._reject(HTTPStatus.BAD_REQUEST, "a request for another protocol has no body")
+        if length > self._body_limit:
+            self._reject_body()
+        if expects and (length or coding) and version == "1.1":
+            self._on_continue()
+
+    def on_body(self, part: bytes) -> None:
+        """Take a part of the body."""
+        size = len(part)
+        self._overhead -= size
+        if len(self._body) + size > self._body_limit:
+            self._reject_body()
+        if not self._take(size):
+            self._reject(HTTPStatus.SERVICE_UNAVAILABLE, "too many bodies at once")
+        if not self._body:
+            self._body = part
+        elif isinstance(self._body, bytearray):
+            self._body += part
+        else:  # grows in place: the whole body is in memory once
+            self._body = bytearray(self._body)
+            self._body += part
+
+    def on_message_complete(self) -> None:
+        """Add the request."""
+        if len(self.requests) == MAX_WAITING:
+            self._reject(HTTPStatus.TOO_MANY_REQUESTS, f"at most {MAX_WAITING} requests in advance")
+        parser, target, headers = self._parser, self._target, self._headers
+        if not target.startswith(b"/") and (absolute := _ABSOLUTE.match(target)):
+            # Its host takes precedence over the header: RFC 9112, 3.2.2.
+            target = target[absolute.end() :]
+            headers = [(name, absolute[1] if name == b"host" else value) for name, value in headers]
+        path, _, query = target.partition(b"?")
+        if b"%" in path:
+            path = unquote_to_bytes(path)
+        version = parser.get_http_version()
+        request = Request(
+            parser.get_method().decode("ascii"),
+            path.decode("latin-1") or "/",
+            query.decode("latin-1"),
+            version,
+            headers,
+            self._body,
+            self._client,
+            self._is_verified,
+        )
+        # HTTP/1.0 keeps a connection only if the server agrees, which this one does not.
+        self.requests.append(Received(request, version == "1.0" or not parser.should_keep_alive()))
+        self.progress = Progress.NONE
+        self._overhead = 0
+        self._body = b""
+        self._headers = []
+
+    def _reject_body(self) -> None:
+        self._reject(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {self._body_limit} bytes")
+
+    def _reject(self, status: HTTPStatus, detail: str = "") -> None:
+        self._set_failure(status, detail)
+        raise _Rejected
+
+    def _set_failure(self, status: HTTPStatus, detail: str = "") -> None:
+        if self.failure is None:
+            self.failure = failure(status, detail)
+            self._body = b""
