@@ -15,7 +15,7 @@ from typing import Final
 
 from tests.bench.figures import Section, Table
 
-_PACKAGES: Final = ("msgspec", "uvicorn", "h11", "flask", "common-expression-language", "kubernetes")
+_PACKAGES: Final = ("msgspec", "httptools", "flask", "common-expression-language", "kubernetes")
 _HEAD: Final = """\
 # Performance
 

@@ -16,13 +16,13 @@ from tests.bench.served import Served, following, gpugate
 
 TITLE: Final = "Start and memory"
 _IMPORTS, _READY, _READY_NODES = (
-    "python, importing flask, uvicorn, cryptography",
+    "python, importing flask, httptools, cryptography",
     "gpugate serve, ready",
     "gpugate serve, ready with {nodes:,} nodes and the rules of a cluster",
 )
 _STARTS: Final = {
     "python, doing nothing": "pass",
-    _IMPORTS: "import flask, uvicorn, cryptography.hazmat.primitives.asymmetric.ec",
+    _IMPORTS: "import flask, httptools, cryptography.hazmat.primitives.asymmetric.ec",
 }
 # Starts take a second each.
 _MOST_ROUNDS: Final = 3

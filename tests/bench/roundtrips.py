@@ -23,6 +23,9 @@ _PACED: Final = 8
 # Seconds. After a review that was not quick, such as the first of a kind, a server uses its thread pool for
 # one second, which costs more CPU.
 _SETTLING_S: Final = 1.2
+# Requests before each measurement, at least one on each connection: they fill the caches of the CPU again,
+# after the servers before.
+_WARMING: Final = 64
 _NGINX, _CONSTANT = "nginx, constant answer", "constant answer"
 _PLAIN, _MIX = "gpugate, no accelerator", "gpugate, mix"
 _NEW: Final = "gpugate, mix of new jobs"
@@ -151,9 +154,10 @@ def _flooded(servers: dict[str, Served], connections: int, effort: Effort) -> tu
         }
         for _ in range(effort.rounds):
             for name, server in servers.items():
-                before = server.cpu_s()
+                loads[name].flood(_WARMING)
+                start = server.cpu_s()
                 rates[name].append(loads[name].flood(count))
-                cpu[name].append((server.cpu_s() - before) / count * 1e6)
+                cpu[name].append((server.cpu_s() - start) / count * 1e6)
     return Samples(rates), Samples(cpu)
 
 

@@ -11,12 +11,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.bench import before
@@ -25,10 +26,8 @@ from tests.bench.client import Webhook, retrying, unverified
 from tests.e2e.daemon import reserve_port
 from tests.support.fake_api import FakeApi, running
 from webhook.cluster.resource import NODES, config_maps
-from webhook.server.tls import self_signed_pair
-
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIEnvironment
+from webhook.server.http import Request, Response
+from webhook.server.tls import TlsCertificate, self_signed_pair
 
 HOST: Final = "127.0.0.1"
 # Seconds until a server has started on a busy machine.
@@ -193,33 +192,29 @@ def _is_ready(port: int) -> bool:
         return False
 
 
-def _answer(body: bytes) -> bytes:
+def _answer(body: bytes | bytearray) -> bytes:
     match = _UID.search(body)
     return _ALLOWED % (match[1] if match else b"")
 
 
-def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    """Allow each review: a WSGI application."""
-    content = _answer(environ["wsgi.input"].read())
-    headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content)))]
-    start_response("200 OK", headers)
-    return [content]
+def application(request: Request) -> Response:
+    """Allow a review."""
+    return Response(HTTPStatus.OK, _answer(request.body))
 
 
 def main(*options: str) -> int:
     """Serve a constant answer in the server of `gpugate serve`."""
-    from webhook.admission.review import is_quick
+    from webhook.admission.work import schedule
     from webhook.server.server import Server, ServerConfig
-    from webhook.server.tls import TlsCertificate
 
     arguments: dict[str, Any] = dict(zip(options[::2], options[1::2], strict=True))
-    config = ServerConfig(arguments["--host"], int(arguments["--port"]), drain_seconds=0)
+    config = ServerConfig(host=arguments["--host"], port=int(arguments["--port"]), drain_seconds=0)
     certificate = (
         TlsCertificate.from_files(Path(arguments["--tls-cert"]), Path(arguments["--tls-key"]))
         if "--tls-cert" in arguments
         else TlsCertificate.self_signed([HOST])
     )
-    return Server(application, config, certificate, is_quick=is_quick).run()
+    return Server(application, config, certificate, schedule=schedule).run()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from tests.bench.client import Webhook, exchange, unverified
 from tests.bench.decisions import logging_to_devnull
 from tests.bench.figures import Table
 from tests.support.serving import HOST, serving
-from webhook.admission.app import create_app
+from webhook.admission.app import create_application
 from webhook.admission.handler import AdmissionHandler
 
 # The functions of an idle thread.
@@ -33,7 +33,11 @@ def profile(bodies: Sequence[bytes], nodes: int, repeats: int = 40) -> Table:
     handler = AdmissionHandler(builtin(), inventory=cluster(nodes))
     for body in bodies:
         handler.answer("mutate", body)  # fills the caches
-    with logging_to_devnull(), _new_threads_profiled() as profiles, serving(create_app(handler)) as server:
+    with (
+        logging_to_devnull(),
+        _new_threads_profiled() as profiles,
+        serving(create_application(handler)) as server,
+    ):
         webhook = Webhook(f"https://{HOST}:{server.port}/mutate", unverified())
         requests = [webhook.request(body) for body in bodies]
         with webhook.connect() as connection:
@@ -77,7 +81,7 @@ def _by_package(profiles: Iterable[cProfile.Profile]) -> Counter[str]:
 
 
 def _package(file: str) -> str:
-    """Return the package of a file, such as `rules`, `uvicorn` or `asyncio`."""
+    """Return the package of a file, such as `rules` or `asyncio`."""
     path = Path(file)
     if path.is_relative_to(ROOT) and "site-packages" not in path.parts:
         return path.relative_to(ROOT).parts[0]

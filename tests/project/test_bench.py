@@ -138,7 +138,7 @@ def test_the_profile_of_the_server_has_all_layers_of_a_request() -> None:
     """HTTP, the webhook, the rules."""
     packages = {row[0] for row in profile([BY_RULES["resource rules"]], 1, repeats=5).rows}
 
-    assert {"h11", "webhook", "rules"} < packages
+    assert {"asyncio", "OpenSSL", "webhook", "rules"} < packages
 
 
 def test_a_ratio_is_taken_within_each_round() -> None:
