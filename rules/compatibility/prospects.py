@@ -49,6 +49,7 @@ class Prospects:
         # The name of a node is its position, which no nodeName can be.
         self._nodes = Inventory.of([_node(f"//{at}", each) for at, each in enumerate(self.pools)])
         self._offering_any = sum(1 << at for at, each in enumerate(self.pools) if each.resources is None)
+        self._opened = [(1 << at, each.open) for at, each in enumerate(self.pools) if each.open]
         self._results = bounded_cache(self._evaluate, _REMEMBERED, _is_short)
 
     def __bool__(self) -> bool:
@@ -131,8 +132,7 @@ class Prospects:
         declared = self._nodes.labels.having(key)
         if key.startswith(_ON_ALL_NODES):
             return self._nodes.everything & ~declared
-        opened = (1 << at for at, each in enumerate(self.pools) if each.open and key.startswith(each.open))
-        return sum(opened) & ~declared
+        return sum(bit for bit, prefixes in self._opened if key.startswith(prefixes)) & ~declared
 
 
 def _is_short(required: Sequence[RuleRequirement]) -> bool:

@@ -52,7 +52,10 @@ CONTAINER: Final = _Item(Text("containers that request accelerators", "请求加
 RESOURCE: Final = _Item(Text("resources of containers", "容器资源"), 100)
 # A term is joined with each term of the required node affinity.
 TERM: Final = _Item(Text("node selector terms", "节点选择条件"), 60)
-EXPRESSION: Final = _Item(Text("node selector expressions", "节点选择表达式"), 25)
+# It is looked up in the labels of nodes, and in those of each pool that may bring nodes.
+EXPRESSION: Final = _Item(
+    Text("nodeSelector labels and node affinity expressions", "nodeSelector 标签与节点亲和性表达式"), 40
+)
 # A toleration is compared with the taints of each pool that may bring nodes.
 TOLERATION: Final = _Item(Text("tolerations", "容忍（toleration）"), 80)
 # A claim has up to 32 requests of 8 alternatives.
@@ -107,6 +110,8 @@ def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | N
         if "affinity" in spec and isinstance(required := required_terms(spec), list):
             terms += len(required)
             expressions += sum(map(expressions_of, required))
+        selector = spec.get("nodeSelector")
+        expressions += len(selector) if isinstance(selector, Mapping) else 0
         tolerations += _length(spec.get("tolerations"))
         claims += _length(spec.get("resourceClaims"))
         debugging += _length(spec.get("ephemeralContainers"))

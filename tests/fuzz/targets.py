@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TARGETS: Final = ("review", "rule_text", "expression", "quantity", "image", "require", "selector", "flags")
+TARGETS: Final = (
+    "review",
+    "rule_text",
+    "expression",
+    "quantity",
+    "image",
+    "require",
+    "selector",
+    "flags",
+    "cost",
+)
 TESTS: Final = Path(__file__).parent.parent
 _CORPUS: Final = Path(__file__).parent / "corpus"
 
