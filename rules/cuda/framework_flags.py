@@ -23,7 +23,7 @@ from rules.kube.shell_script import UNKNOWN, Command, Word, commands, script_ind
 from rules.text.budget import Budget
 from rules.text.i18n import Text
 
-# Steps for each word that is no script, and for each command of a script in which flags of a server are found.
+# Steps for each word that is no script, and for each command of a script in which flags are searched.
 _STEPS_OF_WORD: Final = 4
 _STEPS_OF_COMMAND: Final = 10
 
@@ -134,6 +134,7 @@ def flag_requirements(
     Raises OverBudgetError.
     """
     table, budget = _table(), budget or Budget()
+    budget.spend(len(words))
     words = expand_all(words, env, budget)
     passed_on = [word for name in table.arguments for word in env.get(name, "").split()]
     line = " ".join([*words, *passed_on])

@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from rules.cuda.image_facts import NOTHING_KNOWN, BuiltFor, CompatLibraries, ImageFacts, StartConstraint
 from rules.cuda.image_pattern import ImageRegex
-from rules.cuda.nvidia_require import REQUIRE_CUDA, parse_constraint
+from rules.cuda.nvidia_require import REQUIRE_CUDA, constraint_of_image
 from rules.cuda.tables import (
     RequireText,
     Status,
@@ -105,7 +105,7 @@ class FamilyRow:
 # Cached images of a cluster, including some that change; a reference is at most 800 characters.
 _CACHE_ENTRIES: Final = 4096
 _MAX_LENGTH: Final = 800
-# Steps to look up an image: for the built-in rows, and for each row of the cluster with a glob or an expression.
+# Steps to look up an image: for the built-in rows, and for each row of the cluster with a glob or a regex.
 _STEPS_OF_LOOK_UP: Final = 30
 _STEPS_OF_GLOB: Final = 3
 _STEPS_OF_REGEX: Final = 50
@@ -334,7 +334,7 @@ def _of_base(base: str, *, certain: bool) -> tuple[StartConstraint, ...]:
         texts[fact.architecture].append(fact)
     found = {
         architecture: StartConstraint(
-            tuple(parse_constraint(REQUIRE_CUDA, fact.text) for fact in facts),
+            tuple(constraint_of_image(REQUIRE_CUDA, fact.text) for fact in facts),
             architecture=architecture,
             complete=facts[0].complete,
             certain=facts[0].status.certain and certain,
@@ -357,7 +357,7 @@ def _written(case: ImageCase, image: Image) -> tuple[StartConstraint, ...]:
     """Return the NVIDIA_REQUIRE_* variables that a row states."""
     return tuple(
         StartConstraint(
-            (parse_constraint(variable, text),),
+            (constraint_of_image(variable, text),),
             certain=case.status.certain,
             origin=_require_origin(Text(f"image `{image.short}`", f"镜像 `{image.short}` "), variable, text),
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -39,7 +39,9 @@ _MAX_CACHED: Final = 4096  # characters; the factors of a value of this length t
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 # Steps for one condition of a variable: it is parsed, compared with some dozen kinds of nodes, and turned
 # into labels.
-STEPS_OF_CONDITION: Final = 100
+STEPS_OF_CONDITION: Final = 200
+_STEPS_OF_VARIABLE: Final = 500
+_MOST_ANSWERS: Final = 256  # kinds of nodes for which a constraint remembers whether it holds
 
 
 _NO_MINOR: Final = 10**9  # above the minor version of any driver
@@ -125,7 +127,7 @@ class Constraint:
     native: the CUDA version that the image was built with, as far as the variable shows: the minimum, or if
     a group has only brand and driver (for which NVIDIA's images contain cuda-compat), the bound of the first
     group that has one.
-    problem: why the variable is invalid, or None.
+    problem: why the variable is invalid, or None. answers: of `holds`, if they are remembered.
     """
 
     variable: str
@@ -134,13 +136,20 @@ class Constraint:
     minimum: CudaVersion | None = None
     native: CudaVersion | None = None
     problem: Text | None = None
+    answers: dict[Host, bool | None] | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
         return hash((self.variable, self.text))  # the rest follows from them, and is long
 
     def holds(self, host: Host) -> bool | None:
         """Return whether a node satisfies it; None if that depends on an unknown property."""
-        return held(self.groups, host)
+        if self.answers is None:
+            return held(self.groups, host)
+        if host not in self.answers:
+            if len(self.answers) >= _MOST_ANSWERS:
+                self.answers.clear()
+            self.answers[host] = held(self.groups, host)
+        return self.answers[host]
 
     @property
     def concerns_driver(self) -> bool:
@@ -171,7 +180,8 @@ def requirement_cost(variables: Mapping[str, str]) -> int:
     variables: names and values, with references expanded. Without parsing, so conditions may be fewer.
     """
     texts = [text for name, text in variables.items() if name.startswith(REQUIRE_PREFIX)]
-    return STEPS_OF_CONDITION * sum(1 + text.count(" ") + text.count(",") for text in texts)
+    conditions = sum(1 + text.count(" ") + text.count(",") for text in texts)
+    return _STEPS_OF_VARIABLE * len(texts) + STEPS_OF_CONDITION * conditions
 
 
 def constraints(env: Mapping[str, str]) -> tuple[Constraint, ...]:
@@ -191,6 +201,12 @@ def parse_constraint(variable: str, text: str) -> Constraint:
     """Return the constraint of a variable; an invalid one requires nothing and has a problem."""
     written = len(variable) + len(text)
     return _read((variable, text)) if written <= _MAX_LENGTH else _malformed(variable, text)
+
+
+@lru_cache(maxsize=1024)  # values of NVIDIA's images, which are a few hundred
+def constraint_of_image(variable: str, text: str) -> Constraint:
+    """Return the constraint of a known image, which remembers on which nodes it is satisfied."""
+    return replace(parse_constraint(variable, text), answers={})
 
 
 def _parse(key: tuple[str, str]) -> Constraint:

@@ -56,9 +56,10 @@ _Pairs = tuple[tuple[str, str], ...]
 # Requirements that are remembered, and characters of the facts of one; 8 KB each at most.
 _REMEMBERED: Final = 1024
 _LONGEST: Final = 4096
-# Steps for requirements that no other container of an object has: they are compared with some dozen kinds of
-# nodes. And for a condition of an image's own NVIDIA_REQUIRE_*, of which the comparisons are remembered.
-_STEPS_OF_REQUIREMENTS: Final = 200
+# Steps to read the facts of a container; for what it requires, which is compared with some dozen kinds of
+# nodes; and for a condition of an image's own NVIDIA_REQUIRE_*, of which the comparisons are remembered.
+_STEPS_OF_FACTS: Final = 100
+_STEPS_OF_REQUIREMENTS: Final = 1000
 _STEPS_OF_IMAGE_CONDITION: Final = 20
 
 
@@ -235,7 +236,7 @@ def _relevant_variables() -> frozenset[str]:
 def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirements:
     """Return the GPU requirements that follow from facts. Raises OverBudgetError; see also `problems`."""
     budget = Budget()
-    budget.spend(_STEPS_OF_REQUIREMENTS + catalog.steps)
+    budget.spend(_STEPS_OF_FACTS + catalog.steps)
     said = _Annotations(facts.annotations)
     env = Environment(dict(facts.known), frozenset(facts.unknown))
     image = catalog.find(facts.image)
@@ -248,7 +249,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
     own, problems = _constraints(env, image)
     budget.spend(_STEPS_OF_IMAGE_CONDITION * sum(len(group) for each in own for group in each.groups))
     toolkit = declared or _cuda_of_image(image)
-    return GpuRequirements(
+    found = GpuRequirements(
         cuda=toolkit or _cuda_of_constraints(own),
         no_cuda=image.no_cuda,
         constraints=own,
@@ -271,8 +272,9 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
             if value
         ),
         problems=(*said.problems, *problems),
-        steps=budget.spent,
     )
+    budget.spend(_STEPS_OF_REQUIREMENTS if found.cuda or found.constraints or found.compute else 0)
+    return replace(found, steps=budget.spent)
 
 
 class _Annotations:

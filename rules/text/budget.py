@@ -7,8 +7,8 @@ from typing import Final
 from rules.text.i18n import Text
 
 # A step is about a microsecond of one core. An object takes half a second of the webhook's five at most, and
-# a fifth of that is for reading its containers. A pod of a few containers takes some thousand steps.
-MOST_STEPS: Final = 100_000
+# a third of that is for reading its containers. A pod of a few containers takes some thousand steps.
+MOST_STEPS: Final = 150_000
 
 _TOO_MUCH: Final = Text(
     f"its scripts, variables, images and NVIDIA_REQUIRE_* expressions take more than {MOST_STEPS:,} steps to"

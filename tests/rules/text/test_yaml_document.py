@@ -368,5 +368,5 @@ def test_a_key_is_located_in_linear_time_in_objects_that_merge_each_other() -> N
     twice = "".join(f"a{at}: &a{at} {{<<: [*a{at - 1}, *a{at - 1}]}}\n" for at in range(1, 10))
     document = _document(f"a0: &a0 {{k: 1}}\n{twice}")
 
-    assert Location("f", 1, 10) == document.locate(("a9", "k"))
+    assert Location("f", 1, 13) == document.locate(("a9", "k"))
     assert Location("f", 10, 1) == document.locate(("a9", "absent"))
