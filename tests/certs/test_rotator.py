@@ -25,7 +25,7 @@ from webhook.server.http import Request, Response
 from webhook.server.tls import TlsCertificate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import Path
 
 START = datetime.now(UTC).replace(microsecond=0)  # X.509 knows whole seconds

@@ -21,6 +21,7 @@ TARGETS: Final = (
     "selector",
     "flags",
     "cost",
+    "connection",
 )
 TESTS: Final = Path(__file__).parent.parent
 _CORPUS: Final = Path(__file__).parent / "corpus"

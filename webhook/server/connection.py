@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _TURN: Final = 64
 # The phases in which no request can be read.
 _BLOCKED: Final = frozenset((Phase.WORKING, Phase.READING, Phase.CLOSING))
+_NO_MEMORY: Final = failure(HTTPStatus.SERVICE_UNAVAILABLE, "too many bodies at once")
+_TIMED_OUT: Final = failure(HTTPStatus.REQUEST_TIMEOUT)
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -129,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
     def time_out(self) -> None:
         """End the connection because the time of its phase is over."""
         if self._phase in (Phase.HEAD, Phase.BODY):
-            self.reject(failure(HTTPStatus.REQUEST_TIMEOUT))
+            self.reject(_TIMED_OUT)
         elif self._phase in (Phase.NEW, Phase.IDLE) and not self._transport.is_closing():
             self._stream.close()
             self._flush()
@@ -222,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _take(self, size: int) -> bool:
-        if not self._all.take(size, failure(HTTPStatus.SERVICE_UNAVAILABLE, "too many bodies at once")):
+        if not self._all.take(size, _NO_MEMORY):
             return False
         if self._phase is Phase.CLOSING:  # its own body was the one that had stalled longest
             self._all.bodies -= size

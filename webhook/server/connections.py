@@ -75,8 +75,8 @@ class Connections:
     """The open connections of a server. Used in the event loop's thread only.
 
     limits: may be replaced. new_stream: makes the stream of a connection. clock: seconds, monotonic.
-    is_draining: whether connections are closed after their next response. read_buffer: one for all connections,
-    because what came is taken out of it before another one is read.
+    is_draining: whether connections are closed after their next response. read_buffer: one for all
+    connections, because what came is taken out of it before another one is read.
     """
 
     def __init__(self, limits: Limits, new_stream: Callable[[], Stream], clock: Callable[[], float]) -> None:
