@@ -29,6 +29,7 @@ from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.inventory import INSTANCE_TYPE, Inventory
 from rules.nodes.node_affinity import Requirement, inject, prefer
 from rules.nodes.node_selector import REQUIRED, Clause, candidates
+from rules.text.budget import Budget
 from rules.text.glob import glob
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
@@ -298,9 +299,10 @@ def _anywhere(
     return bool(unmet)
 
 
-def inject_affinity(result: CompatibilityResult, pod: Pod) -> bool:
+def inject_affinity(result: CompatibilityResult, pod: Pod, budget: Budget | None = None) -> bool:
     """Add node affinity to a pod so that only compatible nodes remain; return whether it changed.
 
+    budget: as in `inject`. Raises OverBudgetError.
     A pod with a nodeName is already scheduled, and was evaluated on that node.
     """
     if not (result.requirement.clauses or result.preference):
@@ -309,7 +311,7 @@ def inject_affinity(result: CompatibilityResult, pod: Pod) -> bool:
     if spec.get("nodeName"):
         return False
     changed = False
-    if (terms := inject(spec, result.requirement)) is not None:
+    if (terms := inject(spec, result.requirement, budget)) is not None:
         pod.set(*_TERMS, value=terms)
         changed = True
     if result.preference:

@@ -38,8 +38,8 @@ from rules.model.rule import (
     mildest,
 )
 from rules.nodes.inventory import Inventory
-from rules.nodes.node_affinity import inject
-from rules.text.budget import OverBudgetError
+from rules.nodes.node_affinity import inject, pairs_budget
+from rules.text.budget import Budget, OverBudgetError
 from rules.text.i18n import Language, Text
 from rules.text.paths import Path
 
@@ -74,7 +74,9 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
         return ALLOWED
     claims = inventory.dra.claims if claims is None else claims
     requirements = ObjectRequirements(policy.requirements_of)
-    context = _Context(policy, inventory, request, now, claims, requirements, ClaimAllowance())
+    context = _Context(
+        policy, inventory, request, now, claims, requirements, ClaimAllowance(), pairs_budget()
+    )
     try:
         return _decide(context, request.object, recorder)
     except OverBudgetError as error:
@@ -136,6 +138,7 @@ class _Context(NamedTuple):
     claims: Claims
     requirements: ObjectRequirements
     allowance: ClaimAllowance
+    pairs: Budget
 
 
 class Pipeline:
@@ -143,7 +146,7 @@ class Pipeline:
 
     def __init__(self, context: _Context, pod: Pod, recorder: DecisionRecorder) -> None:
         self._context = context
-        self._policy, self._inventory, self._request, now, self._claims, self._requirements, _ = context
+        self._policy, self._inventory, self._request, now, self._claims, self._requirements, *_ = context
         self._exemptions = PodExemptions(self._policy.exemptions, pod, self._request.namespace, now)
         self._is_pod = self._request.kind == "Pod" and not self._request.group
         self._pod = pod
@@ -260,7 +263,7 @@ class Pipeline:
         self._recorder.record_findings(result.violations, result.warnings)
         self._recorder.record_notes(result.notes)
         if self._request.mutating:
-            if inject_affinity(result, self._pod):
+            if inject_affinity(result, self._pod, self._context.pairs):
                 self._recorder.record_affinity()
         elif self._is_pod and self._request.operation == "UPDATE":
             spec = self._pod.spec

@@ -54,7 +54,10 @@ RESOURCE: Final = _Item(Text("resources of containers", "容器资源"), 100)
 TERM: Final = _Item(Text("node selector terms", "节点选择条件"), 60)
 # It is looked up in the labels of nodes, and in those of each pool that may bring nodes.
 EXPRESSION: Final = _Item(
-    Text("nodeSelector labels and node affinity expressions", "nodeSelector 标签与节点亲和性表达式"), 40
+    Text(
+        "nodeSelector labels and node affinity expressions", "节点选择标签（nodeSelector）与节点亲和性表达式"
+    ),
+    40,
 )
 # A toleration is compared with the taints of each pool that may bring nodes.
 TOLERATION: Final = _Item(Text("tolerations", "容忍（toleration）"), 80)

@@ -26,7 +26,7 @@ from rules.nodes.node_selector import (
 )
 from rules.nodes.version_range import VersionRange, version_clause
 from rules.text.bounded_cache import bounded_cache, length
-from rules.text.budget import OverBudgetError
+from rules.text.budget import Budget
 from rules.text.i18n import Text
 
 if TYPE_CHECKING:
@@ -84,13 +84,21 @@ class Requirement:
 
     @property
     def terms(self) -> Any:
-        """The nodeSelectorTerms of a pod that has none of its own, or None. Made once, not to be modified.
+        """The nodeSelectorTerms of a pod that has none of its own, or None; not to be modified."""
+        return self.joined()
 
-        Raises OverBudgetError.
-        """
-        if not self._alone:
-            self._alone.append(_all_joined(None, self.clauses, ()))
-        return self._alone[0]
+    def joined(self, budget: Budget | None = None) -> Any:
+        """Return the terms, which are made once, but always take their pairs. Raises OverBudgetError."""
+        if self._alone:
+            ((terms, pairs),) = self._alone
+            if budget is not None:
+                budget.spend(pairs)
+            return terms
+        budget = budget or pairs_budget()
+        before = budget.spent
+        terms = _all_joined(None, self.clauses, (), budget)
+        self._alone.append((terms, budget.spent - before))
+        return terms
 
     def or_else(self, terms: Clause) -> Requirement:
         """Return the requirement that a node satisfies this one, or one of these terms, which come last.
@@ -105,11 +113,16 @@ class Requirement:
         return Requirement(((*(tuple(chain(*parts)) for parts in product(*self.clauses)), *terms),))
 
 
-def inject(spec: Mapping[str, Any], requirement: Requirement) -> Any:
+def pairs_budget() -> Budget:
+    """Return the budget of one object for `inject`."""
+    return Budget(_MOST_PAIRS, _TOO_MANY_PAIRS)
+
+
+def inject(spec: Mapping[str, Any], requirement: Requirement, budget: Budget | None = None) -> Any:
     """Return the required nodeSelectorTerms that a pod's spec must have, or None if nothing changes.
 
-    spec: as JSON, not modified. The terms do not repeat what its nodeSelector implies. Raises
-    OverBudgetError if they are too many to multiply out.
+    spec: as JSON, not modified. The terms do not repeat what its nodeSelector implies. budget: of an object
+    of several pods. Raises OverBudgetError if the terms are too many to multiply out.
     """
     selector = spec.get("nodeSelector")
     context: Term = ()
@@ -122,8 +135,8 @@ def inject(spec: Mapping[str, Any], requirement: Requirement) -> Any:
         )
     before = required_terms(spec)
     if before is None and not context:
-        return requirement.terms
-    after = _all_joined(before, requirement.clauses, context)
+        return requirement.joined(budget)
+    after = _all_joined(before, requirement.clauses, context, budget)
     return None if after == before else after
 
 
@@ -149,19 +162,17 @@ def prefer(spec: Mapping[str, Any], requirement: Requirement, weight: int) -> li
     return [term for term in terms if not isinstance(existing, list) or term not in existing]
 
 
-def _all_joined(user_terms: Any, clauses: Iterable[Clause], context: Term) -> Any:
+def _all_joined(user_terms: Any, clauses: Iterable[Clause], context: Term, budget: Budget | None) -> Any:
     """Return the cross product of a user's terms with some clauses. Raises OverBudgetError.
 
     A term counts as more than one if it has more than a few expressions, which are copied.
     """
-    joined, left, own, number = user_terms, _MOST_PAIRS, 1, 1
+    joined, budget, own, number = user_terms, budget or pairs_budget(), 1, 1
     if isinstance(user_terms, list):
         number = len(user_terms) or 1
         own = sum([1 + (expressions_of(raw) >> 3) for raw in user_terms])
     for clause in clauses:
-        left -= len(clause) * (own * len(joined) // number if isinstance(joined, list) else 1)
-        if left < 0:
-            raise OverBudgetError(_TOO_MANY_PAIRS)
+        budget.spend(len(clause) * (own * len(joined) // number if isinstance(joined, list) else 1))
         joined = _joined(joined, clause, context)
     return joined
 

@@ -21,21 +21,26 @@ _TOO_MUCH: Final = Text(
 class OverBudgetError(ValueError):
     """An object takes more time than it may. The fault of its author. text: the bound, and what to do."""
 
-    def __init__(self, text: Text = _TOO_MUCH) -> None:
+    def __init__(self, text: Text) -> None:
         super().__init__(text.en)
         self.text = text
 
 
 class Budget:
-    """Steps that an object may take. spent: so far. Steps are counted before they are done."""
+    """Steps that an object may take. spent: so far. Steps are counted before they are done.
 
-    __slots__ = ("spent",)
+    most: how many. text: what is said of an object that takes more.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_most", "_text", "spent")
+
+    def __init__(self, most: int = MOST_STEPS, text: Text = _TOO_MUCH) -> None:
+        self._most = most
+        self._text = text
         self.spent = 0
 
     def spend(self, steps: int) -> None:
         """Take steps from it. Raises OverBudgetError if they are more than are left."""
         self.spent += steps
-        if self.spent > MOST_STEPS:
-            raise OverBudgetError
+        if self.spent > self._most:
+            raise OverBudgetError(self._text)
