@@ -41,11 +41,11 @@ _MAX_LENGTH: Final = 4096
 _MOST_TERMS: Final = 64
 # Pairs of a term of the pod and a term of a clause, which one object may make while they are multiplied out:
 # one takes 5 to 15 µs. A pod of ten terms in a cluster of a thousand pools makes as many.
-_MOST_PAIRS: Final = 12_288
+MOST_PAIRS: Final = 12_288
 _TOO_MANY_PAIRS: Final = Text(
-    f"its nodeSelectorTerms make more than {_MOST_PAIRS:,} combinations with the terms that its containers"
+    f"its nodeSelectorTerms make more than {MOST_PAIRS:,} combinations with the terms that its containers"
     " require of a node. Use fewer nodeSelectorTerms, or fewer alternatives in NVIDIA_REQUIRE_* variables",
-    f"其 nodeSelectorTerms 与各容器所需的节点条件的组合超过 {_MOST_PAIRS:,} 个，"
+    f"其 nodeSelectorTerms 与各容器所需的节点条件的组合超过 {MOST_PAIRS:,} 个，"
     "请减少 nodeSelectorTerms，或减少 NVIDIA_REQUIRE_* 变量中的备选条件",
 )
 _Sections = tuple[tuple[str, list[dict[str, Any]]], ...]
@@ -90,7 +90,7 @@ class Requirement:
     def joined(self, budget: Budget | None = None) -> Any:
         """Return the terms, which are made once, but always take their pairs. Raises OverBudgetError."""
         if self._alone:
-            ((terms, pairs),) = self._alone
+            terms, pairs = self._alone[0]
             if budget is not None:
                 budget.spend(pairs)
             return terms
@@ -115,7 +115,7 @@ class Requirement:
 
 def pairs_budget() -> Budget:
     """Return the budget of one object for `inject`."""
-    return Budget(_MOST_PAIRS, _TOO_MANY_PAIRS)
+    return Budget(MOST_PAIRS, _TOO_MANY_PAIRS)
 
 
 def inject(spec: Mapping[str, Any], requirement: Requirement, budget: Budget | None = None) -> Any:

@@ -16,6 +16,8 @@ from packaging.version import Version
 from rules.cel import expression
 from rules.decision import size_limit as size
 from rules.kube import container_env as environment
+from rules.nodes import node_affinity
+from rules.text import budget
 from rules.text import yaml_document as source
 from tests.support.paths import ROOT
 from webhook.cli import main
@@ -64,8 +66,15 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
         f"kept for {server.keep_alive} s",
         f"{request_parser.OVERHEAD_LIMIT // 2**10} KiB and {server.body_limit // 2**20} MiB (431, 413)",
         f"{server.bodies_limit // 2**20} MiB of all bodies together",
-        f"more than {size.MOST:,} resources",
-        f"or {size.MOST_NAMES} resources in one container",
+        f"{size.TEMPLATE.most:,} pod templates that request accelerators",
+        f"{size.CONTAINER.most:,} such containers, {size.RESOURCE.most:,} resources",
+        f"{size.TERM.most:,} terms, {size.EXPRESSION.most:,} labels and expressions of node selectors",
+        f"{size.TOLERATION.most:,} tolerations, {size.CLAIM.most:,} resource claims",
+        f"or {size.DEBUGGING.most:,} debugging containers",
+        f"{size.MOST_READ:,} templates and containers of any kind",
+        f"{size.MOST_NAMES} resources in one container",
+        f"{budget.MOST_STEPS:,} steps to read containers",
+        f"{node_affinity.MOST_PAIRS:,} combinations of node selector terms",
         f"expanded to {environment.LONGEST // 2**20} MiB, and to {source.MAX_VALUES:,} values",
         f"CEL of {expression.MAX_EXPRESSION_LENGTH:,} characters, {expression._MAX_DEPTH} brackets",
     ):
