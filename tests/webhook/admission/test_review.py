@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from base64 import b64decode
@@ -25,7 +26,6 @@ from webhook.admission.review import (
     encode_decision,
     encode_failure,
     encode_malformed,
-    is_quick,
 )
 
 JSON = st.recursive(
@@ -314,16 +314,19 @@ def test_a_violation_of_a_warn_rule_is_a_warning_of_the_response() -> None:
     assert (True, ["line [rule]"]) == (answer["allowed"], answer["warnings"])
 
 
-@pytest.mark.parametrize(
-    ("content", "quick"),
-    [
-        (body(pod({"nvidia.com/gpu": "1"})), True),
-        (body(pod()).ljust(16 * 2**10), True),
-        (body(pod()).ljust(16 * 2**10 + 1), False),
-        (body({"apiVersion": "v1", "kind": "ConfigMap"}), False),
-        (b"", True),
-    ],
-)
-def test_a_typical_review_is_quick_and_a_long_body_or_a_rule_is_not(content: bytes, *, quick: bool) -> None:
-    """The YAML of a rule may have aliases; a probe has an empty body."""
-    assert quick == is_quick(content)
+def test_the_garbage_collector_is_paused_while_a_long_review_is_decoded() -> None:
+    """It would pass a hundred thousand new lists a hundred times, and keep all threads waiting."""
+    content = body(pod() | {"unknown": [[] for _ in range(100_000)]})
+    phases: list[str] = []
+
+    def collect(phase: str, _: object) -> None:
+        phases.append(phase)
+
+    gc.callbacks.append(collect)
+    try:
+        decode_review(content, mutating=True)
+    finally:
+        gc.callbacks.remove(collect)
+
+    assert phases.count("start") < 5
+    assert gc.isenabled()
