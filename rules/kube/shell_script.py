@@ -17,18 +17,15 @@ from rules.text.budget import Budget
 
 # Stands for text that is unknown until the script runs; no argument of a program can contain it.
 UNKNOWN: Final = "\0"
-# Scripts that are read of one, with those inside it (`bash -c "sh -c '…'"`); others are plain arguments.
-MAX_SCRIPTS: Final = 8
-# Characters of a script that is read; real ones have a few thousand.
-LONGEST_SCRIPT: Final = 64 * 2**10
-# Words and operators of a script that is read: so many, and one in so many characters; those of scripts in it
-# may be as many again.
-FREE_TOKENS: Final = 200
-CHARACTERS_PER_TOKEN: Final = 8
-
-# Steps for a script, for one of its words and operators, and for some of the variables that it is given.
+# Scripts that are read of those inside each other (`bash -c "sh -c '…'"`); inner ones are plain arguments.
+MAX_DEPTH: Final = 8
+# Characters of all expansions in a script; later ones are unknown.
+LONGEST_EXPANSIONS: Final = 64 * 2**10
+# Steps for a script, and for one of its words and operators; characters that are searched, and variables that
+# are copied, in a step.
 _STEPS_OF_SCRIPT: Final = 50
 _STEPS_OF_TOKEN: Final = 10
+_CHARACTERS_PER_STEP: Final = 32
 _VARIABLES_PER_STEP: Final = 4
 
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -113,17 +110,13 @@ def commands(
     exported: Collection[str] = (),
     budget: Budget | None = None,
 ) -> list[Command]:
-    """Return the commands of a script, those of scripts in it included; none of one that is too long.
+    """Return the commands of a script, those of scripts in it included.
 
     known, unknown: the container's variables. exported: the names of interest for `Command.env`. Raises
     OverBudgetError.
     """
-    most = FREE_TOKENS + len(script) // CHARACTERS_PER_TOKEN
-    if len(script) > LONGEST_SCRIPT or _tokens(script) > most:
-        return []
-    inner = _Allowance(MAX_SCRIPTS - 1, most, budget or Budget())
-    inner.charge(script, len(known) + len(unknown))
-    return list(_Reader(script, known, frozenset(unknown), frozenset(exported), inner).read())
+    given = frozenset(unknown), frozenset(exported), budget or Budget()
+    return list(_Reader(script, known, *given).read())
 
 
 def script_index(words: Sequence[str]) -> int | None:
@@ -134,29 +127,8 @@ def script_index(words: Sequence[str]) -> int | None:
     return None if option is None else option + 1
 
 
-@dataclass(slots=True)
-class _Allowance:
-    """Scripts, and tokens of them, that may be read inside a script. budget: of the object."""
-
-    scripts: int
-    tokens: int
-    budget: Budget
-
-    def spend(self, script: str) -> bool:
-        """Take a script from it; return whether there was enough."""
-        self.scripts -= 1
-        if self.scripts >= 0:
-            self.tokens -= _tokens(script)
-        return self.scripts >= 0 and self.tokens >= 0
-
-    def charge(self, script: str, variables: int) -> None:
-        """Take the steps of a script that is read with so many variables. Raises OverBudgetError."""
-        steps = _STEPS_OF_SCRIPT + _STEPS_OF_TOKEN * _tokens(script) + variables // _VARIABLES_PER_STEP
-        self.budget.spend(steps)
-
-
 class _Reader:
-    """Reads one script. allowance: for those inside it."""
+    """Reads one script. Raises OverBudgetError."""
 
     def __init__(
         self,
@@ -164,13 +136,15 @@ class _Reader:
         known: Mapping[str, str],
         unknown: frozenset[str],
         exported: frozenset[str],
-        allowance: _Allowance,
+        budget: Budget,
     ) -> None:
         self._script = script.replace("\r\n", "\n").replace("\\\n", "")
         self._known, self._unknown, self._interesting = known, unknown, exported
-        self._allowance = allowance
+        budget.spend(_steps(script, len(known) + len(unknown)))
+        self._budget = budget
+        self._depth = 0  # how many scripts it is inside of
         # Characters of expansions that are left.
-        self._room = min(len(script) + sum(map(len, known.values())), LONGEST_SCRIPT)
+        self._room = min(len(script) + sum(map(len, known.values())), LONGEST_EXPANSIONS)
         self._opaque = _SETS_ANY.search(self._script) is not None
         self._assigned = _assigned(self._script)
         self._variables: dict[str, Word | None] = {}  # assigned so far; None: unknown
@@ -292,13 +266,14 @@ class _Reader:
         texts = [word.text for word in words]
         index = script_index(texts)
         script = " ".join(texts[1:]) if texts[:1] == ["eval"] else None if index is None else texts[index]
-        if script is None or not self._allowance.spend(script):
+        if script is None or self._depth + 1 >= MAX_DEPTH:
             yield Command(words, env, certain)
             return
-        self._allowance.charge(script, len(self._known) + len(self._unknown) + len(self._assigned))
         changed = self._assigned.keys() | prefix.keys()
         known = {name: text for name, text in self._known.items() if name not in changed}
-        inside = _Reader(script, known, self._unknown | changed, self._interesting, self._allowance)
+        unknown = self._unknown | changed
+        inside = _Reader(script, known, unknown, self._interesting, self._budget)
+        inside._depth = self._depth + 1
         certain = certain and all(word.certain for word in words)
         for command in inside.read():
             yield Command(command.words, {**env, **command.env}, certain and command.certain)
@@ -449,9 +424,11 @@ class _Lexer:
         return end
 
 
-def _tokens(script: str) -> int:
-    """Return about how many words and operators a script has."""
-    return len(script.split()) + sum(map(script.count, ";&|()$`\"'"))
+def _steps(script: str, variables: int) -> int:
+    """Return the steps of a script that is read with so many variables, by what begins its parts."""
+    tokens = len(script.split()) + sum(map(script.count, ";&|()$`\"'\\"))
+    searched = len(script) // _CHARACTERS_PER_STEP + variables // _VARIABLES_PER_STEP
+    return _STEPS_OF_SCRIPT + _STEPS_OF_TOKEN * tokens + searched
 
 
 def _assigned(script: str) -> dict[str, int]:

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.kube.shell_script import (
-    CHARACTERS_PER_TOKEN,
-    FREE_TOKENS,
-    LONGEST_SCRIPT,
-    MAX_SCRIPTS,
+    MAX_DEPTH,
     UNKNOWN,
     commands,
     script_index,
 )
+from rules.text.budget import MOST_STEPS, Budget, OverBudgetError
+from tests.support.cpu_time import loops
 
+LONGEST = 8 * 2**10  # characters of a script that is within the budget, whatever it has
 KNOWN = {"SET": "half", "EMPTY": "", "FLAGS": "--dtype half  --port 1"}
 
 
@@ -226,27 +226,36 @@ def test_the_script_of_a_shell_is_found(words: list[str], index: int | None) -> 
     assert index == script_index(words)
 
 
-def test_scripts_in_scripts_are_read_up_to_a_limit() -> None:
+def test_all_scripts_in_a_script_are_read() -> None:
+    """None can be hidden behind others."""
+    found = commands("sh -c y; " * 100 + "sh -c x", {})
+
+    assert ["y"] * 100 + ["x"] == [command.words[0].text for command in found]
+
+
+def test_scripts_inside_each_other_are_read_up_to_a_depth() -> None:
     """The others are arguments."""
-    found = commands("sh -c x; " * (MAX_SCRIPTS + 1), {})
+    (found,) = commands("eval " * MAX_DEPTH + "x", {})
 
-    assert ["x"] * (MAX_SCRIPTS - 1) + ["sh"] * 2 == [command.words[0].text for command in found]
-
-
-def test_a_script_that_is_too_long_has_no_commands() -> None:
-    """Nothing is known of it."""
-    assert (1, 0) == (
-        len(commands("x".ljust(LONGEST_SCRIPT), {})),
-        len(commands("x".ljust(LONGEST_SCRIPT + 1), {})),
-    )
+    assert ["eval", "x"] == [word.text for word in found.words]
 
 
-def test_a_script_with_too_many_words_for_its_length_has_no_commands() -> None:
-    """Reading time depends on words and operators."""
-    words = "x;" * (FREE_TOKENS // 2)
-    dense, sparse = (f"x {'y' * length};" * 2000 for length in (1, 2 * CHARACTERS_PER_TOKEN))
+def test_a_long_script_is_read_to_its_end() -> None:
+    """Text before a command does not hide it."""
+    found = commands(f"x {'y' * 10**6}\n" + "y 1; " * 3000 + "z", {})
 
-    assert [FREE_TOKENS // 2, 0, 2000] == [len(commands(script, {})) for script in (words, dense, sparse)]
+    assert ("x", "z") == (found[0].words[0].text, found[-1].words[0].text)
+
+
+@pytest.mark.parametrize("part", ["x;", "x $A ", "\\a", "''", "``", "sh -c x;", "A=1 ", "export A=$A\n"])
+def test_a_script_of_too_many_parts_is_over_the_budget_and_a_shorter_one_is_read_soon(part: str) -> None:
+    """Its steps are counted before it is read."""
+    with pytest.raises(OverBudgetError):
+        commands(part * MOST_STEPS, {"A": "1"})
+    budget, parts = Budget(), 400
+    commands(part * parts, {"A": "1"}, budget=budget)
+
+    assert 20 > loops(lambda: commands(part * (parts * (MOST_STEPS - 50) // budget.spent), {"A": "1"}))
 
 
 def test_values_that_double_each_other_are_unknown_from_the_limit_on() -> None:
@@ -278,14 +287,14 @@ def test_values_that_double_each_other_are_unknown_from_the_limit_on() -> None:
 )
 def test_a_script_is_read_in_linear_time(part: str) -> None:
     """Sixteen times as much takes less than a hundred times as long."""
-    script = part * (LONGEST_SCRIPT // len(part))
+    script = part * (LONGEST // len(part))
 
     def seconds(text: str) -> float:
         begin = time.process_time()
         commands(text, KNOWN)
         return time.process_time() - begin
 
-    short = min(seconds(script[: LONGEST_SCRIPT // 16]) for _ in range(3))
+    short = min(seconds(script[: LONGEST // 16]) for _ in range(3))
     assert max(100 * short, 0.1) > seconds(script)
 
 
