@@ -158,5 +158,5 @@ class Machine:
     @property
     def phase(self) -> Phase:
         """The phase of the connection."""
-        (phase,) = (phase for phase, those in self.connections._phases.items() if those)
+        (phase,) = (phase for phase in Phase if self.connections._phases[phase])
         return phase

@@ -7,7 +7,7 @@ heads of these queues, four times a second, and nothing is scheduled for a reque
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 SWEEP_INTERVAL: Final = 0.25
 # Bytes read from a socket at once: a typical review fits ten times.
 _READ_SIZE: Final = 64 * 2**10
+# Seconds for a client to read the last response and close; it needs no more than one lost packet takes.
+_CLOSING_S: Final = 2.0
 # Seconds after which a body that is still incomplete has stalled; normally it takes milliseconds.
 _STALLED: Final = 1.0
 
 
-class Phase(Enum):
+class Phase(IntEnum):
     """What a connection is doing. docs/adr/0010-transport.md has a picture.
 
     HANDSHAKE: from the accept to the end of the TLS handshake. NEW: it has not sent a request. HEAD, BODY:
@@ -33,14 +35,14 @@ class Phase(Enum):
     IDLE: its requests are answered. CLOSING: all is sent; what it still sends is discarded.
     """
 
-    HANDSHAKE = auto()
-    NEW = auto()
-    HEAD = auto()
-    BODY = auto()
-    WORKING = auto()
-    READING = auto()
-    IDLE = auto()
-    CLOSING = auto()
+    HANDSHAKE = 0
+    NEW = 1
+    HEAD = 2
+    BODY = 3
+    WORKING = 4
+    READING = 5
+    IDLE = 6
+    CLOSING = 7
 
 
 # Phases whose connections are closed to make room. The others are a request that is answered, and a client
@@ -53,7 +55,7 @@ class Limits:
     """Limits for clients. Sizes in bytes, times in seconds.
 
     connections: open ones, counted from the accept. client_timeout: for each step of a client: handshake,
-    head from its first byte, body, reading the response, closing. keep_alive: between two requests.
+    head from its first byte, body, reading the response. keep_alive: between two requests.
     body_limit: of one body. bodies_limit: of all bodies together, incomplete ones and those whose requests
     are in progress.
     """
@@ -68,6 +70,8 @@ class Limits:
         """Return how long a connection may be in a phase; None for as long as it takes."""
         if phase is Phase.WORKING:
             return None
+        if phase is Phase.CLOSING:
+            return _CLOSING_S
         return self.keep_alive if phase in (Phase.NEW, Phase.IDLE) else self.client_timeout
 
 
@@ -87,10 +91,10 @@ class Connections:
         self.read_buffer = memoryview(bytearray(_READ_SIZE))
         # Bytes of all bodies.
         self.bodies = 0
-        self._phases: dict[Phase, dict[Connection, float]] = {phase: {} for phase in Phase}
+        self._phases: tuple[dict[Connection, float], ...] = tuple({} for _ in Phase)  # each by its number
 
     def __len__(self) -> int:
-        return sum(map(len, self._phases.values()))
+        return sum(map(len, self._phases))
 
     def add(self, connection: Connection) -> None:
         """Count a new connection; make room for it if there are too many."""
@@ -111,12 +115,12 @@ class Connections:
     def sweep(self) -> None:
         """Close the connections whose time is over."""
         now = self.clock()
-        for phase, connections in self._phases.items():
+        for phase in Phase:
             seconds = self.limits.seconds(phase)
             if seconds is None:
                 continue
             late = []
-            for connection, since in connections.items():
+            for connection, since in self._phases[phase].items():
                 if now - since < seconds:
                     break
                 late.append(connection)

@@ -31,6 +31,7 @@ MAX_WAITING: Final = 16
 # The start of a request target in absolute form, as sent to a proxy: RFC 9112, 3.2.2.
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?]*)", re.IGNORECASE)
 _VERSIONS: Final = ("1.1", "1.0")
+_CHECKED: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
 _MAX_DIGITS: Final = 20  # of Content-Length; llhttp reads more if they begin with zeros
 
 
@@ -66,6 +67,7 @@ class RequestParser:
         "_body",
         "_body_limit",
         "_client",
+        "_head",
         "_headers",
         "_is_verified",
         "_on_continue",
@@ -94,6 +96,7 @@ class RequestParser:
         self.progress = Progress.NONE
         self._overhead = 0
         self._target = b""
+        self._head: list[tuple[bytes, bytes]] = []
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: bytes | bytearray = b""
         self._parser = httptools.HttpRequestParser(self)
@@ -141,9 +144,8 @@ class RequestParser:
         self._target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; trailers are discarded."""
-        if self.progress is Progress.HEAD:
-            self._headers.append((name.lower(), value))
+        """Take a header, or a trailer, which nothing reads."""
+        self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Check the head."""
@@ -151,15 +153,19 @@ class RequestParser:
         version = self._parser.get_http_version()
         if version not in _VERSIONS:
             self._reject(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        self._head = [(name.lower(), value) for name, value in self._headers]
+        self._headers = []
         hosts, length, coding, expects = 0, 0, b"", False
-        for name, value in self._headers:
+        for name, value in self._head:
+            if name not in _CHECKED:
+                continue
             if name == b"host":
                 hosts += 1
             elif name == b"content-length":
                 length = int(value) if len(value) < _MAX_DIGITS else self._body_limit + 1
             elif name == b"transfer-encoding":
                 coding = value.lower()
-            elif name == b"expect":
+            else:
                 expects = value.lower() == b"100-continue"
         if hosts > 1 or (not hosts and version == "1.1"):
             self._reject(HTTPStatus.BAD_REQUEST, "exactly one Host header is required")
@@ -192,7 +198,7 @@ class RequestParser:
         """Add the request."""
         if len(self.requests) == MAX_WAITING:
             self._reject(HTTPStatus.TOO_MANY_REQUESTS, f"at most {MAX_WAITING} requests in advance")
-        parser, target, headers = self._parser, self._target, self._headers
+        parser, target, headers = self._parser, self._target, self._head
         if not target.startswith(b"/") and (absolute := _ABSOLUTE.match(target)):
             # Its host takes precedence over the header: RFC 9112, 3.2.2.
             target = target[absolute.end() :]
@@ -216,7 +222,6 @@ class RequestParser:
         self.progress = Progress.NONE
         self._overhead = 0
         self._body = b""
-        self._headers = []
 
     def _reject_body(self) -> None:
         self._reject(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {self._body_limit} bytes")

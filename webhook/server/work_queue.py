@@ -3,7 +3,7 @@
 A request that takes milliseconds is answered in the event loop's thread. All others wait in fair queues, one
 for each lane: next is the request whose accounts (client, namespace, user) have used the least time recently.
 One that waits too long is answered 429. Work that takes memory starts only within a budget.
-Why: docs/adr/0005-around-the-decision.md.
+Why: docs/adr/0010-transport.md.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from time import thread_time
 from traceback import format_tb
 from typing import Final, Self
 
@@ -28,8 +29,8 @@ _log = logging.getLogger(__name__)
 PATIENCE: Final = 1.5
 # Seconds between two looks at the requests that wait.
 _SWEEP: Final = 0.1
-# Seconds in the event loop's thread after which a request was not quick, and seconds in which that thread
-# then answers none: so it is blocked for longer at most once a second.
+# Seconds of CPU in the event loop's thread after which a request was not quick, and seconds in which that
+# thread then answers none: so it is blocked for longer at most once a second.
 _QUICK: Final = 0.005
 _BACKOFF: Final = 1.0
 # Seconds in which used time counts half as much: two time-outs of the webhook, so that who waits is still
@@ -221,7 +222,7 @@ class WorkQueue:
     without its message, which may quote the request, and answered 500 without details.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, by name
         self,
         application: Application,
         schedule: Schedule,
@@ -229,9 +230,11 @@ class WorkQueue:
         memory: int = MEMORY,
         patience: float = PATIENCE,
         clock: Clock | None = None,
+        cpu: Clock = thread_time,
     ) -> None:
         self._application = application
         self._schedule = schedule
+        self._cpu = cpu
         self._clock = clock or asyncio.get_running_loop().time
         self._backoff_until = float("-inf")
         self._lanes = {
@@ -252,13 +255,12 @@ class WorkQueue:
         Returns None if the answer was given at once, else what to cancel when the client no longer waits.
         """
         work = self._schedule(request)
-        start = self._clock()
-        if work.lane is not Lane.QUICK or start < self._backoff_until:
+        if work.lane is not Lane.QUICK or self._clock() < self._backoff_until:
             return self._lanes[work.lane].submit(request, respond, work)
+        start = self._cpu()
         response = answer(self._application, request)
-        end = self._clock()
-        if end - start > _QUICK:
-            self._backoff_until = end + _BACKOFF
+        if self._cpu() - start > _QUICK:
+            self._backoff_until = self._clock() + _BACKOFF
         respond(response)
         return None
 

@@ -403,7 +403,7 @@ def test_after_one_that_was_not_quick_others_are_answered_elsewhere_for_a_second
             return OK
 
         schedule = lambda _: Work(Lane.QUICK)  # noqa: E731 - one line
-        with WorkQueue(application, schedule, clock=queue.clock) as quick:
+        with WorkQueue(application, schedule, clock=queue.clock, cpu=queue.clock) as quick:
             for path, seconds in (("QUICK slow", 0.0), ("QUICK next", 0.5), ("QUICK later", 0.6)):
                 queue.clock.now += seconds
                 quick.submit(Request("POST", path), queue.answers.of(path))
