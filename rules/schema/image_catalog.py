@@ -15,7 +15,7 @@ from rules.cuda.nvidia_require import REQUIRE_PREFIX, parse_constraint
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.image_reference import is_digest
 from rules.model.rule import ImageCatalogRule
-from rules.schema.base import NonEmpty, RuleDocument, TextDocument
+from rules.schema.base import MAX_ENTRIES, NonEmpty, RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.field_types import CUDA_GROUP, CapabilityText, CudaText, RegexText, parse_optional_version
 from rules.text.glob import glob, is_glob
@@ -46,6 +46,12 @@ def _require_text(text: str) -> str:
     if problem := parse_constraint("the value", text).problem:
         raise ValueError(problem.en)
     return text
+
+
+_TOO_MANY_REGEXES: Final = Text(
+    f"more than {MAX_ENTRIES} images with `regex`, each of which is compared with every image; use `image`",
+    f"使用 `regex` 的镜像超过 {MAX_ENTRIES} 个，每个都要与所有镜像比较；请改用 `image`",
+)
 
 
 def _platform(text: str) -> str:
@@ -120,6 +126,15 @@ class ImageCatalogDocument(RuleDocument):
     images: list[ImageDocument] = Field(
         min_length=1, description="each with `image` or `regex`; the first match is used"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_regexes(cls, value: Any) -> Any:
+        images = value.get("images") if isinstance(value, dict) else None
+        found = images if isinstance(images, list) else []
+        if sum(isinstance(each, dict) and "regex" in each for each in found) > MAX_ENTRIES:
+            raise ValueError(_TOO_MANY_REGEXES)
+        return value
 
 
 def build_image_catalog(builder: RuleBuilder, data: Any) -> ImageCatalogRule | None:

@@ -60,6 +60,9 @@ WORST = {
     "images": config_map(
         lines("images:\n", "- {{image: '*app{}:*', cuda: '12.4'}}", 4500, ""), "ImageCatalog"
     ),
+    "regexes": config_map(
+        lines("images:\n", "- {{regex: 'app{}:[0-9]+', cuda: '12.4'}}", 4500, ""), "ImageCatalog"
+    ),
     "labels": config_map(
         "", labels={"gpugate.dev/type": "InjectionRule", **{f"k{at}": "v" for at in range(9000)}}
     ),
@@ -120,3 +123,18 @@ def test_a_full_config_map_of_the_image_resolver_is_allowed() -> None:
     ]
     for text in (json.dumps({"images": rows}), yaml.safe_dump({"images": rows})):
         assert "" == decided(config_map(text, "ImageCatalog")).message
+
+
+def test_more_regexes_than_the_limit_are_denied() -> None:
+    """Each is compiled, and compared with the image of each container."""
+    few, many = (
+        decided(
+            config_map(
+                lines("images:\n", "- {{regex: 'app{}:[0-9]+', cuda: '12.4'}}", at, ""), "ImageCatalog"
+            )
+        )
+        for at in (256, 257)
+    )
+
+    assert "" == few.message
+    assert "more than 256 images with `regex`" in many.message
