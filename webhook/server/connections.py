@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.server.connection import Connection
     from webhook.server.http import Response
     from webhook.server.streams import Stream
 
@@ -75,6 +74,19 @@ class Limits:
         return self.keep_alive if phase in (Phase.NEW, Phase.IDLE) else self.client_timeout
 
 
+class Member(Protocol):
+    """A connection, for those that only count and end it."""
+
+    def time_out(self) -> None:
+        """End because the time of the phase is over."""
+
+    def abort(self) -> None:
+        """End at once."""
+
+    def reject(self, response: Response) -> None:
+        """Send a response to the request that is being received, and end."""
+
+
 class Connections:
     """The open connections of a server. Used in the event loop's thread only.
 
@@ -91,24 +103,24 @@ class Connections:
         self.read_buffer = memoryview(bytearray(_READ_SIZE))
         # Bytes of all bodies.
         self.bodies = 0
-        self._phases: tuple[dict[Connection, float], ...] = tuple({} for _ in Phase)  # each by its number
+        self._phases: tuple[dict[Member, float], ...] = tuple({} for _ in Phase)  # each by its number
 
     def __len__(self) -> int:
         return sum(map(len, self._phases))
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: Member) -> None:
         """Count a new connection; make room for it if there are too many."""
         if len(self) < self.limits.connections or self._make_room():
             self._phases[Phase.HANDSHAKE][connection] = self.clock()
         else:
             connection.abort()
 
-    def move(self, connection: Connection, before: Phase, after: Phase) -> None:
+    def move(self, connection: Member, before: Phase, after: Phase) -> None:
         """Record that a connection is in another phase from now on; also into the same one again."""
         del self._phases[before][connection]
         self._phases[after][connection] = self.clock()
 
-    def remove(self, connection: Connection, phase: Phase) -> None:
+    def remove(self, connection: Member, phase: Phase) -> None:
         """Forget a closed connection."""
         self._phases[phase].pop(connection, None)  # it may be gone already, to make room
 
