@@ -38,6 +38,7 @@ _POD_UPDATE: Final = (
     " !has(request.subResource)"
 )
 _CONTAINERS: Final = (("spec", "containers", EVERY), ("spec", "initContainers", EVERY))
+_IMAGES: Final = tuple((*steps, "image") for steps in _CONTAINERS)
 # All extended resources; `cpu`, `memory` and the like have no domain.
 EVERY_RESOURCE: Final = frozenset({"*/*"})
 # Characters of the list of about 700 names. The API server looks up a name in a list by its hash, and rejects
@@ -83,9 +84,9 @@ def expression(resources: Collection[str], workloads: Workloads) -> str:
     resources: names and globs; with none the expression is false.
     """
     return f"""\
-[[object, oldObject].map(o,
+{_images_test(workloads)}[[object, oldObject].map(o,
   {_templates(workloads)}
-)].exists(both, both[0].exists(templates, !(templates in both[1]) && templates.exists(template,
+)].exists(both, both[0].exists(templates, templates.exists(template,
   type(template) == map &&
   ("spec" in template ? [template["spec"]] : [template]).exists(spec, type(spec) == map &&
     ["containers", "initContainers"].exists(field, field in spec && type(spec[field]) == list &&
@@ -127,6 +128,14 @@ def _claims_test(resources: Collection[str]) -> str:
     """Return the CEL test for claims, whose device classes a rule may match; they are in other objects."""
     matched = any(name.startswith(IMPLICIT_PREFIX) for name in resources) or set(resources) >= EVERY_RESOURCE
     return '"claims" in container["resources"] ||' if matched else ""
+
+
+def _images_test(workloads: Workloads) -> str:
+    """Return the CEL test that an update of a pod changes an image, with the operator that follows it."""
+    if _POD not in workloads.paths:
+        return ""
+    images = f"[object, oldObject].map(o, {_lists(_IMAGES)})"
+    return f"!({_POD_UPDATE} &&\n  [{images}].exists(both, both[0] == both[1])) &&\n"
 
 
 def _templates(workloads: Workloads) -> str:

@@ -289,7 +289,12 @@ def test_too_many_names_become_their_vendors_and_too_many_vendors_all(
 ) -> None:
     """The expression stays within the limits, and selects no less."""
     keys = [f"d{number % domains}.com/resource-{number}{end}" for number in range(names)]
-    rules = loaded(injection_rule({"hostIPC": True}, match={"resources": keys})).rules
+    rules = loaded(
+        *(
+            injection_rule({"hostIPC": True}, name=f"rule-{at}", match={"resources": keys[at : at + 50]})
+            for at in range(0, names, 50)
+        )
+    ).rules
     found = resources_of(rules)
 
     assert (wider or set(keys)) == found
