@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.decision.pipeline import decide
+from rules.model.decision import ALLOWED
 from rules.model.request import AdmissionRequest
 from rules.model.workload_kinds import EVERY, Steps, Workloads, built_in_workloads
 from rules.schema.loader import DEFAULT_NAMESPACE
@@ -29,6 +30,7 @@ from tests.support.builders import (
     policy,
     resource_rule,
 )
+from tests.support.node_builders import GPU, cuda_image, gfd, inventory, nodes, shipped
 from tests.support.paths import ROOT
 from webhook.cli.input.files import RuleSource
 from webhook.cluster.match_conditions import (
@@ -209,6 +211,40 @@ def test_of_the_updates_of_a_pod_only_those_of_an_image_are_selected(
     text = expression([DEVICE], built_in_workloads())
 
     assert selected == asked(text, ("", "Pod"), after, before, with_others=True)
+
+
+IMAGES = [cuda_image("12.2"), cuda_image("13.0"), "busybox"]
+OLD_NODE = inventory(nodes(1, "old", gfd("12.2")))
+
+
+@st.composite
+def bound_pods(draw: st.DrawFn, limits: list[dict[str, str]]) -> Any:
+    """Draw a pod on the old node; limits: of its containers, the last one is an init container."""
+    drawn = [
+        container(each, each, name=f"c{at}", image=draw(st.sampled_from(IMAGES)))
+        for at, each in enumerate(limits)
+    ]
+    metadata = {"labels": draw(st.sampled_from([{}, {"a": "b"}]))}
+    return pod(*drawn[:-1], initContainers=drawn[-1:], nodeName="old-0", metadata=metadata)
+
+
+@given(st.lists(st.sampled_from([{GPU: "1"}, {"cpu": "1"}]), min_size=2, max_size=4), st.data())
+def test_an_update_of_a_pod_is_selected_if_the_image_of_a_gpu_container_changes(
+    limits: list[dict[str, str]], data: st.DataObject
+) -> None:
+    """If and only if; one that is not selected would be allowed as it is."""
+    before, after = (data.draw(bound_pods(limits)) for _ in range(2))
+    changed = {
+        GPU
+        for field in ("containers", "initContainers")
+        for old, new in zip(before["spec"][field], after["spec"][field], strict=True)
+        if old["image"] != new["image"] and GPU in new["resources"]["limits"]
+    }
+    asking = AdmissionRequest("UPDATE", "", "Pod", "team", after, before, mutating=False)
+    selected = asked(expression([GPU], built_in_workloads()), ("", "Pod"), after, before)
+
+    assert bool(changed) == selected
+    assert selected or decide(shipped(), OLD_NODE, asking) == ALLOWED
 
 
 def test_a_configured_workload_kind_is_selected() -> None:
