@@ -23,7 +23,7 @@ from rules.decision.exemptions import PodExemptions
 from rules.decision.policy import Policy
 from rules.decision.recorder import DecisionRecorder, Obstacle
 from rules.decision.scope import out_of_scope
-from rules.decision.size_limit import over_budget, overfull, oversize
+from rules.decision.size_limit import Evaluations, over_budget, overfull, oversize
 from rules.dra.claims import pod_claims, used_claims
 from rules.dra.state import Claims
 from rules.kube.pod import Container, Pod
@@ -72,10 +72,16 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
     """
     if request.object is None or out_of_scope(policy.workloads, request):
         return ALLOWED
-    claims = inventory.dra.claims if claims is None else claims
-    requirements = ObjectRequirements(policy.requirements_of)
     context = _Context(
-        policy, inventory, request, now, claims, requirements, ClaimAllowance(), pairs_budget()
+        policy,
+        inventory,
+        request,
+        now,
+        inventory.dra.claims if claims is None else claims,
+        ObjectRequirements(policy.requirements_of),
+        ClaimAllowance(),
+        pairs_budget(),
+        Evaluations(),
     )
     try:
         return _decide(context, request.object, recorder)
@@ -139,6 +145,7 @@ class _Context(NamedTuple):
     requirements: ObjectRequirements
     allowance: ClaimAllowance
     pairs: Budget
+    evaluations: Evaluations
 
 
 class Pipeline:
@@ -284,6 +291,7 @@ class Pipeline:
         requirements = self._requirements.of(container, self._pod.annotations)
         required = [(container, RuleRequirement(rule, requirements)) for rule in rules]
         for each in required:
+            self._context.evaluations.add(each[1])
             self._recorder.record_requirements(*each)
         return required
 

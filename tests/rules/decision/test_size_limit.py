@@ -15,6 +15,7 @@ from rules.decision.size_limit import (
     DEBUGGING,
     EXPRESSION,
     MOST_COST,
+    MOST_EVALUATIONS,
     MOST_NAMES,
     MOST_READ,
     RESOURCE,
@@ -259,3 +260,17 @@ def test_variables_without_requirements_are_not_counted() -> None:
     content = body(pod({"nvidia.com/gpu": "1"}, env=env))
 
     assert json.loads(builtin_handler().answer("validate", content))["response"]["allowed"]
+
+
+def test_requirements_times_rules_are_limited() -> None:
+    """Containers that differ ask for the resources of several vendors, each of which has a rule."""
+    resources = {
+        "limits": {"nvidia.com/gpumem": "1", "nvidia.com/mps-core": "1", "nvidia.com/mig-1g.5gb": "1"}
+    }
+    different = [
+        {"name": f"c{at}", "resources": resources, "env": [{"name": "CUDA_VERSION", "value": f"12.{at}"}]}
+        for at in range(MOST_EVALUATIONS // 2)
+    ]
+    response = json.loads(builtin_handler().answer("validate", body(spec(containers=different))))["response"]
+
+    assert f"more than {MOST_EVALUATIONS} different requirements that rules" in response["status"]["message"]
