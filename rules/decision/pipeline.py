@@ -72,37 +72,44 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
     """
     if request.object is None or out_of_scope(policy.workloads, request):
         return ALLOWED
-    context = _Context(
-        policy,
-        inventory,
-        request,
-        now,
-        inventory.dra.claims if claims is None else claims,
-        ObjectRequirements(policy.requirements_of),
-        ClaimAllowance(),
-        pairs_budget(),
-        Evaluations(),
-    )
+
+    def context() -> _Context:
+        return _Context(
+            policy,
+            inventory,
+            request,
+            now,
+            inventory.dra.claims if claims is None else claims,
+            ObjectRequirements(policy.requirements_of),
+            ClaimAllowance(),
+            pairs_budget(),
+            Evaluations(),
+        )
+
     try:
-        return _decide(context, request.object, recorder)
+        return _decide(policy, request, request.object, recorder, context)
     except OverBudgetError as error:
         return _permitted(policy, request, over_budget(error, request.kind, policy.language))
 
 
 def _decide(
-    context: _Context, document: Mapping[str, Any], recorder: Callable[[Pod], DecisionRecorder]
+    policy: Policy,
+    request: AdmissionRequest,
+    document: Mapping[str, Any],
+    recorder: Callable[[Pod], DecisionRecorder],
+    context_of: Callable[[], _Context],
 ) -> Decision:
-    policy, request = context.policy, context.request
+    """Return the decision. context_of: makes the context, which most objects do not need."""
     workloads = policy.workloads
     templates = workloads.templates_of(request.group, request.kind, document)
     if (denied := overfull(templates.values(), request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
     if request.subresource:
         pod = Pod(document, document)
-        pipeline = Pipeline(context, pod, recorder(pod))
+        pipeline = Pipeline(context_of(), pod, recorder(pod))
         return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
-        return _of_images(context, _on_node(document), _on_node(request.old_object or {}), recorder)
+        return _of_images(context_of(), _on_node(document), _on_node(request.old_object or {}), recorder)
     pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods.values() if pod.users or pod.claimers]
@@ -115,6 +122,7 @@ def _decide(
         users = [pod for pod in users if pod.path in changed]
     if users and (denied := oversize(users, request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
+    context = context_of()
     decisions = [Pipeline(context, pod, recorder(pod)).run() for pod in pods.values()]
     decision = decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
     return decision if decision.allowed else _permitted(policy, request, decision)

@@ -8,7 +8,7 @@ of claims and node affinity bound the rest. `python -m tests.fuzz cost` looks fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from rules.compatibility.result import RuleRequirement
@@ -120,9 +120,11 @@ def overfull(templates: Iterable[Any], kind: str, language: Language) -> Decisio
     number = containers = 0
     for raw in templates:
         number += 1
-        spec = raw.get("spec", raw) if isinstance(raw, Mapping) else None
-        if isinstance(spec, Mapping):
+        spec = raw.get("spec", raw) if isinstance(raw, dict) else None
+        if isinstance(spec, dict):
             containers += _length(spec.get("containers")) + _length(spec.get("initContainers"))
+    if number <= MOST_READ and containers <= MOST_READ:
+        return None
     for count, what in ((number, _TEMPLATES), (containers, _CONTAINERS)):
         if count > MOST_READ:
             facts = {"kind": kind, "count": count, "what": what.in_language(language), "most": MOST_READ}
@@ -139,7 +141,7 @@ def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | N
             terms += len(required)
             expressions += sum(map(expressions_of, required))
         selector = spec.get("nodeSelector")
-        expressions += len(selector) if isinstance(selector, Mapping) else 0
+        expressions += len(selector) if isinstance(selector, dict) else 0
         tolerations += _length(spec.get("tolerations"))
         claims += _length(spec.get("resourceClaims"))
         debugging += _length(spec.get("ephemeralContainers"))
@@ -152,13 +154,26 @@ def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | N
             wrong = None
             if len(names) > MOST_NAMES and (count := len({*names})) > MOST_NAMES:  # requests repeat limits
                 wrong = _TOO_MANY_NAMES, count, MOST_NAMES
-            elif (longest := max(map(len, names))) > MAX_QUALIFIED_NAME:
+            elif len("".join(names)) > MAX_QUALIFIED_NAME and (
+                (longest := max(map(len, names))) > MAX_QUALIFIED_NAME
+            ):
                 wrong = _TOO_LONG_NAME, longest, MAX_QUALIFIED_NAME
             if wrong:
                 text, found, most = wrong
                 place = field_path(container.path)
                 reason = text.in_language(language).format(place=place, count=found, most=most)
                 return _denied(place, reason, kind, language)
+    if (
+        len(pods) * TEMPLATE.cost
+        + containers * CONTAINER.cost
+        + resources * RESOURCE.cost
+        + terms * TERM.cost
+        + expressions * EXPRESSION.cost
+        + tolerations * TOLERATION.cost
+        + claims * CLAIM.cost
+        + debugging * DEBUGGING.cost
+    ) <= MOST_COST:
+        return None
     counts = (
         (TEMPLATE, len(pods)),
         (CONTAINER, containers),
@@ -169,10 +184,7 @@ def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | N
         (CLAIM, claims),
         (DEBUGGING, debugging),
     )
-    total = sum([item.cost * count for item, count in counts])
-    if total <= MOST_COST:
-        return None
-    return _too_large(counts, total, kind, language)
+    return _too_large(counts, kind, language)
 
 
 def over_budget(error: OverBudgetError, kind: str, language: Language) -> Decision:
@@ -180,8 +192,9 @@ def over_budget(error: OverBudgetError, kind: str, language: Language) -> Decisi
     return _denied(kind, f"{kind}: {error.text.in_language(language)}", kind, language)
 
 
-def _too_large(counts: Sequence[tuple[_Item, int]], total: int, kind: str, language: Language) -> Decision:
+def _too_large(counts: Sequence[tuple[_Item, int]], kind: str, language: Language) -> Decision:
     """Return the denial of an object by what costs the most in it."""
+    total = sum(item.cost * count for item, count in counts)
     most = sorted(counts, key=lambda each: each[0].cost * each[1], reverse=True)
     shown = [each for each in most if each[0].cost * each[1] * 4 >= most[0][0].cost * most[0][1]]
     items = [
