@@ -20,7 +20,7 @@ _RESPONSE = re.compile(rb"HTTP/1\.1 (\d{3}) [A-Z][A-Za-z ]+\r\n(?:[a-z-]+: [^\r\
 def seeds() -> Iterator[bytes]:
     """Yield requests of all kinds, alone and in advance."""
     yield b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
-    yield b"L\0POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\n{}\r\n0\r\nA:b\r\n\r\n\0A"
+    yield b"L\0POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\n{}\r\n0\r\n\r\n\0A"
     yield b"L\0GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n\0W\0A\0GET\0R\0A\0E"
     yield b"GET https://a/b?c HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n\0T\0T"
     yield b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n\x001\0T\0T\x0056"

@@ -72,8 +72,8 @@ WORST = {
 
 @pytest.mark.parametrize("what", list(WORST))
 def test_the_time_for_a_rule_config_map_is_bounded(what: str) -> None:
-    """Half a second on a usual core; the loop takes about a hundredth."""
-    assert 100 > loops(partial(decided, WORST[what]))
+    """0.7 s on a usual core; the loop takes about a hundredth. Twice that is for busy machines."""
+    assert 140 > loops(partial(decided, WORST[what]))
 
 
 OVERSIZED: dict[str, dict[str, Any]] = {
@@ -95,6 +95,14 @@ def test_a_rule_config_map_with_too_many_values_is_denied_before_it_is_read(what
         " one. Split it into several [rule size-limit]"
     ) == found.message
     assert 10 > loops(partial(decided, OVERSIZED[what]))
+
+
+def test_a_rule_config_map_above_what_kubernetes_stores_is_denied_before_it_is_read() -> None:
+    """The API server asks first and checks the size afterwards."""
+    large = config_map(f"a: '{'x' * 6_000_000}'")
+
+    assert "the ConfigMap is larger than 1 MiB, the most that Kubernetes stores" in decided(large).message
+    assert 10 > loops(partial(decided, large))
 
 
 def test_the_message_is_in_chinese_too() -> None:
