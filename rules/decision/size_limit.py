@@ -107,9 +107,9 @@ class Evaluations:
 
     def add(self, required: RuleRequirement) -> None:
         """Count requirements of a container for a rule. Raises OverBudgetError."""
-        if required not in self._known:
-            self._known.add(required)
-            self._budget.spend(1)
+        before = len(self._known)
+        self._known.add(required)
+        self._budget.spend(len(self._known) - before)
 
 
 def overfull(templates: Iterable[Any], kind: str, language: Language) -> Decision | None:
