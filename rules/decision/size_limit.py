@@ -22,9 +22,10 @@ from rules.text.budget import Budget, OverBudgetError
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
 
-# Different requirements of one object, each with a rule that evaluates them: on a hundred kinds of nodes, one
-# takes 0.5 to 1.5 ms. A container that asks for the resources of all vendors has eighteen.
-MOST_EVALUATIONS: Final = 150
+# Steps of the different requirements of one object, for each rule that evaluates them: a step of reading them
+# (`Budget`) stands for 1 to 2 µs of evaluation on a hundred kinds of nodes. A container that asks for the
+# resources of all vendors has eighteen rules.
+MOST_EVALUATIONS: Final = 150_000
 # The name under which an oversized object is counted.
 RULE: Final = "size-limit"
 # Microseconds of one core that everything counted here may take.
@@ -70,9 +71,9 @@ CLAIM: Final = _Item(Text("resource claims", "资源声明（resourceClaims）")
 DEBUGGING: Final = _Item(Text("debugging containers", "调试容器"), 40)
 
 _TOO_MANY_EVALUATIONS: Final = Text(
-    f"its containers have more than {MOST_EVALUATIONS} different requirements that rules evaluate on nodes."
-    " Split it",
-    f"其容器有超过 {MOST_EVALUATIONS} 项不同的、由规则在节点上评估的要求，请拆分该对象",
+    f"the requirements of its containers take more than {MOST_EVALUATIONS:,} steps to evaluate on nodes, for"
+    " each rule. Split it, or request fewer kinds of accelerators",
+    f"在节点上按每条规则评估其容器的要求需要超过 {MOST_EVALUATIONS:,} 步，请拆分该对象，或减少加速器的种类",
 )
 _TOO_LARGE: Final = Text(
     "{kind} is too large to check: {items}, {percent} of what gpugate checks of one object. Split it",
@@ -109,7 +110,8 @@ class Evaluations:
         """Count requirements of a container for a rule. Raises OverBudgetError."""
         before = len(self._known)
         self._known.add(required)
-        self._budget.spend(len(self._known) - before)
+        if len(self._known) > before:
+            self._budget.spend(required.requirements.steps)
 
 
 def overfull(templates: Iterable[Any], kind: str, language: Language) -> Decision | None:

@@ -39,11 +39,11 @@ _TOLERANCE: Final = 2.0
 # Seconds of CPU after which an object is given up.
 _PATIENCE: Final = 5.0
 # Random shapes of which the best is changed.
-_STARTS: Final = 25
+_STARTS: Final = 8
 # How often a climb starts with what was found before.
 _FROM_FINDS: Final = 0.6
 # Attempts to make a shape smaller whose object is too long, or denied by the size limit.
-_HALVINGS: Final = 16
+_HALVINGS: Final = 12
 # Characters of a message that are printed.
 _MESSAGE: Final = 160
 # The worst shapes that are printed at the end.
@@ -51,7 +51,7 @@ _SHOWN: Final = 10
 # Numbers of which each magnitude is as likely.
 _LARGE: Final = 50
 # Changes of a shape without success before the next climb starts.
-_TRIES: Final = 40
+_TRIES: Final = 25
 
 
 class Cost(NamedTuple):

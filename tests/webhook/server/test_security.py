@@ -74,7 +74,7 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
         f"{size.MOST_READ:,} templates and containers of any kind",
         f"{size.MOST_NAMES} resources in one container",
         f"{budget.MOST_STEPS:,} steps to read containers",
-        f"{size.MOST_EVALUATIONS:,} different requirements that rules evaluate",
+        f"{size.MOST_EVALUATIONS:,} steps to evaluate requirements",
         f"{node_affinity.MOST_PAIRS:,} combinations of node selector terms",
         f"expanded to {environment.LONGEST // 2**20} MiB, and to {source.MAX_VALUES:,} values",
         f"CEL of {expression.MAX_EXPRESSION_LENGTH:,} characters, {expression._MAX_DEPTH} brackets",
