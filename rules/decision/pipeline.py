@@ -122,8 +122,8 @@ def _decide(
         users = [pod for pod in users if pod.path in changed]
     if users and (denied := oversize(users, request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
-    context = context_of()
-    decisions = [Pipeline(context, pod, recorder(pod)).run() for pod in pods.values()]
+    context, checked = context_of(), users if recorder is DecisionRecorder else [*pods.values()]
+    decisions = [Pipeline(context, pod, recorder(pod)).run() for pod in checked]
     decision = decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
     return decision if decision.allowed else _permitted(policy, request, decision)
 
