@@ -23,9 +23,9 @@ from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
 
 # Steps of the different requirements of one object, for each rule that evaluates them: a step of reading them
-# (`Budget`) stands for 1 to 2 µs of evaluation on a hundred kinds of nodes. A container that asks for the
+# (`Budget`) stands for 1 to 3 µs of evaluation on a hundred kinds of nodes. A container that asks for the
 # resources of all vendors has eighteen rules.
-MOST_EVALUATIONS: Final = 150_000
+MOST_EVALUATIONS: Final = 100_000
 # The name under which an oversized object is counted.
 RULE: Final = "size-limit"
 # Microseconds of one core that everything counted here may take.
