@@ -82,11 +82,15 @@ def _templates() -> list[dict[str, Any]]:
     return [one, most, long]
 
 
+def nodes() -> list[dict[str, Any]]:
+    """Return the nodes, without those that have devices of DRA."""
+    return [_node_of(at) for at in range(NODES)]
+
+
 @cache
 def inventory(number: int) -> Inventory:
     """Return the cluster; number: 1 for one with devices of DRA, too."""
-    nodes = [_node_of(at) for at in range(NODES)]
-    return Inventory.of([*nodes, *(_with_devices() if number else ())])
+    return Inventory.of([*nodes(), *(_with_devices() if number else ())])
 
 
 @cache
