@@ -21,6 +21,9 @@ ARG BASE
 LABEL org.opencontainers.image.base.name=${BASE}
 COPY --from=build /opt/gpugate /opt/gpugate
 ENV PATH=/opt/gpugate/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1
+# glibc's default, which it raises after each large block if it is not set: up to 64 MiB of each thread would not be
+# returned after large reviews. See mallopt(3), M_MMAP_THRESHOLD.
+ENV MALLOC_TRIM_THRESHOLD_=131072
 # nobody; the manifests ask for a user that is not root and a root file system that is read only.
 USER 65534:65534
 EXPOSE 8443
