@@ -76,6 +76,21 @@ def half_head(port: int) -> socket.socket:
     return connection
 
 
+def many_headers(port: int) -> socket.socket:
+    """Send a head of as many headers as fit, without its end."""
+    connection = tls(port)
+    with suppress(OSError):  # refused meanwhile
+        connection.sendall(_HEAD + b"ab:cd\r\n" * 9_000)
+    return connection
+
+
+def claimed_hello(port: int) -> socket.socket:
+    """Send the beginning of a first TLS message that claims to be as long as OpenSSL allows."""
+    connection = silent(port)
+    connection.sendall(b"\x16\x03\x01\x40\x00\x01\x01\xff\x00\x03\x03" + bytes(2**14 - 6))
+    return connection
+
+
 def half_body(port: int) -> socket.socket:
     """Send a head and half a body."""
     connection = tls(port)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # server sends a head of a few hundred; chunks of 4 KiB, Go's, of the longest body need 14 KiB. The bound is
 # also one of work: the parser calls back for each chunk and header, 13,000 times at most.
 OVERHEAD_LIMIT: Final = 64 * 2**10
+# Headers of a request, its trailers, and headers of all requests of one connection that wait. The API
+# server sends ten. One of a few bytes takes 170 in memory: 34 MB in all of 1,000 connections.
+MAX_HEADERS: Final = 100
 # Requests of one connection that wait for the one before. The API server sends none before it has its answer.
 MAX_WAITING: Final = 16
 # The start of a request target in absolute form, as sent to a proxy: RFC 9112, 3.2.2.
@@ -60,7 +63,8 @@ class RequestParser:
     client, is_verified: of each Request. body_limit: bytes; a longer body is a failure, declared or not.
     take: asks for memory for so many more bytes of the body. on_continue: called when the client waits to
     be asked for its body. After each `feed`: requests are whole ones in their order; failure is the
-    response to what follows them, after which nothing is parsed; progress is about the current request.
+    response to what follows them, after which nothing is parsed; progress and overhead, the bytes that are
+    not its body, are about the current request.
     """
 
     __slots__ = (
@@ -71,11 +75,11 @@ class RequestParser:
         "_headers",
         "_is_verified",
         "_on_continue",
-        "_overhead",
         "_parser",
         "_take",
         "_target",
         "failure",
+        "overhead",
         "progress",
         "requests",
     )
@@ -94,7 +98,7 @@ class RequestParser:
         self.requests: deque[Received] = deque()
         self.failure: Response | None = None
         self.progress = Progress.NONE
-        self._overhead = 0
+        self.overhead = 0
         self._target = b""
         self._head: list[tuple[bytes, bytes]] = []
         self._headers: list[tuple[bytes, bytes]] = []
@@ -103,7 +107,7 @@ class RequestParser:
 
     def feed(self, data: bytes) -> None:
         """Parse the next bytes of the connection; never raises. At most RECORD bytes."""
-        self._overhead += len(data)  # bodies are subtracted, and a whole request starts again
+        self.overhead += len(data)  # bodies are subtracted, and a whole request starts again
         try:
             self._parser.feed_data(data)
         except (
@@ -116,7 +120,9 @@ class RequestParser:
                 raise
         except httptools.HttpParserError as error:
             self._set_failure(HTTPStatus.BAD_REQUEST, str(error).lower())
-        if self._overhead > OVERHEAD_LIMIT:
+        if len(self._headers) > MAX_HEADERS:
+            self._refuse_headers()
+        if self.overhead > OVERHEAD_LIMIT:
             self._set_failure(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
                 f"at most {OVERHEAD_LIMIT} bytes of head, chunk headers and trailers",
@@ -125,7 +131,8 @@ class RequestParser:
     def discard(self) -> None:
         """Free the requests that are held, whole ones and the current one."""
         self.requests.clear()
-        self._body = b""
+        self._body = self._target = b""
+        self._headers, self._head = [], []
 
     def close(self) -> None:
         """Free everything; httptools' parser and this refer to each other."""
@@ -153,6 +160,7 @@ class RequestParser:
         version = self._parser.get_http_version()
         if version not in _VERSIONS:
             self._reject(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        self._check_headers()
         self._head = [(name.lower(), value) for name, value in self._headers]
         self._headers = []
         hosts, length, coding, expects = 0, 0, b"", False
@@ -181,7 +189,7 @@ class RequestParser:
     def on_body(self, part: bytes) -> None:
         """Take a part of the body."""
         size = len(part)
-        self._overhead -= size
+        self.overhead -= size
         if len(self._body) + size > self._body_limit:
             self._reject_body()
         if not self._take(size):
@@ -196,8 +204,10 @@ class RequestParser:
 
     def on_message_complete(self) -> None:
         """Add the request."""
-        if len(self.requests) == MAX_WAITING:
-            self._reject(HTTPStatus.TOO_MANY_REQUESTS, f"at most {MAX_WAITING} requests in advance")
+        self._check_headers()  # trailers
+        if self.requests and self._waits_for_too_many():
+            detail = f"at most {MAX_WAITING} requests, with {MAX_HEADERS} headers, in advance"
+            self._reject(HTTPStatus.TOO_MANY_REQUESTS, detail)
         parser, target, headers = self._parser, self._target, self._head
         if not target.startswith(b"/") and (absolute := _ABSOLUTE.match(target)):
             # Its host takes precedence over the header: RFC 9112, 3.2.2.
@@ -220,8 +230,20 @@ class RequestParser:
         # HTTP/1.0 keeps a connection only if the server agrees, which this one does not.
         self.requests.append(Received(request, version == "1.0" or not parser.should_keep_alive()))
         self.progress = Progress.NONE
-        self._overhead = 0
+        self.overhead = 0
         self._body = b""
+
+    def _waits_for_too_many(self) -> bool:
+        waiting = sum(len(received.request.headers) for received in self.requests)
+        return len(self.requests) == MAX_WAITING or waiting + len(self._head) > MAX_HEADERS
+
+    def _refuse_headers(self) -> None:
+        self._set_failure(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"at most {MAX_HEADERS} headers")
+
+    def _check_headers(self) -> None:
+        if len(self._headers) > MAX_HEADERS:
+            self._refuse_headers()
+            raise _Rejected
 
     def _reject_body(self) -> None:
         self._reject(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {self._body_limit} bytes")
@@ -233,4 +255,5 @@ class RequestParser:
     def _set_failure(self, status: HTTPStatus, detail: str = "") -> None:
         if self.failure is None:
             self.failure = failure(status, detail)
-            self._body = b""
+            self._body = self._target = b""
+            self._headers, self._head = [], []

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.connection_machine import LIMITS, Machine
 from webhook.server.connections import Connections, Phase
-from webhook.server.request_parser import MAX_WAITING, OVERHEAD_LIMIT
+from webhook.server.request_parser import MAX_HEADERS, MAX_WAITING, OVERHEAD_LIMIT
 from webhook.server.streams import PlainStream
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -109,6 +109,25 @@ def test_too_many_requests_in_advance_are_refused() -> None:
     assert [200] * MAX_WAITING + [429] == statuses(machine)
 
 
+def test_too_many_headers_of_requests_in_advance_are_refused() -> None:
+    """Each takes thirty times the memory of its bytes."""
+    machine = Machine(at_once=False)
+    machine.receive(GET + (GET[:-2] + b"a:b\r\n" * (MAX_HEADERS - 10) + b"\r\n") * 3)
+    while machine.waiting:
+        machine.answer()
+
+    assert [200, 200, 429] == statuses(machine)
+
+
+def test_a_refused_request_holds_no_headers() -> None:
+    """While its connection closes."""
+    machine = Machine()
+    machine.receive(GET[:-2] + b"a:b\r\n" * (MAX_HEADERS + 1))
+
+    assert machine.connection._parser is not None
+    assert [] == machine.connection._parser._headers
+
+
 def test_a_client_that_sends_while_its_request_is_worked_on_is_not_read() -> None:
     """What it sends stays with it."""
     machine = Machine(at_once=False)
@@ -158,6 +177,10 @@ def test_a_connection_that_closes_discards_what_it_receives_up_to_twice_a_body()
     ("sent", "expected"),
     [
         (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * OVERHEAD_LIMIT, 431),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a:b\r\n" * (MAX_HEADERS + 1), 431),
+        (CHUNKED + b"\r\n0\r\n" + b"a:b\r\n" * (MAX_HEADERS + 2), 431),
+        (CHUNKED + b"\r\n0\r\n" + b"a:b\r\n" * (MAX_HEADERS + 1) + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a:b\r\n" * MAX_HEADERS + b"\r\n", 431),
         (CHUNKED + b"\r\n1;" + b"x" * OVERHEAD_LIMIT, 431),
         (
             CHUNKED + b"\r\n0\r\nX: " + b"x" * OVERHEAD_LIMIT,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import resource
 import socket
 import ssl
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from shutil import which
+from subprocess import PIPE, STDOUT
 from typing import TYPE_CHECKING
 
 import pytest
@@ -202,6 +206,119 @@ def test_weak_ciphers_are_refused(server: Server) -> None:
     ciphers = ["ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA", "AES128-SHA", "NULL", "ADH"]
 
     assert [accepts(cipher) for cipher in ciphers] == [True, False, False, False, False]
+
+
+def ended(port: int, data: bytes) -> bool:
+    """Send bytes instead of TLS; return whether the server then ends the connection."""
+    with socket.create_connection((HOST, port), timeout=PATIENCE) as connection:
+        try:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(65536):
+                pass
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+        return True
+
+
+def changed(data: bytes, chance: random.Random) -> bytes:
+    """Return bytes of which a few are others."""
+    result = bytearray(data)
+    for _ in range(chance.randint(1, 4)):
+        result[chance.randrange(len(result))] ^= chance.randrange(1, 256)
+    return bytes(result)
+
+
+def test_what_is_not_tls_ends_the_connection_and_is_not_logged(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """First messages that were changed, cut or longer than allowed, random bytes, plain HTTP, alerts."""
+    chance = random.Random(0)  # noqa: S311 - no secret
+    hello = first_message()
+    inputs = [
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"\x80\x2e\x01\x00\x02",  # SSL 2
+        b"\x15\x03\x03\x00\x02\x01\x00" * 100,
+        b"\x16\x03\x01\xff\xff" + bytes(2**17),
+        b"\x17\x03\x03\x00\x00" * 5000,
+        *(changed(hello, chance) for _ in range(200)),
+        *(hello[:length] for length in range(0, len(hello), 10)),
+        *(chance.randbytes(length) for length in (1, 5, 100, 2**15) for _ in range(20)),
+    ]
+
+    assert [data for data in inputs if not ended(server.port, data)] == []
+    assert review_seconds(server.port) < WEBHOOK_TIMEOUT
+    assert not caplog.records
+
+
+def first_message() -> bytes:
+    """Return the ClientHello of a client."""
+    outgoing = ssl.MemoryBIO()
+    is_finished(TRUSTING.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost"))
+    return outgoing.read()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_record_that_was_changed_or_cut_ends_the_connection(
+    server: Server, version: ssl.TLSVersion, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After the handshake: nothing of it is worked on."""
+    context = client_context()
+    context.maximum_version = version
+    chance = random.Random(0)  # noqa: S311 - no secret
+    for number in range(20):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with socket.create_connection((HOST, server.port), timeout=PATIENCE) as connection:
+            while not is_finished(tls):
+                connection.sendall(outgoing.read())
+                incoming.write(connection.recv(65536))
+            tls.write(HEAD + b"Content-Length: 0\r\n\r\n")
+            record = outgoing.read()
+            connection.sendall(changed(record, chance) if number % 2 else record[: -1 - number])
+            connection.shutdown(socket.SHUT_WR)
+            while received := read_until_reset(connection):
+                incoming.write(received)
+        with suppress(ssl.SSLError):
+            assert b"HTTP/1.1" not in tls.read()
+
+    assert review_seconds(server.port) < WEBHOOK_TIMEOUT
+    assert not caplog.records
+
+
+def is_finished(tls: ssl.SSLObject) -> bool:
+    """Go on with a handshake; return whether it is finished."""
+    with suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+        return True
+    return False
+
+
+def read_until_reset(connection: socket.socket) -> bytes:
+    """Return the next bytes; none at the end or after a reset."""
+    connection.settimeout(PATIENCE)
+    with suppress(ConnectionError):
+        return connection.recv(65536)
+    return b""
+
+
+@pytest.mark.skipif(which("openssl") is None, reason="Python cannot renegotiate")
+def test_a_client_cannot_renegotiate(server: Server) -> None:
+    """Each time would cost as much as a handshake, for one packet."""
+    command = ["openssl", "s_client", "-connect", f"{HOST}:{server.port}", "-tls1_2"]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=STDOUT) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        seen = b""
+        while b"Verify return code" not in seen:
+            seen += client.stdout.readline()
+        client.stdin.write(b"R\n")
+        client.stdin.flush()
+        output = client.communicate(timeout=PATIENCE)[0]
+
+    assert b"no renegotiation" in output
 
 
 def test_no_file_of_the_key_remains_after_it_is_loaded() -> None:
