@@ -116,7 +116,12 @@ def test_the_image_starts_gpugate_as_an_unprivileged_user(engine: Engine, image:
     assert ["serve"] == config["Cmd"]
     assert {"8443/tcp": {}} == config["ExposedPorts"]
     assert variables.pop("PATH").startswith(f"/{_HOME}/bin:")
-    assert {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"} == variables
+    assert {
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONUTF8": "1",
+        "MALLOC_TRIM_THRESHOLD_": "131072",
+    } == variables
     assert f"python:{base.tag()}" == config["Labels"]["org.opencontainers.image.base.name"]
     assert not config.get("Volumes")
 
