@@ -21,7 +21,7 @@ from rules.text import budget
 from rules.text import yaml_document as source
 from tests.support.paths import ROOT
 from webhook.cli import main
-from webhook.server import request_parser
+from webhook.server import connection, request_parser, work_queue
 from webhook.server.server import ServerConfig
 
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -41,7 +41,8 @@ def workload(file: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_every_test_that_the_page_names_exists() -> None:
     """It names them by their function names, as sentences."""
-    table = (ROOT / "docs/security.md").read_text("utf-8").partition("## What is enforced, and where")[2]
+    page = (ROOT / "docs/security.md").read_text("utf-8")
+    table = page.partition("## What is enforced, and where")[2].partition("\n## ")[0]
     named = [
         row.split(" | ")[-1].rstrip(" |") for row in re.findall(r"^\| (?!against|-).*", table, re.MULTILINE)
     ]
@@ -63,8 +64,12 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
     for text in (
         f"| {server.client_timeout:.0f} s for handshake, head, body",
         f"beyond {server.connections:,} connections",
-        f"kept for {server.keep_alive} s",
+        f"kept for {server.keep_alive:.0f} s",
         f"{request_parser.OVERHEAD_LIMIT // 2**10} KiB and {server.body_limit // 2**20} MiB (431, 413)",
+        f"(431, 413), {request_parser.MAX_HEADERS} headers",
+        f"after {work_queue.PATIENCE} s 429",
+        f"{work_queue.MEMORY // 2**20} MiB for all long reviews at once",
+        f"{connection._TURN} records or {connection._TURN_OVERHEAD // 2**10} KiB of chunk frames",
         f"{server.bodies_limit // 2**20} MiB of all bodies together",
         f"{size.TEMPLATE.most:,} pod templates that request accelerators",
         f"{size.CONTAINER.most:,} such containers, {size.RESOURCE.most:,} resources",
