@@ -40,8 +40,8 @@ _MAX_LENGTH: Final = 4096
 # of a malicious pod could have millions.
 _MOST_TERMS: Final = 64
 # Pairs of a term of the pod and a term of a clause, which one object may make while they are multiplied out:
-# one takes 5 to 15 µs. A pod of ten terms in a cluster of a thousand pools makes as many.
-MOST_PAIRS: Final = 12_288
+# one takes 5 to 45 µs. A pod of ten terms in a cluster of a thousand pools makes as many.
+MOST_PAIRS: Final = 10_240
 _TOO_MANY_PAIRS: Final = Text(
     f"its nodeSelectorTerms make more than {MOST_PAIRS:,} combinations with the terms that its containers"
     " require of a node. Use fewer nodeSelectorTerms, or fewer alternatives in NVIDIA_REQUIRE_* variables",

@@ -201,7 +201,7 @@ def test_combinations_of_node_selector_terms_are_limited() -> None:
     response = json.loads(handler.answer("mutate", body(document)))["response"]
 
     assert not response["allowed"]
-    assert "nodeSelectorTerms make more than 12,288 combinations" in response["status"]["message"]
+    assert "nodeSelectorTerms make more than 10,240 combinations" in response["status"]["message"]
 
 
 def test_what_an_update_leaves_as_it_is_does_not_count() -> None:
