@@ -327,11 +327,11 @@ def test_a_malicious_selector_takes_time_linear_in_its_length() -> None:
         ]
     }
     spec = with_required(
-        {"nodeSelector": dict.fromkeys(numbers, "")}, [user, *[term(("zone", "Exists"))] * 10_000]
+        {"nodeSelector": dict.fromkeys(numbers, "")}, [user, *[term(("zone", "Exists"))] * 8_000]
     )
     joined = inject(spec, cuda((0, 0), (6_000, 0)))
 
-    assert len(joined) == 10_001
+    assert len(joined) == 8_001
     assert all(each["matchExpressions"][-1]["values"] == ["6000"] for each in joined)
 
 
