@@ -105,7 +105,7 @@ def gate(tmp_path: Path) -> Iterator[Attacked]:
         (attackers.half_hello, 3_000, 80),
         (attackers.tls, 1_500, 80),
         (attackers.half_head, 1_200, 80),
-        (attackers.many_headers, 1_200, 80),
+        (attackers.many_headers, 1_200, 200),
         (attackers.claimed_hello, 1_200, 200),
         (attackers.half_body, 1_200, 80),
     ],

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 # Records that are read from one connection before others have their turn: some 10 KB of a client that sends
 # single bytes, in a fifth of a millisecond.
 _TURN: Final = 64
-# Bytes of chunk frames and headers of such a turn: each few of them call back, and 16 KiB of them, a record,
-# take four milliseconds.
-_TURN_OVERHEAD: Final = 2**12
 # The phases in which no request can be read.
 _BLOCKED: Final = frozenset((Phase.WORKING, Phase.READING, Phase.CLOSING))
 _NO_MEMORY: Final = failure(HTTPStatus.SERVICE_UNAVAILABLE, "too many bodies at once")
@@ -178,7 +175,6 @@ class Connection(asyncio.BufferedProtocol):
     def _take_turn(self) -> bool:
         """Return whether there is more to work on now."""
         has_answered = False
-        overhead = self._parser.overhead if self._parser else 0
         for _ in range(_TURN):
             if self._phase in _BLOCKED or self._is_lost or self._transport.is_closing():
                 return False
@@ -193,8 +189,6 @@ class Connection(asyncio.BufferedProtocol):
                     self.reject(parser.failure)
             elif not self._read():
                 return False
-            elif self._parser and self._parser.overhead - overhead > _TURN_OVERHEAD:
-                return True
         return True
 
     def _read(self) -> bool:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 # Seconds between two looks at the clocks: a limit of 10 s is at most 3 % late.
 SWEEP_INTERVAL: Final = 0.25
-# Bytes read from a socket at once: a typical review fits ten times.
-_READ_SIZE: Final = 64 * 2**10
+# Bytes read from a socket at once: three typical reviews, and one record of TLS. Nothing else runs while they
+# are read, and the worst of them (chunks of one byte, updates of TLS keys) take 4 to 8 ms.
+_READ_SIZE: Final = 16 * 2**10
 # Seconds for a client to read the last response and close; it needs no more than one lost packet takes.
 _CLOSING_S: Final = 2.0
 # Seconds after which a body that is still incomplete has stalled; normally it takes milliseconds.

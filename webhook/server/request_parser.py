@@ -63,8 +63,7 @@ class RequestParser:
     client, is_verified: of each Request. body_limit: bytes; a longer body is a failure, declared or not.
     take: asks for memory for so many more bytes of the body. on_continue: called when the client waits to
     be asked for its body. After each `feed`: requests are whole ones in their order; failure is the
-    response to what follows them, after which nothing is parsed; progress and overhead, the bytes that are
-    not its body, are about the current request.
+    response to what follows them, after which nothing is parsed; progress is about the current request.
     """
 
     __slots__ = (
@@ -75,11 +74,11 @@ class RequestParser:
         "_headers",
         "_is_verified",
         "_on_continue",
+        "_overhead",
         "_parser",
         "_take",
         "_target",
         "failure",
-        "overhead",
         "progress",
         "requests",
     )
@@ -98,7 +97,7 @@ class RequestParser:
         self.requests: deque[Received] = deque()
         self.failure: Response | None = None
         self.progress = Progress.NONE
-        self.overhead = 0
+        self._overhead = 0
         self._target = b""
         self._head: list[tuple[bytes, bytes]] = []
         self._headers: list[tuple[bytes, bytes]] = []
@@ -107,7 +106,7 @@ class RequestParser:
 
     def feed(self, data: bytes) -> None:
         """Parse the next bytes of the connection; never raises. At most RECORD bytes."""
-        self.overhead += len(data)  # bodies are subtracted, and a whole request starts again
+        self._overhead += len(data)  # bodies are subtracted, and a whole request starts again
         try:
             self._parser.feed_data(data)
         except (
@@ -122,7 +121,7 @@ class RequestParser:
             self._set_failure(HTTPStatus.BAD_REQUEST, str(error).lower())
         if len(self._headers) > MAX_HEADERS:
             self._refuse_headers()
-        if self.overhead > OVERHEAD_LIMIT:
+        if self._overhead > OVERHEAD_LIMIT:
             self._set_failure(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
                 f"at most {OVERHEAD_LIMIT} bytes of head, chunk headers and trailers",
@@ -189,7 +188,7 @@ class RequestParser:
     def on_body(self, part: bytes) -> None:
         """Take a part of the body."""
         size = len(part)
-        self.overhead -= size
+        self._overhead -= size
         if len(self._body) + size > self._body_limit:
             self._reject_body()
         if not self._take(size):
@@ -230,7 +229,7 @@ class RequestParser:
         # HTTP/1.0 keeps a connection only if the server agrees, which this one does not.
         self.requests.append(Received(request, version == "1.0" or not parser.should_keep_alive()))
         self.progress = Progress.NONE
-        self.overhead = 0
+        self._overhead = 0
         self._body = b""
 
     def _waits_for_too_many(self) -> bool:

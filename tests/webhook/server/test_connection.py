@@ -109,19 +109,6 @@ def test_too_many_requests_in_advance_are_refused() -> None:
     assert [200] * MAX_WAITING + [429] == statuses(machine)
 
 
-def test_a_client_of_many_short_chunks_does_not_delay_others() -> None:
-    """They have their turn after a few thousand chunks."""
-    machine = Machine(limits=replace(LIMITS, body_limit=2**20, bodies_limit=2**20))
-    data = CHUNKED + b"\r\n" + b"1\r\nx\r\n" * 10_000
-    buffer = machine.connection.get_buffer(-1)
-    buffer[: len(data)] = data
-    machine.connection.buffer_updated(len(data))
-    counted, waiting = machine.connections.bodies, len(machine.soon)
-    machine.run()
-
-    assert (True, 1, 10_000) == (counted < 5_000, waiting, machine.connections.bodies)
-
-
 def test_too_many_headers_of_requests_in_advance_are_refused() -> None:
     """Each takes thirty times the memory of its bytes."""
     machine = Machine(at_once=False)

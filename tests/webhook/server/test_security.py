@@ -21,7 +21,7 @@ from rules.text import budget
 from rules.text import yaml_document as source
 from tests.support.paths import ROOT
 from webhook.cli import main
-from webhook.server import connection, request_parser, work_queue
+from webhook.server import connection, connections, request_parser, work_queue
 from webhook.server.server import ServerConfig
 
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -69,7 +69,7 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
         f"(431, 413), {request_parser.MAX_HEADERS} headers",
         f"after {work_queue.PATIENCE} s 429",
         f"{work_queue.MEMORY // 2**20} MiB for all long reviews at once",
-        f"{connection._TURN} records or {connection._TURN_OVERHEAD // 2**10} KiB of chunk frames",
+        f"{connections._READ_SIZE // 2**10} KiB are read at once, {connection._TURN} records",
         f"{server.bodies_limit // 2**20} MiB of all bodies together",
         f"{size.TEMPLATE.most:,} pod templates that request accelerators",
         f"{size.CONTAINER.most:,} such containers, {size.RESOURCE.most:,} resources",
