@@ -114,7 +114,7 @@ class GpuRequirements:
     variables, which take precedence over the comparison with `cuda`: NVIDIA's images list in them the older
     drivers that are supported through cuda-compat. branches: as in ImageFacts. declared: the annotations and
     variables of the pod that replace what is known of the image. problems: what is written and cannot be
-    parsed. steps: what it takes to read them, see Budget.
+    parsed. steps, evaluation_steps: what it takes to read them, and to evaluate them on nodes; see Budget.
     """
 
     cuda: CudaRequirement | None = None
@@ -127,6 +127,7 @@ class GpuRequirements:
     declared: tuple[str, ...] = ()
     problems: tuple[Text, ...] = ()
     steps: int = field(default=0, compare=False)
+    evaluation_steps: int = field(default=0, compare=False)
     # Requirements are looked up more often than they are made, and all of this is long to hash.
     _hash: int = field(init=False, repr=False, compare=False)
 
@@ -245,9 +246,11 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
     compat = said.read(CUDA_COMPAT_ANNOTATION, _COMPAT.get, "true")
     if declared and declared.version != image.cuda:
         image = image._replace(no_cuda=False, constraints=(), branches=frozenset())
-    budget.spend(requirement_cost(env.known))
+    conditions = requirement_cost(env.known)
+    budget.spend(conditions)
     own, problems = _constraints(env, image)
-    budget.spend(_STEPS_OF_IMAGE_CONDITION * sum(len(group) for each in own for group in each.groups))
+    of_image = _STEPS_OF_IMAGE_CONDITION * sum(len(group) for each in own for group in each.groups)
+    budget.spend(of_image)
     toolkit = declared or _cuda_of_image(image)
     found = GpuRequirements(
         cuda=toolkit or _cuda_of_constraints(own),
@@ -273,8 +276,10 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
         ),
         problems=(*said.problems, *problems),
     )
-    budget.spend(_STEPS_OF_REQUIREMENTS if found.cuda or found.constraints or found.compute else 0)
-    return replace(found, steps=budget.spent)
+    requires = _STEPS_OF_REQUIREMENTS if found.cuda or found.constraints or found.compute else 0
+    budget.spend(requires)
+    evaluation = _STEPS_OF_FACTS + conditions + of_image + requires
+    return replace(found, steps=budget.spent, evaluation_steps=evaluation)
 
 
 class _Annotations:

