@@ -175,8 +175,9 @@ class Connection(asyncio.BufferedProtocol):
     def _take_turn(self) -> bool:
         """Return whether there is more to work on now."""
         has_answered = False
+        is_closing = self._transport.is_closing
         for _ in range(_TURN):
-            if self._phase in _BLOCKED or self._is_lost or self._transport.is_closing():
+            if self._phase in _BLOCKED or is_closing():
                 return False
             parser = self._parser
             if parser is not None and (parser.requests or parser.failure):
@@ -195,10 +196,14 @@ class Connection(asyncio.BufferedProtocol):
         """Read the next record; return whether there was one."""
         stream = self._stream
         try:
-            if self._phase is Phase.HANDSHAKE and stream.handshake():
+            if self._phase is not Phase.HANDSHAKE:
+                data = stream.read()
+            elif stream.handshake():
                 self._enter(Phase.NEW)
                 self._flush()
-            data = None if self._phase is Phase.HANDSHAKE else stream.read()
+                data = stream.read()
+            else:
+                data = None
         except StreamError:
             data = b""  # a message for the client is among what is to send
         if not data:
@@ -209,8 +214,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._parser is None:
             self._parser = self._new_parser(stream)
         self._parser.feed(data)
-        if self._phase is not Phase.CLOSING and self._parser.progress is not Progress.NONE:
-            self._enter_unless_in(self._phase_of_progress())
+        if self._parser.progress is not Progress.NONE and self._phase is not Phase.CLOSING:
+            phase = self._phase_of_progress()
+            if phase is not self._phase:
+                self._enter(phase)
         return True
 
     def _new_parser(self, stream: Stream) -> RequestParser:
@@ -264,13 +271,13 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self, response: Response, *, has_body: bool = True) -> None:
         """Send a response in one write, and enter the next phase."""
         self._is_last |= self._all.is_draining or _CLOSE in response.headers
-        stream = self._stream
+        stream, transport = self._stream, self._transport
         stream.write(_encode(response, has_body=has_body, is_last=self._is_last))
         if self._is_last:
             stream.close()
-        self._flush()
+        transport.write(stream.to_send())
         if self._is_last:
-            self._transport.write_eof()
+            transport.write_eof()
         self._enter(Phase.READING if self._is_writing_paused else self._phase_after_response())
 
     def _flush(self) -> None:
@@ -282,10 +289,6 @@ class Connection(asyncio.BufferedProtocol):
     def _enter(self, phase: Phase) -> None:
         self._all.move(self, self._phase, phase)
         self._phase = phase
-
-    def _enter_unless_in(self, phase: Phase) -> None:
-        if self._phase is not phase:
-            self._enter(phase)
 
     def _phase_after_response(self) -> Phase:
         return Phase.CLOSING if self._is_last else self._phase_of_progress()
@@ -302,19 +305,17 @@ _CLOSE: Final = ("Connection", "close")
 
 def _encode(response: Response, *, has_body: bool, is_last: bool) -> bytes:
     """Return a response as it is sent."""
-    more = "".join(f"{name.lower()}: {value}\r\n" for name, value in response.headers if name != "Connection")
-    end = "connection: close\r\n\r\n" if is_last else "\r\n"
-    length = len(response.body)
-    start = _start_of(response.status, response.content_type)
-    head = f"{start}{more}date: {_date(int(time()))}\r\ncontent-length: {length}\r\n{end}".encode("latin-1")
-    return head + response.body if has_body else head
+    status, body, content_type, headers = response
+    more = "connection: close\r\n" if is_last else ""
+    for name, value in headers:
+        more += f"{name.lower()}: {value}\r\n" if name != "Connection" else ""
+    head = b"%s%d\r\n%s\r\n" % (_start(status, content_type, int(time())), len(body), more.encode("latin-1"))
+    return head + body if has_body else head
 
 
-@lru_cache(maxsize=64)
-def _start_of(status: int, content_type: str) -> str:
-    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {content_type}\r\n"
-
-
-@lru_cache(maxsize=1)
-def _date(seconds: int) -> str:
-    return formatdate(seconds, usegmt=True)
+@lru_cache(maxsize=64)  # some for each second
+def _start(status: int, content_type: str, seconds: int) -> bytes:
+    return (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {content_type}\r\n"
+        f"date: {formatdate(seconds, usegmt=True)}\r\ncontent-length: "
+    ).encode("latin-1")

@@ -109,9 +109,7 @@ class RequestParser:
         self._overhead += len(data)  # bodies are subtracted, and a whole request starts again
         try:
             self._parser.feed_data(data)
-        except (
-            httptools.HttpParserUpgrade
-        ):  # a request that asks for another protocol is answered in this one
+        except httptools.HttpParserUpgrade:  # a request for another protocol is answered in this one
             received = self.requests.pop()
             self.requests.append(Received(received.request, is_last=True))
         except httptools.HttpParserCallbackError as error:

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from time import thread_time
 from traceback import format_tb
 from typing import Final, Self
 
@@ -29,8 +28,10 @@ _log = logging.getLogger(__name__)
 PATIENCE: Final = 1.5
 # Seconds between two looks at the requests that wait.
 _SWEEP: Final = 0.1
-# Seconds of CPU in the event loop's thread after which a request was not quick, and seconds in which that
-# thread then answers none: so it is blocked for longer at most once a second.
+# Seconds in the event loop's thread after which a request was not quick. The second such request within a
+# while begins another one in which that thread answers none: so it is blocked for longer at most twice a
+# second. One may be chance: another process had the core. The thread's CPU time would tell, but to ask for it
+# costs more than anything else here.
 _QUICK: Final = 0.005
 _BACKOFF: Final = 1.0
 # Seconds in which used time counts half as much: two time-outs of the webhook, so that who waits is still
@@ -217,12 +218,12 @@ class FairQueue:
 class WorkQueue:
     """Answers each request in the lane that the schedule chooses. For the event loop's thread only.
 
-    A QUICK request is answered before `submit` returns, until one was not quick: for a second from then on,
+    A QUICK request is answered before `submit` returns, until two were not quick: for a second from then on,
     QUICK requests have a fair queue with threads of their own, too. An exception of the application is logged
     without its message, which may quote the request, and answered 500 without details.
     """
 
-    def __init__(  # noqa: PLR0913 - settings, by name
+    def __init__(
         self,
         application: Application,
         schedule: Schedule,
@@ -230,13 +231,11 @@ class WorkQueue:
         memory: int = MEMORY,
         patience: float = PATIENCE,
         clock: Clock | None = None,
-        cpu: Clock = thread_time,
     ) -> None:
         self._application = application
         self._schedule = schedule
-        self._cpu = cpu
         self._clock = clock or asyncio.get_running_loop().time
-        self._backoff_until = float("-inf")
+        self._slow_at = self._backoff_until = float("-inf")
         self._lanes = {
             lane: FairQueue(
                 application,
@@ -255,12 +254,15 @@ class WorkQueue:
         Returns None if the answer was given at once, else what to cancel when the client no longer waits.
         """
         work = self._schedule(request)
-        if work.lane is not Lane.QUICK or self._clock() < self._backoff_until:
+        start = self._clock()
+        if work.lane is not Lane.QUICK or start < self._backoff_until:
             return self._lanes[work.lane].submit(request, respond, work)
-        start = self._cpu()
         response = answer(self._application, request)
-        if self._cpu() - start > _QUICK:
-            self._backoff_until = self._clock() + _BACKOFF
+        end = self._clock()
+        if end - start > _QUICK:
+            if start - self._slow_at < _BACKOFF:
+                self._backoff_until = end + _BACKOFF
+            self._slow_at = end
         respond(response)
         return None
 
