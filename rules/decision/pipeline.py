@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rules.cel.expression import ExpressionError
@@ -81,9 +82,8 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
             now,
             inventory.dra.claims if claims is None else claims,
             ObjectRequirements(policy.requirements_of),
-            ClaimAllowance(),
-            pairs_budget(),
             Evaluations(),
+            _Rare(),
         )
 
     try:
@@ -142,6 +142,20 @@ def _changed(templates: Mapping[Path, Any], before: Mapping[Path, Any]) -> set[P
     return changed
 
 
+class _Rare:
+    """Bounds of an object that most objects do not come near; made when they are needed."""
+
+    @cached_property
+    def allowance(self) -> ClaimAllowance:
+        """Evaluations of claims."""
+        return ClaimAllowance()
+
+    @cached_property
+    def pairs(self) -> Budget:
+        """Combinations of node selector terms."""
+        return pairs_budget()
+
+
 class _Context(NamedTuple):
     """What the decision on each pod of a request depends on."""
 
@@ -151,9 +165,8 @@ class _Context(NamedTuple):
     now: float
     claims: Claims
     requirements: ObjectRequirements
-    allowance: ClaimAllowance
-    pairs: Budget
     evaluations: Evaluations
+    rare: _Rare
 
 
 class Pipeline:
@@ -278,7 +291,7 @@ class Pipeline:
         self._recorder.record_findings(result.violations, result.warnings)
         self._recorder.record_notes(result.notes)
         if self._request.mutating:
-            if inject_affinity(result, self._pod, self._context.pairs):
+            if inject_affinity(result, self._pod, self._context.rare.pairs):
                 self._recorder.record_affinity()
         elif self._is_pod and self._request.operation == "UPDATE":
             spec = self._pod.spec
@@ -318,7 +331,7 @@ class Pipeline:
             self._inventory,
             policy.language,
             policy.prospects,
-            allowance=self._context.allowance,
+            allowance=self._context.rare.allowance,
         )
         self._recorder.record_findings(result.violations, result.warnings)
 
@@ -400,7 +413,7 @@ def _of_images(
         return ALLOWED
     if (denied := oversize([pod], context.request.kind, context.policy.language)) is not None:
         return denied
-    earlier = Pipeline(context._replace(allowance=ClaimAllowance()), before, DecisionRecorder(before))
+    earlier = Pipeline(context._replace(rare=_Rare()), before, DecisionRecorder(before))
     return Pipeline(context, pod, recorder(pod)).check_images(changed, earlier)
 
 

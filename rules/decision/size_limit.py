@@ -18,7 +18,7 @@ from rules.kube.pod import Pod
 from rules.model.decision import Basis, Decision, Violation
 from rules.model.rule import Action
 from rules.nodes.node_selector import expressions_of, required_terms
-from rules.text.budget import Budget, OverBudgetError
+from rules.text.budget import OverBudgetError
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
 
@@ -100,18 +100,32 @@ _TOO_LONG_NAME: Final = Text(
 class Evaluations:
     """The requirements of one object that rules evaluate on nodes, each once."""
 
-    __slots__ = ("_budget", "_known")
+    __slots__ = ("_added", "_known", "_steps")
 
     def __init__(self) -> None:
-        self._budget = Budget(MOST_EVALUATIONS, _TOO_MANY_EVALUATIONS)
+        self._steps = 0
+        # Equal ones are found only if all together are too many: to hash one takes longer than to add it.
+        self._added: list[RuleRequirement] = []
         self._known: set[RuleRequirement] = set()
 
     def add(self, required: RuleRequirement) -> None:
         """Count requirements of a container for a rule. Raises OverBudgetError."""
-        before = len(self._known)
-        self._known.add(required)
-        if len(self._known) > before:
-            self._budget.spend(required.requirements.evaluation_steps)
+        if self._known:
+            self._add_once(required)
+            return
+        self._added.append(required)
+        self._steps += required.requirements.evaluation_steps
+        if self._steps > MOST_EVALUATIONS:
+            self._steps = 0
+            for each in self._added:
+                self._add_once(each)
+
+    def _add_once(self, required: RuleRequirement) -> None:
+        if required not in self._known:
+            self._known.add(required)
+            self._steps += required.requirements.evaluation_steps
+            if self._steps > MOST_EVALUATIONS:
+                raise OverBudgetError(_TOO_MANY_EVALUATIONS)
 
 
 def overfull(templates: Iterable[Any], kind: str, language: Language) -> Decision | None:
