@@ -34,6 +34,16 @@ CLUSTER = inventory(
 OLD, NEWER, NEWEST = cuda_image("12.2"), cuda_image("12.8"), cuda_image("13.0")
 
 
+# Of a label that the node of the pod had when it was bound.
+OF_TEAM: dict[str, Any] = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "team", "operator": "Exists"}]}]
+        }
+    }
+}
+
+
 def updated(
     before: Any, after: Any, rules: Policy | None = None, now: float = math.inf, **fields: Any
 ) -> Decision:
@@ -55,6 +65,7 @@ def updated(
         (NEWEST, {}, True),
         (NEWEST, {"nodeSelector": {"nvidia.com/gpu.product": "Tesla-T4"}}, False),
         (NEWEST, {"nodeName": "old-0", "nodeSelector": {"team": "a"}}, False),
+        (NEWEST, {"nodeName": "old-0", "affinity": OF_TEAM}, False),
         (NEWEST, {"nodeName": "old-0", "metadata": {"deletionTimestamp": "2026-11-21T00:00:00Z"}}, True),
         (
             NEWEST,

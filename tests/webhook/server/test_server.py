@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from subprocess import PIPE
 from typing import TYPE_CHECKING, Any
@@ -161,6 +161,38 @@ def test_a_response_is_one_tls_record(server: Server) -> None:
         head, _, body = connection.recv(2**16).partition(b"\r\n\r\n")
 
     assert b"content-length: %d" % len(body) in head.lower()
+
+
+def test_a_response_ends_with_the_end_of_tls(server: Server) -> None:
+    """Without close_notify a client could not tell an end from an attack: RFC 8446, 6.1."""
+    plain = socket.create_connection((HOST, server.port), timeout=PATIENCE)
+    with TRUSTING.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        while connection.recv(65536):
+            pass
+
+
+def test_connections_of_a_burst_are_completed_while_the_server_is_busy() -> None:
+    """By the kernel; otherwise a client would send its first packet again after a second."""
+    begun, finish = threading.Event(), threading.Event()
+
+    def slow(_: Request) -> Response:
+        begun.set()
+        finish.wait(PATIENCE)
+        return Response(200, b"")
+
+    server = Server(slow, config(), TlsCertificate(new_pair))  # answers in the event loop's thread
+    server.start()
+    with ThreadPoolExecutor(1) as threads, ExitStack() as stack:
+        answer = threads.submit(ask, server.port)
+        begun.wait(PATIENCE)
+        for _ in range(100):
+            stack.enter_context(socket.create_connection((HOST, server.port), timeout=0.9))
+        finish.set()
+        status = answer.result()[0]
+    server.stop()
+
+    assert 200 == status
 
 
 def test_a_long_response_does_not_wait_for_acknowledgements(server: Server) -> None:
