@@ -83,7 +83,7 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
             inventory.dra.claims if claims is None else claims,
             ObjectRequirements(policy.requirements_of),
             Evaluations(),
-            _Rare(),
+            _LazyBounds(),
         )
 
     try:
@@ -142,8 +142,8 @@ def _changed(templates: Mapping[Path, Any], before: Mapping[Path, Any]) -> set[P
     return changed
 
 
-class _Rare:
-    """Bounds of an object that most objects do not come near; made when they are needed."""
+class _LazyBounds:
+    """Bounds of one object that are made when they are needed, because most objects need none."""
 
     @cached_property
     def allowance(self) -> ClaimAllowance:
@@ -166,7 +166,7 @@ class _Context(NamedTuple):
     claims: Claims
     requirements: ObjectRequirements
     evaluations: Evaluations
-    rare: _Rare
+    bounds: _LazyBounds
 
 
 class Pipeline:
@@ -291,7 +291,7 @@ class Pipeline:
         self._recorder.record_findings(result.violations, result.warnings)
         self._recorder.record_notes(result.notes)
         if self._request.mutating:
-            if inject_affinity(result, self._pod, self._context.rare.pairs):
+            if inject_affinity(result, self._pod, self._context.bounds.pairs):
                 self._recorder.record_affinity()
         elif self._is_pod and self._request.operation == "UPDATE":
             spec = self._pod.spec
@@ -331,7 +331,7 @@ class Pipeline:
             self._inventory,
             policy.language,
             policy.prospects,
-            allowance=self._context.rare.allowance,
+            allowance=self._context.bounds.allowance,
         )
         self._recorder.record_findings(result.violations, result.warnings)
 
@@ -413,7 +413,7 @@ def _of_images(
         return ALLOWED
     if (denied := oversize([pod], context.request.kind, context.policy.language)) is not None:
         return denied
-    earlier = Pipeline(context._replace(rare=_Rare()), before, DecisionRecorder(before))
+    earlier = Pipeline(context._replace(bounds=_LazyBounds()), before, DecisionRecorder(before))
     return Pipeline(context, pod, recorder(pod)).check_images(changed, earlier)
 
 

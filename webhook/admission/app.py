@@ -13,6 +13,7 @@ from werkzeug.exceptions import HTTPException
 
 from webhook.admission.handler import NotSyncedError
 from webhook.admission.review import ReviewError, encode
+from webhook.admission.work import MUTATE, VALIDATE
 from webhook.server.http import RETRY_AFTER, Request, Response
 from webhook.server.wsgi import wsgi_application
 from webhook.telemetry import metrics
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
 _PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
-_REVIEWS: Final[dict[str, Endpoint]] = {"/mutate": "mutate", "/validate": "validate"}
+_REVIEWS: Final[dict[str, Endpoint]] = {MUTATE: "mutate", VALIDATE: "validate"}
 _RETRY: Final = (("Retry-After", RETRY_AFTER),)
 
 
@@ -81,8 +82,8 @@ def create_pages(handler: AdmissionHandler, awaited: Callable[[], Collection[str
         handler.decision_log.flush()
         return flask.Response(metrics.exposition(), content_type=_PROMETHEUS)
 
-    @app.get("/mutate")
-    @app.get("/validate")
+    @app.get(MUTATE)
+    @app.get(VALIDATE)
     def usage() -> flask.Response:
         content = _problem("POST an AdmissionReview admission.k8s.io/v1")
         return flask.Response(content, HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "POST"}, _JSON)

@@ -91,7 +91,7 @@ class Member(Protocol):
 class Connections:
     """The open connections of a server. Used in the event loop's thread only.
 
-    limits: may be replaced. new_stream: makes the stream of a connection. clock: seconds, monotonic.
+    new_stream: makes the stream of a connection. clock: seconds, monotonic.
     is_draining: whether connections are closed after their next response. read_buffer: one for all
     connections, because what came is taken out of it before another one is read.
     """
