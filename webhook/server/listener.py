@@ -59,7 +59,7 @@ async def listening(
     listener.listen(_BACKLOG)
     sweeping = asyncio.create_task(_sweep(connections))
     try:
-        yield Listening(server, connections)
+        yield Listening(listener, server, connections)
     finally:
         sweeping.cancel()
         server.close()
@@ -68,7 +68,8 @@ async def listening(
 class Listening:
     """What can be done while connections are accepted."""
 
-    def __init__(self, server: asyncio.Server, connections: Connections) -> None:
+    def __init__(self, listener: socket.socket, server: asyncio.Server, connections: Connections) -> None:
+        self._listener = listener
         self._server = server
         self._connections = connections
 
@@ -81,6 +82,11 @@ class Listening:
 
         linger: seconds in which connections that were just accepted may still send a request.
         """
+        asyncio.get_running_loop().remove_reader(self._listener)
+        # A connection that is accepted in this iteration gets its protocol in the next one. CPython 3.11 drops
+        # it without closing it if the server is closed by then.
+        for _ in range(2):
+            await asyncio.sleep(0)
         self._server.close()
         await asyncio.sleep(linger)
         while len(self._connections):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import signal
@@ -193,6 +194,45 @@ def test_connections_of_a_burst_are_completed_while_the_server_is_busy() -> None
     server.stop()
 
     assert 200 == status
+
+
+def test_connections_accepted_while_the_listener_closes_are_closed() -> None:
+    """Without waiting for the garbage collector; the others of the burst are reset by the kernel."""
+    begun, finish = threading.Event(), threading.Event()
+
+    def slow(_: Request) -> Response:
+        begun.set()
+        finish.wait(PATIENCE)
+        return Response(200, b"")
+
+    server = Server(slow, config(), TlsCertificate(new_pair))  # answers in the event loop's thread
+    server.start()
+    gc.disable()
+    try:
+        with ThreadPoolExecutor(2) as threads, ExitStack() as stack:
+            answer = threads.submit(ask, server.port)
+            begun.wait(PATIENCE)
+            burst = [
+                stack.enter_context(socket.create_connection((HOST, server.port), timeout=PATIENCE))
+                for _ in range(100)
+            ]
+            stopped = threads.submit(server.stop)
+            time.sleep(0.05)
+            finish.set()
+            stopped.result()
+
+            assert [b""] * 100 == [rest(connection) for connection in burst]
+            assert 200 == answer.result()[0]
+    finally:
+        gc.enable()
+
+
+def rest(connection: socket.socket) -> bytes:
+    """Return what a server sends before it closes; nothing if it resets the connection."""
+    try:
+        return connection.recv(1)
+    except ConnectionResetError:
+        return b""
 
 
 def test_a_long_response_does_not_wait_for_acknowledgements(server: Server) -> None:
