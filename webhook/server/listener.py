@@ -83,8 +83,8 @@ class Listening:
         linger: seconds in which connections that were just accepted may still send a request.
         """
         asyncio.get_running_loop().remove_reader(self._listener)
-        # A connection that is accepted in this iteration gets its protocol in the next one. CPython 3.11 drops
-        # it without closing it if the server is closed by then.
+        # A connection that is accepted in this iteration gets its protocol in the next one. CPython 3.11
+        # drops it without closing it if the server is closed by then.
         for _ in range(2):
             await asyncio.sleep(0)
         self._server.close()
