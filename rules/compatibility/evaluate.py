@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from rules.compatibility.checks import check_on_any_node
+from rules.compatibility.checks import check_container, check_on_any_node
+from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator, node_evaluator
 from rules.compatibility.prospects import NO_PROSPECTS, ProspectResult, Prospects
 from rules.compatibility.report import (
@@ -25,14 +26,14 @@ from rules.kube.pod import Container, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.check_result import Level
 from rules.model.decision import AdmissionWarning, Basis, Violation
-from rules.model.rule import Action, CompatibilityRule
+from rules.model.rule import Action, CompatibilityRule, mildest
 from rules.nodes.inventory import INSTANCE_TYPE, Inventory
 from rules.nodes.node_affinity import Requirement, inject, prefer
 from rules.nodes.node_selector import REQUIRED, Clause, candidates
 from rules.text.budget import Budget
 from rules.text.glob import glob
 from rules.text.i18n import Language, Text
-from rules.text.paths import field_path
+from rules.text.paths import Path, field_path
 
 _NODE_AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
 _TERMS: Final = (*_NODE_AFFINITY, REQUIRED, "nodeSelectorTerms")
@@ -72,13 +73,18 @@ def evaluate(
     warnings: list[AdmissionWarning] = []
     containers: dict[RuleRequirement, list[Container]] = {}
     requests: list[tuple[str, tuple[str, ...]]] = []
+    findings: list[tuple[Container, CompatibilityRule, ContainerFinding]] = []
     for container, each in required:
         names = tuple([name for name in _requested(container) if inventory.dra.requests_gpu(name)])
         if not _applies_to(each.rule, names):
             continue
+        faults = check_container(each.rule.sharing, each.requirements, container, pod)
+        findings += ((container, each.rule, finding) for finding in faults)
         if not _anywhere(container, each, writer, violations, warnings):
             containers.setdefault(each, []).append(container)
             requests.append((container.name, names))
+    if findings:
+        _report(findings, writer, violations, warnings)
     evaluator = node_evaluator(inventory, prospects)
     if not containers or not (inventory.everything or evaluator.prospects):
         return CompatibilityResult(tuple(violations), tuple(warnings))
@@ -263,6 +269,33 @@ def _without_node(
         return other._replace(warnings=(*warnings, *other.warnings))
     path = field_path((*asked.containers[none_fits.required][0].path, "image"))
     return other._replace(violations=(asked.writer.none_fits(none_fits, path, found),))
+
+
+def _report(
+    findings: Iterable[tuple[Container, CompatibilityRule, ContainerFinding]],
+    writer: MessageWriter,
+    violations: list[Violation],
+    warnings: list[AdmissionWarning],
+) -> None:
+    """Add findings on containers to violations and warnings, each once: by the rule that is strictest."""
+
+    def effect(finding: tuple[Container, CompatibilityRule, ContainerFinding]) -> int:
+        _, rule, (result, _) = finding
+        action = rule.action if result.level is Level.INCOMPATIBLE else mildest(rule.action, Action.WARN)
+        return [*Action].index(action)
+
+    reported: set[tuple[Path, Text]] = set()
+    for container, rule, (result, path) in sorted(findings, key=effect):
+        if (path, result.reason) in reported:
+            continue
+        reported.add((path, result.reason))
+        reason, fix = writer.anywhere(container.name, result)
+        if result.level is Level.INCOMPATIBLE:
+            basis = Basis.POLICY if result.setting else Basis.FACT
+            at = field_path(path)
+            violations.append(Violation(rule.name, rule.action, at, reason, fix, writer.language, basis))
+        elif rule.action is not Action.DRYRUN:
+            warnings.append(AdmissionWarning(rule.name, reason, fix))
 
 
 def _anywhere(

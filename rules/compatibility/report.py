@@ -30,6 +30,7 @@ _UNKNOWN: Final = "?"
 _ANYWHERE: Final = Text(
     "container {container!r}: {reason} ({origin})", "容器 {container!r}：{reason}（{origin}）"
 )
+_IN_CONTAINER: Final = Text("container {container!r}: {reason}", "容器 {container!r}：{reason}")
 _HEAD: Final = Text(
     "no schedulable node is compatible with {containers} ({count} {nodes} checked)",
     "没有可调度的节点兼容{containers}（共检查 {count} 个节点）",
@@ -163,8 +164,9 @@ class MessageWriter:
         reason, origin = self.of(result.summary), self.of(result.origin)
         denied = result.level is Level.INCOMPATIBLE
         fixes = [self.of(result.remedy), *self._policy([result.setting] if denied and result.setting else [])]
+        words = _ANYWHERE if origin else _IN_CONTAINER
         return (
-            self._fill(_ANYWHERE, container=container, reason=reason, origin=origin),
+            self._fill(words, container=container, reason=reason, origin=origin),
             self._joined(filter(None, fixes)),
         )
 

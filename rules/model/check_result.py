@@ -62,6 +62,11 @@ def unmet(*, certain: bool) -> Level:
     return Level.INCOMPATIBLE if certain else Level.UNSTABLE
 
 
+def capped(setting: Level, *, certain: bool) -> Level:
+    """Return the level of a finding of an optional check. setting: that of the check in the rule."""
+    return min(setting, unmet(certain=certain))
+
+
 def unknown(*, certain: bool) -> Level:
     """Return the level of a requirement of which it is unknown whether it is met."""
     return Level.UNKNOWN if certain else Level.UNSTABLE

@@ -196,8 +196,8 @@ class CompatibilityRule(RuleMeta):
 
     no_fitting_node: the effect if no node is compatible; None: a warning if an autoscaler may add one,
     otherwise that of the rule. declarations: the effect if the pod declares what its image contains, None if
-    it may. new_nodes: whether node affinity keeps a way in for nodes that an autoscaler adds. action: the
-    effect of everything else.
+    it may. new_nodes: whether node affinity keeps a way in for nodes that an autoscaler adds. trial: the same
+    rule with the checks that are a dry run, if there are any. action: the effect of everything else.
     """
 
     match: Match
@@ -206,6 +206,7 @@ class CompatibilityRule(RuleMeta):
     declarations: Action | None
     action: Action
     new_nodes: NewNodes = NewNodes.AUTO
+    trial: CompatibilityRule | None = None
 
     def __hash__(self) -> int:
         return hash(self.name)  # no two in force have the same

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from rules.cuda.requirements import CudaRequirement
@@ -16,6 +16,27 @@ _DEFAULT_LABELS: Final = LabelNames()
 
 
 @dataclass(frozen=True, slots=True)
+class Checks:
+    """The level of a finding of each check that a rule can set: COMPATIBLE is off, UNSTABLE warns.
+
+    A finding that is not certain has a milder level. What each finds: the fields of ChecksDocument.
+    """
+
+    gpu_count: Level = Level.INCOMPATIBLE
+    taints: Level = Level.UNSTABLE
+    parallelism: Level = Level.INCOMPATIBLE
+    shared_memory: Level = Level.UNSTABLE
+    shared_gpu_count: Level = Level.INCOMPATIBLE
+    exclusive_devices: Level = Level.INCOMPATIBLE
+    architecture: Level = Level.INCOMPATIBLE
+    gpu_memory: Level = Level.INCOMPATIBLE
+
+
+# For whoever has no rule: the matrix, and what a node supports.
+CHECKS_OFF: Final = Checks(*[Level.COMPATIBLE] * len(fields(Checks)))
+
+
+@dataclass(frozen=True, slots=True)
 class SharingPolicy:
     """What a way of sharing GPUs requires in addition to the container's own requirements.
 
@@ -23,7 +44,8 @@ class SharingPolicy:
     minor_versions: the level of a driver of the runtime's major with a lower minor. major_versions: the level
     of a virtual GPU if driver, runtime and baseline differ in the major version. min_cuda, min_compute: what
     the mode needs of driver and GPU. device_mode: what its nodes are set up for, if labelled. mig: whether it
-    supports MIG slices. labels: which labels to read.
+    supports MIG slices. labels: which labels to read. checks: the level of each check. trial: nothing but
+    these checks is evaluated.
     """
 
     virtual: bool = False
@@ -35,6 +57,8 @@ class SharingPolicy:
     device_mode: str | None = None
     mig: bool = True
     labels: LabelNames = _DEFAULT_LABELS
+    checks: Checks = CHECKS_OFF
+    trial: bool = False
 
     def __hash__(self) -> int:
         return hash((self.virtual, self.device_mode, self.mig))  # few rules are alike, and they are compared

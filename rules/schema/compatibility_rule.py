@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -11,7 +12,7 @@ from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import is_label_key
 from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule, NewNodes, mildest
-from rules.model.sharing import SharingPolicy
+from rules.model.sharing import CHECKS_OFF, Checks, SharingPolicy
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
 from rules.schema.base import ACTIONS, RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
@@ -20,6 +21,8 @@ from rules.schema.match_fields import MatchDocument, build_match
 from rules.text.i18n import Text
 
 _LEVELS: Final = {"deny": Level.INCOMPATIBLE, "warn": Level.UNSTABLE, "allow": Level.COMPATIBLE}
+# Of the checks; `off` and `dryrun` (see CompatibilityRule.trial) find nothing.
+_EFFECTS: Final = {"deny": Level.INCOMPATIBLE, "warn": Level.UNSTABLE}
 _IN_LABELS: Final = "one label with the whole version, or one for each part, separated by spaces"
 _PARTS: Final = 3  # the maximum, of a driver version
 
@@ -86,6 +89,59 @@ class LabelsDocument(RuleDocument):
         )
 
 
+Effect = Literal["deny", "warn", "dryrun", "off"]
+
+
+class ChecksDocument(RuleDocument):
+    """The effect of each optional check; a finding that is not certain only warns."""
+
+    gpu_count: Effect = Field(
+        "deny", alias="gpuCount", description="the pod requests more GPUs than any node has, or may have"
+    )
+    taints: Effect = Field(
+        "warn", description="every otherwise compatible node has a taint that the pod does not tolerate"
+    )
+    parallelism: Effect = Field(
+        "deny",
+        description="parallelism flags of an inference or training program need other GPUs than requested",
+    )
+    shared_memory: Effect = Field(
+        "warn",
+        alias="sharedMemory",
+        description="several GPUs, or tensor parallelism, without a memory-backed volume at /dev/shm",
+    )
+    shared_gpu_count: Effect = Field(
+        "deny",
+        alias="sharedGpuCount",
+        description="more than one replica of GPUs that are shared by time-slicing or MPS",
+    )
+    exclusive_devices: Effect = Field(
+        "deny",
+        alias="exclusiveDevices",
+        description="two MIG profiles, or devices of two vendors, in one container",
+    )
+    architecture: Effect = Field(
+        "deny", description="the image has no platform of the node, such as amd64 only on an arm64 node"
+    )
+    gpu_memory: Effect = Field(
+        "deny",
+        alias="gpuMemory",
+        description="the GPU, or the share, has less memory than declared as minimum",
+    )
+
+    def levels(self, action: str | None = None) -> Checks:
+        """Return the levels of the checks; action: of those with this effect only, as if they denied."""
+        effects = {name: getattr(self, name) for name in type(self).model_fields}
+        if action is not None:
+            return Checks(
+                **{
+                    name: Level.INCOMPATIBLE if effect == action else Level.COMPATIBLE
+                    for name, effect in effects.items()
+                }
+            )
+        return Checks(**{name: _EFFECTS.get(effect, Level.COMPATIBLE) for name, effect in effects.items()})
+
+
 class CompatibilityRuleDocument(RuleDocument):
     """How containers share GPUs, and what that requires of image, driver and GPU."""
 
@@ -147,6 +203,9 @@ class CompatibilityRuleDocument(RuleDocument):
         alias="migSlices",
         description="deny: nodes whose GPUs are partitioned with MIG are incompatible",
     )
+    checks: ChecksDocument = Field(
+        ChecksDocument(), description="the effect of each optional check; an absent key has its default"
+    )
     labels: LabelsDocument = Field(
         LabelsDocument(),
         description="the node labels that report each fact; an absent key has its built-in labels, an empty "
@@ -169,7 +228,7 @@ def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRu
         return None
     document, read = found
     action = Action(read.enforcement_action)
-    return CompatibilityRule(
+    rule = CompatibilityRule(
         name=builder.name,
         match=build_match(builder, document, read.match),
         sharing=SharingPolicy(
@@ -182,6 +241,7 @@ def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRu
             device_mode=read.device_mode,
             mig=read.mig_slices == "allow",
             labels=read.labels.names(),
+            checks=read.checks.levels(),
         ),
         no_fitting_node=None
         if read.no_fitting_node == "auto"
@@ -193,3 +253,9 @@ def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRu
         enabled=builder.enabled,
         location=builder.document.locate(builder.path),
     )
+    tried = read.checks.levels("dryrun")
+    if tried == CHECKS_OFF:
+        return rule
+    sharing = SharingPolicy(labels=rule.sharing.labels, checks=tried, trial=True)
+    trial = replace(rule, sharing=sharing, action=Action.DRYRUN, no_fitting_node=None, declarations=None)
+    return replace(rule, trial=trial)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from rules.compatibility.checks.base import Check
+from rules.compatibility.checks.base import Check, ContainerFinding
 from rules.compatibility.checks.baseline import BaselineCheck
 from rules.compatibility.checks.compute_capability import ComputeCapabilityCheck
 from rules.compatibility.checks.driver import DriverCheck
 from rules.compatibility.checks.nvidia_require import NvidiaRequireCheck
 from rules.compatibility.checks.sharing_mode import SharingModeCheck
 from rules.cuda.requirements import GpuRequirements
+from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
@@ -22,12 +23,27 @@ CHECKS: Final[tuple[Check, ...]] = (
     SharingModeCheck(),
     ComputeCapabilityCheck(),
 )
-# Most checks have nothing to say without a node.
+_OPTIONAL: Final = tuple(check for check in CHECKS if check.is_optional)
+# Most checks have nothing to say without a node, or of a container alone.
 _WITHOUT_NODE: Final = tuple(check for check in CHECKS if type(check).on_any_node is not Check.on_any_node)
+_OF_CONTAINERS: Final = tuple(each for each in CHECKS if type(each).on_container is not Check.on_container)
+
+
+def check_container(
+    policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
+) -> list[ContainerFinding]:
+    """Return what the checks find in a container of a pod, whatever its node."""
+    return [
+        finding
+        for check in _OF_CONTAINERS
+        for finding in check.on_container(policy, requirements, container, pod)
+    ]
 
 
 def check_on_any_node(policy: SharingPolicy, requirements: GpuRequirements) -> tuple[CheckResult, ...]:
     """Return the results of all checks that hold on every node."""
+    if policy.trial:
+        return ()
     return tuple([result for check in _WITHOUT_NODE for result in check.on_any_node(policy, requirements)])
 
 
@@ -35,4 +51,5 @@ def check_on_node(
     policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
 ) -> tuple[CheckResult, ...]:
     """Return the results of all checks on a node; none if it is compatible."""
-    return tuple([result for check in CHECKS for result in check.on_node(policy, requirements, node)])
+    checks = _OPTIONAL if policy.trial else CHECKS
+    return tuple([result for check in checks for result in check.on_node(policy, requirements, node)])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from rules.compatibility.label_constraints import LabelConstraint
 from rules.cuda.requirements import GpuRequirements
+from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import Clause
+from rules.text.paths import Path
 
 # The keys of a CompatibilityRule that decide what NVIDIA supports with limits, or some virtualisations do.
 MINOR_SETTING: Final = "minorVersionCompatibility"
@@ -24,6 +26,7 @@ class Subject(Enum):
 
     DRIVER = 1
     GPU = 2
+    DRIVER_SUPPORT = 3  # of a GPU by its driver
 
 
 class Constraint(NamedTuple):
@@ -33,15 +36,32 @@ class Constraint(NamedTuple):
     labels: LabelConstraint
 
 
+class ContainerFinding(NamedTuple):
+    """A result on a container. path: of what causes it, in the object."""
+
+    result: CheckResult
+    path: Path
+
+
 class Check:
     """One compatibility check: a threshold, its result on a node, and what node affinity requires for it.
 
-    Every method may be left out. Checks are pure: they see what is passed in and nothing else.
+    Every method may be left out. Checks are pure: they see what is passed in and nothing else. is_optional:
+    a rule sets its level (`checks:`, see Checks), which `capped` applies.
     """
+
+    is_optional: ClassVar[bool] = False
 
     def on_any_node(self, policy: SharingPolicy, requirements: GpuRequirements) -> Iterable[CheckResult]:
         """Return the results that hold on every node."""
         del policy, requirements
+        return ()
+
+    def on_container(
+        self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
+    ) -> Iterable[ContainerFinding]:
+        """Return what is wrong with a container of a pod, whatever its node."""
+        del policy, requirements, container, pod
         return ()
 
     def on_node(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from textwrap import indent
 from typing import Any
 
@@ -11,8 +12,9 @@ from rules.cuda.image_facts import CompatLibraries
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule, ImageCatalogRule
-from rules.model.sharing import SharingPolicy
+from rules.model.sharing import CHECKS_OFF, Checks, SharingPolicy
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
+from rules.schema.compatibility_rule import ChecksDocument
 from rules.schema.loader import load_rules
 from rules.text.i18n import Text
 from tests.support.node_builders import compatibility_rule, image_catalog, shipped
@@ -285,6 +287,7 @@ def test_a_compatibility_rule_has_a_sharing_policy() -> None:
     )
 
     assert rule.sharing == SharingPolicy(
+        checks=Checks(),
         virtual=True,
         baseline=CudaVersion(12, 4),
         min_cuda=CudaVersion(11, 5),
@@ -308,7 +311,11 @@ def test_the_defaults_of_a_compatibility_rule_are_strict() -> None:
     """The default action is deny."""
     rule = compatibility(compatibility_rule())
 
-    assert (Action.DENY, None, SharingPolicy()) == (rule.action, rule.no_fitting_node, rule.sharing)
+    assert (Action.DENY, None, SharingPolicy(checks=Checks())) == (
+        rule.action,
+        rule.no_fitting_node,
+        rule.sharing,
+    )
     assert rule.declarations is None
 
 
@@ -334,19 +341,52 @@ def test_a_major_version_mismatch_is_a_level(word: str, level: Level) -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "level"), [("deny", Level.INCOMPATIBLE), ("warn", Level.UNSTABLE), ("off", Level.COMPATIBLE)]
+)
+def test_each_check_has_a_level(word: str, level: Level) -> None:
+    """The document and the model have the same checks."""
+    names = [each.name for each in fields(Checks)]
+    written = {field.alias or name: word for name, field in ChecksDocument.model_fields.items()}
+
+    rule = compatibility(compatibility_rule(checks=written))
+
+    assert names == [*ChecksDocument.model_fields]
+    assert (Checks(*[level] * len(names)), None) == (rule.sharing.checks, rule.trial)
+
+
+def test_a_check_that_is_a_dry_run_is_tried_by_a_rule_of_its_own() -> None:
+    """It evaluates nothing else, and denies nothing."""
+    rule = compatibility(compatibility_rule(checks={"taints": "dryrun", "gpuCount": "off"}))
+
+    assert Checks(gpu_count=Level.COMPATIBLE, taints=Level.COMPATIBLE) == rule.sharing.checks
+    assert rule.trial is not None
+    assert (rule.name, Action.DRYRUN) == (rule.trial.name, rule.trial.action)
+    assert replace(CHECKS_OFF, taints=Level.INCOMPATIBLE) == rule.trial.sharing.checks
+    assert rule.trial.sharing.trial
+
+
+@pytest.mark.parametrize(
     ("sharing", "data", "expected"),
     [
-        ("physical", {"enforcementAction": "warn"}, (Action.WARN, Action.WARN, SharingPolicy())),
-        ("physical", {"noFittingNode": "warn"}, (Action.DENY, Action.WARN, SharingPolicy())),
+        (
+            "physical",
+            {"enforcementAction": "warn"},
+            (Action.WARN, Action.WARN, SharingPolicy(checks=Checks())),
+        ),
+        ("physical", {"noFittingNode": "warn"}, (Action.DENY, Action.WARN, SharingPolicy(checks=Checks()))),
         (
             "physical",
             {"minorVersionCompatibility": "allow", "majorVersionMismatch": "deny"},
-            (Action.DENY, Action.DENY, SharingPolicy(minor_versions=Level.COMPATIBLE)),
+            (Action.DENY, Action.DENY, SharingPolicy(minor_versions=Level.COMPATIBLE, checks=Checks())),
         ),
         (
             "virtual",
             {"majorVersionMismatch": "warn"},
-            (Action.DENY, Action.DENY, SharingPolicy(virtual=True, major_versions=Level.UNSTABLE)),
+            (
+                Action.DENY,
+                Action.DENY,
+                SharingPolicy(virtual=True, major_versions=Level.UNSTABLE, checks=Checks()),
+            ),
         ),
     ],
 )
