@@ -185,6 +185,27 @@ def cudas_of_branches(first: int, end: int | None) -> tuple[CudaVersion, CudaVer
     return (inside[0] if first else CudaVersion(0, 0), after[0] if after else None) if inside else None
 
 
+@dataclass(frozen=True, slots=True)
+class LastBranch:
+    """The last driver branch that supports the GPUs of an architecture: those below a compute capability."""
+
+    architecture: str
+    below: ComputeCapability
+    branch: int
+
+
+@cache
+def last_branches() -> tuple[Fact[LastBranch], ...]:
+    """Return the architectures that newer drivers do not support, the oldest first."""
+    rows = _drivers()["last_branches"]
+    return tuple(_fact(LastBranch(row["arch"], capability(row["below"]), row["branch"]), row) for row in rows)
+
+
+def last_branch_of(gpu: tuple[int, int]) -> Fact[LastBranch] | None:
+    """Return the last driver branch that supports a compute capability; None: the newest does."""
+    return next((fact for fact in last_branches() if gpu < fact.value.below), None)
+
+
 # NVIDIA_REQUIRE_CUDA of nvidia/cuda
 
 

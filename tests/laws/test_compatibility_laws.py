@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rules.cuda.tables import branch_of_cuda, cuda_of_branch
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy
 from rules.model.decision import Decision
@@ -33,9 +34,15 @@ Version = tuple[int, int]
 Requirement = tuple[Version | None, Version | None]  # CUDA, compute capability
 
 ONE = {GPU: "1"}
+# The CUDA version of the last driver branch that supports a GPU below a compute capability: R470 and R580.
+LAST = {(5, 0): (11, 4), (7, 5): (13, 0)}
 # The lowest compute capability that the toolkits of a major compile for, as in data/toolkits.yaml.
 FLOORS = {10: (3, 0), 11: (3, 5), 12: (5, 0), 13: (7, 5)}
 
+# The CUDA versions that one driver branch has.
+KNOWN = {
+    fact.value for branch in range(1000) if (fact := cuda_of_branch(branch)) and branch_of_cuda(fact.value)
+}
 drivers = st.sampled_from([(11, 4), (11, 8), (12, 0), (12, 2), (12, 4), (13, 0), (13, 3)])
 capabilities = st.sampled_from([(3, 7), (6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (9, 0)])
 runtimes = st.sampled_from([(10, 2), (11, 7), (11, 8), (12, 0), (12, 2), (12, 6), (13, 0), (13, 3)])
@@ -101,8 +108,17 @@ def version_of(node: reference.Node, families: tuple[tuple[str, ...], ...]) -> V
 
 
 def is_incompatible(node: reference.Node, required: list[Requirement]) -> bool:
-    """Return whether a node is incompatible: driver CUDA < runtime, or capability < minimum or floor."""
+    """Return whether a node is incompatible: driver CUDA < runtime, or capability < minimum or floor.
+
+    Or if the driver no longer supports the GPU.
+    """
     driver, gpu = version_of(node, reference.CUDA_KEYS), version_of(node, reference.CAPABILITY_KEYS)
+    if (
+        driver in KNOWN
+        and gpu is not None
+        and any(gpu < below and driver > last for below, last in LAST.items())
+    ):
+        return True
     return any(
         (driver is not None and cuda is not None and driver < cuda)
         or (gpu is not None and compute is not None and gpu < compute)

@@ -8,6 +8,7 @@ from rules.compatibility.checks.base import Check, ContainerFinding
 from rules.compatibility.checks.baseline import BaselineCheck
 from rules.compatibility.checks.compute_capability import ComputeCapabilityCheck
 from rules.compatibility.checks.driver import DriverCheck
+from rules.compatibility.checks.driver_support import DriverSupportCheck
 from rules.compatibility.checks.nvidia_require import NvidiaRequireCheck
 from rules.compatibility.checks.sharing_mode import SharingModeCheck
 from rules.cuda.requirements import GpuRequirements
@@ -19,6 +20,7 @@ from rules.nodes.node_capabilities import NodeCapabilities
 CHECKS: Final[tuple[Check, ...]] = (
     BaselineCheck(),
     NvidiaRequireCheck(),
+    DriverSupportCheck(),
     DriverCheck(),
     SharingModeCheck(),
     ComputeCapabilityCheck(),

@@ -16,6 +16,7 @@ from rules.cuda.tables import (
     cuda_of_branch,
     forward_compatible,
     gpu_model,
+    last_branch_of,
     minor_version_floor,
     read_table,
 )
@@ -90,6 +91,16 @@ def test_hopper_and_blackwell_need_a_new_toolkit(cuda: str, gpu: tuple[int, int]
 def test_a_driver_branch_has_a_cuda_version(branch: int, cuda: str | None) -> None:
     """As printed by nvidia-smi; an unknown branch has none."""
     assert cuda == value(cuda_of_branch(branch))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "branch"), [((3, 7), 470), ((5, 2), 580), ((6, 0), 580), ((7, 0), 580), ((7, 5), None)]
+)
+def test_an_old_gpu_has_a_last_driver_branch(gpu: tuple[int, int], branch: int | None) -> None:
+    """Up to Volta."""
+    fact = last_branch_of(gpu)
+
+    assert branch == (fact.value.branch if fact else None)
 
 
 @pytest.mark.parametrize(

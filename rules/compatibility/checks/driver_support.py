@@ -1,0 +1,89 @@
+"""The architecture of the GPU against the driver branch: newer drivers ignore old GPUs.
+
+Such a node offers nothing, whatever its labels still say. Source: last_branches of data/drivers.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rules.compatibility.checks.base import Check, Constraint, Subject
+from rules.compatibility.label_constraints import ARCH, CUDA, DRIVER, LabelConstraint
+from rules.cuda.requirements import GpuRequirements
+from rules.cuda.tables import LastBranch, cudas_of_branches, gpu_model, last_branch_of, last_branches
+from rules.cuda.versions import ComputeCapability
+from rules.model.check_result import CheckResult, unmet
+from rules.model.sharing import SharingPolicy
+from rules.nodes.node_capabilities import NodeCapabilities, branch_of
+from rules.nodes.version_range import VersionRange
+from rules.text.i18n import Text
+
+
+class DriverSupportCheck(Check):
+    """Whether the node's driver branch still supports its GPU, whatever the container needs."""
+
+    def on_node(
+        self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
+    ) -> Iterator[CheckResult]:
+        """Yield a result if the driver ignores the GPU; none if the GPU or the branch is unknown."""
+        del policy, requirements
+        if result := unsupported_gpu(node):
+            yield result
+
+    def constraints(
+        self,
+        policy: SharingPolicy,
+        requirements: GpuRequirements,
+        nodes: list[NodeCapabilities],
+        *,
+        or_unknown: bool,
+    ) -> Iterator[Constraint]:
+        """Yield newer GPUs or older drivers, if the cluster has a node whose driver ignores its GPU."""
+        del policy, requirements, or_unknown
+        for fact in last_branches():
+            last = fact.value
+            if fact.certain and any(_is_ignored(node, last) for node in nodes):
+                yield Constraint(Subject.DRIVER_SUPPORT, _supported(last, nodes))
+
+
+def unsupported_gpu(node: NodeCapabilities) -> CheckResult | None:
+    """Return the result of a node whose driver ignores its GPU; None: it does not, or that is unknown."""
+    gpu = node.gpu_capability
+    fact = last_branch_of(gpu) if gpu else None
+    if gpu is None or fact is None or not _is_ignored(node, fact.value):
+        return None
+    last, model = fact.value, gpu_model(node.product) if node.product else None
+    name, architecture = model.product if model else f"GPU {ComputeCapability(*gpu)}", last.architecture
+    reason = Text(
+        f"driver branch {branch_of(node)} does not support the {name} ({architecture.title()}): "
+        f"R{last.branch} is the last branch that does",
+        f"驱动分支 {branch_of(node)} 不支持 {name}（{architecture.title()}）："
+        f"R{last.branch} 是最后一个支持它的分支",
+    )
+    remedy = Text(
+        f"downgrade the node's driver to R{last.branch}, or use a newer GPU",
+        f"将节点的驱动降级到 R{last.branch}，或使用更新的 GPU",
+    )
+    return CheckResult(unmet(certain=fact.certain), reason, remedy)
+
+
+def _is_ignored(node: NodeCapabilities, last: LastBranch) -> bool:
+    gpu, branch = node.gpu_capability, branch_of(node)
+    return gpu is not None and gpu < last.below and branch is not None and branch > last.branch
+
+
+def _supported(last: LastBranch, nodes: list[NodeCapabilities]) -> LabelConstraint:
+    """Return newer or unknown GPUs, and for others older or unknown drivers, as far as nodes have them."""
+    found: LabelConstraint = [{ARCH: VersionRange(last.below)}]
+    if any(node.gpu_capability is None for node in nodes):
+        found.append({ARCH: None})
+    old = [node for node in nodes if node.gpu_capability and node.gpu_capability < last.below]
+    if any(node.driver for node in old):
+        found.append({DRIVER: VersionRange((0,), (last.branch + 1, 0))})
+    if any(node.cuda and not node.driver for node in old) and (
+        cudas := cudas_of_branches(0, last.branch + 1)
+    ):
+        found.append({DRIVER: None, CUDA: VersionRange(*cudas)})
+    if any(not (node.cuda or node.driver) for node in old):
+        found.append({DRIVER: None, CUDA: None})
+    return found

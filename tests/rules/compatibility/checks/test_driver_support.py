@@ -1,0 +1,160 @@
+"""GPUs that newer drivers no longer support: the verdict, the fix, and where the pods go instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.compatibility.checks.driver_support import DriverSupportCheck
+from rules.cuda.requirements import GpuRequirements
+from rules.model.check_result import CheckResult, Level
+from rules.model.sharing import SharingPolicy
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.text.i18n import Language
+from tests.support.node_builders import (
+    T4,
+    V100,
+    Node,
+    cuda_image,
+    decided,
+    gfd,
+    gpu_pod,
+    inventory,
+    judged,
+    node,
+    shipped,
+    targets,
+)
+
+R595: dict[str, Any] = {"driver": "595.71.05", "cuda": (13, 2)}
+# Kubeflow and vLLM users write no more than this.
+TRAIN = gpu_pod("pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime")
+PLAIN = gpu_pod("team/train:v1")
+
+
+def check(node: NodeCapabilities) -> list[CheckResult]:
+    """Return the results of the check."""
+    return [*DriverSupportCheck().on_node(SharingPolicy(), GpuRequirements(), node)]
+
+
+def upgraded(gpu: tuple[str, str], driver: str = "595.71.05", cuda: str = "13.2") -> dict[str, str]:
+    """Return labels of a GPU whose driver is another by now."""
+    major, minor = cuda.split(".")
+    return gfd("13.0", gpu) | {
+        "nvidia.com/cuda.driver-version.full": driver,
+        "nvidia.com/cuda.runtime-version.major": major,
+        "nvidia.com/cuda.runtime-version.minor": minor,
+    }
+
+
+def without_driver(labels: dict[str, str]) -> dict[str, str]:
+    """Return labels of which none has the driver version."""
+    return {key: value for key, value in labels.items() if "driver-version" not in key}
+
+
+def test_a_v100_under_driver_595_is_incompatible_and_the_result_says_which_driver_supports_it() -> None:
+    """In both languages."""
+    (found,) = check(NodeCapabilities(product="Tesla-V100-SXM2-32GB", **R595))
+
+    assert Level.INCOMPATIBLE is found.level
+    assert (
+        "driver branch 595 does not support the V100 (Volta): R580 is the last branch that does"
+        == found.reason.en
+    )
+    assert "downgrade the node's driver to R580, or use a newer GPU" == found.remedy.en
+    assert "驱动分支 595 不支持 V100（Volta）：R580 是最后一个支持它的分支" == found.reason.in_language(
+        Language.ZH
+    )
+
+
+@pytest.mark.parametrize(
+    ("product", "driver", "ignored"),
+    [
+        ("Tesla-V100-SXM2-32GB", "580.126.09", False),
+        ("Tesla-V100-SXM2-32GB", "590.48.01", True),
+        ("Tesla-P100-PCIE-16GB", "590.48.01", True),
+        ("Tesla-M60", "595.71.05", True),
+        ("Tesla-M60", "570.124.06", False),
+        ("Tesla-K80", "470.256.02", False),
+        ("Tesla-K80", "535.129.03", True),
+        ("Tesla-T4", "615.10", False),
+        ("NVIDIA-H100-80GB-HBM3", "615.10", False),
+        ("FutureCard-9000", "615.10", False),
+    ],
+)
+def test_each_architecture_has_a_last_branch(product: str, driver: str, *, ignored: bool) -> None:
+    """A model that is not in the table has none."""
+    assert ignored is bool(check(NodeCapabilities(product=product, driver=driver)))
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (
+            {"compute_capability": (7, 0)},
+            "driver branch 595 does not support the GPU 7.0 (Volta): R580 is the last branch that does",
+        ),
+        ({"product": "Tesla-V100-SXM2-32GB", "driver": None, "cuda": None}, None),
+        ({}, None),
+    ],
+)
+def test_an_unknown_gpu_or_branch_says_nothing(facts: dict[str, Any], reason: str | None) -> None:
+    """A compute capability is enough, and so is the CUDA version of a branch."""
+    found = [each.reason.en for each in check(NodeCapabilities(**{**R595, **facts}))]
+
+    assert ([reason] if reason else []) == found
+    if reason:
+        assert found == [each.reason.en for each in check(NodeCapabilities(cuda=(13, 2), **facts))]
+
+
+@pytest.mark.parametrize("document", [TRAIN, PLAIN])
+def test_v100_after_a_driver_upgrade_the_pod_is_denied_and_passes_once_the_driver_is_downgraded(
+    document: Any,
+) -> None:
+    """Whatever CUDA version the image has; the same pod passes on a node with a newer GPU, too."""
+    broken = [node("v100-0", upgraded(V100))]
+    decision = decided(broken, document)
+
+    assert not decision.allowed
+    assert "driver branch 595 does not support the V100 (Volta)" in decision.message
+    assert "downgrade the node's driver to R580, or use a newer GPU" in decision.message
+    assert decided([node("v100-0", upgraded(V100, "580.126.09", "13.0"))], document).allowed
+    assert decided([*broken, node("t4-0", gfd("13.0", T4))], document).allowed
+
+
+@pytest.mark.parametrize("labels", [upgraded(V100), without_driver(upgraded(V100))])
+@pytest.mark.parametrize(
+    "others",
+    [
+        [node("t4", upgraded(T4))],
+        [node("t4", upgraded(T4)), node("v100-580", gfd("13.0", V100))],
+        [node("t4", gfd("13.0", T4)), node("v100-580", without_driver(gfd("13.0", V100)))],
+        [node("t4", gfd("13.0", T4)), node("plain")],
+    ],
+)
+def test_affinity_keeps_pods_from_the_node_and_admits_all_others(
+    labels: dict[str, str], others: list[Node]
+) -> None:
+    """Also nodes without labels, and those whose driver has no label but its CUDA version."""
+    cluster = [node("v100-595", labels), *others]
+    decision = judged(shipped(), inventory(cluster), PLAIN)
+
+    assert decision.allowed
+    assert [each["metadata"]["name"] for each in others] == targets(cluster, PLAIN, decision)
+
+
+def test_without_such_a_node_nothing_is_required() -> None:
+    """A pod that runs everywhere stays as it is."""
+    cluster = [node("t4", upgraded(T4)), node("v100-580", gfd("13.0", V100))]
+
+    assert () == judged(shipped(), inventory(cluster), PLAIN).patch
+    assert [] == [*DriverSupportCheck().constraints(SharingPolicy(), GpuRequirements(), [], or_unknown=False)]
+
+
+def test_on_an_old_gpu_an_image_that_needs_a_newer_driver_has_no_way_out_but_another_gpu() -> None:
+    """Both reasons are in the message."""
+    decision = decided([node("v100-0", upgraded(V100))], gpu_pod(cuda_image("13.3")))
+
+    assert "R580 is the last branch" in decision.message
+    assert "CUDA 13.2, below 13.3" in decision.message
