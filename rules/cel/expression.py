@@ -41,6 +41,7 @@ _SAMPLES: Final[Mapping[str, Any]] = {
     "pod.labels": {"app": "main"},
     "pod.annotations": {},
     "pod.namespace": "default",
+    "pod.hostIPC": False,
 }
 # The inputs that a variable consists of.
 _INPUTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -48,7 +49,7 @@ _INPUTS: Final[Mapping[str, tuple[str, ...]]] = {
     "limits": ("limits",),
     "requests": ("requests",),
     "container": ("container.name", "container.image"),
-    "pod": ("pod.labels", "pod.annotations", "pod.namespace"),
+    "pod": ("pod.labels", "pod.annotations", "pod.namespace", "pod.hostIPC"),
 }
 _MAPS: Final = frozenset({"limits", "requests", "pod.labels", "pod.annotations"})
 _QUANTITIES: Final = frozenset({"value", "limits", "requests"})
@@ -120,7 +121,7 @@ class Expression:
         """Evaluate. Raises ExpressionError.
 
         value_of: returns an input: `value`, `limits`, `requests` (quantities as written), `container.name`,
-        `container.image`, `pod.labels`, `pod.annotations`, `pod.namespace`.
+        `container.image`, `pod.labels`, `pod.annotations`, `pod.namespace`, `pod.hostIPC`.
         """
         values = tuple([_value_of_input(each, value_of(each.name)) for each in self._inputs])
         try:

@@ -31,6 +31,8 @@ def condition_inputs(container: Container, pod: Pod, namespace: str) -> Callable
                 return pod.annotations
             case "pod.namespace":
                 return namespace
+            case "pod.hostIPC":
+                return pod.get("spec", "hostIPC") is True
         return _of_container(container, name)
 
     return value_of

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from decimal import Decimal
 from functools import partial
+from posixpath import normpath
 from typing import TYPE_CHECKING, Any, Final
 
 from rules.decision import messages
@@ -66,7 +67,7 @@ def inject(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> li
     A dryrun rule injects nothing and returns what it would inject.
     """
     edits = [edit for container in containers for edit in _container_edits(rule, container)]
-    return _apply(rule, [*edits, *_pod_edits(rule, pod)])
+    return _apply(rule, [*edits, *_pod_edits(rule, pod, containers)])
 
 
 def inject_environment(rule: InjectionRule, container: Container, resources: Container) -> list[str]:
@@ -118,13 +119,28 @@ def environment_value(source: EnvFromResource, quantity: int | Decimal) -> str:
 
 def _container_edits(rule: InjectionRule, container: Container) -> Iterator[Edit]:
     yield from _environment(rule, container, container)
+    for mount in _absent_mounts(rule, container):
+        what = f"{container.name}: volumeMount {mount['mountPath']}"
+        yield what, partial(container.append, "volumeMounts", deepcopy(dict(mount)))
+
+
+def _absent_mounts(rule: InjectionRule, container: Container) -> list[Mapping[str, Any]]:
+    """Return the mounts of a rule at whose paths a container mounts nothing."""
     if not rule.inject.volume_mounts:
-        return
-    mounted = [mount.get("mountPath") for mount in container.volume_mounts if isinstance(mount, dict)]
-    for mount in rule.inject.volume_mounts:
-        if mount["mountPath"] not in mounted:
-            what = f"{container.name}: volumeMount {mount['mountPath']}"
-            yield what, partial(container.append, "volumeMounts", deepcopy(dict(mount)))
+        return []
+    mounted = {_directory(mount["mountPath"]) for mount in _mounts(container)}
+    return [mount for mount in rule.inject.volume_mounts if _directory(mount["mountPath"]) not in mounted]
+
+
+def _mounts(container: Container) -> Iterator[Mapping[str, Any]]:
+    for mount in container.volume_mounts:
+        if isinstance(mount, dict) and isinstance(mount.get("mountPath"), str):
+            yield mount
+
+
+def _directory(path: str) -> str:
+    """Return a mount path in the spelling that all spellings of it share: `/dev/shm/` is `/dev/shm`."""
+    return normpath(f"/{path.lstrip('/')}")
 
 
 def _environment(rule: InjectionRule, container: Container, resources: Container) -> Iterator[Edit]:
@@ -177,12 +193,13 @@ def _entry(
     return {"name": name, "value": environment_value(source, number)}
 
 
-def _pod_edits(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
+def _pod_edits(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> Iterator[Edit]:
     inject = rule.inject
     if inject.volumes:
         names = [volume.get("name") for volume in pod.entries("spec", "volumes") if isinstance(volume, dict)]
+        unused = _unused_volumes(rule, containers)
         for volume in inject.volumes:
-            if volume["name"] not in names:
+            if volume["name"] not in names and volume["name"] not in unused:
                 what = f"volume {volume['name']}"
                 yield what, partial(pod.append, "spec", "volumes", entry=deepcopy(volume))
     if inject.tolerations:
@@ -193,6 +210,15 @@ def _pod_edits(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
                 yield what, partial(pod.append, "spec", "tolerations", entry=deepcopy(toleration))
     yield from _affinity(rule, pod)
     yield from _fields(rule, pod)
+
+
+def _unused_volumes(rule: InjectionRule, containers: Sequence[Container]) -> set[str]:
+    """Return the volumes that the rule mounts, but in none of the containers."""
+    unused: set[str] = {mount["name"] for mount in rule.inject.volume_mounts}
+    for container in containers if unused else ():
+        unused -= {mount["name"] for mount in _absent_mounts(rule, container)}
+        unused -= {name for mount in _mounts(container) if isinstance(name := mount.get("name"), str)}
+    return unused
 
 
 def _fields(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:

@@ -21,6 +21,7 @@ _VALUES = {
     "pod.labels": {"app": "x" * 63},
     "pod.annotations": {"": "1"},
     "pod.namespace": "",
+    "pod.hostIPC": True,
 }
 
 

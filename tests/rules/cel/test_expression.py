@@ -246,6 +246,7 @@ def test_the_slowest_accepted_expression_takes_less_than_half_a_second(source: s
         "pod.labels": texts,
         "pod.annotations": texts,
         "pod.namespace": "default",
+        "pod.hostIPC": False,
     }
     begun = process_time()
     expression = Expression(source, CONDITION_VARIABLES)
@@ -314,6 +315,7 @@ def test_an_expression_is_given_everything_that_it_names(source: str) -> None:
         "pod.labels": {"a": "1", "b": "2", "ab": "3"},
         "pod.annotations": {"c": "3"},
         "pod.namespace": "default",
+        "pod.hostIPC": False,
     }
 
     assert Expression(source, CONDITION_VARIABLES)(given.__getitem__)
@@ -327,7 +329,7 @@ def test_an_expression_is_given_everything_that_it_names(source: str) -> None:
         ("container.name == 'x'", ["container.name"]),
         ("container.image == 'x' && pod.namespace == 'y'", ["container.image", "pod.namespace"]),
         ("pod.labels['a'] == '1'", ["pod.labels"]),
-        ("pod == pod", ["pod.labels", "pod.annotations", "pod.namespace"]),
+        ("pod == pod", ["pod.labels", "pod.annotations", "pod.namespace", "pod.hostIPC"]),
     ],
 )
 def test_only_the_inputs_that_an_expression_names_are_computed(source: str, inputs: list[str]) -> None:
@@ -340,6 +342,7 @@ def test_only_the_inputs_that_an_expression_names_are_computed(source: str, inpu
         "pod.labels": {"a": "1"},
         "pod.annotations": {},
         "pod.namespace": "y",
+        "pod.hostIPC": True,
     }
     asked: list[str] = []
 

@@ -284,6 +284,28 @@ def test_an_existing_volume_of_that_name_and_mount_at_that_path_are_kept() -> No
     )
 
 
+@pytest.mark.parametrize("path", ["/cache/", "//cache", "/cache/.", "cache", "/etc/../cache"])
+def test_a_mount_at_the_same_path_in_another_spelling_is_kept(path: str) -> None:
+    """The runtime mounts both, and the second one hides the first."""
+    theirs = container({DEVICE: "1"}, volumeMounts=[{"name": "mine", "mountPath": path}])
+    document = pod(theirs, volumes=[{"name": "mine", "emptyDir": {}}])
+
+    assert document == admitted(
+        policy(injection_rule({"volumes": [VOLUME], "volumeMounts": [MOUNT]})), document
+    )
+
+
+def test_a_volume_that_no_container_mounts_is_not_injected() -> None:
+    """All containers have a mount of their own at the path; a volume without a mount of the rule is for others."""
+    theirs = container({DEVICE: "1"}, volumeMounts=[{"name": "mine", "mountPath": "/cache"}])
+    other = {"name": "other", "emptyDir": {}}
+    rule = injection_rule({"volumes": [VOLUME, other], "volumeMounts": [MOUNT]})
+
+    assert [{"name": "mine", "emptyDir": {}}, other] == _stored(
+        rule, theirs, volumes=[{"name": "mine", "emptyDir": {}}]
+    )["spec"]["volumes"]
+
+
 TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -562,6 +584,7 @@ def test_a_rule_applies_to_pods_by_label(selector: dict[str, Any], matches: bool
         (["pod.labels['app'] == 'a'"], True),
         (["'x' in pod.annotations"], True),
         (["pod.namespace == 'team'"], True),
+        (["pod.hostIPC"], False),
         (["pod.labels.exists(name, pod.labels[name].matches('(?i)A'))"], True),
     ],
 )
@@ -570,6 +593,14 @@ def test_a_rule_applies_by_conditions(conditions: list[str], matches: bool) -> N
     document = pod(metadata={"labels": {"app": "a"}, "annotations": {"x": "y"}})
 
     assert matches == _matches({"conditions": conditions}, document)
+
+
+@pytest.mark.parametrize(("given", "matches"), [({"hostIPC": True}, True), ({"hostIPC": False}, False)])
+def test_a_condition_reads_whether_the_pod_uses_the_ipc_namespace_of_its_node(
+    given: dict[str, Any], matches: bool
+) -> None:
+    """Such a pod has /dev/shm of the node, for example for MPS."""
+    assert matches == _matches({"conditions": ["pod.hostIPC"]}, pod(**given))
 
 
 @pytest.mark.parametrize(
@@ -766,6 +797,11 @@ def test_two_pods_do_not_share_an_injected_object() -> None:
     [
         ({"volumes": [VOLUME]}, {}, {"volumes": [{"name": ["odd"]}, "odd", 7]}),
         ({"volumeMounts": [MOUNT]}, {"volumeMounts": [{"mountPath": {"odd": 1}}, None]}, {}),
+        (
+            {"volumes": [VOLUME, {"name": "b", "emptyDir": {}}], "volumeMounts": [MOUNT]},
+            {"volumeMounts": [{"mountPath": "/cache", "name": {}}]},
+            {},
+        ),
         (ENV, {"env": [{"name": {}}, "odd", None]}, {}),
     ],
 )
