@@ -88,6 +88,8 @@ INVALID_OTHERS: Final = Words(
         "change the other resource it depends on, or remove {path}", "请调整其依赖的其他资源，或删除 {path}"
     ),
 )
+# The fix that a validation has itself.
+OWN_FIX: Final = Text("{own_fix}", "{own_fix}")
 # A suggested value in the unit of the resource.
 USE_VALUE: Final = Text(
     "use {value}: {found} is {value} units of {unit}", "请使用 {value}：{found} 等于 {value} 个 {unit}"

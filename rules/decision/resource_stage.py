@@ -180,8 +180,17 @@ class _ResourceRuleCheck:
             if not passed:
                 expected = validation.message.in_language(self._language) or source
                 words, action = messages.invalid(validation.expression.variables), validation.action
+                own_fix = validation.fix.in_language(self._language)
                 self._add_with_value(
-                    field, key, words, quantity, action=action, found=quantity, expected=expected
+                    field,
+                    key,
+                    words,
+                    quantity,
+                    action=action,
+                    fix=messages.OWN_FIX if own_fix else None,
+                    found=quantity,
+                    expected=expected,
+                    own_fix=own_fix,
                 )
 
     def _not_evaluated(
@@ -207,12 +216,13 @@ class _ResourceRuleCheck:
         quantity: object,
         *,
         action: Action | None = None,
+        fix: Text | None = None,
         **found: object,
     ) -> None:
         """Add a violation of a value that is suggested in the unit of the resource, if that is known."""
         value = self._in_units(quantity)
         if value is None:
-            self._add(field, key, words, action=action, fix=None, **found)
+            self._add(field, key, words, action=action, fix=fix, **found)
         else:
             found |= {"value": value, "unit": self._rule.unit}
             self._add(field, key, words, action=action, fix=messages.USE_VALUE, **found)

@@ -85,11 +85,15 @@ class RuleMeta:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """A CEL expression that a value must satisfy; message and effect if it does not."""
+    """A CEL expression that a value must satisfy; message, effect and fix if it does not.
+
+    fix: empty for that of `messages.invalid`.
+    """
 
     expression: Expression
     message: Text
     action: Action
+    fix: Text = Text()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,12 @@ class ValidationDocument(RuleDocument):
     expression: NonEmpty = Field(description="CEL over value, limits, requests, container; must be true")
     message_en: str = Field("", alias="messageEn", description="the expected value, in English")
     message_zh: str = Field("", alias="messageZh", description="the expected value, in Chinese")
+    fix_en: str = Field(
+        "",
+        alias="fixEn",
+        description="what to do, in English; default: another value, or another resource that it depends on",
+    )
+    fix_zh: str = Field("", alias="fixZh", description="what to do, in Chinese")
     enforcement_action: Literal["deny", "warn", "dryrun"] = Field(
         "deny", alias="enforcementAction", description="as for the rule; the milder of the two is used"
     )
@@ -204,4 +210,5 @@ def _validations(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> It
             )
             continue
         actions = [Action(each.enforcement_action) for each in (rule, read)]
-        yield Validation(expression, Text(read.message_en, read.message_zh), mildest(*actions))
+        message, fix = Text(read.message_en, read.message_zh), Text(read.fix_en, read.fix_zh)
+        yield Validation(expression, message, mildest(*actions), fix)

@@ -391,6 +391,19 @@ def test_a_violated_validation_is_reported_with_the_message_of_the_rule(
     assert [(reason, fix)] == [(violation.reason, violation.fix) for violation in found.violations]
 
 
+@pytest.mark.parametrize(
+    ("language", "fix"), [(Language.EN, "remove {it}"), (Language.ZH, "请删除 {it}")]
+)
+def test_a_violated_validation_has_the_fix_of_the_rule(language: Language, fix: str) -> None:
+    """As it is written, in the language of the cluster."""
+    validation = {"expression": "value < 5", "fixEn": "remove {it}", "fixZh": "请删除 {it}"}
+    found = decision(
+        policy(resource_rule(validations=[validation]), language=language), pod(container({DEVICE: "7"}))
+    )
+
+    assert [fix] == [violation.fix for violation in found.violations]
+
+
 @pytest.mark.parametrize(("value", "denied"), [("100", False), ("101", True), ("300", False), ("3e2", False)])
 def test_a_validation_is_of_the_number(value: str, denied: bool) -> None:
     """`3e2` is 300."""
