@@ -22,6 +22,7 @@ from rules.report.matrix import LEVEL_LABELS, Table, class_table, driver_table, 
 from rules.text.i18n import Language, Text
 from tests.support.builders import container, pod, policy, request
 from tests.support.node_builders import compatibility_rule
+from tests.support.paths import ROOT
 from tests.support.pseudo_terminal import on_terminal
 from webhook.cli import main
 from webhook.cli.output.matrix_svg import draw
@@ -396,6 +397,26 @@ def test_all_content_is_inside_the_page(nodes: Path) -> None:
     bottom = max(float(each.get("y", "")) + float(each.get("height", "0")) for each in placed)
 
     assert [right < page[0], bottom < page[1]] == [True, True]
+
+
+def test_a_gpu_that_its_driver_no_longer_supports_is_incompatible_with_every_runtime() -> None:
+    """In the text and in the image, with the reason and the fix: T4 and V100 under driver 595."""
+    nodes = ROOT / "docs/compatibility/driver-upgrade.yaml"
+    reason = "driver branch 595 does not support the V100 (Volta): R580 is the last branch that does"
+    text = _run("--nodes", nodes).stdout
+    rows = [line.split() for line in text.splitlines() if line.startswith("CUDA 1")]
+    root = ET.fromstring(_run("--nodes", nodes, "-o", "svg").stdout)
+    tips = [group.findtext(f"{SVG}title", "") for group in root.iter(f"{SVG}g")]
+    (of_v100,) = [tip for tip in tips if tip.startswith("CUDA 12.4 – V100")]
+
+    assert "CUDA 12.4 ✓ ✗b" in [" ".join(row) for row in rows]
+    assert {"✗"} == {row[3][0] for row in rows}
+    assert f"b {reason}" in text.splitlines()
+    assert (
+        "CUDA 12.4 – V100, driver 595.71.05, driver CUDA 13.2, compute 7.0: incompatible\n"
+        f"{reason}\n"
+        "→ downgrade the node's driver to R580, or use a newer GPU"
+    ) == of_v100
 
 
 def test_texts_are_escaped_in_the_image() -> None:

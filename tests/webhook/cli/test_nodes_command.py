@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from tests.support.dra_clusters import bare_node, device_class
 from tests.support.fake_api import FakeApi, running
 from tests.support.node_builders import compatibility_rule, node_profile
+from tests.support.paths import ROOT
 from webhook.cli import main
 
 A100 = {
@@ -87,6 +88,36 @@ def test_json_names_the_nodes_of_each_class(tmp_path: Path) -> None:
     } == a100
     lists = {"nodes": ["unlabelled"], "notReady": [], "tainted": [], "taints": []}
     assert dict.fromkeys(a100, None) | lists == unlabelled
+
+
+def test_a_driver_that_no_longer_supports_its_gpu_is_marked_and_explained() -> None:
+    """T4 and V100 under driver 595: the V100 offers nothing."""
+    nodes = ROOT / "docs/compatibility/driver-upgrade.yaml"
+    result = _run("--nodes", nodes)
+    reason = "driver branch 595 does not support the V100 (Volta): R580 is the last branch that does"
+    remedy = "downgrade the node's driver to R580, or use a newer GPU"
+
+    assert [
+        ["1", "Tesla-T4", "595.71.05", "13.2", "7.5"],
+        ["1", "Tesla-V100-SXM2-32GB", "595.71.05", "(unsupported)", "13.2"],
+    ] == [line.split()[:5] for line in result.stdout.splitlines()[1:]]
+    assert f"warning: node 'v100-a' (1 in all): {reason}; {remedy}\n" == result.stderr
+    assert 0 == result.exit_code
+    assert [{"nodes": ["v100-a"], "reason": reason, "remedy": remedy}] == _document("--nodes", nodes)[
+        "unsupported"
+    ]
+
+
+def test_without_a_driver_label_the_cuda_version_is_marked(tmp_path: Path) -> None:
+    """A branch has one CUDA version."""
+    labels = {
+        "nvidia.com/gpu.product": "Tesla-P100-PCIE-16GB",
+        "nvidia.com/cuda.runtime-version.full": "13.2",
+    }
+    result = _run("--nodes", _nodes(tmp_path / "n.json", p100=labels))
+
+    assert ["1", "Tesla-P100-PCIE-16GB", "-", "13.2", "(unsupported)"] == result.stdout.split()[9:14]
+    assert "driver branch 595 does not support the P100 (Pascal)" in result.stderr
 
 
 def test_nodes_with_mig_devices_have_their_own_row(tmp_path: Path) -> None:

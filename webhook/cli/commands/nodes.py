@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import click
 
 from rules import Inventory, Language
+from rules.compatibility.checks.driver_support import unsupported_gpu
 from rules.kube.tolerations import Taint
 from rules.lint.profile_differences import ProfileDifference, members, profile_differences
 from rules.model.rule import NodeProfile
@@ -26,10 +27,12 @@ from webhook.cli.output.vocabulary import (
     MORE_POOL_PROBLEMS,
     MORE_UNREADABLE,
     MORE_UNREADABLE_DEVICES,
+    MORE_UNSUPPORTED,
     PROFILE_DIFFERS,
     UNDECLARED,
     UNREADABLE_DEVICE,
     UNREADABLE_LABEL,
+    UNSUPPORTED_GPU,
 )
 from webhook.yaml_output import dump_yaml
 
@@ -54,8 +57,9 @@ def command(output: str, nodes: NodeSource, lang: str) -> None:
 
     Nodes that an autoscaler may add are listed with what declares them: a NodePool of Karpenter, a
     ResourceFlavor of Kueue, a node group of Cluster API, or a NodeProfile in the rules. Unknown facts are
-    `-`. On stderr are labels with unsupported values, what cannot be read in a pool, profiles that their
-    present nodes contradict, and autoscalers whose nodes are not declared.
+    `-`. On stderr are drivers that no longer support the GPU, labels with unsupported values, what cannot be
+    read in a pool, profiles that their present nodes contradict, and autoscalers whose nodes are not
+    declared.
 
     \b
     Examples:
@@ -70,7 +74,7 @@ def command(output: str, nodes: NodeSource, lang: str) -> None:
     classes = sorted(
         inventory.classes(inventory.everything, labels), key=lambda each: sort_key(each.capabilities)
     )
-    unreadable = inventory.problems(labels)
+    unreadable, unsupported = inventory.problems(labels), list(_unsupported(classes, inventory, language))
     if output in ("json", "yaml"):
         document = {
             "classes": [_class(each, inventory) for each in classes],
@@ -79,6 +83,7 @@ def command(output: str, nodes: NodeSource, lang: str) -> None:
                 {"kind": each.kind, "name": each.name} | _pool(each) for each in inventory.declared.pools
             ],
             "undeclared": _signs(inventory),
+            "unsupported": unsupported,
             "problems": [
                 {"node": problem.node, "label": problem.key, "value": problem.value} for problem in unreadable
             ],
@@ -90,6 +95,10 @@ def command(output: str, nodes: NodeSource, lang: str) -> None:
         return
     pools = (*(each.pool for each in profiles), *inventory.declared.pools)
     show_table(_rows(classes, pools, inventory, wide=output == "wide"), language)
+    for found in unsupported[:_MAX_PROBLEMS]:
+        facts = found | {"node": f"{found['nodes'][0]!r:.80}", "count": len(found["nodes"])}
+        print_warning(UNSUPPORTED_GPU.in_language(language).format_map(facts), language)
+    _show_rest(MORE_UNSUPPORTED, len(unsupported), language)
     _show_problems(unreadable, language)
     _show_pool_problems(inventory.declared.problems, language)
     for source, key, value in inventory.dra.problems[:_MAX_PROBLEMS]:
@@ -122,6 +131,19 @@ def _class(found: NodeClass, inventory: Inventory) -> dict[str, Any]:
         "tainted": sorted(inventory.names(found.members & inventory.tainted)),
         "taints": [str(taint) for taint in inventory.taints(found.members)],
     }
+
+
+def _unsupported(
+    classes: Iterable[NodeClass], inventory: Inventory, language: Language
+) -> Iterator[dict[str, Any]]:
+    """Yield the classes whose driver no longer supports their GPU."""
+    for each in classes:
+        if found := unsupported_gpu(each.capabilities):
+            yield {
+                "nodes": sorted(inventory.names(each.members)),
+                "reason": found.reason.in_language(language),
+                "remedy": found.remedy.in_language(language),
+            }
 
 
 def _profile(
@@ -222,6 +244,8 @@ def _row(capabilities: NodeCapabilities, nodes: str) -> dict[str, str]:
     memory, slices = facts.pop("memoryMiB"), facts.pop("slices")
     facts["memory"] = None if memory is None else f"{memory}Mi"
     facts["mig"] = ", ".join(filter(None, [facts["mig"], "slices" if slices else None]))
+    if unsupported_gpu(capabilities):
+        facts["driver" if facts["driver"] else "cuda"] += " (unsupported)"
     columns = ("product", "driver", "cuda", "compute", "memory", "mig", "sharing", "mode")
     return {"nodes": nodes} | {name: str(facts[name] or UNKNOWN) for name in columns}
 

@@ -200,6 +200,13 @@ BLOCKED_HINT: Final = Text(
     "如果镜像仓库在你自己的网络中，请使用 --allow-private；如果它没有 TLS，请使用 --insecure-registry HOST",
 )
 
+UNSUPPORTED_GPU: Final = Text(
+    "node {node} ({count} in all): {reason}; {remedy}", "节点 {node}（共 {count} 个）：{reason}；{remedy}"
+)
+MORE_UNSUPPORTED: Final = Text(
+    "{count} more kinds of nodes whose driver does not support their GPU (use -o json to list all)",
+    "另有 {count} 类节点的驱动不支持其 GPU（使用 -o json 列出全部）",
+)
 UNREADABLE_LABEL: Final = Text(
     "node {node}: label {label}: unsupported value {value}", "节点 {node}：标签 {label} 的值 {value} 无法识别"
 )
