@@ -7,12 +7,15 @@ https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/ and data/err
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from rules.compatibility.checks.driver_support import unsupported_gpu
 from rules.cuda.tables import cuda_error
+from rules.nodes.label_families import LabelNames
+from rules.nodes.node_capabilities import NodeReader
 from rules.text.i18n import Language, Text
-from webhook.agent.labels import CUDA_LABELS, differences, metadata_of
+from webhook.agent.labels import CUDA_LABELS, capabilities_of, differences, metadata_of
 from webhook.agent.nvml_probe import FABRIC_READY, Failure, Gpu, Probe
 
 MISMATCH: Final = "NVML_ERROR_LIB_RM_VERSION_MISMATCH"
@@ -34,7 +37,12 @@ _NOWHERE: Final = Text()
 _AT: Final = Text("{error} at {call}", "{call} 返回 {error}")
 _LINE: Final = Text("{what}{errors}; {remedy}", "{what}{errors}；{remedy}")
 _INSTALL: Final = Text("install one on the node", "在节点上安装驱动")
-_LOAD: Final = Text("load it on the node: `modprobe nvidia`", "在节点上加载驱动：`modprobe nvidia`")
+_LOAD: Final = Text(
+    "load it on the node: `modprobe nvidia`; if that finds no device, check the kernel log (dmesg) for `will "
+    "ignore this GPU`: a driver newer than R580 does not support Maxwell, Pascal and Volta",
+    "在节点上加载驱动：`modprobe nvidia`；如果提示找不到设备，检查内核日志（dmesg）中的 `will ignore this "
+    "GPU`：R580 之后的驱动不支持 Maxwell、Pascal 和 Volta",
+)
 _NO_LIBRARY: Final = Text(
     ", but its library libnvidia-ml.so.1 was not found here", "，但此处未找到其库 libnvidia-ml.so.1"
 )
@@ -181,18 +189,29 @@ def diagnose(
     """Return all problems of a node; labels: of its object in a cluster, if known."""
     if isinstance(found, Failure):
         return (explain(found, module),)
-    return (*_of_probe(found), *(_of_labels(labels, found) if labels is not None else ()))
+    return (*_of_probe(found, labels or {}), *(_of_labels(labels, found) if labels is not None else ()))
 
 
-def _of_probe(probe: Probe) -> Iterator[Diagnosis]:
+def _of_probe(probe: Probe, labels: Mapping[str, str]) -> Iterator[Diagnosis]:
     if not probe.gpus:
-        yield Diagnosis(
-            Text(f"driver {probe.driver} has no GPU", f"驱动 {probe.driver} 没有 GPU"),
-            Text(f"{_KERNEL_LOG.en}, and `lspci -d 10de:`", f"{_KERNEL_LOG.zh}，以及 `lspci -d 10de:`"),
-            cuda=_NO_DEVICE,
-        )
+        yield _without_gpu(probe, labels)
     for index, gpu in enumerate(probe.gpus):
         yield from _of_gpu(f"GPU {index}", gpu, probe)
+
+
+def _without_gpu(probe: Probe, labels: Mapping[str, str]) -> Diagnosis:
+    """Return why a driver has no GPU. labels: may still have the GPU of before an upgrade of the driver."""
+    what = Text(f"driver {probe.driver} has no GPU", f"驱动 {probe.driver} 没有 GPU")
+    remedy = Text(f"{_KERNEL_LOG.en}, and `lspci -d 10de:`", f"{_KERNEL_LOG.zh}，以及 `lspci -d 10de:`")
+    now = capabilities_of(probe)
+    before = NodeReader("", labels).capabilities(LabelNames())
+    if found := unsupported_gpu(replace(before, driver=now.driver, cuda=now.cuda)):
+        labelled = Text(
+            f", and by its labels the node has one: {found.reason.en}",
+            f"，而节点的标签显示有 GPU：{found.reason.zh}",
+        )
+        what, remedy = _followed(what, labelled), found.remedy
+    return Diagnosis(what, remedy, cuda=_NO_DEVICE)
 
 
 def _of_gpu(name: str, gpu: Gpu, probe: Probe) -> Iterator[Diagnosis]:

@@ -123,6 +123,27 @@ def test_a_node_without_gpus_has_a_problem() -> None:
     assert ["driver 535.129.03 has no GPU"] == [problem.what.en for problem in diagnose(found, KERNEL)]
 
 
+def test_a_gpu_that_the_new_driver_ignores_is_named_by_the_labels_of_before_the_upgrade() -> None:
+    """The driver that supports it is the remedy."""
+    with library(recorded("v100") | {"gpus": [], "driver": "595.71.05", "cuda": 13020}):
+        found = probe(())
+    first, *_ = diagnose(found, "595.71.05", metadata_of(probed("v100")).labels)
+
+    assert (
+        "driver 595.71.05 has no GPU, and by its labels the node has one: driver branch 595 does not support "
+        "the V100 (Volta): R580 is the last branch that does"
+    ) == first.what.en
+    assert "downgrade the node's driver to R580, or use a newer GPU" == first.remedy.en
+    assert first.broken
+
+
+def test_a_driver_that_is_not_loaded_may_be_newer_than_its_gpu_supports() -> None:
+    """Then loading it finds no device."""
+    problem = explain(Failure("NVML_ERROR_DRIVER_NOT_LOADED", "nvmlInit"), None)
+
+    assert "a driver newer than R580 does not support Maxwell, Pascal and Volta" in problem.remedy.en
+
+
 def test_stale_and_missing_labels_are_problems() -> None:
     """Labels of the agent, labels of GPU Feature Discovery, and a node without any."""
     found = probed("t4")
