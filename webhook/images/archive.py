@@ -111,11 +111,12 @@ def _of_layout(find: Find, top: Descriptor, path: str, platforms: Sequence[str])
     found = read_manifest(_blob(find, top.digest))
     if isinstance(found, Descriptor):
         config = read_config(_blob(find, found.digest), top.digest)
-        return InspectedImage(reference, top.digest, of_platforms((config,), platforms))
-    index = choose([each for each in found if find(_blob_path(each.digest)) is not None], platforms)
+        # `skopeo copy` leaves out the index, and so do other tools.
+        return InspectedImage(reference, top.digest, of_platforms((config,), platforms), unread=None)
+    # `docker save` leaves out the platforms that were not pulled.
+    index = choose(found, platforms, lambda each: find(_blob_path(each.digest)) is not None)
     configs = tuple(_platform(find, each) for each in index.chosen)
-    # `docker save` and `skopeo copy` leave out the platforms that were not pulled.
-    return InspectedImage(reference, top.digest, configs, index.omitted)
+    return InspectedImage(reference, top.digest, configs, index.omitted, index.others)
 
 
 def _platform(find: Find, descriptor: Descriptor) -> PlatformConfig:
@@ -133,7 +134,7 @@ def _of_docker(find: Find, saved: _Saved, path: str, platforms: Sequence[str]) -
     if body is None:
         raise _missing(quoted(saved.config))
     name = _reference((saved.names or [""])[0], path)
-    return InspectedImage(name, "", of_platforms((read_config(body, ""),), platforms))
+    return InspectedImage(name, "", of_platforms((read_config(body, ""),), platforms), unread=None)
 
 
 def _reference(name: object, path: str) -> str:

@@ -72,13 +72,16 @@ class PlatformConfig:
 class InspectedImage:
     """An image that was read. digest: of its index or manifest; empty if the source has none.
 
-    platforms: at least one. omitted: how many other platforms the index has that were not read.
+    platforms: at least one. omitted: how many other platforms the index has that were not read. unread: the
+    names of those, and of platforms that the caller did not select or that are not in the file; None if
+    the image may have others that the source does not name.
     """
 
     reference: str
     digest: str
     platforms: tuple[PlatformConfig, ...]
     omitted: int = 0
+    unread: tuple[str, ...] | None = ()
 
     def rows(self) -> list[Row]:
         """Return ImageCatalog rows by `image`, `digest` or both; one for each set of facts.
@@ -88,10 +91,17 @@ class InspectedImage:
         parsed = parse_image(self.reference)
         named = {"image": self.reference} if parsed and not parsed.digest else {}
         named |= {"digest": self.digest} if self.digest else {}
-        return [
-            {**named, **facts, "platforms": [each.platform for each in platforms]}
-            for facts, platforms in (self.by_facts() if named else ())
+        return [{**named, **facts} for facts in (self.facts() if named else ())]
+
+    def facts(self) -> list[Row]:
+        """Return the facts of each row; together they name all platforms of the image, or none."""
+        if self.unread is None:
+            return [facts for facts, _ in self.by_facts()]
+        rows = [
+            facts | {"platforms": [each.platform for each in platforms]}
+            for facts, platforms in self.by_facts()
         ]
+        return [*rows, *([{"platforms": [*self.unread]}] if self.unread else [])]
 
     def by_facts(self) -> list[tuple[Row, list[PlatformConfig]]]:
         """Return the distinct facts, each with its platforms."""

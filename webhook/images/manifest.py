@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ MANIFEST_TYPES: Final = (
 MAX_BYTES: Final = 2**20
 # Manifests of one index that are read; images for GPUs have two or three.
 MAX_PLATFORMS: Final = 8
+_MOST_NAMED: Final = 32  # other platforms of an index; Debian's images have eight
 # Read first: of nodes with GPUs.
 _FIRST: Final = ("linux/amd64", "linux/arm64")
 _WORD = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
@@ -79,10 +80,14 @@ class _Config(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The chosen manifests of an index. omitted: how many platforms were not chosen because of the limit."""
+    """The chosen manifests of an index. omitted: how many platforms were not chosen because of the limit.
+
+    others: the names of platforms that were not chosen, at most 32.
+    """
 
     chosen: tuple[Descriptor, ...]
     omitted: int
+    others: tuple[str, ...] = ()
 
 
 def verified(body: bytes, digest: str) -> bytes:
@@ -120,24 +125,37 @@ def read_manifest(body: bytes) -> list[Descriptor] | Descriptor:
     raise invalid(f"neither an index nor a manifest ({kind})", f"既不是索引也不是清单（{kind}）")
 
 
-def choose(manifests: Sequence[Descriptor], platforms: Sequence[str] = ()) -> Index:
+def choose(
+    manifests: Sequence[Descriptor],
+    platforms: Sequence[str] = (),
+    is_present: Callable[[Descriptor], bool] = lambda _: True,
+) -> Index:
     """Return the manifests to read: of the given platforms, or at most 8, those of nodes with GPUs first.
 
-    One for each platform; attestations and other artifacts are skipped. Raises ImageError if there is none.
+    One for each platform; attestations and other artifacts are skipped, and so is what is not present.
+    Raises ImageError if there is none.
     """
+    every: dict[str, None] = {}
     by_name: dict[str, Descriptor] = {}
     for each in manifests:
         named = each.named
         if named and named != "unknown/unknown" and each.media_type not in INDEX_TYPES:
-            by_name.setdefault(named, each)
+            every[named] = None
+            if is_present(each):
+                by_name.setdefault(named, each)
     if platforms:
         selected = [name for name in platforms if name in by_name]
     else:
-        selected = sorted(by_name, key=lambda name: (name not in _FIRST, name))
+        selected = sorted(by_name, key=_rank)
     if not selected:
         raise _no_platform(list(by_name))
-    chosen = tuple(by_name[name] for name in selected[:MAX_PLATFORMS])
-    return Index(chosen, len(selected) - len(chosen))
+    names = selected[:MAX_PLATFORMS]
+    others = sorted(every.keys() - set(names), key=_rank)[:_MOST_NAMED]
+    return Index(tuple(by_name[name] for name in names), len(selected) - len(names), tuple(others))
+
+
+def _rank(name: str) -> tuple[bool, str]:
+    return name not in _FIRST, name
 
 
 def of_platforms(configs: Sequence[PlatformConfig], platforms: Sequence[str]) -> tuple[PlatformConfig, ...]:

@@ -182,7 +182,7 @@ class RegistryClient:
             return InspectedImage(image.canonical, digest, of_platforms((config,), platforms))
         index = choose(found, platforms)
         configs = [await self._platform(repository, each) for each in index.chosen]
-        return InspectedImage(image.canonical, digest, tuple(configs), index.omitted)
+        return InspectedImage(image.canonical, digest, tuple(configs), index.omitted, index.others)
 
     async def _platform(self, repository: _Repository, descriptor: Descriptor) -> PlatformConfig:
         """Return the config of one manifest of an index."""

@@ -197,11 +197,7 @@ class Resolver:
 
     def _rows(self, key: str, found: InspectedImage) -> list[Row]:
         omitted = "cuda" if self.rules.knows_cuda(key) else ""
-        return [
-            {name: fact for name, fact in facts.items() if name != omitted}
-            | {"platforms": [each.platform for each in platforms]}
-            for facts, platforms in found.by_facts()
-        ]
+        return [{name: fact for name, fact in row.items() if name != omitted} for row in found.facts()]
 
     def _failed(
         self, key: str, reason: Reason | None, text: str, now: float, retry_after_s: float | None = None

@@ -118,6 +118,18 @@ def test_a_rule_has_rows_by_tag_and_digest(registry: FakeRegistry, tmp_path: Pat
     assert {"images": rows} == yaml.safe_load(rule["data"]["rule.yaml"])
 
 
+def test_a_row_of_one_platform_is_joined_by_one_that_names_the_others(
+    registry: FakeRegistry, tmp_path: Path
+) -> None:
+    """All rows of an image together name all of its platforms."""
+    name = local(registry, "nvidia/cuda:12.4.1")
+    result = trusting(tmp_path, name, "-o", "rule", "--platform", "linux/arm64")
+    rows = yaml.safe_load(yaml.safe_load(result.stdout)["data"]["rule.yaml"])["images"]
+
+    assert [["linux/arm64"], ["linux/amd64"]] == [each["platforms"] for each in rows]
+    assert {"image", "digest", "platforms"} == set(rows[1])
+
+
 def test_images_of_objects_are_read_once(registry: FakeRegistry, tmp_path: Path) -> None:
     """Of containers of all kinds, in pods and workloads; other objects are skipped."""
     one, two = local(registry, "nvidia/cuda:12.4.1"), local(registry, "team/plain:1")
@@ -201,12 +213,12 @@ def test_files_are_read_without_a_registry(tmp_path: Path) -> None:
 
 
 def test_an_archive_without_digest_has_rows_by_its_name(tmp_path: Path) -> None:
-    """Without either there is no row."""
+    """Without either there is no row. Its one platform need not be the only one of the image."""
     named = write_tar(docker_archive(OF, "team/app:1"), tmp_path / "named.tar")
     unnamed = write_tar(docker_archive(OF), tmp_path / "unnamed.tar")
     rule = yaml.safe_load(run(named, unnamed, "-o", "rule").stdout)
 
-    row = {"image": "docker.io/team/app:1", **FACTS, "platforms": ["linux/amd64"]}
+    row = {"image": "docker.io/team/app:1", **FACTS}
     assert {"images": [row]} == yaml.safe_load(rule["data"]["rule.yaml"])
 
 

@@ -75,6 +75,15 @@ def test_platforms_that_are_not_in_the_file_are_left_out(tmp_path: Path) -> None
     (found,) = inspect_file(path)
 
     assert (top.digest, ["linux/amd64"]) == (found.digest, [each.platform for each in found.platforms])
+    assert ("linux/arm64",) == found.unread
+
+
+@pytest.mark.parametrize("files", [LAYOUT, docker_archive(OF, "app:1")])
+def test_without_an_index_other_platforms_are_unknown(files: dict[str, bytes], tmp_path: Path) -> None:
+    """`skopeo copy` takes one platform of an image that may have several."""
+    (found,) = inspect_file(write_tar(files, tmp_path / "one.tar"))
+
+    assert found.unread is None
 
 
 def test_a_tag_alone_is_not_a_reference(tmp_path: Path) -> None:

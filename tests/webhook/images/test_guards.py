@@ -328,6 +328,7 @@ def test_of_an_index_with_thousands_of_platforms_eight_are_read(registry: FakeRe
 
     assert ["linux/amd64", "linux/arm64", "linux/a0"] == [each.platform for each in found.platforms][:3]
     assert (8, 3994) == (len(found.platforms), found.omitted)
+    assert 32 == len(found.unread or ())
     registry.put("team/more", "1", index(dict.fromkeys((f"linux/a{n}" for n in range(10_000)), top)))
     assert Reason.TOO_LARGE == refusal(registry.reference("team/more:1")).reason
 

@@ -62,6 +62,18 @@ def test_platforms_with_equal_facts_share_a_row() -> None:
     ] == image.rows()
 
 
+def test_platforms_that_were_not_read_have_a_row_without_facts() -> None:
+    """If it is unknown which others there are, no row names a platform."""
+    named = InspectedImage("app:1", DIGEST, (platform({}),), unread=("linux/arm64", "linux/s390x"))
+    unknown = InspectedImage("app:1", DIGEST, (platform({}),), unread=None)
+
+    assert [
+        {"require": {}, "platforms": ["linux/amd64"]},
+        {"platforms": ["linux/arm64", "linux/s390x"]},
+    ] == named.facts()
+    assert [{"require": {}}] == unknown.facts()
+
+
 @pytest.mark.parametrize(
     ("reference", "digest", "named"),
     [
