@@ -116,6 +116,10 @@ def test_rules_that_could_break_other_systems_are_disabled_by_default() -> None:
         "ascend-runtime-class",
         "enflame-scheduler",
         "hygon-scheduler",
+        "injection-gpu-tolerations",
+        "injection-gpu-topology-required",
+        "injection-runtime-class-nvidia",
+        "injection-shared-memory",
         "orionx-client",
     } == {
         rule.name

@@ -296,7 +296,7 @@ def test_a_mount_at_the_same_path_in_another_spelling_is_kept(path: str) -> None
 
 
 def test_a_volume_that_no_container_mounts_is_not_injected() -> None:
-    """All containers have a mount of their own at the path; a volume without a mount of the rule is for others."""
+    """All containers have their own mount at the path. A volume that the rule does not mount is injected."""
     theirs = container({DEVICE: "1"}, volumeMounts=[{"name": "mine", "mountPath": "/cache"}])
     other = {"name": "other", "emptyDir": {}}
     rule = injection_rule({"volumes": [VOLUME, other], "volumeMounts": [MOUNT]})
