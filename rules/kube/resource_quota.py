@@ -1,0 +1,269 @@
+"""ResourceQuotas: what a namespace has left, and what a pod uses of it.
+
+Sources: https://kubernetes.io/docs/concepts/policy/resource-quotas/, and of Kubernetes 1.36
+`pkg/quota/v1/evaluator/core/pods.go` (usage, scopes, what each container must set),
+`k8s.io/component-helpers/resource` (resources of a pod), `plugin/pkg/admission/limitranger` (defaults).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+from rules.kube.quantity import QuantityError, parse_quantity
+
+Amount = int | Decimal
+Amounts = Mapping[str, Amount]
+
+_REQUESTS: Final = "requests."
+_LIMITS: Final = "limits."
+_ALWAYS: Final = "Always"
+_COMPUTE: Final = ("cpu", "memory")
+# If a quota has one of these, each container must set it. Other resources of a quota may be left out.
+_REQUIRED: Final = ("cpu", "memory", *(f"{side}{name}" for side in (_REQUESTS, _LIMITS) for name in _COMPUTE))
+# Resources that a quota limits with and without `requests.`; extended ones only with it.
+_BOTH_NAMES: Final = (*_COMPUTE, "ephemeral-storage", "hugepages-")
+_LIMITED: Final = (*_COMPUTE, "ephemeral-storage")
+_PODS: Final = ("pods", "count/pods")
+_NATIVE_DOMAIN: Final = "kubernetes.io/"
+_DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+
+
+class LimitDefaults(NamedTuple):
+    """The quantities that a LimitRange gives containers without their own: by resource, as written."""
+
+    limits: Mapping[str, Any]
+    requests: Mapping[str, Any]
+
+
+class PodUsage(NamedTuple):
+    """What one pod uses of quotas. unset: by resource that a quota may require, the containers without it."""
+
+    amounts: Amounts
+    unset: Mapping[str, tuple[str, ...]]
+
+
+class Scope(NamedTuple):
+    """A condition on the pods that a quota counts; several must all hold."""
+
+    name: str
+    operator: str = "Exists"
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceQuota:
+    """A quota of a namespace. used: now, by the quota controller; empty for one that is not created yet."""
+
+    namespace: str
+    name: str
+    hard: Amounts
+    used: Amounts
+    scopes: tuple[Scope, ...] = ()
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], namespace: str) -> ResourceQuota:
+        """Return the quota in an object as JSON; what is malformed limits nothing.
+
+        namespace: if the object has none.
+        """
+        metadata, spec, status = (_object(document.get(key)) for key in ("metadata", "spec", "status"))
+        terms = _object(spec.get("scopeSelector")).get("matchExpressions")
+        scopes = [Scope(name) for name in _list(spec.get("scopes")) if isinstance(name, str)]
+        scopes += [
+            Scope(
+                str(each.get("scopeName")),
+                str(each.get("operator")),
+                tuple(map(str, _list(each.get("values")))),
+            )
+            for each in _objects(terms)
+        ]
+        return cls(
+            str(metadata.get("namespace") or namespace),
+            str(metadata.get("name")),
+            _amounts(_object(status.get("hard")) or _object(spec.get("hard"))),
+            _amounts(_object(status.get("used"))),
+            tuple(scopes),
+        )
+
+    def left(self, resource: str) -> Amount:
+        """Return how much of a limited resource pods may still use; not below zero."""
+        return max(self.hard[resource] - self.used.get(resource, 0), 0)
+
+    def counts(self, spec: Mapping[str, Any]) -> bool | None:
+        """Return whether the quota counts pods of a spec.
+
+        None if that is unknown: its scope is not known here, or a default priority class may decide.
+        """
+        found = [_in_scope(scope, spec) for scope in self.scopes]
+        return False if False in found else None if None in found else True
+
+
+def limit_defaults(document: Mapping[str, Any]) -> LimitDefaults:
+    """Return the defaults of containers in a LimitRange as JSON."""
+    limits: dict[str, Any] = {}
+    requests: dict[str, Any] = {}
+    for each in _objects(_object(document.get("spec")).get("limits")):
+        if each.get("type") == "Container":
+            default = {**_object(each.get("max")), **_object(each.get("default"))}
+            limits |= default
+            requests |= {**_object(each.get("min")), **default, **_object(each.get("defaultRequest"))}
+    return LimitDefaults(limits, requests)
+
+
+def usage_of(spec: Mapping[str, Any], defaults: Iterable[LimitDefaults] = ()) -> PodUsage:
+    """Return what a pod uses of quotas. spec: its spec as JSON. defaults: of the namespace's LimitRanges."""
+    given = list(defaults)
+    requests = _of_pod(spec, lambda each: _requests(each, given))
+    limits = _of_pod(spec, lambda each: _limits(each, given), limits=True)
+    amounts: dict[str, Amount] = dict.fromkeys(_PODS, 1)
+    amounts |= {name: amount for name, amount in requests.items() if name.startswith(_BOTH_NAMES)}
+    amounts |= {f"{_REQUESTS}{name}": amount for name, amount in requests.items() if _is_counted(name)}
+    amounts |= {f"{_LIMITS}{name}": amount for name, amount in limits.items() if name in _LIMITED}
+    unset: dict[str, tuple[str, ...]] = {}
+    if not _object(spec.get("resources")):  # resources of the whole pod suffice
+        containers = [*_objects(spec.get("containers")), *_objects(spec.get("initContainers"))]
+        for resource in _REQUIRED:
+            name = resource.rpartition(".")[2]
+            read = _limits if resource.startswith(_LIMITS) else _requests
+            unset[resource] = tuple(
+                str(each.get("name")) for each in containers if name not in read(each, given)
+            )
+    return PodUsage(amounts, unset)
+
+
+def _is_counted(name: str) -> bool:
+    extended = "/" in name and (_NATIVE_DOMAIN not in name or name.startswith(_DEVICE_CLASS))
+    return extended or name.startswith(_BOTH_NAMES)
+
+
+def _of_pod(
+    spec: Mapping[str, Any], read: Callable[[Mapping[str, Any]], Amounts], *, limits: bool = False
+) -> Amounts:
+    """Return the sum of the containers, or more if init containers need more; sidecars run beside both."""
+    total: Amounts = {}
+    for each in _objects(spec.get("containers")):
+        total = _sum(total, read(each))
+    sidecars: Amounts = {}
+    largest: Amounts = {}
+    for each in _objects(spec.get("initContainers")):
+        own = read(each)
+        if each.get("restartPolicy") == _ALWAYS:
+            total, sidecars = _sum(total, own), _sum(sidecars, own)
+            own = {}
+        largest = _maximum(largest, _sum(own, sidecars))
+    total = _maximum(total, largest)
+    whole = _object(spec.get("resources"))
+    total = {**total, **(_amounts(_object(whole.get("limits"))) if limits else _amounts(_requested(whole)))}
+    overhead = _amounts(_object(spec.get("overhead")))
+    return _sum(total, {name: more for name, more in overhead.items() if not limits or total.get(name)})
+
+
+def _requests(container: Mapping[str, Any], defaults: Sequence[LimitDefaults]) -> Amounts:
+    written = _requested(_object(container.get("resources")))
+    for each in defaults:
+        written = {**each.requests, **written}
+    return _amounts(written)
+
+
+def _requested(resources: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the requests as the API server defaults them: a missing one is the limit."""
+    return {**_object(resources.get("limits")), **_object(resources.get("requests"))}
+
+
+def _limits(container: Mapping[str, Any], defaults: Sequence[LimitDefaults]) -> Amounts:
+    written = _object(_object(container.get("resources")).get("limits"))
+    for each in defaults:
+        written = {**each.limits, **written}
+    return _amounts(written)
+
+
+def _in_scope(scope: Scope, spec: Mapping[str, Any]) -> bool | None:
+    if scope.name == "PriorityClass":
+        return _has_priority_class(scope, spec.get("priorityClassName"))
+    deadline = spec.get("activeDeadlineSeconds")
+    terminating = isinstance(deadline, int) and deadline >= 0
+    best_effort = _is_best_effort(spec)
+    return {
+        "Terminating": terminating,
+        "NotTerminating": not terminating,
+        "BestEffort": best_effort,
+        "NotBestEffort": not best_effort,
+        "CrossNamespacePodAffinity": _has_cross_namespace_affinity(_object(spec.get("affinity"))),
+    }.get(scope.name)
+
+
+def _has_priority_class(scope: Scope, name: object) -> bool | None:
+    if not name:  # a default class of the cluster may be set
+        return None
+    match scope.operator:
+        case "Exists":
+            return True
+        case "DoesNotExist":
+            return False
+        case "In":
+            return name in scope.values
+        case "NotIn":
+            return name not in scope.values
+    return None
+
+
+def _is_best_effort(spec: Mapping[str, Any]) -> bool:
+    """Return whether no container has CPU or memory, by request or limit."""
+    owners = [spec, *_objects(spec.get("containers")), *_objects(spec.get("initContainers"))]
+    found = (_amounts(_requested(_object(each.get("resources")))) for each in owners)
+    return not any(amounts.get(name) for amounts in found for name in _COMPUTE)
+
+
+def _has_cross_namespace_affinity(affinity: Mapping[str, Any]) -> bool:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = _object(affinity.get(kind))
+        terms = _objects(rules.get("requiredDuringSchedulingIgnoredDuringExecution"))
+        weighted = _objects(rules.get("preferredDuringSchedulingIgnoredDuringExecution"))
+        terms = [*terms, *(_object(each.get("podAffinityTerm")) for each in weighted)]
+        if any(each.get("namespaces") or each.get("namespaceSelector") is not None for each in terms):
+            return True
+    return False
+
+
+def quantity_text(amount: Amount) -> str:
+    """Return an amount as people write quantities: 500m, 8Gi, 3."""
+    if isinstance(amount, Decimal):
+        return f"{int(amount * 1000)}m" if amount * 1000 == int(amount * 1000) else f"{amount.normalize():f}"
+    for power, suffix in ((4, "Ti"), (3, "Gi"), (2, "Mi")):
+        if amount and amount % 1024**power == 0:
+            return f"{amount // 1024**power}{suffix}"
+    return str(amount)
+
+
+def _sum(one: Amounts, other: Amounts) -> Amounts:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def _maximum(one: Amounts, other: Amounts) -> Amounts:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def _amounts(written: Mapping[str, Any]) -> Amounts:
+    """Return the quantities that can be read; the API server rejects an object with others."""
+    found: dict[str, Amount] = {}
+    for name, value in written.items():
+        try:
+            found[name] = parse_quantity(value)
+        except QuantityError:
+            continue
+    return found
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [each for each in _list(value) if isinstance(each, dict)]
