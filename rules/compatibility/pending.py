@@ -1,0 +1,61 @@
+"""Why a pod stays Pending for now, although it is not denied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator
+from rules.compatibility.pod_request import PodRequest
+from rules.compatibility.prospects import ProspectResult
+from rules.compatibility.report import EXCLUDED, NOT_OFFERED, NOT_READY, NOT_TOGETHER, SIMILAR_OFFERED
+from rules.compatibility.result import NodeSetResult
+from rules.model.check_result import Level
+from rules.model.decision import AdmissionWarning
+from rules.model.rule import Action, CompatibilityRule
+
+
+def pending(
+    asked: PodRequest,
+    evaluator: NodeEvaluator,
+    request: EvaluationRequest,
+    result: NodeSetResult,
+    found: Sequence[ProspectResult],
+) -> list[AdmissionWarning]:
+    """Return why a pod stays Pending for now, unless all rules are dry runs."""
+    reporting = (each for each in asked.containers if evaluator.without_node(each) is not Action.DRYRUN)
+    if (first := next(reporting, None)) is None:
+        return []
+    writer = asked.writer
+    if result.returning:
+        return [writer.returning(first.rule, result.returning)]
+    if result.untolerated:
+        classes = evaluator.class_results(request.required, result.untolerated)
+        compatible = sum(each.members for each in classes if each.level is not Level.INCOMPATIBLE)
+        return [writer.untolerated(first.rule, classes, evaluator.inventory.taints(compatible))]
+    if any(each.level is Level.UNKNOWN for each in found):
+        return [writer.may_come(first.rule, found)]
+    if found and not request.returning:  # a denial, which names the pools
+        return []
+    return [_no_candidates(asked, evaluator, first.rule, request.returning)]
+
+
+def _no_candidates(
+    asked: PodRequest, evaluator: NodeEvaluator, rule: CompatibilityRule, returning: int
+) -> AdmissionWarning:
+    """Return why no node is a candidate. returning: those that may be one again."""
+    requests, writer = asked.requests, asked.writer
+    if returning:
+        names = tuple(dict.fromkeys(name for _, found in requests for name in found))
+        return writer.no_candidates(rule, requests[0][0], NOT_READY, names, nodes=returning.bit_count())
+    nodes, together = evaluator.offering(()), dict[str, None]()
+    for container, names in requests:
+        offered = [name for name in names if evaluator.offering((name,))]
+        if not offered:
+            similar = evaluator.similar(names)
+            why = SIMILAR_OFFERED if similar else NOT_OFFERED
+            return writer.no_candidates(rule, container, why, names, similar=similar)
+        together |= dict.fromkeys(offered)
+        nodes &= evaluator.offering(names)
+        if not nodes:
+            return writer.no_candidates(rule, container, NOT_TOGETHER, tuple(together))
+    return writer.no_candidates(rule, requests[0][0], EXCLUDED, tuple(together), nodes=nodes.bit_count())

@@ -1,0 +1,66 @@
+"""What affinity and result say of the pools of which an autoscaler may add nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rules.compatibility.node_evaluation import NodeEvaluator
+from rules.compatibility.prospects import ProspectResult
+from rules.compatibility.result import NoFittingNode, RuleRequirement
+from rules.model.check_result import Level
+from rules.model.rule import Action
+from rules.nodes.inventory import INSTANCE_TYPE
+from rules.nodes.node_affinity import Requirement
+from rules.nodes.node_selector import Clause
+
+
+def of_pools(
+    evaluator: NodeEvaluator,
+    required: tuple[RuleRequirement, ...],
+    chosen: Sequence[ProspectResult],
+    found: Sequence[ProspectResult] | None = None,
+) -> Requirement:
+    """Return the requirement that a new node is of these pools; none if they are all that there are, `found`.
+
+    Nothing is required either if none of them has labels, or if no rule denies.
+    """
+    denies = any(each.rule.action is Action.DENY for each in required)
+    if (found is not None and len(chosen) == len(found)) or not denies:
+        return Requirement()
+    terms = terms_of(evaluator, required, chosen)
+    return Requirement((terms,) if terms else ())
+
+
+def terms_of(
+    evaluator: NodeEvaluator, required: tuple[RuleRequirement, ...], chosen: Sequence[ProspectResult]
+) -> Clause:
+    """Return a term for each pool, in labels that its nodes have when they are created."""
+    terms = evaluator.pool_terms(required)
+    return tuple(dict.fromkeys(term for each in chosen if (term := terms[id(each.pool)])))
+
+
+def of_unknown(
+    evaluator: NodeEvaluator, required: tuple[RuleRequirement, ...], found: Sequence[ProspectResult]
+) -> Requirement:
+    """Return the requirement that a new node is of a pool that may fit, if others certainly do not."""
+    unknown = [each for each in found if each.level is Level.UNKNOWN]
+    if not unknown or evaluator.undeclared:
+        return Requirement()
+    return of_pools(evaluator, required, unknown, found)
+
+
+def no_pool_fits(
+    evaluator: NodeEvaluator, required: Sequence[RuleRequirement], found: Sequence[ProspectResult]
+) -> NoFittingNode | None:
+    """Return that none of the nodes that may be added is compatible, where there is no other."""
+    classes = tuple(each.nodes for each in found)
+    if not classes or any(each.level is not Level.INCOMPATIBLE for each in classes):
+        return None
+    strictest = min(required, key=lambda each: list(Action).index(evaluator.without_node(each)))
+    return NoFittingNode(strictest, evaluator.without_node(strictest), classes, ())
+
+
+def instance_types(requirement: Requirement) -> list[str]:
+    """Return the instance types that are enough for a node."""
+    terms = (term for clause in requirement.clauses for term in clause if len(term) == 1)
+    return [value for (each,) in terms if each.key == INSTANCE_TYPE for value in each.values]
