@@ -12,7 +12,8 @@ from rules.model.decision import Decision, Violation
 from rules.model.request import AdmissionRequest
 from rules.model.rule import Action, RuleSet
 from rules.model.workload_kinds import Workloads
-from rules.nodes.inventory import Inventory, InventoryError
+from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import InventoryError
 from rules.report.explain import explain
 from rules.schema.errors import RuleError
 from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, load_rules

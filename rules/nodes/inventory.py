@@ -9,30 +9,25 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rules.dra.devices import facts_of
-from rules.dra.state import DRA_KINDS, GROUP, NO_DRA, DraState, dra_state
-from rules.kube.tolerations import Taint, read_taints, tolerates
-from rules.nodes.label_families import (
-    LabelFamily,
-    LabelNames,
-    autoscaler_labels,
-    gpu_labels,
-    gpu_resource_domains,
-)
+from rules.dra.state import DRA_KINDS, NO_DRA, DraState, dra_state
+from rules.kube.tolerations import Taint, tolerates
+from rules.nodes.inventory_document import NODE, kind_of, objects_of
+from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 from rules.nodes.node_devices import NodeDevices, devices_by_node
 from rules.nodes.node_pool import DeclaredPools
-from rules.nodes.pools import AUTOSCALER_STATUS, KARPENTER, POOL_KINDS, declared_pools
+from rules.nodes.node_row import ANY, NodeRow, NodeState, read_node, returning_resources
+from rules.nodes.pools import KARPENTER, declared_pools
 
 # The resources of a node, indexed together with its labels under a key that no label can have.
 _RESOURCES: Final = "//resources"
 # The resources that a node does not offer now, but may offer again, likewise: it is not ready or cordoned, or
 # its device plugin is being replaced, as in an upgrade of the driver. ANY: which resources is unknown.
 _RETURNING: Final = "//returning"
-_ANY: Final = "*"
 # That a node takes no pods now, likewise.
 _NOT_READY: Final = "//not-ready"
 # What the GPUs of a node report as devices of DRA, likewise; a node without such GPUs has none.
@@ -42,21 +37,8 @@ _STATE: Final = "//state"
 _NO_DEVICES: Final = NodeDevices()
 # The taints of a node that keep pods away, likewise; a node without any has none.
 _TAINTS: Final = "//taints"
-# Taints that Kubernetes and Karpenter set on a node while it starts, stops, or is unwell.
-_PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
-_NODE: Final = "Node"
-# The kinds of objects, with their API groups.
-_KINDS: Final = {
-    _NODE: "",
-    **{each.kind: each.group for each in POOL_KINDS},
-    **dict.fromkeys(DRA_KINDS, GROUP),
-}
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _DEFAULT: Final = LabelNames()
-
-
-class InventoryError(ValueError):
-    """The document does not contain nodes. The fault of the caller, never of an API server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +61,7 @@ class Inventory:
 
     def __init__(self) -> None:
         self._classes: dict[LabelNames, tuple[NodeClass, ...]] = {}
-        self._rows: ShardedDict[int, _Row] = ShardedDict()  # by position
+        self._rows: ShardedDict[int, NodeRow] = ShardedDict()  # by position
         self._positions: ShardedDict[str, int] = ShardedDict()  # by node name
         self.labels = LabelIndex()
         self.everything = 0
@@ -97,8 +79,8 @@ class Inventory:
         """
         nodes: list[tuple[Mapping[str, Any], str]] = []
         others: dict[str, list[Mapping[str, Any]]] = {}
-        for each, path in _objects(document, "document"):
-            if (kind := _kind_of(each, path)) == _NODE:
+        for each, path in objects_of(document, "document"):
+            if (kind := kind_of(each, path)) == NODE:
                 nodes.append((each, path))
             else:
                 others.setdefault(kind, []).append(each)
@@ -112,7 +94,7 @@ class Inventory:
 
         document: a Node, or a List or list of them; several at once take less time. Raises InventoryError.
         """
-        return self._with_nodes(_objects(document, "document"))
+        return self._with_nodes(objects_of(document, "document"))
 
     def _with_nodes(self, nodes: Iterable[tuple[Mapping[str, Any], str]]) -> Inventory:
         """Return an inventory with Nodes added or replaced, each with its path in a document."""
@@ -182,7 +164,7 @@ class Inventory:
 
     def returning(self, resource: str) -> int:
         """Return the nodes that do not offer a resource now, but may offer it again."""
-        return self._having(_RETURNING, resource) | self._having(_RETURNING, _ANY)
+        return self._having(_RETURNING, resource) | self._having(_RETURNING, ANY)
 
     @property
     def ready(self) -> int:
@@ -296,30 +278,17 @@ class Inventory:
                 nodes ^= carrying
         return tuple(found)
 
-    def _row(self, node: Mapping[str, Any], path: str, pool: dict[Fact, Fact]) -> _Row:
+    def _row(self, node: Mapping[str, Any], path: str, pool: dict[Fact, Fact]) -> NodeRow:
         """Read a node. Equal facts of this document and of the index become one object, to save memory."""
-        metadata = _mapping(node, "metadata", path)
-        name = metadata.get("name")
-        if not isinstance(name, str) or not name:
-            raise InventoryError(f"{path}.metadata.name: expected the node's name, got {name!r:.60}")
-        reader = NodeReader(name, _mapping(metadata, "labels", f"{path}.metadata"))
-        status, spec = _mapping(node, "status", path), _mapping(node, "spec", path)
-        state = _State(
-            reader.resources(_mapping(status, "allocatable", f"{path}.status")),
-            reader.resources(_mapping(status, "capacity", f"{path}.status")),
-            spec.get("unschedulable") is not True and _is_ready(status.get("conditions")),
-            frozenset(each for each in read_taints(spec.get("taints")) if _lasts(each)),
-        )
-        row = _Row(name, tuple(reader.labels.items()), state, tuple(reader.problems))
-        return self._indexed(row, pool)
+        return self._indexed(read_node(node, path), pool)
 
-    def _indexed(self, row: _Row, pool: dict[Fact, Fact]) -> _Row:
+    def _indexed(self, row: NodeRow, pool: dict[Fact, Fact]) -> NodeRow:
         """Return a node with all facts that are indexed. pool: the facts of nodes that are read with it."""
         devices, state = self._devices.get(row.name, _NO_DEVICES), row.state
         labels = [fact for fact in row.facts if isinstance(fact[1], str)]
         offered = state.allocatable | devices.resources
         facts: list[Fact] = [*labels, (_RESOURCES, offered if state.ready else frozenset())]
-        if returning := _returning(offered, state, devices.may_offer, labels):
+        if returning := returning_resources(offered, state, devices.may_offer, labels):
             facts.append((_RETURNING, returning))
         if not state.ready:
             facts.append((_NOT_READY, True))
@@ -332,9 +301,9 @@ class Inventory:
         # Usually kubernetes.io/hostname.
         name = next((value for _, value in shared if value == row.name), row.name)
         _, known = pool.setdefault((_STATE, state), (_STATE, state))
-        return _Row(name, shared, known if isinstance(known, _State) else state, row.problems)
+        return NodeRow(name, shared, known if isinstance(known, NodeState) else state, row.problems)
 
-    def _replace(self, changes: Mapping[str, _Row | None]) -> Inventory:
+    def _replace(self, changes: Mapping[str, NodeRow | None]) -> Inventory:
         """Return an inventory with these rows replaced; None removes a node."""
         if not changes:
             return self
@@ -344,7 +313,7 @@ class Inventory:
         after.everything = self.everything
         removed: defaultdict[Fact, list[int]] = defaultdict(list)
         added: defaultdict[Fact, list[int]] = defaultdict(list)
-        moves: list[tuple[int, _Row | None, _Row | None]] = []
+        moves: list[tuple[int, NodeRow | None, NodeRow | None]] = []
         for name, row in changes.items():
             position = after._position_for(name)
             before = after._rows.get(position)
@@ -364,7 +333,7 @@ class Inventory:
         }
         return after
 
-    def _row_of(self, name: str) -> _Row | None:
+    def _row_of(self, name: str) -> NodeRow | None:
         position = self._positions.get(name)
         return None if position is None else self._rows.get(position)
 
@@ -376,55 +345,6 @@ class Inventory:
             self.everything |= 1 << position
             self._positions.put(name, position)
         return position
-
-
-class _State(NamedTuple):
-    """What a Node says of itself; resources: names of those with more than zero."""
-
-    allocatable: frozenset[str]
-    capacity: frozenset[str]
-    ready: bool
-    taints: frozenset[Taint]
-
-
-class _Row(NamedTuple):
-    name: str
-    facts: tuple[Fact, ...]
-    state: _State
-    problems: tuple[Problem, ...] = ()
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The node's labels."""
-        return {key: value for key, value in self.facts if isinstance(value, str)}
-
-    @property
-    def devices(self) -> NodeDevices | None:
-        """The devices whose facts take precedence over labels."""
-        return next((value for _, value in self.facts if isinstance(value, NodeDevices)), None)
-
-
-def _is_ready(conditions: object) -> bool:
-    """Return whether the conditions of a node say that it is ready; without any it is."""
-    found = conditions if isinstance(conditions, list | tuple) else ()
-    kinds = (each for each in found if isinstance(each, Mapping) and each.get("type") == "Ready")
-    return all(each.get("status") == "True" for each in kinds)
-
-
-def _lasts(taint: Taint) -> bool:
-    """Return whether a taint keeps pods away and says nothing about a state that passes."""
-    return taint.keeps_out and not taint.key.startswith(_PASSING)
-
-
-def _returning(
-    offered: frozenset[str], state: _State, may_offer: frozenset[str], labels: Iterable[Fact]
-) -> frozenset[str]:
-    """Return the extended resources that a node does not offer now, but may offer again."""
-    before = frozenset(name for name in offered | state.capacity | may_offer if "/" in name)
-    missing = before - offered if state.ready else before
-    if not gpu_resource_domains().isdisjoint(name.partition("/")[0] for name in before):
-        return missing
-    return missing | {_ANY} if any(key in gpu_labels() for key, _ in labels) else missing
 
 
 def _capabilities(
@@ -441,7 +361,9 @@ def _classes(members: Mapping[NodeCapabilities, int]) -> tuple[NodeClass, ...]:
 
 
 def _moved(
-    classes: Iterable[NodeClass], moves: Iterable[tuple[int, _Row | None, _Row | None]], names: LabelNames
+    classes: Iterable[NodeClass],
+    moves: Iterable[tuple[int, NodeRow | None, NodeRow | None]],
+    names: LabelNames,
 ) -> tuple[NodeClass, ...]:
     """Return the classes after changes. moves: positions, each with its row before and after."""
     found = defaultdict(int, {each.capabilities: each.members for each in classes})
@@ -449,40 +371,3 @@ def _moved(
         for row in filter(None, rows):
             found[_capabilities(row.labels, names, row.devices)] ^= 1 << position
     return _classes(found)
-
-
-def _objects(document: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield each object of a document with its path."""
-    if isinstance(document, Mapping):
-        kind = document.get("kind", "List" if "items" in document else _NODE)
-        if isinstance(kind, str) and kind.endswith("List"):
-            yield from _objects(document.get("items") or [], f"{path}.items")
-        else:
-            yield document, path
-    elif isinstance(document, list | tuple):
-        for at, item in enumerate(document):
-            yield from _objects(item, f"{path}[{at}]")
-    else:
-        raise InventoryError(f"{path}: expected a Node, a NodeList or a list of them, got {document!r:.60}")
-
-
-def _kind_of(found: Mapping[str, Any], path: str) -> str:
-    """Return the kind of an object of an inventory. Raises InventoryError for any other."""
-    kind, status = found.get("kind", _NODE), AUTOSCALER_STATUS
-    if kind == status.kind and _mapping(found, "metadata", path).get("name") == status.name:
-        return status.name
-    if kind not in _KINDS:
-        raise InventoryError(f"{path}.kind: expected one of {', '.join(_KINDS)}, got {kind!r:.60}")
-    group, version = _KINDS[kind], str(found.get("apiVersion", ""))
-    if group and version and not version.startswith(f"{group}/"):  # other groups have a NodePool, too
-        raise InventoryError(f"{path}.apiVersion: expected {kind} of {group}, got {version!r:.60}")
-    return str(kind)
-
-
-def _mapping(parent: Mapping[str, Any], name: str, path: str) -> Mapping[Any, Any]:
-    value = parent.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InventoryError(f"{path}.{name}: expected an object, got {value!r:.60}")
-    return value

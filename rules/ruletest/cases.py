@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from rules.model.request import AdmissionRequest
-from rules.nodes.inventory import Inventory, InventoryError
+from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import InventoryError
 from rules.ruletest.schema import (
     KIND,
     SHORT_METADATA,

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rules.nodes.label_index
-from rules.nodes.inventory import Inventory, InventoryError
+from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import InventoryError
 from rules.nodes.label_families import LabelNames
 from rules.nodes.label_index import ShardedDict
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem

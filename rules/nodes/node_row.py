@@ -1,0 +1,86 @@
+"""One node as the inventory stores it: its labels and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from rules.kube.tolerations import Taint, read_taints
+from rules.nodes.inventory_document import InventoryError, mapping
+from rules.nodes.label_families import gpu_labels, gpu_resource_domains
+from rules.nodes.label_index import Fact
+from rules.nodes.node_capabilities import NodeReader, Problem
+from rules.nodes.node_devices import NodeDevices
+
+# Stands for any resource that a node may offer again.
+ANY: Final = "*"
+# Taints that Kubernetes and Karpenter set on a node while it starts, stops, or is unwell.
+_PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
+
+
+class NodeState(NamedTuple):
+    """What a Node says of itself; resources: names of those with more than zero."""
+
+    allocatable: frozenset[str]
+    capacity: frozenset[str]
+    ready: bool
+    taints: frozenset[Taint]
+
+
+class NodeRow(NamedTuple):
+    """One node. facts: its labels, and what else the inventory indexes. state: as its Node says."""
+
+    name: str
+    facts: tuple[Fact, ...]
+    state: NodeState
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The node's labels."""
+        return {key: value for key, value in self.facts if isinstance(value, str)}
+
+    @property
+    def devices(self) -> NodeDevices | None:
+        """The devices whose facts take precedence over labels."""
+        return next((value for _, value in self.facts if isinstance(value, NodeDevices)), None)
+
+
+def read_node(node: Mapping[str, Any], path: str) -> NodeRow:
+    """Return a Node as it is written; path: its path in a document. Raises InventoryError."""
+    metadata = mapping(node, "metadata", path)
+    name = metadata.get("name")
+    if not isinstance(name, str) or not name:
+        raise InventoryError(f"{path}.metadata.name: expected the node's name, got {name!r:.60}")
+    reader = NodeReader(name, mapping(metadata, "labels", f"{path}.metadata"))
+    status, spec = mapping(node, "status", path), mapping(node, "spec", path)
+    state = NodeState(
+        reader.resources(mapping(status, "allocatable", f"{path}.status")),
+        reader.resources(mapping(status, "capacity", f"{path}.status")),
+        spec.get("unschedulable") is not True and _is_ready(status.get("conditions")),
+        frozenset(each for each in read_taints(spec.get("taints")) if _lasts(each)),
+    )
+    return NodeRow(name, tuple(reader.labels.items()), state, tuple(reader.problems))
+
+
+def returning_resources(
+    offered: frozenset[str], state: NodeState, may_offer: frozenset[str], labels: Iterable[Fact]
+) -> frozenset[str]:
+    """Return the extended resources that a node does not offer now, but may offer again."""
+    before = frozenset(name for name in offered | state.capacity | may_offer if "/" in name)
+    missing = before - offered if state.ready else before
+    if not gpu_resource_domains().isdisjoint(name.partition("/")[0] for name in before):
+        return missing
+    return missing | {ANY} if any(key in gpu_labels() for key, _ in labels) else missing
+
+
+def _is_ready(conditions: object) -> bool:
+    """Return whether the conditions of a node say that it is ready; without any it is."""
+    found = conditions if isinstance(conditions, list | tuple) else ()
+    kinds = (each for each in found if isinstance(each, Mapping) and each.get("type") == "Ready")
+    return all(each.get("status") == "True" for each in kinds)
+
+
+def _lasts(taint: Taint) -> bool:
+    """Return whether a taint keeps pods away and says nothing about a state that passes."""
+    return taint.keeps_out and not taint.key.startswith(_PASSING)
