@@ -16,7 +16,7 @@ _MAX_LOOPS: Final = 2
 # Maximum references to variables in an expression with a loop: each one copies a map, which takes 30
 # microseconds at the maximum size.
 _MAX_NAMED: Final = 16
-_VARIABLES: Final = re.compile(r"\b(?:limits|requests|pod)\b")
+_VARIABLES: Final = re.compile(r"\b(?:limits|requests|pod|container(?!\s*\.\s*(?:name|image)\b))\b")
 # Maximum entries of a map variable; size_limit.py allows fewer names in one container.
 MAX_ENTRIES: Final = 256
 # Maximum microseconds to compile all patterns of an expression, and of an expression with a loop.
@@ -62,7 +62,7 @@ def _why_loops(bare: str, loops: set[int]) -> str:
         return f"more than {_MAX_LOOPS} uses of all, exists and filter; split it into several expressions"
     if loops and len(_VARIABLES.findall(bare)) > _MAX_NAMED:
         return (
-            f"a loop, and more than {_MAX_NAMED} uses of limits, requests and pod; "
+            f"a loop, and more than {_MAX_NAMED} uses of limits, requests, container.env and pod; "
             "split it into several expressions"
         )
     if _MAP.search(bare):

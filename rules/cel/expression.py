@@ -38,20 +38,30 @@ _SAMPLES: Final[Mapping[str, Any]] = {
     "value": 1,
     "container.name": "main",
     "container.image": "registry.example.com/team/image:1",
+    "container.env": {},
     "pod.labels": {"app": "main"},
     "pod.annotations": {},
     "pod.namespace": "default",
     "pod.hostIPC": False,
+    "pod.nodeName": "",
+    "pod.schedulerName": "default-scheduler",
 }
 # The inputs that a variable consists of.
 _INPUTS: Final[Mapping[str, tuple[str, ...]]] = {
     "value": ("value",),
     "limits": ("limits",),
     "requests": ("requests",),
-    "container": ("container.name", "container.image"),
-    "pod": ("pod.labels", "pod.annotations", "pod.namespace", "pod.hostIPC"),
+    "container": ("container.name", "container.image", "container.env"),
+    "pod": (
+        "pod.labels",
+        "pod.annotations",
+        "pod.namespace",
+        "pod.hostIPC",
+        "pod.nodeName",
+        "pod.schedulerName",
+    ),
 }
-_MAPS: Final = frozenset({"limits", "requests", "pod.labels", "pod.annotations"})
+_MAPS: Final = frozenset({"limits", "requests", "container.env", "pod.labels", "pod.annotations"})
 _QUANTITIES: Final = frozenset({"value", "limits", "requests"})
 # How an expression names an input: with one key, as pod.labels['a'] does, or as a whole.
 _NAMED: Final = re.compile(
@@ -61,9 +71,9 @@ _NAMED: Final = re.compile(
 # `'a' in pod.labels`, if neither operand is part of something longer.
 _IN: Final = re.compile(
     r"""(?:^|[(&|?:!])\s*(["'])(?P<key>[^"'\\]*)\1\s+in\s+"""
-    r"""(?P<at>limits|requests|pod\s*\.\s*(?:labels|annotations))\s*(?=$|[)&|?:])"""
+    r"""(?P<at>limits|requests|container\s*\.\s*env|pod\s*\.\s*(?:labels|annotations))\s*(?=$|[)&|?:])"""
 )
-VALIDATION_VARIABLES: Final = ("value", "limits", "requests", "container")
+VALIDATION_VARIABLES: Final = ("value", "limits", "requests", "container", "pod")
 CONDITION_VARIABLES: Final = ("limits", "requests", "container", "pod")
 
 
@@ -113,6 +123,11 @@ class Expression:
                 raise
 
     @property
+    def inputs(self) -> tuple[str, ...]:
+        """The inputs that it names, such as `value`, `container.image`, `pod.labels`."""
+        return tuple(each.name for each in self._inputs)
+
+    @property
     def resources(self) -> tuple[str, ...]:
         """The names in its text that may be those of resources."""
         return tuple(dict.fromkeys(_RESOURCE.findall(self.source)))
@@ -120,8 +135,8 @@ class Expression:
     def __call__(self, value_of: Callable[[str], Any]) -> bool:
         """Evaluate. Raises ExpressionError.
 
-        value_of: returns an input: `value`, `limits`, `requests` (quantities as written), `container.name`,
-        `container.image`, `pod.labels`, `pod.annotations`, `pod.namespace`, `pod.hostIPC`.
+        value_of: returns an input: `value`, `limits`, `requests` (quantities as written), or a member of
+        `container` or `pod` such as `container.env`; see `_INPUTS`.
         """
         values = tuple([_value_of_input(each, value_of(each.name)) for each in self._inputs])
         try:

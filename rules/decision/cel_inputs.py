@@ -2,48 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from rules.cel.expression import number
+from rules.kube.container_env import literals
 from rules.kube.pod import Container, Pod
 
+# What the API server sets if a pod names no scheduler.
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 
-def validation_inputs(container: Container, quantity: object) -> Callable[[str], Any]:
+
+def _chosen_node(pod: Pod) -> str:
+    """Return the node that a new pod names itself; empty for one that a scheduler has bound.
+
+    The status of a pod that has been on its way to a node has conditions; that of a new one has none.
+    """
+    node, conditions = pod.get("spec", "nodeName"), pod.get("status", "conditions")
+    return node if isinstance(node, str) and not conditions else ""
+
+
+def _scheduler(pod: Pod) -> str:
+    """Return the name of the pod's scheduler as the API server will have it."""
+    name = pod.get("spec", "schedulerName")
+    return name if isinstance(name, str) and name else DEFAULT_SCHEDULER
+
+
+# How each input is read from a container, its pod and its namespace.
+_READ: Final[Mapping[str, Callable[[Container, Pod, str], Any]]] = {
+    "limits": lambda container, _pod, _namespace: container.limits,
+    # as the API server will have them
+    "requests": lambda container, _pod, _namespace: {**container.limits, **container.requests},
+    "container.name": lambda container, _pod, _namespace: container.name,
+    "container.image": lambda container, _pod, _namespace: container.image,
+    "container.env": lambda container, _pod, _namespace: literals(container.env),
+    "pod.labels": lambda _container, pod, _namespace: pod.labels,
+    "pod.annotations": lambda _container, pod, _namespace: pod.annotations,
+    "pod.namespace": lambda _container, _pod, namespace: namespace,
+    "pod.hostIPC": lambda _container, pod, _namespace: pod.get("spec", "hostIPC") is True,
+    "pod.nodeName": lambda _container, pod, _namespace: _chosen_node(pod),
+    "pod.schedulerName": lambda _container, pod, _namespace: _scheduler(pod),
+}
+
+
+def validation_inputs(
+    container: Container, pod: Pod, namespace: str, quantity: object
+) -> Callable[[str], Any]:
     """Return the inputs of a validation of a quantity, by name; see `Expression`."""
 
     def value_of(name: str) -> Any:
         if name == "value":
             return quantity if isinstance(quantity, str) else number(quantity)
-        return _of_container(container, name)
+        return _READ[name](container, pod, namespace)
 
     return value_of
 
 
 def condition_inputs(container: Container, pod: Pod, namespace: str) -> Callable[[str], Any]:
     """Return the inputs of a condition of a match, by name; see `Expression`."""
-
-    def value_of(name: str) -> Any:
-        match name:
-            case "pod.labels":
-                return pod.labels
-            case "pod.annotations":
-                return pod.annotations
-            case "pod.namespace":
-                return namespace
-            case "pod.hostIPC":
-                return pod.get("spec", "hostIPC") is True
-        return _of_container(container, name)
-
-    return value_of
-
-
-def _of_container(container: Container, name: str) -> Any:
-    match name:
-        case "limits":
-            return container.limits
-        case "requests":  # as the API server will have them
-            return {**container.limits, **container.requests}
-        case "container.name":
-            return container.name
-    return container.image
+    return lambda name: _READ[name](container, pod, namespace)

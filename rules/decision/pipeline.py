@@ -374,7 +374,8 @@ class Pipeline:
                 self._recorder.record_findings((), hidden, container)
 
     def _validate(self, container: Container, rules: list[ResourceRule]) -> None:
-        for result in resource_stage.validate(rules, container, self._policy.language):
+        language, namespace = self._policy.language, self._request.namespace
+        for result in resource_stage.validate(rules, container, self._pod, namespace, language):
             self._recorder.record_findings(result.violations, result.warnings, container)
 
     def _decision(self, *, patch: bool) -> Decision:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
+from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rules.cel.expression import ExpressionError
 from rules.decision import messages
 from rules.decision.cel_inputs import validation_inputs
-from rules.kube.pod import Container
+from rules.kube.pod import Container, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.decision import AdmissionWarning, Violation
 from rules.model.rule import (
@@ -68,10 +69,11 @@ def requests(rule: ResourceRule, container: Container) -> bool:
 
 
 def validate(
-    rules: Iterable[ResourceRule], container: Container, language: Language
+    rules: Iterable[ResourceRule], container: Container, pod: Pod, namespace: str, language: Language
 ) -> list[ResourceRuleResult]:
     """Return what each rule finds in a container that uses its group, for those that find something."""
-    checks = [_ResourceRuleCheck(rule, container, language).run() for rule in rules]
+    inputs = partial(validation_inputs, container, pod, namespace)
+    checks = [_ResourceRuleCheck(rule, container, inputs, language).run() for rule in rules]
     return [each for each in checks if each.violations or each.warnings]
 
 
@@ -86,9 +88,17 @@ def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
 class _ResourceRuleCheck:
     """The check of one container against one rule."""
 
-    def __init__(self, rule: ResourceRule, container: Container, language: Language) -> None:
+    def __init__(
+        self,
+        rule: ResourceRule,
+        container: Container,
+        inputs: Callable[[object], Callable[[str], Any]],
+        language: Language,
+    ) -> None:
+        """Prepare the check. inputs: returns those of a validation of a quantity."""
         self._rule = rule
         self._container = container
+        self._inputs = inputs
         self._language = language
         found = rule.excludes.find
         self._excluded = list(dict.fromkeys(name for name in container.names if found(name)))
@@ -164,12 +174,12 @@ class _ResourceRuleCheck:
         if value < 0:
             self._add(field, key, messages.NOT_POSITIVE, found=quantity)
         elif self._rule.integer and not isinstance(value, int):
-            self._add_with_value(field, key, messages.NOT_WHOLE, quantity, found=quantity)
+            self._add_with_value(field, key, messages.NOT_WHOLE, found=quantity)
         elif self._rule.validations:
             self._validations(field, key, quantity)
 
     def _validations(self, field: str, key: str, quantity: object) -> None:
-        inputs = validation_inputs(self._container, quantity)
+        inputs = self._inputs(quantity)
         for validation in self._rule.validations:
             source = validation.expression.source
             try:
@@ -185,7 +195,6 @@ class _ResourceRuleCheck:
                     field,
                     key,
                     words,
-                    quantity,
                     action=action,
                     fix=messages.OWN_FIX if own_fix else None,
                     found=quantity,
@@ -213,19 +222,16 @@ class _ResourceRuleCheck:
         field: str,
         key: str,
         words: messages.Words,
-        quantity: object,
         *,
         action: Action | None = None,
         fix: Text | None = None,
         **found: object,
     ) -> None:
-        """Add a violation of a value that is suggested in the unit of the resource, if that is known."""
-        value = self._in_units(quantity)
-        if value is None:
-            self._add(field, key, words, action=action, fix=fix, **found)
-        else:
+        """Add a violation of the value `found`, which is suggested in the unit of the resource, if known."""
+        if (value := self._in_units(found["found"])) is not None:
             found |= {"value": value, "unit": self._rule.unit}
-            self._add(field, key, words, action=action, fix=messages.USE_VALUE, **found)
+            fix = messages.USE_VALUE
+        self._add(field, key, words, action=action, fix=fix, **found)
 
     def _in_units(self, quantity: object) -> int | None:
         """Return a quantity with suffix or fraction as a number of the resource, if that satisfies the rule.
@@ -237,7 +243,7 @@ class _ResourceRuleCheck:
         value = Decimal(parse_quantity(quantity)) / Decimal(parse_quantity(self._rule.unit))
         if value != int(value) or value <= 0 or _same(int(value), quantity):
             return None
-        inputs = validation_inputs(self._container, int(value))
+        inputs = self._inputs(int(value))
         try:
             satisfied = all(each.expression(inputs) for each in self._rule.validations)
         except ExpressionError:

@@ -58,6 +58,22 @@ def environment(entries: Iterable[Any], budget: Budget | None = None) -> Environ
     return Environment(known, frozenset(unknown))
 
 
+def literals(entries: Iterable[Any]) -> dict[str, str]:
+    """Return the variables of the entries of `env` whose values are plain texts without `$`.
+
+    The last entry of a name is used.
+    """
+    found: dict[str, str] = {}
+    for entry in entries:
+        if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
+            value = entry.get("value") or ""
+            if isinstance(value, str) and "$" not in value and not entry.get("valueFrom"):
+                found[name] = value
+            else:
+                found.pop(name, None)
+    return found
+
+
 def expand_all(texts: Iterable[str], known: Mapping[str, str], budget: Budget | None = None) -> list[str]:
     """Return arguments with their references expanded, up to the length with which a program can start.
 

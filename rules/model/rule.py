@@ -87,13 +87,13 @@ class RuleMeta:
 class Validation:
     """A CEL expression that a value must satisfy; message, effect and fix if it does not.
 
-    fix: empty for that of `messages.invalid`.
+    fix: if it is empty, that of `messages.invalid` is used.
     """
 
     expression: Expression
     message: Text
     action: Action
-    fix: Text = Text()
+    fix: Text
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rules.cel.expression import Expression
+from rules.decision.cel_inputs import DEFAULT_SCHEDULER
 from rules.model.rule import Action, FailurePolicy, LimitsPolicy, RequestsPolicy, ResourceRule
 from rules.text.glob import glob, plain_regex
 from rules.text.i18n import Language, Text
@@ -33,6 +34,20 @@ _NAMES: Final = f"({_LIMITS}.map(k, k) + {_REQUESTS}.map(k, k))"
 # fraction is a double in CEL, and CEL cannot type-check a map of ints and doubles.
 _WHOLE: Final = "isQuantity({0}) && quantity({0}).isInteger()"
 _NUMBERS: Final = f"u.{{}}.transformMap(k, v, {_WHOLE.format('v')}, quantity(v).asInteger())"
+# The variable `pod` of expressions.
+_POD: Final = ", ".join(
+    f'"{member}": dyn({value})'
+    for member, value in {
+        "labels": "object.metadata.?labels.orValue({})",
+        "annotations": "object.metadata.?annotations.orValue({})",
+        "namespace": "request.namespace",
+        "hostIPC": "object.spec.?hostIPC.orValue(false)",
+        "nodeName": 'object.spec.?nodeName.orValue("")',
+        "schedulerName": f'object.spec.?schedulerName.orValue("{DEFAULT_SCHEDULER}")',
+    }.items()
+)
+# Not exported: a list of variables cannot become a map if a name occurs twice.
+_ENV: Final = "container.env"
 _NOT_CORRECTED: Final = Text(
     "a request that differs from its limit is denied, not corrected",
     "与 limits 不同的 requests 会被拒绝，而不是被改正",
@@ -98,6 +113,10 @@ def _omitted(rule: ResourceRule) -> Iterator[Text]:
         yield _NOT_CORRECTED
     if rule.failure_policy is FailurePolicy.IGNORE and rule.validations:
         yield _FAILS
+    for each in rule.validations:
+        if _ENV in each.expression.inputs:
+            source = each.expression.source
+            yield Text(f"{source} is not checked: it reads variables", f"不检查 {source}：它读取环境变量")
 
 
 def _policies(group: str, rules: Sequence[ResourceRule], language: Language) -> Iterator[dict[str, Any]]:
@@ -207,6 +226,8 @@ def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Actio
             positive = f"{whole} && quantity({value}).asInteger() >= 0"
             yield validation(f"u.{field}.all(k, !({is_key}) || ({positive}))", _WHOLE_NUMBER)
         for each in rule.validations:
+            if _ENV in each.expression.inputs:
+                continue
             holds = _bind(each.expression, f"quantity({value}).asInteger()")
             text = Text(each.message.in_language(language) or each.expression.source)
             yield validation(f"u.{field}.all(k, !({is_key}) || !({whole}) || {holds})", text, each.action)
@@ -214,7 +235,7 @@ def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Actio
 
 def _bind(expression: Expression, value: str) -> str:
     """Return a rule's expression with its variables bound by `all`; only CEL extensions have another way."""
-    bound = {"value": value, "container": "u.container"}
+    bound = {"value": value, "container": "u.container", "pod": f"{{{_POD}}}"}
     bound |= {field: _NUMBERS.format(field) for field in ("limits", "requests")}
     source = f"({expression.source})"
     for name in expression.variables:

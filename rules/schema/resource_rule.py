@@ -37,7 +37,7 @@ _UNUSED: Final = "for user interfaces; not used in admission"
 class ValidationDocument(RuleDocument):
     """A CEL expression that a value must satisfy."""
 
-    expression: NonEmpty = Field(description="CEL over value, limits, requests, container; must be true")
+    expression: NonEmpty = Field(description="CEL over value, limits, requests, container, pod; must be true")
     message_en: str = Field("", alias="messageEn", description="the expected value, in English")
     message_zh: str = Field("", alias="messageZh", description="the expected value, in Chinese")
     fix_en: str = Field(

@@ -18,10 +18,13 @@ _VALUES = {
     "requests": {},
     "container.name": "",
     "container.image": "\x00" * 100,
+    "container.env": {"A": "1"},
     "pod.labels": {"app": "x" * 63},
     "pod.annotations": {"": "1"},
     "pod.namespace": "",
     "pod.hostIPC": True,
+    "pod.nodeName": "",
+    "pod.schedulerName": "x",
 }
 
 

@@ -67,8 +67,7 @@ def test_an_expression_names_the_container(source: str, result: bool) -> None:
     ("source", "message"),
     [
         ("vale > 1", "unknown variable 'vale': did you mean 'value'?"),
-        ("xyz > 1", "unknown variable 'xyz': there are value, limits, requests, container"),
-        ("pod.namespace == ''", "unknown variable 'pod': there are value, limits, requests, container"),
+        ("xyz > 1", "unknown variable 'xyz': there are value, limits, requests, container, pod"),
         ("value >", "1:8: Syntax error: mismatched input '<EOF>'"),
         ("", "1:1: Syntax error: mismatched input '<EOF>'"),
         ("value + 1", "the result is int, not true or false"),
@@ -190,11 +189,15 @@ NO_TEXT = "the pattern of matches must be a string literal, as in container.imag
         ("limits.all(a, true // )\n && limits.all(b, true))", NESTED),
         (
             f"limits.all(a, {' && '.join(['a in limits'] * 16)})",
-            "a loop, and more than 16 uses of limits, requests and pod",
+            "a loop, and more than 16 uses of limits, requests, container.env and pod",
         ),
         (
             f"limits.all(a, [{','.join(['requests'] * 100)}].size() > 0)",
-            "a loop, and more than 16 uses of limits, requests and pod",
+            "a loop, and more than 16 uses of limits, requests, container.env and pod",
+        ),
+        (
+            f"container.env.all(a, {' && '.join(['a in container . env'] * 16)})",
+            "a loop, and more than 16 uses of limits, requests, container.env and pod",
         ),
         (f"{zeros(480)}.map(x, {zeros(480)}).size() > 0", "map creates a list"),
         ("limits.map(a, container.image + a).size() > 0", "map creates a list"),
@@ -228,6 +231,7 @@ def test_an_expression_that_may_take_too_long_is_rejected(source: str, message: 
         f"{zeros(450)}.filter(x, true).size() > 0 && {zeros(450)}.exists(x, true)",
         f"{zeros(900)}.all(x, !'a'.matches('a{{90}}'))",
         f"pod.labels.all(a, {' && '.join(['a in pod.labels'] * 15)})",
+        f"container.env.all(a, {' && '.join(['a in container.env'] * 15)})",
         f"size([{','.join(['pod.labels'] * 180)}]) > 0",
         " || ".join(["container.image.matches('[ab]*a[ab]{9}c')"] * 40),
         "pod.annotations.all(a, pod.annotations[a].matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$'))",
@@ -247,6 +251,9 @@ def test_the_slowest_accepted_expression_takes_less_than_half_a_second(source: s
         "pod.annotations": texts,
         "pod.namespace": "default",
         "pod.hostIPC": False,
+        "pod.nodeName": "",
+        "pod.schedulerName": "",
+        "container.env": texts,
     }
     begun = process_time()
     expression = Expression(source, CONDITION_VARIABLES)
@@ -256,7 +263,7 @@ def test_the_slowest_accepted_expression_takes_less_than_half_a_second(source: s
     assert process_time() - begun < 0.5
 
 
-@pytest.mark.parametrize("name", ["pod.labels", "pod.annotations", "limits", "requests"])
+@pytest.mark.parametrize("name", ["pod.labels", "pod.annotations", "container.env", "limits", "requests"])
 def test_an_expression_fails_if_it_names_a_whole_map_of_too_many_entries(name: str) -> None:
     """A pod may have tens of thousands of annotations, and a loop over them takes too long."""
     expression = Expression(f"{name}.size() > 0", CONDITION_VARIABLES)
@@ -278,6 +285,7 @@ def test_an_expression_fails_if_it_names_a_whole_map_of_too_many_entries(name: s
         ("!('b' in pod.labels) && 'a' in pod.labels", "pod.labels"),
         ("limits['a'] == 1", "limits"),
         ("'a' in requests", "requests"),
+        ("'a' in container.env && container.env['a'] == '1'", "container.env"),
     ],
 )
 def test_an_expression_that_names_single_members_is_evaluated_whatever_the_number_of_others(
@@ -316,6 +324,8 @@ def test_an_expression_is_given_everything_that_it_names(source: str) -> None:
         "pod.annotations": {"c": "3"},
         "pod.namespace": "default",
         "pod.hostIPC": False,
+        "pod.nodeName": "",
+        "pod.schedulerName": "",
     }
 
     assert Expression(source, CONDITION_VARIABLES)(given.__getitem__)
@@ -329,7 +339,19 @@ def test_an_expression_is_given_everything_that_it_names(source: str) -> None:
         ("container.name == 'x'", ["container.name"]),
         ("container.image == 'x' && pod.namespace == 'y'", ["container.image", "pod.namespace"]),
         ("pod.labels['a'] == '1'", ["pod.labels"]),
-        ("pod == pod", ["pod.labels", "pod.annotations", "pod.namespace", "pod.hostIPC"]),
+        ("pod.nodeName == '' || pod.schedulerName == 'z'", ["pod.nodeName", "pod.schedulerName"]),
+        ("int(container.env['A']) <= value", ["value", "container.env"]),
+        (
+            "pod == pod",
+            [
+                "pod.labels",
+                "pod.annotations",
+                "pod.namespace",
+                "pod.hostIPC",
+                "pod.nodeName",
+                "pod.schedulerName",
+            ],
+        ),
     ],
 )
 def test_only_the_inputs_that_an_expression_names_are_computed(source: str, inputs: list[str]) -> None:
@@ -343,6 +365,9 @@ def test_only_the_inputs_that_an_expression_names_are_computed(source: str, inpu
         "pod.annotations": {},
         "pod.namespace": "y",
         "pod.hostIPC": True,
+        "pod.nodeName": "n",
+        "pod.schedulerName": "z",
+        "container.env": {"A": "1"},
     }
     asked: list[str] = []
 
@@ -350,11 +375,11 @@ def test_only_the_inputs_that_an_expression_names_are_computed(source: str, inpu
         asked.append(name)
         return values[name]
 
-    expression = Expression(source, (*VALIDATION_VARIABLES, "pod"))
+    expression = Expression(source, VALIDATION_VARIABLES)
     asked.clear()
     expression(value_of)
 
-    assert inputs == asked
+    assert [inputs, inputs] == [asked, list(expression.inputs)]
 
 
 @pytest.mark.parametrize(

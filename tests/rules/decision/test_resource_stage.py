@@ -392,8 +392,41 @@ def test_a_violated_validation_is_reported_with_the_message_of_the_rule(
 
 
 @pytest.mark.parametrize(
-    ("language", "fix"), [(Language.EN, "remove {it}"), (Language.ZH, "请删除 {it}")]
+    ("expression", "fields", "denied"),
+    [
+        ("pod.nodeName == ''", {}, False),
+        ("pod.nodeName == ''", {"nodeName": "a"}, True),
+        ("pod.schedulerName == 'default-scheduler'", {}, False),
+        ("pod.schedulerName == 'default-scheduler'", {"schedulerName": "x"}, True),
+        (
+            "pod.labels['app'] == 'a' && pod.namespace != ''",
+            {"metadata": {"labels": {"app": "a"}}},
+            False,
+        ),
+        ("!('A' in container.env) || int(container.env['A']) <= value", {}, True),
+    ],
 )
+def test_a_validation_can_name_the_pod_and_the_variables_of_the_container(
+    expression: str, fields: dict[str, Any], denied: bool
+) -> None:
+    """The pod as the API server will have it."""
+    rules = policy(resource_rule(validations=[{"expression": expression}]))
+    document = pod(container({DEVICE: "7"}, env=[{"name": "A", "value": "8"}]), **fields)
+
+    assert [LIMITS] * denied == refused_at(decision(rules, document))
+
+
+def test_a_pod_that_a_scheduler_has_bound_names_no_node() -> None:
+    """An audit reads pods that run."""
+    rules = policy(resource_rule(validations=[{"expression": "pod.nodeName == ''"}]))
+    document = pod(container({DEVICE: "7"}), nodeName="a") | {
+        "status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+    }
+
+    assert [] == refused_at(decision(rules, document))
+
+
+@pytest.mark.parametrize(("language", "fix"), [(Language.EN, "remove {it}"), (Language.ZH, "请删除 {it}")])
 def test_a_violated_validation_has_the_fix_of_the_rule(language: Language, fix: str) -> None:
     """As it is written, in the language of the cluster."""
     validation = {"expression": "value < 5", "fixEn": "remove {it}", "fixZh": "请删除 {it}"}

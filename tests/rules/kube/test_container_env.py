@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.kube.container_env import Environment, environment, expand, expand_all, references
+from rules.kube.container_env import Environment, environment, expand, expand_all, literals, references
 
 SECRET = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
 
@@ -108,3 +108,20 @@ def test_a_variable_is_either_known_or_unknown(given_entries: list[dict[str, Any
 def test_a_text_without_a_dollar_sign_is_unchanged(text: str, known: dict[str, str]) -> None:
     """Expansion never raises and changes nothing else."""
     assert expand(text, known) == text or "$" in text
+
+
+def test_literals_are_plain_values_and_the_last_of_a_name_is_used() -> None:
+    """What refers to something else is unknown at admission."""
+    entries = [
+        {"name": "TWICE", "value": "1"},
+        {"name": "TWICE", "value": "2"},
+        {"name": "EMPTY"},
+        {"name": "LATER_UNKNOWN", "value": "1"},
+        {"name": "LATER_UNKNOWN", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}},
+        {"name": "REFERENCE", "value": "$(TWICE)"},
+        {"name": 1, "value": "x"},
+        {"name": "NUMBER", "value": 1},
+        "malformed",
+    ]
+
+    assert {"TWICE": "2", "EMPTY": ""} == literals(entries)

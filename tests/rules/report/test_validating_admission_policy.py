@@ -132,6 +132,24 @@ def test_failure_policy_ignore_is_listed_as_omitted(failure_policy: str, count: 
     assert [("cf-crl-group-device", part)] * count == [(rule, text.en) for rule, text in omitted]
 
 
+def test_a_validation_of_variables_is_listed_as_omitted() -> None:
+    """A name may occur twice in a list of variables."""
+    checks = [
+        {"expression": "!('A' in container.env)", "messageEn": "no A"},
+        {"expression": "pod.nodeName == ''", "messageEn": "no node"},
+    ]
+    rule = resource_rule(KEY, validations=checks)
+    found = export(load_rules([("rule", rule)]).rules.resources)
+    (validations,) = [each["spec"]["validations"] for each in found.objects if "validations" in each["spec"]]
+
+    assert ["!('A' in container.env) is not checked: it reads variables"] == [
+        text.en for _, text in found.omitted
+    ]
+    assert ["no node"] == [
+        text for text in ("no A", "no node") if any(text in each["message"] for each in validations)
+    ]
+
+
 def test_an_invalid_rule_set_is_not_exported(tmp_path: Path) -> None:
     """An incomplete rule set would deny or allow the wrong pods."""
     path = tmp_path / "rule.yaml"
