@@ -142,6 +142,14 @@ class Library:
         """nvmlDeviceGetComputeMode."""
         return _fill(mode, value=self.gpu(handle)["computeMode"])
 
+    def p2p(self, one: Any, other: Any, capability: Any, status: Any) -> int:
+        """nvmlDeviceGetP2PStatus of NVLink; `nvlink` of a GPU has the indices of its peers."""
+        assert pynvml.NVML_P2P_CAPS_INDEX_NVLINK == capability
+        connected = _address(other) // _GPU - 1 in self.gpu(one).get("nvlink", [])
+        return _fill(
+            status, value=pynvml.NVML_P2P_STATUS_OK if connected else pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
+        )
+
     def fabric(self, handle: Any, info: Any) -> int:
         """nvmlDeviceGetGpuFabricInfo, and its second version, whose struct has a version."""
         fabric = self.gpu(handle).get("fabric")
@@ -167,6 +175,7 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {
     "nvmlDeviceGetMaxMigDeviceCount": Library.mig_slots,
     "nvmlDeviceGetMigDeviceHandleByIndex": Library.mig_instance,
     "nvmlDeviceGetComputeMode": Library.compute_mode,
+    "nvmlDeviceGetP2PStatus": Library.p2p,
     "nvmlDeviceGetGpuFabricInfo": Library.fabric,
     "nvmlDeviceGetGpuFabricInfoV": Library.fabric,
 }

@@ -49,6 +49,7 @@ LABELS: Final[Mapping[str, str]] = {
     f"{PREFIX}gpu.compute.minor": "its minor part",
     f"{PREFIX}gpu.memory": "memory in MiB, of the GPU with the least",
     f"{PREFIX}gpu.compute-mode": "compute mode, if all GPUs have the same: Default, Exclusive_Process, …",
+    f"{PREFIX}gpu-topology": "nvlink if each GPU has NVLink to another one of the node, otherwise pcie",
     f"{PREFIX}mig.gpus": "number of GPUs in MIG mode, if any",
     f"{PREFIX}mig-*.count": "number of MIG instances of a profile: mig-1g.5gb.count",
     f"{PREFIX}mps.capable": "whether MPS can share these GPUs",
@@ -134,6 +135,7 @@ def metadata_of(probe: Probe) -> NodeMetadata:
     add("gpu.memory", node.memory_mib)
     if len(modes := {gpu.compute_mode for gpu in gpus}) == 1:
         add("gpu.compute-mode", modes.pop())
+    add("gpu-topology", topology_of(probe))
     add("mig.gpus", sum(bool(gpu.mig) for gpu in gpus) or None)
     profiles = [gpu.mig_profiles for gpu in gpus]
     known = () if None in profiles else chain.from_iterable(filter(None, profiles))
@@ -155,6 +157,7 @@ def gpu_facts(gpu: Gpu) -> dict[str, Any]:
         "memoryMiB": gpu.memory_mib,
         "mig": None if not gpu.mig or gpu.mig_profiles is None else list(gpu.mig_profiles),
         "computeMode": gpu.compute_mode,
+        "nvlink": gpu.nvlink,
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
@@ -162,6 +165,17 @@ def gpu_facts(gpu: Gpu) -> dict[str, Any]:
 def label_value(text: str) -> str:
     """Return a text as a valid label value: invalid characters become `-`, and the end is cut."""
     return _NOT_IN_VALUES.sub("-", text)[:_VALUE_LENGTH].strip("-_.")
+
+
+def topology_of(probe: Probe) -> str | None:
+    """Return how a node's GPUs are connected: `nvlink` if each has NVLink to another one, otherwise `pcie`.
+
+    None for a single GPU, or if NVML does not report it.
+    """
+    connected = {gpu.nvlink for gpu in probe.gpus}
+    if False in connected:
+        return "pcie"
+    return "nvlink" if connected == {True} else None
 
 
 def mps_capable(probe: Probe) -> bool | None:

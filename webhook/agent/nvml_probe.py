@@ -7,9 +7,10 @@ Sources: https://docs.nvidia.com/deploy/nvml-api/, and for MPS https://docs.nvid
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +54,8 @@ _UNSUPPORTED: Final = frozenset(
 # Of a GPU in MIG mode, NVML reports memory and all instances only with the MIG monitor capability:
 # https://docs.nvidia.com/datacenter/tesla/mig-user-guide/device-nodes-and-capabilities.html
 _NO_PERMISSION: Final[int] = pynvml.NVML_ERROR_NO_PERMISSION
+# The errors of nvmlDeviceGetP2PStatus in nvml.h: the connection is unknown, the other facts are not.
+_NO_P2P: Final = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_UNKNOWN)
 _NAMES: Final[dict[int, str]] = {
     code: name for name, code in vars(pynvml).items() if name.startswith("NVML_ERROR_")
 }
@@ -66,6 +69,7 @@ class Gpu:
     memory. mig: whether MIG mode is on; None without support for it. mig_profiles: one for each instance,
     such as `1g.5gb`; None if this user cannot see all of them. compute_mode, fabric: as nvidia-smi prints
     them; fabric is None without NVSwitch. fabric_error: of a failed attempt to join the fabric, or empty.
+    nvlink: whether NVLink connects it with another GPU of the node, directly or by NVSwitch; None if alone.
     """
 
     name: str | None
@@ -77,6 +81,7 @@ class Gpu:
     compute_mode: str | None = None
     fabric: str | None = None
     fabric_error: str = ""
+    nvlink: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +164,17 @@ class _Nvml:
         self.name = function.__name__
         return function(*arguments)
 
-    def query(self, function: Callable[..., Any], *arguments: Any, also: int | None = None) -> Any:
+    def query(self, function: Callable[..., Any], *arguments: Any, also: Collection[int] = ()) -> Any:
         """Return the result of a function; None if the driver or GPU does not support it.
 
-        also: another error that means this.
+        also: other errors that mean this.
         """
         try:
             return self.call(function, *arguments)
         except UnicodeDecodeError:  # of a garbled name
             return None
         except pynvml.NVMLError as error:
-            if error.value in _UNSUPPORTED or error.value == also:
+            if error.value in _UNSUPPORTED or error.value in also:
                 return None
             raise
 
@@ -178,12 +183,15 @@ def _probe(nvml: _Nvml, mps: tuple[str, ...]) -> Probe:
     driver = nvml.query(pynvml.nvmlSystemGetDriverVersion)
     # Not its second version, which fails if libcuda is not mounted in addition to NVML.
     cuda = nvml.query(pynvml.nvmlSystemGetCudaDriverVersion)
-    gpus = []
+    gpus, devices = [], []
     for index in range(nvml.call(pynvml.nvmlDeviceGetCount)):
         nvml.gpu = index
-        gpus.append(_gpu(nvml, nvml.call(pynvml.nvmlDeviceGetHandleByIndex, index)))
+        devices.append(nvml.call(pynvml.nvmlDeviceGetHandleByIndex, index))
+        gpus.append(_gpu(nvml, devices[index]))
+    connected = _nvlinks(nvml, gpus, devices)
     nvml.gpu = None
-    return Probe(DriverVersion.parse(driver or ""), _cuda(cuda), tuple(gpus), mps)
+    found = tuple(replace(gpu, nvlink=connected.get(index)) for index, gpu in enumerate(gpus))
+    return Probe(DriverVersion.parse(driver or ""), _cuda(cuda), found, mps)
 
 
 def _cuda(number: int | None) -> CudaVersion | None:
@@ -193,12 +201,14 @@ def _cuda(number: int | None) -> CudaVersion | None:
 
 def _gpu(nvml: _Nvml, device: Any) -> Gpu:
     capability = nvml.query(pynvml.nvmlDeviceGetCudaComputeCapability, device)
-    memory = nvml.query(pynvml.nvmlDeviceGetMemoryInfo, device, also=_NO_PERMISSION)
+    memory = nvml.query(pynvml.nvmlDeviceGetMemoryInfo, device, also=(_NO_PERMISSION,))
     mig = nvml.query(pynvml.nvmlDeviceGetMigMode, device)
     enabled = None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
     # In MIG mode nvml.h requires the handle of an instance, but drivers answer for the GPU, too.
     mode = nvml.query(
-        pynvml.nvmlDeviceGetComputeMode, device, also=pynvml.NVML_ERROR_INVALID_ARGUMENT if enabled else None
+        pynvml.nvmlDeviceGetComputeMode,
+        device,
+        also=(pynvml.NVML_ERROR_INVALID_ARGUMENT,) if enabled else (),
     )
     fabric, fabric_error = _fabric(nvml, device)
     return Gpu(
@@ -213,6 +223,40 @@ def _gpu(nvml: _Nvml, device: Any) -> Gpu:
         fabric=fabric,
         fabric_error=fabric_error,
     )
+
+
+def _nvlinks(nvml: _Nvml, gpus: Sequence[Gpu], devices: Sequence[Any]) -> dict[int, bool]:
+    """Return for GPUs by index whether NVLink connects them with another one; unknown ones are absent.
+
+    In MIG mode GPUs do not use NVLink, and before the fabric is ready the answer is not final. The 16 GPUs of
+    the largest nodes are 120 calls. Sources: nvml.h (nvmlDeviceGetP2PStatus; vLLM detects NVLink by it, too:
+    vllm/platforms/cuda.py of https://github.com/vllm-project/vllm), and
+    https://docs.nvidia.com/datacenter/tesla/mig-user-guide/deployment-considerations.html for MIG mode.
+    """
+    asked = [
+        index
+        for index, gpu in enumerate(gpus)
+        if not gpu.mig and gpu.fabric in (None, FABRIC_READY) and not gpu.fabric_error
+    ]
+    statuses: dict[int, list[int | None]] = {index: [] for index in asked}
+    for one, other in combinations(asked, 2):
+        nvml.gpu = one
+        status = nvml.query(
+            pynvml.nvmlDeviceGetP2PStatus,
+            devices[one],
+            devices[other],
+            pynvml.NVML_P2P_CAPS_INDEX_NVLINK,
+            also=_NO_P2P,
+        )
+        for index in (one, other):
+            statuses[index].append(None if status == pynvml.NVML_P2P_STATUS_UNKNOWN else status)
+    known: dict[int, bool] = {}
+    for index, found in statuses.items():
+        if pynvml.NVML_P2P_STATUS_OK in found:
+            known[index] = True
+        elif found and None not in found:
+            known[index] = False
+    return known
 
 
 def _mig_profiles(nvml: _Nvml, device: Any) -> tuple[str, ...] | None:

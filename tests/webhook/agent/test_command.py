@@ -107,6 +107,27 @@ def test_check_reports_supported_workloads_as_text_and_json() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "topology", "text"),
+    [
+        ("h100", "nvlink", "nvlink: each GPU has NVLink to another one"),
+        ("a100-t4", "pcie", "pcie: a GPU has no NVLink to another one"),
+        ("t4", None, "-"),
+    ],
+)
+def test_check_and_label_show_the_topology(name: str, topology: str | None, text: str) -> None:
+    """As the label of the node; a node with one GPU has none."""
+    with library(name):
+        shown, document = node("check").stdout, json.loads(node("check", "-o", "json").stdout)
+        labels = node("label", "--dry-run").stdout.splitlines()
+
+    assert ["topology", text] in [re.split(r"  +", line) for line in shown.splitlines()]
+    assert topology == document["topology"]
+    assert [f"gpugate.dev/gpu-topology={topology}"] * (topology is not None) == [
+        line for line in labels if "topology" in line
+    ]
+
+
+@pytest.mark.parametrize(
     ("call", "error"),
     [("nvmlInit", "LIB_RM_VERSION_MISMATCH"), ("nvmlDeviceGetMemoryInfo", "GPU_IS_LOST")],
 )

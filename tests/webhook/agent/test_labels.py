@@ -48,6 +48,7 @@ gpus = st.builds(
     mig=st.none() | st.booleans(),
     mig_profiles=st.none() | st.lists(st.sampled_from(["1g.5gb", "1g.5gb+me", "1c.3g.20gb"])).map(tuple),
     compute_mode=st.none() | st.sampled_from(["Default", "Prohibited", "Exclusive_Process"]),
+    nvlink=st.none() | st.booleans(),
 )
 probes = st.builds(
     Probe,
@@ -130,6 +131,27 @@ def test_a_fact_that_is_unknown_for_one_gpu_has_no_label() -> None:
     ).labels
 
     assert {"gpugate.dev/gpu.count"} == {key for key in labels if key.startswith("gpugate.dev/gpu.")}
+
+
+@pytest.mark.parametrize(
+    ("connected", "expected"),
+    [
+        ([True, True], "nvlink"),
+        ([True, False], "pcie"),
+        ([False, False], "pcie"),
+        ([None, False], "pcie"),
+        ([True, None], None),
+        ([None], None),
+        ([], None),
+    ],
+)
+def test_the_topology_is_nvlink_if_each_gpu_is_connected(
+    connected: list[bool | None], expected: str | None
+) -> None:
+    """And pcie if one is not; no label for a single GPU, or if NVML does not report it."""
+    labels = metadata_of(probe_of(*(replace(A100, nvlink=each) for each in connected))).labels
+
+    assert expected == labels.get("gpugate.dev/gpu-topology")
 
 
 def test_the_annotation_has_the_full_name_of_a_gpu() -> None:

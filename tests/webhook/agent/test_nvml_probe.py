@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -49,6 +49,7 @@ def test_a_probe_has_the_facts_of_driver_and_gpus() -> None:
                     40960,
                     mig=False,
                     compute_mode="Default",
+                    nvlink=False,
                 ),
                 Gpu(
                     "Tesla T4",
@@ -56,6 +57,7 @@ def test_a_probe_has_the_facts_of_driver_and_gpus() -> None:
                     ComputeCapability(7, 5),
                     15360,
                     compute_mode="Default",
+                    nvlink=False,
                 ),
             ),
         )
@@ -81,6 +83,52 @@ def test_the_state_of_the_fabric_is_read_with_either_version_of_the_call(name: s
     assert isinstance(found, Probe)
     assert {"Completed"} == {gpu.fabric for gpu in found.gpus}
     assert ("nvmlDeviceGetGpuFabricInfo" in nvml.calls) is (name == "h100")
+
+
+def _connected(*peers: list[int], **facts: Any) -> dict[str, Any]:
+    """Return a machine of GPUs with NVLink to these peers, by index. facts: of its first GPU."""
+    machine = recorded("h100")
+    gpu = machine["gpus"][0] | {"fabric": None}
+    machine["gpus"] = [gpu | {"nvlink": each} for each in peers]
+    machine["gpus"][0] |= facts
+    return machine
+
+
+@pytest.mark.parametrize(
+    ("machine", "connected"),
+    [
+        (_connected([1, 2], [0, 2], [0, 1]), [True, True, True]),  # NVSwitch
+        (_connected([1], [0], [3], [2]), [True, True, True, True]),  # bridges, each between two GPUs
+        (_connected([1], [0], []), [True, True, False]),
+        (_connected([], []), [False, False]),
+        (_connected([]), [None]),
+        (_connected([], [2], [1], mig=[1, 0], slots=[]), [None, True, True]),
+        (_connected([1], [0], fabric={"state": 2, "status": 0}), [None, None]),
+        (_connected([1], [0], fabric={"state": 3, "status": 999}), [None, None]),
+    ],
+)
+def test_nvlink_connects_a_gpu_with_any_other_one(machine: dict[str, Any], connected: list[bool]) -> None:
+    """Unknown for a single GPU, in MIG mode, and while the fabric is not ready."""
+    with library(machine):
+        found = probe(())
+
+    assert isinstance(found, Probe)
+    assert connected == [gpu.nvlink for gpu in found.gpus]
+
+
+@pytest.mark.parametrize("error", [*sorted(UNKNOWN), "NVML_ERROR_INVALID_ARGUMENT", "NVML_ERROR_UNKNOWN"])
+def test_without_an_answer_about_nvlink_only_the_topology_is_unknown(error: str) -> None:
+    """The errors in nvml.h; a GPU that is lost is a failure, as for each other function."""
+    with library("h100", failing("nvmlDeviceGetP2PStatus", error)):
+        found = probe(())
+    with library("h100", failing("nvmlDeviceGetP2PStatus", "NVML_ERROR_GPU_IS_LOST")):
+        lost = probe(())
+
+    labels = recorded("h100")["labels"]
+    assert isinstance(found, Probe)
+    assert labels.pop("gpugate.dev/gpu-topology")
+    assert labels == metadata_of(found).labels
+    assert Failure("NVML_ERROR_GPU_IS_LOST", "nvmlDeviceGetP2PStatus", 0) == lost
 
 
 def test_a_missing_driver_is_a_failure_and_no_exception() -> None:

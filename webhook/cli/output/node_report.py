@@ -10,11 +10,26 @@ import click
 
 from rules import Language
 from webhook.agent.diagnosis import Diagnosis
-from webhook.agent.labels import NO_METADATA, capabilities_of, gpu_facts, metadata_of, mps_capable
+from webhook.agent.labels import (
+    NO_METADATA,
+    capabilities_of,
+    gpu_facts,
+    metadata_of,
+    mps_capable,
+    topology_of,
+)
 from webhook.agent.nvml_probe import Failure, Gpu, Probe
 from webhook.agent.supported_workloads import CompatibilityMode, Runtime, data_types, runtimes
 from webhook.cli.output.console import UNKNOWN, padded, show_table
-from webhook.cli.output.vocabulary import DATA_TYPES, MPS_DAEMON, MPS_FIT, NODE_VERSIONS, RANGE
+from webhook.cli.output.vocabulary import (
+    DATA_TYPES,
+    MPS_DAEMON,
+    MPS_FIT,
+    NODE_VERSIONS,
+    RANGE,
+    TOPOLOGIES,
+    TOPOLOGY,
+)
 
 _VERSION: Final = re.compile(r"\d+\.\d+")
 # Columns of a name before its facts.
@@ -37,6 +52,7 @@ def report_of(
         if isinstance(found, Probe)
         else [],
         "dataTypes": data_types(capabilities),
+        "topology": topology_of(known),
         "mps": {"capable": mps_capable(known), "daemons": list(known.mps)},
         "labels": published.labels,
         "problems": [
@@ -75,6 +91,8 @@ def show_probe(found: Probe, language: Language) -> None:
     if found.mps:
         fit += MPS_DAEMON.in_language(language).format(directories=" ".join(found.mps))
     click.echo(f"\n{padded(DATA_TYPES.in_language(language), _NAME_WIDTH)}{types or UNKNOWN}")
+    topology = TOPOLOGIES[topology_of(found)].in_language(language)
+    click.echo(f"{padded(TOPOLOGY.in_language(language), _NAME_WIDTH)}{topology}")
     click.echo(f"{padded('MPS', _NAME_WIDTH)}{fit}")
 
 

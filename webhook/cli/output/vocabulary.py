@@ -20,6 +20,7 @@ ACTIONS: Final = {
 }
 HINT: Final = Text("hint", "提示")
 NOTE: Final = Text("note", "说明")
+QUOTA: Final = Text("quota", "配额")
 
 # Table headings, by the key of the column in JSON; the key itself in upper case for any other column.
 _HEADINGS: Final = {
@@ -185,6 +186,14 @@ ONLY_RESOURCE_RULES: Final = Text("policies support only resource rules", "策�
 NODE_VERSIONS: Final = Text("driver {driver}, CUDA {cuda}", "驱动 {driver}，CUDA {cuda}")
 RANGE: Final = Text("{first} to {last}", "{first} 至 {last}")
 DATA_TYPES: Final = Text("data types", "数据类型")
+TOPOLOGY: Final = Text("topology", "拓扑")
+TOPOLOGIES: Final = {
+    "nvlink": Text(
+        "nvlink: each GPU has NVLink to another one", "nvlink：每块 GPU 都通过 NVLink 与其他 GPU 相连"
+    ),
+    "pcie": Text("pcie: a GPU has no NVLink to another one", "pcie：有 GPU 没有通过 NVLink 与其他 GPU 相连"),
+    None: Text("-"),
+}
 MPS_FIT: Final = {
     True: Text("can share these GPUs", "可以共享这些 GPU"),
     False: Text("cannot share these GPUs", "不能共享这些 GPU"),
