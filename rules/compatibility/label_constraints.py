@@ -116,7 +116,8 @@ def _texts(fact: str, texts: frozenset[str] | None, inventory: Inventory, names:
     present = [key for key in keys if inventory.labels.having(key)]
     missing = tuple(MatchExpression(EXPRESSIONS, key, "DoesNotExist") for key in present)
     if texts is None:
-        return (missing,)
+        # Every kubelet labels its node with its architecture.
+        return (missing,) if fact == PRODUCT or admitted(inventory, (missing,)) else ()
     found = _labelled(keys, texts, inventory)
     # Every kubelet labels its node; other nodes count as the most frequent architecture.
     counts = fact == PLATFORM and DEFAULT_PLATFORM in texts and admitted(inventory, (missing,))

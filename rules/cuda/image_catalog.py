@@ -28,7 +28,7 @@ from rules.cuda.tables import (
     require_of_nvidia_cuda,
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion
-from rules.kube.image_reference import Image, parse_image
+from rules.kube.image_reference import DEFAULT_REGISTRY, Image, parse_image
 from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Text
 
@@ -171,6 +171,9 @@ class ImageCatalog:
         if found is None and (self._texts or self._patterns):
             found = self._of_cluster(image)
         family = self._of_family(image) or NOTHING_KNOWN
+        if family.certain_platforms and image.registry != DEFAULT_REGISTRY:
+            # A copy may be built for other platforms; those of the built-in rows are of Docker Hub.
+            family = family._replace(certain_platforms=False)
         return family if found is None else _completed(*found, family)
 
     def _of_digest(self, image: Image) -> tuple[ImageFacts, ImageCase] | None:
@@ -298,6 +301,7 @@ def _facts(name: str, case: ImageCase, image: Image, match: re.Match[str] | None
         compute=case.compute,
         built_for=BuiltFor(case.built_for, case.ptx, case.status.certain) if case.built_for else None,
         platforms=case.platforms,
+        certain_platforms=bool(case.platforms) and case.status.certain,
         certain=case.status.certain,
         cuda_origin=_cuda_origin(image, match, groups, cuda, exact=exact) if cuda else _NO_TEXT,
         compute_origin=Text(
@@ -401,7 +405,7 @@ def _completed(found: ImageFacts, case: ImageCase, family: ImageFacts) -> ImageF
     if found.built_for is None:
         changes["built_for"] = family.built_for
     if not found.platforms:
-        changes["platforms"] = family.platforms
+        changes |= {"platforms": family.platforms, "certain_platforms": family.certain_platforms}
     return found._replace(**changes)
 
 

@@ -113,8 +113,8 @@ class ImageFacts(NamedTuple):
     no_cuda: it is known to hold no CUDA program. cuda: what its programs need; exact: that is the toolkit in
     the image, otherwise it may also be newer. constraints: its NVIDIA_REQUIRE_* variables, as far as known.
     branches: the driver branches below its own that its release notes list for data centre GPUs. compute: the
-    lowest compute capability that it supports. platforms: as in `linux/amd64`, or empty if unknown. The
-    origins say where a value comes from.
+    lowest compute capability that it supports. platforms: all that it has, as in `linux/amd64`, or empty if
+    they are unknown; certain_platforms: they may cause a denial. The origins say where a value comes from.
     """
 
     row: str = ""
@@ -127,6 +127,7 @@ class ImageFacts(NamedTuple):
     compute: ComputeCapability | None = None
     built_for: BuiltFor | None = None
     platforms: tuple[str, ...] = ()
+    certain_platforms: bool = False
     certain: bool = False
     cuda_origin: Text = _NO_TEXT
     compute_origin: Text = _NO_TEXT

@@ -52,6 +52,10 @@ _NO_WAY_OUT: Final = Text()
 _OLDER_CUDA: Final = Text("use an image with an older CUDA", "改用较旧 CUDA 的镜像")
 _IN_ANNOTATION: Final = Text(f"annotation {CUDA_VERSION_ANNOTATION}", f"注解 {CUDA_VERSION_ANNOTATION}")
 _IN_VARIABLE: Final = Text(f"variable {CUDA_VERSION_VARIABLE}", f"环境变量 {CUDA_VERSION_VARIABLE}")
+_LINUX: Final = "linux"
+# Architectures of older programs, and of the nodes that run them, too.
+# Source: platformVector of https://github.com/containerd/platforms/blob/main/compare.go
+_RUN_BY: Final = {"386": "amd64", "arm": "arm64"}
 _Pairs = tuple[tuple[str, str], ...]
 # Requirements that are remembered, and characters of the facts of one; 8 KB each at most.
 _REMEMBERED: Final = 1024
@@ -106,15 +110,24 @@ class ComputeRequirement(NamedTuple):
     way_out: Text = _NO_WAY_OUT
 
 
+class PlatformRequirement(NamedTuple):
+    """The CPU architectures that an image is for, as in kubernetes.io/arch."""
+
+    architectures: frozenset[str]
+    certain: bool
+    origin: Text
+
+
 @dataclass(frozen=True, slots=True)
 class GpuRequirements:
     """Everything that a container requires of a node; the node must satisfy all of it.
 
     cuda: what its programs need; no_cuda: they are known to need none. constraints: its NVIDIA_REQUIRE_*
     variables, which take precedence over the comparison with `cuda`: NVIDIA's images list in them the older
-    drivers that are supported through cuda-compat. branches: as in ImageFacts. declared: the annotations and
-    variables of the pod that replace what is known of the image. problems: what is written and cannot be
-    parsed. steps, evaluation_steps: what it takes to read them, and to evaluate them on nodes; see Budget.
+    drivers that are supported through cuda-compat. branches: as in ImageFacts. platforms: None if they are
+    unknown. declared: the annotations and variables of the pod that replace what is known of the image.
+    problems: what is written and cannot be parsed. steps, evaluation_steps: what it takes to read them, and
+    to evaluate them on nodes; see Budget.
     """
 
     cuda: CudaRequirement | None = None
@@ -124,6 +137,7 @@ class GpuRequirements:
     compute: tuple[ComputeRequirement, ...] = ()
     built_for: BuiltFor | None = None
     cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
+    platforms: PlatformRequirement | None = None
     declared: tuple[str, ...] = ()
     problems: tuple[Text, ...] = ()
     steps: int = field(default=0, compare=False)
@@ -133,7 +147,7 @@ class GpuRequirements:
 
     def __post_init__(self) -> None:
         members = self.cuda, self.constraints, self.branches, self.compute, self.built_for, self.cuda_compat
-        object.__setattr__(self, "_hash", hash(members))
+        object.__setattr__(self, "_hash", hash((*members, self.platforms)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -246,6 +260,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
     compat = said.read(CUDA_COMPAT_ANNOTATION, _COMPAT.get, "true")
     if declared and declared.version != image.cuda:
         image = image._replace(no_cuda=False, constraints=(), branches=frozenset())
+        image = image._replace(platforms=()) if image.cuda else image
     conditions = requirement_cost(env.known)
     budget.spend(conditions)
     own, problems = _constraints(env, image)
@@ -265,6 +280,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
         ),
         built_for=_built_for(image, toolkit),
         cuda_compat=compat or image.cuda_compat,
+        platforms=_platforms_of_image(image),
         declared=tuple(
             name
             for name, value in (
@@ -276,10 +292,14 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
         ),
         problems=(*said.problems, *problems),
     )
-    requires = _STEPS_OF_REQUIREMENTS if found.cuda or found.constraints or found.compute else 0
+    requires = _STEPS_OF_REQUIREMENTS if _concerns_nodes(found) else 0
     budget.spend(requires)
     evaluation = _STEPS_OF_FACTS + conditions + of_image + requires
     return replace(found, steps=budget.spent, evaluation_steps=evaluation)
+
+
+def _concerns_nodes(found: GpuRequirements) -> bool:
+    return bool(found.cuda or found.constraints or found.compute or found.platforms)
 
 
 class _Annotations:
@@ -372,6 +392,19 @@ def _cuda_of_image(image: ImageFacts) -> CudaRequirement | None:
     return CudaRequirement(
         image.cuda, exact=image.exact, certain=image.certain, found=image.row, origin=image.cuda_origin
     )
+
+
+def _platforms_of_image(image: ImageFacts) -> PlatformRequirement | None:
+    """Return the architectures of nodes that run the image; None if its platforms are unknown."""
+    parts = [each.split("/") for each in image.platforms]
+    found = {architecture for system, architecture, *_ in parts if system == _LINUX}
+    if not found:
+        return None
+    found.update(_RUN_BY[each] for each in found & _RUN_BY.keys())
+    origin = Text(
+        f"the platforms in row {image.row} of the image catalogue", f"镜像目录中 {image.row} 一行的平台"
+    )
+    return PlatformRequirement(frozenset(found), image.certain_platforms, origin)
 
 
 # The compute capability

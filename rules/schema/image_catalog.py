@@ -99,7 +99,9 @@ class ImageDocument(RuleDocument):
         "the image, or none (also written false)",
     )
     platforms: list[PlatformText] = Field(
-        [], description="operating system and CPU architecture that the row is for, such as linux/amd64"
+        [],
+        description="operating system and CPU architecture that the row is for, such as linux/amd64; the rows "
+        "of an image name all that it has",
     )
 
     @model_validator(mode="after")

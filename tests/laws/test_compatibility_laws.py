@@ -191,7 +191,7 @@ FACTS = {
     "product": ("nvidia.com/gpu.product",),
 }
 models = st.sampled_from([V100, T4, A100, H100, RTX4090])
-fully_labelled = st.one_of(
+of_one_architecture = st.one_of(
     st.builds(gfd, st.sampled_from(["12.2", "12.8", "13.0"]), models),
     st.builds(gfd, st.sampled_from(["12.2", "12.8", "13.0"]), models),
     # Of CUDA 11.0, on both sides of the floor of minor version compatibility.
@@ -200,6 +200,11 @@ fully_labelled = st.one_of(
         models,
         st.sampled_from(["450.51.06", "450.80.02"]),
     ),
+)
+fully_labelled = st.builds(
+    dict.__or__,
+    of_one_architecture,
+    st.sampled_from([{}, {"kubernetes.io/arch": "amd64"}, {"kubernetes.io/arch": "arm64"}]),
 )
 
 
@@ -262,6 +267,7 @@ rows = st.fixed_dictionaries(
             st.sampled_from(["7.0", "7.5", "8.0", "8.6", "9.0"]), min_size=1, max_size=3, unique=True
         ),
         "cudaCompat": st.booleans(),
+        "platforms": st.sampled_from([["linux/amd64"], ["linux/arm64"], ["linux/amd64", "linux/arm64"]]),
     },
 ).flatmap(
     lambda row: st.fixed_dictionaries(

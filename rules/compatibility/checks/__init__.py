@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rules.compatibility.checks.architecture import ArchitectureCheck
 from rules.compatibility.checks.base import Check, ContainerFinding
 from rules.compatibility.checks.baseline import BaselineCheck
 from rules.compatibility.checks.compute_capability import ComputeCapabilityCheck
@@ -24,6 +25,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     DriverCheck(),
     SharingModeCheck(),
     ComputeCapabilityCheck(),
+    ArchitectureCheck(),
 )
 _OPTIONAL: Final = tuple(check for check in CHECKS if check.is_optional)
 # Most checks have nothing to say without a node, or of a container alone.

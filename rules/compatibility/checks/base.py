@@ -27,6 +27,7 @@ class Subject(Enum):
     DRIVER = 1
     GPU = 2
     DRIVER_SUPPORT = 3  # of a GPU by its driver
+    PLATFORM = 4
 
 
 class Constraint(NamedTuple):

@@ -1,0 +1,73 @@
+"""The platforms of the image against the CPU architecture of the node.
+
+Of an image without a platform of the node, nothing is pulled, or it ends in "exec format error". Source:
+https://github.com/opencontainers/image-spec/blob/main/image-index.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Final
+
+from rules.compatibility.checks.base import Check, Constraint, Subject
+from rules.compatibility.label_constraints import PLATFORM
+from rules.cuda.requirements import GpuRequirements
+from rules.cuda.tables import gpu_model
+from rules.model.check_result import CheckResult, Level, capped
+from rules.model.sharing import SharingPolicy
+from rules.nodes.node_capabilities import DEFAULT_PLATFORM, NodeCapabilities
+from rules.text.i18n import Text
+
+_SETTING: Final = "checks.architecture"
+
+
+class ArchitectureCheck(Check):
+    """Whether the image has a platform of the node."""
+
+    is_optional: ClassVar[bool] = True
+
+    def on_node(
+        self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
+    ) -> Iterator[CheckResult]:
+        """Yield a result if the image has no platform of the node; none if either is unknown."""
+        found, setting = requirements.platforms, policy.checks.architecture
+        if found is None or setting is Level.COMPATIBLE:
+            return
+        architecture = node.architecture or _by_product(node)
+        if architecture is None or architecture in found.architectures:
+            return
+        level = capped(setting, certain=found.certain and node.architecture is not None)
+        platforms = ", ".join(f"linux/{each}" for each in sorted(found.architectures))
+        reason = Text(
+            f"the image is for {platforms}, the node for linux/{architecture}",
+            f"镜像的平台为 {platforms}，节点的平台为 linux/{architecture}",
+        )
+        names = "/".join(sorted(found.architectures))
+        remedy = Text(
+            f"use an image for linux/{architecture}, or nodes with {names}",
+            f"使用 linux/{architecture} 的镜像，或 {names} 的节点",
+        )
+        yield CheckResult(level, reason, remedy, origin=found.origin, setting=_SETTING)
+
+    def constraints(
+        self,
+        policy: SharingPolicy,
+        requirements: GpuRequirements,
+        nodes: list[NodeCapabilities],
+        *,
+        or_unknown: bool,
+    ) -> Iterator[Constraint]:
+        """Yield the architectures of the image, if the cluster has a node of another one."""
+        del or_unknown
+        found = requirements.platforms
+        if found is None or capped(policy.checks.architecture, certain=found.certain) < Level.INCOMPATIBLE:
+            return
+        present = {node.architecture for node in nodes if node.architecture}
+        if not present <= found.architectures:
+            yield Constraint(Subject.PLATFORM, [{PLATFORM: found.architectures}, {PLATFORM: None}])
+
+
+def _by_product(node: NodeCapabilities) -> str | None:
+    """Return the architecture that only machines with this GPU have, as Grace; None: it may be any."""
+    model = gpu_model(node.product) if node.product else None
+    return model.host if model and model.host != DEFAULT_PLATFORM else None
