@@ -28,7 +28,7 @@ from webhook.admission.rule_configmap import rule_text
 from webhook.cluster.credentials import by_kubeconfig, by_service_account
 from webhook.cluster.in_cluster import SERVICE_ACCOUNT, in_pod
 from webhook.cluster.inventory_resources import declaring_resources, dra_resources
-from webhook.cluster.resource import NODES, PODS, Object, Resource, config_maps
+from webhook.cluster.resource import NODES, PODS, Object, Resource, config_maps, limit_paths
 
 T = TypeVar("T")
 
@@ -310,6 +310,14 @@ class Cluster:
     def pods(self) -> list[dict[str, Any]]:
         """Return the pods of all namespaces, as JSON. Raises ClusterError."""
         return self._list(Resource("Pods", PODS))
+
+    def limits(self, namespace: str) -> list[dict[str, Any]]:
+        """Return the ResourceQuotas and LimitRanges of a namespace, as JSON. Raises ClusterError."""
+        return [
+            {"kind": kind, **each}
+            for kind, path in limit_paths(namespace).items()
+            for each in self._list(Resource(f"{kind}s of namespace {namespace!r}", path))
+        ]
 
     def _list(self, resource: Resource) -> list[dict[str, Any]]:
         what = resource.name

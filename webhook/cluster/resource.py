@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
@@ -15,6 +16,12 @@ Object = dict[str, Any]
 def config_maps(namespace: str) -> str:
     """Return the path of a namespace's ConfigMaps."""
     return f"/api/v1/namespaces/{namespace}/configmaps"
+
+
+def limit_paths(namespace: str) -> dict[str, str]:
+    """Return by kind the paths of what limits the pods of a namespace."""
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}"  # it may be the text of a manifest
+    return {"ResourceQuota": f"{path}/resourcequotas", "LimitRange": f"{path}/limitranges"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,7 @@ def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> 
         "warnings",
         "notes",
         "hints",
+        "quotas",
         "patch",
         "auditAnnotations",
     ] == list(found)

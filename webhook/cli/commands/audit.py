@@ -19,7 +19,8 @@ from rules.text.yaml_document import SourceError
 from webhook.cli.input.decision_context import DecisionContext, Sources, decision_options
 from webhook.cli.input.objects import InputError, objects_in
 from webhook.cli.input.options import fail_on_option
-from webhook.cli.output.console import counted, show_table
+from webhook.cli.input.quotas import QuotaFinding, Quotas
+from webhook.cli.output.console import counted, print_warning, show_table
 from webhook.cli.output.vocabulary import AUDIT_SUMMARY
 from webhook.yaml_output import dump_yaml
 
@@ -98,7 +99,8 @@ def command(
     """Evaluate the existing pods of a cluster with the rules.
 
     Finds pods that were created before a rule, or while the webhook was not running. A pod that is bound to a
-    node is checked against that node. Changes nothing; skips pods that have ended.
+    node is checked against that node. Changes nothing; skips pods that have ended. Also shows which
+    ResourceQuotas of GPU pods are used up.
 
     \b
     Examples:
@@ -111,13 +113,18 @@ def command(
         raise click.UsageError("no pods given (use --filename FILE or --context NAME)")
     context = sources.load()
     pods: Iterable[Any] = (
-        _in_files(filenames) if filenames else sources.rules.query(lambda cluster: cluster.pods())
+        _in_files(filenames, context.quotas)
+        if filenames
+        else sources.rules.query(lambda cluster: cluster.pods())
     )
     audited = list(_audited(context, pods, namespace))
+    quotas = context.quotas.used_up((each.namespace, each.pod["spec"]) for each in audited)
     if output == "table":
         _show_table(audited, sources.language)
+        for found in quotas:
+            print_warning(found.message, sources.language)
     elif output == "json":
-        _show_json(audited)
+        _show_json(audited, quotas)
     else:
         _show_reports(audited)
     sys.exit(context.exit_status((each.decision for each in audited), fail_on))
@@ -145,8 +152,8 @@ def _audited(context: DecisionContext, pods: Iterable[Any], namespace: str | Non
             context.add_error(f"pod {where}/{metadata.get('name', '')}: {error}")
 
 
-def _in_files(filenames: Iterable[str]) -> Iterator[dict[str, Any] | ValueError]:
-    """Yield the pods and the errors in files; other objects are skipped."""
+def _in_files(filenames: Iterable[str], quotas: Quotas) -> Iterator[dict[str, Any] | ValueError]:
+    """Yield the pods and the errors in files, and add the quotas; other objects are skipped."""
     for filename in filenames:
         for place, value in objects_in(filename):
             if isinstance(value, SourceError):
@@ -155,6 +162,8 @@ def _in_files(filenames: Iterable[str]) -> Iterator[dict[str, Any] | ValueError]
                 yield InputError(f"{place}: expected a Kubernetes object with apiVersion and kind")
             elif value.get("kind") == "Pod":
                 yield value
+            else:
+                quotas.add([value], "default")
 
 
 def _show_table(audited: Sequence[Audited], language: Language) -> None:
@@ -190,7 +199,7 @@ def _rank(finding: tuple[str, ...]) -> tuple[object, ...]:
     return (list(_COLOURS).index(finding[0]), *finding)
 
 
-def _show_json(audited: Sequence[Audited]) -> None:
+def _show_json(audited: Sequence[Audited], quotas: Sequence[QuotaFinding]) -> None:
     facts = [
         {
             "namespace": each.namespace,
@@ -205,7 +214,8 @@ def _show_json(audited: Sequence[Audited]) -> None:
         }
         for each in audited
     ]
-    click.echo(json.dumps({"pods": facts}, ensure_ascii=False))
+    used_up = [found._asdict() for found in quotas]
+    click.echo(json.dumps({"pods": facts, "quotas": used_up}, ensure_ascii=False))
 
 
 def _show_reports(audited: Sequence[Audited]) -> None:

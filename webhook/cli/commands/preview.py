@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import partial
 from time import time
@@ -25,6 +25,7 @@ from webhook.cli.input.options import (
     object_namespace_option,
     workloads_option,
 )
+from webhook.cli.input.quotas import QuotaFinding
 from webhook.cli.output.console import counted, padded, print_error, print_warning, show
 from webhook.cli.output.vocabulary import (
     ACTIONS,
@@ -33,6 +34,7 @@ from webhook.cli.output.vocabulary import (
     NOTE,
     PATCHED,
     PREVIEW_SUMMARY,
+    QUOTA,
     SKIPPED,
     SKIPPED_COUNT,
     UNCHANGED,
@@ -48,7 +50,8 @@ class Preview:
     """One object and the decision on it.
 
     source: file and line. name: may be a generateName with `*`. has_pods: whether its kind contains pods;
-    other kinds are skipped. hints: on probable mistakes, which admission does not print.
+    other kinds are skipped. hints: on probable mistakes, which admission does not print. quotas: for which
+    the API server will reject pods.
     """
 
     source: str
@@ -57,6 +60,7 @@ class Preview:
     has_pods: bool
     decision: Decision
     hints: tuple[str, ...]
+    quotas: tuple[QuotaFinding, ...] = ()
 
     @property
     def title(self) -> str:
@@ -114,7 +118,11 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
 
     for (source, request, name), decision in context.results(filenames, namespace, decided):
         has_pods = context.policy.workloads.holds_pods(request.group, request.kind)
-        previews.append(Preview(source, request, name, has_pods, decision, hints.of(request)))
+        preview = Preview(source, request, name, has_pods, decision, hints.of(request))
+        if decision.allowed and request.operation == "CREATE" and has_pods:
+            of, workloads = (request.group, request.kind, request.namespace), context.policy.workloads
+            preview = replace(preview, quotas=context.quotas.findings(workloads, *of, preview.patched()))
+        previews.append(preview)
         if print_one:
             print_one(previews[-1])
     if output == "json":
@@ -147,6 +155,7 @@ def _facts(language: Language, preview: Preview) -> dict[str, Any]:
         "warnings": decision.warnings,
         "notes": [note.in_language(language) for note in decision.notes],
         "hints": preview.hints,
+        "quotas": [found._asdict() for found in preview.quotas],
         "patch": decision.patch,
         "auditAnnotations": decision.audit,
     }
@@ -167,7 +176,8 @@ def _print_messages(preview: Preview) -> None:
     """Print the denial message, warnings and hints of an object on stderr."""
     if not preview.decision.allowed:
         print_error(f"{preview.source}: {preview.title}: {preview.decision.message}")
-    for warning in (*preview.decision.warnings, *preview.hints):
+    quotas = (found.message for found in preview.quotas)
+    for warning in (*preview.decision.warnings, *preview.hints, *quotas):
         print_warning(f"{preview.source}: {warning}")
 
 
@@ -193,6 +203,8 @@ def _show_diff(language: Language, preview: Preview) -> None:
         _print_message(ACTIONS[Action.DRYRUN].in_language(language), "cyan", would)
     for hint in preview.hints:
         _print_message(HINT.in_language(language), "yellow", hint)
+    for quota in preview.quotas:
+        _print_message(QUOTA.in_language(language), "yellow", quota.message)
     if decision.patch:
         before, after = dump_yaml(preview.request.object), dump_yaml(preview.patched())
         for line in unified_diff(

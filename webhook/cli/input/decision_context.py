@@ -26,6 +26,7 @@ from webhook.cli.input.options import (
     nodes_option,
     rules_option,
 )
+from webhook.cli.input.quotas import Quotas
 from webhook.cli.output.console import print_error
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,11 +46,15 @@ class Subject(NamedTuple):
 
 @dataclass(slots=True)
 class DecisionContext:
-    """Rules and nodes that decisions depend on. failed: whether a rule or an object has an error."""
+    """Rules and nodes that decisions depend on, and the quotas that do not.
+
+    failed: whether a rule or an object has an error.
+    """
 
     rules: RuleSet
     policy: Policy
     inventory: Inventory
+    quotas: Quotas
     failed: bool = False
 
     def add_error(self, message: str) -> None:
@@ -62,11 +67,12 @@ class DecisionContext:
     ) -> Iterator[tuple[Subject, T]]:
         """Yield each object in files with the result of `decide`; print an error for each invalid object.
 
-        Claims in the files count as created. namespace: of objects that do not set one. Raises BadInputError
-        if a file cannot be read.
+        Claims and quotas in the files count as created. namespace: of objects that do not set one. Raises
+        BadInputError if a file cannot be read.
         """
         read = [(path, [*objects_in(path)]) for path in filenames]
-        documents = (value for _, objects in read for _, value in objects)
+        documents = [value for _, objects in read for _, value in objects]
+        self.quotas.add(documents, namespace)
         self.inventory = self.inventory.with_dra(self.inventory.dra.with_claims_in(documents, namespace))
         for path, objects in read:
             for source, value in objects:
@@ -117,7 +123,8 @@ class Sources:
             print_error(error.line(self.language), self.language)
         inventory = load_inventory(self.node_paths, self.rules.kubeconfig, self.rules.context)
         policy = compile_policy(loaded.rules, self.language, load_workloads(self.workload_paths))
-        return DecisionContext(loaded.rules, policy, inventory, failed=bool(loaded.errors))
+        quotas = Quotas(self.rules, self.language)
+        return DecisionContext(loaded.rules, policy, inventory, quotas, failed=bool(loaded.errors))
 
 
 def decision_options(command: F) -> F:
