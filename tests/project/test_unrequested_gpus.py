@@ -64,7 +64,7 @@ def test_both_policies_select_the_same_objects_and_namespaces() -> None:
     assert [deny[each] for each in ("failurePolicy", "matchConstraints", "matchConditions")] == [
         warn[each] for each in ("failurePolicy", "matchConstraints", "matchConditions")
     ]
-    assert {"ownResources", "spec", "all", "requested", "containers"} == {name for name, _ in both}
+    assert {"ownResources", "spec", "allContainers", "requested", "containers"} == {name for name, _ in both}
     assert deny_binding["matchResources"] == warn_binding["matchResources"]
     # The overlay of the page replaces it by its place.
     assert ["ownResources"] * 2 == [spec["variables"][0]["name"] for spec in (deny, warn)]
