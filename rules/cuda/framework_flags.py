@@ -6,7 +6,7 @@ Frameworks, flags and capabilities are data; this module only parses command lin
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
@@ -14,20 +14,18 @@ from typing import Any, Final, NamedTuple
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from rules.cuda.command_line import CommandLine, text_of
 from rules.cuda.image_catalog import covers, parse_version
 from rules.cuda.tables import Status, capability, read_table
 from rules.cuda.versions import ComputeCapability
-from rules.kube.container_env import CHARACTERS_PER_STEP, LONGEST, expand_all
 from rules.kube.image_reference import Image, parse_image
-from rules.kube.shell_script import UNKNOWN, Command, Word, commands, script_index
+from rules.kube.shell_script import Command, Word
 from rules.text.budget import Budget
 from rules.text.i18n import Text
 
-# Steps for each word that is no script, and for each command of a script in which flags are searched.
-_STEPS_OF_WORD: Final = 4
+# Steps for each command of a script in which flags are searched.
 _STEPS_OF_COMMAND: Final = 10
 
-_SPACE = re.compile(r"\s")
 _NO_COMMAND = Command(())
 
 
@@ -121,94 +119,67 @@ def variables() -> frozenset[str]:
     return frozenset({*table.env, *table.arguments})
 
 
-def flag_requirements(
-    image: str,
+def command_line(
     words: Sequence[str],
     env: Mapping[str, str],
     unknown: Collection[str] = (),
+    exported: Collection[str] = (),
     budget: Budget | None = None,
-) -> tuple[FlagRequirement, ...]:
+) -> CommandLine:
+    """Return a container's command line with the arguments that variables contain. Raises OverBudgetError.
+
+    exported: variables of interest other than those of this module.
+    """
+    table = _table()
+    passed_on = [word for name in table.arguments for word in env.get(name, "").split()]
+    return CommandLine(words, passed_on, env, unknown, {*table.env, *exported}, budget or Budget())
+
+
+def flag_requirements(image: str, line: CommandLine) -> tuple[FlagRequirement, ...]:
     """Return the GPU requirements of a command line and variables; none if it is too long to start.
 
-    words: command and args; env: the variables whose values are known; unknown: those whose values are not.
     Raises OverBudgetError.
     """
-    table, budget = _table(), budget or Budget()
-    budget.spend(len(words))
-    words = expand_all(words, env, budget)
-    passed_on = [word for name in table.arguments for word in env.get(name, "").split()]
-    line = " ".join([*words, *passed_on])
-    if len(line) > LONGEST:
+    table = _table()
+    if line.too_long:
         return ()
-    variables_too = [line, *env.values()] if "$" in line else [line]
-    budget.spend(sum(map(len, variables_too)) // CHARACTERS_PER_STEP)
-    if any(name in env for name in table.env) or any(map(table.names_a_flag, variables_too)):
-        budget.spend(_STEPS_OF_WORD * (len(words) + len(passed_on)))
-        return _find(image, _Commands.read(words, passed_on, env, unknown, budget), env, budget)
+    if any(name in line.env for name in table.env) or any(map(table.names_a_flag, line.texts)):
+        return _find(image, line)
     return ()
 
 
-def may_require(words: Sequence[str]) -> bool:
-    """Return whether a command line may require something of a GPU, alone or with its variables."""
-    line = " ".join(words)
-    return "$(" in line or _table().names_a_flag(line)
+def server_frameworks() -> Mapping[str, Framework]:
+    """Return the inference servers of the table by their keys."""
+    return _table().frameworks
 
 
-class _Commands(NamedTuple):
-    """What a container runs. arguments: words that are no script; scripts: the commands of those that are."""
-
-    arguments: Command
-    scripts: tuple[Command, ...]
-
-    @classmethod
-    def read(
-        cls,
-        words: Sequence[str],
-        passed_on: Sequence[str],
-        env: Mapping[str, str],
-        unknown: Collection[str],
-        budget: Budget,
-    ) -> _Commands:
-        """Return the commands of a command line. passed_on: arguments that the runtime adds."""
-        arguments: list[str] = []
-        scripts: list[Command] = []
-        for word, is_script in _scripts(words):
-            if is_script:
-                scripts += commands(word, env, unknown, _table().env, budget)
-            else:
-                arguments.append(word)
-        return cls(Command(tuple(map(Word, [*arguments, *passed_on]))), tuple(scripts))
+def image_frameworks(image: str) -> Collection[str] | None:
+    """Return the keys of the inference servers in an image name; None for another platform."""
+    parsed = parse_image(image)
+    return _versions(parsed) if parsed else ()
 
 
-def _scripts(words: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each argument with whether it is a shell script: of a shell in it, else of one in the image."""
-    index = script_index(words)
-    if index is None:
-        code = any(word == "-c" for word in words[1:])  # of Python, for example
-        yield from ((word, not code and _SPACE.search(word) is not None) for word in words)
-        return
-    yield from ((word, at == index) for at, word in enumerate(words[: index + 1]))
-    if "$@" in words[index] or "$*" in words[index]:  # otherwise the script ignores its arguments
-        yield from ((word, False) for word in words[index + 1 :])
+def names_a_flag(line: str) -> bool:
+    """Return whether a command line contains a flag or variable of the table."""
+    return _table().names_a_flag(line)
 
 
-def _find(
-    image: str, found: _Commands, env: Mapping[str, str], budget: Budget
-) -> tuple[FlagRequirement, ...]:
+def _find(image: str, line: CommandLine) -> tuple[FlagRequirement, ...]:
     parsed = parse_image(image)
     versions = _versions(parsed) if parsed else {}
     if versions is None:
         return ()
-    lines = [(_line(command), command) for command in found.scripts]
-    searched = "\n".join([_line(found.arguments), *(line for line, _ in lines)])
+    found, env, budget = line.commands, line.env, line.budget
+    lines = [(text_of(command), command) for command in found.scripts]
+    searched = "\n".join([text_of(found.arguments), *(text for text, _ in lines)])
     frameworks = _table().frameworks
     started = [key for key in frameworks if frameworks[key].command.search(searched)]
     requirements = []
     for key in started or list(versions)[:1]:
         budget.spend(len(found.arguments.words) + _STEPS_OF_COMMAND * len(lines))
         framework = frameworks[key]
-        servers = [command for line, command in lines if framework.command.search(line)]
-        servers = servers or [_of_image(command) for line, command in lines if _table().names_a_flag(line)]
+        servers = [command for text, command in lines if framework.command.search(text)]
+        servers = servers or [_of_image(command) for text, command in lines if _table().names_a_flag(text)]
         values = _values(framework, found.arguments, servers, env)
         requirements += [_requirement(framework, versions.get(key), flag, values[flag]) for flag in values]
     return tuple(requirement for requirement in requirements if requirement)
@@ -217,11 +188,6 @@ def _find(
 def _of_image(command: Command) -> Command:
     """Return a command of an image whose name alone shows the framework; it may be another program."""
     return replace(command, certain=command.certain and command.words[0].text.startswith("-"))
-
-
-def _line(command: Command) -> str:
-    """Return a command as a line, in which text with spaces cannot look like a command."""
-    return " ".join(word.text if not _SPACE.search(word.text) else UNKNOWN for word in command.words)
 
 
 @lru_cache(maxsize=4096)

@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple, TypeVar
 
 from rules.cuda import framework_flags
+from rules.cuda.command_line import CommandLine
 from rules.cuda.image_catalog import ImageCatalog
 from rules.cuda.image_facts import BuiltFor, CompatLibraries, ImageFacts, StartConstraint
 from rules.cuda.nvidia_require import (
@@ -26,6 +27,8 @@ from rules.cuda.nvidia_require import (
     disabled,
     requirement_cost,
 )
+from rules.cuda.parallelism import Parallelism, may_need, parallelism
+from rules.cuda.parallelism import variables as parallelism_variables
 from rules.cuda.tables import compiles_for
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import Environment, environment, references
@@ -126,8 +129,9 @@ class GpuRequirements:
     variables, which take precedence over the comparison with `cuda`: NVIDIA's images list in them the older
     drivers that are supported through cuda-compat. branches: as in ImageFacts. platforms: None if they are
     unknown. declared: the annotations and variables of the pod that replace what is known of the image.
-    problems: what is written and cannot be parsed. steps, evaluation_steps: what it takes to read them, and
-    to evaluate them on nodes; see Budget.
+    problems: what is written and cannot be parsed. parallelism: how many GPUs its programs need; not
+    compared, as no node depends on it. steps, evaluation_steps: what it takes to read them, and to evaluate
+    them on nodes; see Budget.
     """
 
     cuda: CudaRequirement | None = None
@@ -140,6 +144,7 @@ class GpuRequirements:
     platforms: PlatformRequirement | None = None
     declared: tuple[str, ...] = ()
     problems: tuple[Text, ...] = ()
+    parallelism: tuple[Parallelism, ...] = field(default=(), compare=False)  # of no node
     steps: int = field(default=0, compare=False)
     evaluation_steps: int = field(default=0, compare=False)
     # Requirements are looked up more often than they are made, and all of this is long to hash.
@@ -204,8 +209,13 @@ def container_facts(
     known, unknown = _variables(container, words, budget or Budget())
     said = tuple(_annotations_for(container.name, annotations)) if annotations else ()
     # Variables may add flags to any command, which names the framework.
-    kept = words if words and (known or framework_flags.may_require(words)) else ()
+    kept = words if words and (known or _says_something(" ".join(words))) else ()
     return ContainerFacts(container.image, kept, known, unknown, said)
+
+
+def _says_something(line: str) -> bool:
+    """Return whether a command line may require something of GPUs, alone or with its variables."""
+    return "$(" in line or framework_flags.names_a_flag(line) or may_need(line)
 
 
 def requirements_reader(catalog: ImageCatalog) -> Callable[[ContainerFacts], GpuRequirements]:
@@ -245,7 +255,8 @@ def _variables(
 @cache
 def _relevant_variables() -> frozenset[str]:
     """Return the variables that say something, except those that begin with REQUIRE_PREFIX."""
-    return frozenset({CUDA_VERSION_VARIABLE, DISABLE_REQUIRE, *framework_flags.variables()})
+    flags = framework_flags.variables() | parallelism_variables()
+    return frozenset({CUDA_VERSION_VARIABLE, DISABLE_REQUIRE, *flags})
 
 
 def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirements:
@@ -267,6 +278,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
     of_image = _STEPS_OF_IMAGE_CONDITION * sum(len(group) for each in own for group in each.groups)
     budget.spend(of_image)
     toolkit = declared or _cuda_of_image(image)
+    line = _command_line(facts, env, budget)
     found = GpuRequirements(
         cuda=toolkit or _cuda_of_constraints(own),
         no_cuda=image.no_cuda,
@@ -276,7 +288,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
             *_compute_of_annotation(said),
             *_compute_of_image(image),
             *_compute_of_toolkit(toolkit),
-            *_compute_of_flags(facts, env, budget),
+            *(_compute_of_flags(facts.image, line) if line else ()),
         ),
         built_for=_built_for(image, toolkit),
         cuda_compat=compat or image.cuda_compat,
@@ -291,6 +303,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
             if value
         ),
         problems=(*said.problems, *problems),
+        parallelism=parallelism(facts.image, line) if line else (),
     )
     requires = _STEPS_OF_REQUIREMENTS if _concerns_nodes(found) else 0
     budget.spend(requires)
@@ -438,9 +451,14 @@ def _compute_of_toolkit(toolkit: CudaRequirement | None) -> tuple[ComputeRequire
     return (ComputeRequirement(lowest, certain=certain, origin=origin, way_out=_OLDER_CUDA),)
 
 
-def _compute_of_flags(facts: ContainerFacts, env: Environment, budget: Budget) -> list[ComputeRequirement]:
+def _command_line(facts: ContainerFacts, env: Environment, budget: Budget) -> CommandLine | None:
+    """Return the command line, unless neither it nor a variable says anything."""
     if not facts.words and not env.known:
-        return []
+        return None
+    return framework_flags.command_line(facts.words, env.known, env.unknown, parallelism_variables(), budget)
+
+
+def _compute_of_flags(image: str, line: CommandLine) -> list[ComputeRequirement]:
     return [
         ComputeRequirement(
             need.compute,
@@ -452,9 +470,7 @@ def _compute_of_flags(facts: ContainerFacts, env: Environment, budget: Budget) -
             asked=True,
             way_out=need.way_out,
         )
-        for need in framework_flags.flag_requirements(
-            facts.image, facts.words, env.known, env.unknown, budget
-        )
+        for need in framework_flags.flag_requirements(image, line)
     ]
 
 

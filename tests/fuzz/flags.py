@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from rules.cuda.framework_flags import flag_requirements
+from rules.cuda.framework_flags import command_line, flag_requirements
 from rules.cuda.image_catalog import built_in_catalog
 from rules.cuda.requirements import container_facts, requirements_of
 from rules.kube.container_env import environment
@@ -127,7 +127,7 @@ def check(data: bytes) -> None:
         ):
             script = " ".join(words) + "\n"
             in_words, in_script = (
-                flag_requirements(image, given, env.known, env.unknown)
+                flag_requirements(image, command_line(given, env.known, env.unknown))
                 for given in (words, ["sh", "-c", script])
             )
             assert {need.compute for need in in_words} == {need.compute for need in in_script}

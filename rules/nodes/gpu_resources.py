@@ -1,0 +1,80 @@
+"""Extended resources that stand for accelerators, and the devices that a container requests."""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from rules.cuda.tables import read_table
+from rules.kube.pod import Container
+from rules.kube.quantity import QuantityError, parse_quantity
+from rules.text.glob import glob
+
+# Names of resources that are remembered; a cluster has some dozen.
+_REMEMBERED = 1024
+
+
+class GpuResource(NamedTuple):
+    """What a resource stands for. units: how many make one device, 0 if it is no number of devices.
+
+    vendor: its name. slices: it is one profile of MIG devices.
+    """
+
+    vendor: str
+    units: int
+    slices: bool
+
+
+class RequestedGpus(NamedTuple):
+    """How many devices a container requests. name: the resource. units: as in GpuResource."""
+
+    name: str
+    devices: int
+    units: int
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def gpu_resource(name: str) -> GpuResource | None:
+    """Return what a resource stands for, or None if it is no accelerator."""
+    return next((found for pattern, found in _table() if pattern.fullmatch(name)), None)
+
+
+def requested_gpus(container: Container) -> RequestedGpus | None:
+    """Return the devices that a container requests; None if it is unknown how many, or none.
+
+    A share of a device is one. Two resources may be two views of the same devices: their number is unknown.
+    """
+    found: RequestedGpus | None = None
+    for name in container.names:
+        resource = gpu_resource(name) if "/" in name else None
+        if resource is None or not resource.units or (found and found.name == name):
+            continue
+        count = _count(container.request(name), resource.units)
+        if count is None or (count and found):
+            return None
+        if count:
+            found = RequestedGpus(name, count, resource.units)
+    return found
+
+
+def _count(quantity: object, units: int) -> int | None:
+    """Return the number of devices; None if the quantity is none, which the resource's own rule reports."""
+    try:
+        number = parse_quantity(quantity)
+    except QuantityError:
+        return None
+    return max(1, int(number // units)) if number > 0 else 0
+
+
+@cache
+def _table() -> tuple[tuple[re.Pattern[str], GpuResource], ...]:
+    table = read_table("gpu_resources")
+    return tuple(
+        (
+            glob(name),
+            GpuResource(table["vendors"][row["vendor"]], row.get("units", 0), row.get("slices", False)),
+        )
+        for row in table["resources"]
+        for name in row["names"]
+    )

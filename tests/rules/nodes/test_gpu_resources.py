@@ -1,0 +1,81 @@
+"""Extended resources that stand for accelerators, and the devices that a container requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.kube.json_patch import Recorder
+from rules.kube.pod import Container, ContainerKind
+from rules.nodes.gpu_resources import gpu_resource, requested_gpus
+
+
+def requested(limits: dict[str, Any], requests: dict[str, Any] | None = None) -> tuple[str, int] | None:
+    """Return the resource and the number of devices that a container requests."""
+    raw = {"name": "main", "resources": {"limits": limits, "requests": requests or {}}}
+    found = requested_gpus(Container(raw, (), ContainerKind.REGULAR, Recorder(raw)))
+    return found and (found.name, found.devices)
+
+
+@pytest.mark.parametrize(
+    ("limits", "count"),
+    [
+        ({"nvidia.com/gpu": 2}, ("nvidia.com/gpu", 2)),
+        ({"nvidia.com/gpu": "2", "cpu": 4, "rdma/hca": 1}, ("nvidia.com/gpu", 2)),
+        ({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 4000}, ("nvidia.com/gpu", 2)),
+        ({"nvidia.com/gpu.A100": 2}, ("nvidia.com/gpu.A100", 2)),
+        ({"nvidia.com/mig-1g.5gb": 2}, ("nvidia.com/mig-1g.5gb", 2)),
+        ({"tencent.com/vcuda-core": 200, "tencent.com/vcuda-memory": 8}, ("tencent.com/vcuda-core", 2)),
+        ({"tencent.com/vcuda-core": 30}, ("tencent.com/vcuda-core", 1)),
+        ({"volcano.sh/vgpu-number": 4, "volcano.sh/vgpu-memory": 1}, ("volcano.sh/vgpu-number", 4)),
+        ({"amd.com/gpu": 8}, ("amd.com/gpu", 8)),
+        ({"huawei.com/Ascend910": 8}, ("huawei.com/Ascend910", 8)),
+        ({"aliyun.com/gpu-mem": 8}, None),
+        ({"nvidia.com/gpu": 0}, None),
+        ({"nvidia.com/gpu": "many"}, None),
+        ({"nvidia.com/gpu": 1, "amd.com/gpu": 1}, None),
+        ({"cpu": 2, "memory": "1Gi", "rdma/hca": 1, "example.com/gpu": 4}, None),
+        ({}, None),
+    ],
+)
+def test_a_container_requests_devices(limits: dict[str, Any], count: tuple[str, int] | None) -> None:
+    """A share is of one; of two resources it is unknown whether they are the same devices."""
+    assert count == requested(limits)
+
+
+def test_a_request_replaces_the_limit() -> None:
+    """As for the API server; the extended resource is counted once."""
+    assert ("nvidia.com/gpu", 2) == requested({"nvidia.com/gpu": 2}, {"nvidia.com/gpu": 2})
+    assert ("nvidia.com/gpu", 3) == requested({}, {"nvidia.com/gpu": 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "vendor"),
+    [
+        ("nvidia.com/gpucores", "NVIDIA"),
+        ("nvidia.com/mps-core", "NVIDIA"),
+        ("tke.cloud.tencent.com/qgpu-memory", "NVIDIA"),
+        ("amd.com/gpumem", "AMD"),
+        ("gpu.intel.com/xe", "Intel"),
+        ("huawei.com/Ascend310P-memory", "Ascend"),
+        ("nvidia.com/hostdev", None),
+        ("gpu.intel.com/i915_monitoring", None),
+        ("fpga.intel.com/af-x", None),
+        ("rdma/hca_shared_devices_a", None),
+        ("amd.com/nic", None),
+        ("cpu", None),
+    ],
+)
+def test_a_resource_has_a_vendor(name: str, vendor: str | None) -> None:
+    """FPGAs, NICs and RDMA devices are no accelerators."""
+    found = gpu_resource(name)
+
+    assert vendor == (found and found.vendor)
+
+
+def test_a_mig_profile_is_slices() -> None:
+    """A GPU is none."""
+    found = [gpu_resource(name) for name in ("nvidia.com/mig-1g.5gb", "nvidia.com/gpu")]
+
+    assert [True, False] == [each is not None and each.slices for each in found]
