@@ -44,10 +44,6 @@ from rules.text.budget import Budget, OverBudgetError
 from rules.text.i18n import Language, Text
 from rules.text.paths import Path
 
-# Kueue makes PodTemplates for ProvisioningRequests: if one is denied, it keeps its quota and tries for ever.
-# Nothing is lost: the pods are validated when they are created.
-_NEVER_DENIED: Final = {("", "PodTemplate")}
-
 R = TypeVar("R", InjectionRule, CompatibilityRule)
 
 # Short, for people who look at a pod: the injection rules that changed it.
@@ -101,8 +97,8 @@ def _decide(
 ) -> Decision:
     """Return the decision. context_of: makes the context, which most objects do not need."""
     workloads = policy.workloads
-    templates = workloads.templates_of(request.group, request.kind, document)
-    if (denied := overfull(templates.values(), request.kind, policy.language)) is not None:
+    found = workloads.pods_of(request.group, request.kind, document)
+    if (denied := overfull(found.values(), request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
     if request.subresource:
         pod = Pod(document, document)
@@ -110,14 +106,14 @@ def _decide(
         return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
         return _of_images(context_of(), _on_node(document), _on_node(request.old_object or {}), recorder)
-    pods = {path: Pod(document, raw, path) for path, raw in templates.items()}
+    pods = {path: Pod(document, raw, path, others) for path, (raw, others) in found.items()}
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods.values() if pod.users or pod.claimers]
     if not users and recorder is DecisionRecorder:  # any other one shows them, too
         return ALLOWED
     if request.operation == "UPDATE" and request.old_object:
         before = workloads.templates_of(request.group, request.kind, request.old_object)
-        changed = _changed(templates, before)
+        changed = _changed({path: raw for path, (raw, _) in found.items()}, before)
         pods = {path: pod for path, pod in pods.items() if path in changed}
         users = [pod for pod in users if pod.path in changed]
     if users and (denied := oversize(users, request.kind, policy.language)) is not None:
@@ -440,8 +436,11 @@ def _lines(language: Language, warnings: Iterable[AdmissionWarning]) -> tuple[st
 
 
 def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> Decision:
-    """Return a denial, or an admission that warns of its violations if the kind is never denied."""
-    if (request.group, request.kind) not in _NEVER_DENIED:
+    """Return a denial, or an admission that warns of its violations if the kind has no pods of its own.
+
+    Nothing is lost: what is created from it is validated.
+    """
+    if (request.group, request.kind) not in policy.workloads.templates:
         return denied
     violations = tuple(replace(each, action=mildest(each.action, Action.WARN)) for each in denied.violations)
     warnings = dict.fromkeys((*_lines(policy.language, _mild(violations)), *denied.warnings))

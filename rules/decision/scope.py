@@ -11,8 +11,6 @@ from rules.text.i18n import Text
 
 # The mirror of a static pod: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-# Only its pod spec is checked: its `model` becomes pods by a ServingRuntime, which are checked as pods.
-_PARTLY_CHECKED: Final = ("serving.kserve.io", "InferenceService")
 
 _NO_PODS: Final = Text("it holds no pods", "不包含 Pod")
 _UNCHECKED_UPDATE: Final = Text("an update of a kind that rules do not check", "规则不检查此类更新")
@@ -51,8 +49,7 @@ def _settled(workloads: Workloads, metadata: Mapping[str, Any], is_pod: bool) ->
 
 
 def _is_checked(workloads: Workloads, owner: object) -> bool:
-    """Return whether an owner controls the object, and is itself in scope."""
+    """Return whether an owner controls the object, and its templates are those of the object."""
     if not isinstance(owner, dict) or owner.get("controller") is not True:
         return False
-    of = str(owner.get("apiVersion")).rpartition("/")[0], str(owner.get("kind"))
-    return of != _PARTLY_CHECKED and workloads.holds_pods(*of)
+    return workloads.is_complete(str(owner.get("apiVersion")).rpartition("/")[0], str(owner.get("kind")))

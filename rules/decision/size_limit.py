@@ -9,7 +9,7 @@ of claims and node affinity bound the rest. `python -m tests.fuzz cost` looks fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rules.compatibility.result import RuleRequirement
 from rules.decision.messages import denial
@@ -17,6 +17,7 @@ from rules.kube.names import MAX_QUALIFIED_NAME
 from rules.kube.pod import Pod
 from rules.model.decision import Basis, Decision, Violation
 from rules.model.rule import Action
+from rules.model.workload_kinds import FoundPod
 from rules.nodes.node_selector import expressions_of, required_terms
 from rules.text.budget import OverBudgetError
 from rules.text.i18n import Language, Text
@@ -128,14 +129,12 @@ class Evaluations:
                 raise OverBudgetError(_TOO_MANY_EVALUATIONS)
 
 
-def overfull(templates: Iterable[Any], kind: str, language: Language) -> Decision | None:
-    """Return the denial of an object with too many templates or containers to read, None for all others.
-
-    templates: raw pods, pod templates or pod specs.
-    """
+def overfull(pods: Iterable[FoundPod], kind: str, language: Language) -> Decision | None:
+    """Return the denial of an object with too many templates or containers to read, None for all others."""
     number = containers = 0
-    for raw in templates:
+    for raw, others in pods:
         number += 1
+        containers += len(others)
         spec = raw.get("spec", raw) if isinstance(raw, dict) else None
         if isinstance(spec, dict):
             containers += _length(spec.get("containers")) + _length(spec.get("initContainers"))

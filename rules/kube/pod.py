@@ -5,14 +5,15 @@ Unknown fields are never read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rules.kube.json_patch import ObjectError, Recorder
 from rules.text.paths import Path, field_path
 
 _NOTHING: Final[dict[str, Any]] = {}
+_ALL_TAINTS: Final = [{"operator": "Exists"}]
 # Characters of a container's name in messages; the API server accepts 63. A longer one is shown by its path.
 _MAX_NAME: Final = 253
 
@@ -26,6 +27,18 @@ class ContainerKind(StrEnum):
     EPHEMERAL = "ephemeral container"
 
 
+class OtherContainer(NamedTuple):
+    """A container outside `containers` and `initContainers`, as a custom resource may have.
+
+    raw: with the fields of a container, which it need not have in the object. resources: the name of its
+    resources in the object.
+    """
+
+    path: Path
+    raw: Any
+    resources: str = "resources"
+
+
 class Container:
     """One container of a pod, with the edits so far.
 
@@ -35,6 +48,7 @@ class Container:
 
     __slots__ = (
         "_recorder",
+        "_resources",
         "_variables",
         "image",
         "kind",
@@ -46,8 +60,16 @@ class Container:
         "requests",
     )
 
-    def __init__(self, raw: Any, path: Path, kind: ContainerKind, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        raw: Any,
+        path: Path,
+        kind: ContainerKind,
+        recorder: Recorder,
+        resources_field: str = "resources",
+    ) -> None:
         self.raw = _object(raw, path)
+        self._resources = resources_field
         self._recorder = recorder
         self._variables: list[str] | None = None
         self.path = path
@@ -61,7 +83,7 @@ class Container:
         self.requests: Mapping[str, Any] = _NOTHING
         self.names: tuple[str, ...] = ()
         if resources := _member(raw, path, "resources", dict):
-            path = (*path, "resources")
+            path = (*path, resources_field)
             self.limits = _member(resources, path, "limits", dict)
             self.requests = _member(resources, path, "requests", dict)
             self.names = (*self.limits, *self.requests)
@@ -73,7 +95,7 @@ class Container:
 
     def resource_path(self, field: str, key: str) -> Path:
         """Return the path of a resource; field: `limits` or `requests`."""
-        return (*self.path, "resources", field, key)
+        return (*self.path, self._resources, field, key)
 
     def set_resource(self, field: str, key: str, value: Any) -> None:
         """Set a quantity in `limits` or `requests`."""
@@ -143,34 +165,50 @@ class Pod:
 
     path: its path in the object; empty for a Pod. users: the containers that request an extended resource
     before any edit; its name has a domain, `cpu` has none. claimers: those that use a claim. A pod spec
-    without a template contains its labels and annotations. Raises ObjectError for a malformed pod.
+    without a template contains its labels and annotations, or its metadata. others: more containers; the pod
+    is partial if it has any: a controller adds what it lacks. Raises ObjectError for a malformed pod.
     """
 
     __slots__ = (
+        "_has_metadata",
         "_is_spec",
         "_spec",
         "_spec_path",
         "_texts",
         "claimers",
         "containers",
+        "partial",
         "path",
         "raw",
         "recorder",
         "users",
     )
 
-    def __init__(self, document: Mapping[str, Any], raw: Any, path: Path = ()) -> None:
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        raw: Any,
+        path: Path = (),
+        others: Sequence[OtherContainer] = (),
+    ) -> None:
         pod = self.raw = _object(raw, path)
         self.path = path
         self.recorder = Recorder(document)
         self._texts: dict[str, Mapping[str, str]] = {}
-        _member(pod, path, "metadata", dict)  # raises at once, not in the first rule that reads it
+        # Raises at once, not in the first rule that reads it.
+        self._has_metadata = bool(_member(pod, path, "metadata", dict))
         self._is_spec = "spec" not in pod
         self._spec: dict[str, Any] = pod if self._is_spec else _member(pod, path, "spec", dict)
         self._spec_path = path if self._is_spec else (*path, "spec")
         self.containers = self._read("containers", ContainerKind.REGULAR)
         if "initContainers" in self._spec:
             self.containers += self._read("initContainers", ContainerKind.INIT)
+        self.partial = bool(others)
+        if others:
+            regular, recorder = ContainerKind.REGULAR, self.recorder
+            self.containers += tuple(
+                [Container(raw, at, regular, recorder, name) for at, raw, name in others]
+            )
         self.users = [container for container in self.containers if "/" in "".join(container.names)]
         self.claimers: list[Container] = []
         if "resourceClaims" in self._spec:
@@ -188,7 +226,8 @@ class Pod:
 
     def _place(self, *field: str | int) -> Path:
         """Return the path of a field of the pod in the object."""
-        return (*self.path, *(field[1:] if self._is_spec else field))
+        inline = self._is_spec and not (field[0] == "metadata" and self._has_metadata)
+        return (*self.path, *(field[1:] if inline else field))
 
     @property
     def ephemeral_containers(self) -> tuple[Container, ...]:
@@ -197,9 +236,12 @@ class Pod:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The pod's spec after the edits so far; a later edit may replace the object."""
+        """The pod's spec after the edits so far; a later edit may replace the object.
+
+        A partial one tolerates all taints: a controller may add tolerations.
+        """
         spec: Mapping[str, Any] = self.recorder.get(self._spec_path) or _NOTHING
-        return spec
+        return {**spec, "tolerations": _ALL_TAINTS} if self.partial else spec
 
     @property
     def labels(self) -> Mapping[str, str]:

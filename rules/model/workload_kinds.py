@@ -1,29 +1,61 @@
-"""Kinds of objects that hold pods, and where their pod templates are."""
+"""Kinds of objects that hold pods, and where the pods are in them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rules.cuda.tables import read_table
 from rules.kube.json_patch import ObjectError
+from rules.kube.pod import OtherContainer
+from rules.text.i18n import Text
 from rules.text.paths import Path
 
 # In a path: every member of an object or list.
 EVERY: Final = "*"
 Steps = tuple[str, ...]
+Kind = tuple[str, str]
+# Where the resources of a container are, by name.
+_RESOURCES: Final = "resources"
+_QUANTITIES: Final = ("limits", "requests")
+
+
+class ContainerPlace(NamedTuple):
+    """Where a pod has a container outside `containers` and `initContainers`.
+
+    resources: the name of its resources. image: the paths of the name and the tag of its image, if these are
+    apart.
+    """
+
+    steps: Steps
+    resources: str = _RESOURCES
+    image: tuple[Steps, ...] = ()
+
+
+class FoundPod(NamedTuple):
+    """A pod, pod template or pod spec in an object, and its containers at other places."""
+
+    raw: Any
+    others: tuple[OtherContainer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Workloads:
-    """The paths of the pod templates in each kind. Immutable.
+    """The kinds that hold pods, by API group, empty for the core, and kind. Immutable.
 
-    paths: by API group, empty for the core, and kind: the steps to each pod template, or pod spec.
+    paths: the steps to each pod template, or pod spec. others: by those steps, the other containers of the
+    pod. wraps: the steps to objects of other kinds. unchecked: the steps to what is not checked, and why.
+    templates: kinds that only other objects refer to. placeholders: text of values that are known later.
     """
 
-    paths: Mapping[tuple[str, str], tuple[Steps, ...]]
+    paths: Mapping[Kind, tuple[Steps, ...]]
+    others: Mapping[Kind, Mapping[Steps, tuple[ContainerPlace, ...]]] = field(default_factory=dict)
+    wraps: Mapping[Kind, tuple[Steps, ...]] = field(default_factory=dict)
+    unchecked: Mapping[Kind, Mapping[Steps, Text]] = field(default_factory=dict)
+    templates: frozenset[Kind] = frozenset()
+    placeholders: Mapping[Kind, str] = field(default_factory=dict)
 
     def __or__(self, other: Workloads) -> Workloads:
         """Return the kinds of both; of a kind in both, all paths."""
@@ -32,21 +64,74 @@ class Workloads:
             {
                 kind: tuple(dict.fromkeys((*self.paths.get(kind, ()), *other.paths.get(kind, ()))))
                 for kind in sorted(kinds)
-            }
+            },
+            {**other.others, **self.others},
+            {**other.wraps, **self.wraps},
+            {**other.unchecked, **self.unchecked},
+            self.templates | other.templates,
+            {**other.placeholders, **self.placeholders},
         )
 
     def holds_pods(self, group: str, kind: str) -> bool:
         """Return whether objects of a kind are or hold pods; group is empty for the core API."""
         return (group, kind) in self.paths
 
-    def templates_of(self, group: str, kind: str, document: Mapping[str, Any]) -> dict[Path, Any]:
+    def is_complete(self, group: str, kind: str) -> bool:
+        """Return whether all pods of a kind are in its objects as they will be created."""
+        of = group, kind
+        parts = (self.others, self.wraps, self.unchecked, self.templates)
+        return of in self.paths and not any(of in part for part in parts)
+
+    def pods_of(self, group: str, kind: str, document: Mapping[str, Any]) -> dict[Path, FoundPod]:
         """Return the pod, or each pod template, of an object by its path; none for a kind that holds no pods.
 
-        Raises ObjectError where the object is not shaped as its kind is.
+        Those of objects that it wraps, too, but not of what these wrap. Raises ObjectError where the object
+        is not shaped as its kind is.
         """
-        return {
-            path: raw for steps in self.paths.get((group, kind), ()) for path, raw in _find(document, steps)
-        }
+        of = group, kind
+        found = dict(self._pods(of, document, ()))
+        for steps in self.wraps.get(of, ()):
+            for path, wrapped in _find(document, steps):
+                if isinstance(wrapped, dict):
+                    version = str(wrapped.get("apiVersion", ""))
+                    inner = version.rpartition("/")[0], str(wrapped.get("kind"))
+                    found |= dict(self._pods(inner, wrapped, path))
+        return found
+
+    def templates_of(self, group: str, kind: str, document: Mapping[str, Any]) -> dict[Path, Any]:
+        """Return the pod, or each pod template, of an object as `pods_of` does, without other containers."""
+        return {path: pod.raw for path, pod in self.pods_of(group, kind, document).items()}
+
+    def _pods(self, of: Kind, document: Mapping[str, Any], at: Path) -> Iterator[tuple[Path, FoundPod]]:
+        others = self.others.get(of, {})
+        for steps in self.paths.get(of, ()):
+            for path, raw in _find(document, steps, at):
+                places = others.get(steps, ())
+                containers = [each for place in places for each in self._containers(of, place, raw, path)]
+                yield path, FoundPod(raw, tuple(containers))
+
+    def _containers(self, of: Kind, place: ContainerPlace, pod: Any, at: Path) -> Iterator[OtherContainer]:
+        for path, raw in _find(pod, place.steps, at):
+            container = raw
+            if isinstance(raw, dict):
+                container = {**raw, _RESOURCES: raw.get(place.resources)}
+                if place.image:
+                    parts = [str(part) for steps in place.image for _, part in _find(raw, steps, path)]
+                    container["image"] = ":".join(parts)
+                if mark := self.placeholders.get(of):
+                    container[_RESOURCES] = _known(container[_RESOURCES], mark)
+            yield OtherContainer(path, container, place.resources)
+
+
+def _known(resources: Any, mark: str) -> Any:
+    """Return resources without the quantities that are known later."""
+    if not isinstance(resources, dict):
+        return resources
+    return resources | {
+        part: {name: value for name, value in quantities.items() if mark not in str(value)}
+        for part in _QUANTITIES
+        if isinstance(quantities := resources.get(part), dict)
+    }
 
 
 def _find(node: Any, steps: Steps, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -67,14 +152,55 @@ def _find(node: Any, steps: Steps, path: Path = ()) -> Iterator[tuple[Path, Any]
             yield from _find(node[name], rest, (*path, name))
 
 
+def places(node: Any, steps: Steps) -> list[Path]:
+    """Return the places in an object that the steps lead to; none where the object has another shape."""
+    try:
+        return [path for path, _ in _find(node, steps)]
+    except ObjectError:
+        return []
+
+
+def steps_of(text: str) -> Steps:
+    """Return the steps of a path, such as `spec.tasks.*.template`."""
+    return tuple(text.split(".")) if text else ()
+
+
 @cache
 def built_in_workloads() -> Workloads:
     """Return the built-in kinds. Source: `data/workloads.yaml`."""
     table = read_table("workloads")
-    return Workloads(
-        {
-            (group, kind): tuple(tuple(path.split(".")) if path else () for path in paths)
-            for group, kinds in table.items()
-            for kind, paths in kinds.items()
+    kinds = {
+        (group, kind): entry if isinstance(entry, dict) else {"pods": entry}
+        for group, members in table.items()
+        for kind, entry in members.items()
+    }
+    pods = {
+        kind: [each if isinstance(each, dict) else {"path": each} for each in entry.get("pods", ())]
+        for kind, entry in kinds.items()
+    }
+    others = {
+        kind: {
+            steps_of(pod["path"]): tuple(map(_container_place, pod["containers"]))
+            for pod in entries
+            if "containers" in pod
         }
+        for kind, entries in pods.items()
+    }
+    return Workloads(
+        paths={kind: tuple(steps_of(pod["path"]) for pod in entries) for kind, entries in pods.items()},
+        others={kind: each for kind, each in others.items() if each},
+        wraps={kind: tuple(map(steps_of, each["wraps"])) for kind, each in kinds.items() if "wraps" in each},
+        unchecked={
+            kind: {steps_of(path): Text(**reason) for path, reason in entry["unchecked"].items()}
+            for kind, entry in kinds.items()
+            if "unchecked" in entry
+        },
+        templates=frozenset(kind for kind, entry in kinds.items() if entry.get("template")),
+        placeholders={kind: entry["placeholder"] for kind, entry in kinds.items() if "placeholder" in entry},
     )
+
+
+def _container_place(entry: str | dict[str, Any]) -> ContainerPlace:
+    place = {"path": entry} if isinstance(entry, str) else entry
+    image = tuple(map(steps_of, place.get("image", ())))
+    return ContainerPlace(steps_of(place["path"]), place.get("resources", _RESOURCES), image)

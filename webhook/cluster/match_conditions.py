@@ -24,7 +24,7 @@ from typing import Final
 from rules import RuleSet, Workloads
 from rules.dra.device_classes import IMPLICIT_PREFIX
 from rules.model.rule import CompatibilityRule, InjectionRule, ResourceRule
-from rules.model.workload_kinds import EVERY, Steps
+from rules.model.workload_kinds import EVERY, ContainerPlace, Steps
 from rules.text.glob import is_glob
 
 # Name of the condition in each webhook; conditions with other names belong to the operator.
@@ -140,30 +140,57 @@ def _images_test(workloads: Workloads) -> str:
 
 def _templates(workloads: Workloads) -> str:
     """Return the CEL list of lists of templates in `o`, by its kind."""
-    kinds: dict[tuple[Steps, ...], list[str]] = {}
+    kinds: dict[str, list[str]] = {}
     updates = ""
     if _POD in workloads.paths:
         updates = (
             f'{_POD_UPDATE} ?\n    ({_lists(_CONTAINERS)}).map(all, all.map(n, {{"containers": [n]}})) :\n  '
         )
     for (group, kind), paths in sorted(workloads.paths.items()):
-        kinds.setdefault(paths, []).append(f"{group}/{kind}")
+        others = workloads.others.get((group, kind), {})
+        lists = [_lists(paths), *(_lists((steps,), _others(places)) for steps, places in others.items())]
+        if text := " + ".join(filter(None, lists)):
+            kinds.setdefault(text, []).append(f"{group}/{kind}")
     choices = [
-        f'request.kind.group + "/" + request.kind.kind in {json.dumps(names)} ?\n    {_lists(paths)} :\n  '
-        for paths, names in kinds.items()
+        f'request.kind.group + "/" + request.kind.kind in {json.dumps(names)} ?\n    {text} :\n  '
+        for text, names in kinds.items()
     ]
     return f"{updates}{''.join(choices)}[]"
 
 
-def _lists(paths: tuple[Steps, ...]) -> str:
-    direct = [f"[o]{_walk(steps)}" for steps in paths if EVERY not in steps]
-    lists = [f"[{', '.join(direct)}]"] if direct else []
+def _lists(paths: tuple[Steps, ...], end: str = "") -> str:
+    """Return the CEL lists of what paths lead to; end: what follows each list.
+
+    CEL cannot join the lists of a path with two `*`: such a path is left out. Its objects are not reviewed;
+    what is created from them is.
+    """
+    direct = [f"[o]{_walk(steps)}{end}" for steps in paths if EVERY not in steps]
+    lists = [f"[{', '.join(direct)}]"] if direct and not end else [f"[{each}]" for each in direct]
     for steps in paths:
-        if EVERY in steps:
+        if steps.count(EVERY) == 1:
             place = steps.index(EVERY)
             members = "(type(all) == list ? all : type(all) == map ? all.map(name, all[name]) : [])"
-            lists.append(f"[o]{_walk(steps[:place])}.map(all, {members}{_walk(steps[place + 1 :])})")
+            lists.append(f"[o]{_walk(steps[:place])}.map(all, {members}{_walk(steps[place + 1 :])}{end})")
     return " + ".join(lists)
+
+
+def _others(places: tuple[ContainerPlace, ...]) -> str:
+    """Return the CEL step from each pod of a list to a pod spec with its other containers.
+
+    The pod is in it, too, so that a change of the pod is a change of the template.
+    """
+    containers = []
+    for steps, resources, _ in places:
+        if EVERY in steps:
+            every = f"[n]{_walk(steps[: steps.index(EVERY)])}.filter(all, type(all) == list)"
+            containers.append(f"({every} + [[]])[0]")
+        elif resources == "resources":
+            containers.append(f"[n]{_walk(steps)}")
+        else:
+            field = json.dumps(resources)
+            renamed = f'.map(c, type(c) == map && {field} in c, {{"resources": c[{field}]}})'
+            containers.append(f"[n]{_walk(steps)}{renamed}")
+    return f'.map(n, {{"pod": n, "containers": {" + ".join(containers)}}})'
 
 
 def _walk(steps: Steps) -> str:

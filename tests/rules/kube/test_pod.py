@@ -72,7 +72,7 @@ def test_an_absent_template_is_skipped(document: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "kind"), [("", "Service"), ("apps", "Pod"), ("extensions", "Deployment"), ("", "Deployment")]
+    ("group", "kind"), [("", "Service"), ("apps", "Pod"), ("extensions", "Job"), ("", "Deployment")]
 )
 def test_an_unlisted_kind_has_no_pods(group: str, kind: str) -> None:
     """A kind is identified together with its API group."""

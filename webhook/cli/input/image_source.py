@@ -15,6 +15,7 @@ import click
 
 from rules import ObjectError, Workloads
 from rules.kube.image_reference import Image, parse_image
+from rules.kube.pod import Pod
 from rules.text.i18n import Text
 from rules.text.yaml_document import SourceError
 from webhook.cli.input.objects import objects_in
@@ -35,7 +36,6 @@ _MAX_IMAGES: Final = 1000
 _LONG_WORK: Final = 8
 _FILE_PREFIXES: Final = ("oci:", "archive:")
 _PATH = re.compile(r"[./~].*|.*\.(?:tar|tgz|tar\.gz)", re.DOTALL)
-_CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 _HOST = re.compile(r"(?:[A-Za-z0-9.*-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?", re.ASCII)
 
 
@@ -206,14 +206,11 @@ def _of_object(value: Any, workloads: Workloads) -> Iterator[str]:
     kind, version = value.get("kind"), value.get("apiVersion")
     if not (isinstance(kind, str) and isinstance(version, str)):
         return
-    for template in workloads.templates_of(version.rpartition("/")[0], kind, value).values():
-        spec = template.get("spec", template) if isinstance(template, dict) else {}
-        for key in _CONTAINERS:
-            containers = spec.get(key) if isinstance(spec, dict) else None
-            for container in containers if isinstance(containers, list) else ():
-                image = container.get("image") if isinstance(container, dict) else None
-                if isinstance(image, str) and image:
-                    yield image
+    for path, (raw, others) in workloads.pods_of(version.rpartition("/")[0], kind, value).items():
+        pod = Pod(value, raw, path, others)
+        for container in (*pod.containers, *pod.ephemeral_containers):
+            if container.image:
+                yield container.image
 
 
 def read_mirrors(texts: Iterable[str]) -> dict[str, str]:
