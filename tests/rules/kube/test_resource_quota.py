@@ -123,6 +123,16 @@ PRIORITY = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
             True,
         ),
         ({"scopes": ["PriorityClass"]}, {"priorityClassName": "low"}, True),
+        (
+            {"scopeSelector": {"matchExpressions": [PRIORITY | {"operator": "DoesNotExist"}]}},
+            {"priorityClassName": "low"},
+            False,
+        ),
+        (
+            {"scopeSelector": {"matchExpressions": [PRIORITY | {"operator": "Near"}]}},
+            {"priorityClassName": "low"},
+            None,
+        ),
         ({"scopes": ["CrossNamespacePodAffinity"]}, {}, False),
         ({"scopes": ["SomethingNew"]}, {}, None),
         ({"scopes": ["SomethingNew", "Terminating"]}, {}, False),

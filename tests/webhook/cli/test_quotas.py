@@ -154,6 +154,21 @@ def test_of_a_workload_it_is_said_how_many_pods_fit(
     ) == [text[text.index("room") : text.index(": request less")] for text in found]
 
 
+def test_the_steps_of_a_workflow_are_not_added(tmp_path: Path) -> None:
+    """It is unknown which of them run at the same time; each must fit. A template alone makes no pods."""
+    workflow = workload(
+        "Workflow", "argoproj.io/v1alpha1", {"steps": [spec_of(), spec_of(3)], "parallelism": 9}
+    )
+    kinds = tmp_path / "kinds.yaml"
+    kinds.write_text('argoproj.io: {Workflow: ["spec.steps.*"]}', "utf-8")
+    template = workload("PodTemplate", "v1", {}) | {"template": {"spec": spec_of(9)}}
+    documents = quota({GPUS: "4"}, {GPUS: "2"}), workflow, template
+    result = run(tmp_path, *documents, more=("--workloads", str(kinds)))
+
+    assert 1 == result.stdout.count("ResourceQuota 'team'")
+    assert "room for 0 of 1 pod that need 3" in result.stdout
+
+
 def test_the_pods_that_a_quota_does_not_count_are_not_reported(tmp_path: Path) -> None:
     """By its scopes. If a default priority class may decide, the message says that it is not checked."""
     priority: dict[str, Any] = {
@@ -242,8 +257,14 @@ def test_the_namespace_of_a_manifest_is_one_segment_of_the_path(tmp_path: Path) 
 def test_audit_shows_the_quotas_of_gpu_pods_that_are_used_up(tmp_path: Path) -> None:
     """Not what GPU pods do not use, and no quota with room; the table and the exit status stay."""
     full = quota({GPUS: "1", "pods": "9", "services": "0"}, {GPUS: "1", "pods": "1"})
-    result = run(tmp_path, pod(), full, command="audit")
-    (found,) = json.loads(run(tmp_path, pod(), full, command="audit", more=("-o", "json")).stdout)["quotas"]
+    plain = pod() | {
+        "metadata": {"name": "web", "namespace": "web"},
+        "spec": {"containers": [{"name": "main"}]},
+    }
+    of_web = quota({"pods": "1"}, {"pods": "1"}) | {"metadata": {"name": "web", "namespace": "web"}}
+    documents = pod(), full, plain, of_web
+    result = run(tmp_path, *documents, command="audit")
+    (found,) = json.loads(run(tmp_path, *documents, command="audit", more=("-o", "json")).stdout)["quotas"]
 
     message = (
         f"ResourceQuota 'team': namespace ml uses 1 of 1 {GPUS}; the API server will reject further pods"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from rules import Language, ObjectError, Workloads
+from rules import Language, Workloads
 from rules.kube.resource_quota import (
     Amount,
     LimitDefaults,
@@ -108,18 +108,19 @@ class Quotas:
     def findings(
         self, workloads: Workloads, group: str, kind: str, namespace: str, document: Mapping[str, Any]
     ) -> tuple[QuotaFinding, ...]:
-        """Return the quotas that leave no room for an object. document: as it would be admitted."""
+        """Return the quotas that leave no room for the pods of an object.
+
+        document: as it would be admitted. Raises ObjectError for a malformed one.
+        """
         if (group, kind) == _NO_PODS or not (self._written or self._source.of_cluster):
             return ()
-        try:
-            templates = workloads.templates_of(group, kind, document)
-        except ObjectError:
-            return ()
-        limits = self._of(namespace) if templates else _Limits({}, {})
+        limits = self._of(namespace)
+        specs = {
+            path: raw.get("spec", raw) for path, raw in workloads.templates_of(group, kind, document).items()
+        }
         demands = [
             _Demand(spec, usage_of(spec, limits.defaults.values()), _copies(document, path, group))
-            for path, raw in templates.items()
-            if isinstance(spec := raw.get("spec", raw) if isinstance(raw, dict) else None, dict)
+            for path, spec in specs.items()
         ]
         message = _POD if kind == "Pod" else _WORKLOAD
         together = [demands] if group in _AT_ONCE else [[each] for each in demands]

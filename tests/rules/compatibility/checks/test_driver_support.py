@@ -131,6 +131,7 @@ def test_v100_after_a_driver_upgrade_the_pod_is_denied_and_passes_once_the_drive
         [node("t4", upgraded(T4)), node("v100-580", gfd("13.0", V100))],
         [node("t4", gfd("13.0", T4)), node("v100-580", without_driver(gfd("13.0", V100)))],
         [node("t4", gfd("13.0", T4)), node("plain")],
+        [node("t4", gfd("13.0", T4)), node("v100", {"nvidia.com/gpu.product": V100[0]})],
     ],
 )
 def test_affinity_keeps_pods_from_the_node_and_admits_all_others(
