@@ -27,7 +27,7 @@ class Checks:
     parallelism: Level = Level.INCOMPATIBLE
     shared_memory: Level = Level.UNSTABLE
     shared_gpu_count: Level = Level.INCOMPATIBLE
-    exclusive_devices: Level = Level.INCOMPATIBLE
+    exclusive_devices: Level = Level.UNSTABLE
     architecture: Level = Level.INCOMPATIBLE
     gpu_memory: Level = Level.INCOMPATIBLE
 

@@ -116,7 +116,7 @@ class ChecksDocument(RuleDocument):
         description="more than one replica of GPUs that are shared by time-slicing or MPS",
     )
     exclusive_devices: Effect = Field(
-        "deny",
+        "warn",
         alias="exclusiveDevices",
         description="two MIG profiles, or devices of two vendors, in one container",
     )

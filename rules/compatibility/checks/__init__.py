@@ -10,7 +10,10 @@ from rules.compatibility.checks.baseline import BaselineCheck
 from rules.compatibility.checks.compute_capability import ComputeCapabilityCheck
 from rules.compatibility.checks.driver import DriverCheck
 from rules.compatibility.checks.driver_support import DriverSupportCheck
+from rules.compatibility.checks.exclusive_devices import ExclusiveDevicesCheck
 from rules.compatibility.checks.nvidia_require import NvidiaRequireCheck
+from rules.compatibility.checks.parallelism import ParallelismCheck
+from rules.compatibility.checks.shared_memory import SharedMemoryCheck
 from rules.compatibility.checks.sharing_mode import SharingModeCheck
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
@@ -26,6 +29,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     SharingModeCheck(),
     ComputeCapabilityCheck(),
     ArchitectureCheck(),
+    ExclusiveDevicesCheck(),
+    ParallelismCheck(),
+    SharedMemoryCheck(),
 )
 _OPTIONAL: Final = tuple(check for check in CHECKS if check.is_optional)
 # Most checks have nothing to say without a node, or of a container alone.

@@ -1,0 +1,123 @@
+"""The GPUs that parallelism flags need in a container against those that it requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rules.compatibility.checks.base import Check, ContainerFinding
+from rules.cuda.parallelism import Parallelism, multi_node_signs
+from rules.cuda.requirements import GpuRequirements
+from rules.kube.pod import Container, Pod
+from rules.model.check_result import CheckResult, Level, capped
+from rules.model.sharing import SharingPolicy
+from rules.nodes.gpu_resources import RequestedGpus, requested_gpus
+from rules.text.i18n import Text
+
+SETTING = "checks.parallelism"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"  # by hand, for several programs
+
+
+class ParallelismCheck(Check):
+    """Fewer GPUs than a program needs are an error if it is the only node, more are idle."""
+
+    is_optional = True
+
+    def on_container(
+        self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
+    ) -> Iterator[ContainerFinding]:
+        """Yield a result for each program whose flags do not suit the requested GPUs."""
+        if not requirements.parallelism or policy.checks.parallelism is Level.COMPATIBLE:
+            return
+        requested = requested_gpus(container)
+        if requested is None:
+            return
+        shared = _is_multi_node(container, pod)
+        field = "limits" if requested.name in container.limits else "requests"
+        path = container.resource_path(field, requested.name)
+        for each in requirements.parallelism:
+            result = _result(policy.checks.parallelism, each, requested, container, shared=shared)
+            if result is not None:
+                yield ContainerFinding(result, path)
+
+
+def _is_multi_node(container: Container, pod: Pod) -> bool:
+    """Return whether the program runs in several pods. Linear in labels and variables."""
+    variables, labels = multi_node_signs()
+    return any(name.startswith(variables) for name in container.variables) or any(
+        name.startswith(labels) for name in pod.labels
+    )
+
+
+def _result(
+    level: Level, program: Parallelism, requested: RequestedGpus, container: Container, *, shared: bool
+) -> CheckResult | None:
+    """Return the result for one program. shared: further pods may take part in it."""
+    nodes = program.nodes
+    if shared and not program.per_node and nodes == 1:
+        nodes = None
+    if nodes is None or not nodes:
+        return None
+    if program.gpus % nodes:
+        return _uneven(level, program, nodes)
+    needed = program.gpus // nodes
+    if needed > requested.devices:
+        certain = program.certain and nodes == 1 and not shared
+        return _too_few(capped(level, certain=certain), program, requested, needed, nodes)
+    is_alone = (
+        program.exact and nodes == 1 and not shared and "CUDA_VISIBLE_DEVICES" not in container.variables
+    )
+    if needed < requested.devices and is_alone and requested.units == 1:
+        return _idle(capped(level, certain=False), program, requested, needed)
+    return None
+
+
+def _written(program: Parallelism) -> str:
+    return ", ".join(f"`{each}`" for each in program.written)
+
+
+def _too_few(
+    level: Level, program: Parallelism, requested: RequestedGpus, needed: int, nodes: int
+) -> CheckResult:
+    written, count = _written(program), requested.devices
+    on_each = Text(" on each node", "（每个节点）") if nodes > 1 else Text()
+    reason = Text(
+        f"{program.program} needs {needed} GPUs{on_each.en} for {written}, the container requests {count}",
+        f"{program.program} 的 {written} 需要 {needed} 块 GPU{on_each.zh}，容器只申请了 {count} 块",
+    )
+    amount = f"{requested.name}: {needed * requested.units}"
+    if len(program.written) == 1 and nodes == 1:
+        lower = Text(f"set {_lowered(program, count)}", f"改用 {_lowered(program, count)}")
+    else:
+        total = count * nodes
+        lower = Text(f"lower the product of the flags to {total}", f"将这些参数的乘积降为 {total}")
+    remedy = Text(f"request {amount}, or {lower.en}", f"申请 {amount}，或{lower.zh}")
+    return CheckResult(level, reason, remedy, setting=SETTING)
+
+
+def _lowered(program: Parallelism, count: int) -> str:
+    """Return the only flag of a program as written, with another value."""
+    (written,) = program.written
+    return f"`{written.rstrip('0123456789')}{count}`"
+
+
+def _idle(level: Level, program: Parallelism, requested: RequestedGpus, needed: int) -> CheckResult:
+    written, rest = _written(program), requested.devices - needed
+    reason = Text(
+        f"{program.program} uses {needed} of {requested.devices} GPUs because of {written}, {rest} idle",
+        f"{program.program} 因 {written} 只使用 {requested.devices} 块 GPU 中的 {needed} 块，{rest} 块闲置",
+    )
+    remedy = Text(
+        f"request {requested.name}: {needed}, or raise the flag",
+        f"申请 {requested.name}: {needed}，或调高该参数",
+    )
+    return CheckResult(level, reason, remedy, setting=SETTING)
+
+
+def _uneven(level: Level, program: Parallelism, nodes: int) -> CheckResult:
+    written = _written(program)
+    reason = Text(
+        f"the {program.gpus} GPUs of {program.program} for {written} cannot be divided among {nodes} nodes",
+        f"{program.program} 的 {written} 所需的 {program.gpus} 块 GPU 无法平均分配到 {nodes} 个节点",
+    )
+    remedy = Text("use a multiple of the number of nodes", "改为节点数的整数倍")
+    return CheckResult(capped(level, certain=False), reason, remedy, setting=SETTING)

@@ -1,0 +1,73 @@
+"""Several GPUs in one container without a volume at /dev/shm, which has 64 MiB otherwise.
+
+NCCL exchanges data between processes in /dev/shm if GPUs have no direct access to each other, so it is never
+certain to fail: https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rules.compatibility.checks.base import Check, ContainerFinding
+from rules.cuda.requirements import GpuRequirements
+from rules.kube.pod import Container, ContainerKind, Pod
+from rules.model.check_result import CheckResult, Level, capped
+from rules.model.sharing import SharingPolicy
+from rules.nodes.gpu_resources import requested_gpus
+from rules.text.i18n import Text
+
+SETTING = "checks.sharedMemory"
+_PATH = "/dev/shm"  # noqa: S108 - in the container
+_DISABLED = "NCCL_SHM_DISABLE"
+# CRI-O sets the size by it. https://github.com/cri-o/cri-o/blob/main/docs/crio.conf.5.md
+_CRIO_ANNOTATION = "io.kubernetes.cri-o.ShmSize"
+_REMEDY = Text(
+    "mount a volume `emptyDir: {medium: Memory}` at /dev/shm, or enable rule injection-shared-memory",
+    "在 /dev/shm 挂载 `emptyDir: {medium: Memory}` 卷，或启用规则 injection-shared-memory",
+)
+
+
+class SharedMemoryCheck(Check):
+    """A mount at /dev/shm, of whatever volume, is not limited to 64 MiB."""
+
+    is_optional = True
+
+    def on_container(
+        self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
+    ) -> Iterator[ContainerFinding]:
+        """Yield a result if the container uses several GPUs and its /dev/shm has the default size."""
+        if policy.checks.shared_memory is Level.COMPATIBLE or requirements.no_cuda:
+            return
+        requested = requested_gpus(container)
+        count = requested.devices if requested else 0
+        if count <= 1 and not any(each.gpus > 1 for each in requirements.parallelism):
+            return
+        if container.kind is ContainerKind.INIT or _has_shared_memory(container, pod):
+            return
+        uses = Text("several GPUs", "多块 GPU")
+        if count > 1:
+            uses = Text(f"{count} GPUs", f" {count} 块 GPU")
+        reason = Text(
+            f"{uses.en}, and /dev/shm has the default 64 MiB, which may be too little for NCCL",
+            f"使用{uses.zh}，而 /dev/shm 为默认的 64 MiB，NCCL 可能不够用",
+        )
+        level = capped(policy.checks.shared_memory, certain=False)
+        yield ContainerFinding(
+            CheckResult(level, reason, _REMEDY, setting=SETTING), (*container.path, "volumeMounts")
+        )
+
+
+def _has_shared_memory(container: Container, pod: Pod) -> bool:
+    """Return whether /dev/shm has another size, or NCCL does without. Linear in mounts and variables."""
+    for mount in container.volume_mounts:
+        path = mount.get("mountPath") if isinstance(mount, dict) else None
+        if isinstance(path, str) and f"{_PATH}/".startswith(f"{path.rstrip('/')}/"):
+            return True
+    if pod.spec.get("hostIPC") is True or _CRIO_ANNOTATION in pod.annotations:
+        return True
+    values = [
+        entry.get("value")
+        for name, entry in zip(container.variables, container.env, strict=True)
+        if name == _DISABLED
+    ]
+    return values[-1:] == ["1"]

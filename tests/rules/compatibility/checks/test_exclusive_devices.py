@@ -1,0 +1,89 @@
+"""Devices that do not work together in one container."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.compatibility.checks.base import ContainerFinding
+from rules.compatibility.checks.exclusive_devices import ExclusiveDevicesCheck
+from rules.model.check_result import Level
+from rules.model.sharing import Checks, SharingPolicy
+from rules.text.paths import field_path
+from tests.support.check_builders import checked
+
+WARN = SharingPolicy(checks=Checks())
+DENY = SharingPolicy(checks=Checks(exclusive_devices=Level.INCOMPATIBLE))
+OFF = SharingPolicy(checks=Checks(exclusive_devices=Level.COMPATIBLE))
+PROFILES = {"nvidia.com/mig-1g.10gb": 1, "nvidia.com/mig-2g.20gb": 1}
+VENDORS = {"nvidia.com/gpu": 1, "amd.com/gpu": 1}
+
+
+def check(limits: dict[str, Any], policy: SharingPolicy = WARN, **fields: Any) -> list[ContainerFinding]:
+    """Return the findings on a container with these limits."""
+    return checked(ExclusiveDevicesCheck(), policy, limits=limits, **fields)
+
+
+def test_two_mig_profiles_are_found() -> None:
+    """At the second one. The device plugins overwrite each other's NVIDIA_VISIBLE_DEVICES."""
+    (found,) = check(PROFILES)
+
+    assert "spec.containers[0].resources.limits[nvidia.com/mig-2g.20gb]" == field_path(found.path)
+    assert (
+        "nvidia.com/mig-1g.10gb and nvidia.com/mig-2g.20gb: "
+        "the container may see only one of the MIG profiles"
+    ) == found.result.reason.en
+    assert (
+        "nvidia.com/mig-1g.10gb 与 nvidia.com/mig-2g.20gb：容器可能只能看到其中一种 MIG 规格"
+    ) == found.result.reason.zh
+    assert "request one profile in each container" == found.result.remedy.en
+    assert [] == check({"nvidia.com/mig-2g.20gb": 2})
+
+
+def test_devices_of_two_vendors_are_found() -> None:
+    """At the second one."""
+    (found,) = check(VENDORS)
+
+    assert "spec.containers[0].resources.limits[amd.com/gpu]" == field_path(found.path)
+    assert (
+        "nvidia.com/gpu (NVIDIA) and amd.com/gpu (AMD): only a node with both can run the pod"
+    ) == found.result.reason.en
+    assert "request devices of one vendor" == found.result.remedy.en
+    assert [] == check({"nvidia.com/gpu": 1})
+
+
+@pytest.mark.parametrize("limits", [PROFILES, VENDORS])
+def test_the_rule_decides_whether_it_is_denied(limits: dict[str, Any]) -> None:
+    """Neither is certain to fail: by default it is a warning."""
+    assert [[Level.UNSTABLE], [Level.INCOMPATIBLE], []] == [
+        [found.result.level for found in check(limits, policy)] for policy in (WARN, DENY, OFF)
+    ]
+    assert {"checks.exclusiveDevices"} == {found.result.setting for found in check(limits)}
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"nvidia.com/gpu": 8, "rdma/hca_shared_devices_a": 1, "vpc.amazonaws.com/efa": 4},
+        {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000, "nvidia.com/gpucores": 30},
+        {"nvidia.com/gpu": 1, "amd.com/gpu": 0},
+        {"nvidia.com/gpu": 1, "amd.com/gpu": "malformed"},
+        {"nvidia.com/mig-1g.10gb": 1, "nvidia.com/mig-2g.20gb": 0},
+        {"tencent.com/vcuda-core": 30, "tencent.com/vcuda-memory": 8},
+        {"nvidia.com/gpu": 1, "example.com/gpu": 1},
+        {"nvidia.com/gpu": 1, "fpga.intel.com/af-x": 1},
+        {"cpu": 1, "memory": "1Gi"},
+    ],
+)
+def test_other_devices_go_together(limits: dict[str, Any]) -> None:
+    """Networks, shares of a GPU, an FPGA, what is not requested, and what is unknown."""
+    assert [] == check(limits)
+
+
+def test_a_request_counts_as_a_limit_does() -> None:
+    """Its path is that of the request."""
+    requests = {"nvidia.com/gpu": 1, "amd.com/gpu": 1}
+    (found,) = check({}, resources={"requests": requests})
+
+    assert "spec.containers[0].resources.requests[amd.com/gpu]" == field_path(found.path)

@@ -1,0 +1,166 @@
+"""The GPUs that parallelism flags need against those that the container requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.compatibility.checks.base import ContainerFinding
+from rules.compatibility.checks.parallelism import ParallelismCheck
+from rules.model.check_result import Level
+from rules.model.sharing import Checks, SharingPolicy
+from rules.text.paths import field_path
+from tests.support.check_builders import checked
+
+DENY = SharingPolicy(checks=Checks())
+WARN = SharingPolicy(checks=Checks(parallelism=Level.UNSTABLE))
+OFF = SharingPolicy(checks=Checks(parallelism=Level.COMPATIBLE))
+VLLM = "vllm/vllm-openai:v0.9.0"
+SGLANG = "lmsysorg/sglang:v0.5.3"
+TORCHRUN = ["torchrun", "--nproc-per-node=4", "train.py"]
+
+
+def check(
+    *args: str,
+    image: str = VLLM,
+    limits: dict[str, Any] | None = None,
+    policy: SharingPolicy = DENY,
+    **pod: Any,
+) -> list[ContainerFinding]:
+    """Return the findings on a container with these args. pod: env, labels."""
+    limits = {"nvidia.com/gpu": 2} if limits is None else limits
+    return checked(ParallelismCheck(), policy, image, *args, limits=limits, **pod)
+
+
+def levels(*args: str, **pod: Any) -> list[Level]:
+    """Return the levels of the findings."""
+    return [found.result.level for found in check(*args, **pod)]
+
+
+def test_fewer_gpus_than_the_program_needs_are_incompatible() -> None:
+    """At the resource, with the amount that suits and the value of the flag that does."""
+    (found,) = check("--tensor-parallel-size", "4")
+
+    assert Level.INCOMPATIBLE == found.result.level
+    assert "checks.parallelism" == found.result.setting
+    assert "spec.containers[0].resources.limits[nvidia.com/gpu]" == field_path(found.path)
+    assert (
+        "vLLM needs 4 GPUs for `--tensor-parallel-size 4`, the container requests 2"
+    ) == found.result.reason.en
+    assert "vLLM 的 `--tensor-parallel-size 4` 需要 4 块 GPU，容器只申请了 2 块" == found.result.reason.zh
+    assert "request nvidia.com/gpu: 4, or set `--tensor-parallel-size 2`" == found.result.remedy.en
+    assert "申请 nvidia.com/gpu: 4，或改用 `--tensor-parallel-size 2`" == found.result.remedy.zh
+
+
+def test_either_suggested_fix_leaves_nothing_to_say() -> None:
+    """More GPUs, or a smaller flag."""
+    assert [] == check("--tensor-parallel-size", "4", limits={"nvidia.com/gpu": 4})
+    assert [] == check("--tensor-parallel-size", "2")
+
+
+def test_several_flags_are_lowered_together() -> None:
+    """Their product counts."""
+    (found,) = check("-tp=2", "-pp=2")
+
+    assert (
+        "vLLM needs 4 GPUs for `-tp=2`, `-pp=2`, the container requests 2",
+        "request nvidia.com/gpu: 4, or lower the product of the flags to 2",
+    ) == (found.result.reason.en, found.result.remedy.en)
+
+
+def test_percents_of_gpu_manager_are_counted_as_gpus() -> None:
+    """A share is one GPU."""
+    limits = {"tencent.com/vcuda-core": 200, "tencent.com/vcuda-memory": 64}
+    (found,) = check("-tp=4", limits=limits)
+
+    assert "request tencent.com/vcuda-core: 400, or set `-tp=2`" == found.result.remedy.en
+    assert [3] == levels("-tp=2", limits={"tencent.com/vcuda-core": 30})
+    assert [] == levels("-tp=2", limits=limits)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"aliyun.com/gpu-mem": 8}, {"nvidia.com/gpu": "x"}, {"nvidia.com/gpu": 1, "amd.com/gpu": 1}]
+)
+def test_an_unknown_number_of_gpus_is_not_compared(limits: dict[str, Any]) -> None:
+    """A share of memory may be on any number of them."""
+    assert [] == check("-tp=4", limits=limits)
+
+
+def test_what_is_not_certain_warns() -> None:
+    """Processes of a launcher may do without a GPU; replicas may run elsewhere."""
+    assert [1] == levels(*TORCHRUN, image="team/app:v1")
+    assert [1] == levels("-tp=2", "--data-parallel-size=4")
+    assert [1] == levels("-tp=4", policy=WARN)
+    assert [] == levels("-tp=4", policy=OFF)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"env": [{"name": "RAY_ADDRESS", "value": "ray://head:10001"}]},
+        {"env": [{"name": "LWS_LEADER_ADDRESS", "value": "leader"}]},
+        {"labels": {"ray.io/cluster": "raycluster"}},
+        {"labels": {"leaderworkerset.sigs.k8s.io/name": "vllm"}},
+    ],
+)
+def test_one_of_several_pods_is_not_compared(pod: dict[str, Any]) -> None:
+    """It is unknown how many GPUs the others have."""
+    assert [] == check("--tensor-parallel-size=16", limits={"nvidia.com/gpu": 8}, **pod)
+
+
+def test_a_launcher_says_how_many_processes_each_pod_has() -> None:
+    """However many pods there are: PyTorchJob."""
+    labels = {"training.kubeflow.org/job-name": "train"}
+
+    assert [1] == levels(*TORCHRUN, image="team/app:v1", labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "reasons"),
+    [
+        (8, []),
+        (4, ["SGLang needs 8 GPUs on each node for `--tp=16`, the container requests 4"]),
+        (16, []),
+    ],
+)
+def test_a_known_number_of_nodes_divides_the_gpus(gpus: int, reasons: list[str]) -> None:
+    """Too few on each node are a warning."""
+    found = check("--tp=16", "--nnodes=2", image=SGLANG, limits={"nvidia.com/gpu": gpus})
+
+    assert reasons == [each.result.reason.en for each in found]
+    assert {Level.UNSTABLE} >= {each.result.level for each in found}
+
+
+def test_gpus_that_cannot_be_divided_among_the_nodes_are_a_warning() -> None:
+    """16 among 3."""
+    (found,) = check("--tp=16", "--nnodes=3", image=SGLANG)
+
+    assert Level.UNSTABLE == found.result.level
+    assert "the 16 GPUs of SGLang for `--tp=16` cannot be divided among 3 nodes" == found.result.reason.en
+
+
+def test_idle_gpus_are_a_warning() -> None:
+    """If the flags say how many the only program uses."""
+    (found,) = check("-tp=2", limits={"nvidia.com/gpu": 8})
+
+    assert Level.UNSTABLE == found.result.level
+    assert "vLLM uses 2 of 8 GPUs because of `-tp=2`, 6 idle" == found.result.reason.en
+    assert "request nvidia.com/gpu: 2, or raise the flag" == found.result.remedy.en
+    assert [] == check("-tp=2", limits={"nvidia.com/gpu": 2})
+
+
+@pytest.mark.parametrize(
+    ("args", "pod"),
+    [
+        (["-tp=2", "--data-parallel-size=$(REPLICAS)"], {}),
+        (["-tp=2", "--nnodes=2"], {}),
+        (["-tp=2"], {"env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1"}]}),
+        (["-tp=2"], {"labels": {"ray.io/cluster": "raycluster"}}),
+        (["sh", "-c", "vllm serve a -tp 2 & vllm serve b -tp 2"], {}),
+        (["--max-model-len=4096"], {}),
+    ],
+)
+def test_gpus_that_something_else_may_use_are_not_idle(args: list[str], pod: dict[str, Any]) -> None:
+    """Replicas, other pods, or other programs of the container."""
+    assert [] == check(*args, limits={"nvidia.com/gpu": 8}, **pod)
