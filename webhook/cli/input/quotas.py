@@ -25,8 +25,6 @@ from webhook.cli.output.console import BadInputError, counted, print_warning
 # `parallelism` times. Of other kinds, such as workflows, one pod at a time is checked.
 _AT_ONCE: Final = ("apps", "batch", "batch.volcano.sh", "jobset.x-k8s.io", "kubeflow.org", "ray.io")
 _COPIES: Final = ("replicas", "parallelism")
-# A kind that holds a pod template which makes no pods.
-_NO_PODS: Final = ("", "PodTemplate")
 
 _POD: Final = Text(
     "ResourceQuota {quota!r}: namespace {namespace} has {left} of {hard} {resource} left, this pod needs "
@@ -112,7 +110,7 @@ class Quotas:
 
         document: as it would be admitted. Raises ObjectError for a malformed one.
         """
-        if (group, kind) == _NO_PODS or not (self._written or self._source.of_cluster):
+        if (group, kind) in workloads.templates or not (self._written or self._source.of_cluster):
             return ()
         limits = self._of(namespace)
         specs = {
