@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from rules.compatibility.checks import check_container
 from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.container_findings import report_findings, report_on_any_node
+from rules.compatibility.gpu_count import counted_amounts, excess_findings, selects_nodes
 from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator, node_evaluator
 from rules.compatibility.pending import pending
 from rules.compatibility.pod_request import PodRequest, applies_to, requested_resources
@@ -77,13 +78,19 @@ def evaluate(
         if not report_on_any_node(container, each, writer, violations, warnings):
             containers.setdefault(each, []).append(container)
             requests.append((container.name, names))
+    evaluator = node_evaluator(inventory, prospects)
+    resources = dict.fromkeys([name for _, names in requests for name in names])
+    amounts = counted_amounts(pod, containers, resources)
+    if excess := evaluator.excess(amounts):
+        findings += excess_findings(excess, pod, containers, evaluator)
+    if excess or not selects_nodes(containers):
+        amounts = ()
     if findings:
         report_findings(findings, writer, violations, warnings)
-    evaluator = node_evaluator(inventory, prospects)
     if not containers or not (inventory.everything or evaluator.prospects):
         return CompatibilityResult(tuple(violations), tuple(warnings))
     writer.containers = {each: [one.name for one in group] for each, group in containers.items()}
-    found = _on_nodes(PodRequest(containers, requests, pod, writer), evaluator)
+    found = _on_nodes(PodRequest(containers, requests, pod, writer, amounts), evaluator)
     if not (violations or warnings):
         return found
     return found._replace(violations=(*violations, *found.violations), warnings=(*warnings, *found.warnings))
@@ -99,10 +106,13 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
         returning &= offering | evaluator.returning(names)
     if spec.get("nodeName"):  # it is there already, whatever state the node is in
         nodes = returning
+    elif asked.amounts:
+        now, later = evaluator.having(asked.amounts)
+        nodes &= now
+        returning &= later
     found: list[ProspectResult] = []
     if evaluator.prospects:
-        requested = [name for _, names in asked.requests for name in names]
-        found = evaluator.prospects.results(required, spec, requested)
+        found = evaluator.prospects.results(required, spec, asked.resources, asked.amounts)
     coming = [each for each in found if each.level <= Level.UNSTABLE]
     request = EvaluationRequest(required, nodes, returning & ~nodes, len(coming) < len(found))
     result = _of_tolerated(request, evaluator, spec) if nodes else NodeSetResult()
@@ -168,8 +178,9 @@ def _without_node(
         if not requirement.clauses:
             requirement = of_unknown(evaluator, required, found)
         return other._replace(warnings=(*warnings, *other.warnings), requirement=requirement)
-    requested = [name for _, names in asked.requests for name in names]
-    tainted = evaluator.prospects.results(required, asked.pod.spec, requested, tolerated=False)
+    tainted = evaluator.prospects.results(
+        required, asked.pod.spec, asked.resources, asked.amounts, tolerated=False
+    )
     if fitting := [each for each in tainted if each.level is not Level.INCOMPATIBLE]:
         warnings = [asked.writer.untolerated_pools(rule, fitting)] if says else []
         return other._replace(warnings=(*warnings, *other.warnings))

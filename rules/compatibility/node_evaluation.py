@@ -17,7 +17,9 @@ from rules.compatibility.device_affinity import with_devices
 from rules.compatibility.prospects import NO_PROSPECTS, Prospects, at_creation
 from rules.compatibility.required_affinity import clauses_of, stable
 from rules.compatibility.result import (
+    Amounts,
     ContainerResult,
+    ExcessiveRequest,
     NodeClassResult,
     NodeSetResult,
     NoFittingNode,
@@ -72,8 +74,9 @@ class NodeEvaluator:
     """Evaluates requirements on the nodes of one inventory.
 
     evaluate: the result for an EvaluationRequest. offering: the nodes that offer all resources of a tuple, as
-    a bit set; returning: those that do not, but may offer them again. similar: for a tuple of names that no
-    node offers, a similar one that some do, or nothing.
+    a bit set; returning: those that do not, but may offer them again. having: the nodes that have Amounts,
+    and those that may have them again. excess: of Amounts, those that no node has. similar: for a tuple of
+    names that no node offers, a similar one that some do, or nothing.
     """
 
     def __init__(self, inventory: Inventory, prospects: Prospects = NO_PROSPECTS) -> None:
@@ -87,6 +90,8 @@ class NodeEvaluator:
         self.evaluate = bounded_cache(self._evaluate, _REMEMBERED, _are_few)
         self.offering = bounded_cache(self._offering, _REMEMBERED_NAMES, _are_short)
         self.returning = bounded_cache(self._returning, _REMEMBERED_NAMES, _are_short)
+        self.having = bounded_cache(self._having, _REMEMBERED_NAMES, _are_short_amounts)
+        self.excess = bounded_cache(self._excess, _REMEMBERED_NAMES, _are_short_amounts)
         self._nodes_of: dict[DeviceKind, tuple[int, int]] = {}  # MAX_KINDS of each driver at most
         self.pool_terms = bounded_cache(self._find_terms, _REMEMBERED, _is_short_sum)
         self.similar = bounded_cache(self._similar, _REMEMBERED_NAMES, _are_short)
@@ -115,6 +120,33 @@ class NodeEvaluator:
         for offering in filter(None, found) if any(found) else found:
             nodes &= offering
         return nodes & ~self.offering(names)
+
+    def _having(self, amounts: Amounts) -> tuple[int, int]:
+        """Return the nodes that have all amounts, and those that do, or may when they are ready again.
+
+        A resource that no node offers excludes no node, as in `_offering`.
+        """
+        inventory, now, later = self.inventory, self.inventory.everything, self.inventory.everything
+        for name, amount in amounts:
+            offering = inventory.offering(name, amount)
+            now &= offering if inventory.offering(name) else now
+            later &= offering | inventory.returning(name, amount) if inventory.most(name) else later
+        return now, later
+
+    def _excess(self, amounts: Amounts) -> tuple[ExcessiveRequest, ...]:
+        """Return the resources of which no node has the amount, nor one that may be added for certain."""
+        found = []
+        for name, amount in amounts:
+            present, pools = self.inventory.most(name), self.prospects.most(name)
+            if present:
+                enough = self.inventory.offering(name, amount) | self.inventory.returning(name, amount)
+            else:
+                enough = self.inventory.offering(name) | self.inventory.returning(name)
+            known = self.prospects.having_amount(name, amount) & ~self.prospects.of_any_amount if pools else 0
+            if (present or pools) and not (enough or known):
+                certain = not self.prospects.of_any_amount
+                found.append(ExcessiveRequest(name, amount, max(present, pools), certain=certain))
+        return tuple(found)
 
     def nodes_of(self, kind: DeviceKind) -> tuple[int, int]:
         """Return the nodes that have devices of a kind, and those of them that are ready, as bit sets."""
@@ -361,6 +393,10 @@ def _is_short_sum(required: tuple[RuleRequirement, ...]) -> bool:
 
 def _are_short(names: tuple[str, ...]) -> bool:
     return length(names) <= _LONGEST_NAMES
+
+
+def _are_short_amounts(amounts: Amounts) -> bool:
+    return sum(len(name) for name, _ in amounts) <= _LONGEST_NAMES
 
 
 def _are_few(request: EvaluationRequest) -> bool:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator
 from rules.compatibility.pod_request import PodRequest
 from rules.compatibility.prospects import ProspectResult
-from rules.compatibility.report import EXCLUDED, NOT_OFFERED, NOT_READY, NOT_TOGETHER, SIMILAR_OFFERED
+from rules.compatibility.report import (
+    EXCLUDED,
+    NOT_OFFERED,
+    NOT_READY,
+    NOT_TOGETHER,
+    SIMILAR_OFFERED,
+    TOO_FEW,
+    TOO_FEW_NOW,
+)
 from rules.compatibility.result import NodeSetResult
 from rules.model.check_result import Level
 from rules.model.decision import AdmissionWarning
@@ -44,9 +52,13 @@ def _no_candidates(
 ) -> AdmissionWarning:
     """Return why no node is a candidate. returning: those that may be one again."""
     requests, writer = asked.requests, asked.writer
+    most = dict(asked.amounts)
     if returning:
-        names = tuple(dict.fromkeys(name for _, found in requests for name in found))
-        return writer.no_candidates(rule, requests[0][0], NOT_READY, names, nodes=returning.bit_count())
+        names = tuple(dict.fromkeys(asked.resources))
+        why = NOT_READY
+        if evaluator.offering(names):
+            why, names = TOO_FEW_NOW, tuple(_with_amount(name, most) for name in names)
+        return writer.no_candidates(rule, requests[0][0], why, names, nodes=returning.bit_count())
     nodes, together = evaluator.offering(()), dict[str, None]()
     for container, names in requests:
         offered = [name for name in names if evaluator.offering((name,))]
@@ -58,4 +70,12 @@ def _no_candidates(
         nodes &= evaluator.offering(names)
         if not nodes:
             return writer.no_candidates(rule, container, NOT_TOGETHER, tuple(together))
+    together = dict.fromkeys(_with_amount(name, most) for name in together)
+    if asked.amounts and not (nodes := nodes & evaluator.having(asked.amounts)[0]):
+        return writer.no_candidates(rule, requests[0][0], TOO_FEW, tuple(together))
     return writer.no_candidates(rule, requests[0][0], EXCLUDED, tuple(together), nodes=nodes.bit_count())
+
+
+def _with_amount(name: str, amounts: Mapping[str, int]) -> str:
+    """Return a resource with its amount, unless that is 1, as every node that offers it has."""
+    return f"{amounts[name]} {name}" if amounts.get(name, 1) > 1 else name

@@ -1,4 +1,7 @@
-"""What a pod requests of one node."""
+"""What a pod requests of one node.
+
+Source of the sum over containers: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,29 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rules.compatibility.report import MessageWriter
-from rules.compatibility.result import RuleRequirement
-from rules.kube.pod import Container, Pod
+from rules.compatibility.result import Amounts, RuleRequirement
+from rules.kube.pod import Container, ContainerKind, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.rule import CompatibilityRule
 from rules.text.glob import glob
 
 
 class PodRequest(NamedTuple):
-    """What a pod requires of one node. requests: names of containers, and the resources they request."""
+    """What a pod requires of one node. requests: names of containers, and the resources they request.
+
+    amounts: how many of these a node must have; empty if no rule counts them.
+    """
 
     containers: Mapping[RuleRequirement, Sequence[Container]]
     requests: Sequence[tuple[str, tuple[str, ...]]]
     pod: Pod
     writer: MessageWriter
+    amounts: Amounts = ()
+
+    @property
+    def resources(self) -> list[str]:
+        """The requested resources."""
+        return [name for _, names in self.requests for name in names]
 
 
 def applies_to(rule: CompatibilityRule, names: Iterable[str]) -> bool:
@@ -43,6 +55,32 @@ def requested_resources(container: Container) -> tuple[str, ...]:
             if "/" in name and name not in found and not _is_zero(quantity):
                 found[name] = None
     return tuple(found)
+
+
+def requested_amount(pod: Pod, resource: str) -> int:
+    """Return how many of a resource the containers of a pod need at one time.
+
+    Init containers run one after the other, before all others except the sidecars above them.
+    """
+    total = sidecars = most = 0
+    for container in pod.containers:  # the init containers are last, in their order
+        if resource not in container.names:
+            continue
+        amount = quantity_of(container.request(resource))
+        if container.kind is ContainerKind.INIT:
+            most = max(most, amount + sidecars)
+            continue
+        total += amount
+        sidecars += amount if container.kind is ContainerKind.SIDECAR else 0
+    return max(total, most)
+
+
+def quantity_of(quantity: object) -> int:
+    """Return a quantity as a whole number; 0 if it cannot be read."""
+    try:
+        return int(parse_quantity(quantity))
+    except QuantityError:  # the resource's own rule reports it
+        return 0
 
 
 def _is_zero(quantity: object) -> bool:

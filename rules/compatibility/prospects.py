@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
-from rules.compatibility.result import ContainerResult, NodeClassResult, RuleRequirement
+from rules.compatibility.result import Amounts, ContainerResult, NodeClassResult, RuleRequirement
 from rules.kube.tolerations import tolerates
 from rules.model.check_result import Level, level_of
 from rules.nodes.inventory import Inventory
@@ -42,13 +42,16 @@ class ProspectResult(NamedTuple):
 
 
 class Prospects:
-    """The pools of which an autoscaler may add nodes now. Immutable, compared by identity."""
+    """The pools of which an autoscaler may add nodes now. Immutable, compared by identity.
+
+    of_any_amount: those of which the resources are unknown, as a bit set.
+    """
 
     def __init__(self, pools: Iterable[NodePool] = ()) -> None:
         self.pools = tuple(each for each in pools if each.can_scale)
         # The name of a node is its position, which no nodeName can be.
         self._nodes = Inventory.of([_node(f"//{at}", each) for at, each in enumerate(self.pools)])
-        self._offering_any = sum(1 << at for at, each in enumerate(self.pools) if each.resources is None)
+        self.of_any_amount = sum(1 << at for at, each in enumerate(self.pools) if each.resources is None)
         self._opened = [(1 << at, each.open) for at, each in enumerate(self.pools) if each.open]
         self._results = bounded_cache(self._evaluate, _REMEMBERED, _is_short)
 
@@ -60,21 +63,25 @@ class Prospects:
         required: tuple[RuleRequirement, ...],
         spec: Mapping[str, Any],
         names: Iterable[str],
+        amounts: Amounts = (),
         *,
         tolerated: bool = True,
     ) -> list[ProspectResult]:
         """Return the result on each pool whose nodes can take a pod. names: the requested resources.
 
-        tolerated: false for those whose nodes could take it if it tolerated their taints. A pod that selects
-        labels which its nodes do not have when they are created brings none of them.
+        amounts: how many of them a node must have. tolerated: false for those whose nodes could take it if it
+        tolerated their taints. A pod that selects labels which its nodes do not have when they are created
+        brings none of them.
         """
         if not self.pools or spec.get("nodeName"):
             return []
         nodes = self._selected(spec)
         # A resource that neither a node nor a pool has belongs to a scheduler.
-        offering = [found for name in names if (found := self._nodes.offering(name) | self._offering_any)]
+        offering = [found for name in names if (found := self._nodes.offering(name) | self.of_any_amount)]
         for found in offering:
             nodes &= found
+        for name, amount in amounts:
+            nodes &= self.having_amount(name, amount)
         if not (offering and nodes):
             return []
         tolerations = spec.get("tolerations")
@@ -83,6 +90,19 @@ class Prospects:
             for at, each in enumerate(self._results(required))
             if nodes >> at & 1 and tolerates(tolerations, each.pool.taints) is tolerated
         ]
+
+    def having_amount(self, resource: str, amount: int) -> int:
+        """Return the pools, as a bit set, whose nodes have an amount of a resource, or an unknown one.
+
+        All, if no pool is known to have the resource.
+        """
+        if not self._nodes.offering(resource):
+            return self._nodes.everything
+        return self._nodes.offering(resource, amount) | self.of_any_amount
+
+    def most(self, resource: str) -> int:
+        """Return how many of a resource a node of a pool has at most; 0 if none is known."""
+        return self._nodes.most(resource)
 
     def incompatible(self, required: tuple[RuleRequirement, ...]) -> Iterator[NodePool]:
         """Yield the pools whose nodes are not compatible, whether or not they can take a pod."""

@@ -133,12 +133,17 @@ NOT_READY: Final = Text(
     "no ready node offers {resources} ({nodes} not ready)",
     "没有就绪的节点提供 {resources}（{nodes} 个未就绪）",
 )
+TOO_FEW: Final = Text("no ready node offers {resources}", "没有就绪的节点提供 {resources}")
+TOO_FEW_NOW: Final = Text(
+    "no ready node offers {resources} now ({nodes} may offer them again)",
+    "目前没有就绪的节点提供 {resources}（{nodes} 个可能恢复）",
+)
 EXCLUDED: Final = Text(
     "the pod's nodeSelector, affinity or nodeName excludes each of the {nodes} nodes that offer {resources}",
     "提供 {resources} 的节点（{nodes} 个）均被该 Pod 自身的 nodeSelector、亲和性或 nodeName 排除",
 )
 
-_FIX_OF: Final = {EXCLUDED: _CHECK_SELECTORS, NOT_READY: _WAIT}
+_FIX_OF: Final = {EXCLUDED: _CHECK_SELECTORS, NOT_READY: _WAIT, TOO_FEW_NOW: _WAIT, TOO_FEW: _CHECK_SELECTORS}
 
 # Results of containers, each with the requirement that it belongs to.
 Pairs = tuple[tuple[RuleRequirement, CheckResult], ...]

@@ -12,6 +12,9 @@ from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Text
 
+# Resources, each with how many of it a node must have.
+Amounts = tuple[tuple[str, int], ...]
+
 
 class RuleRequirement(NamedTuple):
     """A rule that applies to containers, and what these require. Equal containers share one."""
@@ -51,6 +54,15 @@ class NodeClassResult(NamedTuple):
     def level_under(self, action: Action) -> Level:
         """Return the worst level of the containers under rules of an action."""
         return max([result.level for required, result in self.results if required.rule.action is action])
+
+
+class ExcessiveRequest(NamedTuple):
+    """More of a resource than any node has. most: what the largest has; certain: no pool may have more."""
+
+    resource: str
+    amount: int
+    most: int
+    certain: bool
 
 
 class NoFittingNode(NamedTuple):

@@ -28,6 +28,10 @@ _RESOURCES: Final = "//resources"
 # The resources that a node does not offer now, but may offer again, likewise: it is not ready or cordoned, or
 # its device plugin is being replaced, as in an upgrade of the driver. ANY: which resources is unknown.
 _RETURNING: Final = "//returning"
+# How many of a resource a node has now, and how many it may have when it is ready again, likewise: a key for
+# each resource that stands for GPUs. Amounts of other resources, and of devices of DRA, are unknown.
+_AMOUNT: Final = "//amount/"
+_LATER: Final = "//later/"
 # That a node takes no pods now, likewise.
 _NOT_READY: Final = "//not-ready"
 # What the GPUs of a node report as devices of DRA, likewise; a node without such GPUs has none.
@@ -158,13 +162,26 @@ class Inventory:
         position = self._positions.get(name)
         return 0 if position is None else 1 << position
 
-    def offering(self, resource: str) -> int:
-        """Return the ready nodes that have more than zero of a resource allocatable."""
-        return self._having(_RESOURCES, resource)
+    def offering(self, resource: str, amount: int = 1) -> int:
+        """Return the ready nodes that have an amount of a resource allocatable, or an unknown one."""
+        found = self._having(_RESOURCES, resource)
+        if amount > 1:
+            found &= ~self.labels.having(_AMOUNT + resource)
+            found |= self.labels.above(_AMOUNT + resource, amount - 1)
+        return found
 
-    def returning(self, resource: str) -> int:
-        """Return the nodes that do not offer a resource now, but may offer it again."""
-        return self._having(_RETURNING, resource) | self._having(_RETURNING, ANY)
+    def returning(self, resource: str, amount: int = 1) -> int:
+        """Return the nodes that do not offer an amount of a resource now, but may offer it again."""
+        found = self._having(_RETURNING, resource) | self._having(_RETURNING, ANY)
+        if amount > 1:
+            found &= ~self.labels.having(_LATER + resource)
+            found |= self.labels.above(_LATER + resource, amount - 1)
+        return found
+
+    def most(self, resource: str) -> int:
+        """Return how many of a resource the largest node has, or may have again; 0 if none is known."""
+        known = (*self.labels.values(_AMOUNT + resource), *self.labels.values(_LATER + resource))
+        return max((amount for amount, _ in known if isinstance(amount, int)), default=0)
 
     @property
     def ready(self) -> int:
@@ -288,6 +305,9 @@ class Inventory:
         labels = [fact for fact in row.facts if isinstance(fact[1], str)]
         offered = state.allocatable | devices.resources
         facts: list[Fact] = [*labels, (_RESOURCES, offered if state.ready else frozenset())]
+        by_devices = devices.resources | devices.may_offer
+        for key, amounts in ((_AMOUNT, state.amounts), (_LATER, state.may_have)):
+            facts += ((key + name, amount) for name, amount in amounts if name not in by_devices)
         if returning := returning_resources(offered, state, devices.may_offer, labels):
             facts.append((_RETURNING, returning))
         if not state.ready:

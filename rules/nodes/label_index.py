@@ -172,7 +172,7 @@ class _SortedValues:
     __slots__ = ("_nodes", "_unions", "numbers")
 
     def __init__(self, values: _Values) -> None:
-        read = ((parse_int64(value), nodes) for value, (_, nodes) in values.items() if isinstance(value, str))
+        read = ((_number(value), nodes) for value, (_, nodes) in values.items())
         entries = [(number, nodes) for number, nodes in read if number is not None]
         entries.sort(key=itemgetter(0))
         self.numbers = [number for number, _ in entries]
@@ -186,6 +186,12 @@ class _SortedValues:
         """Return the nodes of the value at this position and of all greater values."""
         stride = -(-position // _STRIDE)
         return self._unions[stride] | _union(self._nodes[position : stride * _STRIDE])
+
+
+def _number(value: Hashable) -> int | None:
+    if isinstance(value, str):
+        return parse_int64(value)
+    return value if isinstance(value, int) else None
 
 
 def positions(nodes: int) -> Iterator[int]:

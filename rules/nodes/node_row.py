@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from rules.kube.quantity import QuantityError, parse_quantity
 from rules.kube.tolerations import Taint, read_taints
 from rules.nodes.inventory_document import InventoryError, mapping
 from rules.nodes.label_families import gpu_labels, gpu_resource_domains
@@ -19,12 +20,18 @@ _PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "
 
 
 class NodeState(NamedTuple):
-    """What a Node says of itself; resources: names of those with more than zero."""
+    """What a Node says of itself; resources: names of those with more than zero.
+
+    amounts: those of the resources of GPUs that are allocatable; may_have: those that it does not have now,
+    but may have when it is ready again. Other amounts may change every minute, and are not kept.
+    """
 
     allocatable: frozenset[str]
     capacity: frozenset[str]
     ready: bool
     taints: frozenset[Taint]
+    amounts: frozenset[tuple[str, int]] = frozenset()
+    may_have: frozenset[tuple[str, int]] = frozenset()
 
 
 class NodeRow(NamedTuple):
@@ -54,11 +61,18 @@ def read_node(node: Mapping[str, Any], path: str) -> NodeRow:
         raise InventoryError(f"{path}.metadata.name: expected the node's name, got {name!r:.60}")
     reader = NodeReader(name, mapping(metadata, "labels", f"{path}.metadata"))
     status, spec = mapping(node, "status", path), mapping(node, "spec", path)
+    allocatable = mapping(status, "allocatable", f"{path}.status")
+    capacity = mapping(status, "capacity", f"{path}.status")
+    is_ready = spec.get("unschedulable") is not True and _is_ready(status.get("conditions"))
+    now, whole = _amounts(allocatable), _amounts(capacity)
+    most = {name: max(now.get(name, 0), whole.get(name, 0)) for name in {**now, **whole}}
     state = NodeState(
-        reader.resources(mapping(status, "allocatable", f"{path}.status")),
-        reader.resources(mapping(status, "capacity", f"{path}.status")),
-        spec.get("unschedulable") is not True and _is_ready(status.get("conditions")),
+        reader.resources(allocatable),
+        reader.resources(capacity),
+        is_ready,
         frozenset(each for each in read_taints(spec.get("taints")) if _lasts(each)),
+        frozenset(now.items()) if is_ready else frozenset(),
+        frozenset(each for each in most.items() if not is_ready or each[1] > now.get(each[0], 0)),
     )
     return NodeRow(name, tuple(reader.labels.items()), state, tuple(reader.problems))
 
@@ -72,6 +86,21 @@ def returning_resources(
     if not gpu_resource_domains().isdisjoint(name.partition("/")[0] for name in before):
         return missing
     return missing | {ANY} if any(key in gpu_labels() for key, _ in labels) else missing
+
+
+def _amounts(quantities: Mapping[Any, Any]) -> dict[str, int]:
+    """Return the amounts above zero of the resources that stand for GPUs."""
+    found = {}
+    for name, quantity in quantities.items():
+        if str(name).partition("/")[0] not in gpu_resource_domains():
+            continue
+        try:
+            amount = int(parse_quantity(quantity))
+        except QuantityError:
+            continue
+        if amount > 0:
+            found[name] = amount
+    return found
 
 
 def _is_ready(conditions: object) -> bool:

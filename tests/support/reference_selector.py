@@ -210,7 +210,8 @@ def _labels(keys: list[str]) -> st.SearchStrategy[dict[str, str]]:
 
 
 def _node(name: str, labels: dict[str, str]) -> Node:
-    allocatable = {"cpu": "8", "nvidia.com/gpu": "0" if "zone" in labels else "4"}
+    gpus = "0" if "zone" in labels else "4" if len(labels) % 2 else "8"
+    allocatable = {"cpu": "8", "nvidia.com/gpu": gpus}
     return {
         "kind": "Node",
         "metadata": {"name": name, "labels": labels},

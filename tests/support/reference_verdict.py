@@ -105,6 +105,39 @@ def state_of(node: Node) -> str:
     return "away" if offered or had or labelled else "none"
 
 
+def gpus_of(spec: Any) -> int:
+    """Return how many GPUs the regular containers of a pod request together."""
+    return sum(int(each["resources"]["limits"].get(GPU, "0")) for each in spec["containers"])
+
+
+def gpus_now(node: Node) -> int:
+    """Return how many GPUs a node offers now."""
+    return int(node["status"].get("allocatable", {}).get(GPU, "0")) if state_of(node) == "ready" else 0
+
+
+def gpus_later(node: Node) -> int | None:
+    """Return how many GPUs a node may offer when all is well; None if that is unknown."""
+    found = [int(node["status"].get(key, {}).get(GPU, "0")) for key in ("allocatable", "capacity")]
+    return max(found) or (None if state_of(node) == "away" else 0)
+
+
+def may_have(node: Node, asked: int) -> bool:
+    """Return whether a node may offer so many GPUs when all is well."""
+    found = gpus_later(node)
+    return found is None or found >= asked
+
+
+def excess(cluster: Cluster, spec: Any) -> str:
+    """Return whether a pod requests more GPUs than any node has: `certain`, `possible` or nothing."""
+    asked = gpus_of(spec)
+    scalable = [pool for pool in cluster.pools if pool.can_scale]
+    known = [dict(pool.resources).get(GPU, 0) for pool in scalable if pool.resources is not None]
+    numbers = [found for node in cluster.nodes if (found := gpus_later(node)) is not None] + known
+    if not any(numbers) or max(numbers) >= asked or any(gpus_later(node) is None for node in cluster.nodes):
+        return ""
+    return "possible" if cluster.undeclared or len(known) < len(scalable) else "certain"
+
+
 def facts_of(node: Node) -> NodeCapabilities:
     """Return what the labels of a node report."""
     return NodeReader(name_of(node), selector.labels_of(node)).capabilities(LabelNames())
@@ -180,17 +213,29 @@ def selector_terms(spec: Any) -> Any:
     return None if found is None else found["nodeSelectorTerms"]
 
 
-def entries(cluster: Cluster, spec: Any, needs: Needs) -> Entries:
-    """Return the candidates of a pod that requests one GPU."""
+def entries(cluster: Cluster, spec: Any, needs: Needs, *, counted: bool = True) -> Entries:
+    """Return the candidates of a pod. counted: those that have as many GPUs as it requests."""
     bound = bool(spec.get("nodeName"))
+    asked = gpus_of(spec) if counted and not bound else 1
     selected = [node for node in cluster.nodes if selector.may_go(node, spec)]
-    here = [node for node in selected if state_of(node) == "ready" or (bound and state_of(node) == "away")]
+    here = [
+        node
+        for node in selected
+        if gpus_now(node) >= asked or (bound and state_of(node) in ("ready", "away"))
+    ]
     ready = [(node, level(needs, facts_of(node))) for node in here]
-    away = [node for node in selected if state_of(node) == "away" and not bound]
+    away = [
+        node
+        for node in selected
+        if not bound
+        and node not in here
+        and (state_of(node) == "away" or asked > 1)
+        and may_have(node, asked)
+    ]
     offering = [
         pool
         for pool in cluster.pools
-        if pool.can_scale and (pool.resources is None or dict(pool.resources).get(GPU, 0) > 0)
+        if pool.can_scale and (pool.resources is None or dict(pool.resources).get(GPU, 0) >= asked)
     ]
     selectable = [pool for pool in offering if not bound and may_go_to_pool(pool, spec)]
     taking = [pool for pool in selectable if tolerates(spec, pool.taints)]
@@ -210,7 +255,11 @@ def verdict(cluster: Cluster, spec: Any, needs: Needs) -> Verdict:
     A bound pod gets no affinity, and no autoscaler moves it.
     """
     bound = bool(spec.get("nodeName"))
-    found = _verdict(cluster, entries(cluster, spec, needs), needs, bound=bound)
+    too_many = excess(cluster, spec)
+    if too_many == "certain":
+        return Verdict(False)
+    found = _verdict(cluster, entries(cluster, spec, needs, counted=not too_many), needs, bound=bound)
+    found = found._replace(warned=found.warned or bool(too_many and found.allowed))
     return found._replace(free=True) if bound else found
 
 
@@ -305,7 +354,8 @@ def is_of_pools(pools: Iterable[NodePool], node: Node) -> bool:
 
 def is_of_last_terms(cluster: Cluster, spec: Any, needs: Needs, node: Node) -> bool:
     """Return whether a node has the labels by which affinity lets new nodes in: of pools, or of types."""
-    if is_of_pools([pool for pool, each in entries(cluster, spec, needs).pools if fits(each)], node):
+    found = entries(cluster, spec, needs, counted=not excess(cluster, spec))
+    if is_of_pools([pool for pool, each in found.pools if fits(each)], node):
         return True
     by_type = cluster.autoscaled and selector.labels_of(node).get(INSTANCE_TYPE, "")
     return by_type in types_that_fit(cluster, needs)

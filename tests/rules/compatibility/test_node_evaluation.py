@@ -101,7 +101,7 @@ def test_resources_are_those_of_the_current_inventory() -> None:
 
 def test_the_result_of_a_pod_of_many_requirements_is_not_cached() -> None:
     """Of seventeen and more."""
-    cluster = inventory(NEW)
+    cluster = inventory(node("new", gfd("12.4", T4), **{GPU: "17"}))
     many = [gpu_container(f"team/app:cuda12.4-{at}", name=f"c{at}") for at in range(17)]
     evaluator = node_evaluator(cluster, shipped().prospects)
     cached = evaluator.evaluate.__self__  # type: ignore[attr-defined]

@@ -26,6 +26,9 @@ A100 = {
 }
 
 
+GPU = "nvidia.com/gpu"
+
+
 def node(name: str, labels: dict[str, Any] | None = None, **allocatable: Any) -> dict[str, Any]:
     """Return a Node."""
     return {
@@ -50,6 +53,14 @@ def shown(inventory: Inventory) -> dict[str, Any]:
             for found in inventory.classes(inventory.everything)
         },
         "gpu": sorted(inventory.names(inventory.offering("nvidia.com/gpu"))),
+        "most": inventory.most("nvidia.com/gpu"),
+        "amounts": [
+            (
+                sorted(inventory.names(inventory.offering("nvidia.com/gpu", amount))),
+                sorted(inventory.names(inventory.returning("nvidia.com/gpu", amount))),
+            )
+            for amount in (1, 2, 8, 9)
+        ],
     }
     for key in keys:
         found[key] = sorted(
@@ -89,6 +100,35 @@ def test_a_node_offers_a_resource_if_more_than_zero_is_allocatable(quantity: Any
 
     assert inventory.names(inventory.offering("gpu")) == (["one"] if offered else [])
     assert inventory.problems() == ((Problem("one", "gpu", "x"),) if quantity == "x" else ())
+
+
+def test_nodes_are_found_by_how_many_gpus_they_have_or_may_have_again() -> None:
+    """Capacity counts for what is not allocatable now; an unknown amount is enough."""
+    nodes = [node(f"n{at}", None, **{GPU: str(at)}) for at in range(10)]
+    nodes += [
+        {**node("sick", None, **{GPU: "2"}), "status": {"allocatable": {GPU: "2"}, "capacity": {GPU: "8"}}},
+        {**node("gone", None), "status": {"allocatable": {}, "capacity": {GPU: "4"}}},
+        node("other", None, **{"example.com/npu": "1"}),
+    ]
+    inventory = Inventory.of(nodes)
+
+    assert ["n8", "n9"] == sorted(inventory.names(inventory.offering(GPU, 8)))
+    assert (["sick"], ["gone", "sick"]) == (
+        inventory.names(inventory.returning(GPU, 8)),
+        sorted(inventory.names(inventory.returning(GPU, 4))),
+    )
+    assert ["other"] == inventory.names(inventory.offering("example.com/npu", 8))
+    assert (9, 0) == (inventory.most(GPU), inventory.most("example.com/npu"))
+
+
+def test_an_amount_that_is_not_of_gpus_changes_nothing() -> None:
+    """Some schedulers write free CPU and memory as extended resources, on every node every minute."""
+    first = node("one", None, **{GPU: "8", "kubernetes.io/batch-cpu": "1000", "example.com/cpu": "1"})
+    then = node("one", None, **{GPU: "8", "kubernetes.io/batch-cpu": "900", "example.com/cpu": "2"})
+    inventory = Inventory.of(first)
+
+    assert inventory is inventory.with_node(then)
+    assert inventory is not inventory.with_node(node("one", None, **{GPU: "7"}))
 
 
 def test_nodes_with_equal_capabilities_form_one_class() -> None:

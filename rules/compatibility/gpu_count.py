@@ -1,0 +1,58 @@
+"""Which nodes have as many GPUs as a pod requests, and what is said if none has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from rules.compatibility.checks.base import ContainerFinding
+from rules.compatibility.checks.gpu_count import too_many
+from rules.compatibility.node_evaluation import NodeEvaluator
+from rules.compatibility.pod_request import quantity_of, requested_amount
+from rules.compatibility.result import Amounts, ExcessiveRequest, RuleRequirement
+from rules.kube.pod import Container, Pod
+from rules.model.check_result import Level
+from rules.model.rule import Action, CompatibilityRule
+
+
+def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterable[str]) -> Amounts:
+    """Return how many of each resource a node must have; none if no rule counts them."""
+    for each in required:
+        if each.rule.sharing.checks.gpu_count is not Level.COMPATIBLE:
+            return tuple([(name, amount) for name in names if (amount := requested_amount(pod, name))])
+    return ()
+
+
+def selects_nodes(required: Iterable[RuleRequirement]) -> bool:
+    """Return whether only nodes that have enough are candidates: a dry run of this check has no effect."""
+    for each in required:
+        sharing = each.rule.sharing
+        if sharing.checks.gpu_count is not Level.COMPATIBLE and not sharing.trial:
+            return True
+    return False
+
+
+def excess_findings(
+    excess: Iterable[ExcessiveRequest],
+    pod: Pod,
+    required: Collection[RuleRequirement],
+    evaluator: NodeEvaluator,
+) -> Iterator[tuple[Container, CompatibilityRule, ContainerFinding]]:
+    """Yield for each rule what a pod requests more of than any node has.
+
+    Where an autoscaler may add nodes of which nothing is known, that is a warning.
+    """
+    for found in excess:
+        container = _first(pod, found.resource)
+        own = quantity_of(container.request(found.resource))
+        field = "limits" if found.resource in container.limits else "requests"
+        path = container.resource_path(field, found.resource)
+        for each in required:
+            denies = evaluator.without_node(each) in (each.rule.action, Action.DENY)
+            certain = found.certain and denies
+            if result := too_many(each.rule.sharing, found, own, certain=certain):
+                yield container, each.rule, ContainerFinding(result, path)
+
+
+def _first(pod: Pod, resource: str) -> Container:
+    """Return the first container that requests a resource."""
+    return next(each for each in pod.containers if resource in each.names)

@@ -1,0 +1,252 @@
+"""More GPUs than any node has, and which nodes are candidates by how many they have (`gpuCount`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.nodes.inventory import Inventory
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_pool import DeclaredPools, NodePool
+from rules.text.i18n import Language
+from tests.support.builders import container, pod, policy
+from tests.support.node_builders import (
+    A100,
+    GPU,
+    H100,
+    T4,
+    V100,
+    VCUDA_CORE,
+    VCUDA_MEMORY,
+    Node,
+    compatibility_rule,
+    cuda_image,
+    decided,
+    gfd,
+    inventory,
+    judged,
+    node,
+    shipped,
+    targets,
+)
+
+IMAGE = cuda_image("12.4")
+# Several GPUs need shared memory, which is another check.
+SHM = {"volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
+VOLUMES = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+EIGHT = [node(f"a100-{at}", gfd("12.4", A100)) for at in range(2)]
+MIG = "nvidia.com/mig-1g.5gb"
+
+
+def asking(*numbers: int | dict[str, str], **spec: Any) -> Any:
+    """Return a pod with a container for each number of GPUs, or for each set of resources."""
+    limits = [each if isinstance(each, dict) else {GPU: str(each)} for each in numbers]
+    containers = [container(each, each, name=f"c{at}", image=IMAGE, **SHM) for at, each in enumerate(limits)]
+    return pod(*containers, volumes=VOLUMES, **spec)
+
+
+def initialized(init: list[tuple[int, bool]], *numbers: int) -> Any:
+    """Return a pod with init containers, each with its GPUs and whether it is a sidecar."""
+    containers = [
+        container({GPU: str(number)}, {GPU: str(number)}, name=f"i{at}", image=IMAGE, **SHM)
+        | ({"restartPolicy": "Always"} if sidecar else {})
+        for at, (number, sidecar) in enumerate(init)
+    ]
+    return asking(*numbers, initContainers=containers)
+
+
+def with_pool(resources: tuple[tuple[str, int], ...] | None, *nodes: Node) -> Inventory:
+    """Return the inventory of nodes and of one pool of H100."""
+    gpu = NodeCapabilities(cuda=(13, 0), driver="580.65.06", product=H100[0], compute_capability=(9, 0))
+    pool = NodePool("big", "NodePool", (("pool", "big"),), resources=resources, capabilities=gpu)
+    return inventory([*nodes]).with_pools(DeclaredPools((pool,), frozenset({"NodePool"})))
+
+
+def test_16_gpus_where_nodes_have_8_are_denied_and_the_fix_passes() -> None:
+    """The complaint: the pod stays Pending for ever, with "Insufficient nvidia.com/gpu"."""
+    decision = decided(EIGHT, asking(16))
+
+    assert not decision.allowed
+    (violation,) = decision.violations
+    assert "container 'c0': the pod requests 16 nvidia.com/gpu, no node has more than 8" == violation.reason
+    assert (
+        "request at most 8 in one pod; use several pods for more; "
+        "policy: the owner of the rule can change checks.gpuCount" == violation.fix
+    )
+    assert "spec.containers[0].resources.limits[nvidia.com/gpu]" == violation.path
+    assert "policy" == violation.basis
+    assert (True, ()) == (decided(EIGHT, asking(8)).allowed, decided(EIGHT, asking(8)).warnings)
+
+
+def test_the_containers_of_a_pod_count_together_and_the_finding_is_said_once() -> None:
+    """The scheduler needs one node for all of them."""
+    decision = decided(EIGHT, asking(6, 6, {}))
+
+    (violation,) = decision.violations
+    assert (
+        "container 'c0': the pod requests 12 nvidia.com/gpu (6 in this container), no node has more than 8"
+        == violation.reason
+    )
+    assert decided(EIGHT, asking(4, 4)).allowed
+
+
+@pytest.mark.parametrize(
+    ("init", "numbers", "allowed"),
+    [
+        ([(8, False)], (8,), True),
+        ([(16, False)], (1,), False),
+        ([(4, True)], (4,), True),
+        ([(4, True)], (5,), False),
+        ([(4, True), (5, False)], (1,), False),
+        ([(5, False), (4, True)], (1,), True),
+    ],
+)
+def test_init_containers_run_before_the_others_and_sidecars_with_them(
+    init: list[tuple[int, bool]], numbers: tuple[int, ...], allowed: bool
+) -> None:
+    """As Kubernetes sums up what a pod requests."""
+    assert allowed == decided(EIGHT, initialized(init, *numbers)).allowed
+
+
+@pytest.mark.parametrize(
+    ("offered", "asked", "limit"),
+    [
+        ({MIG: "7"}, {MIG: "9"}, "9 nvidia.com/mig-1g.5gb, no node has more than 7"),
+        (
+            {VCUDA_CORE: "800", VCUDA_MEMORY: "640"},
+            {VCUDA_CORE: "100", VCUDA_MEMORY: "1000"},
+            "1000 tencent.com/vcuda-memory, no node has more than 640",
+        ),
+        ({"nvidia.com/gpu.shared": "4"}, {"nvidia.com/gpu.shared": "5"}, "5 nvidia.com/gpu.shared"),
+    ],
+)
+def test_other_resources_of_gpus_count_likewise(
+    offered: dict[str, str], asked: dict[str, str], limit: str
+) -> None:
+    """MIG devices, shares, units of memory."""
+    decision = decided([node("one", gfd("12.4", A100), **offered)], asking(asked))
+
+    assert not decision.allowed
+    assert limit in decision.message
+
+
+def test_a_resource_that_no_node_offers_belongs_to_a_scheduler_and_excludes_nothing() -> None:
+    """HAMi's memory and cores are in no node's allocatable resources."""
+    hami = {GPU: "1", "nvidia.com/gpumem": "40960", "nvidia.com/gpucores": "100"}
+
+    assert decided(EIGHT, asking(hami)).allowed
+
+
+def test_a_node_that_has_too_few_is_no_candidate() -> None:
+    """The T4 node is compatible, but the pod can only go to the V100 node, which is not."""
+    document = pod(
+        container({GPU: "4"}, {GPU: "4"}, image="vllm/vllm-openai:v0.8.4", args=["--dtype=bfloat16"])
+    )
+    cluster = [node("a100", gfd("12.4", A100), **{GPU: "2"}), node("v100", gfd("12.4", V100))]
+    decision = decided(cluster, document)
+
+    assert not decision.allowed
+    assert "(1 node checked)" in decision.message
+    assert "1 × NVIDIA-A100-SXM4-80GB" in decision.message  # compatible, but not by its resources
+
+
+def away(amount: str) -> Node:
+    """Return a node whose GPUs are not offered now."""
+    status = {"allocatable": {GPU: "0"}, "capacity": {GPU: amount}}
+    return node("away", gfd("12.4", H100)) | {"status": status}
+
+
+def test_a_node_that_is_not_ready_and_has_enough_is_waited_for() -> None:
+    """Its capacity says how many it has."""
+    decision = decided([*EIGHT, away("16")], asking(16))
+
+    assert decision.allowed
+    (warning,) = decision.warnings
+    assert "no ready node offers 16 nvidia.com/gpu now (1 may offer them again)" in warning
+    assert not decided([*EIGHT, away("8")], asking(16)).allowed
+
+
+def test_a_node_of_which_a_gpu_is_unhealthy_may_have_it_again() -> None:
+    """Allocatable is below capacity while the device plugin reports a GPU as unhealthy."""
+    sick = node("sick", gfd("12.4", A100)) | {"status": {"allocatable": {GPU: "7"}, "capacity": {GPU: "8"}}}
+
+    assert decided([sick], asking(8)).allowed
+    assert decided([sick], asking(8)).warnings
+    assert () == decided([sick], asking(7)).warnings
+    assert not decided([sick], asking(9)).allowed
+
+
+def test_a_pool_that_has_enough_is_brought() -> None:
+    """Its affinity leads there, and a pool with too few does not."""
+    decision = judged(shipped(), with_pool(((GPU, 16),), *EIGHT), asking(16))
+
+    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert ["no node is compatible now; an autoscaler can add one: NodePool big (NVIDIA-H100-80GB-HBM3)"] == [
+        note.en for note in decision.notes
+    ]
+    denied = judged(shipped(), with_pool(((GPU, 4),), *EIGHT), asking(16))
+    assert "no node has more than 8" in denied.message
+    only = judged(shipped(), with_pool(((GPU, 4),)), asking(16))
+    assert "no node has more than 4" in only.message
+
+
+def test_a_pool_of_which_the_resources_are_unknown_may_have_enough() -> None:
+    """A Karpenter NodePool does not say how many GPUs its nodes have: a warning."""
+    decision = judged(shipped(), with_pool(None, *EIGHT), asking(16))
+
+    assert decision.allowed
+    (warning,) = decision.warnings
+    assert "the pod requests 16 nvidia.com/gpu, no node has more than 8" in warning
+    assert "policy" not in warning
+
+
+def test_where_an_autoscaler_may_add_unknown_nodes_it_is_a_warning() -> None:
+    """As in the table of results; `noFittingNode: deny` denies there, too."""
+    cluster = [node("a100", gfd("12.4", A100) | {"karpenter.sh/nodepool": "a"})]
+    forced = policy(compatibility_rule(noFittingNode="deny"))
+
+    assert (True, 1) == (decided(cluster, asking(16)).allowed, len(decided(cluster, asking(16)).warnings))
+    assert not judged(forced, inventory(cluster), asking(16)).allowed
+
+
+def test_a_node_that_the_pod_excludes_is_named_as_such() -> None:
+    """Not the number is wrong, but the selector."""
+    cluster = [*EIGHT, node("big", gfd("12.4", H100) | {"size": "big"}, **{GPU: "16"})]
+    decision = decided(cluster, asking(16, nodeSelector={"nvidia.com/gpu.product": A100[0]}))
+
+    assert decision.allowed
+    assert "excludes each of the 1 nodes that offer 16 nvidia.com/gpu" in decision.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("effect", "allowed", "warnings"),
+    [("deny", False, 0), ("warn", True, 1), ("dryrun", True, 0), ("off", True, 0)],
+)
+def test_the_rule_sets_the_effect(effect: str, allowed: bool, warnings: int) -> None:
+    """A warning changes nothing else: the pod gets its affinity."""
+    cluster = [*EIGHT, node("old", gfd("11.4", T4))]
+    decision = judged(policy(compatibility_rule(checks={"gpuCount": effect})), inventory(cluster), asking(16))
+
+    assert (allowed, warnings) == (decision.allowed, len(decision.warnings) if allowed else 0)
+    assert allowed == bool(decision.patch)
+    assert ("dryrun" == effect) == bool(
+        [each for each in decision.violations if "16" in each.reason and allowed]
+    )
+
+
+@pytest.mark.parametrize(("effect", "allowed"), [("deny", False), ("off", True), ("dryrun", True)])
+def test_a_check_that_is_off_leaves_nodes_with_too_few_as_candidates(effect: str, allowed: bool) -> None:
+    """As if nothing were known of amounts; so does a dry run."""
+    cluster = [node("new", gfd("12.4", A100), **{GPU: "2"}), node("old", gfd("11.4", T4))]
+    decision = judged(policy(compatibility_rule(checks={"gpuCount": effect})), inventory(cluster), asking(4))
+
+    assert allowed == decision.allowed
+    assert not allowed or ["new"] == targets(cluster, asking(4), decision)
+
+
+def test_the_message_exists_in_chinese() -> None:
+    """As all messages do."""
+    decision = judged(shipped(Language.ZH), inventory(EIGHT), asking(16))
+
+    assert "该 Pod 申请 16 个 nvidia.com/gpu，没有节点超过 8 个" in decision.message
