@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,55 @@ def test_rules_that_could_break_other_systems_are_disabled_by_default() -> None:
 def test_a_value_must_satisfy_the_vendors_arithmetic(limits: dict[str, str], expected: list[str]) -> None:
     """As in the sources of each rule."""
     assert expected == _expected(limits)
+
+
+IN_MIB = [
+    "nvidia.com/gpumem",
+    "volcano.sh/vgpu-memory",
+    "volcano.sh/gpu-memory",
+    "elasticgpu.io/gpu-memory",
+    "amd.com/gpumem",
+    "hygon.com/dcumem",
+    "hygon.com/hcumem",
+    "enflame.com/gcu-memory",
+    "kunlunxin.com/vxpu-memory",
+    "huawei.com/Ascend310P-memory",
+    "huawei.com/Ascend910-memory",
+    "huawei.com/Ascend910A-memory",
+    "huawei.com/Ascend910B3-memory",
+    "huawei.com/Ascend910C-memory",
+]
+
+
+@pytest.mark.parametrize("quantity", ["1Gi", "2G", "16Gi"])
+@pytest.mark.parametrize("key", IN_MIB)
+def test_memory_that_counts_mebibytes_is_not_given_in_bytes(key: str, quantity: str) -> None:
+    """`1Gi` of it would be a million GiB."""
+    assert {"a count of MiB", "a plain number"} & {
+        expected.partition(",")[0] for expected in _expected({key: quantity})
+    }
+
+
+# A memory resource of each system that shares NVIDIA's GPUs.
+SHARES = [
+    "nvidia.com/gpumem",
+    "nvidia.com/mps-memory",
+    "volcano.sh/vgpu-memory",
+    "volcano.sh/gpu-memory",
+    "aliyun.com/gpu-mem",
+    "tencent.com/vcuda-memory",
+    "elasticgpu.io/gpu-memory",
+    "koordinator.sh/gpu-memory",
+    "tke.cloud.tencent.com/qgpu-memory",
+]
+
+
+@pytest.mark.parametrize(("one", "other"), list(combinations(SHARES, 2)))
+def test_a_container_cannot_request_memory_in_the_units_of_two_systems(one: str, other: str) -> None:
+    """A complaint: HAMi's MiB together with Aliyun's GiB. No node has both."""
+    found = [expected for expected in _expected({one: "8", other: "8"}) if expected.startswith("only one of")]
+
+    assert any(one in expected or other in expected for expected in found)
 
 
 @pytest.mark.parametrize("other", [GPU, MPS_CORE, MPS_MEMORY, SLICE])
