@@ -22,12 +22,13 @@ def checked(
 ) -> list[ContainerFinding]:
     """Return what a check finds in the only container of a pod.
 
-    kind: the list that has it. fields: of the container, or `labels`, `annotations` and `spec` of the pod.
+    kind: the list that has it. fields: of the container; or `labels`, `annotations`, `spec` and `document`,
+    further fields of the pod.
     """
     metadata = {name: fields.pop(name) for name in ("labels", "annotations") if name in fields}
-    spec = fields.pop("spec", {})
+    spec, rest = fields.pop("spec", {}), fields.pop("document", {})
     raw = {"name": "main", "image": image, "args": [*args], "resources": {"limits": limits}} | fields
-    document = {"metadata": metadata, "spec": {"containers": [], kind: [raw]} | spec}
+    document = {"metadata": metadata, "spec": {"containers": [], kind: [raw]} | spec} | rest
     pod = Pod(document, document)
     container = pod.containers[0]
     requirements = requirements_of(container_facts(container, pod.annotations), built_in_catalog())

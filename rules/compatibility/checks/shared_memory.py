@@ -6,10 +6,14 @@ certain to fail: https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troub
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
 
 from rules.compatibility.checks.base import Check, ContainerFinding
 from rules.cuda.requirements import GpuRequirements
+from rules.cuda.tables import read_table
 from rules.kube.pod import Container, ContainerKind, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
@@ -44,6 +48,9 @@ class SharedMemoryCheck(Check):
             return
         if container.kind is ContainerKind.INIT or _has_shared_memory(container, pod):
             return
+        known = _known()
+        if known.images.search(container.image) or pod.recorder.get(("kind",)) in known.controllers:
+            return
         uses = Text("several GPUs", "多块 GPU")
         if count > 1:
             uses = Text(f"{count} GPUs", f" {count} 块 GPU")
@@ -55,6 +62,19 @@ class SharedMemoryCheck(Check):
         yield ContainerFinding(
             CheckResult(level, reason, _REMEDY, setting=SETTING), (*container.path, "volumeMounts")
         )
+
+
+class _Known(NamedTuple):
+    """data/shared_memory.yaml: kinds whose pods have a volume, and images that need none."""
+
+    controllers: frozenset[str]
+    images: re.Pattern[str]
+
+
+@cache
+def _known() -> _Known:
+    table = read_table("shared_memory")
+    return _Known(frozenset(table["controllers"]), re.compile(table["images"]))
 
 
 def _has_shared_memory(container: Container, pod: Pod) -> bool:

@@ -100,6 +100,20 @@ def test_what_leaves_the_default_size_does_not_help(fields: dict[str, Any]) -> N
     assert 1 == len(check(**fields))
 
 
+@pytest.mark.parametrize("image", ["ubuntu:18.04", "docker.io/library/busybox", "team/gpu-burn:latest"])
+def test_images_that_exchange_no_data_between_gpus_need_none(image: str) -> None:
+    """Those of operating systems, and tests of single GPUs."""
+    assert [] == check(image)
+    assert 1 == len(check("team/ubuntu-training:1"))
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "NIMService", "LLMInferenceService", "DynamoGraphDeployment"])
+def test_controllers_that_mount_it_in_their_pods_are_not_checked(kind: str) -> None:
+    """Their pods are, once they are created."""
+    assert [] == check(document={"kind": kind})
+    assert 1 == len(check(document={"kind": "Deployment"}))
+
+
 def test_an_init_container_is_not_checked() -> None:
     """It seldom runs the program; a sidecar may."""
     assert [] == check(kind="initContainers")
