@@ -45,19 +45,27 @@ _READ: Final[Mapping[str, Callable[[Container, Pod, str], Any]]] = {
 }
 
 
-def validation_inputs(
-    container: Container, pod: Pod, namespace: str, quantity: object
-) -> Callable[[str], Any]:
-    """Return the inputs of a validation of a quantity, by name; see `Expression`."""
+def condition_inputs(container: Container, pod: Pod, namespace: str) -> Callable[[str], Any]:
+    """Return the inputs of a condition of a match, by name; see `Expression`.
+
+    Each is read once, so the pod must not be edited in between.
+    """
+    known: dict[str, Any] = {}
 
     def value_of(name: str) -> Any:
-        if name == "value":
-            return quantity if isinstance(quantity, str) else number(quantity)
-        return _READ[name](container, pod, namespace)
+        if name not in known:
+            known[name] = _READ[name](container, pod, namespace)
+        return known[name]
 
     return value_of
 
 
-def condition_inputs(container: Container, pod: Pod, namespace: str) -> Callable[[str], Any]:
-    """Return the inputs of a condition of a match, by name; see `Expression`."""
-    return lambda name: _READ[name](container, pod, namespace)
+def validation_inputs(others: Callable[[str], Any], quantity: object) -> Callable[[str], Any]:
+    """Return the inputs of a validation of a quantity, by name. others: those of a condition."""
+
+    def value_of(name: str) -> Any:
+        if name == "value":
+            return quantity if isinstance(quantity, str) else number(quantity)
+        return others(name)
+
+    return value_of

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from rules.cel.expression import ExpressionError
 from rules.decision import messages
-from rules.decision.cel_inputs import validation_inputs
+from rules.decision.cel_inputs import condition_inputs, validation_inputs
 from rules.kube.pod import Container, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.decision import AdmissionWarning, Violation
@@ -72,7 +71,7 @@ def validate(
     rules: Iterable[ResourceRule], container: Container, pod: Pod, namespace: str, language: Language
 ) -> list[ResourceRuleResult]:
     """Return what each rule finds in a container that uses its group, for those that find something."""
-    inputs = partial(validation_inputs, container, pod, namespace)
+    inputs = condition_inputs(container, pod, namespace)
     checks = [_ResourceRuleCheck(rule, container, inputs, language).run() for rule in rules]
     return [each for each in checks if each.violations or each.warnings]
 
@@ -92,10 +91,10 @@ class _ResourceRuleCheck:
         self,
         rule: ResourceRule,
         container: Container,
-        inputs: Callable[[object], Callable[[str], Any]],
+        inputs: Callable[[str], Any],
         language: Language,
     ) -> None:
-        """Prepare the check. inputs: returns those of a validation of a quantity."""
+        """Prepare the check. inputs: those of expressions, except the quantity."""
         self._rule = rule
         self._container = container
         self._inputs = inputs
@@ -179,7 +178,7 @@ class _ResourceRuleCheck:
             self._validations(field, key, quantity)
 
     def _validations(self, field: str, key: str, quantity: object) -> None:
-        inputs = self._inputs(quantity)
+        inputs = validation_inputs(self._inputs, quantity)
         for validation in self._rule.validations:
             source = validation.expression.source
             try:
@@ -243,7 +242,7 @@ class _ResourceRuleCheck:
         value = Decimal(parse_quantity(quantity)) / Decimal(parse_quantity(self._rule.unit))
         if value != int(value) or value <= 0 or _same(int(value), quantity):
             return None
-        inputs = self._inputs(int(value))
+        inputs = validation_inputs(self._inputs, int(value))
         try:
             satisfied = all(each.expression(inputs) for each in self._rule.validations)
         except ExpressionError:

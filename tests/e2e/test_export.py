@@ -44,6 +44,24 @@ OWN = (
         ],
     ),
 )
+POD = (
+    resource_rule(
+        "z.com/as-expected",
+        group="z",
+        validations=[
+            {
+                "expression": "pod.nodeName == '' && pod.schedulerName == 'default-scheduler' && !pod.hostIPC"
+                " && pod.namespace == 'exported' && !('a' in pod.labels) && !('a' in pod.annotations)",
+                "messageEn": "as a new pod",
+            }
+        ],
+    ),
+    resource_rule(
+        "z.com/elsewhere",
+        group="z",
+        validations=[{"expression": "pod.namespace != 'exported'", "messageEn": "elsewhere"}],
+    ),
+)
 PODS: dict[str, list[dict[str, str]]] = {
     "no accelerator": [{"cpu": "1"}],
     "cores alone": [{CORE: "50"}],
@@ -65,6 +83,8 @@ PODS: dict[str, list[dict[str, str]]] = {
     "musts": [{"y.com/asked": "1", "y.com/must": "1"}],
     "two models": [{"y.com/must": "1", "y.com/asked": "1", "y.com/model-a": "1", "y.com/model-b": "1"}],
     "a bad image": [{"y.com/must": "1", "y.com/asked": "1", "y.com/image": "1"}],
+    "a pod as expected": [{"z.com/as-expected": "1"}],
+    "a pod that should be elsewhere": [{"z.com/elsewhere": "1"}],
     "nine": [{"y.com/must": "9", "y.com/asked": "1", "y.com/image": "1"}],
     "the second container": [{"cpu": "1"}, {CORE: "150"}],
 }
@@ -96,7 +116,7 @@ def policy(control_plane: ControlPlane) -> Iterator[Policy]:
         for path in sorted((ROOT / "rules/catalog" / name).glob("*.yaml"))
         if "test" not in path.name and path.name != "kustomization.yaml"
     ]
-    loaded = load_rules([*texts, *((f"own-{number}", text) for number, text in enumerate(OWN))])
+    loaded = load_rules([*texts, *((f"own-{number}", text) for number, text in enumerate((*OWN, *POD)))])
     assert () == loaded.errors
     objects = json.dumps(
         {"apiVersion": "v1", "kind": "List", "items": export(loaded.rules.resources).objects}
@@ -108,6 +128,7 @@ def policy(control_plane: ControlPlane) -> Iterator[Policy]:
         for name, message in (
             ("a must that is missing", "y.com/must"),
             ("a share and a half", "multiple of 100"),
+            ("a pod that should be elsewhere", "elsewhere"),
         ):
             eventually(partial(_reports, control_plane, name, message))
         eventually(partial(_reports, control_plane, "a thing that is off", "x.com/off"))
