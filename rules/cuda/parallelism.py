@@ -142,13 +142,14 @@ def _needed(table: _Table, image: str, line: CommandLine) -> Iterator[Parallelis
     searched = "\n".join([arguments, *(text for text, _ in scripts)])
     started = [each for each in table.frameworks if each.command.search(searched)]
     for framework in started or [each for each in table.frameworks if each.key in named][:1]:
-        budget.spend(len(found.arguments.words) + _STEPS_OF_COMMAND * len(scripts))
+        budget.spend(_STEPS_OF_COMMAND * len(scripts))
         servers = [command for text, command in scripts if framework.command.search(text)]
         if not servers and not started:
             # Commands of an image whose name alone shows the framework: they may be other programs.
             servers = [_uncertain(command) for text, command in scripts if table.names_a_flag(text)]
         if servers or not scripts or framework.command.search(arguments):
             for server in servers or [Command(())]:
+                budget.spend(len(server.words) + len(found.arguments.words))
                 yield _of(framework, line.env, (server, found.arguments))
 
 

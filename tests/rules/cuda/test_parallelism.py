@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rules.cuda.framework_flags import command_line
 from rules.cuda.parallelism import Parallelism, may_need, parallelism, variables
+from rules.text.budget import OverBudgetError
 
 VLLM = "vllm/vllm-openai:v0.9.0"
 SGLANG = "lmsysorg/sglang:v0.5.3"
@@ -173,6 +174,15 @@ def test_a_command_line_without_a_flag_is_not_read() -> None:
     assert [True, True, False, False] == [
         may_need(line) for line in ("x --tp 2", "x --tensor_parallel_size=2", "x --tpu 2", "my-tp-server")
     ]
+
+
+def test_many_servers_with_many_arguments_are_bounded() -> None:
+    """Each server is read with all arguments, within the budget of the object."""
+    script = "vllm serve m -tp 2 $@\n" * 500
+    words = ["bash", "-c", script, *["x"] * 1000]
+
+    with pytest.raises(OverBudgetError):
+        needed("team/app:v1", *words)
 
 
 @given(

@@ -1,0 +1,86 @@
+"""The effect of an optional check, which its rule sets: deny, warn, dryrun or off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.model.decision import Decision
+from tests.support.builders import policy
+from tests.support.node_builders import GPU, compatibility_rule, gfd, gpu_pod, inventory, judged, nodes
+
+VLLM = "vllm/vllm-openai:v0.9.0"
+TOO_FEW = gpu_pod(VLLM, "--tensor-parallel-size=4", limits={GPU: "2"})
+
+
+def decided(*clusters: Any, document: Any = TOO_FEW, action: str = "deny", **checks: str) -> Decision:
+    """Return the decision with these effects; other checks are off."""
+    off = dict.fromkeys(("gpuCount", "taints", "sharedMemory", "sharedGpuCount", "architecture"), "off")
+    rule = compatibility_rule(enforcementAction=action, checks=off | checks)
+    return judged(policy(rule), inventory(*clusters), document)
+
+
+def shown(decision: Decision) -> tuple[bool, list[str], int]:
+    """Return whether it is allowed, the action of each violation, and the number of warnings."""
+    return decision.allowed, [each.action for each in decision.violations], len(decision.warnings)
+
+
+@pytest.mark.parametrize(
+    ("effect", "result"),
+    [
+        ("deny", (False, ["deny"], 0)),
+        ("warn", (True, [], 1)),
+        ("dryrun", (True, ["dryrun"], 0)),
+        ("off", (True, [], 0)),
+    ],
+)
+def test_the_rule_sets_the_effect_of_a_check(effect: str, result: tuple[bool, list[str], int]) -> None:
+    """A dry run is a violation that nobody is told, and nothing else."""
+    assert result == shown(decided(parallelism=effect))
+
+
+@pytest.mark.parametrize(
+    ("action", "result"), [("warn", (True, ["warn"], 1)), ("dryrun", (True, ["dryrun"], 0))]
+)
+def test_no_check_is_stricter_than_its_rule(action: str, result: tuple[bool, list[str], int]) -> None:
+    """A rule that warns denies nothing, and one that is a dry run says nothing."""
+    assert result == shown(decided(parallelism="deny", action=action))
+
+
+def test_a_dry_run_of_a_check_leaves_the_rest_of_the_rule_as_it_is() -> None:
+    """The affinity and the denials of the rule are those without it."""
+    cluster = nodes(1, "new", gfd("12.8")) + nodes(1, "old", gfd("11.4"))
+    fits = gpu_pod("team/vllm:cuda12.8", "--tensor-parallel-size=4", limits={GPU: "2"})
+    without, tried = (decided(cluster, document=fits, parallelism=effect) for effect in ("off", "dryrun"))
+    none = decided(nodes(1, "old", gfd("11.4")), document=fits, parallelism="dryrun")
+
+    assert without.patch == tried.patch
+    assert without.patch
+    assert ([], ["dryrun"]) == ([*without.violations], [each.action for each in tried.violations])
+    assert ["deny", "dryrun"] == sorted(each.action for each in none.violations)
+
+
+def test_several_rules_tell_a_finding_once() -> None:
+    """By the strictest of them."""
+    rules = [
+        compatibility_rule(
+            name=f"compatibility-{effect}", checks={"parallelism": effect, "sharedMemory": "off"}
+        )
+        for effect in ("warn", "deny")
+    ]
+    decision = judged(policy(*rules), inventory(), TOO_FEW)
+
+    assert [("compatibility-deny", "deny")] == [(each.rule, each.action) for each in decision.violations]
+    assert () == decision.warnings
+
+
+def test_a_denial_by_a_check_names_its_setting() -> None:
+    """Its owner can change it."""
+    (violation,) = decided(parallelism="deny").violations
+
+    assert "policy: the owner of the rule can change checks.parallelism" in violation.message
+    assert ("policy", "spec.containers[0].resources.limits[nvidia.com/gpu]") == (
+        violation.basis,
+        violation.path,
+    )
