@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
-from typing import NamedTuple
+from functools import cache
+from typing import Final, NamedTuple
 
 from rules.cuda.tables import read_table
 from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity
+from rules.text.bounded_cache import bounded_cache
 from rules.text.glob import glob
 
-# Names of resources that are remembered; a cluster has some dozen.
-_REMEMBERED = 1024
+# Sets of names of resources that are remembered, and characters in one: a cluster has some dozen of them.
+_REMEMBERED: Final = 1024
+_LONGEST: Final = 1024
 
 
 class GpuResource(NamedTuple):
@@ -34,7 +36,6 @@ class RequestedGpus(NamedTuple):
     units: int
 
 
-@lru_cache(maxsize=_REMEMBERED)
 def gpu_resource(name: str) -> GpuResource | None:
     """Return what a resource stands for, or None if it is no accelerator."""
     return next((found for pattern, found in _table() if pattern.fullmatch(name)), None)
@@ -46,9 +47,8 @@ def requested_gpus(container: Container) -> RequestedGpus | None:
     A share of a device is one. Two resources may be two views of the same devices: their number is unknown.
     """
     found: RequestedGpus | None = None
-    for name in container.names:
-        resource = gpu_resource(name) if "/" in name else None
-        if resource is None or not resource.units or (found and found.name == name):
+    for name, resource in gpu_resources(container.names):
+        if not resource.units:
             continue
         count = _count(container.request(name), resource.units)
         if count is None or (count and found):
@@ -56,6 +56,19 @@ def requested_gpus(container: Container) -> RequestedGpus | None:
         if count:
             found = RequestedGpus(name, count, resource.units)
     return found
+
+
+def _gpu_resources(names: tuple[str, ...]) -> tuple[tuple[str, GpuResource], ...]:
+    found = ((name, gpu_resource(name)) for name in dict.fromkeys(names) if "/" in name)
+    return tuple((name, resource) for name, resource in found if resource)
+
+
+def _is_short(names: tuple[str, ...]) -> bool:
+    return sum(map(len, names)) <= _LONGEST
+
+
+# The accelerators among the names of resources, which may repeat.
+gpu_resources: Final = bounded_cache(_gpu_resources, _REMEMBERED, _is_short)
 
 
 def _count(quantity: object, units: int) -> int | None:

@@ -17,7 +17,7 @@ from rules.kube.pod import Container, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
-from rules.nodes.gpu_resources import GpuResource, gpu_resource
+from rules.nodes.gpu_resources import GpuResource, gpu_resources
 from rules.text.i18n import Text
 
 SETTING = "checks.exclusiveDevices"
@@ -35,10 +35,10 @@ class ExclusiveDevicesCheck(Check):
         del requirements, pod
         if policy.checks.exclusive_devices is Level.COMPATIBLE:
             return
-        names = {name: None for name in container.names if "/" in name}
-        if len(names) < 2:
+        known = gpu_resources(container.names)
+        if len(known) < 2:
             return
-        found = {name: gpu for name in names if (gpu := gpu_resource(name)) and _requests(container, name)}
+        found = {name: gpu for name, gpu in known if _requests(container, name)}
         level = capped(policy.checks.exclusive_devices, certain=True)
         profiles = [name for name, gpu in found.items() if gpu.slices]
         if len(profiles) > 1:
