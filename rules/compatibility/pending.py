@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from rules.compatibility.checks.driver_support import unsupported_gpu
 from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator
 from rules.compatibility.pod_request import PodRequest
 from rules.compatibility.prospects import ProspectResult
@@ -20,6 +21,7 @@ from rules.compatibility.result import NodeSetResult
 from rules.model.check_result import Level
 from rules.model.decision import AdmissionWarning
 from rules.model.rule import Action, CompatibilityRule
+from rules.nodes.node_capabilities import NodeCapabilities
 
 
 def pending(
@@ -58,7 +60,9 @@ def _no_candidates(
         why = NOT_READY
         if evaluator.offering(names):
             why, names = TOO_FEW_NOW, tuple(_with_amount(name, most) for name in names)
-        return writer.no_candidates(rule, requests[0][0], why, names, nodes=returning.bit_count())
+        warning = writer.no_candidates(rule, requests[0][0], why, names, nodes=returning.bit_count())
+        classes = evaluator.inventory.classes(returning, rule.sharing.labels)
+        return _with_cause(warning, asked, [each.capabilities for each in classes])
     nodes, together = evaluator.offering(()), dict[str, None]()
     for container, names in requests:
         offered = [name for name in names if evaluator.offering((name,))]
@@ -74,6 +78,15 @@ def _no_candidates(
     if asked.amounts and not (nodes := nodes & evaluator.having(asked.amounts)[0]):
         return writer.no_candidates(rule, requests[0][0], TOO_FEW, tuple(together))
     return writer.no_candidates(rule, requests[0][0], EXCLUDED, tuple(together), nodes=nodes.bit_count())
+
+
+def _with_cause(
+    warning: AdmissionWarning, asked: PodRequest, nodes: Iterable[NodeCapabilities]
+) -> AdmissionWarning:
+    """Return a warning with the reason if the nodes offer nothing because their drivers ignore their GPUs."""
+    found = [unsupported_gpu(each) for each in nodes]
+    first = found[0]
+    return warning if first is None or None in found else warning._replace(fix=asked.writer.of(first.reason))
 
 
 def _with_amount(name: str, amounts: Mapping[str, int]) -> str:

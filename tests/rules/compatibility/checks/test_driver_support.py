@@ -13,6 +13,7 @@ from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Language
 from tests.support.node_builders import (
+    GPU,
     T4,
     V100,
     Node,
@@ -143,6 +144,19 @@ def test_affinity_keeps_pods_from_the_node_and_admits_all_others(
 
     assert decision.allowed
     assert [each["metadata"]["name"] for each in others] == targets(cluster, PLAIN, decision)
+
+
+def test_a_node_that_offers_no_gpu_since_the_upgrade_is_explained() -> None:
+    """Its device plugin finds none. If another node is only away for a while, the pod waits for that."""
+    gone = node("v100-0", upgraded(V100), **{GPU: "0"})
+    (warning,) = judged(shipped(), inventory([gone]), PLAIN).warnings
+    away = node("v100-1", gfd("13.0", V100), **{GPU: "0"})
+
+    assert warning.endswith(
+        "no ready node offers nvidia.com/gpu (1 not ready); driver branch 595 does not support the V100 "
+        "(Volta): R580 is the last branch that does [rule compatibility-pgpu]"
+    )
+    assert "stays Pending" in judged(shipped(), inventory([gone, away]), PLAIN).warnings[0]
 
 
 def test_without_such_a_node_nothing_is_required() -> None:
