@@ -103,12 +103,12 @@ def test_a_new_check_denies_with_its_reason_and_its_fix(copy: Path) -> None:
     """By one file, one entry, and its setting in the rule kind."""
     assert 6 == perform("check", copy)
     program = """
-metadata = {"name": "n", "labels": {"nvidia.com/gpu.memory": "15360"}}
+metadata = {"name": "n", "labels": {"nvidia.com/cuda.driver-version.full": "535.104.05"}}
 node = {"kind": "Node", "metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": "1"}}}
-for minimum in (8000, 24000):
-    document = {"match": {"resources": ["nvidia.com/gpu"]}, "sharing": "physical", "minMemoryMiB": minimum}
+for minimum in (535, 550):
+    document = {"match": {"resources": ["nvidia.com/gpu"]}, "sharing": "physical", "minDriverBranch": minimum}
     found = decision(rule("CompatibilityRule", document), [node])
-    words = ("GPU memory 15360 MiB, below 24000", "use a larger GPU")
+    words = ("driver branch 535, below 550", "a driver of branch 550 or newer")
     print(found.allowed, *(text in found.message for text in words))
 """
 
