@@ -8,17 +8,18 @@ with those of other containers and of the user.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import product
 from typing import Final
 
-from rules.cuda.tables import capability_of
+from rules.cuda.gpu_memory import MAX_MEMORY_MIB
+from rules.cuda.tables import capability_of, gpu_model
 from rules.cuda.versions import ComputeCapability
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import DEFAULT_PLATFORM
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term, admitted
-from rules.nodes.version_range import VersionRange, version_clause
+from rules.nodes.version_range import VersionRange, number_clause, version_clause
 
 # The values of a fact: a version in a range, one of some texts, or None for no readable value.
 Values = VersionRange | frozenset[str] | None
@@ -31,7 +32,8 @@ DRIVER: Final = "driver"
 ARCH: Final = "arch"
 PRODUCT: Final = "product"
 PLATFORM: Final = "platform"  # the CPU architecture
-_FACTS: Final = (CUDA, DRIVER, ARCH, PRODUCT, PLATFORM)
+MEMORY: Final = "memory"  # of one GPU: a version whose major part is the number of MiB
+_FACTS: Final = (CUDA, DRIVER, ARCH, MEMORY, PRODUCT, PLATFORM)
 EVERYWHERE: Final[LabelConstraint] = [{}]
 # Conjunctions of a constraint. NVIDIA's images write a handful, a malicious pod may write thousands.
 _MOST: Final = 12
@@ -104,6 +106,8 @@ def _terms(fact: str, values: Values, inventory: Inventory, names: LabelNames) -
         return _texts(fact, values if isinstance(values, frozenset) else None, inventory, names)
     if fact == ARCH:
         return _capability_terms(values, inventory, names)
+    if fact == MEMORY:
+        return _memory_terms(values, inventory, names)
     found = version_clause(values, names.cuda if fact == CUDA else names.driver, inventory)
     if found is None:  # no node has the label: none is in a range, and on every one it is missing
         return ((),) if values is None else ()
@@ -127,19 +131,48 @@ def _texts(fact: str, texts: frozenset[str] | None, inventory: Inventory, names:
 def _capability_terms(values: VersionRange | None, inventory: Inventory, names: LabelNames) -> Clause:
     """Return the terms for compute capabilities in a range: by label, or by product on a node without one."""
     families = names.compute_capability
-    labelled = () if values is None else version_clause(values, families, inventory) or ()
     unlabelled = version_clause(None, families, inventory) or ((),)
-    products = {str(text) for key in names.product for text, _ in inventory.labels.values(key)}
-    known = {each: found for each in products if (found := capability_of(each))}
-    inside = _labelled(names.product, known if values is None else _inside(known, values), inventory)
-    by_product = tuple((*one, *other) for one, other in product(unlabelled, inside))
-    if not admitted(inventory, by_product):  # the product adds nothing
-        return unlabelled if values is None else labelled
-    if values is not None:
-        return (*labelled, *by_product)
+    known = {each: found for each in _products(inventory, names) if (found := capability_of(each))}
+    if values is None:
+        return _unknown(unlabelled, known, inventory, names)
+    labelled = version_clause(values, families, inventory) or ()
+    return (*labelled, *_by_product(unlabelled, _inside(known, values), inventory, names))
+
+
+def _memory_terms(values: VersionRange | None, inventory: Inventory, names: LabelNames) -> Clause:
+    """Return the terms for at least so much memory: by label, or by product on a node without one."""
+    unlabelled = number_clause(None, names.memory, MAX_MEMORY_MIB, inventory)
+    models = {each: gpu_model(each) for each in _products(inventory, names)}
+    known = {each: (model, model.memory_mib) for each, model in models.items() if model and model.memory_mib}
+    if values is None:
+        return _unknown(unlabelled, known, inventory, names)
+    least = values.at_least[0]
+    labelled = number_clause(least, names.memory, MAX_MEMORY_MIB, inventory)
+    # A model that is not certain excludes no node.
+    inside = {each for each, (model, mib) in known.items() if mib >= least or not model.status.certain}
+    return (*labelled, *_by_product(unlabelled, inside, inventory, names))
+
+
+def _products(inventory: Inventory, names: LabelNames) -> set[str]:
+    return {str(text) for key in names.product for text, _ in inventory.labels.values(key)}
+
+
+def _by_product(
+    unlabelled: Clause, products: Iterable[str], inventory: Inventory, names: LabelNames
+) -> Clause:
+    """Return the terms for unlabelled nodes of some products; empty if there are none."""
+    found = _labelled(names.product, products, inventory)
+    terms = tuple((*one, *other) for one, other in product(unlabelled, found))
+    return terms if admitted(inventory, terms) else ()
+
+
+def _unknown(unlabelled: Clause, known: Collection[str], inventory: Inventory, names: LabelNames) -> Clause:
+    """Return the terms for unlabelled nodes without a product of which the fact is known."""
+    if not _by_product(unlabelled, known, inventory, names):
+        return unlabelled
     others = (
         *_texts(PRODUCT, None, inventory, names),
-        *_labelled(names.product, products - known.keys(), inventory),
+        *_labelled(names.product, _products(inventory, names).difference(known), inventory),
     )
     return tuple((*one, *other) for one, other in product(unlabelled, others))
 

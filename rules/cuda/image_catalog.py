@@ -68,6 +68,7 @@ class ImageCase:
     built_for: tuple[ComputeCapability, ...] = ()
     ptx: bool | None = None
     platforms: tuple[str, ...] = ()
+    memory_mib: int | None = None
     source: str = ""
     status: Status = Status.VERIFIED
 
@@ -302,6 +303,7 @@ def _facts(name: str, case: ImageCase, image: Image, match: re.Match[str] | None
         built_for=BuiltFor(case.built_for, case.ptx, case.status.certain) if case.built_for else None,
         platforms=case.platforms,
         certain_platforms=bool(case.platforms) and case.status.certain,
+        memory_mib=case.memory_mib,
         certain=case.status.certain,
         cuda_origin=_cuda_origin(image, match, groups, cuda, exact=exact) if cuda else _NO_TEXT,
         compute_origin=Text(

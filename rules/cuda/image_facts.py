@@ -114,7 +114,8 @@ class ImageFacts(NamedTuple):
     the image, otherwise it may also be newer. constraints: its NVIDIA_REQUIRE_* variables, as far as known.
     branches: the driver branches below its own that its release notes list for data centre GPUs. compute: the
     lowest compute capability that it supports. platforms: all that it has, as in `linux/amd64`, or empty if
-    they are unknown; certain_platforms: they may cause a denial. The origins say where a value comes from.
+    they are unknown; certain_platforms: they may cause a denial. memory_mib: MiB that its programs need on
+    one GPU. The origins say where a value comes from.
     """
 
     row: str = ""
@@ -128,6 +129,7 @@ class ImageFacts(NamedTuple):
     built_for: BuiltFor | None = None
     platforms: tuple[str, ...] = ()
     certain_platforms: bool = False
+    memory_mib: int | None = None
     certain: bool = False
     cuda_origin: Text = _NO_TEXT
     compute_origin: Text = _NO_TEXT

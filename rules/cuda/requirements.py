@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from rules.cuda import framework_flags
 from rules.cuda.command_line import CommandLine
+from rules.cuda.gpu_memory import parse_memory
 from rules.cuda.image_catalog import ImageCatalog
 from rules.cuda.image_facts import BuiltFor, CompatLibraries, ImageFacts, StartConstraint
 from rules.cuda.nvidia_require import (
@@ -41,7 +42,13 @@ from rules.text.i18n import Text
 CUDA_VERSION_ANNOTATION: Final = "gpugate.dev/cuda-version"
 MIN_COMPUTE_ANNOTATION: Final = "gpugate.dev/min-compute-capability"
 CUDA_COMPAT_ANNOTATION: Final = "gpugate.dev/cuda-compat"
-ANNOTATIONS: Final = (CUDA_VERSION_ANNOTATION, MIN_COMPUTE_ANNOTATION, CUDA_COMPAT_ANNOTATION)
+MIN_MEMORY_ANNOTATION: Final = "gpugate.dev/min-gpu-memory"
+ANNOTATIONS: Final = (
+    CUDA_VERSION_ANNOTATION,
+    MIN_COMPUTE_ANNOTATION,
+    CUDA_COMPAT_ANNOTATION,
+    MIN_MEMORY_ANNOTATION,
+)
 # The variable of NVIDIA's images, which users repeat in pods.
 CUDA_VERSION_VARIABLE: Final = "CUDA_VERSION"
 
@@ -113,6 +120,13 @@ class ComputeRequirement(NamedTuple):
     way_out: Text = _NO_WAY_OUT
 
 
+class MemoryRequirement(NamedTuple):
+    """The least memory of one GPU, in MiB."""
+
+    mib: int
+    origin: Text
+
+
 class PlatformRequirement(NamedTuple):
     """The CPU architectures that an image is for, as in kubernetes.io/arch."""
 
@@ -142,6 +156,7 @@ class GpuRequirements:
     built_for: BuiltFor | None = None
     cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
     platforms: PlatformRequirement | None = None
+    memory: MemoryRequirement | None = None
     declared: tuple[str, ...] = ()
     problems: tuple[Text, ...] = ()
     parallelism: tuple[Parallelism, ...] = field(default=(), compare=False)  # of no node
@@ -152,7 +167,7 @@ class GpuRequirements:
 
     def __post_init__(self) -> None:
         members = self.cuda, self.constraints, self.branches, self.compute, self.built_for, self.cuda_compat
-        object.__setattr__(self, "_hash", hash((*members, self.platforms)))
+        object.__setattr__(self, "_hash", hash((*members, self.platforms, self.memory)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -293,6 +308,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
         built_for=_built_for(image, toolkit),
         cuda_compat=compat or image.cuda_compat,
         platforms=_platforms_of_image(image),
+        memory=_memory_of_annotation(said) or _memory_of_image(image),
         declared=tuple(
             name
             for name, value in (
@@ -312,7 +328,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
 
 
 def _concerns_nodes(found: GpuRequirements) -> bool:
-    return bool(found.cuda or found.constraints or found.compute or found.platforms)
+    return any((found.cuda, found.constraints, found.compute, found.platforms, found.memory))
 
 
 class _Annotations:
@@ -418,6 +434,22 @@ def _platforms_of_image(image: ImageFacts) -> PlatformRequirement | None:
         f"the platforms in row {image.row} of the image catalogue", f"镜像目录中 {image.row} 一行的平台"
     )
     return PlatformRequirement(frozenset(found), image.certain_platforms, origin)
+
+
+def _memory_of_annotation(said: _Annotations) -> MemoryRequirement | None:
+    mib = said.read(MIN_MEMORY_ANNOTATION, parse_memory, "40Gi")
+    if mib is None:
+        return None
+    return MemoryRequirement(
+        mib, Text(f"annotation {MIN_MEMORY_ANNOTATION}", f"注解 {MIN_MEMORY_ANNOTATION}")
+    )
+
+
+def _memory_of_image(image: ImageFacts) -> MemoryRequirement | None:
+    if image.memory_mib is None:
+        return None
+    origin = Text(f"row {image.row} of the image catalogue", f"镜像目录中 {image.row} 一行")
+    return MemoryRequirement(image.memory_mib, origin)
 
 
 # The compute capability

@@ -58,7 +58,8 @@ class GpuModel:
     """A GPU model. segment: datacenter, workstation, consumer or jetson.
 
     brands: what NVML prints as its brand, in lower case, with one driver or another; empty: unknown.
-    memory_mib: by its data sheet; None if it is unknown. host: the CPU architecture of its machines.
+    memory_mib: by its data sheet, or of the MIG slice; None if it is unknown. host: the CPU architecture of
+    its machines.
     """
 
     product: str
@@ -255,8 +256,9 @@ def require_of_nvidia_cuda(version: str) -> tuple[RequireText, ...]:
 
 # Prefix and suffixes that GPU Feature Discovery and drivers add to a product name.
 # Source: NVIDIA/k8s-device-plugin internal/lm/resource.go.
-_AROUND: Final = re.compile(r"(?:NVIDIA-)?(?P<name>.+?)(?:-MIG-.+?)?(?:-SHARED)?")
+_AROUND: Final = re.compile(r"(?:NVIDIA-)?(?P<name>.+?)(?:-MIG-(?P<profile>.+?))?(?:-SHARED)?")
 _GIB: Final = re.compile(r"-(\d{1,3})GB\b")
+_PROFILE_GIB: Final = re.compile(r"g\.(\d{1,3})gb")  # rounded, such as 1g.5gb
 _MIB_PER_GIB: Final = 1024
 
 
@@ -288,6 +290,9 @@ def gpu_model(label: str) -> GpuModel | None:
         return None
     name = around["name"]
     model = next((model for pattern, model in _gpus() if pattern.fullmatch(name)), None)
+    if model and around["profile"]:
+        slice_of = _PROFILE_GIB.search(around["profile"])
+        return replace(model, memory_mib=int(slice_of[1]) * _MIB_PER_GIB if slice_of else None)
     if model is None or model.memory_mib is not None or not (written := _GIB.search(name)):
         return model
     return replace(model, memory_mib=int(written[1]) * _MIB_PER_GIB)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from rules.cuda.gpu_memory import MAX_MEMORY_MIB
 from rules.cuda.tables import branch_of_cuda, capability_of, gpu_model, minor_version_floor
 from rules.cuda.versions import DriverVersion
 from rules.kube.names import is_label_key, is_label_value, parse_int64
@@ -22,8 +23,6 @@ F = TypeVar("F", bound=LabelFamily)
 # The known values of the label `nvidia-device-enable`.
 DEVICE_MODES: Final = frozenset({"pgpu", "vgpu", "mps"})
 MIG_STRATEGIES: Final = frozenset({"none", "single", "mixed"})
-# MiB of one GPU at most; the largest has 0.3 TiB. Karpenter writes random numbers for unknown labels.
-MAX_MEMORY_MIB: Final = 4 * 1024 * 1024
 DEFAULT_PLATFORM: Final = "amd64"  # of the CPU, as in kubernetes.io/arch
 # Part of the product label of GPU Feature Discovery if all GPUs are partitioned with MIG, as in
 # `NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`.
@@ -195,7 +194,7 @@ class NodeReader:
     def _number(self, keys: Iterable[str]) -> int | None:
         text = self._text(keys)
         number = None if text is None else parse_int64(text)
-        if number is not None and not 0 <= number <= MAX_MEMORY_MIB:
+        if number is not None and not 0 < number <= MAX_MEMORY_MIB:
             number = None
         if text is not None and number is None:
             self._report(next(key for key in keys if key in self.labels), text)

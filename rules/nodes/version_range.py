@@ -76,6 +76,29 @@ def version_clause(
     return (*clause, guards) if versions is None else tuple(clause)
 
 
+def number_clause(at_least: int | None, keys: Iterable[str], limit: int, inventory: Inventory) -> Clause:
+    """Return the terms that match nodes whose first label among the keys is a number up to a limit.
+
+    at_least: the least number, above 0; None matches nodes without such a label, or with an invalid one.
+    """
+    clause: list[Term] = []
+    guards: Term = ()
+    for key in keys:
+        numbers = {str(text): parse_int64(str(text)) for text, nodes in inventory.labels.values(key) if nodes}
+        if not numbers:
+            continue
+        invalid = sorted(text for text, number in numbers.items() if not number or number > limit)
+        if at_least is None:
+            clause += [(_in(key, *invalid), *guards)] if invalid else []
+        else:
+            impossible = any(number is not None and number > limit for number in numbers.values())
+            clause.append(
+                (_above(key, at_least - 1), *([_below(key, limit + 1)] if impossible else []), *guards)
+            )
+        guards += (_has_not(key),)
+    return (*clause, guards) if at_least is None else tuple(clause)
+
+
 def _inside(versions: VersionRange, family: LabelFamily, inventory: Inventory) -> list[Term]:
     """Return disjoint terms for the versions of a range in one family."""
     low, high = versions.at_least, versions.below

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from rules.cel.expression import Expression, ExpressionError
 from rules.compatibility.result import RuleRequirement
+from rules.cuda.gpu_memory import shown
 from rules.decision.pipeline import INJECTED_ANNOTATION
 from rules.decision.recorder import DecidingRule, DecisionRecorder, Obstacle
 from rules.decision.resource_stage import LIMITS, REQUESTS
@@ -26,6 +27,8 @@ _NONE_NEEDED: Final = Text("no CUDA: the image is known to hold none", "无需 C
 _START: Final = Text("a driver that {variable} admits: {origin}", "满足 {variable} 的驱动：{origin}")
 _CUDA: Final = Text("CUDA {version}: {origin}", "CUDA {version}：{origin}")
 _COMPUTE: Final = Text("compute capability {minimum}: {origin}", "计算能力 {minimum}：{origin}")
+_MEMORY: Final = Text("GPU memory {amount}: {origin}", "显存 {amount}：{origin}")
+_PLATFORMS: Final = Text("CPU architecture {names}: {origin}", "CPU 架构 {names}：{origin}")
 _SIGNED: Final = Text("names the rules that changed the pod", "列出修改了该 Pod 的规则")
 _AFFINITY: Final = Text("only nodes that are compatible with {names}", "仅与 {names} 兼容的节点")
 _INJECTED: Final = Text("injected", "已注入")
@@ -178,6 +181,12 @@ class TraceRecorder(DecisionRecorder):
             self._say(_COMPUTE, minimum=each.minimum, origin=each.origin.in_language(self._language))
             for each in requirements.compute
         ]
+        if memory := requirements.memory:
+            origin = memory.origin.in_language(self._language)
+            lines.append(self._say(_MEMORY, amount=shown(memory.mib), origin=origin))
+        if found := requirements.platforms:
+            names, origin = "/".join(sorted(found.architectures)), found.origin.in_language(self._language)
+            lines.append(self._say(_PLATFORMS, names=names, origin=origin))
         self._requirements[container, required.rule.name] = lines
 
     def record_affinity(self) -> None:

@@ -63,7 +63,7 @@ class LabelsDocument(RuleDocument):
         [], alias="computeCapability", description=f"the compute capability of the GPU, {_IN_LABELS}"
     )
     product: list[LabelText] = Field([], description="the model of the GPU")
-    memory: list[LabelText] = Field([], description="memory of one GPU in MiB, for listings")
+    memory: list[LabelText] = Field([], description="memory of one GPU in MiB")
     mig_strategy: list[LabelText] = Field(
         [], alias="migStrategy", description="the MIG strategy, for listings"
     )

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from rules.cuda.gpu_memory import parse_memory
 from rules.cuda.image_catalog import ImageCase, ImageRow
 from rules.cuda.image_facts import CompatLibraries
 from rules.cuda.image_pattern import ImageRegex
@@ -60,10 +61,17 @@ def _platform(text: str) -> str:
     return text
 
 
+def _memory(text: str) -> str:
+    if parse_memory(text) is None:
+        raise ValueError(f"expected an amount of memory, such as 40Gi, got {text!r}")
+    return text
+
+
 DigestText = Annotated[str, AfterValidator(_digest)]
 RequireName = Annotated[str, AfterValidator(_require_name)]
 RequireText = Annotated[str, AfterValidator(_require_text)]
 PlatformText = Annotated[str, AfterValidator(_platform)]
+MemoryText = Annotated[str, AfterValidator(_memory)]
 
 
 class ImageDocument(RuleDocument):
@@ -100,8 +108,14 @@ class ImageDocument(RuleDocument):
     )
     platforms: list[PlatformText] = Field(
         [],
-        description="operating system and CPU architecture that the row is for, such as linux/amd64; the rows "
-        "of an image name all that it has",
+        description="operating system and CPU architecture that the row is for, such as linux/amd64; the "
+        "rows of an image name all that it has",
+    )
+    min_gpu_memory: MemoryText | None = Field(
+        None,
+        alias="minGpuMemory",
+        description="the memory that its programs need on each GPU, such as 40Gi; an annotation of the pod "
+        "takes precedence",
     )
 
     @model_validator(mode="after")
@@ -114,9 +128,10 @@ class ImageDocument(RuleDocument):
             raise ValueError("ptx requires computeCapabilities: it is for GPUs newer than those")
         captured = self.regex is not None and CUDA_GROUP in ImageRegex(self.regex).groups
         facts = (self.cuda, self.require is not None, self.compute_capabilities, self.cuda_compat is not None)
-        if not (captured or any(facts) or self.platforms):
+        if not (captured or any(facts) or self.platforms or self.min_gpu_memory):
             raise ValueError(
-                "no fact about the images: set cuda, require, computeCapabilities, cudaCompat or platforms"
+                "no fact about the images: set cuda, require, computeCapabilities, cudaCompat, platforms or "
+                "minGpuMemory"
             )
         return self
 
@@ -164,6 +179,7 @@ def _rows(name: str, images: list[ImageDocument]) -> Iterator[ImageRow]:
             ptx=image.ptx,
             cuda_compat=_COMPAT[image.cuda_compat],
             platforms=tuple(image.platforms),
+            memory_mib=parse_memory(image.min_gpu_memory) if image.min_gpu_memory else None,
             source=name,
         )
         exact = image.image if image.image and not is_glob(image.image) else ""

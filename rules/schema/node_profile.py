@@ -6,12 +6,13 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from rules.cuda.gpu_memory import MAX_MEMORY_MIB
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import is_label_key, is_label_value
 from rules.kube.tolerations import Taint
 from rules.model.rule import NodeProfile
 from rules.nodes.label_families import DriverFamily
-from rules.nodes.node_capabilities import MAX_MEMORY_MIB, NodeCapabilities
+from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.pools.document import may_be_required
 from rules.schema.base import RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule

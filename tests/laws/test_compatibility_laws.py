@@ -21,6 +21,7 @@ from tests.support.node_builders import (
     CUDA,
     GPU,
     H100,
+    MEMORY,
     RTX4090,
     T4,
     V100,
@@ -204,7 +205,13 @@ of_one_architecture = st.one_of(
 fully_labelled = st.builds(
     dict.__or__,
     of_one_architecture,
-    st.sampled_from([{}, {"kubernetes.io/arch": "amd64"}, {"kubernetes.io/arch": "arm64"}]),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "kubernetes.io/arch": st.sampled_from(["amd64", "arm64"]),
+            "nvidia.com/gpu.memory": st.sampled_from(["15360", "040960", "81559", "0", "80Gi", "9999999"]),
+        },
+    ),
 )
 
 
@@ -315,12 +322,19 @@ def assert_best_nodes(
 
 
 @settings(max_examples=400)
-@given(st.one_of(known, half_known), terms, rows, st.booleans())
+@given(
+    st.one_of(known, half_known),
+    terms,
+    rows,
+    st.booleans(),
+    st.sampled_from(["", "", "15Gi", "40Gi", "81559Mi", "200Gi"]),
+)
 def test_affinity_admits_exactly_the_nodes_on_which_the_pod_would_be_admitted_alone(
-    cluster: list[reference.Node], rule: dict[str, Any], row: dict[str, Any], annotated: bool
+    cluster: list[reference.Node], rule: dict[str, Any], row: dict[str, Any], annotated: bool, memory: str
 ) -> None:
-    """For any rule, catalogue and annotation; if none is compatible, the unknown ones."""
-    metadata = {"name": "train", "annotations": {COMPUTE: "8.0"} if annotated else {}}
+    """For any rule, catalogue and annotations; if none is compatible, the unknown ones."""
+    annotations = ({COMPUTE: "8.0"} if annotated else {}) | ({MEMORY: memory} if memory else {})
+    metadata = {"name": "train", "annotations": annotations}
     document = pod(container(ONE, ONE, image="team/app:v1"), metadata=metadata)
 
     rules = policy(compatibility_rule(**rule), image_catalog(row))

@@ -24,6 +24,7 @@ Node = dict[str, Any]
 CUDA = "gpugate.dev/cuda-version"
 COMPUTE = "gpugate.dev/min-compute-capability"
 COMPAT = "gpugate.dev/cuda-compat"
+MEMORY = "gpugate.dev/min-gpu-memory"
 
 GPU = "nvidia.com/gpu"
 VCUDA_CORE = "tencent.com/vcuda-core"

@@ -11,6 +11,7 @@ from rules.compatibility.checks.compute_capability import ComputeCapabilityCheck
 from rules.compatibility.checks.driver import DriverCheck
 from rules.compatibility.checks.driver_support import DriverSupportCheck
 from rules.compatibility.checks.exclusive_devices import ExclusiveDevicesCheck
+from rules.compatibility.checks.gpu_memory import GpuMemoryCheck
 from rules.compatibility.checks.nvidia_require import NvidiaRequireCheck
 from rules.compatibility.checks.parallelism import ParallelismCheck
 from rules.compatibility.checks.shared_memory import SharedMemoryCheck
@@ -29,6 +30,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     SharingModeCheck(),
     ComputeCapabilityCheck(),
     ArchitectureCheck(),
+    GpuMemoryCheck(),
     ExclusiveDevicesCheck(),
     ParallelismCheck(),
     SharedMemoryCheck(),

@@ -28,6 +28,7 @@ class Subject(Enum):
     GPU = 2
     DRIVER_SUPPORT = 3  # of a GPU by its driver
     PLATFORM = 4
+    MEMORY = 5
 
 
 class Constraint(NamedTuple):

@@ -26,6 +26,7 @@ TABLES = (
     "cloud_gpus",
     "drivers",
     "errors",
+    "gpu_memory",
     "gpu_resources",
     "gpus",
     "images",

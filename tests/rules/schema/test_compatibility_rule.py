@@ -201,9 +201,13 @@ def test_an_error_in_a_compatibility_rule_has_its_location(document: str, expect
             [
                 (
                     "2:5: images[0]: no fact about the images: set cuda, require, computeCapabilities, "
-                    "cudaCompat or platforms"
+                    "cudaCompat, platforms or minGpuMemory"
                 )
             ],
+        ),
+        (
+            "images:\n  - {image: a/*, minGpuMemory: 40GB}\n",
+            ["2:32: images[0].minGpuMemory: expected an amount of memory, such as 40Gi, got '40GB'"],
         ),
         (
             "images:\n  - {image: a/*, cuda: '12.4', ptx: true}\n",

@@ -1,0 +1,108 @@
+"""The declared minimum of GPU memory against what a GPU has, or the share that the container requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Final
+
+from rules.compatibility.checks.base import Check, Constraint, ContainerFinding, Subject
+from rules.compatibility.label_constraints import MEMORY, LabelConstraint
+from rules.cuda.gpu_memory import requested_memory, shown
+from rules.cuda.requirements import GpuRequirements, MemoryRequirement
+from rules.cuda.tables import gpu_model
+from rules.kube.pod import Container, Pod
+from rules.model.check_result import CheckResult, Level, capped, unknown
+from rules.model.sharing import SharingPolicy
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.version_range import VersionRange
+from rules.text.i18n import Text
+
+SETTING: Final = "checks.gpuMemory"
+_MISSING: Final = Text("no label provides the GPU memory", "没有标签提供显存大小")
+
+
+class GpuMemoryCheck(Check):
+    """The memory of one GPU, or of the share of it, against the declared minimum."""
+
+    is_optional: ClassVar[bool] = True
+
+    def on_container(
+        self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
+    ) -> Iterator[ContainerFinding]:
+        """Yield a result if the container requests less than it needs."""
+        del pod
+        need, setting = requirements.memory, policy.checks.gpu_memory
+        if need is None or setting is Level.COMPATIBLE:
+            return
+        found = requested_memory(container)
+        if found is None or found.mib >= need.mib:
+            return
+        least = shown(need.mib)
+        if found.unit:
+            reason = Text(
+                f"{found.resource} is {shown(found.mib)} of GPU memory, below {least}",
+                f"{found.resource} 为 {shown(found.mib)} 显存，低于 {least}",
+            )
+            amount = found.amount_for(need.mib)
+            remedy = Text(f"write {amount} for {found.resource}", f"将 {found.resource} 写为 {amount}")
+        else:
+            reason = Text(
+                f"{found.resource} has less than {least} of GPU memory",
+                f"{found.resource} 的显存低于 {least}",
+            )
+            remedy = Text(
+                f"request a MIG profile with more than {least}, or a whole GPU",
+                f"申请显存大于 {least} 的 MIG 规格，或整卡",
+            )
+        level = capped(setting, certain=found.certain)
+        result = CheckResult(level, reason, remedy, origin=_origin(need), setting=SETTING)
+        yield ContainerFinding(result, container.resource_path("limits", found.resource))
+
+    def on_node(
+        self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
+    ) -> Iterator[CheckResult]:
+        """Yield a result if a GPU of the node has less memory.
+
+        Not certain for virtual GPUs, whose memory can be more than that of the GPU:
+        https://github.com/Project-HAMi/HAMi/blob/master/docs/config.md (deviceMemoryScaling)
+        """
+        need, setting = requirements.memory, policy.checks.gpu_memory
+        if need is None or setting is Level.COMPATIBLE:
+            return
+        certain = not policy.virtual
+        if (memory := node.gpu_memory_mib) is None:
+            level = min(setting, unknown(certain=certain))
+            yield CheckResult(level, _MISSING, origin=_origin(need), setting=SETTING)
+        elif memory < need.mib:
+            if node.memory_mib is None:
+                model = gpu_model(node.product) if node.product else None
+                certain &= model is not None and model.status.certain
+            reason = Text(
+                f"GPU memory {shown(memory)}, below {shown(need.mib)}",
+                f"显存 {shown(memory)}，低于 {shown(need.mib)}",
+            )
+            remedy = Text(
+                f"a GPU with {shown(need.mib)} of memory or more", f"使用显存不低于 {shown(need.mib)} 的 GPU"
+            )
+            level = capped(setting, certain=certain)
+            yield CheckResult(level, reason, remedy, origin=_origin(need), setting=SETTING)
+
+    def constraints(
+        self,
+        policy: SharingPolicy,
+        requirements: GpuRequirements,
+        nodes: list[NodeCapabilities],
+        *,
+        or_unknown: bool,
+    ) -> Iterator[Constraint]:
+        """Yield the least memory of a GPU."""
+        del nodes
+        need = requirements.memory
+        if need and policy.checks.gpu_memory is Level.INCOMPATIBLE and not policy.virtual:
+            missing: LabelConstraint = [{MEMORY: None}] if or_unknown else []
+            yield Constraint(Subject.MEMORY, [{MEMORY: VersionRange((need.mib, 0))}, *missing])
+
+
+def _origin(need: MemoryRequirement) -> Text:
+    least = shown(need.mib)
+    return Text(f"{need.origin.en} asks for {least}", f"{need.origin.zh} 要求 {least}")
