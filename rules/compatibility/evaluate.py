@@ -19,6 +19,7 @@ from rules.compatibility.pool_affinity import instance_types, no_pool_fits, of_p
 from rules.compatibility.prospects import NO_PROSPECTS, ProspectResult, Prospects
 from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import NodeSetResult, NoFittingNode, RuleRequirement
+from rules.compatibility.taints import untolerated_nodes, untolerated_pools
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
 from rules.model.decision import AdmissionWarning, Violation
@@ -99,17 +100,7 @@ def evaluate(
 def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResult:
     """Return the result on the nodes of a cluster, and on those that may be added."""
     required, spec, writer = tuple(asked.containers), asked.pod.spec, asked.writer
-    nodes = returning = candidates(evaluator.inventory, spec)
-    for _, names in asked.requests:
-        offering = evaluator.offering(names)
-        nodes &= offering
-        returning &= offering | evaluator.returning(names)
-    if spec.get("nodeName"):  # it is there already, whatever state the node is in
-        nodes = returning
-    elif asked.amounts:
-        now, later = evaluator.having(asked.amounts)
-        nodes &= now
-        returning &= later
+    nodes, returning = _candidates(asked, evaluator)
     found: list[ProspectResult] = []
     if evaluator.prospects:
         found = evaluator.prospects.results(required, spec, asked.resources, asked.amounts)
@@ -120,7 +111,10 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
         requirement = of_pools(evaluator, required, coming, None if nodes else found)
         return CompatibilityResult(requirement=requirement, notes=(writer.coming(coming),))
     warnings = writer.doubts(result.doubts) if result.doubts else []
-    if not nodes or result.returning or result.untolerated:
+    violations: list[Violation] = []
+    if result.untolerated:
+        _add(untolerated_nodes(asked, evaluator, request, result.untolerated), violations, warnings)
+    elif not nodes or result.returning:
         warnings += pending(asked, evaluator, request, result, found)
     requirement = result.requirement
     if coming:
@@ -130,7 +124,7 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
     notes = result.notes
     if evaluator.autoscaled and requirement.clauses:
         notes += (writer.ways_in(instance_types(requirement), coming),)
-    fits = CompatibilityResult((), tuple(warnings), requirement, result.preference, notes)
+    fits = CompatibilityResult(tuple(violations), tuple(warnings), requirement, result.preference, notes)
     none_fits = result.none_fits or (None if nodes or returning else no_pool_fits(evaluator, required, found))
     if none_fits is None:
         return fits
@@ -138,6 +132,21 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
         none_fits = none_fits._replace(action=none_fits.required.rule.without_node(undeclared=False))
         writer.node = str(spec["nodeName"])
     return _without_node(asked, evaluator, none_fits, found, fits)
+
+
+def _candidates(asked: PodRequest, evaluator: NodeEvaluator) -> tuple[int, int]:
+    """Return the nodes that a pod may be scheduled on, and those on which it may be later, as bit sets."""
+    nodes = returning = candidates(evaluator.inventory, asked.pod.spec)
+    for _, names in asked.requests:
+        offering = evaluator.offering(names)
+        nodes &= offering
+        returning &= offering | evaluator.returning(names)
+    if asked.pod.spec.get("nodeName"):  # it is there already, whatever state the node is in
+        return returning, returning
+    if asked.amounts:
+        now, later = evaluator.having(asked.amounts)
+        return nodes & now, returning & later
+    return nodes, returning
 
 
 def _of_tolerated(
@@ -182,10 +191,22 @@ def _without_node(
         required, asked.pod.spec, asked.resources, asked.amounts, tolerated=False
     )
     if fitting := [each for each in tainted if each.level is not Level.INCOMPATIBLE]:
-        warnings = [asked.writer.untolerated_pools(rule, fitting)] if says else []
-        return other._replace(warnings=(*warnings, *other.warnings))
+        violations, warnings = [*other.violations], [*other.warnings]
+        _add(untolerated_pools(asked, evaluator, fitting), violations, warnings)
+        return other._replace(violations=tuple(violations), warnings=tuple(warnings))
     path = field_path((*asked.containers[none_fits.required][0].path, "image"))
     return other._replace(violations=(asked.writer.none_fits(none_fits, path, found),))
+
+
+def _add(
+    said: Violation | AdmissionWarning | None,
+    violations: list[Violation],
+    warnings: list[AdmissionWarning],
+) -> None:
+    if isinstance(said, Violation):
+        violations.append(said)
+    elif said is not None:
+        warnings.insert(0, said)
 
 
 def inject_affinity(result: CompatibilityResult, pod: Pod, budget: Budget | None = None) -> bool:

@@ -12,10 +12,10 @@ from rules.compatibility.result import (
     NodeClassResult,
     NoFittingNode,
     RuleRequirement,
+    UntoleratedTaints,
     unmet_requirements,
 )
 from rules.kube.pod import Container
-from rules.kube.tolerations import Taint
 from rules.model.check_result import CheckResult, Level
 from rules.model.decision import AdmissionWarning, Basis, Violation
 from rules.model.rule import Action, CompatibilityRule
@@ -84,8 +84,8 @@ _STATE_FACTS: Final = Text(
 _POOL: Final = Text("{kind} {name}", "{kind} {name}")
 _POOL_OF: Final = Text("{kind} {name} ({product})", "{kind} {name}（{product}）")
 _UNTOLERATED: Final = Text(
-    "the pod tolerates no node that is compatible with {containers} ({nodes}): taint {taints}",
-    "兼容{containers}的节点（{nodes}）均有该 Pod 不容忍的污点：{taints}",
+    "the pod does not tolerate taint {taints} of the nodes that are compatible with {containers} ({nodes})",
+    "该 Pod 不容忍兼容{containers}的节点的污点 {taints}（{nodes}）",
 )
 _CLAIM_UNCHECKED: Final = Text(
     "{containers}: compatibility with the devices of claim {claim!r} not checked: {why}",
@@ -101,7 +101,12 @@ _NO_DEVICE: Final = Text(
 )
 _SELECT: Final = Text("add to its selectors: {selector}", "请在其 selectors 中添加：{selector}")
 _TOLERATE: Final = Text(
-    "add a toleration, unless your cluster adds it", "请添加容忍（toleration），除非集群会自动添加"
+    "tolerate {tolerations}, unless your cluster adds it",
+    "请容忍（tolerations）{tolerations}，除非集群会自动添加",
+)
+_TOLERATE_OR_ENABLE: Final = Text(
+    "tolerate {tolerations}, or enable rule {rule}",
+    "请容忍（tolerations）{tolerations}，或启用规则 {rule}",
 )
 _WAIT: Final = Text(
     "the pod stays Pending until one of them is ready", "在其中一个节点就绪之前，Pod 将保持 Pending"
@@ -245,30 +250,26 @@ class MessageWriter:
         return Text(_WAYS_IN.en.format(ways=", ".join(ways)), _WAYS_IN.zh.format(ways=", ".join(ways)))
 
     def untolerated(
-        self, rule: CompatibilityRule, classes: Sequence[NodeClassResult], taints: Iterable[Taint]
-    ) -> AdmissionWarning:
-        """Return the warning that the pod does not tolerate the taints of the compatible nodes."""
-        compatible = [each for each in classes if each.level is not Level.INCOMPATIBLE]
-        reason = self._fill(
-            _UNTOLERATED,
-            containers=self._named([required for required, _ in classes[0].results]),
-            nodes=self._joined(self._kinds(compatible)),
-            taints=self.of(_COMMA).join(self._first(map(str, taints))),
-        )
-        return AdmissionWarning(rule.name, reason, self.of(_TOLERATE))
+        self, required: Sequence[RuleRequirement], nodes: Iterable[NodeClassResult], taints: UntoleratedTaints
+    ) -> tuple[str, str]:
+        """Return reason and fix if the pod does not tolerate the taints of the compatible nodes."""
+        return self._untolerated(required, self._joined(self._kinds(nodes)), taints)
 
     def untolerated_pools(
-        self, rule: CompatibilityRule, prospects: Sequence[ProspectResult]
-    ) -> AdmissionWarning:
-        """Return the warning that the pod does not tolerate new nodes that may be compatible."""
-        taints = dict.fromkeys(str(taint) for each in prospects for taint in each.pool.taints)
-        reason = self._fill(
-            _UNTOLERATED,
-            containers=self._named([required for required, _ in prospects[0].nodes.results]),
-            nodes=self.of(_COMMA).join(self._first(dict.fromkeys(map(self._pool, prospects)))),
-            taints=self.of(_COMMA).join(self._first(taints)),
-        )
-        return AdmissionWarning(rule.name, reason, self.of(_TOLERATE))
+        self, prospects: Sequence[ProspectResult], taints: UntoleratedTaints
+    ) -> tuple[str, str]:
+        """Return reason and fix if the pod does not tolerate new nodes that may be compatible."""
+        pools = self.of(_COMMA).join(self._first(dict.fromkeys(map(self._pool, prospects))))
+        return self._untolerated([required for required, _ in prospects[0].nodes.results], pools, taints)
+
+    def _untolerated(
+        self, required: Sequence[RuleRequirement], nodes: str, taints: UntoleratedTaints
+    ) -> tuple[str, str]:
+        shown = self.of(_COMMA).join(self._first(dict.fromkeys(map(str, taints.all))))
+        reason = self._fill(_UNTOLERATED, containers=self._named(required), nodes=nodes, taints=shown)
+        words = _TOLERATE_OR_ENABLE if taints.covered else _TOLERATE
+        fix = self._fill(words, tolerations=", ".join(self._first(taints.tolerations)), rule=taints.rule)
+        return reason, fix
 
     def may_come(self, rule: CompatibilityRule, prospects: Sequence[ProspectResult]) -> AdmissionWarning:
         """Return the warning that no node is compatible, but one that an autoscaler adds may be."""
@@ -364,6 +365,10 @@ class MessageWriter:
         fix = self._fill(_FIXES, fixes=self._joined(fixes)) if fixes else ""
         basis = Basis.POLICY if settings else Basis.FACT
         return Violation(found.required.rule.name, found.action, path, reason, fix, self.language, basis)
+
+    def with_policy(self, fix: str, setting: str) -> str:
+        """Return a fix with that of a violation that a setting of the rule causes."""
+        return self._joined([fix, *self._policy([setting])])
 
     def _policy(self, settings: Sequence[str]) -> list[str]:
         """Return the fix of a violation that settings of a rule cause."""

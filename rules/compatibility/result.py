@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rules.cuda.requirements import GpuRequirements
+from rules.kube.tolerations import Taint
 from rules.model.check_result import CheckResult, Level
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.node_affinity import Requirement
@@ -72,6 +73,19 @@ class NoFittingNode(NamedTuple):
     action: Action
     classes: tuple[NodeClassResult, ...]
     elsewhere: tuple[NodeClassResult, ...]
+
+
+class UntoleratedTaints(NamedTuple):
+    """Taints of compatible nodes that a pod does not tolerate.
+
+    all: of all of them. tolerations: those that the pod lacks for the nodes that need the fewest, as YAML.
+    covered: whether a built-in rule, `rule`, adds them if it is enabled.
+    """
+
+    all: tuple[Taint, ...]
+    tolerations: tuple[str, ...]
+    covered: bool
+    rule: str
 
 
 class NodeSetResult(NamedTuple):

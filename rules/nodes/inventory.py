@@ -209,10 +209,10 @@ class Inventory:
                 nodes |= members
         return nodes
 
-    def taints(self, nodes: int) -> list[Taint]:
-        """Return the taints of a set of nodes, each once."""
+    def taint_sets(self, nodes: int) -> list[frozenset[Taint]]:
+        """Return the different sets of taints that a set of nodes has."""
         found = (taints for taints, members in self.labels.values(_TAINTS) if members & nodes)
-        return sorted({each for taints in found if isinstance(taints, frozenset) for each in taints})
+        return [taints for taints in found if isinstance(taints, frozenset)]
 
     @property
     def tainted(self) -> int:

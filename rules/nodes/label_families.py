@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rules.cuda.tables import read_table
 from rules.cuda.versions import DriverVersion
@@ -121,6 +121,15 @@ def autoscaler_labels() -> tuple[str, ...]:
 def gpu_labels() -> tuple[str, ...]:
     """Return the labels that only a node with GPUs has, whether it offers them now or not."""
     return (*_built_in()["product"], *_built_in()["gpuPresent"])
+
+
+# The built-in injection rule with gpu_tolerations; an administrator may enable it.
+TOLERATIONS_RULE: Final = "injection-gpu-tolerations"
+
+
+def gpu_tolerations() -> list[dict[str, str]]:
+    """Return the tolerations that TOLERATIONS_RULE adds, as JSON."""
+    return list(_built_in()["gpuTolerations"])
 
 
 @cache

@@ -1,12 +1,31 @@
-"""Taints of nodes: a pod goes only where it tolerates them, but they are never a reason to deny."""
+"""Taints of nodes: a pod goes only where it tolerates them; by default that is a warning (`taints`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.support.node_builders import A100, T4, Node, cuda_image, decided, gfd, gpu_pod, node
+from rules.kube.tolerations import Taint
+from rules.nodes.label_families import TOLERATIONS_RULE, gpu_tolerations
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_pool import DeclaredPools, NodePool
+from tests.support.builders import policy
+from tests.support.node_builders import (
+    A100,
+    T4,
+    Node,
+    compatibility_rule,
+    cuda_image,
+    decided,
+    gfd,
+    gpu_pod,
+    inventory,
+    judged,
+    node,
+    shipped_rules,
+)
 
 KEY = "nvidia.com/gpu"
 GPU_TAINT = {"key": KEY, "value": "present", "effect": "NoSchedule"}
@@ -28,9 +47,9 @@ def test_a_pod_that_tolerates_no_compatible_node_is_warned_of_the_taint() -> Non
 
     assert (True, True) == (decision.allowed, bool(decision.patch))
     warning = (
-        "gpugate: the pod tolerates no node that is compatible with container 'main' "
-        "(1 × NVIDIA-A100-SXM4-80GB, CUDA 12.4): taint nvidia.com/gpu=present:NoSchedule; "
-        "add a toleration, unless your cluster adds it [rule compatibility-pgpu]"
+        "gpugate: the pod does not tolerate taint nvidia.com/gpu=present:NoSchedule of the nodes that are "
+        "compatible with cont…; tolerate {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}, "
+        "or enable rule injection-gpu-tolerations [rule compatibility-pgpu]"
     )
     assert (warning,) == decision.warnings
 
@@ -48,6 +67,82 @@ def test_the_fix_works_a_pod_that_tolerates_the_taint_gets_no_warning(toleration
     decision = decided([OLD, NEW], gpu_pod(NEEDY, tolerations=[toleration]))
 
     assert (True, ()) == (decision.allowed, decision.warnings)
+
+
+def fixes(text: str) -> list[dict[str, str]]:
+    """Return the tolerations in a message."""
+    found: list[dict[str, str]] = yaml.safe_load(f"[{{{text.partition('tolerate {')[2].rpartition('}')[0]}}}]")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("taints", "covered"),
+    [
+        ([GPU_TAINT], True),
+        ([{"key": "sku", "value": "gpu", "effect": "NoSchedule"}], True),
+        ([{"key": "sku", "value": "other", "effect": "NoSchedule"}], False),
+        ([{"key": "dedicated", "value": "team-a", "effect": "NoExecute"}, GPU_TAINT], False),
+        ([{"key": "dedicated", "effect": "NoSchedule"}], False),
+    ],
+)
+def test_the_suggested_tolerations_suffice_for_the_nodes_that_need_the_fewest(
+    taints: list[dict[str, str]], covered: bool
+) -> None:
+    """The rule that adds them for managed clouds is named if it adds all of them."""
+    third = {"key": "third", "effect": "NoSchedule"}
+    cluster = [tainted("new", gfd("12.4", A100), *taints)]
+    cluster += [tainted("other", gfd("12.4", A100), *taints, third)]
+    (warning,) = decided(cluster, gpu_pod(NEEDY)).warnings
+
+    assert covered == ("enable rule injection-gpu-tolerations" in warning)
+    fixed = gpu_pod(NEEDY, tolerations=fixes(warning))
+    assert (True, ()) == (decided(cluster, fixed).allowed, decided(cluster, fixed).warnings)
+
+
+def test_the_named_rule_adds_these_tolerations() -> None:
+    """It is shipped, but disabled."""
+    (rule,) = [each for each in shipped_rules().injections if each.name == TOLERATIONS_RULE]
+
+    assert gpu_tolerations() == [dict(each) for each in rule.inject.tolerations]
+    assert not rule.enabled
+
+
+@pytest.mark.parametrize("pool", [False, True])
+@pytest.mark.parametrize(
+    ("effect", "allowed", "warnings", "recorded"),
+    [("deny", False, 0, True), ("warn", True, 1, False), ("dryrun", True, 0, True), ("off", True, 0, False)],
+)
+def test_the_rule_sets_the_effect(
+    effect: str, allowed: bool, warnings: int, recorded: bool, pool: bool
+) -> None:
+    """Of a node, or of nodes that may be added."""
+    nodes = inventory([OLD] if pool else [OLD, NEW])
+    if pool:
+        gpu = NodeCapabilities(cuda=(12, 4), product=A100[0], compute_capability=(8, 0))
+        new = NodePool("new", "NodePool", (("pool", "new"),), (Taint(KEY, "present"),), None, gpu)
+        nodes = nodes.with_pools(DeclaredPools((new,), frozenset({"NodePool"})))
+    rule = policy(compatibility_rule(checks={"taints": effect}))
+    decision = judged(rule, nodes, gpu_pod(NEEDY))
+
+    assert allowed == decision.allowed
+    assert warnings == (len(decision.warnings) if allowed else 0)
+    assert recorded == bool(decision.violations)
+    if not allowed:
+        (violation,) = decision.violations
+        assert ("spec.tolerations", "policy") == (violation.path, violation.basis)
+        assert "can change checks.taints" in violation.fix
+        fixed = gpu_pod(NEEDY, tolerations=[{"key": KEY, "operator": "Exists"}])
+        assert judged(rule, nodes, fixed).allowed
+
+
+def test_taints_are_no_reason_to_deny_where_an_autoscaler_may_add_unknown_nodes() -> None:
+    """They may have other taints."""
+    brought = tainted("new", gfd("12.4", A100) | {"karpenter.sh/nodepool": "a"}, GPU_TAINT)
+    decision = judged(
+        policy(compatibility_rule(checks={"taints": "deny"})), inventory(brought), gpu_pod(NEEDY)
+    )
+
+    assert (True, 1) == (decision.allowed, len(decision.warnings))
 
 
 def test_a_pod_is_denied_if_no_node_is_compatible_tolerated_or_not() -> None:
