@@ -44,12 +44,15 @@ class SharedMemoryCheck(Check):
             return
         requested = requested_gpus(container)
         count = requested.devices if requested else 0
-        if count <= 1 and not any(each.gpus > 1 for each in requirements.parallelism):
+        parallel = any(each.gpus > 1 for each in requirements.parallelism)
+        if count <= 1 and not parallel:
             return
         if container.kind is ContainerKind.INIT or _has_shared_memory(container, pod):
             return
         known = _known()
-        if known.images.search(container.image) or pod.recorder.get(("kind",)) in known.controllers:
+        if pod.recorder.get(("kind",)) in known.controllers:
+            return
+        if not parallel and known.images.search(container.image):
             return
         uses = Text("several GPUs", "多块 GPU")
         if count > 1:

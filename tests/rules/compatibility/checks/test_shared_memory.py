@@ -100,10 +100,13 @@ def test_what_leaves_the_default_size_does_not_help(fields: dict[str, Any]) -> N
     assert 1 == len(check(**fields))
 
 
-@pytest.mark.parametrize("image", ["ubuntu:18.04", "docker.io/library/busybox", "team/gpu-burn:latest"])
+@pytest.mark.parametrize(
+    "image", ["ubuntu:18.04", "docker.io/library/busybox", "nvidia/cuda:12.4.1-base", "team/gpu-burn:latest"]
+)
 def test_images_that_exchange_no_data_between_gpus_need_none(image: str) -> None:
-    """Those of operating systems, and tests of single GPUs."""
+    """Those of operating systems, and tests of single GPUs; unless flags say that a program does."""
     assert [] == check(image)
+    assert 1 == len(check(image, "sh", "-c", "pip install vllm; vllm serve m -tp 2"))
     assert 1 == len(check("team/ubuntu-training:1"))
 
 
