@@ -431,7 +431,8 @@ def _platforms_of_image(image: ImageFacts) -> PlatformRequirement | None:
         return None
     found.update(_RUN_BY[each] for each in found & _RUN_BY.keys())
     origin = Text(
-        f"the platforms in row {image.row} of the image catalogue", f"镜像目录中 {image.row} 一行的平台"
+        f"row {image.row} of the image catalogue names the platforms of the image",
+        f"镜像目录中 {image.row} 一行列出了镜像的平台",
     )
     return PlatformRequirement(frozenset(found), image.certain_platforms, origin)
 

@@ -84,6 +84,7 @@ def seeds() -> Iterator[bytes]:
             "annotations": {
                 "gpugate.dev/cuda-version.main": "12.4",
                 "gpugate.dev/min-compute-capability": "8",
+                "gpugate.dev/min-gpu-memory": "40Gi",
             },
         },
     ]

@@ -46,6 +46,7 @@ from tests.support.node_builders import (
     cuda_image,
     gfd,
     gpu_pod,
+    image_catalog,
     inventory,
     nodes,
     required,
@@ -316,6 +317,17 @@ def test_injected_affinity_is_listed_with_the_requirement_and_its_origin() -> No
         ("spec", "affinity"): "only nodes that are compatible with main",
         ("metadata", "annotations"): "names the rules that changed the pod",
     } == {edit.path[:2]: edit.reason for edit in explanation.pods[0].own}
+
+
+def test_the_platforms_of_the_image_and_the_declared_memory_are_listed() -> None:
+    """Each with its origin."""
+    row = {"image": "team/app:v1", "platforms": ["linux/amd64"], "minGpuMemory": "40Gi"}
+    explanation = _explained(compatibility_rule(), image_catalog(row), document=gpu_pod("team/app:v1"))
+
+    assert (
+        "GPU memory 40Gi: row images of the image catalogue",
+        "CPU architecture amd64: row images of the image catalogue names the platforms of the image",
+    ) == _evaluations(explanation)["compatibility"].requirements[-2:]
 
 
 def test_a_workload_is_explained_by_its_pod_template() -> None:

@@ -68,7 +68,7 @@ def test_an_amd64_image_is_incompatible_with_an_arm64_node_and_the_result_names_
     assert "the image is for linux/amd64, the node for linux/arm64" == found.reason.en
     assert "镜像的平台为 linux/amd64，节点的平台为 linux/arm64" == found.reason.in_language(Language.ZH)
     assert "use an image for linux/arm64, or nodes with amd64" == found.remedy.en
-    assert "the platforms in row team-images of the image catalogue" == found.origin.en
+    assert "row team-images of the image catalogue names the platforms of the image" == found.origin.en
 
 
 @pytest.mark.parametrize(
@@ -158,6 +158,31 @@ def test_affinity_names_the_architecture_only_in_a_cluster_with_another_one() ->
     )
     decision = judged(rules, inventory(unlabelled), POD)
     assert ["node-0", "plain"] == targets(unlabelled, POD, decision)
+
+
+def node_pool(name: str, architecture: str, instance_type: str) -> dict[str, Any]:
+    """Return a NodePool of Karpenter with one architecture and one type of instances."""
+    labels = {"kubernetes.io/arch": architecture, "node.kubernetes.io/instance-type": instance_type}
+    requirements = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
+    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "gpu"}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": {"requirements": requirements, "nodeClassRef": reference}}},
+    }
+
+
+def test_a_pool_of_another_architecture_brings_no_compatible_node() -> None:
+    """Karpenter knows the architecture of a node before it exists."""
+    rules = policy(compatibility_rule(), image_catalog(ROW))
+    arm64, amd64 = node_pool("arm", "arm64", "p6e-gb200.36xlarge"), node_pool("x86", "amd64", "p5.48xlarge")
+    allowed = judged(rules, inventory(arm64, amd64), POD)
+
+    assert not judged(rules, inventory(arm64), POD).allowed
+    assert allowed.allowed
+    assert ["x86"] == affinity(patched(POD, allowed))[0]["matchExpressions"][0]["values"]
+    assert () == judged(rules, inventory(amd64), POD).patch
 
 
 def test_an_image_of_unknown_platforms_gets_no_affinity_in_a_mixed_cluster() -> None:
