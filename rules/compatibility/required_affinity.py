@@ -48,7 +48,11 @@ def clauses_of(
     nodes += (each.capabilities for each in pools)
     regions = _regions((policy, requirements, tuple(dict.fromkeys(nodes)), or_unknown))
     found = [clause(region, inventory, policy.labels) for region in regions]
-    found += [each for check in CHECKS for each in check.clauses(policy, inventory)]
+    found += [
+        each
+        for check in CHECKS
+        for each in check.clauses(policy, requirements, inventory, or_unknown=or_unknown)
+    ]
     return tuple(each for each in found if each)
 
 

@@ -30,10 +30,11 @@ from rules.cuda.nvidia_require import (
 )
 from rules.cuda.parallelism import Parallelism, may_need, parallelism
 from rules.cuda.parallelism import variables as parallelism_variables
-from rules.cuda.tables import compiles_for
+from rules.cuda.tables import compiles_for, read_table
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.container_env import Environment, environment, references
 from rules.kube.pod import Container
+from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.bounded_cache import bounded_cache
 from rules.text.budget import Budget
 from rules.text.i18n import Text
@@ -82,7 +83,7 @@ class ContainerFacts(NamedTuple):
 
     words: command and args, empty if they name no flag and no variable is known. known, unknown: the
     variables that say something or are referred to, with values if these are known. annotations: those for
-    this container, by their names without its suffix.
+    this container, by their names without its suffix. several: as in GpuRequirements.
     """
 
     image: str
@@ -90,6 +91,7 @@ class ContainerFacts(NamedTuple):
     known: _Pairs = ()
     unknown: tuple[str, ...] = ()
     annotations: _Pairs = ()
+    several: str = ""
 
 
 class CudaRequirement(NamedTuple):
@@ -142,7 +144,8 @@ class GpuRequirements:
     cuda: what its programs need; no_cuda: they are known to need none. constraints: its NVIDIA_REQUIRE_*
     variables, which take precedence over the comparison with `cuda`: NVIDIA's images list in them the older
     drivers that are supported through cuda-compat. branches: as in ImageFacts. platforms: None if they are
-    unknown. declared: the annotations and variables of the pod that replace what is known of the image.
+    unknown. several: the resource of which the container requests more than one, if those may be replicas
+    of one GPU. declared: the annotations and variables of the pod that replace what is known of the image.
     problems: what is written and cannot be parsed. parallelism: how many GPUs its programs need; not
     compared, as no node depends on it. steps, evaluation_steps: what it takes to read them, and to evaluate
     them on nodes; see Budget.
@@ -157,6 +160,7 @@ class GpuRequirements:
     cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
     platforms: PlatformRequirement | None = None
     memory: MemoryRequirement | None = None
+    several: str = ""
     declared: tuple[str, ...] = ()
     problems: tuple[Text, ...] = ()
     parallelism: tuple[Parallelism, ...] = field(default=(), compare=False)  # of no node
@@ -167,7 +171,7 @@ class GpuRequirements:
 
     def __post_init__(self) -> None:
         members = self.cuda, self.constraints, self.branches, self.compute, self.built_for, self.cuda_compat
-        object.__setattr__(self, "_hash", hash((*members, self.platforms, self.memory)))
+        object.__setattr__(self, "_hash", hash((*members, self.platforms, self.memory, self.several)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -225,7 +229,25 @@ def container_facts(
     said = tuple(_annotations_for(container.name, annotations)) if annotations else ()
     # Variables may add flags to any command, which names the framework.
     kept = words if words and (known or _says_something(" ".join(words))) else ()
-    return ContainerFacts(container.image, kept, known, unknown, said)
+    return ContainerFacts(container.image, kept, known, unknown, said, _several(container))
+
+
+def _several(container: Container) -> str:
+    """Return the resource of which a container requests more than one, if those may be replicas of a GPU."""
+    for name in _shared_resources():
+        if name in container.names:
+            try:
+                if parse_quantity(container.request(name)) > 1:
+                    return name
+            except QuantityError:  # the resource's own rule reports it
+                continue
+    return ""
+
+
+@cache
+def _shared_resources() -> tuple[str, ...]:
+    """Return the resources of which the devices of a node may be replicas of its GPUs."""
+    return tuple(read_table("labels")["sharedResources"])
 
 
 def _says_something(line: str) -> bool:
@@ -309,6 +331,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
         cuda_compat=compat or image.cuda_compat,
         platforms=_platforms_of_image(image),
         memory=_memory_of_annotation(said) or _memory_of_image(image),
+        several=facts.several,
         declared=tuple(
             name
             for name, value in (

@@ -210,6 +210,7 @@ fully_labelled = st.builds(
         optional={
             "kubernetes.io/arch": st.sampled_from(["amd64", "arm64"]),
             "nvidia.com/gpu.memory": st.sampled_from(["15360", "040960", "81559", "0", "80Gi", "9999999"]),
+            "nvidia.com/gpu.sharing-strategy": st.sampled_from(["none", "mps", "time-slicing"]),
         },
     ),
 )
@@ -327,15 +328,22 @@ def assert_best_nodes(
     terms,
     rows,
     st.booleans(),
-    st.sampled_from(["", "", "15Gi", "40Gi", "81559Mi", "200Gi"]),
+    st.tuples(
+        st.sampled_from(["", "", "15Gi", "40Gi", "81559Mi", "200Gi"]), st.sampled_from(["1", "1", "2"])
+    ),
 )
 def test_affinity_admits_exactly_the_nodes_on_which_the_pod_would_be_admitted_alone(
-    cluster: list[reference.Node], rule: dict[str, Any], row: dict[str, Any], annotated: bool, memory: str
+    cluster: list[reference.Node],
+    rule: dict[str, Any],
+    row: dict[str, Any],
+    annotated: bool,
+    sizes: tuple[str, str],
 ) -> None:
-    """For any rule, catalogue and annotations; if none is compatible, the unknown ones."""
+    """For any rule, catalogue, annotations and number of GPUs; if none is compatible, the unknown ones."""
+    memory, gpus = sizes
     annotations = ({COMPUTE: "8.0"} if annotated else {}) | ({MEMORY: memory} if memory else {})
     metadata = {"name": "train", "annotations": annotations}
-    document = pod(container(ONE, ONE, image="team/app:v1"), metadata=metadata)
+    document = pod(container({GPU: gpus}, {GPU: gpus}, image="team/app:v1"), metadata=metadata)
 
     rules = policy(compatibility_rule(**rule), image_catalog(row))
     assert_best_nodes(rules, cluster, document, exact_if_unknown=not row.get("cudaCompat"))

@@ -14,6 +14,7 @@ from rules.compatibility.checks.exclusive_devices import ExclusiveDevicesCheck
 from rules.compatibility.checks.gpu_memory import GpuMemoryCheck
 from rules.compatibility.checks.nvidia_require import NvidiaRequireCheck
 from rules.compatibility.checks.parallelism import ParallelismCheck
+from rules.compatibility.checks.shared_gpu_count import SharedGpuCountCheck
 from rules.compatibility.checks.shared_memory import SharedMemoryCheck
 from rules.compatibility.checks.sharing_mode import SharingModeCheck
 from rules.cuda.requirements import GpuRequirements
@@ -28,6 +29,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     DriverSupportCheck(),
     DriverCheck(),
     SharingModeCheck(),
+    SharedGpuCountCheck(),
     ComputeCapabilityCheck(),
     ArchitectureCheck(),
     GpuMemoryCheck(),

@@ -88,7 +88,17 @@ class Check:
         del policy, requirements, nodes, or_unknown
         return ()
 
-    def clauses(self, policy: SharingPolicy, inventory: Inventory) -> Iterable[Clause]:
-        """Return clauses that the way of sharing requires, whatever the container."""
-        del policy, inventory
+    def clauses(
+        self,
+        policy: SharingPolicy,
+        requirements: GpuRequirements,
+        inventory: Inventory,
+        *,
+        or_unknown: bool,
+    ) -> Iterable[Clause]:
+        """Return clauses that compatible nodes satisfy, about labels that no constraint has.
+
+        or_unknown: as in `constraints`.
+        """
+        del policy, requirements, inventory, or_unknown
         return ()

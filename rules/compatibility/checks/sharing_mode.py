@@ -82,8 +82,16 @@ class SharingModeCheck(Check):
                 missing: LabelConstraint = [{fact: None}] if or_unknown else []
                 yield Constraint(subject, [{fact: VersionRange(minimum)}, *missing])
 
-    def clauses(self, policy: SharingPolicy, inventory: Inventory) -> Iterator[Clause]:
+    def clauses(
+        self,
+        policy: SharingPolicy,
+        requirements: GpuRequirements,
+        inventory: Inventory,
+        *,
+        or_unknown: bool,
+    ) -> Iterator[Clause]:
         """Yield that a node has no label of another device mode, and none of MIG slices."""
+        del requirements, or_unknown
         names = policy.labels
         if policy.device_mode:
             yield not_labelled(names.device_mode, DEVICE_MODES - {policy.device_mode}, inventory)

@@ -1,0 +1,131 @@
+"""More than one replica of a GPU that is shared by MPS or time-slicing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.builders import container, pod, policy
+from tests.support.node_builders import (
+    A100,
+    GPU,
+    T4,
+    Node,
+    admitted_to,
+    compatibility_rule,
+    cuda_image,
+    decided,
+    gfd,
+    inventory,
+    judged,
+    node,
+    targets,
+)
+
+STRATEGY = "nvidia.com/gpu.sharing-strategy"
+SHARED = "nvidia.com/gpu.shared"
+MPS = {STRATEGY: "mps"}
+TIME_SLICED = {STRATEGY: "time-slicing"}
+
+
+def t4(name: str, labels: dict[str, str], resource: str = GPU) -> Node:
+    """Return a node with replicas of T4, and these labels of their sharing."""
+    return node(name, gfd("12.4", ("Tesla-T4-SHARED", "7.5")) | labels, **{resource: "20"})
+
+
+def asking(number: int, resource: str = GPU, **further: str) -> Any:
+    """Return a pod whose container requests so many replicas, with shared memory, which several GPUs need."""
+    limits = {resource: str(number), **further}
+    mount = {"volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
+    volume = {"name": "shm", "emptyDir": {"medium": "Memory"}}
+    return pod(container(limits, limits, image=cuda_image("12.4"), **mount), volumes=[volume])
+
+
+@pytest.mark.parametrize("resource", [GPU, SHARED])
+def test_20_of_a_gpu_shared_by_mps_are_denied_and_the_fix_passes(resource: str) -> None:
+    """The complaint: nvidia.com/gpu: 20 for two whole GPUs ends in UnexpectedAdmissionError."""
+    cluster = [t4("mps", MPS, resource)]
+    decision = decided(cluster, asking(20, resource))
+
+    assert not decision.allowed
+    (violation,) = decision.violations
+    assert (
+        f"the container requests several {resource}; its GPUs are shared by MPS, and a container gets one "
+        f"{resource}" in violation.reason
+    )
+    assert f"request 1 {resource}, or use nodes whose GPUs are not shared" in violation.fix
+    assert ("policy", True) == (violation.basis, "checks.sharedGpuCount" in violation.fix)
+    fixed = decided(cluster, asking(1, resource))
+    assert (True, ()) == (fixed.allowed, fixed.warnings)
+
+
+@pytest.mark.parametrize("resource", [GPU, SHARED])
+@pytest.mark.parametrize("labels", [TIME_SLICED, {}])
+def test_2_of_a_time_sliced_gpu_are_warned_about_and_the_fix_passes(
+    labels: dict[str, str], resource: str
+) -> None:
+    """Older versions of GPU Feature Discovery have the product with -SHARED, but not the strategy."""
+    cluster = [t4("sliced", labels, resource)]
+    decision = decided(cluster, asking(2, resource))
+
+    (warning,) = decision.warnings
+    assert (True, ()) == (decision.allowed, decision.patch[1:])
+    assert "may be one GPU" in warning
+    assert f"request 1 {resource}" in warning
+    assert () == decided(cluster, asking(1, resource)).warnings
+
+
+def test_the_pod_goes_to_nodes_whose_gpus_are_not_shared() -> None:
+    """If there is one with enough GPUs; a pod with one replica goes anywhere."""
+    cluster = [t4("mps", MPS), t4("sliced", TIME_SLICED), t4("old", {})]
+    cluster += [node("whole", gfd("12.4", T4) | {STRATEGY: "none"}), node("plain", gfd("12.4", A100))]
+
+    assert ["whole", "plain"] == admitted_to(cluster, asking(2))
+    assert ["mps", "sliced", "old", "whole", "plain"] == admitted_to(cluster, asking(1))
+
+
+def test_affinity_prefers_an_unknown_result_to_a_certain_refusal() -> None:
+    """Of time-slicing and MPS, it admits time-slicing."""
+    cluster = [t4("mps", MPS), t4("sliced", TIME_SLICED)]
+    decision = decided(cluster, asking(2))
+
+    assert (1, ["sliced"]) == (len(decision.warnings), targets(cluster, asking(2), decision))
+
+
+def test_virtual_gpus_are_not_replicas_of_the_device_plugin() -> None:
+    """HAMi has a device plugin of its own; two of its GPUs are on two cards."""
+    assert decided([t4("mps", MPS)], asking(2, **{"nvidia.com/gpumem": "4096"})).allowed
+
+
+@pytest.mark.parametrize(
+    ("effect", "by_mps", "by_time_slicing"),
+    [("deny", (False, 0), (True, 1)), ("warn", (True, 1), (True, 1)), ("off", (True, 0), (True, 0))],
+)
+def test_the_rule_sets_the_effect(
+    effect: str, by_mps: tuple[bool, int], by_time_slicing: tuple[bool, int]
+) -> None:
+    """Time-slicing is never denied: the limit is a setting that no label has."""
+    rule = policy(compatibility_rule(checks={"sharedGpuCount": effect}))
+    found = [judged(rule, inventory(t4("one", labels)), asking(2)) for labels in (MPS, TIME_SLICED)]
+
+    assert [by_mps, by_time_slicing] == [
+        (each.allowed, len(each.warnings) if each.allowed else 0) for each in found
+    ]
+
+
+def test_a_dry_run_is_counted_and_says_nothing() -> None:
+    """And changes no affinity."""
+    rule = policy(compatibility_rule(checks={"sharedGpuCount": "dryrun"}))
+    decision = judged(rule, inventory(t4("mps", MPS)), asking(2))
+
+    assert (True, (), 1) == (decision.allowed, decision.warnings, len(decision.violations))
+
+
+@pytest.mark.parametrize("quantity", ["x", "1", "0", "1e0"])
+def test_one_replica_or_an_unreadable_number_is_no_finding(quantity: str) -> None:
+    """The rule of the resource reports a number that cannot be read."""
+    limits = {GPU: quantity}
+    document = pod(container(limits, limits, image=cuda_image("12.4")))
+
+    assert "MPS" not in decided([t4("mps", MPS)], document).message
