@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rules.cel.expression import ExpressionError
@@ -19,7 +20,7 @@ from rules.compatibility.claims import ClaimAllowance, ClaimUse, KnownResources,
 from rules.compatibility.evaluate import evaluate, inject_affinity
 from rules.compatibility.result import RuleRequirement
 from rules.cuda.requirements import ObjectRequirements
-from rules.decision import injection_stage, messages, resource_stage
+from rules.decision import injection_stage, messages, not_checked, resource_stage
 from rules.decision.exemptions import PodExemptions
 from rules.decision.policy import Policy
 from rules.decision.recorder import DecisionRecorder, Obstacle
@@ -28,7 +29,7 @@ from rules.decision.size_limit import Evaluations, over_budget, overfull, oversi
 from rules.dra.claims import pod_claims, used_claims
 from rules.dra.state import Claims
 from rules.kube.pod import Container, Pod
-from rules.model.decision import ALLOWED, AdmissionWarning, Decision, Violation
+from rules.model.decision import ALLOWED, NO_NODES, AdmissionWarning, Decision, NotChecked, Violation
 from rules.model.request import AdmissionRequest
 from rules.model.rule import (
     Action,
@@ -42,12 +43,12 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.node_affinity import inject, pairs_budget
 from rules.text.budget import Budget, OverBudgetError
 from rules.text.i18n import Language, Text
-from rules.text.paths import Path
+from rules.text.paths import Path, field_path
 
 R = TypeVar("R", InjectionRule, CompatibilityRule)
 
 # Short, for people who look at a pod: the injection rules that changed it.
-INJECTED_ANNOTATION: Final = "gpugate.dev/injected"
+INJECTED_ANNOTATION: Final = f"{not_checked.PREFIX}{not_checked.INJECTED}"
 
 
 def decide(  # noqa: PLR0913 - the first three are what it depends on, in most cases
@@ -67,8 +68,11 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
     exemptions; without it all have expired. recorder: makes the record of a pod. claims: those that pods may
     refer to; default: the inventory's. Raises ObjectError if the object does not have the shape of its kind.
     """
-    if request.object is None or out_of_scope(policy.workloads, request):
+    if request.object is None:
         return ALLOWED
+    unchecked = not_checked.of_object(policy.workloads, request)
+    if out_of_scope(policy.workloads, request):
+        return Decision.allow(not_checked=unchecked) if unchecked else ALLOWED
 
     def context() -> _Context:
         return _Context(
@@ -83,9 +87,10 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
         )
 
     try:
-        return _decide(policy, request, request.object, recorder, context)
+        decision = _decide(policy, request, request.object, recorder, context)
     except OverBudgetError as error:
-        return _permitted(policy, request, over_budget(error, request.kind, policy.language))
+        decision = _permitted(policy, request, over_budget(error, request.kind, policy.language))
+    return replace(decision, not_checked=(*unchecked, *decision.not_checked)) if unchecked else decision
 
 
 def _decide(
@@ -175,6 +180,7 @@ class Pipeline:
         self._is_pod = self._request.kind == "Pod" and not self._request.group
         self._pod = pod
         self._recorder = recorder
+        self._not_checked: list[NotChecked] = []
 
     def run(self) -> Decision:
         """Complete the pod if it may be patched or stands for future pods, then validate it."""
@@ -191,6 +197,7 @@ class Pipeline:
             self._check_claims(self._pod.claimers)
         for container in users:
             self._validate(container, rules[container] if rules else self._resource_rules(container))
+        self._not_checked += islice(not_checked.of_pod(self._policy, self._pod), not_checked.MOST)
         return self._decision(patch=is_pod and self._request.mutating)
 
     def check_images(self, names: Collection[str], before: Pipeline) -> Decision:
@@ -283,6 +290,9 @@ class Pipeline:
         if not required:
             return
         policy = self._policy
+        inventory = self._inventory
+        if not (inventory.everything or inventory.declared.pools or policy.prospects):
+            self._not_checked.append(NotChecked(field_path(self._pod.path), NO_NODES))
         result = evaluate(required, self._pod, self._inventory, policy.language, policy.prospects)
         self._recorder.record_findings(result.violations, result.warnings)
         self._recorder.record_notes(result.notes)
@@ -388,7 +398,11 @@ class Pipeline:
             "cuda_sources": tuple(recorder.cuda_sources),
             "notes": recorder.notes,
             "declared": recorder.declared,
+            "not_checked": tuple(self._not_checked),
         }
+        # That no nodes are known is no property of the pod.
+        if lines := [f"{path}: {reason.en}" for path, reason in self._not_checked if reason != NO_NODES]:
+            facts["audit"]["not-checked"] = "; ".join(lines)
         if denying := [found for found in violations if found.action is Action.DENY]:
             message = messages.denial(language, self._request.kind, denying)
             return Decision.deny(message, violations, **facts)
@@ -463,6 +477,7 @@ def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decisio
         "cuda_sources": tuple(source for decision in decisions for source in decision.cuda_sources),
         "notes": tuple(dict.fromkeys(note for decision in decisions for note in decision.notes)),
         "declared": tuple(dict.fromkeys(name for decision in decisions for name in decision.declared)),
+        "not_checked": tuple(each for decision in decisions for each in decision.not_checked),
     }
     if denying := [found for found in violations if found.action is Action.DENY]:
         return Decision.deny(messages.denial(policy.language, request.kind, denying), violations, **facts)

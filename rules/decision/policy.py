@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import SequenceMatcher
 from typing import Final, NamedTuple, TypeVar
 
 from rules.compatibility.prospects import Prospects
@@ -21,20 +22,28 @@ R = TypeVar("R", InjectionRule, CompatibilityRule)
 # Sets of resource names that containers request; a cluster has some dozens. 2 KB each at most.
 _REMEMBERED: Final = 4096
 _LONGEST: Final = 1024  # characters of the names in a set
+# Minimum similarity of a misspelt name and the correct one: nvidia.com/gpus and nvidia.com/gpu have 0.97;
+# example.com/gpu and amd.com/gpu, two different vendors' resources, have 0.77.
+_MIN_SIMILARITY: Final = 0.9
 
 
 class Plan(NamedTuple):
-    """The rules for one set of resource names, each kind in the order of application."""
+    """The rules for one set of resource names, each kind in the order of application.
+
+    unmatched: the extended resources that no rule matches.
+    """
 
     resources: tuple[ResourceRule, ...]
     injections: tuple[InjectionRule, ...]
     compatibility: tuple[CompatibilityRule, ...]
+    unmatched: Names = ()
 
 
 class Policy:
     """The enabled rules, by the resources that they match.
 
-    plan_for: the plan for a container's resource names. requirements_of: GPU requirements from the facts of a
+    plan_for: the plan for a container's resource names. correction_of: the resource of a rule that a name
+    may be meant to be, or an empty string. requirements_of: GPU requirements from the facts of a
     container. exemptions: by the names of the rules that they exempt pods from. workloads: the kinds that
     hold pods.
     """
@@ -43,6 +52,10 @@ class Policy:
         "_compatibility",
         "_groups",
         "_injections",
+        "_keys",
+        "_known",
+        "_named",
+        "correction_of",
         "exemptions",
         "language",
         "plan_for",
@@ -56,6 +69,11 @@ class Policy:
         for rule in rules.resources:
             if rule.enabled:
                 groups[rule.group] = (*groups.get(rule.group, ()), rule)
+        self._keys = [rule.key for rule in rules.resources]
+        self._known = ResourceIndex((key, key) for key in self._keys)
+        matches = [rule.match for rule in rules.injections if rule.enabled]
+        matches += [rule.match for rule in rules.compatibility if rule.enabled]
+        self._named = frozenset(name for match in matches for name in match.resources)
         self._groups = ResourceIndex((rule.key, group) for group in groups.values() for rule in group)
         self._injections = _by_resource(rules.injections)
         trials = (rule.trial for rule in rules.compatibility if rule.trial)
@@ -69,6 +87,9 @@ class Policy:
         self.plan_for = bounded_cache(
             self._compile, _REMEMBERED, lambda names: sum(map(len, names)) <= _LONGEST
         )
+        self.correction_of = bounded_cache(
+            self._correction_of, _REMEMBERED, lambda name: len(name) <= _LONGEST
+        )
 
     def _compile(self, names: Names) -> Plan:
         """Return the plan for these resources: the rules of every group that they use, each once."""
@@ -77,7 +98,30 @@ class Policy:
             tuple(rule for group in found.values() for rule in group),
             _ranked(self._injections, names),
             _ranked(self._compatibility, names),
+            tuple(name for name in dict.fromkeys(names) if "/" in name and not self._is_matched(name)),
         )
+
+    def _is_matched(self, name: str) -> bool:
+        """Return whether a rule is for a resource; a glob of other resources may match a misspelt name."""
+        if self._groups.find(name) or name in self._named:
+            return True
+        matched = self._injections.find(name) or self._compatibility.find(name)
+        return bool(matched) and not self.correction_of(name)
+
+    def _correction_of(self, name: str) -> str:
+        """Return the key of a rule that a resource name is almost equal to, or an empty string."""
+        if self._known.find(name):  # by a rule that is disabled
+            return ""
+        similarity, meant = max(((_similarity(name, key), key) for key in self._keys), default=(0.0, ""))
+        return meant if similarity >= _MIN_SIMILARITY else ""
+
+
+def _similarity(name: str, key: str) -> float:
+    """Return the similarity of a name and a key, 0 to 1; of a glob, only the part before `*` counts."""
+    fixed, star, _ = key.partition("*")
+    start = name[: len(fixed)] if star else name
+    matcher = SequenceMatcher(None, start.lower(), fixed.lower())
+    return matcher.ratio() if matcher.real_quick_ratio() >= _MIN_SIMILARITY else 0.0
 
 
 def _ranked(index: ResourceIndex[tuple[int, R]], names: Names) -> tuple[R, ...]:

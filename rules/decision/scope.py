@@ -12,7 +12,7 @@ from rules.text.i18n import Text
 # The mirror of a static pod: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
-_NO_PODS: Final = Text("it holds no pods", "不包含 Pod")
+_NO_PODS: Final = Text("no known kind of pods or workloads", "不是已知的 Pod 或工作负载类型")
 _UNCHECKED_UPDATE: Final = Text("an update of a kind that rules do not check", "规则不检查此类更新")
 _DELETED: Final = Text("it is being deleted", "正在被删除")
 _MIRROR: Final = Text("it mirrors a static pod, which is running", "是静态 Pod 的镜像，该静态 Pod 已在运行")

@@ -224,7 +224,7 @@ class Pod:
             [Container(raw, (*path, field, index), kind, recorder) for index, raw in enumerate(entries)]
         )
 
-    def _place(self, *field: str | int) -> Path:
+    def place(self, *field: str | int) -> Path:
         """Return the path of a field of the pod in the object."""
         inline = self._is_spec and not (field[0] == "metadata" and self._has_metadata)
         return (*self.path, *(field[1:] if inline else field))
@@ -261,21 +261,21 @@ class Pod:
 
     def get(self, *field: str | int) -> Any:
         """Return a field of the pod after the edits so far, or None."""
-        return self.recorder.get(self._place(*field))
+        return self.recorder.get(self.place(*field))
 
     def set(self, *field: str | int, value: Any) -> None:
         """Set a field of the pod."""
         if field[0] == "metadata":
             self._texts.clear()
-        self.recorder.set(self._place(*field), value)
+        self.recorder.set(self.place(*field), value)
 
     def entries(self, *field: str | int) -> list[Any]:
         """Return a list of the pod after the edits so far; empty if it is absent."""
-        return self.recorder.items(self._place(*field))
+        return self.recorder.items(self.place(*field))
 
     def append(self, *field: str | int, entry: Any) -> None:
         """Append an entry to a list of the pod."""
-        self.recorder.append(self._place(*field), entry)
+        self.recorder.append(self.place(*field), entry)
 
 
 def _object(value: Any, path: Path) -> dict[str, Any]:

@@ -38,6 +38,20 @@ class AdmissionWarning(NamedTuple):
     fix: str = ""
 
 
+class NotChecked(NamedTuple):
+    """A part of an object that was not checked. path: as Kubernetes prints it, empty for the whole object."""
+
+    path: str
+    reason: Text
+
+
+# The reason of what is checked on nodes, if none is known.
+NO_NODES: Final = Text(
+    "CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)",
+    "未检查 CUDA 兼容性：没有指定节点（请使用 --nodes FILE 或 --context NAME）",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """One thing that a rule forbids.
@@ -79,7 +93,7 @@ class Decision:
     warnings: a line each. audit: annotations of the audit event, names without prefix. rules: names of those
     that matched. cuda_sources: the source of each container's CUDA version, or `unknown`. notes: why the
     containers run on the best of the nodes, if that is not plain. declared: the annotations and variables of
-    the pod that replace what is known of an image.
+    the pod that replace what is known of an image. not_checked: what nothing is known of.
     """
 
     allowed: bool = True
@@ -92,6 +106,7 @@ class Decision:
     cuda_sources: tuple[str, ...] = ()
     notes: tuple[Text, ...] = ()
     declared: tuple[str, ...] = ()
+    not_checked: tuple[NotChecked, ...] = ()
 
     @classmethod
     def deny(cls, message: str, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:

@@ -63,10 +63,10 @@ def test_disabled_rules_are_in_no_plan() -> None:
         injection_rule({"hostIPC": True}, enabled=False),
     )
 
-    assert Plan((), (), ()) == compiled.plan_for((DEVICE,))
+    assert Plan((), (), (), (DEVICE,)) == compiled.plan_for((DEVICE,))
     assert ["cf-crl-group-other"] == [rule.name for rule in compiled.plan_for((OTHER,)).resources]
 
 
 def test_the_plan_of_an_empty_policy_is_empty() -> None:
     """The webhook starts and serves without rules."""
-    assert Plan((), (), ()) == policy().plan_for((DEVICE,))
+    assert Plan((), (), (), (DEVICE,)) == policy().plan_for((DEVICE,))

@@ -345,7 +345,7 @@ def test_a_workload_is_explained_by_its_pod_template() -> None:
 @pytest.mark.parametrize(
     ("document", "fields", "why"),
     [
-        ({"apiVersion": "v1", "kind": "Service"}, {}, "it holds no pods"),
+        ({"apiVersion": "v1", "kind": "Service"}, {}, "no known kind of pods or workloads"),
         (pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), {}, "it is being deleted"),
         (pod(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), {}, "it mirrors a static pod"),
         (pod(), {"operation": "UPDATE"}, "an update of a kind that rules do not check"),
@@ -377,7 +377,7 @@ def test_the_reason_is_in_the_language_of_the_policy() -> None:
     policy = compile_policy(rules, language=Language.ZH)
 
     assert (
-        "不包含 Pod"
+        "不是已知的 Pod 或工作负载类型"
         == explain(
             rules, policy, NO_NODES, request({"apiVersion": "v1", "kind": "Service"}), now=0
         ).out_of_scope
@@ -442,15 +442,19 @@ def test_on_a_narrow_terminal_nothing_is_aligned(tmp_path: Path, monkeypatch: py
 def test_a_misspelt_resource_is_reported(tmp_path: Path) -> None:
     """In the text and in the JSON."""
     document = pod(container({"vendor.com/devices": 1}))
-    hint = "container 'main' requests vendor.com/devices, which does not match any rule – did you mean"
+    path, why = (
+        "spec.containers[0].resources.limits[vendor.com/devices]",
+        "no enabled rule for resource vendor",
+    )
     texts, made = [resource_rule("vendor.com/device")], []
     for output in ("text", "json"):
         folder = tmp_path / output
         folder.mkdir()
         made.append(_explain(folder, *texts, options=("-o", output), document=document).stdout)
 
-    assert f"└── hint  {hint}" in made[0]
-    assert json.loads(made[1])["objects"][0]["hints"][0].startswith(hint)
+    assert f"└── – not checked  {path}: {why}" in made[0]
+    (found,) = json.loads(made[1])["objects"][0]["notChecked"]
+    assert (path, True) == (found["path"], found["reason"].startswith(why))
 
 
 def test_json_with_all_lists_every_rule(tmp_path: Path) -> None:

@@ -110,10 +110,13 @@ def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_p
     )
 
     assert whole.endswith(
-        "\nCUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)\n"
+        "\n– CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)\n"
     )
     assert 1 == whole.count("not checked")
-    assert "not checked" not in with_nodes + for_machines
+    assert "not checked" not in with_nodes
+    assert [["CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)"]] * 2 == [
+        [each["reason"] for each in found["notChecked"]] for found in json.loads(for_machines)["objects"]
+    ]
 
 
 @pytest.mark.parametrize("output", ["diff", "yaml", "json", "patch"])
@@ -123,10 +126,7 @@ def test_a_misspelt_resource_is_reported_in_every_format(output: str, tmp_path: 
     printed = result.stderr if output in ("yaml", "patch") else result.stdout
 
     assert 0 == result.exit_code
-    assert (
-        "container 'main' requests nvidia.com/gpus, which does not match any rule – "
-        "did you mean 'nvidia.com/gpu'?"
-    ) in printed
+    assert "no enabled rule for resource nvidia.com/gpus – did you mean 'nvidia.com/gpu'?" in printed
 
 
 def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> 
         "violations",
         "warnings",
         "notes",
-        "hints",
+        "notChecked",
         "quotas",
         "patch",
         "auditAnnotations",
@@ -194,11 +194,11 @@ def test_results_and_summary_are_available_in_chinese(tmp_path: Path) -> None:
         f"✗ 拒绝       Pod ml/train-on-a-card-and-a-half  {EXAMPLES}/denied.yaml:2",
         f"✎ 已修改     Pod ml/paddle-inference  {EXAMPLES}/patched.yaml:2",
         f"✓ 未修改     Pod shop/web  {EXAMPLES}/unchanged.yaml:2",
-        f"✓ 已跳过     Service default/a  {other}:1",
-        f"✓ 未修改     Pod ml/train  {other}:6",
-    ] == [line for line in lines if line[:1] in {"✎", "✗", "✓"}]
+        f"– 已跳过     Service default/a  {other}:1",
+        f"– 未修改     Pod ml/train  {other}:6",
+    ] == [line for line in lines if line[:1] in {"✎", "✗", "✓", "–"} and "CUDA" not in line]
     assert "5 个对象：1 个已修改，1 个拒绝，2 个未修改，0 个有警告，1 个已跳过" in lines
-    assert ["拒绝", "拒绝", "提示"] == [line.split()[0] for line in lines if line[4:6] in {"拒绝", "提示"}]
+    assert ["拒绝", "拒绝", "–"] == [line.split()[0] for line in lines if line[4:6] in {"拒绝", "– "}]
 
 
 def test_json_constants_are_the_same_in_each_language() -> None:

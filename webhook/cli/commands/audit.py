@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import time
@@ -21,7 +21,7 @@ from webhook.cli.input.objects import InputError, objects_in
 from webhook.cli.input.options import fail_on_option
 from webhook.cli.input.quotas import QuotaFinding, Quotas
 from webhook.cli.output.console import counted, print_warning, show_table
-from webhook.cli.output.vocabulary import AUDIT_SUMMARY
+from webhook.cli.output.vocabulary import AUDIT_SUMMARY, NOT_CHECKED_LINE
 from webhook.yaml_output import dump_yaml
 
 # Phases of pods that have ended: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
@@ -193,6 +193,19 @@ def _show_table(audited: Sequence[Audited], language: Language) -> None:
     )
     bases = {"denied": denied, "facts": by_facts, "policy": denied - by_facts}
     click.echo(AUDIT_SUMMARY.in_language(language).format(**bases, **facts), err=True)
+    _show_not_checked(audited, language)
+
+
+def _show_not_checked(audited: Sequence[Audited], language: Language) -> None:
+    """Print each reason once for all pods that have it, the most frequent first."""
+    reasons = Counter(
+        reason.in_language(language)
+        for each in audited
+        for reason in {reason for _, reason in each.decision.not_checked}
+    )
+    for reason, number in reasons.most_common():
+        text = NOT_CHECKED_LINE.in_language(language)
+        click.echo(text.format(what=reason, pods=counted(number, "pod"), count=number), err=True)
 
 
 def _rank(finding: tuple[str, ...]) -> tuple[object, ...]:

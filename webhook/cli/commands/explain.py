@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from shutil import get_terminal_size
 from time import time
 from typing import TYPE_CHECKING, Any, Final
@@ -20,16 +20,17 @@ from rules.text.i18n import Text as Words
 from rules.text.paths import Path, field_path
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, decision_options
-from webhook.cli.input.hints import Hints
 from webhook.cli.input.options import filenames_option, object_namespace_option, workloads_option
 from webhook.cli.output.console import counted, show
+from webhook.cli.output.not_checked import not_checked_facts, not_checked_lines, without_nodes
 from webhook.cli.output.vocabulary import (
     ACTIONS,
     DENIED,
     EXEMPT,
-    HINT,
     NO_RESOURCES,
     NOT_APPLICABLE_RULES,
+    NOT_CHECKED,
+    NOT_CHECKED_MARK,
     NOTE,
     PATCHED,
     REQUIRES,
@@ -84,10 +85,8 @@ def command(
       gpugate explain -f pod.yaml -o json | jq '.objects[].pods[].containers[].rules[] | select(.edits != [])'
     """
     context = sources.load()
-    hints = Hints(context.rules, context.policy)
     facts: list[dict[str, Any]] = []
     decisions: list[Decision] = []
-    requests: list[AdmissionRequest] = []
     writer = _TreeWriter(sources.language, everything=everything)
 
     def explained(request: AdmissionRequest) -> Explanation:
@@ -95,17 +94,17 @@ def command(
 
     for (source, request, name), explanation in context.results(filenames, namespace, explained):
         decisions.append(explanation.decision)
-        requests.append(request)
         heading = {"source": source, "kind": request.kind, "namespace": request.namespace, "name": name}
         if output == "json":
             found = _facts(explanation, sources.language, everything=everything)
-            facts.append(heading | found | {"hints": hints.of(request)})
+            facts.append(heading | found)
         else:
-            show(writer.tree(heading, explanation, hints.of(request)))
+            show(writer.tree(heading, explanation))
     if output == "json":
         click.echo(encode({"objects": facts}).decode())
-    elif not len(context.inventory) and (hint := hints.without_nodes(requests)):
-        click.echo(hint)
+    else:
+        for line in without_nodes(decisions, sources.language):
+            click.echo(line)
     sys.exit(context.exit_status(decisions))
 
 
@@ -137,6 +136,7 @@ def _facts(explanation: Explanation, language: Language, *, everything: bool) ->
         "violations": [_violation(found) for found in explanation.violations],
         "warnings": explanation.warnings,
         "notes": [note.in_language(language) for note in explanation.decision.notes],
+        "notChecked": not_checked_facts(explanation.decision, language),
     }
 
 
@@ -175,7 +175,7 @@ class _TreeWriter:
         self._language = language
         self._everything = everything
 
-    def tree(self, heading: dict[str, str], explanation: Explanation, hints: Iterable[str]) -> Tree:
+    def tree(self, heading: dict[str, str], explanation: Explanation) -> Tree:
         """Return the explanation of an object as a tree."""
         from rich.tree import Tree
 
@@ -199,8 +199,8 @@ class _TreeWriter:
             tree.add(_line((self._say(ACTIONS[Action.WARN]), "yellow"), (warning, "")))
         for note in explanation.decision.notes:
             tree.add(_line((self._say(NOTE), "green"), (note.in_language(self._language), "")))
-        for hint in hints:
-            tree.add(_line((self._say(HINT), "yellow"), (hint, "")))
+        for line in not_checked_lines(explanation.decision, self._language):
+            tree.add(_line((f"{NOT_CHECKED_MARK} {self._say(NOT_CHECKED)}", "dim"), (line, "")))
         return tree
 
     def _add_container(self, tree: Tree, container: ContainerTrace) -> None:
@@ -248,10 +248,13 @@ class _TreeWriter:
 
 def _result(explanation: Explanation) -> tuple[str, Words, str]:
     if explanation.out_of_scope:
-        return "✓", SKIPPED, "green"
+        return NOT_CHECKED_MARK, SKIPPED, "dim"
     if not explanation.decision.allowed:
         return "✗", DENIED, "red"
-    return ("✎", PATCHED, "green") if explanation.decision.patch else ("✓", UNCHANGED, "green")
+    if explanation.decision.patch:
+        return "✎", PATCHED, "green"
+    looked_at = explanation.decision.rules or not explanation.decision.not_checked
+    return ("✓", UNCHANGED, "green") if looked_at else (NOT_CHECKED_MARK, UNCHANGED, "dim")
 
 
 def _source(evaluation: RuleEvaluation) -> str:

@@ -16,9 +16,9 @@ import jsonpatch
 import msgspec
 
 from rules import Action, AdmissionRequest, Decision, Language, Violation, decide
+from rules.text.i18n import Text as Words
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, decision_options
-from webhook.cli.input.hints import Hints
 from webhook.cli.input.options import (
     fail_on_option,
     filenames_option,
@@ -27,10 +27,12 @@ from webhook.cli.input.options import (
 )
 from webhook.cli.input.quotas import QuotaFinding
 from webhook.cli.output.console import counted, padded, print_error, print_warning, show
+from webhook.cli.output.not_checked import not_checked_facts, not_checked_lines, without_nodes
 from webhook.cli.output.vocabulary import (
     ACTIONS,
     DENIED,
-    HINT,
+    NOT_CHECKED,
+    NOT_CHECKED_MARK,
     NOTE,
     PATCHED,
     PREVIEW_SUMMARY,
@@ -50,7 +52,7 @@ class Preview:
     """One object and the decision on it.
 
     source: file and line. name: may be a generateName with `*`. has_pods: whether its kind contains pods;
-    other kinds are skipped. hints: on probable mistakes, which admission does not print. quotas: for which
+    other kinds are skipped. quotas: for which
     the API server will reject pods.
     """
 
@@ -59,7 +61,6 @@ class Preview:
     name: str
     has_pods: bool
     decision: Decision
-    hints: tuple[str, ...]
     quotas: tuple[QuotaFinding, ...] = ()
 
     @property
@@ -104,12 +105,11 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
       gpugate preview -f pod.yaml -o yaml | kubectl create -f -
     """
     context = sources.load()
-    hints = Hints(context.rules, context.policy)
     previews: list[Preview] = []
     printers: dict[str, Callable[[Preview], None]] = {
         "diff": partial(_show_diff, sources.language),
-        "yaml": _show_yaml,
-        "patch": _show_patch,
+        "yaml": partial(_show_yaml, sources.language),
+        "patch": partial(_show_patch, sources.language),
     }
     print_one = printers.get(output)
 
@@ -118,7 +118,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
 
     for (source, request, name), decision in context.results(filenames, namespace, decided):
         has_pods = context.policy.workloads.holds_pods(request.group, request.kind)
-        preview = Preview(source, request, name, has_pods, decision, hints.of(request))
+        preview = Preview(source, request, name, has_pods, decision)
         if decision.allowed and request.operation == "CREATE" and has_pods:
             of, workloads = (request.group, request.kind, request.namespace), context.policy.workloads
             preview = replace(preview, quotas=context.quotas.findings(workloads, *of, preview.patched()))
@@ -129,8 +129,8 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
         click.echo(encode({"objects": [_facts(sources.language, preview) for preview in previews]}).decode())
     elif output == "diff" and (previews or not context.failed):
         _show_summary(sources.language, previews)
-        if not len(context.inventory) and (hint := hints.without_nodes(each.request for each in previews)):
-            click.echo(hint)
+        for line in without_nodes((each.decision for each in previews), sources.language):
+            click.echo(line)
     sys.exit(context.exit_status((preview.decision for preview in previews), fail_on))
 
 
@@ -154,41 +154,39 @@ def _facts(language: Language, preview: Preview) -> dict[str, Any]:
         ],
         "warnings": decision.warnings,
         "notes": [note.in_language(language) for note in decision.notes],
-        "hints": preview.hints,
+        "notChecked": not_checked_facts(decision, language),
         "quotas": [found._asdict() for found in preview.quotas],
         "patch": decision.patch,
         "auditAnnotations": decision.audit,
     }
 
 
-def _show_patch(preview: Preview) -> None:
+def _show_patch(language: Language, preview: Preview) -> None:
     click.echo(msgspec.json.encode(preview.decision.patch).decode())
-    _print_messages(preview)
+    _print_messages(language, preview)
 
 
-def _show_yaml(preview: Preview) -> None:
+def _show_yaml(language: Language, preview: Preview) -> None:
     if preview.decision.allowed:
         click.echo(f"---\n{dump_yaml(preview.patched())}", nl=False)
-    _print_messages(preview)
+    _print_messages(language, preview)
 
 
-def _print_messages(preview: Preview) -> None:
-    """Print the denial message, warnings and hints of an object on stderr."""
+def _print_messages(language: Language, preview: Preview) -> None:
+    """Print the denial message and the warnings of an object, and what is not checked, on stderr."""
     if not preview.decision.allowed:
         print_error(f"{preview.source}: {preview.title}: {preview.decision.message}")
     quotas = (found.message for found in preview.quotas)
-    for warning in (*preview.decision.warnings, *preview.hints, *quotas):
+    for warning in (*preview.decision.warnings, *quotas):
         print_warning(f"{preview.source}: {warning}")
+    word = NOT_CHECKED.in_language(language)
+    for line in not_checked_lines(preview.decision, language):
+        click.echo(f"{NOT_CHECKED_MARK} {preview.source}: {word}: {line}", err=True)
 
 
 def _show_diff(language: Language, preview: Preview) -> None:
     decision = preview.decision
-    if not decision.allowed:
-        mark, colour, result = "✗", "red", DENIED
-    elif decision.patch:
-        mark, colour, result = "✎", "green", PATCHED
-    else:
-        mark, colour, result = "✓", "green", UNCHANGED if preview.has_pods else SKIPPED
+    mark, colour, result = _result(preview)
     head = click.style(f"{mark} {padded(result.in_language(language), _RESULT_WIDTH)}", fg=colour, bold=True)
     click.echo(f"{head} {click.style(preview.title, bold=True)}  {click.style(preview.source, dim=True)}")
     for found in decision.violations:
@@ -201,8 +199,9 @@ def _show_diff(language: Language, preview: Preview) -> None:
         _print_message(NOTE.in_language(language), "green", note.in_language(language))
     if would := decision.audit.get("would-inject"):
         _print_message(ACTIONS[Action.DRYRUN].in_language(language), "cyan", would)
-    for hint in preview.hints:
-        _print_message(HINT.in_language(language), "yellow", hint)
+    for line in not_checked_lines(decision, language):
+        word = f"{NOT_CHECKED_MARK} {NOT_CHECKED.in_language(language)}"
+        _print_message(word, "bright_black", line)
     for quota in preview.quotas:
         _print_message(QUOTA.in_language(language), "yellow", quota.message)
     if decision.patch:
@@ -211,6 +210,17 @@ def _show_diff(language: Language, preview: Preview) -> None:
             before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=2
         ):
             click.echo(f"    {click.style(line, fg=_DIFF_COLOURS.get(line[:1]))}")
+
+
+def _result(preview: Preview) -> tuple[str, str, Words]:
+    """Return the mark, its colour and the word of the result."""
+    if not preview.decision.allowed:
+        return "✗", "red", DENIED
+    if preview.decision.patch:
+        return "✎", "green", PATCHED
+    if preview.has_pods and (preview.decision.rules or not preview.decision.not_checked):
+        return "✓", "green", UNCHANGED
+    return NOT_CHECKED_MARK, "bright_black", UNCHANGED if preview.has_pods else SKIPPED
 
 
 def _with_rule(found: Violation) -> str:

@@ -208,7 +208,8 @@ def _of_object(value: Any, workloads: Workloads) -> Iterator[str]:
         return
     for path, (raw, others) in workloads.pods_of(version.rpartition("/")[0], kind, value).items():
         pod = Pod(value, raw, path, others)
-        for container in (*pod.containers, *pod.ephemeral_containers):
+        init = [each for each in pod.containers if "initContainers" in each.path]
+        for container in dict.fromkeys((*init, *pod.containers, *pod.ephemeral_containers)):
             if container.image:
                 yield container.image
 

@@ -19,6 +19,8 @@ ACTIONS: Final = {
     Action.DRYRUN: Text("dryrun", "试运行"),
 }
 HINT: Final = Text("hint", "提示")
+NOT_CHECKED: Final = Text("not checked", "未检查")
+NOT_CHECKED_MARK: Final = "–"  # neither right nor wrong
 NOTE: Final = Text("note", "说明")
 QUOTA: Final = Text("quota", "配额")
 
@@ -112,6 +114,7 @@ PREVIEW_SUMMARY: Final = Text(
     "{objects}: {patched} patched, {denied} denied, {unchanged} unchanged, {warned} with warnings",
     "{count} 个对象：{patched} 个已修改，{denied} 个拒绝，{unchanged} 个未修改，{warned} 个有警告",
 )
+NOT_CHECKED_LINE: Final = Text("– not checked: {what} ({pods})", "– 未检查：{what}（{count} 个 Pod）")
 SKIPPED_COUNT: Final = Text(", {skipped} skipped", "，{skipped} 个已跳过")
 AUDIT_SUMMARY: Final = Text(
     "{pods}: {denied} would be denied now ({facts} by facts, {policy} by policy)",

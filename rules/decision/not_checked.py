@@ -1,0 +1,212 @@
+"""What a decision does not check, and why: that nothing is wrong is known only of what is checked.
+
+Nothing here guesses: a path that looks like that of a pod is a suggestion for the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from rules.cuda.requirements import ANNOTATIONS
+from rules.decision.policy import Policy
+from rules.kube.json_patch import ObjectError
+from rules.kube.pod import Pod
+from rules.model.decision import NotChecked
+from rules.model.request import AdmissionRequest
+from rules.model.workload_kinds import EVERY, Workloads, places
+from rules.text.i18n import Text
+from rules.text.paths import Path, field_path
+
+# Findings of one object, and the objects and lists in it that are looked at: some milliseconds.
+MOST: Final = 16
+MOST_READ: Final = 10_000
+# Characters of a name or value of the user in a reason.
+_LONGEST: Final = 80
+PREFIX: Final = "gpugate.dev/"
+INJECTED: Final = "injected"  # written by gpugate itself
+_READ: Final = tuple(name.removeprefix(PREFIX) for name in ANNOTATIONS)
+_CORE: Final = '""'  # the core API group in YAML
+_QUANTITIES: Final = ("limits", "requests")
+
+_NO_RULE: Final = Text("no enabled rule for resource {name}", "没有针对资源 {name} 的已启用规则")
+_MEANT: Final = Text(" – did you mean {meant!r}?", "；是否应为 {meant!r}？")
+_UNKNOWN_ANNOTATION: Final = Text(
+    "unknown annotation {name}; known annotations: {known}", "未知注解 {name}；已知注解：{known}"
+)
+_MISSPELT: Final = Text(
+    "unknown annotation {name} – did you mean {meant}?", "未知注解 {name}；是否应为 {meant}？"
+)
+_NO_CONTAINER: Final = Text(
+    "annotation {name} is for container {container!r}, which the pod does not have",
+    "注解 {name} 指定容器 {container!r}，但该 Pod 没有此容器",
+)
+_LATER: Final = Text(
+    "the quantity contains {mark}, which is replaced later; the pods are checked when they are created",
+    "数量中的 {mark} 稍后才会被替换；Pod 创建时会被检查",
+)
+_NO_CONTAINERS: Final = Text(
+    "{kind} has no containers of its own here; what is created from it is checked",
+    "此 {kind} 本身不含容器；由其创建的对象会被检查",
+)
+_OTHER_GROUP: Final = Text(
+    "apiVersion {version} has no known kind {kind} – did you mean {meant}?",
+    "apiVersion {version} 没有已知的类型 {kind}；是否应为 {meant}？",
+)
+_UNKNOWN_KIND: Final = Text(
+    "unknown kind {kind} of API group {group!r}, but it contains a pod; to check it, write in the file of "
+    "--workloads: {line}",
+    "API 组 {group!r} 的未知类型 {kind} 中包含 Pod；若要检查，请在 --workloads 文件中写入：{line}",
+)
+_UNKNOWN_SHAPE: Final = Text(
+    "unknown kind {kind} of API group {group!r}, but it requests {name}, in a shape that no path of "
+    "--workloads describes; the pods that are created from it are checked",
+    "API 组 {group!r} 的未知类型 {kind} 请求了 {name}，但 --workloads 的路径无法描述其结构；"
+    "由其创建的 Pod 会被检查",
+)
+
+
+def of_pod(policy: Policy, pod: Pod) -> Iterator[NotChecked]:
+    """Yield the resources of a pod that no rule matches, and its annotations that nothing reads."""
+    for container in pod.users:
+        for name in policy.plan_for(container.names).unmatched:
+            field = "limits" if name in container.limits else "requests"
+            meant = policy.correction_of(name)
+            text = Text(_NO_RULE.en + _MEANT.en, _NO_RULE.zh + _MEANT.zh) if meant else _NO_RULE
+            reason = _filled(text, name=_short(name), meant=meant)
+            yield NotChecked(field_path(container.resource_path(field, name)), reason)
+    for name in pod.annotations:
+        if name.startswith(PREFIX) and (wrong := _of_annotation(name, pod)):
+            yield NotChecked(field_path(pod.place("metadata", "annotations", name)), wrong)
+
+
+def _of_annotation(name: str, pod: Pod) -> Text | None:
+    known, dot, container = name.removeprefix(PREFIX).partition(".")
+    shown = _short(name)
+    if known == INJECTED:
+        return None
+    if known in _READ:
+        if dot and all(each.name != container for each in pod.containers):
+            return _filled(_NO_CONTAINER, name=shown, container=_short(container))
+        return None
+    if near := get_close_matches(known[:_LONGEST], _READ, n=1, cutoff=0.6):
+        return _filled(_MISSPELT, name=shown, meant=f"{PREFIX}{near[0]}{dot}{container}"[:_LONGEST])
+    return _filled(_UNKNOWN_ANNOTATION, name=shown, known=", ".join(ANNOTATIONS))
+
+
+def of_object(workloads: Workloads, request: AdmissionRequest) -> tuple[NotChecked, ...]:
+    """Return what is not checked of an object because of its kind; nothing for most kinds, at once."""
+    of, document = (request.group, request.kind), request.object or {}
+    if not workloads.holds_pods(*of):
+        return tuple(_of_unknown(workloads, *of, document))
+    if workloads.is_complete(*of):
+        return ()
+    found = [
+        NotChecked(field_path(path), reason)
+        for steps, reason in workloads.unchecked.get(of, {}).items()
+        for path in places(document, steps)[:MOST]
+    ]
+    if mark := workloads.placeholders.get(of):
+        found += _later(document, mark)
+    if not found and not _has_containers(workloads, request, document):
+        found = [NotChecked("", _filled(_NO_CONTAINERS, kind=request.kind))]
+    return tuple(found[:MOST])
+
+
+def _has_containers(workloads: Workloads, request: AdmissionRequest, document: Mapping[str, Any]) -> bool:
+    try:
+        found = workloads.pods_of(request.group, request.kind, document)
+        return any(Pod(document, raw, path, others).containers for path, (raw, others) in found.items())
+    except ObjectError:
+        return True  # the decision reports it
+
+
+def _later(document: Mapping[str, Any], mark: str) -> Iterator[NotChecked]:
+    for path, quantities in _quantities(document):
+        for name, value in quantities.items():
+            if "/" in name and mark in str(value):
+                yield NotChecked(field_path((*path, name)), _filled(_LATER, mark=mark))
+
+
+def _of_unknown(
+    workloads: Workloads, group: str, kind: str, document: Mapping[str, Any]
+) -> Iterator[NotChecked]:
+    found = [path for path, node in _walk(document) if _is_pod_spec(node)]
+    if not found:
+        for path, quantities in _quantities(document):
+            if name := next((each for each in quantities if "/" in each), ""):
+                reason = _filled(_UNKNOWN_SHAPE, kind=_short(kind), group=_short(group), name=_short(name))
+                yield NotChecked(field_path(path), reason)
+                return
+        return
+    version = document.get("apiVersion")
+    if meant := _known_group(workloads, group, kind):
+        reason = _filled(_OTHER_GROUP, version=_short(str(version)), kind=_short(kind), meant=meant)
+    else:
+        paths = list(dict.fromkeys(map(_configured, found)))[:MOST]
+        line = f"{group or _CORE}: {{{kind}: [{', '.join(paths)}]}}"
+        if any(path.count(EVERY) > 1 for path in paths):
+            reason = _filled(_UNKNOWN_SHAPE, kind=_short(kind), group=_short(group), name="containers")
+        else:
+            reason = _filled(_UNKNOWN_KIND, kind=_short(kind), group=_short(group), line=line)
+    yield NotChecked(field_path(found[0]), reason)
+
+
+def _known_group(workloads: Workloads, group: str, kind: str) -> str:
+    """Return the API group of Kubernetes, whose names have no dot, that has a kind which another lacks."""
+    if "." in group:
+        return ""
+    known = [
+        each for each, name in workloads.paths if name == kind and "." not in each and each != "extensions"
+    ]
+    return f"apiVersion {f'{known[0]}/' if known[0] else ''}v1" if known else ""
+
+
+def _configured(path: Path) -> str:
+    """Return a path of a pod spec as the configuration has it, to the template if there is one.
+
+    Fields begin with a small letter; other members of objects are names of the user.
+    """
+    steps = [EVERY if isinstance(step, int) or not step[:1].islower() else step for step in path]
+    if steps and steps[-1] == "spec":
+        steps.pop()
+    return ".".join(steps) or '""'
+
+
+def _is_pod_spec(node: object) -> bool:
+    containers = node.get("containers") if isinstance(node, dict) else None
+    return (
+        isinstance(containers, list)
+        and bool(containers)
+        and all(isinstance(each, dict) and ("image" in each or "resources" in each) for each in containers)
+    )
+
+
+def _quantities(document: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield all limits and requests in an object."""
+    for path, node in _walk(document):
+        if path and path[-1] in _QUANTITIES and isinstance(node, dict):
+            yield path, node
+
+
+def _walk(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    """Yield the objects and lists in an object without its status, in order, MOST_READ at most."""
+    waiting: list[tuple[Path, Any]] = []
+    waiting += [((key,), document[key]) for key in document if key != "status"][::-1]
+    read = 0
+    while waiting and read < MOST_READ:
+        read += 1
+        path, node = waiting.pop()
+        if isinstance(node, dict | list):
+            yield path, node
+            members = node.items() if isinstance(node, dict) else enumerate(node)
+            waiting += [((*path, key), each) for key, each in members][::-1]
+
+
+def _filled(text: Text, **facts: str) -> Text:
+    return Text(text.en.format(**facts), text.zh.format(**facts))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
