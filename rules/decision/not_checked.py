@@ -59,6 +59,11 @@ _UNKNOWN_KIND: Final = Text(
     "--workloads: {line}",
     "API 组 {group!r} 的未知类型 {kind} 中包含 Pod；若要检查，请在 --workloads 文件中写入：{line}",
 )
+_UNKNOWN_LISTS: Final = Text(
+    "unknown kind {kind} of API group {group!r}, but it contains a pod in a list of a list, which no path of "
+    "--workloads describes; the pods that are created from it are checked",
+    "API 组 {group!r} 的未知类型 {kind} 在嵌套列表中包含 Pod，--workloads 的路径无法描述；由其创建的 Pod 会被检查",
+)
 _UNKNOWN_SHAPE: Final = Text(
     "unknown kind {kind} of API group {group!r}, but it requests {name}, in a shape that no path of "
     "--workloads describes; the pods that are created from it are checked",
@@ -147,7 +152,7 @@ def _of_unknown(
         paths = list(dict.fromkeys(map(_configured, found)))[:MOST]
         line = f"{group or _CORE}: {{{kind}: [{', '.join(paths)}]}}"
         if any(path.count(EVERY) > 1 for path in paths):
-            reason = _filled(_UNKNOWN_SHAPE, kind=_short(kind), group=_short(group), name="containers")
+            reason = _filled(_UNKNOWN_LISTS, kind=_short(kind), group=_short(group))
         else:
             reason = _filled(_UNKNOWN_KIND, kind=_short(kind), group=_short(group), line=line)
     yield NotChecked(field_path(found[0]), reason)

@@ -218,6 +218,13 @@ def test_an_unknown_kind_that_requests_a_resource_has_no_line() -> None:
     assert "in a shape that no path of --workloads describes" in reasons(found)[0]
 
 
+def test_an_unknown_kind_with_a_pod_in_a_list_of_a_list_has_no_line() -> None:
+    """A path has one `*`."""
+    (reason,) = reasons(of_kind("example.com", "Train", {"spec": {"groups": [{"tasks": [{"pod": pod()}]}]}}))
+
+    assert "contains a pod in a list of a list, which no path of --workloads describes" in reason
+
+
 def test_a_kind_of_kubernetes_in_the_wrong_group_has_the_right_one() -> None:
     (reason,) = reasons(of_kind("apps", "Pod", pod()))
 

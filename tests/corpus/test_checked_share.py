@@ -1,0 +1,79 @@
+"""Every published manifest is checked, or not checked with a reason.
+
+`pytest -s tests/corpus/test_checked_share.py` prints the shares. Skipped if there are no manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from rules import AdmissionRequest, Decision, decide
+from rules.kube.pod import Pod
+from rules.model.decision import NO_NODES
+from rules.model.workload_kinds import built_in_workloads
+from tests.corpus.test_image_table import MANIFESTS
+from tests.support.builders import NO_NODES as NO_INVENTORY
+from tests.support.node_builders import shipped
+from webhook.cli.input.objects import request_of
+
+pytestmark = pytest.mark.skipif(not MANIFESTS.is_dir(), reason=f"no manifests at {MANIFESTS}")
+
+# Documents, of 475, whose containers were found by the 23 kinds that were known before.
+BEFORE = 374
+
+
+class Found(NamedTuple):
+    """A document: its file, whether a container in it is known, and the decision on it."""
+
+    name: str
+    request: AdmissionRequest
+    has_containers: bool
+    decision: Decision
+
+
+def documents() -> Iterator[Found]:
+    """Yield all documents, decided by the built-in rules without nodes."""
+    workloads = built_in_workloads()
+    for path in sorted(MANIFESTS.rglob("*.yaml")):
+        for document in yaml.load_all(path.read_text("utf-8"), yaml.CSafeLoader):
+            request, _ = request_of(path.name, document, "default")
+            pods = workloads.pods_of(request.group, request.kind, document)
+            known = any(Pod(document, raw, at, others).containers for at, (raw, others) in pods.items())
+            yield Found(path.name, request, known, decide(shipped(), NO_INVENTORY, request, 0))
+
+
+def reasons(decision: Decision) -> list[str]:
+    """Return the reasons of what is not checked, except that no nodes are known."""
+    return [reason.en for _, reason in decision.not_checked if reason != NO_NODES]
+
+
+def test_every_manifest_is_checked_or_not_checked_with_a_reason() -> None:
+    """None is passed over in silence."""
+    found = list(documents())
+    checked = sum(each.has_containers for each in found)
+    rest: dict[str, list[str]] = {}
+    for each in found:
+        if not each.has_containers:
+            rest.setdefault("; ".join(reasons(each.decision)), []).append(each.name)
+    lines = [f"{len(found)} documents, checked: {BEFORE} before, {checked} now"]
+    lines += [f"not checked, {len(names)}: {reason}" for reason, names in sorted(rest.items())]
+    print("", *lines, sep="\n")  # noqa: T201
+
+    assert "" not in rest
+    assert checked / len(found) > 0.95
+
+
+def test_every_accelerator_in_a_manifest_has_a_rule_or_is_not_checked() -> None:
+    """Of containers that are known."""
+    for each in documents():
+        document: Any = each.request.object
+        pods = built_in_workloads().pods_of(each.request.group, each.request.kind, document)
+        users = [user for at, (raw, others) in pods.items() for user in Pod(document, raw, at, others).users]
+        unmatched = {name for user in users for name in shipped().plan_for(user.names).unmatched}
+        told = " ".join(reasons(each.decision))
+
+        assert [] == [name for name in unmatched if f"resource {name}" not in told], each.name
