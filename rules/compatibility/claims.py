@@ -13,11 +13,12 @@ from rules.compatibility.node_evaluation import NodeEvaluator, node_evaluator
 from rules.compatibility.prospects import NO_PROSPECTS, Prospects
 from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import ContainerResult, NodeClassResult, NoFittingNode, RuleRequirement
+from rules.cuda.gpu_memory import shown
 from rules.cuda.requirements import GpuRequirements
 from rules.dra.claims import TOO_MANY, Candidate, ClaimRequest, PodClaim, candidates
 from rules.dra.device_classes import IMPLICIT_PREFIX
 from rules.dra.devices import DeviceKind, facts_of, gpu_drivers
-from rules.dra.minimum import minimum_selector
+from rules.dra.minimum import memory_selector, minimum_selector
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level, level_of
 from rules.model.decision import AdmissionWarning, Violation
@@ -243,6 +244,11 @@ class _Judge(NamedTuple):
             if line and all(each is not None and each < version for each in found):
                 return line
             lines += [line] if line else []
+        need = self.use.required.requirements.memory
+        if need and (line := memory_selector(driver, shown(need.mib))):
+            if all(each.gpu_memory_mib is not None and each.gpu_memory_mib < need.mib for each in facts):
+                return line
+            lines.append(line)
         return " && ".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""The CEL selector for devices whose driver or GPU has a minimum version."""
+"""The CEL selectors for devices whose driver or GPU has a minimum version, or a minimum of memory."""
 
 from __future__ import annotations
 
@@ -18,3 +18,11 @@ def minimum_selector(driver: str, fact: str, version: Sequence[int]) -> str | No
         return None
     text = ".".join(map(str, (*version, 0, 0)[:3]))
     return f'device.attributes["{driver}"].{attribute}.compareTo(semver("{text}")) >= 0'
+
+
+def memory_selector(driver: str, amount: str) -> str | None:
+    """Return the selector for devices with a minimum of memory, a quantity; None as above."""
+    capacity = gpu_drivers().get(driver, {}).get("memory")
+    if capacity is None:
+        return None
+    return f'device.capacity["{driver}"].{capacity}.compareTo(quantity("{amount}")) >= 0'

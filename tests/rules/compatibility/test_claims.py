@@ -234,6 +234,16 @@ def test_a_gpu_that_is_too_old_is_denied_with_a_selector_for_newer_ones() -> Non
     assert f'attributes["{DRIVER}"].cudaComputeCapability.compareTo(semver("9.0.0")) >= 0' in found.message
 
 
+def test_a_gpu_with_too_little_memory_is_denied_with_a_selector_for_larger_ones() -> None:
+    """The memory of a device is a capacity."""
+    document = claiming()
+    document["metadata"]["annotations"] = {"gpugate.dev/min-gpu-memory": "200Gi"}
+    found = decided(document, NEW_H100, claim_template("gpu"))
+
+    assert not found.allowed
+    assert f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0' in found.message
+
+
 def test_a_claim_of_another_namespace_is_not_known() -> None:
     """Claims are looked up where the pod is."""
     found = decided(claiming(), OLD_T4, claim_template("gpu", namespace="other"))

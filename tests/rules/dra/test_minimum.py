@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.dra.devices import DeviceKind, DeviceReader, KindPool
-from rules.dra.minimum import minimum_selector
+from rules.dra.minimum import memory_selector, minimum_selector
 from rules.dra.selectors import compile_selector
 from tests.support.dra_builders import GPU_DRIVER, T4, device
 
@@ -53,3 +53,14 @@ def test_the_selector_matches_exactly_the_devices_that_reach_the_minimum(
 def test_a_driver_whose_devices_are_no_gpus_has_no_selector() -> None:
     assert minimum_selector("nic.example.com", "cuda", (12, 4)) is None
     assert minimum_selector(GPU_DRIVER, "unknown", (12, 4)) is None
+
+
+@pytest.mark.parametrize(("amount", "matching"), [("10Gi", [True, True]), ("40Gi", [True, False])])
+def test_a_minimum_of_memory_selects_the_devices_that_have_it(amount: str, matching: list[bool]) -> None:
+    """It is a capacity, which Kubernetes compares as a quantity."""
+    selector = memory_selector(GPU_DRIVER, amount)
+    assert selector is not None
+    devices = [H100, device(memory="15Gi")]
+
+    assert matching == [compile_selector(selector).match(kind(each)).matches for each in devices]
+    assert memory_selector("nic.example.com", amount) is None
