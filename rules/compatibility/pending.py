@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rules.compatibility.checks.driver_support import unsupported_gpu
 from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator
@@ -38,10 +38,6 @@ def pending(
     writer = asked.writer
     if result.returning:
         return [writer.returning(first.rule, result.returning)]
-    if result.untolerated:
-        classes = evaluator.class_results(request.required, result.untolerated)
-        compatible = sum(each.members for each in classes if each.level is not Level.INCOMPATIBLE)
-        return [writer.untolerated(first.rule, classes, evaluator.inventory.taints(compatible))]
     if any(each.level is Level.UNKNOWN for each in found):
         return [writer.may_come(first.rule, found)]
     if found and not request.returning:  # a denial, which names the pools
@@ -54,12 +50,12 @@ def _no_candidates(
 ) -> AdmissionWarning:
     """Return why no node is a candidate. returning: those that may be one again."""
     requests, writer = asked.requests, asked.writer
-    most = dict(asked.amounts)
     if returning:
         names = tuple(dict.fromkeys(asked.resources))
-        why = NOT_READY
-        if evaluator.offering(names):
-            why, names = TOO_FEW_NOW, tuple(_with_amount(name, most) for name in names)
+        offering = evaluator.offering(names)
+        why = TOO_FEW_NOW if returning & offering else NOT_READY
+        if offering & ~evaluator.having(asked.amounts)[0]:
+            names = tuple(_with_amounts(names, asked, evaluator))
         warning = writer.no_candidates(rule, requests[0][0], why, names, nodes=returning.bit_count())
         classes = evaluator.inventory.classes(returning, rule.sharing.labels)
         return _with_cause(warning, asked, [each.capabilities for each in classes])
@@ -74,10 +70,12 @@ def _no_candidates(
         nodes &= evaluator.offering(names)
         if not nodes:
             return writer.no_candidates(rule, container, NOT_TOGETHER, tuple(together))
-    together = dict.fromkeys(_with_amount(name, most) for name in together)
-    if asked.amounts and not (nodes := nodes & evaluator.having(asked.amounts)[0]):
-        return writer.no_candidates(rule, requests[0][0], TOO_FEW, tuple(together))
-    return writer.no_candidates(rule, requests[0][0], EXCLUDED, tuple(together), nodes=nodes.bit_count())
+    resources, enough = [*together], nodes & evaluator.having(asked.amounts)[0]
+    if enough != nodes:
+        resources = [*_with_amounts(together, asked, evaluator)]
+    if not enough:
+        return writer.no_candidates(rule, requests[0][0], TOO_FEW, resources)
+    return writer.no_candidates(rule, requests[0][0], EXCLUDED, resources, nodes=enough.bit_count())
 
 
 def _with_cause(
@@ -89,6 +87,9 @@ def _with_cause(
     return warning if first is None or None in found else warning._replace(fix=asked.writer.of(first.reason))
 
 
-def _with_amount(name: str, amounts: Mapping[str, int]) -> str:
-    """Return a resource with its amount, unless that is 1, as every node that offers it has."""
-    return f"{amounts[name]} {name}" if amounts.get(name, 1) > 1 else name
+def _with_amounts(names: Iterable[str], asked: PodRequest, evaluator: NodeEvaluator) -> Iterator[str]:
+    """Yield resources, each with its amount if nodes are compared by it."""
+    amounts = dict(asked.amounts)
+    for name in names:
+        amount = amounts.get(name, 1) if evaluator.inventory.most(name) else 1
+        yield f"{amount} {name}" if amount > 1 else name
