@@ -62,7 +62,8 @@ _UNKNOWN_KIND: Final = Text(
 _UNKNOWN_LISTS: Final = Text(
     "unknown kind {kind} of API group {group!r}, but it contains a pod in a list of a list, which no path of "
     "--workloads describes; the pods that are created from it are checked",
-    "API 组 {group!r} 的未知类型 {kind} 在嵌套列表中包含 Pod，--workloads 的路径无法描述；由其创建的 Pod 会被检查",
+    "API 组 {group!r} 的未知类型 {kind} 在嵌套列表中包含 Pod，--workloads 的路径无法描述；"
+    "由其创建的 Pod 会被检查",
 )
 _UNKNOWN_SHAPE: Final = Text(
     "unknown kind {kind} of API group {group!r}, but it requests {name}, in a shape that no path of "
