@@ -209,6 +209,10 @@ class Inventory:
                 nodes |= members
         return nodes
 
+    def taints(self, nodes: int) -> list[Taint]:
+        """Return the taints of a set of nodes, each once."""
+        return sorted({each for taints in self.taint_sets(nodes) for each in taints})
+
     def taint_sets(self, nodes: int) -> list[frozenset[Taint]]:
         """Return the different sets of taints that a set of nodes has."""
         found = (taints for taints, members in self.labels.values(_TAINTS) if members & nodes)
