@@ -102,11 +102,20 @@ def may_need(line: str) -> bool:
     return _table().names_a_flag(line)
 
 
+class MultiNodeSigns(NamedTuple):
+    """What pods have whose programs run on several nodes. variables, labels: how names of them begin."""
+
+    variables: tuple[str, ...]
+    labels: tuple[str, ...]
+    kinds: frozenset[str]
+
+
 @cache
-def multi_node_signs() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return how names of variables, and of labels, of pods begin whose programs run on several nodes."""
+def multi_node_signs() -> MultiNodeSigns:
+    """Return the signs of the table."""
     table = read_table("parallelism")
-    return tuple(table["multi_node_variables"]), tuple(table["multi_node_labels"])
+    variables, labels, kinds = (table[f"multi_node_{name}"] for name in MultiNodeSigns._fields)
+    return MultiNodeSigns(tuple(variables), tuple(labels), frozenset(kinds))
 
 
 def parallelism(image: str, line: CommandLine) -> tuple[Parallelism, ...]:

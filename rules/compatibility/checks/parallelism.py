@@ -29,7 +29,7 @@ class ParallelismCheck(Check):
         if not requirements.parallelism or policy.checks.parallelism is Level.COMPATIBLE:
             return
         requested = requested_gpus(container)
-        if requested is None:
+        if requested is None or container.has_claims:
             return
         shared = _is_multi_node(container, pod)
         field = "limits" if requested.name in container.limits else "requests"
@@ -42,9 +42,11 @@ class ParallelismCheck(Check):
 
 def _is_multi_node(container: Container, pod: Pod) -> bool:
     """Return whether the program runs in several pods. Linear in labels and variables."""
-    variables, labels = multi_node_signs()
-    return any(name.startswith(variables) for name in container.variables) or any(
-        name.startswith(labels) for name in pod.labels
+    signs = multi_node_signs()
+    return (
+        pod.recorder.get(("kind",)) in signs.kinds
+        or any(name.startswith(signs.variables) for name in container.variables)
+        or any(name.startswith(signs.labels) for name in pod.labels)
     )
 
 
@@ -61,7 +63,7 @@ def _result(
         return _uneven(level, program, nodes)
     needed = program.gpus // nodes
     if needed > requested.devices:
-        certain = program.certain and nodes == 1 and not shared
+        certain = program.certain and nodes == 1 and not shared and not _is_privileged(container)
         return _too_few(capped(level, certain=certain), program, requested, needed, nodes)
     is_alone = (
         program.exact and nodes == 1 and not shared and "CUDA_VISIBLE_DEVICES" not in container.variables
@@ -69,6 +71,12 @@ def _result(
     if needed < requested.devices and is_alone and requested.units == 1:
         return _idle(capped(level, certain=False), program, requested, needed)
     return None
+
+
+def _is_privileged(container: Container) -> bool:
+    """Return whether the container has all devices of its node, whatever it requests."""
+    context = container.raw.get("securityContext")
+    return isinstance(context, dict) and context.get("privileged") is True
 
 
 def _written(program: Parallelism) -> str:

@@ -18,6 +18,7 @@ from rules.kube.pod import Container, ContainerKind, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import requested_gpus
+from rules.text.glob import glob
 from rules.text.i18n import Text
 
 SETTING = "checks.sharedMemory"
@@ -25,9 +26,12 @@ _PATH = "/dev/shm"  # noqa: S108 - in the container
 _DISABLED = "NCCL_SHM_DISABLE"
 # CRI-O sets the size by it. https://github.com/cri-o/cri-o/blob/main/docs/crio.conf.5.md
 _CRIO_ANNOTATION = "io.kubernetes.cri-o.ShmSize"
-_REMEDY = Text(
-    "mount a volume `emptyDir: {medium: Memory}` at /dev/shm, or enable rule injection-shared-memory",
-    "在 /dev/shm 挂载 `emptyDir: {medium: Memory}` 卷，或启用规则 injection-shared-memory",
+_MOUNT = Text(
+    "mount a volume `emptyDir: {medium: Memory}` at /dev/shm",
+    "在 /dev/shm 挂载 `emptyDir: {medium: Memory}` 卷",
+)
+_MOUNT_OR_INJECT = Text(
+    f"{_MOUNT.en}, or enable rule injection-shared-memory", f"{_MOUNT.zh}，或启用规则 injection-shared-memory"
 )
 
 
@@ -62,22 +66,25 @@ class SharedMemoryCheck(Check):
             f"使用{uses.zh}，而 /dev/shm 为默认的 64 MiB，NCCL 可能不够用",
         )
         level = capped(policy.checks.shared_memory, certain=False)
-        yield ContainerFinding(
-            CheckResult(level, reason, _REMEDY, setting=SETTING), (*container.path, "volumeMounts")
-        )
+        injected = count > 1 and requested and any(each.fullmatch(requested.name) for each in known.injected)
+        remedy = _MOUNT_OR_INJECT if injected else _MOUNT
+        result = CheckResult(level, reason, remedy, setting=SETTING)
+        yield ContainerFinding(result, (*container.path, "volumeMounts"))
 
 
 class _Known(NamedTuple):
-    """data/shared_memory.yaml: kinds whose pods have a volume, and images that need none."""
+    """data/shared_memory.yaml: kinds whose pods have a volume, images that need none, and what gets one."""
 
     controllers: frozenset[str]
     images: re.Pattern[str]
+    injected: tuple[re.Pattern[str], ...]
 
 
 @cache
 def _known() -> _Known:
     table = read_table("shared_memory")
-    return _Known(frozenset(table["controllers"]), re.compile(table["images"]))
+    injected = tuple(map(glob, table["injected"]))
+    return _Known(frozenset(table["controllers"]), re.compile(table["images"]), injected)
 
 
 def _has_shared_memory(container: Container, pod: Pod) -> bool:

@@ -83,15 +83,18 @@ def test_percents_of_gpu_manager_are_counted_as_gpus() -> None:
     "limits", [{"aliyun.com/gpu-mem": 8}, {"nvidia.com/gpu": "x"}, {"nvidia.com/gpu": 1, "amd.com/gpu": 1}]
 )
 def test_an_unknown_number_of_gpus_is_not_compared(limits: dict[str, Any]) -> None:
-    """A share of memory may be on any number of them."""
+    """A share of memory may be on any number of them, and a claim may be of several."""
     assert [] == check("-tp=4", limits=limits)
+    assert [] == check("-tp=4", resources={"limits": {"nvidia.com/gpu": 1}, "claims": [{"name": "gpus"}]})
 
 
 def test_what_is_not_certain_warns() -> None:
-    """Processes of a launcher may do without a GPU; replicas may run elsewhere."""
+    """Processes of a launcher may do without a GPU; replicas may run elsewhere; all GPUs may be visible."""
     assert [1] == levels(*TORCHRUN, image="team/app:v1")
     assert [1] == levels("-tp=2", "--data-parallel-size=4")
     assert [1] == levels("-tp=4", policy=WARN)
+    assert [1] == levels("-tp=4", securityContext={"privileged": True})
+    assert [3] == levels("-tp=4", securityContext={"privileged": False})
     assert [] == levels("-tp=4", policy=OFF)
 
 
@@ -102,6 +105,8 @@ def test_what_is_not_certain_warns() -> None:
         {"env": [{"name": "LWS_LEADER_ADDRESS", "value": "leader"}]},
         {"labels": {"ray.io/cluster": "raycluster"}},
         {"labels": {"leaderworkerset.sigs.k8s.io/name": "vllm"}},
+        {"document": {"kind": "LeaderWorkerSet"}},
+        {"document": {"kind": "RayCluster"}},
     ],
 )
 def test_one_of_several_pods_is_not_compared(pod: dict[str, Any]) -> None:

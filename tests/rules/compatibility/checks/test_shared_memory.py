@@ -8,12 +8,13 @@ import pytest
 
 from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.checks.shared_memory import SharedMemoryCheck
+from rules.cuda.tables import read_table
 from rules.model.check_result import Level
 from rules.model.sharing import Checks, SharingPolicy
 from rules.text.paths import field_path
 from tests.support.builders import decision, injection_rule, pod, policy
 from tests.support.check_builders import checked
-from tests.support.node_builders import compatibility_rule
+from tests.support.node_builders import compatibility_rule, shipped_rules
 
 WARN = SharingPolicy(checks=Checks())
 OFF = SharingPolicy(checks=Checks(shared_memory=Level.COMPATIBLE))
@@ -115,6 +116,18 @@ def test_controllers_that_mount_it_in_their_pods_are_not_checked(kind: str) -> N
     """Their pods are, once they are created."""
     assert [] == check(document={"kind": kind})
     assert 1 == len(check(document={"kind": "Deployment"}))
+
+
+def test_the_rule_that_mounts_it_is_named_for_its_resources() -> None:
+    """Not where it would do nothing: the names are those of the built-in rule."""
+    (shipped,) = (rule for rule in shipped_rules().injections if rule.name == "injection-shared-memory")
+    remedies = [
+        check(limits=limits)[0].result.remedy.en
+        for limits in ({"tencent.com/vcuda-core": 200}, {"volcano.sh/vgpu-number": 2})
+    ]
+
+    assert read_table("shared_memory")["injected"] == [*shipped.match.resources]
+    assert [True, False] == ["injection-shared-memory" in remedy for remedy in remedies]
 
 
 def test_an_init_container_is_not_checked() -> None:
