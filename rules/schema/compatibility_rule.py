@@ -71,7 +71,7 @@ class LabelsDocument(RuleDocument):
         [], alias="migDevices", description="globs of labels that only a node with MIG devices has"
     )
     sharing_strategy: list[LabelText] = Field(
-        [], alias="sharingStrategy", description="the strategy for sharing GPUs, for listings"
+        [], alias="sharingStrategy", description="the strategy for sharing GPUs, such as mps (sharedGpuCount)"
     )
     device_mode: list[LabelText] = Field(
         [], alias="deviceMode", description="the configured device mode of the node: pgpu, vgpu or mps"
