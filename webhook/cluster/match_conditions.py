@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from rules import RuleSet, Workloads
 from rules.dra.device_classes import IMPLICIT_PREFIX
 from rules.model.rule import CompatibilityRule, InjectionRule, ResourceRule
-from rules.model.workload_kinds import EVERY, ContainerPlace, Steps
+from rules.model.workload_kinds import EVERY, Steps
 from rules.text.glob import is_glob
 
 # Name of the condition in each webhook; conditions with other names belong to the operator.
@@ -37,6 +37,8 @@ _POD_UPDATE: Final = (
     'request.kind.group + "/" + request.kind.kind == "/Pod" && request.operation == "UPDATE" &&'
     " !has(request.subResource)"
 )
+_KIND: Final = 'request.kind.group + "/" + request.kind.kind'
+_MEMBERS: Final = "(type(all) == list ? all : type(all) == map ? all.map(name, all[name]) : [])"
 _CONTAINERS: Final = (("spec", "containers", EVERY), ("spec", "initContainers", EVERY))
 _IMAGES: Final = tuple((*steps, "image") for steps in _CONTAINERS)
 # All extended resources; `cpu`, `memory` and the like have no domain.
@@ -139,58 +141,89 @@ def _images_test(workloads: Workloads) -> str:
 
 
 def _templates(workloads: Workloads) -> str:
-    """Return the CEL list of lists of templates in `o`, by its kind."""
-    kinds: dict[str, list[str]] = {}
+    """Return the CEL list of lists of templates in `o`, by its kind.
+
+    The paths are data, and each step is written once: to compile an expression that has the steps of each
+    kind takes the API server longer than a request may.
+    """
     updates = ""
     if _POD in workloads.paths:
         updates = (
             f'{_POD_UPDATE} ?\n    ({_lists(_CONTAINERS)}).map(all, all.map(n, {{"containers": [n]}})) :\n  '
         )
-    for (group, kind), paths in sorted(workloads.paths.items()):
-        others = workloads.others.get((group, kind), {})
-        lists = [_lists(paths), *(_lists((steps,), _others(places)) for steps, places in others.items())]
-        if text := " + ".join(filter(None, lists)):
-            kinds.setdefault(text, []).append(f"{group}/{kind}")
-    choices = [
-        f'request.kind.group + "/" + request.kind.kind in {json.dumps(names)} ?\n    {text} :\n  '
-        for text, names in kinds.items()
-    ]
-    return f"{updates}{''.join(choices)}[]"
+    found = {f"{group}/{kind}": _rows(workloads, (group, kind)) for group, kind in sorted(workloads.paths)}
+    rows = {kind: each for kind, each in found.items() if each}
+    first, second = (
+        "".join(_step(f"p[{part}]", at) for at in range(_longest(rows, part))) for part in (0, 1)
+    )
+    kinds = f"[{_table(rows)}].filter(m, {_KIND} in m).map(m, m[{_KIND}])"
+    return f"""{updates}({kinds} + [[]])[0].map(p,
+    ([o]{first}.map(all, (size(p[2]) == 0 ? [all] : {_MEMBERS}){second}{_others(rows)}) + [[]])[0])"""
 
 
-def _lists(paths: tuple[Steps, ...], end: str = "") -> str:
-    """Return the CEL lists of what paths lead to; end: what follows each list.
+def _rows(workloads: Workloads, kind: tuple[str, str]) -> list[list[Steps]]:
+    """Return, for each path of a kind, the steps before and after `*`, and `*`; then those of a container.
 
     CEL cannot join the lists of a path with two `*`: such a path is left out. Its objects are not reviewed;
     what is created from them is.
     """
-    direct = [f"[o]{_walk(steps)}{end}" for steps in paths if EVERY not in steps]
-    lists = [f"[{', '.join(direct)}]"] if direct and not end else [f"[{each}]" for each in direct]
-    for steps in paths:
-        if steps.count(EVERY) == 1:
-            place = steps.index(EVERY)
-            members = "(type(all) == list ? all : type(all) == map ? all.map(name, all[name]) : [])"
-            lists.append(f"[o]{_walk(steps[:place])}.map(all, {members}{_walk(steps[place + 1 :])}{end})")
-    return " + ".join(lists)
+    others = workloads.others.get(kind, {})
+    rows = []
+    for steps in workloads.paths[kind]:
+        if steps.count(EVERY) < 2:
+            rows.append(_split_at_every(steps))
+            rows += [
+                [*rows[-1][:3], *_split_at_every(place.steps)[::2], (place.resources,)]
+                for place in others.get(steps, ())
+            ]
+    return rows
 
 
-def _others(places: tuple[ContainerPlace, ...]) -> str:
-    """Return the CEL step from each pod of a list to a pod spec with its other containers.
+def _split_at_every(steps: Steps) -> list[Steps]:
+    if EVERY not in steps:
+        return [steps, (), ()]
+    place = steps.index(EVERY)
+    return [steps[:place], steps[place + 1 :], (EVERY,)]
+
+
+def _longest(rows: Mapping[str, list[list[Steps]]], part: int) -> int:
+    """Return the largest number of steps in a part of the rows."""
+    return max((len(row[part]) for each in rows.values() for row in each if part < len(row)), default=0)
+
+
+def _table(rows: Mapping[str, list[list[Steps]]]) -> str:
+    """Return the CEL map of the rows of each kind, a line each."""
+    lines = [f"{json.dumps(kind)}: {json.dumps(each, separators=(',', ':'))}" for kind, each in rows.items()]
+    return "{\n    " + ",\n    ".join(lines) + "}"
+
+
+def _step(steps: str, at: int) -> str:
+    """Return the CEL step from each object of a list to a member that is named in a list of steps, if any."""
+    end, name = f"size({steps}) <= {at}", f"{steps}[{at}]"
+    return f".map(n, {end} || (type(n) == map && {name} in n), {end} ? n : n[{name}])"
+
+
+def _others(rows: Mapping[str, list[list[Steps]]]) -> str:
+    """Return the CEL step from each pod of a list to a pod spec with a container at a place of its own.
 
     The pod is in it, too, so that a change of the pod is a change of the template.
     """
-    containers = []
-    for steps, resources, _ in places:
-        if EVERY in steps:
-            every = f"[n]{_walk(steps[: steps.index(EVERY)])}.filter(all, type(all) == list)"
-            containers.append(f"({every} + [[]])[0]")
-        elif resources == "resources":
-            containers.append(f"[n]{_walk(steps)}")
-        else:
-            field = json.dumps(resources)
-            renamed = f'.map(c, type(c) == map && {field} in c, {{"resources": c[{field}]}})'
-            containers.append(f"[n]{_walk(steps)}{renamed}")
-    return f'.map(n, {{"pod": n, "containers": {" + ".join(containers)}}})'
+    steps = "".join(_step("p[3]", at) for at in range(_longest(rows, 3)))
+    if not any(len(row) > 3 for each in rows.values() for row in each):
+        return ""
+    every = "all.filter(each, type(each) == list)"
+    # The API server rejects a map whose values have different types, but for `dyn`.
+    return (
+        f'.map(n, size(p) == 3 ? n : {{"pod": n, "containers": dyn([[n]{steps}].map(all,'
+        f" size(p[4]) == 0 ? all : ({every} + [[]])[0])[0]"
+        '.map(c, type(c) == map && p[5][0] in c, {"resources": c[p[5][0]]}))})'
+    )
+
+
+def _lists(paths: tuple[Steps, ...]) -> str:
+    """Return the CEL lists of what paths with one `*` lead to."""
+    rows = map(_split_at_every, paths)
+    return " + ".join(f"[o]{_walk(row[0])}.map(all, {_MEMBERS}{_walk(row[1])})" for row in rows)
 
 
 def _walk(steps: Steps) -> str:
