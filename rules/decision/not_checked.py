@@ -104,10 +104,10 @@ def _of_annotation(name: str, pod: Pod) -> Text | None:
 def of_object(workloads: Workloads, request: AdmissionRequest) -> tuple[NotChecked, ...]:
     """Return what is not checked of an object because of its kind; nothing for most kinds, at once."""
     of, document = (request.group, request.kind), request.object or {}
-    if not workloads.holds_pods(*of):
-        return tuple(_of_unknown(workloads, *of, document))
     if workloads.is_complete(*of):
         return ()
+    if not workloads.holds_pods(*of):
+        return tuple(_of_unknown(workloads, *of, document))
     found = [
         NotChecked(field_path(path), reason)
         for steps, reason in workloads.unchecked.get(of, {}).items()

@@ -56,6 +56,11 @@ class Workloads:
     unchecked: Mapping[Kind, Mapping[Steps, Text]] = field(default_factory=dict)
     templates: frozenset[Kind] = frozenset()
     placeholders: Mapping[Kind, str] = field(default_factory=dict)
+    _incomplete: frozenset[Kind] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        parts = (self.others, self.wraps, self.unchecked, self.templates)
+        object.__setattr__(self, "_incomplete", frozenset(kind for part in parts for kind in part))
 
     def __or__(self, other: Workloads) -> Workloads:
         """Return the kinds of both; of a kind in both, all paths."""
@@ -79,8 +84,7 @@ class Workloads:
     def is_complete(self, group: str, kind: str) -> bool:
         """Return whether all pods of a kind are in its objects as they will be created."""
         of = group, kind
-        parts = (self.others, self.wraps, self.unchecked, self.templates)
-        return of in self.paths and not any(of in part for part in parts)
+        return of in self.paths and of not in self._incomplete
 
     def pods_of(self, group: str, kind: str, document: Mapping[str, Any]) -> dict[Path, FoundPod]:
         """Return the pod, or each pod template, of an object by its path; none for a kind that holds no pods.
@@ -89,6 +93,12 @@ class Workloads:
         is not shaped as its kind is.
         """
         of = group, kind
+        if of not in self._incomplete:  # nearly all
+            return {
+                path: FoundPod(raw)
+                for steps in self.paths.get(of, ())
+                for path, raw in (_find(document, steps) if steps else (((), document),))
+            }
         found = dict(self._pods(of, document, ()))
         for steps in self.wraps.get(of, ()):
             for path, wrapped in _find(document, steps):

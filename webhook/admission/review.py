@@ -22,7 +22,7 @@ _KIND: Final = "AdmissionReview"
 _WARNINGS_LENGTH: Final = 4096
 # Warnings travel as HTTP headers; the API server drops one with any of these.
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-# Bytes of one audit annotation: a decision has 11 at most, at both endpoints, and an API server may cut audit
+# Bytes of one audit annotation: a decision has 12 at most, at both endpoints, and an API server may cut audit
 # events of more than 100 KiB. https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/#log-entry-truncation
 _AUDIT_LENGTH: Final = 4096
 _ELLIPSIS: Final = "…"
