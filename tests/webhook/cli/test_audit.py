@@ -169,3 +169,18 @@ def test_without_pods_the_error_names_the_options() -> None:
     assert 2 == result.exit_code
     assert "--context" in result.stderr
     assert "--filename" in result.stderr
+
+
+def test_what_is_not_checked_is_counted_by_reason(rules: Path, tmp_path: Path) -> None:
+    """On stderr; in JSON for each pod, with its path."""
+    pods = [_pod(name) for name in ("a", "b")]
+    for each in pods:
+        each["spec"]["containers"][0]["resources"]["limits"]["acme.com/npu"] = 1
+    reason = "no enabled rule for resource acme.com/npu"
+    path = "spec.containers[0].resources.limits[acme.com/npu]"
+    table, facts = (_audit(tmp_path, pods, "--rules", rules, "-o", output) for output in ("table", "json"))
+
+    assert f"– not checked: {reason} (2 pods)" in table.stderr.splitlines()
+    assert [[{"path": path, "reason": reason}]] * 2 == [
+        each["notChecked"] for each in json.loads(facts.stdout)["pods"]
+    ]
