@@ -93,6 +93,7 @@ UNHEALTHY: Final[dict[str, Any]] = {"status": {"allocatable": {GPU: "2"}, "capac
 AWAY: Final[tuple[dict[str, Any], ...]] = (
     {"status": {"allocatable": {GPU: "0"}, "capacity": {GPU: "8"}}},
     {"status": {"allocatable": {GPU: "0"}, "capacity": {GPU: "2"}}},
+    {"status": {"allocatable": {GPU: "2"}, "capacity": {GPU: "2"}}, "spec": {"unschedulable": True}},
     {"status": {"allocatable": {"cpu": "96"}}},
     {"status": OFFERS | {"conditions": [{"type": "Ready", "status": "Unknown"}]}},
     {"status": OFFERS, "spec": {"unschedulable": True}},
@@ -258,7 +259,7 @@ specs = st.one_of(free_specs, free_specs, selecting, selecting, bound)
 wishes = st.fixed_dictionaries(
     {
         "image": st.sampled_from([*map(cuda_image, ("12.4", "12.4", "13.0")), "team/app:v1"]),
-        "gpus": st.sampled_from(["1", "1", "1", "2", "4", "8"]),
+        "gpus": st.sampled_from(["1", "1", "4", "4", "8"]),
     },
     optional={
         CUDA: st.sampled_from(["11.8", "12.4", "13.0"]),

@@ -11,6 +11,7 @@ from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
 from rules.text.i18n import Language
 from tests.support.builders import container, pod, policy
+from tests.support.dra_clusters import A100_NAME, bare_node, device_class, gpus_of
 from tests.support.node_builders import (
     A100,
     GPU,
@@ -165,6 +166,22 @@ def test_a_node_that_is_not_ready_and_has_enough_is_waited_for() -> None:
     (warning,) = decision.warnings
     assert "no ready node offers 16 nvidia.com/gpu (1 not ready)" in warning
     assert not decided([*EIGHT, away("8")], asking(16)).allowed
+
+
+def test_a_node_that_is_not_ready_and_has_too_few_is_not_waited_for() -> None:
+    """The only nodes with enough GPUs have an old driver."""
+    old = node("old", gfd("11.4", T4))
+
+    assert not decided([old, away("2")], asking(4)).allowed
+    assert decided([old, away("4")], asking(4)).allowed
+
+
+def test_devices_of_dra_are_enough_for_any_number() -> None:
+    """Their number is not compared."""
+    cluster = inventory(bare_node("dra"), gpus_of("dra", A100_NAME), device_class(), EIGHT)
+    decision = judged(shipped(), cluster, asking(16))
+
+    assert (True, ()) == (decision.allowed, decision.violations)
 
 
 def test_a_node_of_which_a_gpu_is_unhealthy_may_have_it_again() -> None:
