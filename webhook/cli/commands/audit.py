@@ -21,6 +21,7 @@ from webhook.cli.input.objects import InputError, objects_in
 from webhook.cli.input.options import fail_on_option
 from webhook.cli.input.quotas import QuotaFinding, Quotas
 from webhook.cli.output.console import counted, print_warning, show_table
+from webhook.cli.output.not_checked import not_checked_facts
 from webhook.cli.output.vocabulary import AUDIT_SUMMARY, NOT_CHECKED_LINE
 from webhook.yaml_output import dump_yaml
 
@@ -224,6 +225,7 @@ def _show_json(audited: Sequence[Audited], quotas: Sequence[QuotaFinding]) -> No
                 {"action": action, "basis": basis, "rule": rule, "message": message}
                 for action, basis, rule, message in each.findings()
             ],
+            "notChecked": not_checked_facts(each.decision, each.language),
         }
         for each in audited
     ]
