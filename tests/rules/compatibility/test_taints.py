@@ -71,7 +71,7 @@ def test_the_fix_works_a_pod_that_tolerates_the_taint_gets_no_warning(toleration
 
 def fixes(text: str) -> list[dict[str, str]]:
     """Return the tolerations in a message."""
-    listed = text.partition("tolerate ")[2].rpartition("}")[0]
+    listed = text.partition("; tolerate ")[2].rpartition("}")[0]
     found: list[dict[str, str]] = yaml.safe_load(f"[{listed}}}]")
     return found
 
