@@ -7,7 +7,7 @@ https://github.com/opencontainers/image-spec/blob/main/image-index.md
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from rules.compatibility.checks.base import Check, Constraint, Subject
 from rules.compatibility.label_constraints import PLATFORM
@@ -17,8 +17,6 @@ from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import DEFAULT_PLATFORM, NodeCapabilities
 from rules.text.i18n import Text
-
-_SETTING: Final = "checks.architecture"
 
 
 class ArchitectureCheck(Check):
@@ -47,7 +45,7 @@ class ArchitectureCheck(Check):
             f"use an image for linux/{architecture}, or nodes with {names}",
             f"使用 linux/{architecture} 的镜像，或 {names} 的节点",
         )
-        yield CheckResult(level, reason, remedy, origin=found.origin, setting=_SETTING)
+        yield CheckResult(level, reason, remedy, origin=found.origin)
 
     def constraints(
         self,

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from rules.compatibility.result import ExcessiveRequest
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.text.i18n import Text
-
-_SETTING: Final = "checks.gpuCount"
 
 
 def too_many(
@@ -32,4 +28,4 @@ def too_many(
         f"request at most {most} in one pod; use several pods for more",
         f"每个 Pod 最多申请 {most} 个；需要更多时请使用多个 Pod",
     )
-    return CheckResult(level, reason, fix, setting=_SETTING)
+    return CheckResult(level, reason, fix)

@@ -17,7 +17,6 @@ from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.version_range import VersionRange
 from rules.text.i18n import Text
 
-SETTING: Final = "checks.gpuMemory"
 _MISSING: Final = Text("no label provides the GPU memory", "没有标签提供显存大小")
 
 
@@ -55,7 +54,7 @@ class GpuMemoryCheck(Check):
                 f"申请显存大于 {least} 的 MIG 规格，或整卡",
             )
         level = capped(setting, certain=found.certain)
-        result = CheckResult(level, reason, remedy, origin=_origin(need), setting=SETTING)
+        result = CheckResult(level, reason, remedy, origin=_origin(need))
         yield ContainerFinding(result, container.resource_path("limits", found.resource))
 
     def on_node(
@@ -72,7 +71,7 @@ class GpuMemoryCheck(Check):
         certain = not policy.virtual
         if (memory := node.gpu_memory_mib) is None:
             level = min(setting, unknown(certain=certain))
-            yield CheckResult(level, _MISSING, origin=_origin(need), setting=SETTING)
+            yield CheckResult(level, _MISSING, origin=_origin(need))
         elif memory < need.mib:
             if node.memory_mib is None:
                 model = gpu_model(node.product) if node.product else None
@@ -85,7 +84,7 @@ class GpuMemoryCheck(Check):
                 f"a GPU with {shown(need.mib)} of memory or more", f"使用显存不低于 {shown(need.mib)} 的 GPU"
             )
             level = capped(setting, certain=certain)
-            yield CheckResult(level, reason, remedy, origin=_origin(need), setting=SETTING)
+            yield CheckResult(level, reason, remedy, origin=_origin(need))
 
     def constraints(
         self,

