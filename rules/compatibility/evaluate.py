@@ -18,7 +18,7 @@ from rules.compatibility.pod_request import PodRequest, applies_to, requested_re
 from rules.compatibility.pool_affinity import instance_types, no_pool_fits, of_pools, of_unknown, terms_of
 from rules.compatibility.prospects import NO_PROSPECTS, ProspectResult, Prospects
 from rules.compatibility.report import MessageWriter
-from rules.compatibility.result import NodeSetResult, NoFittingNode, RuleRequirement
+from rules.compatibility.result import Amounts, NodeSetResult, NoFittingNode, RuleRequirement
 from rules.compatibility.taints import untolerated_nodes, untolerated_pools
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
@@ -80,15 +80,18 @@ def evaluate(
             containers.setdefault(each, []).append(container)
             requests.append((container.name, names))
     evaluator = node_evaluator(inventory, prospects)
-    resources = dict.fromkeys([name for _, names in requests for name in names])
-    amounts = counted_amounts(pod, containers, resources)
-    if excess := evaluator.excess(amounts):
-        findings += excess_findings(excess, pod, containers, evaluator)
-    if excess or not selects_nodes(containers):
-        amounts = ()
+    knows_nodes = bool(containers and (inventory.everything or evaluator.prospects))
+    amounts: Amounts = ()
+    if knows_nodes:
+        resources = dict.fromkeys([name for _, names in requests for name in names])
+        amounts = counted_amounts(pod, containers, resources)
+        if excess := evaluator.excess(amounts):
+            findings += excess_findings(excess, pod, containers, evaluator)
+        if excess or not selects_nodes(containers):
+            amounts = ()
     if findings:
         report_findings(findings, writer, violations, warnings)
-    if not containers or not (inventory.everything or evaluator.prospects):
+    if not knows_nodes:
         return CompatibilityResult(tuple(violations), tuple(warnings))
     writer.containers = {each: [one.name for one in group] for each, group in containers.items()}
     found = _on_nodes(PodRequest(containers, requests, pod, writer, amounts), evaluator)

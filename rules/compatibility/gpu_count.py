@@ -12,14 +12,22 @@ from rules.compatibility.result import Amounts, ExcessiveRequest, RuleRequiremen
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule
+from rules.nodes.gpu_resources import gpu_resources
 
 
 def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterable[str]) -> Amounts:
-    """Return how many of each resource a node must have; none if no rule counts them."""
-    for each in required:
-        if each.rule.sharing.checks.gpu_count is not Level.COMPATIBLE:
-            return tuple([(name, amount) for name in names if (amount := requested_amount(pod, name))])
-    return ()
+    """Return how many of each resource a node must have; none if no rule counts them.
+
+    Memory and cores are not counted: too much of them is most often in the wrong unit, which their own rule
+    reports.
+    """
+    if all(each.rule.sharing.checks.gpu_count is Level.COMPATIBLE for each in required):
+        return ()
+    asked = tuple(names)
+    shares = {name for name, kind in gpu_resources(asked) if not kind.units}
+    return tuple(
+        [(name, amount) for name in asked if name not in shares and (amount := requested_amount(pod, name))]
+    )
 
 
 def selects_nodes(required: Iterable[RuleRequirement]) -> bool:

@@ -113,8 +113,8 @@ def test_init_containers_run_before_the_others_and_sidecars_with_them(
         ({MIG: "7"}, {MIG: "9"}, "9 nvidia.com/mig-1g.5gb, no node has more than 7"),
         (
             {VCUDA_CORE: "800", VCUDA_MEMORY: "640"},
-            {VCUDA_CORE: "100", VCUDA_MEMORY: "1000"},
-            "1000 tencent.com/vcuda-memory, no node has more than 640",
+            {VCUDA_CORE: "1600", VCUDA_MEMORY: "1000"},
+            "1600 tencent.com/vcuda-core, no node has more than 800",
         ),
         ({"nvidia.com/gpu.shared": "4"}, {"nvidia.com/gpu.shared": "5"}, "5 nvidia.com/gpu.shared"),
     ],
@@ -122,11 +122,19 @@ def test_init_containers_run_before_the_others_and_sidecars_with_them(
 def test_other_resources_of_gpus_count_likewise(
     offered: dict[str, str], asked: dict[str, str], limit: str
 ) -> None:
-    """MIG devices, shares, units of memory."""
+    """MIG devices, and hundredths of cards."""
     decision = decided([node("one", gfd("12.4", A100), **offered)], asking(asked))
 
     assert not decision.allowed
     assert limit in decision.message
+
+
+def test_memory_is_not_counted_because_its_own_rule_reports_a_wrong_unit() -> None:
+    """A number of bytes where MiB are counted would be more than any node has, too."""
+    offered = {VCUDA_CORE: "800", VCUDA_MEMORY: "640"}
+    asked = asking({VCUDA_CORE: "100", VCUDA_MEMORY: "1000"})
+
+    assert decided([node("one", gfd("12.4", A100), **offered)], asked).allowed
 
 
 def test_a_resource_that_no_node_offers_belongs_to_a_scheduler_and_excludes_nothing() -> None:
