@@ -53,7 +53,8 @@ class SharedMemoryCheck(Check):
         if container.kind is ContainerKind.INIT or _has_shared_memory(container, pod):
             return
         known = _known()
-        if pod.recorder.get(("kind",)) in known.controllers:
+        # What a controller adds to the pod is unknown; the pod itself is checked, too.
+        if pod.partial or pod.recorder.get(("kind",)) in known.controllers:
             return
         if not parallel and known.images.search(container.image):
             return

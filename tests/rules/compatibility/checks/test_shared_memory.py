@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rules import AdmissionRequest, decide
 from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.checks.shared_memory import SharedMemoryCheck
 from rules.cuda.tables import read_table
@@ -14,7 +15,7 @@ from rules.model.sharing import Checks, SharingPolicy
 from rules.text.paths import field_path
 from tests.support.builders import decision, injection_rule, pod, policy
 from tests.support.check_builders import checked
-from tests.support.node_builders import compatibility_rule, shipped_rules
+from tests.support.node_builders import compatibility_rule, inventory, shipped_rules
 
 WARN = SharingPolicy(checks=Checks())
 OFF = SharingPolicy(checks=Checks(shared_memory=Level.COMPATIBLE))
@@ -148,3 +149,17 @@ def test_a_volume_that_a_rule_injects_counts() -> None:
     assert [1, 0] == [
         len(decision(policy(compatibility_rule(), *rules), document).warnings) for rules in ((), (rule,))
     ]
+
+
+def test_a_pod_that_a_controller_completes_is_not_checked() -> None:
+    """KServe's runtime may mount a volume in the container of a model."""
+    model = {"resources": {"limits": TWO}, "modelFormat": {"name": "huggingface"}}
+    document = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "llm", "namespace": "ml"},
+        "spec": {"predictor": {"model": model}},
+    }
+    request = AdmissionRequest("CREATE", "serving.kserve.io", "InferenceService", "ml", document)
+
+    assert () == decide(policy(compatibility_rule()), inventory([]), request).warnings
