@@ -10,7 +10,7 @@ from rules.cuda.tables import gpu_model
 from rules.model.rule import NodeProfile, RuleSet
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
-from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_capabilities import NodeCapabilities, without_slice
 from rules.text.i18n import Text
 
 
@@ -89,5 +89,5 @@ def _differences(stated: NodeCapabilities, reported: NodeCapabilities) -> Iterat
 
 def _same_product(one: str, other: str) -> bool:
     """Return whether two labels name the same model: with MIG or time slicing, a label has a suffix."""
-    models = gpu_model(one), gpu_model(other)
+    models = gpu_model(without_slice(one)), gpu_model(without_slice(other))
     return one == other or (models[0] is not None and models[0] == models[1])

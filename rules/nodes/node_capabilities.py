@@ -94,6 +94,11 @@ def above_floor(capabilities: NodeCapabilities) -> bool:
     return driver is None or floor is None or driver >= floor.value
 
 
+def without_slice(product: str) -> str:
+    """Return the product label of the whole GPU of a MIG device."""
+    return product.partition(_SLICE)[0]
+
+
 def is_slice(product: str) -> bool:
     """Return whether a product label names a MIG device."""
     return _SLICE in product
