@@ -60,7 +60,9 @@ def _default(node: Any) -> Any:
 def readme() -> str:
     """Return the README with the table of the values as they are now."""
     written, _, _ = README.read_text("utf-8").partition(_HEADING)
-    rows = [f"| `{each.path}` | `{json.dumps(each.default)}` | {_cell(each.description)} |" for each in values()]
+    rows = [
+        f"| `{each.path}` | `{json.dumps(each.default)}` | {_cell(each.description)} |" for each in values()
+    ]
     return "\n".join([written + _HEADING + "| value | default | description |", "|---|---|---|", *rows, ""])
 
 

@@ -1,4 +1,4 @@
-"""Builds the programs of the e2e tests from the versions in go.mod: Kubernetes, its packages, Karpenter and Helm.
+"""Builds the programs of e2e tests from the versions in go.mod: Kubernetes, its packages, Karpenter, Helm.
 
 There is no archive to download and trust: the Go module proxy serves the sources, go.sum holds them to their
 checksums, and the result is kept in the user's cache, one folder a pair of versions, outside the tree.
@@ -70,7 +70,7 @@ def helm() -> Path:
 
 
 def helm_linker_flags() -> str:
-    """Compose the `go build -ldflags` of Helm: no symbols, its version, and the Kubernetes that it renders for.
+    """Compose the `go build -ldflags` of Helm: no symbols, and the versions of Helm and Kubernetes in it.
 
     As its Makefile does: https://github.com/helm/helm/blob/v3.22.0/Makefile
     """
