@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.support.chart import CHART, README, SCHEMA, VALUES, files, readme, values
+from tests.support.chart import CHART, FILES, README, SCHEMA, VALUES, files, readme, values
 from tests.support.paths import ROOT
 
 
@@ -65,7 +65,11 @@ def test_the_chart_is_of_this_version() -> None:
     assert [version] * 2 == [chart["version"], chart["appVersion"]]
 
 
-def test_the_chart_contains_no_copies_of_manifests() -> None:
-    """It has links to folders of this repository, which `helm package` replaces by their files."""
-    assert [True] * 7 == [path.is_symlink() and path.is_dir() for path in files()]
-    assert [] == [path for path in files() if not path.resolve().is_relative_to(ROOT)]
+def test_the_chart_has_copies_of_manifests_and_rules(request: pytest.FixtureRequest) -> None:
+    """`--update-golden` rewrites them."""
+    if request.config.getoption("--update-golden"):
+        FILES.mkdir(exist_ok=True)
+        for name, text in files().items():
+            (FILES / name).write_text(text, "utf-8")
+
+    assert files() == {path.name: path.read_text("utf-8") for path in FILES.iterdir()}

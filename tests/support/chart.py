@@ -1,10 +1,10 @@
-"""The Helm chart: its values with their descriptions, as its README lists them."""
+"""The Helm chart: its values, as its README lists them, and its copies of manifests and rules."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -12,10 +12,32 @@ import yaml
 
 from tests.support.paths import ROOT
 
-CHART: Final = ROOT / "manifests/chart"
+MANIFESTS: Final = ROOT / "manifests"
+CHART: Final = MANIFESTS / "chart"
 VALUES: Final = CHART / "values.yaml"
 SCHEMA: Final = CHART / "values.schema.json"
 README: Final = CHART / "README.md"
+FILES: Final = CHART / "files"
+_COPY: Final = "# Copied by `pytest tests/project/test_chart.py --update-golden`: do not edit.\n"
+# The copies, and the files of the manifests in them.
+_COPIED: Final = {
+    "base.yaml": ["base/rbac.yaml", "base/state.yaml", "base/network.yaml"],
+    "webhooks.yaml": ["base/webhooks.yaml"],
+    "certificates.yaml": ["overlays/cert-manager/certificates.yaml"],
+    "agent.yaml": ["agent/rbac.yaml", "agent/policy.yaml"],
+    "image-resolver.yaml": [
+        "components/image-resolver/rbac.yaml",
+        "components/image-resolver/policy.yaml",
+        "components/image-resolver/state.yaml",
+    ],
+    "unrequested-gpus.yaml": [
+        "components/unrequested-gpus/deny.yaml",
+        "components/unrequested-gpus/warn.yaml",
+    ],
+    "monitoring.yaml": ["monitoring/servicemonitor.yaml", "monitoring/alerts.yaml"],
+    "monitoring-agent.yaml": ["monitoring/agent.yaml"],
+    "monitoring-image-resolver.yaml": ["monitoring/images.yaml"],
+}
 _HEADING: Final = "## Values\n\n"
 
 
@@ -70,6 +92,25 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def files() -> list[Path]:
-    """Return the links to the manifests and rules that the templates read."""
-    return sorted((CHART / "files").iterdir())
+def files() -> dict[str, str]:
+    """Return the files of the folder `files` by name: copies, because Helm reads nothing outside a chart."""
+    documents = {name: [MANIFESTS / each for each in sources] for name, sources in _COPIED.items()}
+    documents["rules.yaml"] = list(_listed(ROOT / "rules/catalog"))
+    dashboard = (MANIFESTS / "monitoring/dashboard.json").read_text("utf-8")
+    return {name: _joined(paths) for name, paths in documents.items()} | {"dashboard.json": dashboard}
+
+
+def _listed(path: Path) -> Iterator[Path]:
+    """Yield the files of a kustomization and of those that it lists."""
+    if path.is_dir():
+        listed = yaml.safe_load((path / "kustomization.yaml").read_text("utf-8"))
+        for each in listed["resources"]:
+            yield from _listed(path / each)
+    else:
+        yield path
+
+
+def _joined(paths: Iterable[Path]) -> str:
+    """Return the documents of files without the comments above them."""
+    documents = [each for path in paths for each in path.read_text("utf-8").split("\n---\n")]
+    return _COPY + "\n---\n".join(re.sub(r"\A(#.*\n)+", "", each).rstrip("\n") for each in documents) + "\n"

@@ -33,17 +33,17 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
 {{/*
-The objects of a file of ../files, as a JSON list in `items`, with the labels, and with the namespace of the release
+The objects of a file in ../files, as a JSON list in `items`, with the labels, and with the namespace of the release
 instead of `gpugate`. An expression names a service account with its namespace.
 */}}
 {{- define "gpugate.objects" -}}
 {{- $root := .root -}}
 {{- $items := list -}}
-{{- $text := $root.Files.Get .file | required (printf "no %s in the chart" .file) -}}
+{{- $text := $root.Files.Get (printf "files/%s" .file) -}}
 {{- $text = $text | replace "serviceaccount:gpugate:" (printf "serviceaccount:%s:" $root.Release.Namespace) -}}
 {{- $text = $text | replace "gpugate.gpugate.svc" (printf "gpugate.%s.svc" $root.Release.Namespace) -}}
 {{- range splitList "\n---\n" $text -}}
-  {{- $object := . | fromYaml -}}
+  {{- $object := printf "%s\n" . | fromYaml -}}
   {{- if $object.Error -}}{{ fail (printf "%s: %s" $.file $object.Error) }}{{- end -}}
   {{- $labels := merge (include "gpugate.labels" $root | fromYaml) ($object.metadata.labels | default dict) -}}
   {{- $_ := set $object.metadata "labels" $labels -}}
@@ -55,12 +55,10 @@ instead of `gpugate`. An expression names a service account with its namespace.
 {{- dict "items" $items | toJson -}}
 {{- end }}
 
-{{/* The documents of a list of files. */}}
-{{- define "gpugate.files" -}}
-{{- range $file := .files }}
-{{- range (include "gpugate.objects" (dict "root" $.root "file" $file) | fromJson).items }}
+{{/* The documents of a file in ../files. */}}
+{{- define "gpugate.file" -}}
+{{- range (include "gpugate.objects" . | fromJson).items }}
 ---
 {{ toYaml . }}
-{{- end }}
 {{- end }}
 {{- end }}
