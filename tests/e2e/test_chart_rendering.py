@@ -16,6 +16,7 @@ from rules.model.rule import Action
 from tests.e2e import helm
 from tests.e2e.manifests import MANIFESTS, Object, of_kind, render
 from tests.support.chart import CHART
+from tests.support.paths import ROOT
 from webhook.cli.commands.serve import command
 
 Key = tuple[str, str, str]
@@ -246,6 +247,25 @@ def test_settings_change_built_in_rules() -> None:
         resources["cf-crl-pgpu-gpu"].action,
     )
     assert resources["cf-crl-pgpu-gpu"].enabled is not resources["cf-crl-amd-gpu"].enabled
+
+
+def test_the_example_of_the_page_renders_rules_without_errors() -> None:
+    """Each of its settings has an effect."""
+    page = (ROOT / "docs/helm.md").read_text("utf-8")
+    (text,) = re.findall(r"```yaml\n(image:.*?)```", page, re.DOTALL)
+    values = yaml.safe_load(text)
+    objects = helm.rendered(values)
+    rules = [each for each in of_kind(objects, "ConfigMap") if each["metadata"]["namespace"] == "kube-public"]
+    loaded = load_rules([("chart", yaml.safe_dump_all(rules))])
+    changed, plain = ({_key(each): each for each in found} for found in (objects, helm.rendered()))
+
+    assert () == loaded.errors
+    assert {
+        "gpugate",  # the Deployment and both webhook configurations
+        "compatibility-pgpu",
+        "cf-crl-amd-xilinx",
+        "lab",
+    } == {key[2] for key in changed if changed[key] != plain.get(key)}
 
 
 def test_own_rules_are_added() -> None:
