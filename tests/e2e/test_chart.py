@@ -30,7 +30,7 @@ from tests.e2e.installed import (
     Installed,
     running,
 )
-from tests.e2e.manifests import MANIFESTS, Object, commands, render
+from tests.e2e.manifests import MANIFESTS, Object, commands, of_kind, render
 from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node, pod
 from tests.support.chart import CHART
@@ -146,6 +146,73 @@ def test_the_program_of_helm_test_verifies_the_server(installed: Installed, tmp_
     assert "CERTIFICATE_VERIFY_FAILED" in run("other.crt").stderr
     with _away(installed):
         assert run("ca.crt").returncode
+
+
+# Every value that adds something, of kinds that Kubernetes has.
+_ALL: Final = {
+    "agent": {"enabled": True, "access": "host-driver", "mig": True, "mps": True},
+    "certificates": "cert-manager",
+    "image": {"digest": f"sha256:{'0' * 64}", "pullPolicy": "Always"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "imageResolver.enabled": True,
+    "monitoring.enabled": True,
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "policies.unrequestedGpus": True,
+    "spread": "required",
+    "tolerations": [{"operator": "Exists"}],
+    "webhooks.annotations": {"argocd.argoproj.io/sync-wave": "1"},
+    "workloads": {
+        "kinds": {"example.com": {"Train": ["spec.pod"]}},
+        "resources": [{"apiGroups": ["example.com"], "resources": ["trains"]}],
+    },
+}
+_CUSTOM: Final = ("cert-manager.io/", "monitoring.coreos.com/")
+
+
+def test_the_api_server_knows_every_field_of_the_chart(installed: Installed) -> None:
+    """With all values; the agent is in another namespace, because its own does not exist."""
+    objects = [each for each in helm.rendered(_ALL) if not each["apiVersion"].startswith(_CUSTOM)]
+    for each in objects:
+        if each["metadata"].get("namespace") == "gpugate-agent":
+            each["metadata"]["namespace"] = TEAM
+        if "webhooks" in each:
+            each["metadata"]["name"] = "checked"  # those of the release have URLs
+    strict = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f-")
+    done = installed.cluster.kubectl(*strict, input=yaml.safe_dump_all(objects), check=False)
+
+    assert 0 == done.returncode, done.stderr
+    assert len(objects) == len(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("openshift", [False, True])
+def test_pods_of_the_release_satisfy_the_restricted_profile(installed: Installed, openshift: bool) -> None:
+    """Those of the webhook, of the image resolver and of `helm test`, as manifests/base enforces."""
+    values = {"certificates": "cert-manager", "imageResolver.enabled": True, "openshift": openshift}
+    found = of_kind(helm.rendered(values, "--include-crds"), "Deployment", "Pod")
+    pods = [each["spec"].get("template", each)["spec"] for each in found]
+    label = "pod-security.kubernetes.io/enforce"
+    installed.cluster.kubectl("label", "namespace", "gpugate", f"{label}=restricted")
+    refusals = [
+        installed.refusal(json.dumps(_pod(spec)), namespace="gpugate")
+        for spec in [*pods, {"containers": [{"name": "main", "image": "example.com/train:1"}]}]
+    ]
+    installed.cluster.kubectl("label", "namespace", "gpugate", f"{label}-")
+
+    assert [""] * 3 == refusals[:-1]
+    assert "violates PodSecurity" in refusals[-1]
+
+
+def _pod(spec: Any) -> Object:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "checked"}, "spec": spec}
+
+
+def test_rbac_refuses_gpugate_nothing(installed: Installed) -> None:
+    """By the audit log: the server had to create the Secret, and it may."""
+    lines = [json.loads(line) for line in installed.cluster.audit.read_text("utf-8").splitlines()]
+    own = [each for each in lines if each["user"]["username"] == "system:serviceaccount:gpugate:gpugate"]
+
+    assert [] == [each for each in own if each["annotations"]["authorization.k8s.io/decision"] != "allow"]
+    assert ("create", "secrets") in {(each["verb"], each["objectRef"]["resource"]) for each in own}
 
 
 def test_an_upgrade_changes_replicas_and_no_certificates(installed: Installed, release: Release) -> None:
