@@ -54,7 +54,7 @@ class Release:
     """The release of the chart in a cluster. port: at which the API server calls gpugate."""
 
     def __init__(self, cluster: ControlPlane, port: int, folder: Path) -> None:
-        self._cluster, self._renderer = cluster, folder / "post-renderer"
+        self.cluster, self._renderer = cluster, folder / "post-renderer"
         self._renderer.write_text(_POST_RENDERER.format(python=sys.executable, host=HOST, port=port))
         self._renderer.chmod(0o755)
 
@@ -64,7 +64,7 @@ class Release:
 
     def run(self, verb: str, *options: str) -> str:
         """Run `helm` in the namespace of the release."""
-        done = helm.run(verb, "--namespace=gpugate", *options, kubeconfig=self._cluster.kubeconfig)
+        done = helm.run(verb, "--namespace=gpugate", *options, kubeconfig=self.cluster.kubeconfig)
         assert not done.returncode, done.stderr
         return done.stdout
 
@@ -88,17 +88,15 @@ def release(
 
 
 @pytest.fixture(scope="module")
-def installed(
-    empty_control_plane: ControlPlane, release: Release, port: int, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installed]:
+def installed(release: Release, port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """Yield the installation with a running server, which has the rights of the chart's service account."""
-    assert release
-    empty_control_plane.kubectl("create", "namespace", TEAM)
-    empty_control_plane.kubectl("create", "-f", "-", input=node("fits", CUDA, OFFERED))
+    cluster = release.cluster
+    cluster.kubectl("create", "namespace", TEAM)
+    cluster.kubectl("create", "-f", "-", input=node("fits", CUDA, OFFERED))
     _, command = commands("install.md", "On a developer's machine")
-    kubeconfig = empty_control_plane.service_account("gpugate", "gpugate")
+    kubeconfig = cluster.service_account("gpugate", "gpugate")
     _, _, *options = shlex.split(command.replace("$KUBECONFIG", str(kubeconfig)))
-    installation = Installation(empty_control_plane, port, [], options)
+    installation = Installation(cluster, port, [], options)
     with running(installation, tmp_path_factory.mktemp("serve") / "serve.log") as server:
         yield server
 
