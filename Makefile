@@ -18,7 +18,7 @@ LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header 
 BASE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check bench bench-quick fuzz faults e2e e2e-assets test-lowest lock audit sbom image clean
+.PHONY: help run serve test check chart bench bench-quick fuzz faults e2e e2e-assets test-lowest lock audit sbom image clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -60,6 +60,9 @@ check: $(VENV)/.dev ## types, lint, imports, built-in rules and their tests
 	$(BIN)/gpugate lint rules/catalog --fail-on warn
 	$(BIN)/gpugate test rules/catalog
 
+chart: $(VENV)/.dev ## copy manifests and rules into the Helm chart, and write its list of values
+	$(BIN)/pytest -q tests/project/test_chart.py --update-golden
+
 bench: $(VENV)/.dev ## measure everything, as ratios in one run, into docs/performance.md; REQUESTS=1000000: memory, too
 	$(BIN)/python -m tests.bench.before
 	$(BIN)/python -m tests.bench --write docs/performance.md $(addprefix --requests ,$(REQUESTS))
@@ -81,7 +84,7 @@ e2e: $(VENV)/.dev ## end-to-end tests against a real API server; see e2e-assets
 faults: $(VENV)/.dev ## break everything under load, into docs/reliability.md; see e2e-assets
 	$(BIN)/python -m tests.faults --write docs/reliability.md
 
-e2e-assets: $(VENV)/.dev ## build etcd, Kubernetes, programs of its packages, Karpenter and a base for the image (minutes the first time; needs Go)
+e2e-assets: $(VENV)/.dev ## build etcd, Kubernetes, programs of its packages, Karpenter, Helm and a base for the image (minutes the first time; needs Go)
 	$(BIN)/python tests/e2e/assets/build.py
 	$(BIN)/python -m tests.e2e.assets.base
 

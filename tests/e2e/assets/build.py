@@ -1,4 +1,4 @@
-"""Builds the programs of the e2e tests from the versions in go.mod: Kubernetes, its packages and Karpenter.
+"""Builds the programs of e2e tests from the versions in go.mod: Kubernetes, its packages, Karpenter, Helm.
 
 There is no archive to download and trust: the Go module proxy serves the sources, go.sum holds them to their
 checksums, and the result is kept in the user's cache, one folder a pair of versions, outside the tree.
@@ -22,6 +22,9 @@ ETCD = "go.etcd.io/etcd/server/v3"
 KARPENTER = "sigs.k8s.io/karpenter"
 # A module of its own, because it requires an older Kubernetes.
 KARPENTER_MODULE = MODULE / "karpenter"
+HELM = "helm.sh/helm/v3"
+# A module of its own, because it has its own versions of Kubernetes's packages.
+HELM_MODULE = MODULE / "helm"
 
 # What each program is built from: the `tool` lines of go.mod, under the names that envtest gives them; an
 # oracle, which answers by Kubernetes's own code what the tests compare with ours; its ReplicaSet controller
@@ -61,6 +64,23 @@ def karpenter() -> Path:
     return _cache() / f"karpenter-{pinned(KARPENTER, KARPENTER_MODULE)}"
 
 
+def helm() -> Path:
+    """Name the folder of `helm`, whether it has been built or not."""
+    return _cache() / f"helm-{pinned(HELM, HELM_MODULE)}"
+
+
+def helm_linker_flags() -> str:
+    """Compose the `go build -ldflags` of Helm: no symbols, and the versions of Helm and Kubernetes in it.
+
+    As its Makefile does: https://github.com/helm/helm/blob/v3.22.0/Makefile
+    """
+    minor = pinned("k8s.io/client-go", HELM_MODULE).split(".")[1]
+    stamps = {"internal/version.version": pinned(HELM, HELM_MODULE)}
+    for package in ("pkg/chartutil", "pkg/lint/rules"):
+        stamps |= {f"{package}.k8sVersionMajor": "1", f"{package}.k8sVersionMinor": minor}
+    return " ".join(["-s -w", *(f"-X {HELM}/{name}={value}" for name, value in stamps.items())])
+
+
 def linker_flags() -> str:
     """Compose the `go build -ldflags`: no symbols, and the version that /version and --version answer.
 
@@ -79,7 +99,7 @@ def linker_flags() -> str:
 def build(package: str, target: Path, go: str, module: Path = MODULE) -> None:
     """Build one program into target, which appears whole or not at all; CalledProcessError when go fails."""
     unfinished = target.with_suffix(f".{os.getpid()}")
-    flags = linker_flags() if module == MODULE else "-s -w"
+    flags = {MODULE: linker_flags, HELM_MODULE: helm_linker_flags}.get(module, lambda: "-s -w")()
     try:
         subprocess.run(
             [go, "build", "-trimpath", "-ldflags", flags, "-o", unfinished, package],
@@ -112,6 +132,7 @@ def main() -> int:
         return 2
     targets = [(folder() / name, package, MODULE) for name, package in PROGRAMS.items()]
     targets.append((karpenter() / "karpenter", f"{KARPENTER}/kwok", KARPENTER_MODULE))
+    targets.append((helm() / "helm", f"{HELM}/cmd/helm", HELM_MODULE))
     for target, package, module in targets:
         target.parent.mkdir(parents=True, exist_ok=True)
         name, state = target.name, "kept"
