@@ -143,10 +143,7 @@ def choose(
             every[named] = None
             if is_present(each):
                 by_name.setdefault(named, each)
-    if platforms:
-        selected = [name for name in platforms if name in by_name]
-    else:
-        selected = sorted(by_name, key=_rank)
+    selected = [name for name in platforms if name in by_name] if platforms else sorted(by_name, key=_rank)
     if not selected:
         raise _no_platform(list(by_name))
     names = selected[:MAX_PLATFORMS]
