@@ -62,7 +62,8 @@ def _result(
         return _uneven(level, program, nodes)
     needed = program.gpus // nodes
     if needed > requested.devices:
-        certain = program.certain and nodes == 1 and not shared and not _is_privileged(container)
+        alone = nodes == 1 and not shared and not container.env_from
+        certain = program.certain and alone and not _is_privileged(container)
         return _too_few(capped(level, certain=certain), program, requested, needed, nodes)
     is_alone = (
         program.exact and nodes == 1 and not shared and "CUDA_VISIBLE_DEVICES" not in container.variables

@@ -98,6 +98,12 @@ def test_what_is_not_certain_warns() -> None:
     assert [] == levels("-tp=4", policy=OFF)
 
 
+def test_variables_of_another_object_may_name_a_cluster_of_ray() -> None:
+    """So too few GPUs only warn."""
+    assert [1] == levels("-tp=4", envFrom=[{"configMapRef": {"name": "ray"}}])
+    assert [3] == levels("-tp=4", envFrom=[])
+
+
 @pytest.mark.parametrize(
     "pod",
     [
