@@ -79,7 +79,7 @@ class RuleBuilder:
 
 def patchable_keys(schema: type[RuleDocument]) -> list[str]:
     """Return those of PATCHABLE that documents of a schema have."""
-    known = {field.alias for field in schema.model_fields.values()}
+    known = {field.alias or name for name, field in schema.model_fields.items()}
     return [key for key in PATCHABLE if key in known]
 
 

@@ -14,7 +14,8 @@ from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule, ImageCatalogRule
 from rules.model.sharing import CHECKS_OFF, Checks, SharingPolicy
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
-from rules.schema.compatibility_rule import ChecksDocument
+from rules.schema.builder import PATCHABLE, patchable_keys
+from rules.schema.compatibility_rule import ChecksDocument, CompatibilityRuleDocument
 from rules.schema.loader import load_rules
 from rules.text.i18n import Text
 from tests.support.node_builders import compatibility_rule, image_catalog, shipped
@@ -404,6 +405,14 @@ def test_settings_in_the_data_take_precedence(
     assert expected == (rule.action, rule.no_fitting_node, rule.sharing)
 
 
+def test_every_patchable_setting_is_one_of_some_kind_of_rule() -> None:
+    """A setting whose name in the file is that in the code has no alias."""
+    text = compatibility_rule(data={"declarations": "deny"})
+
+    assert {*PATCHABLE} == {*patchable_keys(CompatibilityRuleDocument)}
+    assert Action.DENY is compatibility(text).declarations
+
+
 @pytest.mark.parametrize(
     ("rule", "data", "expected"),
     [
@@ -444,7 +453,7 @@ def test_settings_in_the_data_take_precedence(
             [
                 (
                     "data.baseline: unknown key 'baseline'; known keys: rule.yaml, enforcementAction, "
-                    "minorVersionCompatibility, majorVersionMismatch, noFittingNode"
+                    "minorVersionCompatibility, majorVersionMismatch, noFittingNode, declarations"
                 )
             ],
         ),
