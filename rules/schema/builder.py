@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -18,13 +19,14 @@ D = TypeVar("D", bound=RuleDocument)
 
 DOCUMENT_KEY: Final = "rule.yaml"
 # Keys of a rule's document that `data` may have, too, where they take precedence: kustomize and Helm can set
-# a key of a ConfigMap, but not a key inside a text.
+# a key of a ConfigMap, but not a key inside a text. A key with keys of its own is `checks.taints` there.
 PATCHABLE: Final = (
     "enforcementAction",
     "minorVersionCompatibility",
     "majorVersionMismatch",
     "noFittingNode",
     "declarations",
+    "checks",
 )
 
 
@@ -78,9 +80,26 @@ class RuleBuilder:
 
 
 def patchable_keys(schema: type[RuleDocument]) -> list[str]:
-    """Return those of PATCHABLE that documents of a schema have."""
-    known = {field.alias or name for name, field in schema.model_fields.items()}
-    return [key for key in PATCHABLE if key in known]
+    """Return those of PATCHABLE that documents of a schema have; keys of an object are as `checks.taints`."""
+    fields = {field.alias or name: field.annotation for name, field in schema.model_fields.items()}
+    found = []
+    for key in PATCHABLE:
+        inner = fields.get(key)
+        if isinstance(inner, type) and issubclass(inner, RuleDocument):
+            found += [f"{key}.{each.alias or name}" for name, each in inner.model_fields.items()]
+        elif inner is not None:
+            found.append(key)
+    return found
+
+
+def _patched(value: Mapping[str, Any], key: str, setting: Any) -> dict[str, Any]:
+    """Return a document with a patchable key set."""
+    name, dot, inner = key.partition(".")
+    if not dot:
+        return {**value, name: setting}
+    setting = setting if isinstance(setting, str) else str(setting)  # the API server accepts only texts
+    before = value.get(name)
+    return {**value, name: {**(before if isinstance(before, Mapping) else {}), inner: setting}}
 
 
 def read_rule(builder: RuleBuilder, data: Any, schema: type[D]) -> tuple[Document, D] | None:
@@ -112,12 +131,12 @@ def read_rule(builder: RuleBuilder, data: Any, schema: type[D]) -> tuple[Documen
         builder.errors += schema_errors(error, schema, document, (), builder.name)
     settings = [key for key in patchable if key in data and isinstance(value, dict)]
     for key in settings:
-        patched, at = value | {key: data[key]}, (*path, key)
+        patched, at = _patched(value, key, data[key]), (*path, key)
         try:
             read = schema.model_validate(patched)
         except ValidationError as error:
             # A condition over several keys has no path; it is this key's error if the document satisfied it.
-            paths = {field_path(at), *([field_path(path)] if read else [])}
+            paths = {field_path((*path, *key.split("."))), *([field_path(path)] if read else [])}
             for each in schema_errors(error, schema, builder.document, path, builder.name):
                 if each.path in paths:
                     builder.add_error(at, each.text, code=each.code)

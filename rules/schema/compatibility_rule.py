@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import is_label_key
@@ -89,7 +89,12 @@ class LabelsDocument(RuleDocument):
         )
 
 
-Effect = Literal["deny", "warn", "dryrun", "off"]
+def _off(value: Any) -> Any:
+    """Return the word `off`, which YAML 1.1 reads as false, as it is written."""
+    return "off" if value is False else value
+
+
+Effect = Annotated[Literal["deny", "warn", "dryrun", "off"], BeforeValidator(_off)]
 
 
 class ChecksDocument(RuleDocument):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from rules.schema.base import RuleDocument
-from rules.schema.builder import DOCUMENT_KEY, PATCHABLE, patchable_keys
+from rules.schema.builder import DOCUMENT_KEY, patchable_keys
 from rules.schema.compatibility_rule import CompatibilityRuleDocument
 from rules.schema.exemption import ExemptionDocument
 from rules.schema.image_catalog import ImageCatalogDocument
@@ -105,7 +105,8 @@ def _config_map() -> dict[str, Any]:
         "additionalProperties": False,
         "description": "the rule, and settings that an overlay can patch",
     }
-    data["properties"] |= {key: _patchable(key) for key in PATCHABLE}
+    keys = dict.fromkeys(key for model in _DOCUMENTS.values() for key in patchable_keys(model))
+    data["properties"] |= {key: _patchable(key) for key in keys}
     about = "The ConfigMap of every other kind of rule; the rule is a YAML document in a string."
     return _whole(about, {"name": name, "labels": labels}, data) | {
         "allOf": [_narrowed(kind, model) for kind, model in _DOCUMENTS.items()]
@@ -132,7 +133,12 @@ def _narrowed(kind: str, model: type[RuleDocument]) -> dict[str, Any]:
 
 
 def _words(model: type[RuleDocument], key: str) -> list[str]:
-    words: list[str] = _schema(model)["properties"][key]["enum"]
+    schema = _schema(model)
+    name, _, inner = key.partition(".")
+    found = schema["properties"][name]
+    if inner:
+        found = schema["$defs"][found["$ref"].rpartition("/")[2]]["properties"][inner]
+    words: list[str] = found["enum"]
     return words
 
 

@@ -405,11 +405,32 @@ def test_settings_in_the_data_take_precedence(
     assert expected == (rule.action, rule.no_fitting_node, rule.sharing)
 
 
+def test_off_needs_no_quotes_in_the_rule() -> None:
+    """YAML 1.1 reads it as false; the API server accepts only texts in the data."""
+    text = written("CompatibilityRule", f"{MATCH}sharing: physical\nchecks: {{taints: off}}\n")
+    found = load_rules([("rule.yaml", compatibility_rule(data={"checks.taints": False}))])
+
+    assert Level.COMPATIBLE is compatibility(text).sharing.checks.taints
+    assert ["expected one of deny, warn, dryrun, off, got 'False'"] == [
+        str(each.message) for each in found.errors
+    ]
+
+
+def test_a_check_can_be_set_in_the_data() -> None:
+    """Others keep what the document says."""
+    data = {"checks.sharedMemory": "off", "checks.gpuCount": "warn"}
+    rule = compatibility(compatibility_rule(checks={"taints": "deny", "gpuCount": "off"}, data=data))
+
+    expected = Checks(gpu_count=Level.UNSTABLE, taints=Level.INCOMPATIBLE, shared_memory=Level.COMPATIBLE)
+    assert expected == rule.sharing.checks
+
+
 def test_every_patchable_setting_is_one_of_some_kind_of_rule() -> None:
     """A setting whose name in the file is that in the code has no alias."""
     text = compatibility_rule(data={"declarations": "deny"})
 
-    assert {*PATCHABLE} == {*patchable_keys(CompatibilityRuleDocument)}
+    checks = {f"checks.{field.alias or name}" for name, field in ChecksDocument.model_fields.items()}
+    assert {*PATCHABLE} - {"checks"} | checks == {*patchable_keys(CompatibilityRuleDocument)}
     assert Action.DENY is compatibility(text).declarations
 
 
@@ -449,11 +470,18 @@ def test_every_patchable_setting_is_one_of_some_kind_of_rule() -> None:
         ),
         (
             {},
+            {"checks.taints": "never"},
+            ["data[checks.taints]: expected one of deny, warn, dryrun, off, got 'never'"],
+        ),
+        (
+            {},
             {"baseline": "12.4"},
             [
                 (
                     "data.baseline: unknown key 'baseline'; known keys: rule.yaml, enforcementAction, "
-                    "minorVersionCompatibility, majorVersionMismatch, noFittingNode, declarations"
+                    "minorVersionCompatibility, majorVersionMismatch, noFittingNode, declarations, "
+                    "checks.gpuCount, checks.taints, checks.parallelism, checks.sharedMemory, "
+                    "checks.sharedGpuCount, checks.exclusiveDevices, checks.architecture, checks.gpuMemory"
                 )
             ],
         ),
@@ -472,7 +500,7 @@ def test_an_error_in_a_setting_names_its_key_in_the_data(
         [f"{error.path}: {error.message}" for error in found.errors],
     )
     for error in found.errors:
-        key = error.path.removeprefix("data.") if error.path.startswith("data.") else "rule.yaml"
+        key = error.path.removeprefix("data").strip(".[]") if error.path.startswith("data") else "rule.yaml"
         assert f"{key}:" == lines[error.location.line - 1].strip().split()[0]
 
 
