@@ -118,7 +118,7 @@ def compatibility_rule(
     name: str = "compatibility",
     match: dict[str, Any] | None = None,
     enabled: str = "true",
-    data: dict[str, str] | None = None,
+    data: dict[str, Any] | None = None,
     **rule: Any,
 ) -> str:
     """Return a CompatibilityRule's ConfigMap, for whole GPUs unless match or rule differ; data: more keys."""
