@@ -123,6 +123,10 @@ def test_findings_are_bounded() -> None:
     ("name", "reason"),
     [
         (
+            "cuda-versions",
+            "unknown annotation gpugate.dev/cuda-versions – did you mean gpugate.dev/cuda-version?",
+        ),
+        (
             "cuda-versoin",
             "unknown annotation gpugate.dev/cuda-versoin – did you mean gpugate.dev/cuda-version?",
         ),

@@ -230,7 +230,7 @@ def test_an_updated_inventory_equals_a_new_one(
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 40) | st.text(max_size=1), st.none() | st.integers(0, 2))),
+    st.lists(st.tuples(st.integers(0, 40) | st.text(min_size=1, max_size=1), st.none() | st.integers(0, 2))),
     st.sampled_from([1, 2, 5, 128]),
 )
 def test_a_sharded_dict_equals_a_dict(changes: list[tuple[Any, int | None]], part: int) -> None:
