@@ -230,6 +230,12 @@ class Pod:
         return (*self.path, *(field[1:] if inline else field))
 
     @property
+    def kind_of_object(self) -> str:
+        """The kind of the object that the pod is in, as it says itself; empty if it does not."""
+        kind = self.recorder.get(("kind",))
+        return kind if isinstance(kind, str) else ""
+
+    @property
     def ephemeral_containers(self) -> tuple[Container, ...]:
         """The ephemeral (debugging) containers, which cannot have resources."""
         return self._read("ephemeralContainers", ContainerKind.EPHEMERAL)

@@ -43,7 +43,7 @@ def _is_multi_node(container: Container, pod: Pod) -> bool:
     """Return whether the program runs in several pods. Linear in labels and variables."""
     signs = multi_node_signs()
     return (
-        pod.recorder.get(("kind",)) in signs.kinds
+        pod.kind_of_object in signs.kinds
         or any(name.startswith(signs.variables) for name in container.variables)
         or any(name.startswith(signs.labels) for name in pod.labels)
     )

@@ -54,7 +54,7 @@ class SharedMemoryCheck(Check):
             return
         known = _known()
         # What a controller adds to the pod is unknown; the pod itself is checked, too.
-        if pod.partial or pod.recorder.get(("kind",)) in known.controllers:
+        if pod.partial or pod.kind_of_object in known.controllers:
             return
         if not parallel and known.images.search(container.image):
             return

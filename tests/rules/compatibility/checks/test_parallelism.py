@@ -98,6 +98,11 @@ def test_what_is_not_certain_warns() -> None:
     assert [] == levels("-tp=4", policy=OFF)
 
 
+def test_an_object_whose_kind_is_no_text_is_checked_like_others() -> None:
+    """Only a malicious client sends one."""
+    assert [3] == levels("-tp=4", document={"kind": ["MPIJob"]})
+
+
 def test_variables_of_another_object_may_name_a_cluster_of_ray() -> None:
     """So too few GPUs only warn."""
     assert [1] == levels("-tp=4", envFrom=[{"configMapRef": {"name": "ray"}}])

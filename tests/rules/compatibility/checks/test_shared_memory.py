@@ -117,6 +117,7 @@ def test_controllers_that_mount_it_in_their_pods_are_not_checked(kind: str) -> N
     """Their pods are, once they are created."""
     assert [] == check(document={"kind": kind})
     assert 1 == len(check(document={"kind": "Deployment"}))
+    assert 1 == len(check(document={"kind": ["Deployment"]}))
 
 
 def test_the_rule_that_mounts_it_is_named_for_its_resources() -> None:
