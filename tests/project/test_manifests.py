@@ -197,7 +197,8 @@ def _rendered(folder: Path) -> Loaded:
     return load_rules([(folder.name, done.stdout)])
 
 
-# The rules of HAMi-core, whose maintainers support other major versions, and of clouds that replace no CUDA library.
+# The rules of HAMi-core, whose maintainers support other major versions, and of Aliyun and qGPU, which
+# replace no CUDA library.
 _LENIENT = {
     "compatibility-aliyun",
     "compatibility-hami",
