@@ -62,7 +62,8 @@ def serving(
     application: Application, config: ServerConfig = QUICK, tls: TlsCertificate | None = None
 ) -> Iterator[Server]:
     """Serve the application in a thread while the block runs, then drain."""
-    server = Server(application, config, tls or TlsCertificate(new_pair), schedule=schedule)
+    pair = new_pair()
+    server = Server(application, config, tls or TlsCertificate(lambda: pair), schedule=schedule)
     server.start()
     try:
         yield server
