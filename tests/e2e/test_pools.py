@@ -65,12 +65,18 @@ DENIED: Final = "Pod denied by gpugate: no schedulable node is compatible with c
 def pod(name: str = "asks", gpus: int = 8, **spec: Any) -> Object:
     """Return a Pod that no T4 runs, and no driver older than CUDA 12.8. spec: other fields."""
     metadata = {"name": name, "annotations": {CUDA: "12.8", COMPUTE: "8.0"}}
-    container = {"name": "main", "image": "example.com/train:1", "resources": {"limits": {GPU: str(gpus)}}}
+    container: Object = {
+        "name": "main",
+        "image": "example.com/train:1",
+        "resources": {"limits": {GPU: str(gpus)}},
+    }
+    container["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    volumes = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
-        "spec": {"containers": [container], **spec},
+        "spec": {"containers": [container], "volumes": volumes, **spec},
     }
 
 
@@ -306,7 +312,7 @@ def test_a_pod_that_tolerates_no_compatible_node_is_warned_of_its_taint(cluster:
     tolerating = pod(tolerations=[{"key": "team", "operator": "Exists"}])
 
     assert "Warning: " in warned
-    assert "tolerates no node that is compatible with container 'main'" in warned
+    assert "does not tolerate taint team=red:NoSchedule of the nodes that are compatible" in warned
     assert ("", "h100") == (cluster.said(tolerating), cluster.bind(tolerating))
 
 
