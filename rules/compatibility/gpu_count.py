@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.checks.gpu_count import too_many
 from rules.compatibility.node_evaluation import NodeEvaluator
-from rules.compatibility.pod_request import quantity_of, requested_amount
+from rules.compatibility.pod_request import quantity_of, requested_amounts
 from rules.compatibility.result import Amounts, ExcessiveRequest, RuleRequirement
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
@@ -25,9 +25,7 @@ def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterab
         return ()
     asked = tuple(names)
     shares = {name for name, kind in gpu_resources(asked) if not kind.units}
-    return tuple(
-        [(name, amount) for name in asked if name not in shares and (amount := requested_amount(pod, name))]
-    )
+    return requested_amounts(pod, [name for name in asked if name not in shares])
 
 
 def selects_nodes(required: Iterable[RuleRequirement]) -> bool:
@@ -49,8 +47,12 @@ def excess_findings(
 
     Where an autoscaler may add nodes of which nothing is known, that is a warning.
     """
+    first: dict[str, Container] = {}
+    for container in pod.users:
+        for name in container.names:
+            first.setdefault(name, container)
     for found in excess:
-        container = _first(pod, found.resource)
+        container = first[found.resource]
         own = quantity_of(container.request(found.resource))
         field = "limits" if found.resource in container.limits else "requests"
         path = container.resource_path(field, found.resource)
@@ -59,8 +61,3 @@ def excess_findings(
             certain = found.certain and denies
             if result := too_many(each.rule.sharing, found, own, certain=certain):
                 yield container, each.rule, ContainerFinding(result, path)
-
-
-def _first(pod: Pod, resource: str) -> Container:
-    """Return the first container that requests a resource."""
-    return next(each for each in pod.containers if resource in each.names)

@@ -5,7 +5,7 @@ Source of the sum over containers: https://kubernetes.io/docs/concepts/workloads
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -57,22 +57,25 @@ def requested_resources(container: Container) -> tuple[str, ...]:
     return tuple(found)
 
 
-def requested_amount(pod: Pod, resource: str) -> int:
-    """Return how many of a resource the containers of a pod need at one time.
+def requested_amounts(pod: Pod, resources: Collection[str]) -> Amounts:
+    """Return how many of each resource the containers of a pod need at one time; none of which they need 0.
 
-    Init containers run one after the other, before all others except the sidecars above them.
+    Init containers run one after the other, before all others except the sidecars above them. Linear in the
+    resources of all containers.
     """
-    total = sidecars = most = 0
-    for container in pod.containers:  # the init containers are last, in their order
-        if resource not in container.names:
-            continue
-        amount = quantity_of(container.request(resource))
-        if container.kind is ContainerKind.INIT:
-            most = max(most, amount + sidecars)
-            continue
-        total += amount
-        sidecars += amount if container.kind is ContainerKind.SIDECAR else 0
-    return max(total, most)
+    total, sidecars, most = (dict.fromkeys(resources, 0) for _ in range(3))
+    for container in pod.users:  # the init containers are last, in their order
+        for name in dict.fromkeys(container.names):
+            if name not in total:
+                continue
+            amount = quantity_of(container.request(name))
+            if container.kind is ContainerKind.INIT:
+                most[name] = max(most[name], amount + sidecars[name])
+                continue
+            total[name] += amount
+            if container.kind is ContainerKind.SIDECAR:
+                sidecars[name] += amount
+    return tuple([(name, amount) for name in total if (amount := max(total[name], most[name]))])
 
 
 def quantity_of(quantity: object) -> int:

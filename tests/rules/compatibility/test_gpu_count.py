@@ -11,6 +11,7 @@ from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
 from rules.text.i18n import Language
 from tests.support.builders import container, pod, policy
+from tests.support.cpu_time import loops
 from tests.support.dra_clusters import A100_NAME, bare_node, device_class, gpus_of
 from tests.support.node_builders import (
     A100,
@@ -273,3 +274,19 @@ def test_the_message_exists_in_chinese() -> None:
     decision = judged(shipped(Language.ZH), inventory(EIGHT), asking(16))
 
     assert "该 Pod 申请 16 个 nvidia.com/gpu，没有节点超过 8 个" in decision.message
+
+
+def test_the_time_is_linear_in_the_resources_of_all_containers() -> None:
+    """Of as many as the size limit allows. A sum for each resource over all containers takes 22 loops."""
+    limits = [{f"nvidia.com/mig-{at}g.5gb": "1"} for at in range(900)]
+    asked = pod(
+        *({"name": f"p{at}", "image": IMAGE} for at in range(8500)),
+        *(
+            {"name": f"c{at}", "image": IMAGE, "resources": {"limits": each}}
+            for at, each in enumerate(limits)
+        ),
+    )
+    nodes, rules = inventory(EIGHT), policy(compatibility_rule(match={"resources": ["nvidia.com/mig-*"]}))
+
+    assert judged(rules, nodes, asked).allowed
+    assert loops(lambda: judged(rules, nodes, asked)) < 14
