@@ -47,6 +47,7 @@ def excess_findings(
 
     Where an autoscaler may add nodes of which nothing is known, that is a warning.
     """
+    rules = {each.rule: each for each in required}.values()
     first: dict[str, Container] = {}
     for container in pod.users:
         for name in container.names:
@@ -56,7 +57,7 @@ def excess_findings(
         own = quantity_of(container.request(found.resource))
         field = "limits" if found.resource in container.limits else "requests"
         path = container.resource_path(field, found.resource)
-        for each in required:
+        for each in rules:
             denies = evaluator.without_node(each) in (each.rule.action, Action.DENY)
             certain = found.certain and denies
             if result := too_many(each.rule.sharing, found, own, certain=certain):

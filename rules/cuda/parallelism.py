@@ -103,10 +103,13 @@ def may_need(line: str) -> bool:
 
 
 class MultiNodeSigns(NamedTuple):
-    """What pods have whose programs run on several nodes. variables, labels: how names of them begin."""
+    """What pods have whose programs run on several nodes.
+
+    variables: how names of them begin. domains: of the names of their labels.
+    """
 
     variables: tuple[str, ...]
-    labels: tuple[str, ...]
+    domains: frozenset[str]
     kinds: frozenset[str]
 
 
@@ -114,8 +117,8 @@ class MultiNodeSigns(NamedTuple):
 def multi_node_signs() -> MultiNodeSigns:
     """Return the signs of the table."""
     table = read_table("parallelism")
-    variables, labels, kinds = (table[f"multi_node_{name}"] for name in MultiNodeSigns._fields)
-    return MultiNodeSigns(tuple(variables), tuple(labels), frozenset(kinds))
+    variables, domains, kinds = (table[f"multi_node_{name}"] for name in MultiNodeSigns._fields)
+    return MultiNodeSigns(tuple(variables), frozenset(domains), frozenset(kinds))
 
 
 def parallelism(image: str, line: CommandLine) -> tuple[Parallelism, ...]:

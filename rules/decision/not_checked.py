@@ -5,7 +5,7 @@ Nothing here guesses: a path that looks like that of a pod is a suggestion for t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -82,18 +82,21 @@ def of_pod(policy: Policy, pod: Pod) -> Iterator[NotChecked]:
             text = Text(_NO_RULE.en + _MEANT.en, _NO_RULE.zh + _MEANT.zh) if meant else _NO_RULE
             reason = _filled(text, name=_short(name), meant=meant)
             yield NotChecked(field_path(container.resource_path(field, name)), reason)
-    for name in pod.annotations:
-        if name.startswith(PREFIX) and (wrong := _of_annotation(name, pod)):
+    ours = [name for name in pod.annotations if name.startswith(PREFIX)]
+    containers = {each.name for each in pod.containers} if ours else set()
+    for name in ours:
+        if wrong := _of_annotation(name, containers):
             yield NotChecked(field_path(pod.place("metadata", "annotations", name)), wrong)
 
 
-def _of_annotation(name: str, pod: Pod) -> Text | None:
+def _of_annotation(name: str, containers: Collection[str]) -> Text | None:
+    """Return what is wrong with an annotation. containers: the names of those of the pod."""
     known, dot, container = name.removeprefix(PREFIX).partition(".")
     shown = _short(name)
     if known == INJECTED:
         return None
     if known in _READ:
-        if dot and all(each.name != container for each in pod.containers):
+        if dot and container not in containers:
             return _filled(_NO_CONTAINER, name=shown, container=_short(container))
         return None
     if near := get_close_matches(known[:_LONGEST], _READ, n=1, cutoff=0.6):

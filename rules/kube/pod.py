@@ -172,6 +172,7 @@ class Pod:
     __slots__ = (
         "_has_metadata",
         "_is_spec",
+        "_label_domains",
         "_spec",
         "_spec_path",
         "_texts",
@@ -195,6 +196,7 @@ class Pod:
         self.path = path
         self.recorder = Recorder(document)
         self._texts: dict[str, Mapping[str, str]] = {}
+        self._label_domains: frozenset[str] | None = None
         # Raises at once, not in the first rule that reads it.
         self._has_metadata = bool(_member(pod, path, "metadata", dict))
         self._is_spec = "spec" not in pod
@@ -255,6 +257,13 @@ class Pod:
         return self._metadata("labels")
 
     @property
+    def label_domains(self) -> frozenset[str]:
+        """The domains of the names of the labels, which are read once for all containers."""
+        if self._label_domains is None:
+            self._label_domains = frozenset(name.partition("/")[0] for name in self.labels if "/" in name)
+        return self._label_domains
+
+    @property
     def annotations(self) -> Mapping[str, str]:
         """The pod's annotations after the edits so far."""
         return self._metadata("annotations")
@@ -273,6 +282,7 @@ class Pod:
         """Set a field of the pod."""
         if field[0] == "metadata":
             self._texts.clear()
+            self._label_domains = None
         self.recorder.set(self.place(*field), value)
 
     def entries(self, *field: str | int) -> list[Any]:

@@ -40,12 +40,12 @@ class ParallelismCheck(Check):
 
 
 def _is_multi_node(container: Container, pod: Pod) -> bool:
-    """Return whether the program runs in several pods. Linear in labels and variables."""
+    """Return whether the program runs in several pods. Linear in the container's variables."""
     signs = multi_node_signs()
     return (
         pod.kind_of_object in signs.kinds
         or any(name.startswith(signs.variables) for name in container.variables)
-        or any(name.startswith(signs.labels) for name in pod.labels)
+        or not signs.domains.isdisjoint(pod.label_domains)
     )
 
 
