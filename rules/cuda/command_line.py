@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -15,6 +15,30 @@ from rules.text.budget import Budget
 _STEPS_OF_WORD: Final = 4
 
 _SPACE = re.compile(r"\s")
+
+
+class FlagSearch:
+    """Finds flags and variables of a table in a command line; `_` and `-` are equal. names: theirs."""
+
+    __slots__ = ("_parts", "_pattern")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        plain = sorted({name.replace("_", "-") for name in names})
+        patterns = "|".join(re.escape(name).replace(r"\-", "[-_]") for name in plain)
+        self._pattern = re.compile(rf"(?<![\w-])(?:{patterns})(?![\w-])")
+        # One of these is in each name.
+        self._parts = tuple(
+            name for name in plain if not any(other in name for other in plain if other != name)
+        )
+
+    def found_in(self, line: str) -> bool:
+        """Return whether a command line contains one of the names."""
+        # A substring search is faster, and most command lines contain no flag.
+        plain = line.replace("_", "-")
+        for part in self._parts:  # faster than any()
+            if part in plain:
+                return self._pattern.search(line) is not None
+        return False
 
 
 class Commands(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from rules.cuda.command_line import CommandLine, text_of
+from rules.cuda.command_line import CommandLine, FlagSearch, text_of
 from rules.cuda.image_catalog import covers, parse_version
 from rules.cuda.tables import Status, capability, read_table
 from rules.cuda.versions import ComputeCapability
@@ -90,27 +90,16 @@ class FlagRequirement:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """data/precision.yaml. names, env: a container without any of these flags and variables requires nothing.
+    """data/precision.yaml. flags, env: a container without any of these flags and variables requires nothing.
 
-    names: parts of flags and variables, one in each. flags: finds them in a command line; `_` equals `-`.
-    arguments: variables that contain further flags.
+    flags: finds flags and variables in a command line. arguments: variables that contain further flags.
     """
 
     frameworks: Mapping[str, Framework]
-    names: tuple[str, ...]
-    flags: re.Pattern[str]
+    flags: FlagSearch
     env: tuple[str, ...]
     arguments: tuple[str, ...]
     other_platforms: re.Pattern[str]
-
-    def names_a_flag(self, line: str) -> bool:
-        """Return whether a command line contains a flag or variable."""
-        # A substring search is faster, and most command lines contain no flag.
-        plain = line.replace("_", "-")
-        for name in self.names:  # faster than any()
-            if name in plain:
-                return self.flags.search(line) is not None
-        return False
 
 
 def variables() -> frozenset[str]:
@@ -143,7 +132,7 @@ def flag_requirements(image: str, line: CommandLine) -> tuple[FlagRequirement, .
     table = _table()
     if line.too_long:
         return ()
-    if any(name in line.env for name in table.env) or any(map(table.names_a_flag, line.texts)):
+    if any(name in line.env for name in table.env) or any(map(table.flags.found_in, line.texts)):
         return _find(image, line)
     return ()
 
@@ -161,7 +150,7 @@ def image_frameworks(image: str) -> Collection[str] | None:
 
 def names_a_flag(line: str) -> bool:
     """Return whether a command line contains a flag or variable of the table."""
-    return _table().names_a_flag(line)
+    return _table().flags.found_in(line)
 
 
 def _find(image: str, line: CommandLine) -> tuple[FlagRequirement, ...]:
@@ -179,7 +168,7 @@ def _find(image: str, line: CommandLine) -> tuple[FlagRequirement, ...]:
         budget.spend(len(found.arguments.words) + _STEPS_OF_COMMAND * len(lines))
         framework = frameworks[key]
         servers = [command for text, command in lines if framework.command.search(text)]
-        servers = servers or [_of_image(command) for text, command in lines if _table().names_a_flag(text)]
+        servers = servers or [_of_image(command) for text, command in lines if _table().flags.found_in(text)]
         values = _values(framework, found.arguments, servers, env)
         requirements += [_requirement(framework, versions.get(key), flag, values[flag]) for flag in values]
     return tuple(requirement for requirement in requirements if requirement)
@@ -287,12 +276,9 @@ def _table() -> _Table:
     frameworks = {key: _framework(entry, table["ways"]) for key, entry in table["frameworks"].items()}
     env = tuple(dict.fromkeys(name for framework in frameworks.values() for name in framework.env.values()))
     flags = {flag for framework in frameworks.values() for flag in framework.rows}
-    names = sorted({name.replace("_", "-") for name in (*flags, *env)})
-    patterns = "|".join(re.escape(name).replace(r"\-", "[-_]") for name in names)
     return _Table(
         frameworks,
-        names=tuple(name for name in names if not any(other in name for other in names if other != name)),
-        flags=re.compile(rf"(?<![\w-])(?:{patterns})(?![\w-])"),
+        flags=FlagSearch((*flags, *env)),
         env=env,
         arguments=tuple(table["argument_variables"]),
         other_platforms=re.compile(table["other_platforms"]),

@@ -12,7 +12,7 @@ from functools import cache
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from rules.cuda.command_line import CommandLine, text_of
+from rules.cuda.command_line import CommandLine, FlagSearch, text_of
 from rules.cuda.framework_flags import image_frameworks, server_frameworks
 from rules.cuda.tables import Status, read_table
 from rules.kube.shell_script import Command, Word
@@ -75,21 +75,12 @@ class _Framework:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """data/parallelism.yaml. names: parts of its flags, one in each; flags: finds them, `_` equals `-`."""
+    """data/parallelism.yaml. flags: finds its flags in a command line."""
 
     frameworks: tuple[_Framework, ...]
-    names: tuple[str, ...]
-    flags: re.Pattern[str]
+    flags: FlagSearch
     env: frozenset[str]
     multi_node: re.Pattern[str]
-
-    def names_a_flag(self, line: str) -> bool:
-        """Return whether a command line contains a flag."""
-        plain = line.replace("_", "-")
-        for name in self.names:  # faster than any()
-            if name in plain:
-                return self.flags.search(line) is not None
-        return False
 
 
 def variables() -> frozenset[str]:
@@ -99,7 +90,7 @@ def variables() -> frozenset[str]:
 
 def may_need(line: str) -> bool:
     """Return whether a command line may say how many GPUs a program needs."""
-    return _table().names_a_flag(line)
+    return _table().flags.found_in(line)
 
 
 class MultiNodeSigns(NamedTuple):
@@ -128,7 +119,7 @@ def parallelism(image: str, line: CommandLine) -> tuple[Parallelism, ...]:
     """
     table = _table()
     if line.too_long or not (
-        any(name in line.env for name in table.env) or any(map(table.names_a_flag, line.texts))
+        any(name in line.env for name in table.env) or any(map(table.flags.found_in, line.texts))
     ):
         return ()
     found = [each for each in _needed(table, image, line) if each]
@@ -158,7 +149,7 @@ def _needed(table: _Table, image: str, line: CommandLine) -> Iterator[Parallelis
         servers = [command for text, command in scripts if framework.command.search(text)]
         if not servers and not started:
             # Commands of an image whose name alone shows the framework: they may be other programs.
-            servers = [_uncertain(command) for text, command in scripts if table.names_a_flag(text)]
+            servers = [_uncertain(command) for text, command in scripts if table.flags.found_in(text)]
         if servers or not scripts or framework.command.search(arguments):
             for server in servers or [Command(())]:
                 budget.spend(len(server.words) + len(found.arguments.words))
@@ -253,12 +244,9 @@ def _table() -> _Table:
         flag for each in frameworks for names in (*each.factors, each.replicas, each.local) for flag in names
     }
     env = frozenset().union(*(each.env for each in frameworks))
-    flags = sorted({name.replace("_", "-") for name in numbers})
-    patterns = "|".join(re.escape(name).replace(r"\-", "[-_]") for name in flags)
     return _Table(
         frameworks,
-        names=tuple(name for name in flags if not any(other in name for other in flags if other != name)),
-        flags=re.compile(rf"(?<![\w-])(?:{patterns})(?![\w-])"),
+        flags=FlagSearch(numbers),
         env=env,
         multi_node=re.compile(table["multi_node"]),
     )
