@@ -1,7 +1,8 @@
 """The command line: `gpugate`, and `kubectl gpugate` as a kubectl plugin. One module a command.
 
 Exit status: 0 success; 1 objects denied or errors found; 2 bad input or usage; 3 only warnings, with
-`--fail-on warn`. Errors go to stderr; machine-readable output goes to stdout.
+`--fail-on warn`; as of kubectl, 130 after Ctrl-C and 141 if the reader of stdout has ended. Errors go to
+stderr; machine-readable output goes to stdout.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import signal
 import sys
-from typing import Any, Final, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 import click
 
@@ -33,24 +37,61 @@ _COMMANDS: Final = {
     "node": "Label a GPU node and diagnose its driver",
     "images": "Read facts about the images of a cluster from registries",
 }
+# Plus the number of a signal: the exit status that a shell reports for a program that the signal ended.
+_SIGNALLED: Final = 128
+
+
+@contextmanager
+def _ended_by_closed_pipe() -> Iterator[None]:
+    """Exit if the reader of stdout has ended; click would exit with 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        sys.exit(_SIGNALLED + signal.SIGPIPE)
 
 
 class _Commands(click.Group):
-    """Command group that imports only the called command, and prints a system error as one line."""
+    """Command group that imports only the called command, and prints an error as one line."""
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run the command line; a closed pipe ends it without an error message."""
-        if sys.stdout is None:
-            _exit_with(OSError("stdout is closed"))
+        """Run the command line and exit; a closed pipe ends it without an error message."""
+        from webhook.cli.output.console import BadInputError, os_error_text, show_error
+
         try:
-            return super().main(*args, **settings)
+            if sys.stdout is None:
+                raise BadInputError("stdout is closed")
+            status = self._run(args, settings)
+        except click.ClickException as error:
+            show_error(error)
+            status = error.exit_code
+        except click.Abort:
+            status = _SIGNALLED + signal.SIGINT
         except OSError as error:
-            _exit_with(error)
+            show_error(bad_input := BadInputError(os_error_text(error)))
+            status = bad_input.exit_code
+        sys.exit(status)
+
+    def _run(self, args: tuple[Any, ...], settings: dict[str, Any]) -> Any:
+        """Run the command line and return its exit status; all output is written then."""
+        try:
+            status = super().main(*args, **settings | {"standalone_mode": False})
+        except SystemExit as ended:
+            status = ended.code
+        with _ended_by_closed_pipe():
+            sys.stdout.flush()
+        return status
+
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        """Parse the options before the command; --help and --version print here."""
+        with _ended_by_closed_pipe():
+            return super().make_context(*args, **settings)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an invalid value prints one line, an unknown option or command its usage as well."""
         try:
-            return super().invoke(ctx)
+            with _ended_by_closed_pipe():
+                return super().invoke(ctx)
         except click.UsageError as error:
             if not (isinstance(error, click.BadParameter) or type(error) is click.UsageError):
                 raise
@@ -89,15 +130,6 @@ class _Commands(click.Group):
             formatter.write_dl(list(_COMMANDS.items()))
 
 
-def _exit_with(error: OSError) -> NoReturn:
-    """Print a system error and exit."""
-    from webhook.cli.output.console import BadInputError, os_error_text
-
-    bad_input = BadInputError(os_error_text(error))
-    bad_input.show()
-    sys.exit(bad_input.exit_code)
-
-
 @click.command(
     cls=_Commands,
     context_settings={
@@ -114,5 +146,8 @@ def main(**_: Any) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # UTF-8 in any locale, like kubectl
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    if os.environ.get("NO_COLOR"):  # https://no-color.org; rich handles it itself
+    # https://no-color.org, https://force-color.org; rich handles both itself.
+    if os.environ.get("NO_COLOR"):
         click.get_current_context().color = False
+    elif os.environ.get("FORCE_COLOR"):
+        click.get_current_context().color = True

@@ -342,7 +342,7 @@ def test_wrong_usage_prints_one_line(arguments: list[str], message: str) -> None
     """Exit status 2."""
     result = _run(*arguments)
 
-    assert (2, f"Error: {message}\n") == (result.exit_code, result.stderr)
+    assert (2, f"error: {message}\n") == (result.exit_code, result.stderr)
 
 
 @pytest.mark.parametrize(

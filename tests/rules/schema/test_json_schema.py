@@ -132,7 +132,7 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     result = schema("--write", tmp_path / "file/folder")
 
-    assert (2, f"Error: {tmp_path}/file/folder: Not a directory") == (
+    assert (2, f"error: {tmp_path}/file/folder: Not a directory") == (
         result.exit_code,
         result.stderr.splitlines()[-1],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -141,7 +142,7 @@ def test_a_folder_that_cannot_be_listed_is_named_with_the_reason(
     result = run(command, tmp_path)
 
     assert 2 == result.exit_code
-    assert error_line(result) == f"Error: {tmp_path}{folder}: Permission denied"
+    assert error_line(result) == f"error: {tmp_path}{folder}: Permission denied"
 
 
 @pytest.mark.parametrize("command", ["preview -f @", "lint @", "test @", "audit -f @", "nodes --nodes @"])
@@ -151,7 +152,7 @@ def test_an_empty_name_does_not_mean_the_current_folder(command: str) -> None:
 
     assert 2 == result.exit_code
     assert (
-        error_line(result) == "Error: the name of a file or folder is empty; check that its variable is set"
+        error_line(result) == "error: the name of a file or folder is empty; check that its variable is set"
     )
 
 
@@ -171,15 +172,15 @@ def test_an_invalid_value_prints_one_line(command: str, why: str) -> None:
     result = run(command)
 
     assert 2 == result.exit_code
-    assert error_line(result).startswith(f"Error: {why}")
+    assert error_line(result).startswith(f"error: {why}")
 
 
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("xyzzy", "Error: No such command 'xyzzy'"),
-        ("node chek", "Error: No such command 'chek'"),
-        ("lint --otput", "Error: No such option"),
+        ("xyzzy", "error: No such command 'xyzzy'"),
+        ("node chek", "error: No such command 'chek'"),
+        ("lint --otput", "error: No such option"),
     ],
 )
 def test_an_unknown_option_or_command_is_reported_last(command: str, why: str) -> None:
@@ -198,7 +199,7 @@ def test_an_object_that_is_not_a_node_is_reported_with_a_command_that_prints_nod
     what, _, remedy = error_line(result).partition("; ")
 
     assert 2 == result.exit_code
-    assert what.startswith(f"Error: {tmp_path}/pod.yaml:1:1: document.kind: expected one of Node, NodePool, ")
+    assert what.startswith(f"error: {tmp_path}/pod.yaml:1:1: document.kind: expected one of Node, NodePool, ")
     assert what.endswith(", got 'Pod'")
     assert (
         "`kubectl get nodes -o yaml` prints a valid list; "
@@ -236,7 +237,7 @@ def test_a_port_in_use_is_reported_with_a_remedy() -> None:
 
     assert 2 == result.exit_code
     assert error_line(result) == (
-        f"Error: cannot listen on {HOST} port {port}: Address already in use; "
+        f"error: cannot listen on {HOST} port {port}: Address already in use; "
         "stop the process that listens there, or set another --port"
     )
 
@@ -253,7 +254,7 @@ def test_an_address_of_another_host_is_reported_with_a_remedy(host: str, why: st
     result = run(f"serve --host {host} --port 0")
 
     assert 2 == result.exit_code
-    assert error_line(result).startswith(f"Error: cannot listen on {host} port 0: ")
+    assert error_line(result).startswith(f"error: cannot listen on {host} port 0: ")
     assert error_line(result).endswith(why)
 
 
@@ -268,7 +269,7 @@ def test_a_privileged_port_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyP
 
     assert 2 == result.exit_code
     assert error_line(result) == (
-        "Error: cannot listen on 0.0.0.0 port 443: Permission denied; set --port to 1024 or higher"
+        "error: cannot listen on 0.0.0.0 port 443: Permission denied; set --port to 1024 or higher"
     )
 
 
@@ -298,7 +299,7 @@ def test_a_certificate_that_cannot_be_served_is_named(
     result = run("serve --port 0 --tls-cert @ --tls-key @", tmp_path / certificate, tmp_path / key)
 
     assert 2 == result.exit_code
-    assert error_line(result) == "Error: " + why.format(
+    assert error_line(result) == "error: " + why.format(
         certificate=tmp_path / certificate, key=tmp_path / key
     )
 
@@ -317,7 +318,7 @@ def test_an_invalid_client_ca_is_named(tmp_path: Path) -> None:
     result = run("serve --port 0 --client-ca @", tmp_path / "ca.crt")
 
     assert 2 == result.exit_code
-    assert error_line(result) == f"Error: {tmp_path}/ca.crt is not a PEM certificate"
+    assert error_line(result) == f"error: {tmp_path}/ca.crt is not a PEM certificate"
 
 
 @pytest.mark.parametrize("command", ["serve --port 0 --kubeconfig @", "audit --kubeconfig @"])
@@ -339,7 +340,7 @@ def test_an_invalid_kubeconfig_prints_one_line(command: str, content: str, why: 
     line = error_line(result)
 
     assert 2 == result.exit_code
-    assert line.startswith("Error: no cluster: ")
+    assert line.startswith("error: no cluster: ")
     assert all(part in line for part in (f"{tmp_path}/config", why, "; check --kubeconfig and --context"))
 
 
@@ -364,7 +365,7 @@ def test_a_kubeconfig_with_an_invalid_value_prints_one_line(
     line = error_line(result := run("serve --port 0 --kubeconfig @", tmp_path / "config"))
 
     assert 2 == result.exit_code
-    assert line.startswith("Error: no cluster: ")
+    assert line.startswith("error: no cluster: ")
     assert why in line
 
 
@@ -386,7 +387,7 @@ def test_a_missing_kubeconfig_is_reported_with_its_path(
     ["--help", "rules", "schema --markdown", "export", "preview -f docs/examples/patched.yaml"],
 )
 def test_a_closed_pipe_and_a_full_disk_give_no_traceback(command: str) -> None:
-    """A closed pipe, such as `| head -1`, prints no error; a full disk does."""
+    """A closed pipe, such as `| head -1`, ends with the status of kubectl; a full disk is an error."""
     words = [sys.executable, "-m", "webhook", *command.split()]
     reading, writing = os.pipe()
     os.close(reading)
@@ -397,8 +398,9 @@ def test_a_closed_pipe_and_a_full_disk_give_no_traceback(command: str) -> None:
 
     assert "Traceback" not in unread.stderr
     assert "Broken pipe" not in unread.stderr
+    assert 128 + signal.SIGPIPE == unread.returncode
     assert "Traceback" not in cut.stderr
-    assert 0 != cut.returncode
+    assert (2, "error: No space left on device") == (cut.returncode, cut.stderr.splitlines()[-1])
 
 
 @pytest.mark.parametrize(
@@ -417,7 +419,7 @@ def test_a_closed_stream_prints_one_line(command: str, closing: str, stream: str
     words = ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "webhook", *command.split()]
     result = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
 
-    assert (2, f"Error: {stream} is closed\n") == (result.returncode, result.stderr)
+    assert (2, f"error: {stream} is closed\n") == (result.returncode, result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -429,3 +431,25 @@ def test_commands_that_do_not_read_stdin_run_without_it(command: str, message: s
     (line,) = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False).stderr.splitlines()
 
     assert message in line
+
+
+def test_ctrl_c_ends_a_command_with_the_status_of_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with 1, which means that something is denied."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("webhook.cli.commands.rules.read_counts", interrupt)
+
+    assert 128 + signal.SIGINT == run("rules --metrics @", "x").exit_code
+
+
+def test_force_color_colours_the_output_of_a_pipe() -> None:
+    """As force-color.org asks for; NO_COLOR takes precedence."""
+    words = ["preview", "-f", "docs/examples/denied.yaml"]
+    forced, both = (
+        CliRunner().invoke(main, words, env=env).stdout
+        for env in ({"FORCE_COLOR": "1"}, {"FORCE_COLOR": "1", "NO_COLOR": "1"})
+    )
+
+    assert ("\x1b[" in forced, "\x1b[" in both) == (True, False)

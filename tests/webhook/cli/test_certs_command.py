@@ -286,7 +286,7 @@ def test_an_invalid_bundle_prints_one_line(memory: Memory, cluster: tuple[str, s
         done = certs(name, *cluster)
 
         assert 2 == done.exit_code
-        assert done.stderr.splitlines()[-1].startswith("Error: Secret gpugate/gpugate-certs holds no cert")
+        assert done.stderr.splitlines()[-1].startswith("error: Secret gpugate/gpugate-certs holds no cert")
     assert {"password": "c2VjcmV0"} == memory.objects[SECRET]["data"]
 
 
@@ -310,7 +310,7 @@ def test_an_unavailable_api_server_is_reported(memory: Memory, tmp_path: Path) -
     done = certs("show", "--kubeconfig", kubeconfig)
 
     assert 2 == done.exit_code
-    assert "Error: the API server does not answer GET /apis/" in done.stderr
+    assert "error: the API server does not answer GET /apis/" in done.stderr
 
 
 def test_an_invalid_kubeconfig_is_reported() -> None:

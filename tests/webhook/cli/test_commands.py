@@ -65,7 +65,7 @@ def test_a_misspelt_command_is_reported_with_a_suggestion() -> None:
     result = _run("prview")
 
     assert result.exit_code == 2
-    assert result.stderr == "Error: No such command 'prview' – did you mean 'preview'?\n"
+    assert result.stderr == "error: No such command 'prview' – did you mean 'preview'?\n"
 
 
 def test_the_built_in_rules_are_clean() -> None:
@@ -152,7 +152,7 @@ def test_an_empty_folder_is_reported(tmp_path: Path) -> None:
     """Exit status 2."""
     result = _run("lint", tmp_path)
 
-    assert (2, f"Error: {tmp_path}: no YAML or JSON file in this folder") == (
+    assert (2, f"error: {tmp_path}: no YAML or JSON file in this folder") == (
         result.exit_code,
         result.stderr.splitlines()[-1],
     )
@@ -173,15 +173,15 @@ def test_a_rule_of_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tls-cert", "x.pem"], "Error: --tls-cert and --tls-key must be used together"),
+        (["--tls-cert", "x.pem"], "error: --tls-cert and --tls-key must be used together"),
         (
             ["--tls-cert", "/nowhere/x.pem", "--tls-key", "/nowhere/y.pem"],
-            "Error: /nowhere/x.pem: No such file or directory",
+            "error: /nowhere/x.pem: No such file or directory",
         ),
-        (["--rules", "/nowhere"], "Error: /nowhere: No such file or directory"),
+        (["--rules", "/nowhere"], "error: /nowhere: No such file or directory"),
         (
             ["--port", "99999"],
-            "Error: Invalid value for '--port': 99999 is not in the range 0<=x<=65535.",
+            "error: Invalid value for '--port': 99999 is not in the range 0<=x<=65535.",
         ),
     ],
 )

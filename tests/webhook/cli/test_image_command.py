@@ -253,7 +253,7 @@ def test_wrong_usage_is_one_line(arguments: list[str], message: str) -> None:
     """Exit status 2."""
     result = run(*arguments)
 
-    assert (2, f"Error: {message}\n") == (result.exit_code, result.stderr)
+    assert (2, f"error: {message}\n") == (result.exit_code, result.stderr)
 
 
 def test_what_cannot_be_read_in_files_is_reported_and_the_rest_is_read(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_more_than_a_thousand_images_are_too_many(tmp_path: Path) -> None:
     )
     result = run("-f", tmp_path / "pod.yaml")
 
-    assert (2, "Error: more than 1,000 images; give fewer files\n") == (result.exit_code, result.stderr)
+    assert (2, "error: more than 1,000 images; give fewer files\n") == (result.exit_code, result.stderr)
 
 
 def test_errors_and_headings_are_translated(registry: FakeRegistry, tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_an_input_without_nodes_is_reported(tmp_path: Path, text: str | None, me
     path.write_text(text or "", "utf-8")
     result = _run() if text is None else _run("--nodes", path)
 
-    assert (2, f"Error: {message.format(path=path)}") == (result.exit_code, result.stderr.splitlines()[-1])
+    assert (2, f"error: {message.format(path=path)}") == (result.exit_code, result.stderr.splitlines()[-1])
 
 
 def test_a_missing_cluster_is_reported() -> None:

@@ -258,9 +258,9 @@ def test_an_error_in_one_object_does_not_hide_the_results_of_others(tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-f", "/nowhere.yaml"], "Error: /nowhere.yaml: No such file or directory"),
-        ([], "Error: Missing option '-f' / '--filename'."),
-        (["-f", "-", "--rules", "/nowhere"], "Error: /nowhere: No such file or directory"),
+        (["-f", "/nowhere.yaml"], "error: /nowhere.yaml: No such file or directory"),
+        ([], "error: Missing option '-f' / '--filename'."),
+        (["-f", "-", "--rules", "/nowhere"], "error: /nowhere: No such file or directory"),
     ],
 )
 def test_wrong_usage_exits_with_2_and_prints_the_reason(arguments: list[str], message: str) -> None:
@@ -314,7 +314,7 @@ def test_a_file_that_is_not_utf_8_is_named_with_the_line(tmp_path: Path) -> None
     path.write_bytes(b"kind: Pod\nname: caf\xe9\n")
     result = _preview("-f", path)
 
-    assert (2, f"Error: {path}:2: not UTF-8; save the file as UTF-8") == (
+    assert (2, f"error: {path}:2: not UTF-8; save the file as UTF-8") == (
         result.exit_code,
         result.stderr.splitlines()[-1],
     )

@@ -457,7 +457,7 @@ def test_a_folder_without_tests_exits_with_2_and_a_remedy(tmp_path: Path) -> Non
     result = _test(tmp_path)
 
     assert 2 == result.exit_code
-    assert f"Error: {tmp_path}: no *.test.yaml file in this folder" in result.stderr
+    assert f"error: {tmp_path}: no *.test.yaml file in this folder" in result.stderr
 
 
 def test_tests_are_neither_rules_nor_manifests(tmp_path: Path) -> None:
@@ -476,7 +476,7 @@ def test_cases_are_selected_by_a_part_of_their_names_or_a_glob(tmp_path: Path) -
 
     assert "1 passed, 1 not selected" in _test(path, "--run", "memory").stdout
     assert 0 == _test(path, "--run", "mem*alone").exit_code
-    assert (2, "Error: no case matches --run 'mem*cores'") == (
+    assert (2, "error: no case matches --run 'mem*cores'") == (
         (result := _test(path, "--run", "mem*cores")).exit_code,
         result.stderr.splitlines()[-1],
     )

@@ -45,10 +45,17 @@ def padded(text: str, columns: int) -> str:
     return text + " " * (columns - width(text))
 
 
-def print_error(message: str, language: Language = Language.EN) -> None:
-    """Print an error on stderr."""
+def print_error(message: str, language: Language = Language.EN, color: bool | None = None) -> None:
+    """Print an error on stderr; color: whether with colours, if not by the stream."""
     level = LEVELS["error"].in_language(language)
-    click.echo(f"{click.style(f'{level}:', fg='red', bold=True)} {message}", err=True)
+    click.echo(f"{click.style(f'{level}:', fg='red', bold=True)} {message}", err=True, color=color)
+
+
+def show_error(error: click.ClickException) -> None:
+    """Print the error that ends a command, below the usage of the command if it was called in a wrong way."""
+    if isinstance(error, click.UsageError) and error.ctx:
+        click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
+    print_error(error.format_message(), color=error.show_color)
 
 
 def print_warning(message: str, language: Language = Language.EN) -> None:
