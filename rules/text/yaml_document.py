@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import yaml
@@ -33,6 +33,8 @@ _MAX_MERGED: Final = 64
 _NOT_UTF8: Final = "not UTF-8; save the file as UTF-8"  # for bytes that Python decoded by `surrogateescape`
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _TAG: Final = "tag:yaml.org,2002:"
+_MERGE: Final = f"{_TAG}merge"
+_TEXT: Final = f"{_TAG}str"
 _TEMPLATE: Final = "; {{ is template syntax: render the template first"
 _TRUE: Final = frozenset({"true", "yes", "on"})
 _OCTAL: Final = re.compile(r"[-+]?0[0-9_]")  # in YAML 1.1 a leading zero is enough
@@ -53,20 +55,21 @@ class Document:
 
     lines: the lines of the text, empty for JSON. duplicates: the first duplicate keys of objects; the last
     value of a key is used.
-    root: the node tree. line, column: where the document begins in the file, counted from 0.
+    tree: returns the node tree, which is read on the first call: most documents need no locations.
+    line, column: where the document begins in the file, counted from 0.
     """
 
     value: Any
     file: str
     lines: tuple[str, ...]
     duplicates: tuple[SourceError, ...]
-    root: yaml.Node
+    tree: Callable[[], yaml.Node]
     line: int = 0
     column: int = 0
 
     def locate(self, path: Path = (), *, key: bool = False) -> Location:
         """Return the location of the value at the path, or of its key; if absent, of the nearest parent."""
-        place = node = self.root
+        place = node = self.tree()
         for step in path:
             if (child := _child(node, step)) is None:
                 break
@@ -115,10 +118,10 @@ class Document:
         duplicates = tuple(SourceError(place(error.location), error.message) for error in inner.duplicates)
         if block:
             return replace(inner, duplicates=duplicates, line=inner.line + above, column=indent)
-        return replace(inner, duplicates=duplicates, root=node, line=self.line, column=self.column)
+        return replace(inner, duplicates=duplicates, tree=lambda: node, line=self.line, column=self.column)
 
     def _node(self, path: Path) -> yaml.Node:
-        node = self.root
+        node = self.tree()
         for step in path:
             if (child := _child(node, step)) is None:
                 raise KeyError(path)
@@ -137,7 +140,7 @@ def read(text: str, file: str) -> Iterator[Document | SourceError]:
     error in one document does not hide another.
     """
     if found := read_json(text := text.removeprefix("\ufeff")):
-        yield Document(found.value, file, (), (), found.root)
+        yield Document(found.value, file, (), (), lambda: found.root)
         return
     lines = text.splitlines(keepends=True)
     starts = [0, *(number for number, line in enumerate(lines) if _SEPARATOR.match(line))]
@@ -167,14 +170,14 @@ def _later(error: SourceError, lines: int) -> SourceError:
 
 def _read(lines: list[str], file: str) -> Iterator[Document]:
     text = "".join(lines)
+    tree = cache(lambda: next(yaml.compose_all(text, Loader=_Loader)))
     try:
-        _check_depth(text, file)
-        loader = _Loader(text)
-        while loader.check_node():
-            node: yaml.Node = loader.get_node()  # type: ignore[assignment]  # check_node returned True
-            builder = _Builder(file, len(text) + MAX_VALUES)
-            value = builder.build(node, 0)
-            yield Document(value, file, tuple(lines), tuple(builder.duplicates), node)
+        events = yaml.parse(text, Loader=_Loader)
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                builder = _Builder(events, file, len(text) + MAX_VALUES)
+                value = builder.build()
+                yield Document(value, file, tuple(lines), tuple(builder.duplicates), tree)
     except yaml.MarkedYAMLError as error:
         raise SourceError(_place(file, error.problem_mark), _explain(error, lines)) from None
     except yaml.reader.ReaderError as error:  # its position counts bytes or characters
@@ -195,18 +198,6 @@ def _forbidden(text: str, position: int, file: str, reason: str) -> SourceError:
     return SourceError(Location(file, len(above) + 1, len(line)), what)
 
 
-def _check_depth(text: str, file: str) -> None:
-    """Raise SourceError for deep nesting before the composer, which recurses in C, reads it."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise SourceError(_place(file, event.start_mark), f"nested deeper than {MAX_DEPTH} levels")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-
-
 def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
     problem = " ".join(part for part in (error.context, error.problem) if part)
     mark = error.problem_mark
@@ -219,62 +210,127 @@ def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
 
 
 class _Builder:
-    """Converts a node tree into at most `limit` values."""
+    """Converts the events of one YAML document into at most `limit` values.
 
-    def __init__(self, file: str, limit: int) -> None:
+    It does not compose the node tree, which takes six times as long.
+    """
+
+    def __init__(self, events: Iterator[yaml.Event], file: str, limit: int) -> None:
         self._file, self._limit = file, limit
         self._count = 0
+        self._events = self._recorded(events)
+        self._record: list[yaml.Event] = []  # all events since the first anchor
+        self._anchors: dict[str, int] = {}  # positions in the record
+        self._scalars: dict[str, tuple[str, Any]] = {}  # tags and values of plain scalars
+        self._resolver = yaml.resolver.Resolver()
         self.duplicates: list[SourceError] = []
 
-    def build(self, node: yaml.Node, depth: int) -> Any:
+    def build(self) -> Any:
+        """Return the value of the next node."""
+        return self._value(next(self._events), self._events, 0)
+
+    def _recorded(self, events: Iterator[yaml.Event]) -> Iterator[yaml.Event]:
+        for event in events:
+            if self._record:
+                self._record.append(event)
+            yield event
+
+    def _value(self, event: Any, events: Iterator[yaml.Event], depth: int) -> Any:
+        """Return the value that begins with an event; `events` yields those after it."""
+        if event.anchor is not None:
+            event, events = self._resolved(event, events)
         self._count += 1
         if self._count > self._limit:
-            raise self._error(node, f"more than {self._limit} values: aliases expand too much")
-        if depth > MAX_DEPTH:
-            raise self._error(node, f"nested deeper than {MAX_DEPTH} levels")
-        if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.build(item, depth + 1) for item in node.value]
+            raise self._error(event, f"more than {self._limit} values: aliases expand too much")
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event)[1]
+        if depth >= MAX_DEPTH:
+            raise self._error(event, f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(event, events, depth + 1)
+        items = []
+        while not isinstance(item := next(events), yaml.SequenceEndEvent):
+            items.append(self._value(item, events, depth + 1))
+        return items
+
+    def _mapping(self, start: yaml.Event, events: Iterator[yaml.Event], depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
         merged: list[dict[str, Any]] = []
-        for key_node, value_node in node.value:
-            if key_node.tag == f"{_TAG}merge":
-                value = self.build(value_node, depth + 1)
+        while not isinstance(event := next(events), yaml.MappingEndEvent):
+            tag, key = self._key(event, events)
+            value = self._value(next(events), events, depth)
+            if tag == _MERGE:
                 merged.extend(value if isinstance(value, list) else [value])
                 continue
-            if not isinstance(key_node, yaml.ScalarNode):
-                hint = _TEMPLATE * isinstance(key_node, yaml.MappingNode)
-                raise self._error(key_node, f"expected a string as key{hint}")
-            key = str(key_node.value)
             if key in result and len(self.duplicates) < MAX_DUPLICATES:
-                self.duplicates.append(self._error(key_node, f"duplicate key {key!r}: remove one of them"))
-            result[key] = self.build(value_node, depth + 1)
+                self.duplicates.append(self._error(event, f"duplicate key {key!r}: remove one of them"))
+            result[key] = value
         if not merged:
             return result
         whole: dict[str, Any] = {}
         for mapping in reversed(merged):  # the first one of several takes precedence
             if not isinstance(mapping, dict):
-                raise self._error(node, "expected an object or a list of objects after `<<`")
+                raise self._error(start, "expected an object or a list of objects after `<<`")
             whole |= mapping
         return whole | result
 
-    @staticmethod
-    def _scalar(node: yaml.ScalarNode) -> Any:
-        text = str(node.value)
-        match node.tag.removeprefix(_TAG):
-            case "null":
-                return None
-            case "bool":
-                return text.lower() in _TRUE
-            case "int":
-                return _number(text, partial(int, base=8 if _OCTAL.match(text) else 0))
-            case "float":
-                return _number(text, float)
-        return text
+    def _key(self, event: Any, events: Iterator[yaml.Event]) -> tuple[str, str]:
+        """Return tag and text of the key that begins with an event."""
+        if event.anchor is not None:
+            event, events = self._resolved(event, events)
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event)[0], event.value
+        depth = 1
+        while depth:  # a syntax error in the key takes precedence
+            found = next(events)
+            depth += isinstance(found, yaml.CollectionStartEvent)
+            depth -= isinstance(found, yaml.CollectionEndEvent)
+        hint = _TEMPLATE * isinstance(event, yaml.MappingStartEvent)
+        raise self._error(event, f"expected a string as key{hint}")
 
-    def _error(self, node: yaml.Node, message: str) -> SourceError:
-        return SourceError(_place(self._file, node.start_mark), message)
+    def _resolved(self, event: Any, events: Iterator[yaml.Event]) -> tuple[Any, Iterator[yaml.Event]]:
+        """Return an event with an anchor and those after it; for an alias, those of its anchor."""
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise self._error(event, "not YAML: found undefined alias")
+            begin = self._anchors[event.anchor]
+            events = map(self._record.__getitem__, range(begin, len(self._record)))
+            return next(events), events
+        if not self._record:
+            self._record.append(event)
+        begin = self._anchors.setdefault(event.anchor, len(self._record) - 1)
+        if self._record[begin] is not event:
+            raise self._error(event, "not YAML: found duplicate anchor")
+        return event, events
+
+    def _scalar(self, event: yaml.ScalarEvent) -> tuple[str, Any]:
+        """Return tag and value of a scalar."""
+        text, tag = event.value, event.tag
+        if tag not in (None, "!"):
+            return tag, _scalar(text, tag)
+        if not event.implicit[0]:
+            return _TEXT, text
+        if (known := self._scalars.get(text)) is None:
+            tag = self._resolver.resolve(yaml.ScalarNode, text, event.implicit)  # type: ignore[no-untyped-call]
+            known = self._scalars[text] = tag, _scalar(text, tag)
+        return known
+
+    def _error(self, event: yaml.Event, message: str) -> SourceError:
+        return SourceError(_place(self._file, event.start_mark), message)
+
+
+def _scalar(text: str, tag: str) -> Any:
+    """Return the value of a scalar."""
+    match tag.removeprefix(_TAG):
+        case "null":
+            return None
+        case "bool":
+            return text.lower() in _TRUE
+        case "int":
+            return _number(text, partial(int, base=8 if _OCTAL.match(text) else 0))
+        case "float":
+            return _number(text, float)
+    return text
 
 
 def _number(text: str, read_number: Callable[[str], float]) -> float | str:
@@ -301,7 +357,7 @@ def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | No
         for key, value in reversed(node.value):
             if key.value == str(step):
                 return key, value
-        merged = [value for key, value in node.value if key.tag == f"{_TAG}merge"]
+        merged = [value for key, value in node.value if key.tag == _MERGE]
         of_lists = [each.value if isinstance(each, yaml.SequenceNode) else [each] for each in merged]
         todo += [each for found in reversed(of_lists) for each in reversed(found)]
     return None

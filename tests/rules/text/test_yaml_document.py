@@ -370,3 +370,48 @@ def test_a_key_is_located_in_linear_time_in_objects_that_merge_each_other() -> N
 
     assert Location("f", 1, 13) == document.locate(("a9", "k"))
     assert Location("f", 10, 1) == document.locate(("a9", "absent"))
+
+
+def test_the_values_of_a_document_are_read_without_its_node_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tree takes most of the time, and large files, such as lists of nodes, need no locations."""
+    monkeypatch.setattr("yaml.compose_all", None)
+
+    assert {"a": [1]} == _document("a: [1]\n").value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("&a x: 1\n*a : 2\nb: *a", {"x": 2, "b": "x"}),
+        ("a: &a [&b [1], *b]\nc: [*a, *b]", {"a": [[1], [1]], "c": [[[1], [1]], [1]]}),
+        ("a: &a {b: &b {x: 1}}\nc: {<<: *b, y: 2}", {"a": {"b": {"x": 1}}, "c": {"x": 1, "y": 2}}),
+        ("a: &a\nb: *a", {"a": None, "b": None}),
+        ("a: ! 5\nb: ! 'x'", {"a": 5, "b": "x"}),
+    ],
+)
+def test_anchors_are_read_anywhere(text: str, value: Any) -> None:
+    """At keys, in what another alias repeats, and at an empty value."""
+    assert value == _document(text).value
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a: &a 1\nb: &a 2", "f:2:4: not YAML: found duplicate anchor"),
+        ("a: &a 1\n---\nb: *a", "f:3:4: not YAML: found undefined alias"),
+        ("*a : 1", "f:1:1: not YAML: found undefined alias"),
+        ("a: &a [1]\n*a : 1", "f:1:4: expected a string as key"),
+        ("a: &a [{b: *a}]", "f:1:8: nested deeper than 200 levels"),
+    ],
+)
+def test_an_invalid_anchor_is_an_error_with_its_location(text: str, error: str) -> None:
+    """An anchor is of one document and one value, and an alias comes after it."""
+    assert [error] == _errors(text)
+
+
+def test_the_values_of_aliases_are_copies() -> None:
+    """A change of one does not change the other."""
+    found = _document("a: &a [1]\nb: *a").value
+    found["a"].append(2)
+
+    assert [1] == found["b"]
