@@ -18,7 +18,7 @@ LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header 
 BASE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check chart bench bench-quick fuzz faults e2e e2e-assets test-lowest lock audit sbom image clean
+.PHONY: help run serve test check pictures chart bench bench-quick fuzz faults e2e e2e-assets test-lowest lock audit sbom image clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -59,6 +59,9 @@ check: $(VENV)/.dev ## types, lint, imports, built-in rules and their tests
 	$(BIN)/lint-imports
 	$(BIN)/gpugate lint rules/catalog --fail-on warn
 	$(BIN)/gpugate test rules/catalog
+
+pictures: $(VENV)/.dev ## write the pictures of the pages
+	$(BIN)/pytest -q tests/project/test_pictures.py --update-golden
 
 chart: $(VENV)/.dev ## copy manifests and rules into the Helm chart, and write its list of values
 	$(BIN)/pytest -q tests/project/test_chart.py --update-golden

@@ -11,13 +11,14 @@ containers by e2e/test_image.py. With `<!-- exits: 1 -->` they end so. Above wha
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import ndiff
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import pytest
@@ -31,6 +32,7 @@ from tests.support.pages import (
     IN_CLUSTER,
     WITH_ENGINE,
     Fence,
+    english,
     fences,
     line_of,
     prose,
@@ -172,28 +174,53 @@ def _refusal(fence: Fence, folder: Path) -> Iterator[str]:
             yield f"{fence.where}: {reason}: not in\n{printed}"
 
 
-def anchors(text: str) -> set[str]:
-    """Return the anchors that GitHub makes of a page's headings."""
+def anchors(text: str) -> list[str]:
+    """Return the anchors that GitHub makes of a page's headings, in their order."""
     slugs = [re.sub(r"[^\w -]", "", heading.lower()) for heading in _HEADING.findall(prose(text))]
     counted = [(slug.replace(" ", "-"), slugs[:index].count(slug)) for index, slug in enumerate(slugs)]
-    return {f"{slug}-{before}" if before else slug for slug, before in counted}
+    return [f"{slug}-{before}" if before else slug for slug, before in counted]
+
+
+def _outline(page: str) -> dict[str, list[Any]]:
+    """Return what a page has in any language."""
+    text = text_of(page)
+    words = prose(text)
+    return {
+        "headings": [len(level) for level in re.findall(r"^(#+) ", words, re.MULTILINE)],
+        "fences": [_shape(fence) for fence in fences(text, page)],
+        "indented": [line.partition("#")[0].strip() for line in _INDENTED.findall(words)],
+        "tables": [line.count("|") for line in words.splitlines() if line.startswith("|")],
+        "links": sorted((english(path), anchor) for path, anchor in _targets(page) if path != _other(page)),
+        "code": sorted(re.findall(r"`([^`\n]+)`", words)),
+    }
 
 
 def _shape(fence: Fence) -> tuple[str, ...]:
-    """Return what a fence has in any language; of YAML, all but the comments."""
+    """Return what a fence has in any language; of YAML, all but the comments; of output, nothing."""
+    notes = (fence.language, fence.file, fence.needs, str(bool(fence.unrun)), str(fence.exits))
     if fence.language == "yaml":
-        return ("yaml", str(yaml.safe_load(fence.text)))
-    return (fence.language, fence.text.replace(" --lang zh", ""))
+        return (*notes, str([*yaml.safe_load_all(fence.text)]))
+    code = re.sub(r" --lang zh|(?<= )#.*", "", fence.text) if fence.language != "text" else ""
+    return (*notes, *(line.rstrip() for line in code.splitlines()), str(fence.shown is None))
 
 
-def _linked(text: str) -> list[str]:
-    """Return the links of a README, but for that to the other."""
-    return sorted(link for link in _LINK.findall(prose(text)) if not link.startswith("README"))
+def _other(page: str) -> str:
+    """Return the page in the other language, which each page links at its top."""
+    if page != english(page):
+        return english(page)
+    return next((other for other in PAGES if other != page and english(other) == page), "")
 
 
-def _coded(text: str) -> list[str]:
-    """Return the inline code of a page."""
-    return sorted(re.findall(r"`([^`\n]+)`", prose(text)))
+def _targets(page: str) -> Iterator[tuple[str, str]]:
+    """Yield (path, place) of each link of a page: the place is a number of a heading, in any language."""
+    for link in _LINK.findall(prose(text_of(page))):
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            yield link, ""
+            continue
+        target = os.path.normpath(Path(page).parent / path) if path else page
+        # In both languages the heading has the same number.
+        yield target, str(anchors(text_of(target)).index(anchor)) if anchor else ""
 
 
 @pytest.mark.parametrize(
@@ -217,7 +244,12 @@ def test_every_command_of_a_page_is_one_that_there_is(page: str) -> None:
 def unrun(text: str, page: str) -> Iterator[str]:
     """Yield each place with commands that no test runs and that do not say why."""
     for fence in fences(text, page):
-        walked = {"": True, "kubectl": True, "cluster": page in IN_CLUSTER, ENGINE: page in WITH_ENGINE}
+        walked = {
+            "": True,
+            "kubectl": True,
+            "cluster": english(page) in IN_CLUSTER,
+            ENGINE: english(page) in WITH_ENGINE,
+        }
         if fence.language == "sh" and not fence.unrun and not walked.get(fence.needs):
             yield fence.where
     for match in _INDENTED.finditer(prose(text)):
@@ -306,16 +338,20 @@ def test_the_readme_has_each_command_in_its_table() -> None:
     assert [] == [name for name in listed if not any(f"{row} ".startswith(f"{name} ") for row in rows)]
 
 
-def test_both_readmes_say_the_same() -> None:
-    """As many headings, the same code but for the language of messages and comments, the same links."""
-    english, chinese = (text_of(page) for page in ("README.md", "README.zh-CN.md"))
+@pytest.mark.parametrize("page", [page for page in PAGES if page != english(page)])
+def test_a_chinese_page_says_what_the_english_one_says(page: str) -> None:
+    """The same headings, code but for the language of messages and comments, tables and links.
 
-    assert len(_HEADING.findall(prose(english))) == len(_HEADING.findall(prose(chinese)))
-    assert [_shape(fence) for fence in fences(english, "")] == [
-        _shape(fence) for fence in fences(chinese, "")
-    ]
-    assert _linked(english) == _linked(chinese)
-    assert _coded(english) == _coded(chinese)
+    Links to pages that are in Chinese lead to these.
+    """
+    there, here = _outline(english(page)), _outline(page)
+
+    for part, expected in there.items():
+        assert expected == here[part], part
+    for path, _ in _targets(page):
+        assert path not in map(english, {*PAGES} - {path}) or path == english(page), (
+            f"there is a Chinese {path}"
+        )
 
 
 @pytest.mark.parametrize(

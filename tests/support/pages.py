@@ -73,6 +73,11 @@ def text_of(page: str) -> str:
     return (ROOT / page).read_text("utf-8")
 
 
+def english(page: str) -> str:
+    """Return the English page (or picture) of a Chinese one: `docs/rules.md` of `docs/zh/rules.md`."""
+    return page.replace("docs/zh/", "docs/").replace(".zh-CN.md", ".md").replace(".zh.svg", ".svg")
+
+
 def fences(text: str, page: str) -> list[Fence]:
     """Return the fenced blocks of a page in their order."""
     above = text.partition("# ")[0]
