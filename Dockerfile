@@ -13,7 +13,9 @@ COPY pyproject.toml README.md LICENSE ./
 COPY rules rules
 COPY certs certs
 COPY webhook webhook
-RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
+# The version, which Git gives elsewhere; 0.0.0 without.
+ARG VERSION
+RUN SETUPTOOLS_SCM_PRETEND_VERSION=${VERSION} pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
  && pip --python /opt/gpugate/bin/python install --no-deps --no-index dist/*.whl
 
 FROM ${BASE}

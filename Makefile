@@ -16,6 +16,8 @@ AUDIT = $(RELEASE)/bin/pip-audit --disable-pip --progress-spinner off $(ADVISORI
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 # The image's base by its digest, as a release gives it; the Dockerfile's own without.
 BASE ?=
+# The version of the image and the bill of materials, whose tools do not read Git.
+VERSION ?= $(shell git describe --tags --match 'v[0-9]*' 2> /dev/null | sed 's/^v//; s/-\([0-9]*\)-g/.post\1+g/')
 
 .DEFAULT_GOAL := help
 .PHONY: help run serve test check pictures chart bench bench-quick fuzz faults e2e e2e-assets test-lowest lock audit sbom image clean
@@ -28,13 +30,13 @@ $(VENV)/.runtime: pyproject.toml
 	@echo "setting up $(VENV) (once, some twenty seconds)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpugate needs Python 3.11 or newer; say make PYTHON=python3.12")'
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all]'
 	@touch $@
 
 # pip learnt --group in 25.1.
 $(VENV)/.dev: $(VENV)/.runtime
 	@$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group dev
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all]' --group dev
 	@touch $@
 
 run: $(VENV)/.runtime ## preview three example pods with the built-in rules, with no cluster
@@ -94,12 +96,12 @@ e2e-assets: $(VENV)/.dev ## build etcd, Kubernetes, programs of its packages, Ka
 test-lowest: ## run the tests on the oldest dependencies that pyproject.toml allows
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check uv
-	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable . --group dev
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable '.[all]' --group dev
 	.venv-lowest/bin/pytest -q --numprocesses auto
 
 lock: $(VENV)/.dev ## pin the packages of the image and of its build, with hashes
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile $(LOCK) pyproject.toml --output-file requirements.lock
+	$(BIN)/uv pip compile $(LOCK) --all-extras pyproject.toml --output-file requirements.lock
 	$(BIN)/uv pip compile $(LOCK) --group build --output-file requirements-build.lock
 
 $(RELEASE)/.tools: pyproject.toml
@@ -121,11 +123,12 @@ sbom: $(RELEASE)/.tools ## write the packages of requirements.lock to dist/gpuga
 	@rm -rf .venv-image && $(PYTHON) -m venv --without-pip .venv-image
 	@$(RELEASE)/bin/pip --python .venv-image/bin/python install --quiet --require-hashes --only-binary :all: -r requirements.lock
 	@mkdir -p dist
-	$(RELEASE)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
+	@sed 's/^dynamic = .*/version = "$(or $(VERSION),0.0.0)"/' pyproject.toml > .venv-image/pyproject.toml
+	$(RELEASE)/bin/cyclonedx-py environment --pyproject .venv-image/pyproject.toml --mc-type application --output-reproducible \
 		--output-file dist/gpugate.cdx.json .venv-image
 
 image: ## build the container image; BASE=python:…@sha256:… names its base by digest
-	docker build $(if $(BASE),--build-arg BASE=$(BASE)) --tag gpugate .
+	docker build $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(VERSION) --tag gpugate .
 
 clean: ## remove what the other targets made
 	rm -rf .venv .venv-* dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

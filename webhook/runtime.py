@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from certs.authority import is_valid_at
+from certs.authority import is_valid_at, validity_of
 from certs.rotation_plan import Plan
 from certs.rotator import CertRotator
 from certs.store import SecretStore
@@ -157,4 +157,4 @@ def report_thread(failure: threading.ExceptHookArgs) -> None:
 
 
 def _observe(bundle: Bundle) -> None:
-    metrics.certificate_seen("ca", bundle.authority.certificate_pem)
+    metrics.certificate_seen("ca", validity_of(bundle.authority.certificate_pem).not_after)

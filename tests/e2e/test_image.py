@@ -23,13 +23,14 @@ from tests.e2e.manifests import ROOT
 from tests.e2e.serve_process import ServeProcess, eventually
 from tests.e2e.test_control_plane import pod
 from tests.support.pages import ENGINE, WITH_ENGINE, fences, terminal, text_of
-from tests.webhook.server.test_security import PROJECT, WORKLOADS, workload
+from tests.support.release import RELEASE
+from tests.webhook.server.test_security import WORKLOADS, workload
 
 pytestmark = pytest.mark.timeout(600)
 
 # Where the page pushes to, and under what name.
 _REGISTRY: Final = "registry.example.com"
-_PUSHED: Final = f"{_REGISTRY}/gpugate:0.1.0"
+_PUSHED: Final = f"{_REGISTRY}/gpugate:{RELEASE}"
 _HOME: Final = Path("opt/gpugate")
 _DEPLOYMENT: Final = WORKLOADS[0]
 _ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -151,7 +152,7 @@ def test_the_image_holds_the_locked_packages_in_their_versions_and_no_other(pyth
     }
     found = {canonicalize_name(name): version for name, version in python["found"].items()}
 
-    assert locked | {"gpugate": PROJECT["project"]["version"]} == found
+    assert locked | {"gpugate": RELEASE} == found
 
 
 def test_only_root_may_change_files_of_the_image(root: Path) -> None:
@@ -184,7 +185,7 @@ def test_the_command_line_works_in_the_image(engine: Engine, image: str) -> None
     examples = [f"--volume={ROOT}/docs/examples:/examples:ro"]
     printed = run(engine, image, "preview", "-f", "/examples/patched.yaml", options=examples)
 
-    assert f"gpugate {PROJECT['project']['version']}\n" == run(engine, image, "--version")
+    assert f"gpugate {RELEASE}\n" == run(engine, image, "--version")
     assert "1 object: 1 patched" in printed
     assert f"{VCUDA_CORE}: '20'" in printed
 

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from rules.model.rule import Action
 from rules.schema.loader import Loaded
 from tests.support.node_builders import gfd, gpu_pod, inventory, judged, node
 from tests.support.paths import ROOT
+from tests.support.release import RELEASE
 from tests.support.webhooks import builtin_handler
 from webhook.admission.app import create_pages
 from webhook.cli.commands.images import command as images
@@ -70,10 +70,8 @@ def test_the_drain_and_the_slowest_client_fit_into_the_grace_period() -> None:
 
 def test_the_image_is_of_this_version() -> None:
     """In the Deployment and in the page's overlay."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-
-    assert f"gpugate:{version}" == CONTAINER["image"]
-    assert f"newTag: {version}" in (ROOT / "docs/install.md").read_text("utf-8")
+    assert f"gpugate:{RELEASE}" == CONTAINER["image"]
+    assert f"newTag: {RELEASE}" in (ROOT / "docs/install.md").read_text("utf-8")
 
 
 def test_no_file_lies_beside_a_kustomization_unused() -> None:

@@ -37,6 +37,17 @@ _COMMANDS: Final = {
     "node": "Label a GPU node and diagnose its driver",
     "images": "Read facts about the images of a cluster from registries",
 }
+# The extra of pyproject.toml that installs a module.
+_EXTRAS: Final = {
+    "aiohttp": "cluster",
+    "kubernetes": "cluster",
+    "urllib3": "cluster",  # comes with kubernetes
+    "yarl": "cluster",  # comes with aiohttp
+    "cryptography": "server",
+    "flask": "server",
+    "httptools": "server",
+    "pynvml": "agent",
+}
 # Plus the number of a signal: the exit status that a shell reports for a program that the signal ended.
 _SIGNALLED: Final = 128
 
@@ -69,6 +80,13 @@ class _Commands(click.Group):
             status = _SIGNALLED + signal.SIGINT
         except OSError as error:
             show_error(bad_input := BadInputError(os_error_text(error)))
+            status = bad_input.exit_code
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            if module not in _EXTRAS:
+                raise
+            fix = f"pip install 'gpugate[{_EXTRAS[module]}]'"
+            show_error(bad_input := BadInputError(f"not installed: {module}; run: {fix}"))
             status = bad_input.exit_code
         sys.exit(status)
 

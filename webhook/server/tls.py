@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Self
 
-from certs.authority import CertificateError, KeyPair, make_authority, make_leaf
+from certs.authority import CertificateError, KeyPair, make_authority, make_leaf, validity_of
 from certs.bundle import certificates_in
 from webhook.telemetry import metrics
 
@@ -61,7 +61,7 @@ class TlsCertificate:
             ca_file = certificate.with_name("ca.crt")
             authority = ca_file.read_bytes() if ca_file.is_file() else b""
             for found in (certificates_in(authority)[:1] or certificates_in(pair.certificate_pem)[1:])[-1:]:
-                metrics.certificate_seen("ca", found)
+                metrics.certificate_seen("ca", validity_of(found).not_after)
 
         return cls(lambda: KeyPair(certificate.read_bytes(), key.read_bytes()), client_ca_pem, observe)
 
@@ -90,7 +90,7 @@ class TlsCertificate:
 
     def _notify(self) -> None:
         for leaf in certificates_in(self.pair.certificate_pem)[:1]:
-            metrics.certificate_seen("serving", leaf)
+            metrics.certificate_seen("serving", validity_of(leaf).not_after)
         self._observe(self.pair)
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from tests.support.nvml import ERRORS, Answer, failing, library, recorded, well
 from tests.support.paths import ROOT
+from tests.support.release import RELEASE
 from webhook.agent.labels import LABELS, is_own
 from webhook.cli import main
 from webhook.cli.commands.node import command
@@ -280,12 +280,11 @@ def test_the_daemon_set_runs_a_watch_of_this_version() -> None:
     daemon_set, *_ = yaml.safe_load_all((ROOT / "manifests/agent/daemonset.yaml").read_text("utf-8"))
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
     group, name, *arguments = container["args"]
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     page = (ROOT / "docs/agent.md").read_text("utf-8")
 
     assert ("node", False) == (group, command.commands[name].make_context(name, arguments).params["once"])
-    assert f"gpugate:{version}" == container["image"]
-    assert f"newTag: {version}" in page
+    assert f"gpugate:{RELEASE}" == container["image"]
+    assert f"newTag: {RELEASE}" in page
 
 
 def test_the_page_lists_every_label_that_is_set() -> None:

@@ -25,6 +25,13 @@ from webhook.server import connection, connections, request_parser, work_queue
 from webhook.server.server import ServerConfig
 
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+# What the extras add, without the names of other extras.
+OPTIONAL: Final = [
+    requirement
+    for extra in PROJECT["project"]["optional-dependencies"].values()
+    for requirement in extra
+    if not requirement.startswith("gpugate[")
+]
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text("utf-8")
 WORKLOADS: Final = ("base/deployment.yaml", "agent/daemonset.yaml")
 # Each pin of a lock file with what follows it: a marker, and the hashes.
@@ -90,7 +97,7 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
 @pytest.mark.parametrize(
     ("file", "requirements"),
     [
-        ("requirements.lock", PROJECT["project"]["dependencies"]),
+        ("requirements.lock", [*PROJECT["project"]["dependencies"], *OPTIONAL]),
         ("requirements-build.lock", PROJECT["build-system"]["requires"]),
     ],
 )
