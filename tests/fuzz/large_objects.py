@@ -51,6 +51,8 @@ _IMAGES: Final = (
     "vllm/vllm-openai:v0.8.4",
     "registry.example.com:5000/team/paddle:1",
     "pytorch/pytorch:2.0.0-cuda11.7-cudnn8-runtime",
+    "lmsysorg/sglang:v0.4.6",
+    "ghcr.io/huggingface/text-generation-inference:3.0.0",
 )
 # Conditions of NVIDIA_REQUIRE_*, of which several alternate; c, d and a are what nodes have as version of
 # CUDA, branch of the driver and compute capability.
@@ -74,6 +76,10 @@ _ARGUMENTS: Final = (
     "--kv-cache-dtype=fp8",
     "x{n}",
     "\\'\"`;&|",
+    "--tensor-parallel-size={n}",
+    "vllm serve -tp $(V{n}) --pipeline-parallel-size 2 --nnodes={n}; ",
+    "sh -c 'torchrun --nproc-per-node={n} x; python -m sglang.launch_server --tp $V{n}'",
+    "--num-shard={n} --sharded=true",
 )
 _COMMANDS: Final = (
     (),
@@ -99,6 +105,16 @@ _TOLERATIONS: Final = (
     {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3},
 )
 _CLAIMS: Final = ("resourceClaimTemplateName", "resourceClaimName")
+
+# Where a volume comes from, and where it is mounted.
+_SOURCES: Final[tuple[Json, ...]] = (
+    {"emptyDir": {}},
+    {"emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+    {"hostPath": {"path": "/dev/nvidia0"}},
+)
+_PATHS: Final = ("/{n}", "/dev/shm", "/dev/shm/{n}")
+# Prefixes of labels and annotations; the second is that of our own.
+_DOMAINS: Final = ("example.com/", "gpugate.dev/", "gpugate.dev/cuda-version.", "")
 
 # Each number of a shape, with its least and its greatest value.
 GENES: Final[dict[str, tuple[int, int]]] = {
@@ -139,6 +155,7 @@ GENES: Final[dict[str, tuple[int, int]]] = {
     "arg_repeat": (1, 100_000),
     "labels": (0, 100_000),
     "annotations": (0, 100_000),
+    "domain": (0, len(_DOMAINS) - 1),
     "text": (0, 2_000_000),  # length of each label and annotation
     "said": (0, 3),
     "terms": (0, 20_000),
@@ -152,7 +169,9 @@ GENES: Final[dict[str, tuple[int, int]]] = {
     "tolerations": (0, 50_000),
     "toleration": (0, len(_TOLERATIONS) - 1),
     "volumes": (0, 50_000),
+    "source": (0, len(_SOURCES) - 1),
     "mounts": (0, 50_000),
+    "path": (0, len(_PATHS) - 1),
     "env_from": (0, 50_000),
     "claims": (0, 5000),
     "claim": (0, len(TEMPLATES)),
@@ -267,7 +286,9 @@ class _Builder:
         if self.tolerations:
             spec["tolerations"] = self._list(self.tolerations, 50, self._toleration)
         if self.volumes:
-            spec["volumes"] = self._list(self.volumes, 30, lambda n: {"name": f"v{n}", "emptyDir": {}})
+            spec["volumes"] = self._list(
+                self.volumes, 30, lambda n: {"name": f"v{n}", **_SOURCES[self.source]}
+            )
         if self.claims:
             spec["resourceClaims"] = self._list(self.claims, 50, self._claim)
         if self.node_name:
@@ -275,10 +296,11 @@ class _Builder:
         return {"metadata": self._metadata(at), "spec": spec}
 
     def _metadata(self, at: int) -> Json:
+        domain = _DOMAINS[self.domain]
         metadata: Json = {"labels": {"app": f"a{at}{self._salt}"}}
-        metadata["labels"] |= self._map(self.labels, 20, "example.com/l{n}", lambda _: self._text(self.text))
+        metadata["labels"] |= self._map(self.labels, 20, domain + "l{n}", lambda _: self._text(self.text))
         if self.annotations or self.said:
-            notes = self._map(self.annotations, 20, "example.com/a{n}", lambda _: self._text(self.text))
+            notes = self._map(self.annotations, 20, domain + "a{n}", lambda _: self._text(self.text))
             versions = ("", f"12.{at % 7}", "14.0", self._salt)
             if self.said:
                 notes["gpugate.dev/cuda-version"] = versions[self.said]
@@ -357,8 +379,9 @@ class _Builder:
                 self.args, size, lambda n: text.format(n=n) * self.arg_repeat + own + self._salt
             )
         if self.mounts:
+            path = _PATHS[self.path]
             container["volumeMounts"] = self._list(
-                self.mounts, 40, lambda n: {"name": "v0", "mountPath": f"/{n}"}
+                self.mounts, 40, lambda n: {"name": f"v{n}", "mountPath": path.format(n=n)}
             )
         if self.env_from:
             container["envFrom"] = self._list(
