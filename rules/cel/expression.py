@@ -191,7 +191,7 @@ def _inputs_of(source: str, variables: Iterable[str]) -> Iterator[_Input]:
 def _value_of_input(each: _Input, value: Any) -> Any:
     """Return the value that counts for an input; a map becomes a tuple. Raises ExpressionError."""
     if each.keys is not None:
-        return tuple([value.get(key) for key in each.keys])
+        return tuple(map(value.get, each.keys))
     if each.name not in _MAPS:
         return value
     if len(value) > MAX_ENTRIES:

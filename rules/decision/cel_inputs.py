@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from rules.cel.expression import number
-from rules.kube.container_env import literals
+from rules.kube.container_env import Literals
 from rules.kube.pod import Container, Pod
 
 # What the API server sets if a pod names no scheduler.
@@ -35,7 +35,7 @@ _READ: Final[Mapping[str, Callable[[Container, Pod, str], Any]]] = {
     "requests": lambda container, _pod, _namespace: {**container.limits, **container.requests},
     "container.name": lambda container, _pod, _namespace: container.name,
     "container.image": lambda container, _pod, _namespace: container.image,
-    "container.env": lambda container, _pod, _namespace: literals(container.env),
+    "container.env": lambda container, _pod, _namespace: Literals(container.env, container.variables),
     "pod.labels": lambda _container, pod, _namespace: pod.labels,
     "pod.annotations": lambda _container, pod, _namespace: pod.annotations,
     "pod.namespace": lambda _container, _pod, namespace: namespace,

@@ -401,7 +401,7 @@ class Pipeline:
             "not_checked": tuple(self._not_checked),
         }
         # That no nodes are known is no property of the pod.
-        if lines := [f"{path}: {reason.en}" for path, reason in self._not_checked if reason != NO_NODES]:
+        if lines := [f"{path}: {reason.en}" for path, reason in self._not_checked if reason is not NO_NODES]:
             facts["audit"]["not-checked"] = "; ".join(lines)
         if denying := [found for found in violations if found.action is Action.DENY]:
             message = messages.denial(language, self._request.kind, denying)

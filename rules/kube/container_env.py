@@ -7,7 +7,7 @@ and https://github.com/kubernetes/kubernetes/tree/master/third_party/forked/gola
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -58,20 +58,39 @@ def environment(entries: Iterable[Any], budget: Budget | None = None) -> Environ
     return Environment(known, frozenset(unknown))
 
 
-def literals(entries: Iterable[Any]) -> dict[str, str]:
-    """Return the variables of the entries of `env` whose values are plain texts without `$`.
+class Literals:
+    """The variables of a container whose values are plain texts without `$`, by the last entry of a name.
 
-    The last entry of a name is used.
+    names: the names of the entries of `env`, empty for a malformed one.
     """
-    found: dict[str, str] = {}
-    for entry in entries:
-        if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
-            value = entry.get("value") or ""
-            if isinstance(value, str) and "$" not in value and not entry.get("valueFrom"):
-                found[name] = value
-            else:
-                found.pop(name, None)
-    return found
+
+    __slots__ = ("_entries", "_names")
+
+    def __init__(self, entries: Sequence[Any], names: Sequence[str]) -> None:
+        self._entries = entries
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def get(self, name: str) -> str | None:
+        """Return the value of one variable, without a look at the values of the others."""
+        if not name or name not in self._names:
+            return None
+        *_, last = (at for at, other in enumerate(self._names) if other == name)
+        return _literal(self._entries[last])
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        """Yield all of them, with their names."""
+        last = dict(zip(self._names, self._entries, strict=True))
+        for name, entry in last.items():
+            if name and (value := _literal(entry)) is not None:
+                yield name, value
+
+
+def _literal(entry: Mapping[str, Any]) -> str | None:
+    value = entry.get("value") or ""
+    return value if isinstance(value, str) and "$" not in value and not entry.get("valueFrom") else None
 
 
 def expand_all(texts: Iterable[str], known: Mapping[str, str], budget: Budget | None = None) -> list[str]:

@@ -13,7 +13,7 @@ def test_an_input_is_read_once_for_all_expressions_of_a_container() -> None:
     read = Pod(document, document)
     inputs = condition_inputs(read.containers[0], read, "team-a")
 
-    assert {"A": "1"} == inputs("container.env")
+    assert {"A": "1"} == dict(inputs("container.env").items())
     assert inputs("container.env") is validation_inputs(inputs, "1")("container.env")
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.kube.container_env import Environment, environment, expand, expand_all, literals, references
+from rules.kube.container_env import Environment, Literals, environment, expand, expand_all, references
 
 SECRET = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
 
@@ -124,4 +124,14 @@ def test_literals_are_plain_values_and_the_last_of_a_name_is_used() -> None:
         "malformed",
     ]
 
-    assert {"TWICE": "2", "EMPTY": ""} == literals(entries)
+    names = [
+        entry["name"] if isinstance(entry, dict) and isinstance(entry["name"], str) else ""
+        for entry in entries
+    ]
+    variables = Literals(entries, names)
+
+    expected = {"TWICE": "2", "EMPTY": ""}
+    assert dict(variables.items()) == expected
+    assert {
+        name: variables.get(name) for name in {*names, "ABSENT"} if variables.get(name) is not None
+    } == expected
