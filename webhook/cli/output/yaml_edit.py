@@ -91,7 +91,7 @@ def flow(value: Any) -> str:
 def _nodes(document: Document, path: Path) -> list[yaml.Node]:
     """Return the nodes from the root to the key and the value at a path; none if it is absent."""
     nodes: list[yaml.Node] = []
-    node = document.root
+    node = document.tree()
     key: yaml.Node = node
     for step in path:
         nodes.append(node)
