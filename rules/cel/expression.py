@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from rules.cel.cost_limits import MAX_ENTRIES, why_unbounded
 from rules.cel.library import cel
+from rules.cel.syntax_errors import explained, mistyped, unknown_function, unknown_variable
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.bounded_cache import bounded_cache, length
+from rules.text.i18n import Text
 
 # A rule author's expression fits in a line; a bound keeps the parser's recursion bounded.
 MAX_EXPRESSION_LENGTH: Final = 2048
@@ -28,9 +29,13 @@ _MACRO: Final = re.compile(r"\.(?:all|exists|exists_one|map|filter)\(\s*(\w+)\s*
 # What the binding raises for an operation that values do not support; it names the operation.
 _EVALUATION_ERRORS: Final = (TypeError, ValueError, RuntimeError, IndexError, ArithmeticError)
 _ADVICE: Final = " CEL does not coerce"  # begins what the binding adds for people who write CEL
+_UNDEFINED: Final = re.compile("Undefined variable or function: '([^']*)'")
 _OTHER_TYPES: Final = ("No such overload", "Unsupported operation")
 # Quantities of extended resources are whole, or the API server refuses them.
-_MIXED: Final = "type mismatch: quantities are int; convert first, e.g. double(value) * 1.5"
+_MIXED: Final = Text(
+    "type mismatch: quantities are int; convert first, e.g. double(value) * 1.5",
+    "类型不匹配：数量为 int；请先转换，例如 double(value) * 1.5",
+)
 # What an expression may take for the name of a resource; each is one that the sample has.
 _RESOURCE: Final = re.compile(r"""["']([^"'/]+/[^"']+)["']""")
 # A value for each input, to find when rules are loaded what would fail for every container.
@@ -78,7 +83,17 @@ CONDITION_VARIABLES: Final = ("limits", "requests", "container", "pod")
 
 
 class ExpressionError(ValueError):
-    """The expression does not compile, or cannot be evaluated. The fault of the rule's author."""
+    """The expression does not compile, or cannot be evaluated. The fault of the rule's author.
+
+    text: the message; a str is the same in both languages.
+    """
+
+    def __init__(self, message: Text | str) -> None:
+        self.text = message if isinstance(message, Text) else Text(message)
+        super().__init__(self.text)
+
+    def __str__(self) -> str:
+        return self.text.en
 
 
 class _Input(NamedTuple):
@@ -107,9 +122,9 @@ class Expression:
         bound = set(_MACRO.findall(source))
         for name in named:
             if name not in known and name not in bound:
-                similar = get_close_matches(name, known, 1)
-                hint = f"did you mean {similar[0]!r}?" if similar else f"there are {', '.join(known)}"
-                raise ExpressionError(f"unknown variable {name!r}: {hint}")
+                raise ExpressionError(unknown_variable(source, name, known))
+        if text := mistyped(source):
+            raise ExpressionError(text)
         self.variables = tuple(name for name in known if name in named)
         self._inputs = tuple(_inputs_of(source, self.variables))
         resources = dict.fromkeys(["example.com/device", *self.resources], 1)
@@ -119,7 +134,9 @@ class Expression:
         except ExpressionError as error:
             if any(text in str(error) for text in _OTHER_TYPES):
                 raise ExpressionError(_MIXED) from None
-            if "Undefined" in str(error) or "true or false" in str(error):
+            if unknown := _UNDEFINED.match(str(error)):
+                raise ExpressionError(unknown_function(source, unknown[1])) from None
+            if "true or false" in str(error):
                 raise
 
     @property
@@ -160,7 +177,10 @@ class Expression:
         except _EVALUATION_ERRORS as error:
             raise ExpressionError(str(error).partition(_ADVICE)[0]) from error
         if not isinstance(result, bool):
-            raise ExpressionError(f"the result is {type(result).__name__}, not true or false")
+            found = type(result).__name__
+            raise ExpressionError(
+                Text(f"the result is {found}, not true or false", f"结果为 {found}，而不是 true 或 false")
+            )
         return result
 
     def __repr__(self) -> str:
@@ -214,19 +234,21 @@ def _converted(each: _Input, value: Any) -> Any:
 def compile_program(source: str, longest: int = MAX_EXPRESSION_LENGTH) -> Any:
     """Return a program of the CEL library whose evaluation takes a bounded time. Raises ExpressionError."""
     if len(source) > longest:
-        raise ExpressionError(f"longer than {longest} characters")
+        raise ExpressionError(Text(f"longer than {longest} characters", f"超过 {longest} 个字符"))
     depth = deepest = 0
     for character in source:
         depth += (character in "([{") - (character in ")]}")
         deepest = max(deepest, depth)
     if deepest > _MAX_DEPTH:
-        raise ExpressionError(f"nested deeper than {_MAX_DEPTH} brackets")
+        raise ExpressionError(
+            Text(f"nested deeper than {_MAX_DEPTH} brackets", f"括号嵌套超过 {_MAX_DEPTH} 层")
+        )
     if why := why_unbounded(source):
         raise ExpressionError(why)
     try:
         return cel.compile(source)
     except ValueError as error:
-        raise ExpressionError(_first_line(str(error))) from error
+        raise ExpressionError(explained(source, _first_line(str(error)))) from error
 
 
 def number(quantity: object) -> int | float:

@@ -119,7 +119,7 @@ def _fails(expression: Expression, values: Mapping[str, Any]) -> Text | None:
     try:
         return None if expression(values.__getitem__) else _IS_FALSE
     except ExpressionError as error:
-        return Text(f"fails ({error})", f"出错（{error}）")
+        return Text(f"fails ({error})", f"出错（{error.text.zh or error}）")
 
 
 def _match(match: Match, prefix: Path) -> _Found:

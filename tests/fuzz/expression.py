@@ -39,6 +39,18 @@ def seeds() -> Iterator[bytes]:
 def words() -> Iterator[str]:
     """Yield the words of the language."""
     yield from ("value", "limits", "requests", "container", "pod", "true", "null", "1u", "0.5", "'a'", "b'a'")
+    yield from (
+        "=",
+        "===",
+        "<>",
+        " and ",
+        " or ",
+        "not ",
+        "8Gi",
+        "quantity('8Gi')",
+        "limits.a.com/b",
+        "in (1, 2)",
+    )
     yield from ("[]", "{}", "&&", "||", "?", ":", "!", "-", "==", " in ", "%")
     yield from (
         "all(x, ",
@@ -59,5 +71,6 @@ def check(data: bytes) -> None:
     try:
         expression = Expression(data.decode("utf-8", "replace"), _VARIABLES)
         expression(_VALUES.__getitem__)
-    except ExpressionError:
-        return
+    except ExpressionError as error:
+        assert str(error)
+        assert error.text.en

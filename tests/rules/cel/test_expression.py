@@ -18,6 +18,7 @@ from rules.cel.expression import (
     Expression,
     ExpressionError,
 )
+from rules.text.i18n import Language
 
 MIXED = "type mismatch: quantities are int; convert first, e.g. double(value) * 1.5"
 
@@ -68,12 +69,38 @@ def test_an_expression_names_the_container(source: str, result: bool) -> None:
     [
         ("vale > 1", "unknown variable 'vale': did you mean 'value'?"),
         ("xyz > 1", "unknown variable 'xyz': there are value, limits, requests, container, pod"),
-        ("value >", "1:8: Syntax error: mismatched input '<EOF>'"),
-        ("", "1:1: Syntax error: mismatched input '<EOF>'"),
+        ("value >", "column 8: the expression is incomplete"),
+        ("", "column 1: the expression is incomplete"),
+        ("value > 1 &&\n  (value < 3", "line 2, column 13: missing `)`"),
+        ("value > 1;", "column 10: unexpected `;`"),
+        ("value = 8", "column 7: unexpected `=` – did you mean `==`?"),
+        ("value > 1 &&\n  value = 8", "line 2, column 9: unexpected `=` – did you mean `==`?"),
+        ("value === 8", "column 7: unexpected `===` – did you mean `==`?"),
+        ("value =< 8", "column 7: unexpected `=<` – did you mean `<=`?"),
+        ("value <> 8", "column 7: unexpected `<>` – did you mean `!=`?"),
+        ("value > 1 and value < 8", "column 11: unexpected `and` – did you mean `&&`?"),
+        ("value > 1 & value < 8", "column 11: unexpected `&` – did you mean `&&`?"),
+        ("'a or b' in limits OR value < 8", "column 20: unexpected `OR` – did you mean `||`?"),
+        ("not (value > 1)", "column 1: unexpected `not` – did you mean `!`?"),
+        ("value in (1, 2)", "column 10: unexpected `(1, 2)` – did you mean `[1, 2]`?"),
+        ("value <= 8Gi", "column 10: unexpected `8Gi` – did you mean `8589934592`?"),
+        ("value <= 1.5k", "column 10: unexpected `1.5k` – did you mean `1500`?"),
+        ("value <= 8Gib", "column 11: unexpected `Gib`"),
+        ("value <= '8Gi'", "column 10: unexpected `'8Gi'` – did you mean `8589934592`?"),
+        ('value == "8"', 'column 10: unexpected `"8"` – did you mean `8`?'),
+        ('limits["a.com/b"] > "8"', 'column 21: unexpected `"8"` – did you mean `8`?'),
+        (
+            'value <= quantity("8Gi")',
+            'column 10: unexpected `quantity("8Gi")` – did you mean `8589934592`?',
+        ),
+        (
+            "limits.a.com/b > 1",
+            "column 1: unexpected `limits.a.com/b` – did you mean `limits['a.com/b']`?",
+        ),
         ("value + 1", "the result is int, not true or false"),
         ("'yes'", "the result is str, not true or false"),
         ("null", "the result is NoneType, not true or false"),
-        ("1e400 > value", "1:1: invalid double literal"),
+        ("1e400 > value", "column 1: invalid double literal"),
         ("value * 1.5 <= 3.0", MIXED),
         ("limits['vendor.com/device'] * 0.5 < 3.0", MIXED),
         ("limits.all(name, 0.5 * limits[name] < 3.0)", MIXED),
@@ -87,12 +114,27 @@ def test_an_expression_that_always_fails_is_rejected_when_it_is_compiled(source:
     assert message == str(caught.value)
 
 
+def test_a_mistake_is_explained_in_both_languages() -> None:
+    """With the same place and the same correction."""
+    with pytest.raises(ExpressionError) as caught:
+        Expression("value = 8", VALIDATION_VARIABLES)
+
+    assert "第 7 列：此处不应有 `=`；是否应为 `==`？" == caught.value.text.in_language(Language.ZH)
+
+
+def test_a_text_is_compared_with_a_text() -> None:
+    """A number in quotes is a mistake only where it is compared with a quantity."""
+    assert Expression("pod.labels['gpus'] == '8'", VALIDATION_VARIABLES)(
+        {"pod.labels": {"gpus": "8"}}.__getitem__
+    )
+
+
 def test_an_unknown_function_is_rejected_when_the_expression_is_compiled() -> None:
     """The message names it."""
     with pytest.raises(ExpressionError) as caught:
         Expression("value.isGood()", VALIDATION_VARIABLES)
 
-    assert "Undefined variable or function: 'isGood'" in str(caught.value)
+    assert "unknown function 'isGood', or its arguments have other types" == str(caught.value)
 
 
 def test_a_result_is_cached_for_equal_values_only() -> None:

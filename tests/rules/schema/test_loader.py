@@ -447,7 +447,7 @@ def test_an_error_in_a_resource_rule_has_its_location(old: str, new: str, errors
             "|\n    - expression: value > 0\n    - expression: vale > 0\n    - expression: value >",
             [
                 "17:19: data.validations[1].expression: CEL: unknown variable 'vale': did you mean 'value'?",
-                "18:19: data.validations[2].expression: CEL: 1:8: Syntax error: mismatched input '<EOF>'",
+                "18:19: data.validations[2].expression: CEL: column 8: the expression is incomplete",
             ],
         ),
         (
@@ -574,7 +574,7 @@ def test_blank_validations_are_empty() -> None:
                     "13:20: match.conditions[0]: CEL: unknown variable 'value': there are limits, requests,"
                     " container, pod"
                 ),
-                "13:31: match.conditions[1]: CEL: 1:12: Syntax error: mismatched input '<EOF>'",
+                "13:31: match.conditions[1]: CEL: column 12: the expression is incomplete",
             ],
         ),
         (
