@@ -71,6 +71,5 @@ def check(data: bytes) -> None:
     try:
         expression = Expression(data.decode("utf-8", "replace"), _VARIABLES)
         expression(_VALUES.__getitem__)
-    except ExpressionError as error:
-        assert str(error)
-        assert error.text.en
+    except ExpressionError:
+        return
