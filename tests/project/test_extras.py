@@ -36,7 +36,7 @@ _EXAMPLES: Final = "docs/examples"
 @cache
 def installed_by(name: str, extra: str = "") -> frozenset[str]:
     """Return a distribution and all that it requires on this machine, by canonical names."""
-    found = {canonicalize_name(name)}
+    found: set[str] = {canonicalize_name(name)}
     for requirement in map(Requirement, requires(name) or ()):
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             found |= installed_by(requirement.name)
@@ -82,6 +82,7 @@ def run(extra: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         ["matrix"],
         ["export"],
         ["schema", "resource-rule"],
+        ["version"],
     ],
     ids=lambda arguments: arguments[0],
 )

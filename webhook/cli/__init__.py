@@ -36,6 +36,7 @@ _COMMANDS: Final = {
     "certs": "Create, show and rotate the CA and the serving certificate",
     "node": "Label a GPU node and diagnose its driver",
     "images": "Read facts about the images of a cluster from registries",
+    "version": "Show the versions of gpugate and its rules, here and in a cluster",
 }
 # The extra of pyproject.toml that installs a module.
 _EXTRAS: Final = {

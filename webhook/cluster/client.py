@@ -267,6 +267,12 @@ def _api_error(response: urllib3.BaseHTTPResponse) -> ApiError:
     return ApiError(response.status, message or response.reason or "")
 
 
+def _component(deployment: Mapping[str, Any]) -> str | None:
+    """Return the component of gpugate that the pods of a Deployment are."""
+    labels: Mapping[str, str] = deployment["spec"]["template"].get("metadata", {}).get("labels") or {}
+    return labels.get("app.kubernetes.io/component")
+
+
 def connect(kubeconfig: str | None, context: str | None) -> ClusterApi:
     """Return the cluster of a command: the given one, else the pod's own, else the default kubeconfig's.
 
@@ -310,6 +316,12 @@ class Cluster:
     def pods(self) -> list[dict[str, Any]]:
         """Return the pods of all namespaces, as JSON. Raises ClusterError."""
         return self._list(Resource("Pods", PODS))
+
+    def webhooks(self) -> list[dict[str, Any]]:
+        """Return the Deployments of gpugate's webhook, of all namespaces, as JSON. Raises ClusterError."""
+        selector = "app.kubernetes.io/name=gpugate"
+        found = self._list(Resource("Deployments", "/apis/apps/v1/deployments", selector))
+        return [each for each in found if _component(each) == "webhook"]
 
     def limits(self, namespace: str) -> list[dict[str, Any]]:
         """Return the ResourceQuotas and LimitRanges of a namespace, as JSON. Raises ClusterError."""

@@ -185,6 +185,28 @@ NO_EXEMPTIONS: Final = Text(
 )
 ONLY_RESOURCE_RULES: Final = Text("policies support only resource rules", "策略仅支持资源规则")
 
+# `version`.
+CLIENT_VERSION: Final = Text(
+    "Client Version: {version} (Python {python}, {platform})",
+    "客户端版本：{version}（Python {python}，{platform}）",
+)
+BUILT_IN_RULES: Final = Text(
+    "Built-in Rules: {count}, revision {revision}", "内置规则：{count} 条，修订 {revision}"
+)
+CLUSTER_RULES: Final = Text(
+    "Cluster Rules: {count} in namespace {namespace}, revision {revision}",
+    "集群规则：命名空间 {namespace} 中 {count} 条，修订 {revision}",
+)
+AS_BUILT_IN: Final = Text(" (equal to the built-in rules)", "（与内置规则相同）")
+WEBHOOK_VERSION: Final = Text(
+    "Webhook Version: {version} ({namespace}/{name}, image {image}, {ready} of {replicas} replicas ready)",
+    "Webhook 版本：{version}（{namespace}/{name}，镜像 {image}，{replicas} 个副本中 {ready} 个就绪）",
+)
+NO_WEBHOOK: Final = Text(
+    "Webhook Version: not installed (no Deployment with the labels of gpugate)",
+    "Webhook 版本：未安装（没有带 gpugate 标签的 Deployment）",
+)
+
 # `node`.
 NODE_VERSIONS: Final = Text("driver {driver}, CUDA {cuda}", "驱动 {driver}，CUDA {cuda}")
 RANGE: Final = Text("{first} to {last}", "{first} 至 {last}")

@@ -1,0 +1,119 @@
+"""`gpugate version`: of the client, its rules, and a cluster's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.support.fake_api import FakeApi, running
+from tests.support.paths import ROOT
+from webhook.cli import main
+
+_RULES = "/api/v1/namespaces/kube-public/configmaps"
+_DEPLOYMENTS = "/apis/apps/v1/deployments"
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeApi]:
+    """Yield an API server that has the built-in rules."""
+    fake = FakeApi()
+    for file in sorted((ROOT / "rules/catalog").rglob("*.yaml")):
+        if not file.name.endswith(".test.yaml") and file.name != "kustomization.yaml":
+            for document in yaml.safe_load_all(file.read_text("utf-8")):
+                document["metadata"]["labels"]["helm.sh/chart"] = "gpugate-0.1.0"
+                fake.put(_RULES, document)
+    with running(fake):
+        yield fake
+
+
+def _deployment(name: str, component: str, image: str) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/name": "gpugate"}
+    template = {
+        "metadata": {"labels": {**labels, "app.kubernetes.io/component": component}},
+        "spec": {"containers": [{"image": image}]},
+    }
+    return {
+        "metadata": {"name": name, "namespace": "gpugate", "labels": labels},
+        "spec": {"replicas": 2, "template": template},
+        "status": {"readyReplicas": 1},
+    }
+
+
+def _version(fake: FakeApi, folder: Path, *arguments: str) -> Result:
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
+    return CliRunner().invoke(main, ["version", "--kubeconfig", str(kubeconfig), *arguments])
+
+
+def test_without_a_cluster_the_client_and_its_rules_are_shown() -> None:
+    """As `gpugate --version` and `gpugate rules` have them."""
+    found = json.loads(CliRunner().invoke(main, ["version", "-o", "json"]).stdout)
+    rules = json.loads(CliRunner().invoke(main, ["rules", "-o", "json"]).stdout)["rules"]
+
+    assert {"client"} == found.keys()
+    assert found["client"]["version"] == CliRunner().invoke(main, ["--version"]).stdout.split()[1]
+    assert len(rules) == found["client"]["rules"]["count"]
+
+
+def test_the_webhook_and_the_rules_of_a_cluster_are_shown(cluster: FakeApi, tmp_path: Path) -> None:
+    """The labels of Helm make no other revision, and the image resolver is no webhook."""
+    cluster.put(_DEPLOYMENTS, _deployment("gpugate", "webhook", "registry.example.com/gpugate:0.1.0"))
+    cluster.put(_DEPLOYMENTS, _deployment("gpugate-images", "images", "registry.example.com/gpugate:0.1.0"))
+    _, _, rules, webhook = _version(cluster, tmp_path).stdout.splitlines()
+
+    assert rules.startswith("Cluster Rules: ")
+    assert rules.endswith(" (equal to the built-in rules)")
+    assert (
+        "Webhook Version: 0.1.0 (gpugate/gpugate, image registry.example.com/gpugate:0.1.0, "
+        "1 of 2 replicas ready)" == webhook
+    )
+
+
+@pytest.mark.parametrize("key", ["data", "label"])
+def test_a_changed_rule_is_another_revision(key: str, cluster: FakeApi, tmp_path: Path) -> None:
+    """By its data, or by a label that disables it."""
+    rule = cluster.objects(_RULES)[0]
+    if key == "data":
+        rule["data"]["limits"] = "9"
+    else:
+        rule["metadata"]["labels"]["features.cpaas.io/enabled"] = "false"
+    cluster.put(_RULES, rule)
+    found = json.loads(_version(cluster, tmp_path, "-o", "json").stdout)
+
+    assert found["client"]["rules"]["count"] == found["rules"]["count"]
+    assert found["client"]["rules"]["revision"] != found["rules"]["revision"]
+    assert [] == found["webhooks"]
+
+
+def test_an_image_by_digest_has_no_version(cluster: FakeApi, tmp_path: Path) -> None:
+    """As yaml, null."""
+    image = f"registry.example.com/gpugate@sha256:{'0' * 64}"
+    cluster.put(_DEPLOYMENTS, _deployment("gpugate", "webhook", image))
+    found = yaml.safe_load(_version(cluster, tmp_path, "-o", "yaml").stdout)
+
+    assert [(image, None)] == [(each["image"], each["version"]) for each in found["webhooks"]]
+    assert "Webhook Version: - (" in _version(cluster, tmp_path).stdout
+
+
+def test_client_asks_no_cluster(cluster: FakeApi, tmp_path: Path) -> None:
+    """As with kubectl."""
+    result = _version(cluster, tmp_path, "--client")
+
+    assert (0, 2, []) == (result.exit_code, len(result.stdout.splitlines()), cluster.requests)
+
+
+def test_what_is_known_is_shown_if_the_cluster_refuses(cluster: FakeApi, tmp_path: Path) -> None:
+    """With the error, and exit status 2."""
+    cluster.statuses[_DEPLOYMENTS] = 403
+    result = _version(cluster, tmp_path, "--lang", "zh")
+
+    assert 2 == result.exit_code
+    assert "error: cannot list Deployments: 403" in result.stderr
+    assert "客户端版本：" in result.stdout
+    assert "（与内置规则相同）" in result.stdout

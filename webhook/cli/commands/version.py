@@ -1,0 +1,137 @@
+"""`gpugate version`: the versions of this program, of its built-in rules, and of gpugate in a cluster."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from importlib.metadata import version
+from typing import Any, Final
+
+import click
+
+from rules import Language
+from rules.kube.image_reference import parse_image
+from rules.schema.loader import LABEL_PREFIXES
+from rules.text.yaml_document import Document, read
+from webhook.cli.input.files import RuleSource
+from webhook.cli.input.options import cluster_options, language_option, namespace_option
+from webhook.cli.output.console import UNKNOWN, BadInputError
+from webhook.cli.output.vocabulary import (
+    AS_BUILT_IN,
+    BUILT_IN_RULES,
+    CLIENT_VERSION,
+    CLUSTER_RULES,
+    NO_WEBHOOK,
+    WEBHOOK_VERSION,
+)
+from webhook.yaml_output import dump_yaml
+
+# Characters of a revision; Git shows as many of a commit.
+_REVISION: Final = 12
+# What labels of rules begin with; the others are of kustomize and Helm.
+_LABELS: Final = (*LABEL_PREFIXES, "gpugate.dev/")
+
+
+@click.command()
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True
+)
+@click.option("--client", "client_only", is_flag=True, help="Show the version of this program alone.")
+@cluster_options
+@namespace_option
+@language_option
+def command(
+    output: str,
+    client_only: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    rules_namespace: str,
+    lang: str,
+) -> None:
+    """Show the version of this program and its built-in rules, and of gpugate and the rules in a cluster.
+
+    Equal revisions mean equal rules: a hash of names, data and gpugate's labels. The version of a webhook
+    is the tag of its Deployment's image.
+
+    \b
+    Examples:
+      gpugate version
+      gpugate version --context production
+      gpugate version --context production -o json | jq -r '.webhooks[].version'
+      kubectl gpugate version --client
+    """
+    language = Language(lang)
+    facts: dict[str, Any] = {
+        "client": {
+            "version": version("gpugate"),
+            "python": platform.python_version(),
+            "platform": f"{platform.system()}/{platform.machine()}".lower(),
+            "rules": _rules(RuleSource(rules_namespace).texts(())),
+        }
+    }
+    source = RuleSource(rules_namespace, kubeconfig, context)
+    try:
+        if source.of_cluster and not client_only:
+            found = source.query(lambda cluster: cluster.rules(rules_namespace))
+            facts["rules"] = {"namespace": rules_namespace, **_rules(found)}
+            facts["webhooks"] = [_webhook(each) for each in source.query(lambda cluster: cluster.webhooks())]
+    except BadInputError:  # what is known is shown, as kubectl does
+        _show(facts, output, language)
+        raise
+    _show(facts, output, language)
+
+
+def _rules(texts: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return the number of rules in texts, and their revision."""
+    rules = []
+    for name, text in texts:
+        for document in read(text, name):
+            if isinstance(document, Document) and isinstance(document.value, dict):
+                metadata = document.value.get("metadata") or {}
+                labels = metadata.get("labels") or {}
+                own = {key: value for key, value in labels.items() if str(key).startswith(_LABELS)}
+                rules.append([str(metadata.get("name")), own, document.value.get("data")])
+    canonical = json.dumps(sorted(rules, key=lambda rule: rule[0]), sort_keys=True, default=str)
+    return {"count": len(rules), "revision": sha256(canonical.encode()).hexdigest()[:_REVISION]}
+
+
+def _webhook(deployment: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts about a Deployment of gpugate. version: None if the image has no tag."""
+    metadata, spec = deployment["metadata"], deployment["spec"]
+    image = str(spec["template"]["spec"]["containers"][0]["image"])
+    reference = parse_image(image)
+    return {
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "image": image,
+        "version": reference.tag if reference else None,
+        "replicas": spec.get("replicas", 1),
+        "ready": deployment.get("status", {}).get("readyReplicas", 0),
+    }
+
+
+def _show(facts: dict[str, Any], output: str, language: Language) -> None:
+    if output == "json":
+        click.echo(json.dumps(facts, ensure_ascii=False))
+    elif output == "yaml":
+        click.echo(dump_yaml(facts), nl=False)
+    else:
+        for line in _lines(facts, language):
+            click.echo(line)
+
+
+def _lines(facts: dict[str, Any], language: Language) -> Iterator[str]:
+    """Yield what is known, a line each."""
+    client, rules, webhooks = facts["client"], facts.get("rules"), facts.get("webhooks")
+    yield CLIENT_VERSION.in_language(language).format(**client)
+    yield BUILT_IN_RULES.in_language(language).format(**client["rules"])
+    if rules:
+        same = rules["revision"] == client["rules"]["revision"]
+        note = AS_BUILT_IN.in_language(language) if same else ""
+        yield CLUSTER_RULES.in_language(language).format(**rules) + note
+    for each in webhooks or ():
+        yield WEBHOOK_VERSION.in_language(language).format(**each | {"version": each["version"] or UNKNOWN})
+    if webhooks == []:
+        yield NO_WEBHOOK.in_language(language)
