@@ -25,6 +25,8 @@ PATCHABLE: Final = (
     "minorVersionCompatibility",
     "majorVersionMismatch",
     "noFittingNode",
+    "newNodes",
+    "migSlices",
     "declarations",
     "checks",
 )

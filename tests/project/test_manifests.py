@@ -17,7 +17,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from rules import compile_policy, load_rules
 from rules.model.check_result import Level
-from rules.model.rule import Action
+from rules.model.rule import Action, InjectionAction
 from rules.schema.loader import Loaded
 from tests.support.node_builders import gfd, gpu_pod, inventory, judged, node
 from tests.support.paths import ROOT
@@ -254,14 +254,51 @@ def test_a_share_of_another_major_version_is_denied_by_the_overlay_strict(
     assert (allowed, warnings) == (decision.allowed, len(decision.warnings))
 
 
+def _patched(folder: Path, patches: list[Any]) -> Loaded:
+    """Return the built-in rules with the patches of an overlay."""
+    shutil.copytree(ROOT / "rules/catalog", folder / "rules")
+    overlay = {"resources": ["rules"], "patches": patches}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay), "utf-8")
+    return _rendered(folder)
+
+
+def _setting(key: str, value: str, selector: str) -> dict[str, Any]:
+    """Return the patch that sets a key in the data of the rules with a label."""
+    patch = [{"op": "add", "path": f"/data/{key}", "value": value}]
+    return {"target": {"kind": "ConfigMap", "labelSelector": selector}, "patch": yaml.safe_dump(patch)}
+
+
+def test_an_overlay_sets_the_action_of_every_built_in_rule(tmp_path: Path) -> None:
+    """Of all kinds that have an action: to warn, and of injection rules to dryrun."""
+    loaded = _patched(
+        tmp_path,
+        [
+            _setting("enforcementAction", "warn", "features.cpaas.io/type=CustomResourceLimitation"),
+            _setting("enforcementAction", "warn", "features.alauda.io/type=CustomResourceLimitation"),
+            _setting("enforcementAction", "warn", "gpugate.dev/type=CompatibilityRule"),
+            _setting("enforcementAction", "dryrun", "gpugate.dev/type=InjectionRule"),
+        ],
+    )
+    rules = loaded.rules
+    validations = [each.action for rule in rules.resources for each in rule.validations]
+    base = load_rules(
+        (str(path), path.read_text("utf-8")) for path in sorted((ROOT / "rules/catalog").rglob("*.yaml"))
+    )
+
+    assert ((), len([*base.rules])) == (loaded.errors, len([*rules]))
+    assert {Action.WARN} == {rule.action for rule in (*rules.resources, *rules.compatibility)}
+    assert Action.WARN in validations
+    assert Action.DENY not in validations
+    assert {InjectionAction.DRYRUN} == {rule.action for rule in rules.injections}
+    assert Action.DENY not in {rule.no_fitting_node for rule in rules.compatibility}
+    assert [*rules.resources, *rules.injections, *rules.compatibility, *rules.images] == [*rules]
+
+
 def test_an_overlay_of_five_lines_changes_a_built_in_rule(tmp_path: Path) -> None:
     """As the install page describes, without restating the rule."""
     page = (ROOT / "docs/install.md").read_text("utf-8")
-    patch = next(each for each in page.split("```yaml\n")[1:] if "/data/enforcementAction" in each)
-    overlay = {"resources": ["rules"], **yaml.safe_load(patch.partition("```")[0])}
-    shutil.copytree(ROOT / "rules/catalog", tmp_path / "rules")
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay), "utf-8")
-    loaded = _rendered(tmp_path)
+    patch = next(each for each in page.split("```yaml\n")[1:] if "/data/minorVersionCompatibility" in each)
+    loaded = _patched(tmp_path, yaml.safe_load(patch.partition("```")[0])["patches"])
     (changed,) = [
         rule for rule in loaded.rules.compatibility if rule.sharing.minor_versions is Level.COMPATIBLE
     ]
