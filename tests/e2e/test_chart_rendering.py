@@ -85,6 +85,7 @@ def _assert_equal(expected: Sequence[Object], values: dict[str, Any]) -> None:
         ("overlays/ha", {"replicas": 3, "spread": "required"}),
         ("overlays/cert-manager", {"certificates": "cert-manager"}),
         ("overlays/strict", {"rules.strict": True}),
+        ("overlays/observe", {"mode": "observe"}),
     ],
 )
 def test_the_chart_has_the_objects_of_an_overlay(folder: str, values: dict[str, Any]) -> None:
@@ -185,6 +186,33 @@ def test_the_policy_of_webhooks_for_pods_can_be_ignore() -> None:
     assert {"Ignore"} == {each["failurePolicy"] for each in changed.values()}
     assert {2} == {each["timeoutSeconds"] for each in changed.values()}
     assert ["kube-system", "istio-system", "gpugate"] == expression["values"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "action", "policy", "validation"),
+    [
+        ("enforce", "deny", "Fail", [["Deny"], ["Warn", "Audit"]]),
+        ("warn", "warn", "Ignore", [["Warn", "Audit"]] * 2),
+        ("observe", "dryrun", "Ignore", [["Audit"]] * 2),
+    ],
+)
+def test_a_mode_caps_all_rules_and_policies_and_failures(
+    mode: str, action: str, policy: str, validation: list[list[str]]
+) -> None:
+    """By the option of the server, the policy of webhooks and the actions of policies of the API server."""
+    objects = helm.rendered(
+        {"mode": mode, "policies.unrequestedGpus": True, "webhooks.failurePolicy": "Fail"}
+    )
+    name, *arguments = _pods(objects)["gpugate"]["containers"][0]["args"]
+    hooks = [hook for each in objects for hook in each.get("webhooks", ())]
+
+    assert action == command.make_context(name, arguments).params["enforcement_action"]
+    assert {"mutate.gpugate.dev": policy, "validate.gpugate.dev": policy} == {
+        each["name"]: each["failurePolicy"] for each in hooks if "rules" not in each["name"]
+    }
+    assert validation == [
+        each["spec"]["validationActions"] for each in of_kind(objects, "ValidatingAdmissionPolicyBinding")
+    ]
 
 
 def test_the_image_can_be_a_digest() -> None:

@@ -18,7 +18,14 @@ from webhook.cli.commands.serve import command
 if TYPE_CHECKING:
     from tests.e2e.cluster import ControlPlane
 
-WAYS = ("base", "overlays/dev", "overlays/ha", "overlays/cert-manager", "overlays/strict")
+WAYS = (
+    "base",
+    "overlays/dev",
+    "overlays/ha",
+    "overlays/cert-manager",
+    "overlays/observe",
+    "overlays/strict",
+)
 IN_CLUSTER = tuple(way for way in WAYS if way != "overlays/dev")
 # Kinds of operators that an API server knows nothing of without their CRDs.
 _OPERATORS = ("cert-manager.io/", "monitoring.coreos.com/")
@@ -119,14 +126,30 @@ def test_webhooks_call_the_service_except_for_its_own_namespace(way: str) -> Non
     excluded = {
         webhook["name"]: webhook["namespaceSelector"]["matchExpressions"][0]
         for webhook in webhooks
-        if webhook["failurePolicy"] == "Fail"
+        if "rules" not in webhook["name"]
     }
+    policies = {webhook["failurePolicy"] for webhook in webhooks if webhook["name"] in excluded}
 
     assert {(each["namespace"], each["name"]) for each in called} == named(objects, "Service")
     assert {"/mutate", "/validate"} == {each["path"] for each in called}
     assert ["mutate.gpugate.dev", "validate.gpugate.dev"] == sorted(excluded)
+    assert policies == {"Ignore" if way == "overlays/observe" else "Fail"}
     for each in excluded.values():
         assert ("NotIn", {"kube-system", "gpugate"}) == (each["operator"], set(each["values"]))
+
+
+def test_the_overlay_observe_is_the_base_with_a_cap_on_all_rules() -> None:
+    """And other failure policies: it differs in nothing else."""
+    (base,), (observing,) = (
+        of_kind(render(MANIFESTS / way), "Deployment") for way in ("base", "overlays/observe")
+    )
+    ((before,), (after,)) = (each["spec"]["template"]["spec"].pop("containers") for each in (base, observing))
+    options = command.make_context("serve", after["args"][1:]).params
+
+    assert base == observing
+    assert before["args"] == after.pop("args")[:-1]
+    assert {key: before[key] for key in before if key != "args"} == after
+    assert "dryrun" == options["enforcement_action"]
 
 
 def test_cert_manager_issues_the_certificate_of_the_webhooks() -> None:

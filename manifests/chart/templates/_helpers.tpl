@@ -11,6 +11,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* The cap of all rules in the mode of the values; empty if there is none. */}}
+{{- define "gpugate.enforcementAction" -}}
+{{- get (dict "warn" "warn" "observe" "dryrun") .Values.mode -}}
+{{- end }}
+
+{{/* Whether webhooks deny pods while no replica answers. */}}
+{{- define "gpugate.failurePolicy" -}}
+{{- eq .Values.mode "enforce" | ternary .Values.webhooks.failurePolicy "Ignore" -}}
+{{- end }}
+
 {{/* Image and pull policy of a container. */}}
 {{- define "gpugate.container" -}}
 image: {{ include "gpugate.image" . | quote }}

@@ -1,0 +1,183 @@
+"""From observing to enforcing on a real API server: installed by Helm, upgraded mode by mode, uninstalled."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.daemon import reserve_port
+from tests.e2e.installed import (
+    CUDA,
+    GPU,
+    OFFERED,
+    TEAM,
+    VCUDA_CORE,
+    VCUDA_MEMORY,
+    Installation,
+)
+from tests.e2e.manifests import commands
+from tests.e2e.serve_process import ServeProcess, eventually
+from tests.e2e.test_chart import Release
+from tests.e2e.test_control_plane import node, pod
+from tests.support.chart import CHART
+
+BAD = {VCUDA_CORE: "20", GPU: "1"}
+INCOMPLETE = {VCUDA_MEMORY: "8"}
+COMPLETE = {VCUDA_MEMORY: "8", VCUDA_CORE: "20"}
+
+
+@dataclass(frozen=True)
+class Modes:
+    """A release whose server is started again with the options of its Deployment after each upgrade."""
+
+    release: Release
+    installation: Installation
+    log: Path
+    servers: list[ServeProcess]
+
+    @property
+    def server(self) -> ServeProcess:
+        """The server that runs."""
+        return self.servers[-1]
+
+    def change(self, mode: str, verb: str = "upgrade", *options: str) -> None:
+        """Install or upgrade it in a mode."""
+        self.release.change(verb, f"--set=mode={mode}", *options)
+        shown = self.release.cluster.kubectl("get", "-n", "gpugate", "deployment/gpugate", "-o", "json")
+        (container,) = json.loads(shown.stdout)["spec"]["template"]["spec"]["containers"]
+        added = [each for each in container["args"] if each.startswith("--enforcement-action")]
+        for server in self.servers:
+            server.stop()
+        self.servers.append(self.installation.serve(self.log, *added))
+        self.server.start()
+        eventually(lambda: self.server.ready() and self.installation.trusted())
+        eventually(self._is_called)
+
+    def create(self, name: str, limits: dict[str, str]) -> tuple[Any, str]:
+        """Create a pod; return its limits as stored, None if it is denied, and what kubectl reports."""
+        create = ("create", "-n", TEAM, "-o", "json", "-f", "-")
+        done = self.release.cluster.kubectl(*create, input=pod(name, limits), check=False)
+        if done.returncode:
+            return None, done.stderr
+        return json.loads(done.stdout)["spec"]["containers"][0]["resources"]["limits"], done.stderr
+
+    def counted(self, effect: str, endpoint: str, action: str) -> float:
+        """Return the number of new pods on which an effect was withheld."""
+        labels = f'effect="{effect}",endpoint="{endpoint}",enforcement_action="{action}"'
+        return self.server.sample(f'gpugate_withheld_effects_total{{{labels},kind="Pod",operation="CREATE"}}')
+
+    def audited(self) -> list[str]:
+        """Return the names of the pods in the cluster that `gpugate audit` would deny."""
+        kubeconfig = str(self.release.cluster.kubeconfig)
+        command = [sys.executable, "-m", "webhook", "audit", "--kubeconfig", kubeconfig, "-o", "json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return sorted(each["name"] for each in json.loads(done.stdout)["pods"] if not each["allowed"])
+
+    def _is_called(self) -> bool:
+        reviews = self.server.reviews()
+        dry_run = ("create", "-n", TEAM, "--dry-run=server", "-f", "-")
+        self.release.cluster.kubectl(*dry_run, input=pod("asks", INCOMPLETE), check=False)
+        return self.server.reviews() > reviews
+
+
+@pytest.fixture(scope="module")
+def modes(empty_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Modes]:
+    """Yield a cluster with a pod that rules deny, and gpugate installed in the mode observe."""
+    cluster, folder = empty_control_plane, tmp_path_factory.mktemp("modes")
+    cluster.kubectl("create", "namespace", TEAM)
+    cluster.kubectl("create", "-f", "-", input=node("fits", CUDA, OFFERED))
+    cluster.kubectl("create", "-n", TEAM, "-f", "-", input=pod("before", BAD))
+    with reserve_port() as held:
+        port = held.getsockname()[1]
+        release = Release(cluster, port, folder)
+        release.change("install", "--create-namespace", "--set=mode=observe")
+        _, command = commands("install.md", "On a developer's machine")
+        kubeconfig = cluster.service_account("gpugate", "gpugate")
+        _, _, *options = shlex.split(command.replace("$KUBECONFIG", str(kubeconfig)))
+        found = Modes(release, Installation(cluster, port, [], options), folder / "serve.log", [])
+        found.change("observe")
+        try:
+            yield found
+        finally:
+            found.server.stop()
+
+
+def test_observe_denies_and_changes_nothing_and_counts_all(modes: Modes) -> None:
+    """No warning either; `gpugate audit` counts the pods that are there."""
+    denied = modes.counted("deny", "validate", "dryrun")
+    patched = modes.counted("patch", "mutate", "dryrun")
+
+    assert (BAD, "") == modes.create("bad", BAD)
+    assert (INCOMPLETE, "") == modes.create("incomplete", INCOMPLETE)
+    assert denied + 1 == modes.counted("deny", "validate", "dryrun")
+    assert patched + 1 == modes.counted("patch", "mutate", "dryrun")
+    assert 1 == modes.server.sample('gpugate_enforcement_action{action="dryrun"}')
+    assert ["bad", "before"] == modes.audited()
+
+
+def test_observe_denies_nothing_while_no_replica_answers(modes: Modes) -> None:
+    """By the failurePolicy of its webhooks."""
+    modes.server.kill()
+    try:
+        assert (BAD, "") == modes.create("unseen", BAD)
+    finally:
+        modes.server.start()
+
+
+def test_warn_completes_pods_and_warns_of_what_enforce_denies(modes: Modes) -> None:
+    """Pods that violate a rule are created."""
+    modes.change("warn")
+    created, warning = modes.create("warned", BAD)
+    completed, silence = modes.create("completed", INCOMPLETE)
+
+    assert created is not None
+    assert "Warning: gpugate: " in warning
+    assert (COMPLETE, "") == (completed, silence)
+    assert modes.counted("deny", "validate", "warn") >= 1
+
+
+def test_enforce_denies_what_the_others_counted(modes: Modes) -> None:
+    """After one upgrade; controllers and pods that are there stay."""
+    modes.change("enforce")
+    created, message = modes.create("denied", BAD)
+
+    assert created is None
+    assert "denied by gpugate" in message
+    assert COMPLETE == modes.create("enforced", INCOMPLETE)[0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "following", "sentence"),
+    [
+        ("enforce", [], "pods that violate them are denied"),
+        ("warn", ["enforce"], "Nothing is denied: users are warned"),
+        ("observe", ["warn"], "Nothing is denied or changed"),
+    ],
+)
+def test_the_notes_name_the_mode_and_the_command_for_the_next(
+    modes: Modes, mode: str, following: list[str], sentence: str
+) -> None:
+    """As `helm upgrade` prints them."""
+    shown = modes.release.run("upgrade", "gpugate", str(CHART), f"--set=mode={mode}", "--dry-run=server")
+    _, _, notes = shown.partition("\nNOTES:\n")
+
+    assert f"is installed, in mode {mode}.\n" in notes
+    assert sentence in notes
+    assert following == [each.split()[0] for each in notes.split("--set mode=")[1:]]
+
+
+def test_after_uninstallation_pods_are_created_unchanged(modes: Modes) -> None:
+    """Without a server; nothing of the chart blocks them."""
+    modes.server.kill()
+    modes.release.run("uninstall", "gpugate")
+
+    assert (BAD, "") == modes.create("after", BAD)
