@@ -286,7 +286,8 @@ def test_an_overlay_sets_the_action_of_every_built_in_rule(tmp_path: Path) -> No
     )
 
     assert ((), len([*base.rules])) == (loaded.errors, len([*rules]))
-    assert {Action.WARN} == {rule.action for rule in (*rules.resources, *rules.compatibility)}
+    assert {Action.WARN} == {rule.action for rule in rules.resources}
+    assert {Action.WARN} == {rule.action for rule in rules.compatibility}
     assert Action.WARN in validations
     assert Action.DENY not in validations
     assert {InjectionAction.DRYRUN} == {rule.action for rule in rules.injections}
