@@ -21,6 +21,7 @@ from rules.compatibility.evaluate import evaluate, inject_affinity
 from rules.compatibility.result import RuleRequirement
 from rules.cuda.requirements import ObjectRequirements
 from rules.decision import injection_stage, messages, not_checked, resource_stage
+from rules.decision.enforcement import capped, permitted, warning_lines
 from rules.decision.exemptions import PodExemptions
 from rules.decision.policy import Policy
 from rules.decision.recorder import DecisionRecorder, Obstacle
@@ -29,7 +30,7 @@ from rules.decision.size_limit import Evaluations, over_budget, overfull, oversi
 from rules.dra.claims import pod_claims, used_claims
 from rules.dra.state import Claims
 from rules.kube.pod import Container, Pod
-from rules.model.decision import ALLOWED, NO_NODES, AdmissionWarning, Decision, NotChecked, Violation
+from rules.model.decision import ALLOWED, NO_NODES, Decision, NotChecked
 from rules.model.request import AdmissionRequest
 from rules.model.rule import (
     Action,
@@ -37,12 +38,11 @@ from rules.model.rule import (
     InjectionAction,
     InjectionRule,
     ResourceRule,
-    mildest,
 )
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_affinity import inject, pairs_budget
 from rules.text.budget import Budget, OverBudgetError
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Text
 from rules.text.paths import Path, field_path
 
 R = TypeVar("R", InjectionRule, CompatibilityRule)
@@ -67,12 +67,14 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
     completed, and never changed. Everything else is allowed as it is. now: seconds since the epoch, for
     exemptions; without it all have expired. recorder: makes the record of a pod. claims: those that pods may
     refer to; default: the inventory's. Raises ObjectError if the object does not have the shape of its kind.
+    The effect is capped by that of the policy. With `dryrun`, in which no pod is patched, a pod to validate
+    is completed first, as it would have been.
     """
-    if request.object is None:
+    document, mutating = request.object, request.mutating
+    if document is None:
         return ALLOWED
-    unchecked = not_checked.of_object(policy.workloads, request)
-    if out_of_scope(policy.workloads, request):
-        return Decision.allow(not_checked=unchecked) if unchecked else ALLOWED
+    if policy.enforcement is Action.DRYRUN:
+        request = replace(request, mutating=True)
 
     def context() -> _Context:
         return _Context(
@@ -86,11 +88,15 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
             _LazyBounds(),
         )
 
-    try:
-        decision = _decide(policy, request, request.object, recorder, context)
-    except OverBudgetError as error:
-        decision = _permitted(policy, request, over_budget(error, request.kind, policy.language))
-    return replace(decision, not_checked=(*unchecked, *decision.not_checked)) if unchecked else decision
+    unchecked, decision = not_checked.of_object(policy.workloads, request), ALLOWED
+    if not out_of_scope(policy.workloads, request):
+        try:
+            decision = _decide(policy, request, document, recorder, context)
+        except OverBudgetError as error:
+            decision = _permitted(policy, request, over_budget(error, request.kind, policy.language))
+    if unchecked:
+        decision = replace(decision, not_checked=(*unchecked, *decision.not_checked))
+    return capped(decision, policy.enforcement, policy.language, mutating=mutating)
 
 
 def _decide(
@@ -100,7 +106,10 @@ def _decide(
     recorder: Callable[[Pod], DecisionRecorder],
     context_of: Callable[[], _Context],
 ) -> Decision:
-    """Return the decision. context_of: makes the context, which most objects do not need."""
+    """Return the decision without the cap; a denial has the patch of the pod, too.
+
+    context_of: makes the context, which most objects do not need.
+    """
     workloads = policy.workloads
     found = workloads.pods_of(request.group, request.kind, document)
     if (denied := overfull(found.values(), request.kind, policy.language)) is not None:
@@ -296,6 +305,8 @@ class Pipeline:
         result = evaluate(required, self._pod, self._inventory, policy.language, policy.prospects)
         self._recorder.record_findings(result.violations, result.warnings)
         self._recorder.record_notes(result.notes)
+        if policy.enforcement is Action.WARN:  # a rule that only warns leaves the pod as it is
+            return
         if self._request.mutating:
             if inject_affinity(result, self._pod, self._context.bounds.pairs):
                 self._recorder.record_affinity()
@@ -390,7 +401,7 @@ class Pipeline:
         warnings: tuple[str, ...] = ()
         if violations or recorder.warnings:
             expired = self._exemptions.expired([found.rule for found in violations], language)
-            warnings = _lines(language, [*_mild(violations), *recorder.warnings, *expired])
+            warnings = warning_lines(language, violations, [*recorder.warnings, *expired])
         facts: dict[str, Any] = {
             "warnings": warnings,
             "audit": recorder.audit(self._exemptions.taken),
@@ -399,6 +410,7 @@ class Pipeline:
             "notes": recorder.notes,
             "declared": recorder.declared,
             "not_checked": tuple(self._not_checked),
+            "patch": tuple(self._pod.recorder.operations) if patch else (),
         }
         # That no nodes are known is no property of the pod.
         if lines := [f"{path}: {reason.en}" for path, reason in self._not_checked if reason is not NO_NODES]:
@@ -406,9 +418,7 @@ class Pipeline:
         if denying := [found for found in violations if found.action is Action.DENY]:
             message = messages.denial(language, self._request.kind, denying)
             return Decision.deny(message, violations, **facts)
-        return Decision.allow(
-            violations, patch=tuple(self._pod.recorder.operations) if patch else (), **facts
-        )
+        return Decision.allow(violations, **facts)
 
 
 def _of_images(
@@ -437,18 +447,6 @@ def _on_node(document: Mapping[str, Any]) -> Pod:
     return Pod(document, document)
 
 
-def _mild(violations: Iterable[Violation]) -> list[AdmissionWarning]:
-    return [
-        AdmissionWarning(each.rule, each.reason, each.fix)
-        for each in violations
-        if each.action is Action.WARN
-    ]
-
-
-def _lines(language: Language, warnings: Iterable[AdmissionWarning]) -> tuple[str, ...]:
-    return tuple(messages.warning_line(language, each) for each in dict.fromkeys(warnings))
-
-
 def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> Decision:
     """Return a denial, or an admission that warns of its violations if the kind has no pods of its own.
 
@@ -456,9 +454,7 @@ def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> D
     """
     if (request.group, request.kind) not in policy.workloads.templates:
         return denied
-    violations = tuple(replace(each, action=mildest(each.action, Action.WARN)) for each in denied.violations)
-    warnings = dict.fromkeys((*_lines(policy.language, _mild(violations)), *denied.warnings))
-    return replace(denied, allowed=True, message="", violations=violations, warnings=tuple(warnings))
+    return permitted(denied, policy.language)
 
 
 def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decision]) -> Decision:

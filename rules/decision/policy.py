@@ -11,7 +11,7 @@ from rules.cuda.image_catalog import built_in_catalog
 from rules.cuda.requirements import requirements_reader
 from rules.decision.exemptions import by_rule
 from rules.model.resource_index import ResourceIndex
-from rules.model.rule import CompatibilityRule, InjectionRule, ResourceRule, RuleSet
+from rules.model.rule import Action, CompatibilityRule, InjectionRule, ResourceRule, RuleSet
 from rules.model.workload_kinds import Workloads, built_in_workloads
 from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Language
@@ -45,7 +45,7 @@ class Policy:
     plan_for: the plan for a container's resource names. correction_of: the resource of a rule that a name
     may be meant to be, or an empty string. requirements_of: GPU requirements from the facts of a
     container. exemptions: by the names of the rules that they exempt pods from. workloads: the kinds that
-    hold pods.
+    hold pods. enforcement: the most that a decision may do.
     """
 
     __slots__ = (
@@ -56,6 +56,7 @@ class Policy:
         "_known",
         "_named",
         "correction_of",
+        "enforcement",
         "exemptions",
         "language",
         "plan_for",
@@ -64,7 +65,7 @@ class Policy:
         "workloads",
     )
 
-    def __init__(self, rules: RuleSet, language: Language, workloads: Workloads) -> None:
+    def __init__(self, rules: RuleSet, language: Language, workloads: Workloads, enforcement: Action) -> None:
         groups: dict[str, tuple[ResourceRule, ...]] = {}
         for rule in rules.resources:
             if rule.enabled:
@@ -84,6 +85,7 @@ class Policy:
         self.exemptions = by_rule(rules.exemptions, rules)
         self.language = language
         self.workloads = workloads
+        self.enforcement = enforcement
         self.plan_for = bounded_cache(
             self._compile, _REMEMBERED, lambda names: sum(map(len, names)) <= _LONGEST
         )
@@ -139,10 +141,14 @@ def _by_resource(rules: Iterable[R]) -> ResourceIndex[tuple[int, R]]:
 
 
 def compile_policy(
-    rules: RuleSet, language: Language = Language.EN, workloads: Workloads | None = None
+    rules: RuleSet,
+    language: Language = Language.EN,
+    workloads: Workloads | None = None,
+    enforcement: Action = Action.DENY,
 ) -> Policy:
     """Return the policy of the enabled rules. Rules of a kind apply in the order of their names.
 
-    workloads: the kinds that hold pods, if other than the built-in ones.
+    workloads: the kinds that hold pods, if other than the built-in ones. enforcement: caps the effect of all
+    decisions, as `--enforcement-action` does.
     """
-    return Policy(rules, language, workloads or built_in_workloads())
+    return Policy(rules, language, workloads or built_in_workloads(), enforcement)

@@ -11,6 +11,8 @@ from rules.kube.json_patch import Operation
 from rules.model.rule import Action
 from rules.text.i18n import Language, Text
 
+# The audit annotation of all answers under the cap of `--enforcement-action`.
+CAP_ANNOTATION: Final = "enforcement-action"
 _FIX: Final = Text("{reason}; {fix}", "{reason}；{fix}")
 
 
@@ -28,6 +30,13 @@ class Basis(StrEnum):
     FACT = "fact"
     POLICY = "policy"
     LIMIT = "limit"
+
+
+class Effect(StrEnum):
+    """What a decision does to a request, if it is not simply admitted."""
+
+    DENY = "deny"
+    PATCH = "patch"
 
 
 class AdmissionWarning(NamedTuple):
@@ -57,7 +66,8 @@ class Violation:
     """One thing that a rule forbids.
 
     path: as Kubernetes prints it. reason: container, path, found and expected; lines after the first are a
-    table. fix: what to do. language: that they are written in. basis: what it rests on.
+    table. fix: what to do. language: that they are written in. basis: what it rests on. rule_action: the
+    action without the cap of `--enforcement-action`, None if there is no cap.
     """
 
     rule: str
@@ -67,6 +77,7 @@ class Violation:
     fix: str = ""
     language: Language = Language.EN
     basis: Basis = Basis.POLICY
+    rule_action: Action | None = None
 
     @property
     def message(self) -> str:
@@ -93,7 +104,8 @@ class Decision:
     warnings: a line each. audit: annotations of the audit event, names without prefix. rules: names of those
     that matched. cuda_sources: the source of each container's CUDA version, or `unknown`. notes: why the
     containers run on the best of the nodes, if that is not plain. declared: the annotations and variables of
-    the pod that replace what is known of an image. not_checked: what nothing is known of.
+    the pod that replace what is known of an image. not_checked: what nothing is known of. withheld: the
+    effect without the cap of `--enforcement-action`, if there would be one.
     """
 
     allowed: bool = True
@@ -107,10 +119,11 @@ class Decision:
     notes: tuple[Text, ...] = ()
     declared: tuple[str, ...] = ()
     not_checked: tuple[NotChecked, ...] = ()
+    withheld: Effect | None = None
 
     @classmethod
     def deny(cls, message: str, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:
-        """Return a denial; facts: other fields. It has no patch; the audit event has its violations."""
+        """Return a denial; facts: other fields. The audit event has its violations."""
         audit = facts.pop("audit", {})
         if violations and "violations" not in audit:
             audit = {**audit, "violations": audit_list(violations)}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from rules.schema.base import RuleDocument
-from rules.schema.errors import Code, RuleError, schema_errors, unknown_key
+from rules.schema.errors import Code, RuleError, expected, kind_of, schema_errors, unknown_key
 from rules.text.i18n import Text
 from rules.text.location import Location
 from rules.text.paths import Path, field_path
@@ -37,7 +38,8 @@ class RuleBuilder:
     """The ConfigMap of a rule under construction, and the errors found in it.
 
     path: the path of the ConfigMap in the document. inner: the document in its `rule.yaml`, if it could be
-    read. Errors are collected, so that all are reported together.
+    read. incomplete: whether an error says where the rest of `data` is. Errors are collected, so that all are
+    reported together.
     """
 
     document: Document
@@ -47,6 +49,7 @@ class RuleBuilder:
     group: str
     errors: list[RuleError]
     inner: Document | None = None
+    incomplete: bool = False
 
     def add_error(
         self,
@@ -110,19 +113,28 @@ def read_rule(builder: RuleBuilder, data: Any, schema: type[D]) -> tuple[Documen
     The model has the values of the patchable keys in data.
     """
     path: Path = (*builder.path, "data")
-    text = data.get(DOCUMENT_KEY) if isinstance(data, dict) else None
-    if not isinstance(text, str):
-        message = Text(
-            f"required key {DOCUMENT_KEY!r} is missing: it contains the rule",
-            f"缺少必需的键 {DOCUMENT_KEY!r}：它包含规则",
-        )
-        builder.add_error(path, message, key=True, code=Code.MISSING_KEY)
-        return None
+    data = data if isinstance(data, dict) else {}
     patchable = patchable_keys(schema)
-    for key in data:
-        if key not in (DOCUMENT_KEY, *patchable):
-            message = unknown_key(str(key), [DOCUMENT_KEY, *patchable])
-            builder.add_error((*path, key), message, key=True, code=Code.UNKNOWN_KEY)
+    known = [DOCUMENT_KEY, *patchable]
+    unknown = [key for key in data if key not in known]
+    for key in unknown:
+        builder.add_error((*path, key), unknown_key(str(key), known), key=True, code=Code.UNKNOWN_KEY)
+    if DOCUMENT_KEY not in data:
+        if not (builder.incomplete or get_close_matches(DOCUMENT_KEY, unknown)):
+            message = Text(
+                f"required key {DOCUMENT_KEY!r} is missing: it contains the rule",
+                f"缺少必需的键 {DOCUMENT_KEY!r}：它包含规则",
+            )
+            builder.add_error(path, message, key=True, code=Code.MISSING_KEY)
+        return None
+    if not isinstance(data[DOCUMENT_KEY], str):
+        remedy = Text(
+            f": write `{DOCUMENT_KEY}: |` and indent the rule below it",
+            f"：请写成 `{DOCUMENT_KEY}: |`，并在其下缩进写规则",
+        )
+        message = expected(kind_of(""), kind_of(data[DOCUMENT_KEY]), remedy)
+        builder.add_error((*path, DOCUMENT_KEY), message, key=True, code=Code.WRONG_TYPE)
+        return None
     document = builder.inner = builder.embedded((*path, DOCUMENT_KEY))
     if document is None:
         return None

@@ -231,11 +231,11 @@ def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRu
     found = read_rule(builder, data, CompatibilityRuleDocument)
     if found is None:
         return None
-    document, read = found
+    _, read = found
     action = Action(read.enforcement_action)
     rule = CompatibilityRule(
         name=builder.name,
-        match=build_match(builder, document, read.match),
+        match=build_match(read.match),
         sharing=SharingPolicy(
             virtual=read.sharing == "virtual",
             baseline=parse_optional_version(CudaVersion, read.baseline),

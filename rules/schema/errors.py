@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
+from rules.cel.expression import ExpressionError
 from rules.text.i18n import Language, Text
 from rules.text.location import Location
 from rules.text.paths import Path, field_path
@@ -67,6 +68,7 @@ class Code(StrEnum):
     BAD_NAME = "bad-name"
     WRONG_NAMESPACE = "wrong-namespace"
     CONFLICT = "conflict"
+    TOO_LARGE = "too-large"
     # Lint warnings: the rule loads, but may not have the intended effect.
     NEVER_MATCHES = "never-matches"
     NEVER_SATISFIED = "never-satisfied"
@@ -75,6 +77,7 @@ class Code(StrEnum):
     HALF_GROUP = "half-group"
     MIXED_LABELS = "mixed-labels"
     ODD_NAME = "odd-name"
+    NO_NAMESPACE = "no-namespace"
     MISSING_VOLUME = "missing-volume"
     COMPETING_VALUES = "competing-values"
     EXPIRED = "expired"
@@ -106,9 +109,14 @@ class RuleError(ValueError):
         self.text = as_text(message)
         self.location = location
         self.path = field_path(path)
+        self._steps = path
         self.rule = rule
         self.code = code
         super().__init__(self.line(Language.EN))
+
+    def below(self, path: Path) -> RuleError:
+        """Return the error with its path below that of the text in which its document is embedded."""
+        return RuleError(self.location, (*path, *self._steps), self.text, self.rule, self.code)
 
     @property
     def message(self) -> str:
@@ -148,6 +156,14 @@ def unknown_key(key: str, known: list[str]) -> Text:
 def missing_key(key: str | int) -> Text:
     """Return the message for a missing key."""
     return Text(f"required key {key!r} is missing", f"缺少必需的键 {key!r}")
+
+
+def misplaced_key(key: str, parent: str) -> Text:
+    """Return the message for a key that stands at the level of the key that should contain it."""
+    return Text(
+        f"unknown key {key!r}: it belongs below {parent!r}; indent it",
+        f"未知的键 {key!r}：它属于 {parent!r} 之下；请缩进",
+    )
 
 
 def expected(what: Text | str, found: Text | str, near: Text = _EMPTY) -> Text:
@@ -191,10 +207,10 @@ def as_text(message: Text | str) -> Text:
 def schema_errors(
     error: ValidationError, schema: type[BaseModel], document: Document, prefix: Path, rule: str
 ) -> list[RuleError]:
-    """Return one error for each validation error of pydantic in the document below prefix."""
+    """Return one error for each mistake in the document below prefix, from the errors of pydantic."""
     found = []
-    details = error.errors(include_url=False)
-    for detail in details[:_MAX_ERRORS]:
+    details = [*_mistakes(error, schema)]
+    for detail, moved in details[:_MAX_ERRORS]:
         path: Path = (*prefix, *detail["loc"])
         value = detail["input"]
         in_key = False
@@ -203,7 +219,7 @@ def schema_errors(
             case "extra_forbidden":
                 key = str(detail["loc"][-1])
                 known = _known_keys(schema, detail["loc"][:-1])
-                message = unknown_key(key, known)
+                message = misplaced_key(key, moved) if moved else unknown_key(key, known)
                 in_key, code = True, Code.UNKNOWN_KEY
             case "missing":
                 message = missing_key(detail["loc"][-1])
@@ -211,13 +227,17 @@ def schema_errors(
                 in_key, code = True, Code.MISSING_KEY
             case "literal_error":
                 known = [word for word in re.findall("'([^']*)'", detail["ctx"]["expected"]) if word]
-                message = expected(one_of(known), repr(value), suggested(str(value), known))
+                is_word = isinstance(value, str | int) and not isinstance(value, bool)
+                shown = repr(value) if is_word else kind_of(value)
+                message = expected(one_of(known), shown, suggested(str(value), known))
             case "value_error":
-                message = reason_of(detail["ctx"]["error"])
+                cause = detail["ctx"]["error"]
+                message = reason_of(cause)
+                if isinstance(cause, ExpressionError):
+                    message = Text(f"CEL: {message.en}", f"CEL: {message.zh or message.en}")
+                    code = Code.BAD_EXPRESSION
             case kind if kind in _EXPECTED:
-                how = _BLOCK if isinstance(value, dict | list) else _QUOTE
-                remedy = how if kind == "string_type" else _EMPTY
-                message = expected(_EXPECTED[kind], kind_of(value), remedy)
+                message = expected(_EXPECTED[kind], kind_of(value), _remedy(kind, value))
                 code = Code.WRONG_TYPE
             case kind:
                 english = detail["msg"][:1].lower() + detail["msg"][1:]
@@ -228,6 +248,49 @@ def schema_errors(
         more = Text(f"{omitted} more errors", f"另有 {omitted} 个错误")
         found.append(RuleError(document.locate(prefix), prefix, more, rule))
     return found
+
+
+def _mistakes(error: ValidationError, schema: type[BaseModel]) -> Iterator[tuple[Any, str]]:
+    """Yield the errors of pydantic, each with the key below which an unknown key belongs, or an empty string.
+
+    A misspelt or misplaced key is one mistake: that another key is missing because of it is not yielded.
+    """
+    details = error.errors(include_url=False)
+    unknown = [each["loc"] for each in details if each["type"] == "extra_forbidden"][:_MAX_ERRORS]
+    moved: dict[tuple[int | str, ...], str] = {}
+    explained: set[tuple[int | str, ...]] = set()
+    for loc in unknown:
+        *above, key = loc
+        known = _known_keys(schema, (*above,))
+        near = get_close_matches(str(key), known, n=1, cutoff=0.6)
+        homes = [each for each in known if key in _known_keys(schema, (*above, each))]
+        if near:
+            explained.add((*above, near[0]))
+        elif homes:
+            moved[loc] = homes[0]
+            explained |= {(*above, homes[0]), (*above, homes[0], str(key))}
+    for detail in details:
+        absent = detail["type"] == "missing" or (
+            detail["input"] is None and detail["type"] != "extra_forbidden"
+        )
+        if not (absent and detail["loc"] in explained):
+            yield detail, moved.get(detail["loc"], "")
+
+
+def _remedy(kind: str, value: object) -> Text:
+    """Return how to write a value of another type as a string or list."""
+    if kind == "list_type" and isinstance(value, str) and value:
+        items = ", ".join(filter(None, (item.strip() for item in value.split(","))))
+        return _write(f"[{items}]")
+    if kind != "string_type":
+        return _EMPTY
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return _write(f'"{", ".join(value)}"')
+    return _BLOCK if isinstance(value, dict | list) else _QUOTE
+
+
+def _write(value: str) -> Text:
+    return Text(f": write {value}", f"：请写成 {value}")
 
 
 @cache

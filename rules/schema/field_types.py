@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from rules.cel.expression import CONDITION_VARIABLES, VALIDATION_VARIABLES, Expression
 from rules.cuda.image_pattern import ImageRegex
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import (
@@ -15,7 +17,7 @@ from rules.kube.names import (
     is_object_name,
     is_resource_pattern,
 )
-from rules.schema.base import NonEmpty
+from rules.schema.base import MAX_EXPRESSIONS, NonEmpty
 from rules.schema.errors import expected
 from rules.text.i18n import Text
 
@@ -97,6 +99,21 @@ def _image_regex(text: str) -> str:
     return text
 
 
+# The last expressions are shared: a document is read once more for each setting in its ConfigMap.
+compile_expression = lru_cache(maxsize=MAX_EXPRESSIONS)(Expression)
+
+
+def _compiles(variables: tuple[str, ...]) -> AfterValidator:
+    def compiled(source: str) -> str:
+        compile_expression(source, variables)
+        return source
+
+    return AfterValidator(compiled)
+
+
+# CEL expressions: a text that `compile_expression` accepts.
+ConditionText = Annotated[NonEmpty, _compiles(CONDITION_VARIABLES)]
+ValidationText = Annotated[NonEmpty, _compiles(VALIDATION_VARIABLES)]
 CudaText = Annotated[str, AfterValidator(_cuda)]
 CapabilityText = Annotated[str, AfterValidator(_capability)]
 RegexText = Annotated[NonEmpty, AfterValidator(_image_regex)]

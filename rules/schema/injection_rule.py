@@ -179,7 +179,7 @@ def build_injection_rule(builder: RuleBuilder, data: Any) -> InjectionRule | Non
     affinity = inject.node_affinity
     return InjectionRule(
         name=builder.name,
-        match=build_match(builder, document, match),
+        match=build_match(match),
         inject=Injection(
             env=tuple(_env(builder, document, inject.env)),
             volumes=tuple(volume.entry() for volume in inject.volumes),

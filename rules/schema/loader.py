@@ -22,16 +22,19 @@ from rules.schema.errors import (
     did_you_mean,
     expected,
     kind_of,
+    misplaced_key,
     missing_key,
     one_of,
     suggested,
+    unknown_key,
 )
 from rules.schema.exemption import build_exemption
 from rules.schema.field_types import LABEL_VALUE, OBJECT_NAME
 from rules.schema.image_catalog import build_image_catalog
 from rules.schema.injection_rule import build_injection_rule
 from rules.schema.node_profile import build_node_profile
-from rules.schema.resource_rule import build_resource_rule
+from rules.schema.resource_rule import ResourceRuleData, build_resource_rule
+from rules.schema.size_limit import excess
 from rules.text.i18n import Text
 from rules.text.location import Location
 from rules.text.paths import Path
@@ -59,6 +62,24 @@ _TRUE_OR_FALSE: Final = Text(
     'the label to be "true" or "false" in quotes', '标签的值为带引号的 "true" 或 "false"'
 )
 _SPECIAL: Final = re.compile(r"[^a-z0-9]+")
+# Keys of a ConfigMap and of its metadata.
+# Source: https://kubernetes.io/docs/reference/kubernetes-api/config-and-storage-resources/config-map-v1/
+_CONFIG_MAP_KEYS: Final = ("apiVersion", "kind", "metadata", "data", "binaryData", "immutable")
+_LABELS: Final = "labels"
+_METADATA_KEYS: Final = (
+    *("name", "namespace", _LABELS, "annotations", "generateName", "finalizers", "ownerReferences"),
+    *("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds"),
+)
+_OF_DATA: Final = frozenset(
+    {DOCUMENT_KEY, *(field.alias or name for name, field in ResourceRuleData.model_fields.items())}
+)
+_RESOURCE_RULE_LABELS: Final = Text(
+    f"the labels of a resource rule ({LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}, "
+    f'{LABEL_PREFIXES[1]}group: GROUP, {LABEL_PREFIXES[1]}enabled: "true")',
+    f"资源规则的标签（{LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}、"
+    f'{LABEL_PREFIXES[1]}group: GROUP、{LABEL_PREFIXES[1]}enabled: "true"）',
+)
 
 # Returns the location of a path of a rule's own document; the rule is given by name.
 Locate = Callable[[str, Path], Location]
@@ -133,30 +154,24 @@ class _Loader:
         name = name if isinstance(name, str) else ""
         data = value.get("data")
         builder = RuleBuilder(document, path, name, enabled=False, group="", errors=[])
-        in_labels: Path = (*path, "metadata", "labels")
+        in_labels: Path = (*path, "metadata", _LABELS)
         rule: Rule | None = None
         legacy = _legacy_labels(labels)
-        if legacy.get("type") == RESOURCE_RULE_TYPE:
+        is_resource_rule = legacy.get("type") == RESOURCE_RULE_TYPE
+        is_rule = is_resource_rule or str(labels.get(TYPE_LABEL)) in RULE_TYPES
+        if not is_rule and not self._is_unlabelled_rule(builder, metadata, labels, legacy, data):
+            return
+        if not builder.errors:
+            self._check_keys(builder, value, metadata)
+        if too_much := excess(value):
+            builder.add_error(path, too_much, code=Code.TOO_LARGE)
+        elif is_resource_rule:
             self._read_labels(builder, labels, legacy, in_labels)
             rule = build_resource_rule(builder, data)
             self._check_name(builder, rule)
         elif build := RULE_TYPES.get(str(labels.get(TYPE_LABEL))):
-            builder.enabled = _enabled(builder, labels.get(ENABLED_LABEL), (*in_labels, ENABLED_LABEL))
+            builder.enabled = _enabled(builder, labels, (*in_labels, ENABLED_LABEL))
             rule = build(builder, data)
-        elif TYPE_LABEL in labels:
-            found = labels[TYPE_LABEL]
-            message = expected(one_of(RULE_TYPES), repr(found), suggested(str(found), RULE_TYPES))
-            builder.add_error((*in_labels, TYPE_LABEL), message, code=Code.BAD_LABEL)
-        elif name.startswith(_NAME_PREFIX) or "type" in legacy or "group" in legacy:
-            label = f"{LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}"
-            message = Text(f"a resource rule requires the label {label}", f"资源规则要求标签 {label}")
-            builder.add_error(in_labels, message, key=True, code=Code.BAD_LABEL)
-        elif isinstance(data, dict) and DOCUMENT_KEY in data:
-            label = f"{TYPE_LABEL}: {' | '.join(RULE_TYPES)}"
-            message = Text(f"a rule requires the label {label}", f"规则要求标签 {label}")
-            builder.add_error(in_labels, message, key=True, code=Code.BAD_LABEL)
-        else:
-            return
         if (version := value.get("apiVersion", "v1")) != "v1":
             builder.add_error((*path, "apiVersion"), expected("v1", repr(version)))
         self._check_metadata(builder, metadata)
@@ -167,6 +182,65 @@ class _Loader:
         self.errors += builder.errors
         if rule is not None and not builder.errors:
             self._builders.append((rule, builder))
+
+    @staticmethod
+    def _is_unlabelled_rule(
+        builder: RuleBuilder,
+        metadata: dict[str, Any],
+        labels: dict[str, Any],
+        legacy: dict[str, Any],
+        data: Any,
+    ) -> bool:
+        """Return whether a ConfigMap without the labels of a rule should have them; the error is added."""
+        path: Path = (*builder.path, "metadata", _LABELS)
+        of_resource = builder.name.startswith(_NAME_PREFIX)
+        has_document = isinstance(data, dict) and DOCUMENT_KEY in data
+        misspelt = [] if labels else get_close_matches(_LABELS, metadata, n=1)
+        if TYPE_LABEL in labels:
+            found = labels[TYPE_LABEL]
+            near = suggested(str(found), RULE_TYPES)
+            if found in ("ResourceRule", RESOURCE_RULE_TYPE) or (of_resource and not near.en):
+                message = expected(_RESOURCE_RULE_LABELS, f"{TYPE_LABEL}: {found}")
+            else:
+                message = expected(one_of(RULE_TYPES), repr(found), near)
+            builder.add_error((*path, TYPE_LABEL), message, code=Code.BAD_LABEL)
+        elif not (of_resource or legacy.keys() & {"type", "group"} or has_document):
+            return False
+        elif (found := legacy.get("type")) in RULE_TYPES:
+            label = f"{TYPE_LABEL}: {found}"
+            message = Text(f"the rule requires the label {label}", f"该规则要求标签 {label}")
+            builder.add_error(path, message, key=True, code=Code.BAD_LABEL)
+        elif misspelt:
+            at = (*builder.path, "metadata", misspelt[0])
+            builder.add_error(at, unknown_key(misspelt[0], [_LABELS]), key=True, code=Code.UNKNOWN_KEY)
+        elif of_resource or legacy.keys() & {"type", "group"}:
+            label = f"{LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}"
+            near = _renamed(f"{LABEL_PREFIXES[1]}type", labels)
+            message = Text(
+                f"a resource rule requires the label {label}{near.en}", f"资源规则要求标签 {label}{near.zh}"
+            )
+            builder.add_error(path, message, key=True, code=Code.BAD_LABEL)
+        else:
+            label = f"{TYPE_LABEL}: {' | '.join(RULE_TYPES)}"
+            near = _renamed(TYPE_LABEL, labels)
+            message = Text(f"a rule requires the label {label}{near.en}", f"规则要求标签 {label}{near.zh}")
+            builder.add_error(path, message, key=True, code=Code.BAD_LABEL)
+        return True
+
+    @staticmethod
+    def _check_keys(builder: RuleBuilder, value: dict[str, Any], metadata: dict[str, Any]) -> None:
+        """Add an error for each key that is misspelt or belongs below `data`; others may hold anchors."""
+        for path, found, known in (
+            (builder.path, value, _CONFIG_MAP_KEYS),
+            ((*builder.path, "metadata"), metadata, _METADATA_KEYS),
+        ):
+            for key in found.keys() - set(known):
+                message = unknown_key(key, [*known])
+                of_data = found is value and key in _OF_DATA
+                if of_data or "data" not in value or get_close_matches(key, known, n=1):
+                    message = misplaced_key(key, "data") if of_data else message
+                    builder.add_error((*path, key), message, key=True, code=Code.UNKNOWN_KEY)
+                    builder.incomplete |= found is value
 
     def _read_labels(
         self, builder: RuleBuilder, labels: dict[str, Any], legacy: dict[str, Any], path: Path
@@ -181,12 +255,15 @@ class _Loader:
                 )
                 self._warn(builder, (*path, newer), message, Code.MIXED_LABELS)
         spelling = next(prefix for prefix in LABEL_PREFIXES if f"{prefix}type" in labels)
-        builder.enabled = _enabled(builder, legacy.get("enabled"), (*path, f"{spelling}enabled"))
+        own = {f"{spelling}enabled": legacy["enabled"]} if "enabled" in legacy else labels
+        builder.enabled = _enabled(builder, own, (*path, f"{spelling}enabled"))
         group = legacy.get("group")
         if not isinstance(group, str) or not group:
             label = f"{spelling}group"
+            near = _renamed(label, labels)
             message = Text(
-                f"the label {label} is missing: it names the group", f"缺少标签 {label}：资源组的名称"
+                f"the label {label} is missing: it names the group{near.en}",
+                f"缺少标签 {label}：资源组的名称{near.zh}",
             )
             builder.add_error((*path, f"{spelling}group"), message, key=True, code=Code.BAD_LABEL)
         elif not is_label_value(group):
@@ -202,9 +279,17 @@ class _Loader:
         elif not is_object_name(builder.name):
             message = expected(OBJECT_NAME, repr(builder.name))
             builder.add_error((*builder.path, "metadata", "name"), message, code=Code.BAD_NAME)
-        found = metadata.get("namespace", self._namespace)  # kustomize and kubectl -n may set it later
-        if found != self._namespace:
-            path = (*builder.path, "metadata", "namespace")
+        path = (*builder.path, "metadata", "namespace")
+        found = metadata.get("namespace")
+        if found is None:  # kustomize and kubectl -n may set it later
+            namespace = self._namespace
+            message = Text(
+                f"no namespace: the rule has no effect unless it is applied to {namespace!r}; "
+                f"add namespace: {namespace}",
+                f"未设置命名空间：除非应用到 {namespace!r}，否则该规则不生效；请添加 namespace: {namespace}",
+            )
+            self._warn(builder, path, message, Code.NO_NAMESPACE)
+        elif found != self._namespace:
             message = Text(
                 f"rules must be in namespace {self._namespace!r}, got {found!r}",
                 f"规则必须位于命名空间 {self._namespace!r}，当前为 {found!r}",
@@ -212,13 +297,15 @@ class _Loader:
             builder.add_error(path, message, code=Code.WRONG_NAMESPACE)
 
     def _check_name(self, builder: RuleBuilder, rule: ResourceRule | None) -> None:
-        if builder.name and not builder.name.startswith(_NAME_PREFIX):
+        if not is_object_name(builder.name):
+            return
+        if not builder.name.startswith(_NAME_PREFIX):
             name = f"{_NAME_PREFIX}WORD-KEY"
             example = f"{_NAME_PREFIX}vendor-device"
             what = Text(f"{name}, such as {example}", f"{name}（例如 {example}）")
             message = expected(what, repr(builder.name))
             builder.add_error((*builder.path, "metadata", "name"), message, code=Code.BAD_NAME)
-        elif rule is not None and builder.name:
+        elif rule is not None:
             key_name = _SPECIAL.sub("-", rule.key.partition("/")[2].lower()).strip("-")
             if key_name and not _SPECIAL.sub("-", builder.name).endswith(f"-{key_name}"):
                 message = Text(
@@ -237,35 +324,44 @@ class _Loader:
     def valid_rules(self) -> list[Rule]:
         """Return the rules that do not share their name or, if enabled, their key with another rule.
 
-        All conflicting rules are reported, because it is unknown which one is intended.
+        None of the rules with a common key is loaded, because it is unknown which one is intended; each is
+        reported. A rule that only repeats the name of an earlier one is reported itself: it is a copy.
         """
-        claims: dict[tuple[str, str], list[tuple[Rule, RuleBuilder]]] = defaultdict(list)
+        names: dict[str, list[tuple[Rule, RuleBuilder]]] = defaultdict(list)
+        keys: dict[str, dict[str, tuple[Rule, RuleBuilder]]] = defaultdict(dict)
         for rule, builder in self._builders:
-            claims["name", rule.name].append((rule, builder))
+            names[rule.name].append((rule, builder))
             if isinstance(rule, ResourceRule) and rule.enabled:
-                claims["key", rule.key].append((rule, builder))
-        conflicting: set[int] = set()
-        for (what, value), claimants in claims.items():
-            if len(claimants) == 1:
-                continue
-            for rule, builder in claimants:
-                path: Path = (*builder.path, *(("metadata", "name") if what == "name" else ("data", "key")))
-                others = ", ".join(
-                    f"{other.name} ({other.location})" for other, _ in claimants if other is not rule
+                keys[rule.key].setdefault(rule.name, (rule, builder))
+        conflicting: set[str] = set()
+        for name, (first, *copies) in names.items():
+            for rule, builder in copies:
+                message = Text(
+                    f"{name!r} is also the name of the rule at {first[0].location}, which it would replace; "
+                    "use another name, or remove one of them",
+                    f"{first[0].location} 处的规则名称也是 {name!r}，会被该规则替换；"
+                    "请使用另一个名称，或删除其中之一",
                 )
-                message = also_used(value, others)
-                self.errors.append(
-                    RuleError(builder.document.locate(path), path, message, rule.name, Code.CONFLICT)
-                )
-                conflicting.add(id(rule))
-        return [rule for rule, _ in self._builders if id(rule) not in conflicting]
+                self._add_conflict(rule, builder, ("metadata", "name"), message)
+                conflicting.add(name)
+        for key, claimants in keys.items():
+            for rule, builder in claimants.values() if len(claimants) > 1 else ():
+                others = [other for other, _ in claimants.values() if other is not rule]
+                message = also_used(key, ", ".join(f"{other.name} ({other.location})" for other in others))
+                self._add_conflict(rule, builder, ("data", "key"), message)
+                conflicting.add(rule.name)
+        return [rule for rule, _ in self._builders if rule.name not in conflicting]
+
+    def _add_conflict(self, rule: Rule, builder: RuleBuilder, path: Path, message: Text) -> None:
+        path = (*builder.path, *path)
+        self.errors.append(RuleError(builder.document.locate(path), path, message, rule.name, Code.CONFLICT))
 
 
-def also_used(value: str, others: str) -> Text:
-    """Return the message for a name or key that other rules have, too."""
+def also_used(key: str, others: str) -> Text:
+    """Return the message for a key that other rules have, too."""
     return Text(
-        f"{value!r} is also used by {others}; keep one rule, or disable the others by label",
-        f"{others} 也使用 {value!r}；请只保留一条规则，或通过标签停用其他规则",
+        f"{key!r} is also used by {others}; keep one rule, or disable the others by label",
+        f"{others} 也使用 {key!r}；请只保留一条规则，或通过标签停用其他规则",
     )
 
 
@@ -286,9 +382,26 @@ def _legacy_labels(labels: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _enabled(builder: RuleBuilder, value: object, path: Path) -> bool:
+def _enabled(builder: RuleBuilder, labels: dict[str, Any], path: Path) -> bool:
+    """Return the value of the label at the end of a path; labels: all, in which it may be misspelt."""
+    label = str(path[-1])
+    value = labels.get(label)
     if value not in ("true", "false"):
         what = repr(value) if isinstance(value, str) else kind_of(value)
-        message = expected(_TRUE_OR_FALSE, what)
-        builder.add_error(path, message, key=value is None, code=Code.BAD_LABEL)
+        near = _renamed(label, labels) if value is None else Text()
+        builder.add_error(path, expected(_TRUE_OR_FALSE, what, near), key=value is None, code=Code.BAD_LABEL)
     return value == "true"
+
+
+def _renamed(missing: str, labels: dict[str, Any]) -> Text:
+    """Return the end of a message that says which label was meant to be a missing one, if any."""
+    word, gpugate = missing.rpartition("/")[2], TYPE_LABEL.rpartition("/")[0]
+    known = {
+        *(f"{prefix}{each}" for prefix in LABEL_PREFIXES for each in _LEGACY_LABELS),
+        TYPE_LABEL,
+        ENABLED_LABEL,
+    }
+    same = [f"{prefix}{word}" for prefix in (*LABEL_PREFIXES, f"{gpugate}/")]
+    found = [label for label in same if label in labels and label != missing]
+    found += get_close_matches(missing, labels.keys() - known, n=1, cutoff=0.8)
+    return Text(f"; rename {found[0]}", f"；请重命名 {found[0]}") if found else Text()

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from rules.cel.expression import CONDITION_VARIABLES, Expression, ExpressionError
+from rules.cel.expression import CONDITION_VARIABLES
 from rules.model.match import SELECTOR_OPERATORS, Match, SelectorTerm
 from rules.schema.base import MAX_ENTRIES, MAX_EXPRESSIONS, MAX_NAMES, NonEmpty, RuleDocument
-from rules.schema.builder import RuleBuilder
-from rules.schema.errors import Code
-from rules.schema.field_types import ResourcePattern
+from rules.schema.field_types import ConditionText, ResourcePattern, compile_expression
 from rules.text.glob import glob
 from rules.text.i18n import Text
-from rules.text.paths import Path
-from rules.text.yaml_document import Document
 
 _VALUES: Final = Text("requires at least one value", "要求至少一个值")
 _NO_VALUES: Final = Text("allows no values", "不允许有值")
@@ -82,23 +77,22 @@ class MatchDocument(RuleDocument):
     pod_selector: PodSelectorDocument = Field(
         PodSelectorDocument(), alias="podSelector", description="labels of the pod"
     )
-    conditions: list[NonEmpty] = Field(
+    conditions: list[ConditionText] = Field(
         [],
         max_length=MAX_EXPRESSIONS,
         description="CEL expressions over limits, requests, container, pod; all must be true",
     )
 
 
-def build_match(builder: RuleBuilder, document: Document, match: MatchDocument) -> Match:
+def build_match(match: MatchDocument) -> Match:
     """Return the match of a rule, with its globs and expressions compiled."""
-    conditions = tuple(_conditions(builder, document, match.conditions))
     return Match(
         resources=tuple(match.resources),
         images=tuple(glob(pattern) for pattern in match.images),
         include=tuple(glob(pattern) for pattern in match.namespaces.include),
         exclude=tuple(glob(pattern) for pattern in match.namespaces.exclude),
         selector=build_selector(match.pod_selector),
-        conditions=conditions,
+        conditions=tuple(compile_expression(source, CONDITION_VARIABLES) for source in match.conditions),
     )
 
 
@@ -111,12 +105,3 @@ def build_selector(selector: PodSelectorDocument) -> tuple[SelectorTerm, ...]:
             for term in selector.match_expressions
         ),
     )
-
-
-def _conditions(builder: RuleBuilder, document: Document, sources: list[str]) -> Iterator[Expression]:
-    for index, source in enumerate(sources):
-        try:
-            yield Expression(source, CONDITION_VARIABLES)
-        except ExpressionError as error:
-            path: Path = ("match", "conditions", index)
-            builder.add_error(path, f"CEL: {error}", document, code=Code.BAD_EXPRESSION)

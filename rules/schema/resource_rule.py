@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from rules.cel.expression import VALIDATION_VARIABLES, Expression, ExpressionError
+from rules.cel.expression import VALIDATION_VARIABLES
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.resource_index import ResourceIndex
 from rules.model.rule import (
@@ -19,10 +19,10 @@ from rules.model.rule import (
     Validation,
     mildest,
 )
-from rules.schema.base import ACTIONS, MAX_EXPRESSIONS, NonEmpty, RuleDocument
+from rules.schema.base import ACTIONS, MAX_EXPRESSIONS, RuleDocument
 from rules.schema.builder import RuleBuilder
-from rules.schema.errors import Code, RuleError, expected, kind_of, schema_errors
-from rules.schema.field_types import ObjectName, ResourcePattern
+from rules.schema.errors import Code, expected, kind_of, schema_errors
+from rules.schema.field_types import ObjectName, ResourcePattern, ValidationText, compile_expression
 from rules.text.glob import glob, is_glob
 from rules.text.i18n import Text
 from rules.text.paths import Path
@@ -31,13 +31,24 @@ _NOT_NEGATIVE: Final = Text("zero or more", "零或更大")
 _POSITIVE: Final = Text("a positive quantity such as 256Mi or 10m", "正数，例如 256Mi 或 10m")
 _MOST_VALIDATIONS: Final = Text(f"at most {MAX_EXPRESSIONS} validations", f"最多 {MAX_EXPRESSIONS} 条校验")
 _VALIDATIONS: Final = Text("a YAML list of validations", "校验的 YAML 列表")
+# Errors that the rest of `data` in another place causes.
+_ABSENT: Final = (Code.MISSING_KEY, Code.WRONG_TYPE)
+# Values of the required keys, which no check rejects; for data in which they are wrong.
+_PLACEHOLDERS: Final = {
+    "key": "example.com/device",
+    "dataType": "string",
+    "limits": "optional",
+    "requests": "disabled",
+}
 _UNUSED: Final = "for user interfaces; not used in admission"
 
 
 class ValidationDocument(RuleDocument):
     """A CEL expression that a value must satisfy."""
 
-    expression: NonEmpty = Field(description="CEL over value, limits, requests, container, pod; must be true")
+    expression: ValidationText = Field(
+        description="CEL over value, limits, requests, container, pod; must be true"
+    )
     message_en: str = Field("", alias="messageEn", description="the expected value, in English")
     message_zh: str = Field("", alias="messageZh", description="the expected value, in Chinese")
     fix_en: str = Field(
@@ -113,11 +124,14 @@ class ResourceRuleData(RuleDocument):
 def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
     """Return the rule in a `cf-crl-*` ConfigMap's data, or None with the errors added to builder."""
     path: Path = (*builder.path, "data")
+    valid = True
     try:
         read = ResourceRuleData.model_validate(data)
     except ValidationError as error:
-        builder.errors += schema_errors(error, ResourceRuleData, builder.document, path, builder.name)
-        return None
+        valid = False
+        found = schema_errors(error, ResourceRuleData, builder.document, path, builder.name)
+        builder.errors += [each for each in found if not (builder.incomplete and each.code in _ABSENT)]
+        read = _valid_part(data, error)
     if read.default_value:
         try:
             default = parse_quantity(read.default_value)
@@ -140,6 +154,9 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
             f"{read.key!r} 匹配多个资源，因此它们不能是 required，也不能有默认值",
         )
         builder.add_error((*path, "key"), message)
+    validations = tuple(_validations(builder, (*path, "validations"), read))
+    if not valid:
+        return None
     return ResourceRule(
         name=builder.name,
         key=read.key,
@@ -150,7 +167,7 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
         limits=LimitsPolicy(read.limits),
         requests=RequestsPolicy(read.requests),
         excludes=ResourceIndex((name, name) for name in _names(read.exclude_resources)),
-        validations=tuple(_validations(builder, (*path, "validations"), read)),
+        validations=validations,
         failure_policy=FailurePolicy(read.failure_policy),
         unit=_unit(read),
         runtime_class=read.runtime_class_name,
@@ -159,6 +176,13 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
         enabled=builder.enabled,
         location=builder.document.locate(builder.path),
     )
+
+
+def _valid_part(data: Any, error: ValidationError) -> ResourceRuleData:
+    """Return the data without the keys that have errors, so that the other values are checked, too."""
+    wrong = {each["loc"][0] for each in error.errors(include_url=False) if each["loc"]}
+    valid = {key: value for key, value in data.items() if key not in wrong} if isinstance(data, dict) else {}
+    return ResourceRuleData.model_validate({**_PLACEHOLDERS, **valid})
 
 
 def _unit(rule: ResourceRuleData) -> str:
@@ -195,20 +219,9 @@ def _validations(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> It
             read = ValidationDocument.model_validate(item)
         except ValidationError as error:
             found = schema_errors(error, ValidationDocument, document, (index,), builder.name)
-            builder.errors += [
-                RuleError(mistake.location, (*path, index), mistake.text, builder.name, mistake.code)
-                for mistake in found
-            ]
+            builder.errors += [each.below(path) for each in found]
             continue
-        try:
-            expression = Expression(read.expression, VALIDATION_VARIABLES)
-        except ExpressionError as error:
-            place = document.locate((index, "expression"))
-            inside: Path = (*path, index, "expression")
-            builder.errors.append(
-                RuleError(place, inside, f"CEL: {error}", builder.name, Code.BAD_EXPRESSION)
-            )
-            continue
+        expression = compile_expression(read.expression, VALIDATION_VARIABLES)
         actions = [Action(each.enforcement_action) for each in (rule, read)]
         message, fix = Text(read.message_en, read.message_zh), Text(read.fix_en, read.fix_zh)
         yield Validation(expression, message, mildest(*actions), fix)

@@ -36,6 +36,13 @@ _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_TAG}merge"
 _TEXT: Final = f"{_TAG}str"
 _TEMPLATE: Final = "; {{ is template syntax: render the template first"
+# Parts of the parser's messages, and what the author most likely did.
+_INDENTATION: Final = "; check the indentation"
+_HINTS: Final = (
+    ("did not find expected key", _INDENTATION),
+    ("expected <block end>", _INDENTATION),
+    ("mapping values are not allowed", f"{_INDENTATION}, and quote a value that contains `: `"),
+)
 _TRUE: Final = frozenset({"true", "yes", "on"})
 _OCTAL: Final = re.compile(r"[-+]?0[0-9_]")  # in YAML 1.1 a leading zero is enough
 
@@ -206,6 +213,8 @@ def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
         problem += "; indent with spaces, YAML does not allow tabs"
     elif "{{" in line:
         problem += _TEMPLATE
+    elif hint := next((hint for part, hint in _HINTS if part in problem), ""):
+        problem += hint
     return f"not YAML: {problem}"
 
 

@@ -21,9 +21,9 @@ from rules.decision.pipeline import INJECTED_ANNOTATION, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.kube.json_patch import ObjectError, Recorder
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.model.decision import Decision
+from rules.model.decision import Decision, Effect
 from rules.model.request import AdmissionRequest
-from rules.model.rule import POD_FIELDS, RuleSet
+from rules.model.rule import POD_FIELDS, Action, RuleSet
 from rules.nodes.inventory import Inventory
 from rules.schema.loader import load_rules
 from rules.text.i18n import Language
@@ -610,3 +610,28 @@ def test_operations_only_add_and_replace(data: st.DataObject) -> None:
     _, recorder = data.draw(edited())
 
     assert {operation["op"] for operation in recorder.operations} <= {"add", "replace"}
+
+
+def _uncapped(decision: Decision) -> list[tuple[str, Any, str]]:
+    return [(each.rule, each.rule_action or each.action, each.path) for each in decision.violations]
+
+
+@given(policies(), pods(), st.booleans())
+def test_a_cap_reports_what_enforcement_does_and_never_denies(
+    texts: tuple[str, ...], document: dict[str, Any], patched_before: bool
+) -> None:
+    """At both endpoints: also where a pod comes unpatched to the second, as in a dry run."""
+    rules = loaded(*texts).rules
+    enforced, warned, dry = (decision(compile_policy(rules, enforcement=cap), document) for cap in Action)
+    if patched_before and enforced.allowed:
+        document = patched(document, enforced)
+    validated = decision(compile_policy(rules, enforcement=Action.DRYRUN), document, mutating=False)
+
+    for found in (warned, dry, validated):
+        assert found.allowed
+        assert _uncapped(enforced) == _uncapped(found)
+        assert (found.withheld is Effect.DENY) is not enforced.allowed
+    assert warned.patch[: len(enforced.patch)] == enforced.patch
+    assert set(enforced.warnings) <= set(warned.warnings)
+    assert ((), (), (), ()) == (dry.patch, dry.warnings, validated.patch, validated.warnings)
+    assert (dry.withheld is Effect.PATCH) is bool(enforced.allowed and enforced.patch)

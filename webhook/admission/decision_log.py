@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from time import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rules.model.rule import Action
 from rules.model.workload_kinds import built_in_workloads
 from webhook.telemetry import metrics
 from webhook.telemetry.logs import log_event
@@ -34,8 +35,9 @@ _FLUSH_INTERVAL_S: Final = 0.2
 class Entry(NamedTuple):
     """Summary of one decision; it keeps no reference to the object.
 
-    at: seconds since the epoch. violations: rule and action of each. edits: number of patch operations.
-    seconds: duration.
+    at: seconds since the epoch. violations: rule, action, basis and rule's action of each. edits: number of
+    patch operations. withheld: as in a Decision. enforcement: the cap of `--enforcement-action`. seconds:
+    duration.
     """
 
     at: float
@@ -49,16 +51,22 @@ class Entry(NamedTuple):
     allowed: bool
     rules: tuple[str, ...]
     cuda_sources: tuple[str, ...]
-    violations: tuple[tuple[str, str, str], ...]
+    violations: tuple[tuple[str, str, str, str], ...]
     declared: tuple[str, ...]
     edits: int
+    withheld: str
+    enforcement: str
     seconds: float
 
 
 class DecisionLog:
-    """Counts and logs decisions: immediately, or in batches inside `batching`. Thread-safe."""
+    """Counts and logs decisions: immediately, or in batches inside `batching`. Thread-safe.
 
-    def __init__(self) -> None:
+    enforcement: the cap of `--enforcement-action` on them.
+    """
+
+    def __init__(self, enforcement: Action = Action.DENY) -> None:
+        self._enforcement = enforcement.value
         self._entries: deque[Entry] = deque()
         self._batch_size = 1
         self._flushing = threading.Lock()
@@ -78,11 +86,18 @@ class DecisionLog:
             decision.allowed,
             decision.rules,
             decision.cuda_sources,
-            tuple([(each.rule, each.action.value, each.basis.value) for each in violations])
+            tuple(
+                [
+                    (each.rule, each.action.value, each.basis.value, (each.rule_action or each.action).value)
+                    for each in violations
+                ]
+            )
             if violations
             else (),
             decision.declared,
             len(decision.patch),
+            decision.withheld.value if decision.withheld else "",
+            self._enforcement,
             seconds,
         )
         self._entries.append(entry)
@@ -130,20 +145,23 @@ def printable(text: str) -> str:
 def _count(entry: Entry) -> None:
     endpoint, allowed = entry.endpoint, "true" if entry.allowed else "false"
     kind = entry.kind if entry.kind in _KINDS else "other"
-    requests, durations = metrics.admissions_of(endpoint, kind, entry.operation, allowed)
+    requests, durations = metrics.admissions_of(endpoint, kind, entry.operation, allowed, entry.enforcement)
     requests.inc()
     durations.observe(entry.seconds)
+    if entry.withheld:
+        labels = endpoint, kind, entry.operation, entry.withheld, entry.enforcement
+        metrics.counter_of(metrics.WITHHELD, *labels).inc()
     for source in entry.cuda_sources:
         metrics.counter_of(metrics.CUDA_SOURCES, endpoint, source).inc()
     for name in entry.rules:
         metrics.counter_of(metrics.RULE_MATCHES, endpoint, name).inc()
-    for rule, action, basis in entry.violations:
-        metrics.counter_of(metrics.RULE_RESULTS, endpoint, rule, action, basis).inc()
+    for rule, action, basis, rule_action in entry.violations:
+        metrics.counter_of(metrics.RULE_RESULTS, endpoint, rule, action, basis, rule_action).inc()
 
 
 def _log_entry(entry: Entry) -> None:
     violated: dict[str, list[str]] = {}
-    for rule, action, _ in dict.fromkeys(entry.violations):
+    for rule, action in dict.fromkeys(each[:2] for each in entry.violations):
         violated.setdefault(action, []).append(rule)
     fields: dict[str, Any] = {
         "uid": printable(entry.uid),
@@ -155,15 +173,18 @@ def _log_entry(entry: Entry) -> None:
         "dryRun": entry.dry_run,
         "rules": list(entry.rules),
         "violations": violated,
-        "bases": sorted({basis for _, _, basis in entry.violations}),
+        "bases": sorted({basis for _, _, basis, _ in entry.violations}),
         "declared": list(entry.declared),
         "verdict": "allow" if entry.allowed else "deny",
+        "enforcementAction": entry.enforcement,
+        "withheld": entry.withheld,
         "edits": entry.edits,
         "microseconds": round(entry.seconds * 1e6),
     }
+    verdict = fields["verdict"] + (f" (would {entry.withheld})" if entry.withheld else "")
     log_event(
         _log,
-        f"{fields['verdict']} {fields['kind']} {fields['namespace']}/{fields['object']}",
+        f"{verdict} {fields['kind']} {fields['namespace']}/{fields['object']}",
         fields,
         entry.at,
     )

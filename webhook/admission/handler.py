@@ -24,6 +24,7 @@ from rules import (
     compile_policy,
     decide,
 )
+from rules.model.rule import Action
 from webhook.admission.decision_log import DecisionLog, printable
 from webhook.admission.review import (
     ReviewError,
@@ -64,6 +65,7 @@ class AdmissionHandler:
 
     on_error_allow: whether to allow an object on which gpugate itself fails. rules_namespace: the namespace
     whose ConfigMaps are validated as rules. workloads: the kinds that contain pods, if not the built-in ones.
+    enforcement: caps the effect of all decisions, except of those on rules, and allows what gpugate fails on.
     A request reads `snapshot` once. on_rules: called when other rules come into force.
     """
 
@@ -76,18 +78,19 @@ class AdmissionHandler:
         on_error_allow: bool = False,
         rules_namespace: str = DEFAULT_NAMESPACE,
         workloads: Workloads | None = None,
+        enforcement: Action = Action.DENY,
     ) -> None:
-        self._on_error_allow = on_error_allow
+        self._on_error_allow = on_error_allow or enforcement is not Action.DENY
+        self._enforcement = enforcement
         self._rules_namespace = rules_namespace
         self._language = language
         self._workloads = workloads
         self.on_rules: Callable[[], None] = lambda: None
-        self.decision_log = DecisionLog()
+        self.decision_log = DecisionLog(enforcement)
         self._swapping = threading.Lock()  # rules and nodes are set by different threads
         self._synced = self.ready = True
-        self.snapshot = Snapshot(
-            loaded, compile_policy(loaded.rules, language, workloads), inventory or Inventory.of([])
-        )
+        self.snapshot = Snapshot(loaded, self._compile(loaded), inventory or Inventory.of([]))
+        metrics.ENFORCEMENT.labels(enforcement.value).set(1)
         metrics.rules_loaded(loaded)
         _log_expired(loaded)
         metrics.NODES.set(len(self.snapshot.inventory))
@@ -108,7 +111,7 @@ class AdmissionHandler:
 
     def set_rules(self, loaded: Loaded, stale: frozenset[str] = frozenset()) -> None:
         """Use these rules from the next request on; stale: see Snapshot."""
-        policy = compile_policy(loaded.rules, self._language, self._workloads)
+        policy = self._compile(loaded)
         with self._swapping:
             self.snapshot = replace(self.snapshot, loaded=loaded, policy=policy, stale=stale)
         metrics.rules_loaded(loaded, stale)
@@ -145,16 +148,19 @@ class AdmissionHandler:
             answer = encode_decision(review.uid, decision)
         except ObjectError as error:
             metrics.ERRORS.labels("bad_request").inc()
-            return encode_malformed(review.uid, str(error), allowed=self._on_error_allow)
+            return encode_malformed(review.uid, str(error), self._enforcement, allowed=self._on_error_allow)
         except Exception as error:  # noqa: BLE001 - a bug of ours must cost this one object, not the cluster
             metrics.ERRORS.labels("internal").inc()
             # Type and traceback without the error's message, which may quote the object.
             traceback = "".join(format_tb(error.__traceback__))
             fields = {"uid": printable(review.uid), "kind": printable(review.request.kind)}
             _log.error("failed on an object: %s\n%s", type(error).__name__, traceback, extra=fields)
-            return encode_failure(review.uid, allowed=self._on_error_allow)
+            return encode_failure(review.uid, self._enforcement, allowed=self._on_error_allow)
         self.decision_log.record(endpoint, review, decision, perf_counter() - start)
         return answer
+
+    def _compile(self, loaded: Loaded) -> Policy:
+        return compile_policy(loaded.rules, self._language, self._workloads, self._enforcement)
 
     def _decide(self, endpoint: Endpoint, request: AdmissionRequest) -> Decision:
         snapshot = self.snapshot

@@ -14,6 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from rules import AdmissionRequest, Decision
+from rules.model.decision import CAP_ANNOTATION
+from rules.model.rule import Action
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _KIND: Final = "AdmissionReview"
@@ -167,29 +169,41 @@ def encode_decision(uid: str, decision: Decision) -> bytes:
     return _answer(response)
 
 
-def encode_failure(uid: str, *, allowed: bool) -> bytes:
-    """Return the response body for a review that failed because of an internal error."""
+def encode_failure(uid: str, enforcement: Action = Action.DENY, *, allowed: bool) -> bytes:
+    """Return the response body for a review that failed because of an internal error.
+
+    enforcement: the cap of `--enforcement-action`.
+    """
     problem = "gpugate: internal error on this object"
     done = "allowed" if allowed else "denied"
-    audit = {"error": f"internal error, {done} without checks"}
-    response: dict[str, Any] = {"uid": uid, "allowed": allowed, "auditAnnotations": audit}
-    if allowed:
-        response["warnings"] = [f"{problem}, allowed without checks; see the log of gpugate"]
-    else:
+    response = _unchecked(uid, f"internal error, {done} without checks", enforcement, allowed=allowed)
+    if not allowed:
         response["status"] = _status(500, "InternalError", f"{problem}; see the log of gpugate for uid {uid}")
+    elif enforcement is not Action.DRYRUN:
+        response["warnings"] = [f"{problem}, allowed without checks; see the log of gpugate"]
     return _answer(response)
 
 
-def encode_malformed(uid: str, reason: str, *, allowed: bool) -> bytes:
-    """Return the response body for an object without the shape of its kind. reason: what, and where."""
+def encode_malformed(uid: str, reason: str, enforcement: Action = Action.DENY, *, allowed: bool) -> bytes:
+    """Return the response body for an object without the shape of its kind. reason: what, and where.
+
+    enforcement: the cap of `--enforcement-action`.
+    """
     done = "allowed" if allowed else "denied"
     problem = _cut(f"malformed object, {done} without checks: {reason}")
-    response: dict[str, Any] = {"uid": uid, "allowed": allowed, "auditAnnotations": {"error": problem}}
-    if allowed:
-        response["warnings"] = _sendable((f"gpugate: {problem}",))
-    else:
+    response = _unchecked(uid, problem, enforcement, allowed=allowed)
+    if not allowed:
         response["status"] = _status(400, "BadRequest", f"gpugate: {problem}")
+    elif enforcement is not Action.DRYRUN:
+        response["warnings"] = _sendable((f"gpugate: {problem}",))
     return _answer(response)
+
+
+def _unchecked(uid: str, problem: str, enforcement: Action, *, allowed: bool) -> dict[str, Any]:
+    audit = {"error": problem}
+    if enforcement is not Action.DENY:
+        audit[CAP_ANNOTATION] = enforcement.value
+    return {"uid": uid, "allowed": allowed, "auditAnnotations": audit}
 
 
 def _answer(response: dict[str, Any]) -> bytes:

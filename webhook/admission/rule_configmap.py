@@ -17,6 +17,7 @@ from rules.model.decision import ALLOWED, AdmissionWarning, Basis, Violation, au
 from rules.model.rule import Action, ResourceRule, Rule
 from rules.schema.builder import DOCUMENT_KEY
 from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL, also_used
+from rules.schema.size_limit import excess
 from rules.text.i18n import Text
 from rules.text.paths import field_path
 from webhook.yaml_output import dump_yaml
@@ -24,22 +25,6 @@ from webhook.yaml_output import dump_yaml
 _WRONG_NAMESPACE: Final = Text(
     "rules are read only from namespace {expected}; this rule in {found} has no effect",
     "仅读取命名空间 {expected} 中的规则；{found} 中的该规则不生效",
-)
-# Values of a rule ConfigMap, about as many as it has characters that begin one in YAML or JSON. To read one
-# takes 10 to 16 µs: 0.4 to 0.7 s for all. A list of images has 4,000 rows at most then, another rule a
-# hundred values.
-MOST_VALUES: Final = 40_000
-_MEMBER: Final = 2  # values that a member or item of the ConfigMap itself counts for: it is also written
-_BEGINNINGS: Final = ("\n", "\t", ",", ":", "[", "{", "- ")
-# Characters of all texts of a ConfigMap. The API server stores no larger one, but asks before it checks.
-MOST_TEXT: Final = 2**20
-_TOO_MUCH_TEXT: Final = Text(
-    "the ConfigMap is larger than 1 MiB, the most that Kubernetes stores. Split it into several",
-    "该 ConfigMap 超过 1 MiB，即 Kubernetes 可存储的上限，请拆分为多个 ConfigMap",
-)
-_TOO_MANY_VALUES: Final = Text(
-    "the ConfigMap has more than {most} values; gpugate reads no more of one. Split it into several",
-    "该 ConfigMap 的值超过 {most} 个，gpugate 不再读取，请拆分为多个 ConfigMap",
 )
 # The content of a rule besides its labels; a change of other fields is not validated.
 _CONTENT: Final = ("data", "binaryData")
@@ -97,9 +82,8 @@ def validate_rule(
     if request.namespace != namespace:
         reason = _WRONG_NAMESPACE.in_language(language).format(expected=namespace, found=request.namespace)
         return Decision.allow(warnings=(warning_line(language, AdmissionWarning("", reason)),))
-    if excess := _excess(new):
-        reason = excess.in_language(language).format(most=f"{MOST_VALUES:,}")
-        large = (Violation(RULE, Action.DENY, "", reason, basis=Basis.LIMIT),)
+    if too_much := excess(new):
+        large = (Violation(RULE, Action.DENY, "", too_much.in_language(language), basis=Basis.LIMIT),)
         return Decision.deny(denial(language, request.kind, large), large)
     name, text = rule_text(new)
     loaded = load_rules([(name, text)], namespace)
@@ -121,23 +105,6 @@ def validate_rule(
     # Not among the decision's violations: metrics have the names of rules in force only.
     audit = {"violations": audit_list(violations)}
     return Decision.deny(denial(language, request.kind, violations), warnings=warnings, audit=audit)
-
-
-def _excess(config_map: Mapping[str, Any]) -> Text | None:
-    """Return what a ConfigMap has too much of: text, or values (members, items, and those in texts)."""
-    left, text, metadata = MOST_VALUES, MOST_TEXT, {**config_map["metadata"], "managedFields": None}
-    todo: list[Any] = [{**config_map, "metadata": metadata}]
-    while todo:
-        value = todo.pop()
-        if isinstance(value, str):
-            text -= len(value)
-            left -= sum(map(value.count, _BEGINNINGS))
-        elif isinstance(value, dict | list):
-            left -= _MEMBER * len(value)
-            todo += value.values() if isinstance(value, dict) else value
-        if text < 0 or left < 0:
-            return _TOO_MUCH_TEXT if text < 0 else _TOO_MANY_VALUES
-    return None
 
 
 def _lint(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[tuple[str, str, Text]]:

@@ -41,8 +41,19 @@ _BUCKETS: Final = (
 
 REQUESTS: Final = _counter(
     "gpugate_admission_requests_total",
-    "Admission requests answered",
-    ("endpoint", "kind", "operation", "allowed"),
+    "Admission requests answered. enforcement_action: of --enforcement-action",
+    ("endpoint", "kind", "operation", "allowed", "enforcement_action"),
+)
+WITHHELD: Final = _counter(
+    "gpugate_withheld_effects_total",
+    "Admission requests that would be denied or patched (effect: deny, patch) without the cap of "
+    "--enforcement-action",
+    ("endpoint", "kind", "operation", "effect", "enforcement_action"),
+)
+ENFORCEMENT: Final = _gauge(
+    "gpugate_enforcement_action",
+    "1 for the action that caps all rules: deny if they are enforced, otherwise warn or dryrun",
+    ("action",),
 )
 DURATION: Final = Histogram(
     "gpugate_admission_duration_seconds",
@@ -54,8 +65,8 @@ DURATION: Final = Histogram(
 RULE_RESULTS: Final = _counter(
     "gpugate_rule_violations_total",
     "Violations by rule, action (deny, warn, dryrun) and basis (fact, policy, limit); a pod is reviewed at "
-    "both endpoints",
-    ("endpoint", "rule", "action", "basis"),
+    "both endpoints. rule_action: the action without the cap of --enforcement-action",
+    ("endpoint", "rule", "action", "basis", "rule_action"),
 )
 CUDA_SOURCES: Final = _counter(
     "gpugate_cuda_versions_total",
@@ -116,10 +127,12 @@ CERTIFICATE_EXPIRY: Final = _gauge(
 
 
 @cache
-def admissions_of(endpoint: str, kind: str, operation: str, allowed: str) -> tuple[Counter, Histogram]:
+def admissions_of(
+    endpoint: str, kind: str, operation: str, allowed: str, enforcement: str
+) -> tuple[Counter, Histogram]:
     """Return the counter and the histogram of such requests, cached: the lookup costs more than counting."""
     labels = (endpoint, kind, operation, allowed)
-    return REQUESTS.labels(*labels), DURATION.labels(*labels)
+    return REQUESTS.labels(*labels, enforcement), DURATION.labels(*labels)
 
 
 @lru_cache(maxsize=4096)

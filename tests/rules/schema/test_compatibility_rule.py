@@ -256,7 +256,7 @@ def test_an_error_in_an_image_catalog_has_its_location(document: str, expected: 
 @pytest.mark.parametrize("kind", ["CompatibilityRule", "ImageCatalog"])
 def test_a_rule_without_its_document_is_an_error(kind: str) -> None:
     """The rule is in rule.yaml."""
-    text = HEAD.format(kind=kind).replace("  rule.yaml: |\n", "  rule: x\n")
+    text = HEAD.format(kind=kind).partition("  rule.yaml: |\n")[0] + "  {}\n"
     (error,) = load_rules([("rule.yaml", text)]).errors
 
     assert ("data", "required key 'rule.yaml' is missing: it contains the rule") == (

@@ -265,15 +265,12 @@ def test_an_injection_rule_is_read_with_all_its_keys() -> None:
         (
             "limits: optional",
             "limits: true",
-            ["13:11: data.limits: expected one of disabled, required, optional, got True"],
+            ["13:11: data.limits: expected one of disabled, required, optional, got a boolean"],
         ),
         (
             "limits: optional",
             "limit: optional",
-            [
-                "10:1: data: required key 'limits' is missing",
-                "13:3: data.limit: unknown key 'limit' – did you mean 'limits'?",
-            ],
+            ["13:3: data.limit: unknown key 'limit' – did you mean 'limits'?"],
         ),
         (
             "requests: disabled",
@@ -320,7 +317,45 @@ def test_an_injection_rule_is_read_with_all_its_keys() -> None:
         (
             "key: vendor.com/device",
             "key: [a]",
-            ["11:3: data.key: expected a string, got a list: write it as a block string (|)"],
+            ['11:3: data.key: expected a string, got a list: write "a"'],
+        ),
+        (
+            "requests: disabled\n",
+            "requests: disabled\n  excludeResources: [a.com/b, a.com/c]\n",
+            [('15:3: data.excludeResources: expected a string, got a list: write "a.com/b, a.com/c"')],
+        ),
+        (
+            "dataType: integer",
+            "datatype: integr\n  defaultValue: '-1'\n  unit: foo\n  validations: '[{expression: vale > 0}]'",
+            [
+                "12:3: data.datatype: unknown key 'datatype' – did you mean 'dataType'?",
+                "13:17: data.defaultValue: expected zero or more, got '-1'",
+                "14:9: data.unit: expected a positive quantity such as 256Mi or 10m, got 'foo'",
+                (
+                    "15:16: data.validations[0].expression: CEL: unknown variable 'vale': "
+                    "did you mean 'value'?"
+                ),
+            ],
+        ),
+        (
+            "data:\n  key: vendor.com/device\n",
+            "key: vendor.com/device\ndata:\n",
+            ["10:1: key: unknown key 'key': it belongs below 'data'; indent it"],
+        ),
+        (
+            "\ndata:\n",
+            "\nspec:\n",
+            [
+                (
+                    "10:1: spec: unknown key 'spec'; known keys: apiVersion, kind, metadata, data, "
+                    "binaryData, immutable"
+                )
+            ],
+        ),
+        (
+            "requests: disabled\n",
+            "requests:\n",
+            ["14:12: data.requests: expected one of disabled, required, fromLimits, got nothing"],
         ),
         (
             "requests: disabled\n",
@@ -436,11 +471,11 @@ def test_an_error_in_a_resource_rule_has_its_location(old: str, new: str, errors
         ("|\n    - {}", ["16:7: data.validations[0]: required key 'expression' is missing"]),
         (
             "|\n    - {expression: value > 0, mesageEn: x}",
-            ["16:31: data.validations[0]: unknown key 'mesageEn' – did you mean 'messageEn'?"],
+            ["16:31: data.validations[0].mesageEn: unknown key 'mesageEn' – did you mean 'messageEn'?"],
         ),
         (
             '|\n    - expression: ""',
-            ["16:19: data.validations[0]: string should have at least 1 character"],
+            ["16:19: data.validations[0].expression: string should have at least 1 character"],
         ),
         ("|\n    - value > 0", ["16:7: data.validations[0]: expected an object, got a string"]),
         (
@@ -458,7 +493,7 @@ def test_an_error_in_a_resource_rule_has_its_location(old: str, new: str, errors
             "|\n    - {expression: value > 0, zzz: x}",
             [
                 (
-                    "16:31: data.validations[0]: unknown key 'zzz'; known keys: expression, messageEn, "
+                    "16:31: data.validations[0].zzz: unknown key 'zzz'; known keys: expression, messageEn, "
                     "messageZh, fixEn, fixZh, enforcementAction"
                 )
             ],
@@ -525,18 +560,12 @@ def test_blank_validations_are_empty() -> None:
         (
             "    inject:",
             "    injct:",
-            [
-                "11:5: required key 'inject' is missing",
-                "13:5: injct: unknown key 'injct' – did you mean 'inject'?",
-            ],
+            ["13:5: injct: unknown key 'injct' – did you mean 'inject'?"],
         ),
         (
             "{name: A,",
             "{nmae: A,",
-            [
-                "15:11: inject.env[0]: required key 'name' is missing",
-                "15:12: inject.env[0].nmae: unknown key 'nmae' – did you mean 'name'?",
-            ],
+            ["15:12: inject.env[0].nmae: unknown key 'nmae' – did you mean 'name'?"],
         ),
         (
             "resources: [vendor.com/device]",
@@ -564,7 +593,23 @@ def test_blank_validations_are_empty() -> None:
         (
             "[vendor.com/device]",
             "vendor.com/device",
-            ["12:18: match.resources: expected a list, got a string"],
+            ["12:18: match.resources: expected a list, got a string: write [vendor.com/device]"],
+        ),
+        (
+            "      resources: [vendor.com/device]",
+            "    resources: [vendor.com/device]",
+            ["12:5: resources: unknown key 'resources': it belongs below 'match'; indent it"],
+        ),
+        (
+            "[vendor.com/device]",
+            "[vendor.com/device]\n      image: [x]\n      conditions: ['vale > 1']",
+            [
+                "13:7: match.image: unknown key 'image' – did you mean 'images'?",
+                (
+                    "14:20: match.conditions[0]: CEL: unknown variable 'vale': there are limits, requests,"
+                    " container, pod"
+                ),
+            ],
         ),
         (
             "[vendor.com/device]",
@@ -748,14 +793,24 @@ def test_blank_validations_are_empty() -> None:
             "  rule.yaml: |\n",
             "  enforcementAction: true\n  rule.yaml: |\n    overide: true\n",
             [
-                "10:22: data.enforcementAction: expected one of inject, dryrun, got True",
+                "10:22: data.enforcementAction: expected one of inject, dryrun, got a boolean",
                 "12:5: overide: unknown key 'overide' – did you mean 'override'?",
             ],
         ),
         (
             INJECTION[INJECTION.index("  rule.yaml") :],
             "  rule: |\n    match: {}\n",
-            ["9:1: data: required key 'rule.yaml' is missing: it contains the rule"],
+            ["10:3: data.rule: unknown key 'rule' – did you mean 'rule.yaml'?"],
+        ),
+        (
+            "  rule.yaml: |",
+            "  rule.yml: |",
+            ["10:3: data[rule.yml]: unknown key 'rule.yml' – did you mean 'rule.yaml'?"],
+        ),
+        (
+            "data:\n  rule.yaml: |",
+            "data:\nrule.yaml: |",
+            ["10:1: [rule.yaml]: unknown key 'rule.yaml': it belongs below 'data'; indent it"],
         ),
         (
             INJECTION[INJECTION.index("\ndata") :],
@@ -770,7 +825,12 @@ def test_blank_validations_are_empty() -> None:
         (
             INJECTION[INJECTION.index("|\n    match") :],
             "{match: x}\n",
-            ["9:1: data: required key 'rule.yaml' is missing: it contains the rule"],
+            [
+                (
+                    "10:3: data[rule.yaml]: expected a string, got an object: write `rule.yaml: |` and "
+                    "indent the rule below it"
+                )
+            ],
         ),
         (
             INJECTION[INJECTION.index("|\n    match") :],
@@ -910,6 +970,64 @@ def test_a_setting_in_the_data_takes_precedence_over_the_document() -> None:
         ),
         (
             RESOURCE,
+            "features.cpaas.io/enabled",
+            "features.cpaas.io/enable",
+            (
+                '6:3: metadata.labels[features.cpaas.io/enabled]: expected the label to be "true" or "false" '
+                "in quotes, got nothing; rename features.cpaas.io/enable"
+            ),
+        ),
+        (
+            RESOURCE,
+            "features.cpaas.io/enabled",
+            "gpugate.dev/enabled",
+            (
+                '6:3: metadata.labels[features.cpaas.io/enabled]: expected the label to be "true" or "false" '
+                "in quotes, got nothing; rename gpugate.dev/enabled"
+            ),
+        ),
+        (
+            RESOURCE,
+            "features.cpaas.io/group",
+            "features.cpaas.io/groups",
+            (
+                "6:3: metadata.labels[features.cpaas.io/group]: the label features.cpaas.io/group is missing:"
+                " it names the group; rename features.cpaas.io/groups"
+            ),
+        ),
+        (
+            RESOURCE,
+            "features.cpaas.io/type: CustomResourceLimitation",
+            "gpugate.dev/type: ResourceRule",
+            (
+                "7:23: metadata.labels[gpugate.dev/type]: expected the labels of a resource rule "
+                "(features.cpaas.io/type: CustomResourceLimitation, features.cpaas.io/group: GROUP, "
+                'features.cpaas.io/enabled: "true"), got gpugate.dev/type: ResourceRule'
+            ),
+        ),
+        (
+            RESOURCE,
+            "  labels:",
+            "  lables:",
+            "6:3: metadata.lables: unknown key 'lables' – did you mean 'labels'?",
+        ),
+        (
+            INJECTION,
+            "gpugate.dev/enabled",
+            "features.cpaas.io/enabled",
+            (
+                '6:3: metadata.labels[gpugate.dev/enabled]: expected the label to be "true" or "false" '
+                "in quotes, got nothing; rename features.cpaas.io/enabled"
+            ),
+        ),
+        (
+            INJECTION,
+            "gpugate.dev/type: InjectionRule",
+            "features.cpaas.io/type: InjectionRule",
+            "6:3: metadata.labels: the rule requires the label gpugate.dev/type: InjectionRule",
+        ),
+        (
+            RESOURCE,
             RESOURCE[RESOURCE.index("  labels:") : RESOURCE.index("data:\n  key")],
             "",
             (
@@ -986,8 +1104,16 @@ def test_both_spellings_of_the_labels_are_read(prefix: str) -> None:
     assert ["cf-crl-group-device"] == _names(resource_rule(prefix=prefix))
 
 
-def test_a_rule_without_a_namespace_is_valid() -> None:
-    """kustomize or kubectl -n sets it."""
+def test_a_rule_without_a_namespace_is_valid_with_a_warning() -> None:
+    """kustomize or kubectl -n can set it; otherwise the rule is applied elsewhere and has no effect."""
+    bare = INJECTION.replace("  namespace: kube-public\n", "")
+
+    (warning,) = loaded(bare).warnings
+
+    assert str(warning) == (
+        "0.yaml:3:1: metadata.namespace: no namespace: the rule has no effect unless it is applied to "
+        "'kube-public'; add namespace: kube-public"
+    )
     assert ["flags"] == _names(_changed(INJECTION, "  namespace: kube-public\n", ""))
 
 
@@ -1176,15 +1302,17 @@ def test_one_name_in_two_files_is_a_conflict_too() -> None:
 
     assert [
         (
-            "0.yaml:4:9: metadata.name: 'flags' is also used by flags (1.yaml:1:1); keep one rule, or disable"
-            " the others by label"
-        ),
-        (
-            "1.yaml:4:9: metadata.name: 'flags' is also used by flags (0.yaml:1:1); keep one rule, or disable"
-            " the others by label"
+            "1.yaml:4:9: metadata.name: 'flags' is also the name of the rule at 0.yaml:1:1, which it would "
+            "replace; use another name, or remove one of them"
         ),
     ] == _errors(*texts)
     assert [] == _names(*texts)
+
+
+def test_a_copy_of_a_resource_rule_is_one_error() -> None:
+    """It has the name and the key of the other rule; both are not loaded."""
+    assert ["1.yaml:4:9"] == [error.partition(": ")[0] for error in _errors(RESOURCE, RESOURCE)]
+    assert [] == _names(RESOURCE, RESOURCE)
 
 
 def test_a_disabled_rule_does_not_conflict() -> None:
@@ -1248,6 +1376,24 @@ def test_two_megabytes_of_rules_are_read() -> None:
     read = loaded("---\n".join(rules))
 
     assert ((), 100) == (read.errors, len(read.rules.resources))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"descriptionZh": "显" * 349_000}, ""),
+        ({"descriptionZh": "显" * 350_000}, "larger than 1 MiB, the most that Kubernetes stores"),
+        ({"descriptionEn": "\n" * 41_000}, "more than 40,000 values; gpugate reads no more of one"),
+    ],
+)
+def test_a_config_map_that_the_api_server_or_the_webhook_denies_is_an_error(
+    data: dict[str, str], message: str
+) -> None:
+    """The size is in bytes, as the API server counts it."""
+    errors = _errors(resource_rule(**data))
+
+    assert bool(message) == bool(errors)
+    assert all(message in error for error in errors)
 
 
 def test_a_rule_set_lists_rules_of_every_kind() -> None:

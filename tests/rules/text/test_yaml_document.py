@@ -172,7 +172,7 @@ def test_a_scalar_on_a_line_of_its_own_is_located_at_its_key() -> None:
 
 def test_a_tab_outside_of_indentation_is_valid() -> None:
     """It is not an error."""
-    assert ["f:1:5: not YAML: mapping values are not allowed in this context"] == _errors("a: b:\tc")
+    assert ["f:1:5"] == [error.partition(": ")[0] for error in _errors("a: b:\tc")]
 
 
 def test_the_last_of_duplicate_keys_is_used_and_each_is_reported() -> None:
@@ -200,7 +200,20 @@ def test_duplicate_keys_are_listed_below_a_path() -> None:
     ("text", "error"),
     [
         ("a: [", "f:2:1: not YAML: while parsing a flow node did not find expected node content"),
-        ("a: b: c", "f:1:5: not YAML: mapping values are not allowed in this context"),
+        (
+            "a: b: c",
+            (
+                "f:1:5: not YAML: mapping values are not allowed in this context; check the indentation, and "
+                "quote a value that contains `: `"
+            ),
+        ),
+        (
+            "a:\n   b: 1\n  c: 2",
+            (
+                "f:3:3: not YAML: while parsing a block mapping did not find expected key; "
+                "check the indentation"
+            ),
+        ),
         ("a: *b", "f:1:4: not YAML: found undefined alias"),
         (
             "a:\n\tb: 1",

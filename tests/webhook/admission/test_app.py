@@ -86,12 +86,12 @@ def test_metrics_count_requests_by_bounded_labels(server: Server) -> None:
     text = ask(server.port, "/metrics")[1].decode()
 
     assert (
-        'gpugate_admission_requests_total{allowed="false",endpoint="mutate",kind="Pod",operation="CREATE"}'
-        in text
+        'gpugate_admission_requests_total{allowed="false",endpoint="mutate",enforcement_action="deny",'
+        'kind="Pod",operation="CREATE"}' in text
     )
     assert 'kind="other"' in text
     violations = 'gpugate_rule_violations_total{action="deny",basis="policy",endpoint="mutate",rule='
-    assert f'{violations}"cf-crl-gpu-manager-vcuda-core"}}' in text
+    assert f'{violations}"cf-crl-gpu-manager-vcuda-core",rule_action="deny"}}' in text
     assert 'le="5.0"' in text
     assert "Strange" not in text
 

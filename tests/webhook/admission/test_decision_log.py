@@ -98,7 +98,7 @@ def test_an_entry_keeps_no_reference_to_the_object() -> None:
 
     assert isinstance(entry, Entry)
     assert len(repr(entry)) < 1000
-    assert (entry.edits, entry.violations) == (1, (("rule", "warn", "policy"),))
+    assert (entry.edits, entry.violations) == (1, (("rule", "warn", "policy", "warn"),))
 
 
 def test_an_entry_that_cannot_be_logged_does_not_affect_others(

@@ -116,7 +116,7 @@ def test_an_error_in_a_document_of_one_line_is_reported_with_its_path() -> None:
     labels = {"gpugate.dev/type": "InjectionRule", "gpugate.dev/enabled": "true"}
     (*_, line) = denial(handler(), config_map("mine", labels, {"rule.yaml": "matches: {}"}))
 
-    assert line.startswith("  3. matches: unknown key 'matches'")
+    assert line.startswith("  2. matches: unknown key 'matches'")
 
 
 def test_a_rule_that_claims_the_resource_of_another_is_denied() -> None:

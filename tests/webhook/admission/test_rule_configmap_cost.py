@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from rules import AdmissionRequest, Decision, Language
+from rules.schema.size_limit import MOST_VALUES
 from tests.support.cpu_time import loops
-from webhook.admission.rule_configmap import MOST_VALUES, validate_rule
+from webhook.admission.rule_configmap import validate_rule
 
 NAMESPACE = "kube-public"
 ENV = "inject:\n  env:\n  - {name: A, value: b}\n"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rules import Language, Loaded
+from rules.model.rule import Action
 from webhook.cli.input.certificate_options import CertificateSource, certificate_options
 from webhook.cli.input.files import RuleSource, load_inventory, load_workloads, read_file
 from webhook.cli.input.options import (
@@ -71,6 +72,14 @@ _REMEDIES: Final[dict[int | None, str]] = {
     help="Result for an object that causes an internal error.",
 )
 @click.option(
+    "--enforcement-action",
+    type=click.Choice([each.value for each in Action]),
+    default=Action.DENY.value,
+    show_default=True,
+    help="Most that any rule may do. warn: warnings instead of denials, and no node affinity; dryrun: nothing"
+    " is denied, patched or warned of. What would be is in metrics, log and audit annotations.",
+)
+@click.option(
     "--drain-seconds",
     type=click.FloatRange(0),
     default=5.0,
@@ -92,6 +101,7 @@ def command(
     certificate: CertificateSource,
     client_ca: Path | None,
     on_error: str,
+    enforcement_action: str,
     drain_seconds: float,
     log_format: str,
     node_paths: tuple[str, ...],
@@ -135,6 +145,7 @@ def command(
         on_error_allow=on_error == "allow",
         rules_namespace=rules_namespace,
         workloads=load_workloads(workload_paths),
+        enforcement=Action(enforcement_action),
     )
     watched = [] if rule_paths else ["rules"]
     watched += [] if node_paths else ["nodes"]
@@ -164,7 +175,13 @@ def command(
         raise BadInputError(_not_listening(host, port, error)) from None
     enabled = sum(rule.enabled for rule in loaded.rules)
     served = "the rules of a cluster" if from_cluster else f"{enabled} rules"
-    _log.info("serving on https://%s:%s with %s", host, server.port, served)
+    _log.info(
+        "serving on https://%s:%s with %s, enforcement action %s",
+        host,
+        server.port,
+        served,
+        enforcement_action,
+    )
     threading.excepthook = report_thread
     for each in background:
         each.start()
