@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypedDict, TypeVar
 from urllib.parse import unquote, urlencode
 
 import msgspec
@@ -25,10 +25,11 @@ from kubernetes.config import ConfigException
 from certs.kubernetes_api import Conflict, KubernetesError, NotFound
 from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from webhook.admission.rule_configmap import rule_text
+from webhook.cluster.connection_errors import connection_error_text
 from webhook.cluster.credentials import by_kubeconfig, by_service_account
 from webhook.cluster.in_cluster import SERVICE_ACCOUNT, in_pod
 from webhook.cluster.inventory_resources import declaring_resources, dra_resources
-from webhook.cluster.resource import NODES, PODS, Object, Resource, config_maps, limit_paths
+from webhook.cluster.resource import ALL_CONFIG_MAPS, NODES, PODS, Object, Resource, config_maps, limit_paths
 
 T = TypeVar("T")
 
@@ -89,6 +90,16 @@ class _Page(msgspec.Struct, Generic[T]):
     items: list[T]
 
 
+class _Place(TypedDict):
+    namespace: str
+
+
+class _Placed(TypedDict):
+    """An object, of which only the namespace is decoded."""
+
+    metadata: _Place
+
+
 class ClusterApi:
     """Requests to an API server over one connection pool, with credentials that are refreshed.
 
@@ -129,6 +140,11 @@ class ClusterApi:
         except (ConfigException, OSError) as error:
             raise ClusterError(f"no cluster: {error}; check the service account of this pod") from error
         return cls(configuration) if configuration else None
+
+    @property
+    def url(self) -> str:
+        """Address of the API server."""
+        return str(self.client.configuration.host)
 
     def now(self) -> datetime:
         """Return the time of the API server's clock, aware; before its first response, of the local clock."""
@@ -226,7 +242,8 @@ class ClusterApi:
         except msgspec.DecodeError as error:
             raise KubernetesError(f"{method} {path}: the response is not a JSON object: {error}") from error
         except UNANSWERED as error:
-            raise KubernetesError(f"the API server does not answer {method} {path}: {error}") from error
+            text = connection_error_text(error, self.url)
+            raise KubernetesError(f"the API server does not answer {method} {path}: {text}") from error
 
     def _send(
         self,
@@ -283,11 +300,11 @@ def connect(kubeconfig: str | None, context: str | None) -> ClusterApi:
 
 
 class Cluster:
-    """A cluster that a command reads once. Raises ClusterError if the kubeconfig names none."""
+    """A cluster that a command reads once. Raises ClusterError if there is none."""
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
-        """Use the given or the default kubeconfig, and the given or its current context."""
-        self._api = ClusterApi.of_kubeconfig(kubeconfig, context, _COMMAND_RETRIES)
+        """Use the cluster that `connect` selects."""
+        self._api = connect(kubeconfig, context)
 
     def rules(self, namespace: str) -> list[tuple[str, str]]:
         """Return (name, YAML) of each rule ConfigMap of a namespace, as `kubectl get -o yaml` prints it.
@@ -297,6 +314,24 @@ class Cluster:
         what, path = f"ConfigMaps of namespace {namespace!r}", config_maps(namespace)
         found = [item for selector in RULE_SELECTORS for item in self._list(Resource(what, path, selector))]
         return sorted(dict(map(rule_text, found)).items())
+
+    def rule_namespaces(self) -> list[str]:
+        """Return the namespaces that have rule ConfigMaps; none if these may not be listed everywhere.
+
+        Raises ClusterError.
+        """
+        what = "ConfigMaps of all namespaces"
+        try:
+            found = [
+                item
+                for selector in RULE_SELECTORS
+                for item in self._list(Resource(what, ALL_CONFIG_MAPS, selector, _Placed))
+            ]
+        except ClusterError as error:
+            if isinstance(cause := error.__cause__, ApiError) and cause.status == HTTPStatus.FORBIDDEN:
+                return []
+            raise
+        return sorted({item["metadata"]["namespace"] for item in found})
 
     def inventory(self) -> list[dict[str, Any]]:
         """Return all nodes, and the objects that declare others, as JSON. Raises ClusterError.
@@ -336,9 +371,11 @@ class Cluster:
         try:
             objects, *_ = self._api.list_newest(resource)
         except ApiError as error:
+            if error.status == HTTPStatus.UNAUTHORIZED:
+                raise ClusterError("You must be logged in to the server (Unauthorized)") from error
             raise ClusterError(f"cannot list {what}: {error}") from error
         except msgspec.DecodeError as error:
             raise ClusterError(f"cannot list {what}: not an API server: {error}") from error
         except UNANSWERED as error:
-            raise ClusterError(f"the API server does not answer: {error}") from error
+            raise ClusterError(connection_error_text(error, self._api.url)) from error
         return [*objects]

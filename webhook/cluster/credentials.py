@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
 
 # What the library raises for a file that is not a kubeconfig: it does not check types.
 _OTHER_TYPES: Final = (AttributeError, LookupError, RecursionError, TypeError, UnicodeError)
+
+# Messages of the library, and those of kubectl: `kubectl --context nope get pods`.
+_WORDS_OF_KUBECTL: Final = {
+    re.compile(r"Expected object with name (.*) in .*/(context|cluster)s list"): r'\2 "\1" does not exist',
+    re.compile(r"Expected key current-context in "): "current-context is not set",
+    re.compile(r"No configuration found"): "no configuration found",
+}
 
 
 def by_kubeconfig(kubeconfig: str | None, context: str | None) -> Configuration:
@@ -40,9 +48,17 @@ def by_kubeconfig(kubeconfig: str | None, context: str | None) -> Configuration:
     except _OTHER_TYPES:
         reason = f"{where}: not a kubeconfig"
     except (ConfigException, ValueError, YAMLError) as error:
-        message = " ".join(str(error).split()).removesuffix(".")
+        message = _in_words_of_kubectl(" ".join(str(error).split()).removesuffix("."))
         reason = message if where in message else f"{where}: {message}"
     raise ConfigException(reason)
+
+
+def _in_words_of_kubectl(message: str) -> str:
+    """Return a message of the library about names in a kubeconfig as kubectl words it."""
+    for pattern, words in _WORDS_OF_KUBECTL.items():
+        if found := pattern.search(message):
+            return found.expand(words)
+    return message
 
 
 def by_service_account(folder: Path, environ: Mapping[str, str]) -> Configuration | None:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
+ALL_CONFIG_MAPS: Final = "/api/v1/configmaps"
 
 Object = dict[str, Any]
 

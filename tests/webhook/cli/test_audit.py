@@ -40,6 +40,13 @@ def rules(tmp_path: Path) -> Path:
     return path
 
 
+def _summary(result: Result) -> str:
+    """Return what is on stderr below the note on the rules."""
+    first, _, rest = result.stderr.partition("\n")
+    assert first.startswith("note: evaluated with the rules in ")
+    return rest
+
+
 def _audit(tmp_path: Path, pods: list[dict[str, Any]], *arguments: str | Path) -> Result:
     path = tmp_path / "pods.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": pods}), "utf-8")
@@ -57,7 +64,7 @@ def test_audit_lists_each_finding_once_for_all_pods_of_an_owner(rules: Path, tmp
     assert "one device at most" in row
     assert (1, "4 pods: 3 would be denied now (0 by facts, 3 by policy)\n") == (
         result.exit_code,
-        result.stderr,
+        _summary(result),
     )
 
 

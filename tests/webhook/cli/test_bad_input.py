@@ -161,7 +161,7 @@ def test_an_empty_name_does_not_mean_the_current_folder(command: str) -> None:
     [
         ("serve --port 99999", "Invalid value for '--port': 99999 is not in the range 0<=x<=65535."),
         ("schema rules", "Invalid value for '["),
-        ("preview", "Missing option '-f' / '--filename'."),
+        ("preview", "no objects given (use FILE or -f FILE; - is stdin)"),
         ("preview -f", "Option '-f' requires an argument."),
         ("node check one", "Got unexpected extra argument (one)"),
         ("matrix --baseline 12.4", "--baseline requires --sharing virtual"),
@@ -352,7 +352,7 @@ def test_an_invalid_kubeconfig_prints_one_line(command: str, content: str, why: 
             {"clusters": [{"name": "one", "cluster": {"server": "https://a", "proxy-url": "junk://a"}}]},
             "proxy-url: expected http:// or https://, got 'junk://a'",
         ),
-        ({"current-context": "two"}, "Expected object with name two"),
+        ({"current-context": "two"}, 'context "two" does not exist'),
         ({"users": [{"name": "one", "user": {"tokenFile": "/nowhere/token"}}]}, "/nowhere/token: No such"),
         ({"users": [{"name": "one", "user": {"auth-provider": {"name": "gcp"}}}]}, "not a kubeconfig"),
     ],

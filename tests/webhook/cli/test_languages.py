@@ -293,7 +293,8 @@ def test_explain_has_its_warnings_in_chinese_in_json_too(tmp_path: Path) -> None
     (tmp_path / "rule.yaml").write_text(text, "utf-8")
     (tmp_path / "pod.yaml").write_text(json.dumps(pod(container({DEVICE: "0"}))), "utf-8")
     command = ("explain", "-f", tmp_path / "pod.yaml", "--rules", tmp_path / "rule.yaml", "-o", "json")
-    (found,) = json.loads(_chinese(*command))["objects"]
+    _note, _, facts = _chinese(*command).partition("\n")
+    (found,) = json.loads(facts)["objects"]
     (rule,) = found["pods"][0]["containers"][0]["rules"]
 
     assert "；" in rule["warnings"][0]

@@ -259,7 +259,7 @@ def test_an_error_in_one_object_does_not_hide_the_results_of_others(tmp_path: Pa
     ("arguments", "message"),
     [
         (["-f", "/nowhere.yaml"], "error: /nowhere.yaml: No such file or directory"),
-        ([], "error: Missing option '-f' / '--filename'."),
+        ([], "error: no objects given (use FILE or -f FILE; - is stdin)"),
         (["-f", "-", "--rules", "/nowhere"], "error: /nowhere: No such file or directory"),
     ],
 )

@@ -18,7 +18,7 @@ from rules.model.decision import AdmissionWarning, Basis
 from rules.text.yaml_document import SourceError
 from webhook.cli.input.decision_context import DecisionContext, Sources, decision_options
 from webhook.cli.input.objects import InputError, objects_in
-from webhook.cli.input.options import fail_on_option
+from webhook.cli.input.options import fail_on_option, filenames_option
 from webhook.cli.input.quotas import QuotaFinding, Quotas
 from webhook.cli.output.console import counted, print_warning, show_table
 from webhook.cli.output.not_checked import not_checked_facts
@@ -74,14 +74,10 @@ class Audited:
 
 
 @click.command()
-@click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    multiple=True,
-    metavar="FILE",
-    help="File that contains pods, as `kubectl get pods -A -o yaml` prints them; - for stdin.  "
+@filenames_option(
+    "File or URL that contains pods, as `kubectl get pods -A -o yaml` prints them; - for stdin.  "
     "[default: the pods of the cluster]",
+    required=False,
 )
 @click.option("-n", "--namespace", metavar="NS", help="Evaluate only pods of this namespace.")
 @click.option(
@@ -110,13 +106,13 @@ def command(
       kubectl get pods -A -o yaml | gpugate audit -f - --nodes nodes.yaml
       gpugate audit --context production -o policyreport | kubectl apply -f -
     """
-    if not (filenames or sources.rules.of_cluster):
-        raise click.UsageError("no pods given (use --filename FILE or --context NAME)")
+    if not filenames:
+        sources = sources.of_current_cluster("--filename FILE")
     context = sources.load()
     pods: Iterable[Any] = (
         _in_files(filenames, context.quotas)
         if filenames
-        else sources.rules.query(lambda cluster: cluster.pods())
+        else sources.rules.cluster.query(lambda cluster: cluster.pods())
     )
     audited = list(_audited(context, pods, namespace))
     quotas = context.quotas.used_up((each.namespace, each.pod["spec"]) for each in audited)

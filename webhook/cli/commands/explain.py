@@ -20,7 +20,7 @@ from rules.text.i18n import Text as Words
 from rules.text.paths import Path, field_path
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, decision_options
-from webhook.cli.input.options import filenames_option, object_namespace_option, workloads_option
+from webhook.cli.input.options import object_namespace_option, objects_option, workloads_option
 from webhook.cli.output.console import counted, show
 from webhook.cli.output.not_checked import not_checked_facts, not_checked_lines, without_nodes
 from webhook.cli.output.vocabulary import (
@@ -59,7 +59,7 @@ _COLOURS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cy
 
 
 @click.command()
-@filenames_option
+@objects_option
 @object_namespace_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
@@ -78,10 +78,10 @@ def command(
 
     \b
     Examples:
-      gpugate explain -f pod.yaml
+      gpugate explain pod.yaml
       gpugate explain -f pod.yaml --rules my-rules/ --all
       gpugate explain -f pod.yaml --nodes nodes.yaml --lang zh
-      gpugate explain -f pod.yaml --context production
+      gpugate explain https://example.com/pod.yaml --context production
       gpugate explain -f pod.yaml -o json | jq '.objects[].pods[].containers[].rules[] | select(.edits != [])'
     """
     context = sources.load()

@@ -8,6 +8,7 @@ from time import time
 import click
 
 from rules import Language, lint
+from webhook.cli.input.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.input.files import NO_RULES, RuleSource, load_inventory
 from webhook.cli.input.options import cluster_options, language_option, namespace_option, nodes_option
 from webhook.cli.output.console import counted, print_warning
@@ -38,26 +39,27 @@ def command(
     fail_on: str,
     node_paths: tuple[str, ...],
     rules_namespace: str,
-    kubeconfig: str | None,
-    context: str | None,
+    cluster: ClusterSource,
     lang: str,
 ) -> None:
     """Check rule files and folders; without PATH, the rules of the cluster or the built-in rules.
 
-    Reports every error as file:line:column, with the expected value and a suggestion. A warning marks a rule
-    that is valid but probably not as intended. Rules are checked against each other: give all rules that are
-    applied together. Other objects in the files are skipped. With --nodes or --context, node profiles are
-    compared with present nodes.
+    PATH may be a URL, or builtin for the built-in rules. Reports every error as file:line:column, with the
+    expected value and a suggestion. A warning marks a rule that is valid but probably not as intended. Rules
+    are checked against each other: give all rules that are applied together. Other objects in the files are
+    skipped. With --nodes or --context, node profiles are compared with present nodes.
 
     \b
     Examples:
       gpugate lint my-rules/
-      gpugate lint my-rules/ -o github
+      gpugate lint builtin my-rules/ -o github
       gpugate lint my-rules/ --context production
       kustomize build rules/ | gpugate lint -
     """
-    texts = list(RuleSource(rules_namespace, kubeconfig, context).texts(paths))
-    inventory = load_inventory(node_paths, kubeconfig, context)
+    source = RuleSource(rules_namespace, cluster)
+    texts = list(source.texts(paths))
+    # As kubectl plugin, too, files are not compared with a cluster unless it is named.
+    inventory = load_inventory(node_paths, NO_CLUSTER if paths and not cluster.named else cluster)
     loaded = lint(texts, time(), rules_namespace, inventory)
     language = Language(lang)
     text = FORMATS[output](report(loaded, list(dict.fromkeys(name for name, _ in texts)), language))
@@ -72,5 +74,6 @@ def command(
         sys.exit(FOUND)
     empty = not any(loaded.rules)
     if empty:
-        print_warning(f"{', '.join(paths)}: {NO_RULES.in_language(language)}", language)
+        none = NO_RULES.in_language(language)
+        print_warning(f"{', '.join(paths)}: {none}" if paths else source.no_rules(language), language)
     sys.exit(WARNED if (empty or loaded.warnings) and fail_on == "warn" else 0)

@@ -29,7 +29,6 @@ from rules.report.matrix import (
     letters,
 )
 from webhook.cli.input.node_source import NodeSource, node_options
-from webhook.cli.input.options import language_option
 from webhook.cli.output.console import UNKNOWN, BadInputError, padded
 from webhook.cli.output.matrix_svg import draw
 from webhook.cli.output.vocabulary import UNLABELLED_NODES
@@ -70,8 +69,9 @@ def _version(context: click.Context, parameter: click.Parameter, value: str | No
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
 @node_options
-@language_option
-def command(sharing: str, baseline: CudaVersion | None, output: str, nodes: NodeSource, lang: str) -> None:
+def command(
+    sharing: str, baseline: CudaVersion | None, output: str, nodes: NodeSource, language: Language
+) -> None:
     """Show which CUDA runtimes are compatible with which nodes, with reasons, as admission checks it.
 
     Without nodes: with all known driver branches and compute capabilities.
@@ -83,7 +83,7 @@ def command(sharing: str, baseline: CudaVersion | None, output: str, nodes: Node
       gpugate matrix --context production -o svg > cuda.svg
       kubectl get nodes -o yaml | gpugate matrix --nodes - -o json
     """
-    policy, language = _policy(sharing, baseline), Language(lang)
+    policy = _policy(sharing, baseline)
     if nodes.named:
         tables = [_node_table(replace(policy, labels=nodes.labels()), nodes.inventory(), language)]
     elif nodes.rule_paths or nodes.rule:

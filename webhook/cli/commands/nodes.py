@@ -20,7 +20,6 @@ from rules.nodes.node_pool import NodePool
 from rules.report.matrix import dotted, sort_key
 from rules.text.i18n import Text
 from webhook.cli.input.node_source import NodeSource, node_options
-from webhook.cli.input.options import language_option
 from webhook.cli.output.console import UNKNOWN, print_warning, show_table
 from webhook.cli.output.vocabulary import (
     MORE_DIFFERENCES,
@@ -51,8 +50,7 @@ _WIDE: Final = ("resources", "labels at creation")
     help="wide: also the resources, and the labels that nodes of pools have when they are created.",
 )
 @node_options
-@language_option
-def command(output: str, nodes: NodeSource, lang: str) -> None:
+def command(output: str, nodes: NodeSource, language: Language) -> None:
     """List the GPU capabilities of nodes in files or a cluster, grouped by equal capabilities.
 
     Nodes that an autoscaler may add are listed with what declares them: a NodePool of Karpenter, a
@@ -68,7 +66,7 @@ def command(output: str, nodes: NodeSource, lang: str) -> None:
       kubectl get nodes,nodepools -o yaml | gpugate nodes --nodes - -o wide
       gpugate nodes --nodes nodes.yaml -o json | jq -r '.classes[] | select(.cuda == null) | .nodes[]'
     """
-    inventory, labels, language = nodes.inventory(), nodes.labels(), Language(lang)
+    inventory, labels = nodes.inventory(), nodes.labels()
     profiles = nodes.profiles()
     differences = tuple(profile_differences(profiles, inventory, labels))
     classes = sorted(

@@ -21,8 +21,8 @@ from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, decision_options
 from webhook.cli.input.options import (
     fail_on_option,
-    filenames_option,
     object_namespace_option,
+    objects_option,
     workloads_option,
 )
 from webhook.cli.input.quotas import QuotaFinding
@@ -76,7 +76,7 @@ class Preview:
 
 
 @click.command()
-@filenames_option
+@objects_option
 @object_namespace_option
 @click.option(
     "-o",
@@ -97,11 +97,11 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
 
     \b
     Examples:
-      gpugate preview -f pod.yaml
+      gpugate preview pod.yaml
       gpugate preview -f manifests/ --rules my-rules/ --namespace ml
       kustomize build . | gpugate preview -f - -o json | jq '.objects[] | select(.allowed | not)'
       gpugate preview -f pod.yaml --nodes nodes.yaml
-      gpugate preview -f pod.yaml --context production
+      gpugate preview https://example.com/pod.yaml --context production
       gpugate preview -f pod.yaml -o yaml | kubectl create -f -
     """
     context = sources.load()

@@ -11,10 +11,11 @@ import click
 from rules import Language, Loaded, RuleSet
 from rules.decision.exemptions import exempted
 from rules.model.rule import CompatibilityRule, Exemption, InjectionRule, NodeProfile, ResourceRule, Rule
+from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.files import RuleSource
 from webhook.cli.input.options import cluster_options, language_option, namespace_option
 from webhook.cli.input.rule_metrics import Counts, read_counts
-from webhook.cli.output.console import show_table
+from webhook.cli.output.console import print_warning, show_table
 from webhook.cli.output.vocabulary import EXEMPT_PODS, EXEMPTION_SCOPE, REPLACED_BY
 
 INVALID = 1
@@ -36,8 +37,7 @@ _COLOURS = {"enabled": "green", "disabled": "dim", "expired": "yellow", "stale":
 def command(
     paths: tuple[str, ...],
     output: str,
-    kubeconfig: str | None,
-    context: str | None,
+    cluster: ClusterSource,
     rules_namespace: str,
     lang: str,
     metrics: tuple[str, ...],
@@ -59,8 +59,10 @@ def command(
       gpugate rules new --kind resource --key vendor.com/device
     """
     counts = read_counts(metrics) if metrics else None
-    loaded = RuleSource(rules_namespace, kubeconfig, context).load(paths)
-    language = Language(lang)
+    source, language = RuleSource(rules_namespace, cluster), Language(lang)
+    loaded = source.load(paths)
+    if not (paths or loaded.errors or any(loaded.rules)):
+        print_warning(source.no_rules(language), language)
     rows = [_with_counts(row, counts) for row in _rows(loaded, language, time())]
     if output == "json":
         click.echo(json.dumps({"rules": rows}, ensure_ascii=False))

@@ -8,8 +8,9 @@ import click
 
 from rules import Language
 from rules.text.glob import glob, is_glob
-from webhook.cli.input.files import BAD_INPUT, catalog_path, load_workloads, read_path
+from webhook.cli.input.files import BAD_INPUT, BUILT_IN, load_workloads, read_path, rule_folder
 from webhook.cli.input.options import language_option, namespace_option, workloads_option
+from webhook.cli.input.urls import is_url
 from webhook.cli.output.console import BadInputError, print_error
 from webhook.cli.output.test_report import MACHINE_FORMATS, errors_of, summary_of, text_of
 from webhook.cli.ruletest.runner import Runner
@@ -67,13 +68,13 @@ def command(
 
     Exit status: 0 all cases passed, 1 a case failed, 2 a test or a rule is invalid.
     """
-    if update and "-" in paths:
-        raise click.UsageError("--update cannot be used with stdin")
+    if update and any(path == "-" or is_url(path) for path in paths):
+        raise click.UsageError("--update cannot be used with stdin or a URL")
     language = Language(lang)
     matches = glob(pattern if is_glob(pattern) else f"*{pattern}*").fullmatch
     runner = Runner(rules_namespace, load_workloads(workload_paths), lambda name: matches(name) is not None)
     texts = {
-        file: text for path in paths or [str(catalog_path())] for file, text in read_path(path, tests=True)
+        file: text for path in paths or [BUILT_IN] for file, text in read_path(rule_folder(path), tests=True)
     }
     files = []
     for file, text in texts.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -17,7 +17,14 @@ from rules import (
     RuleSet,
     compile_policy,
 )
-from webhook.cli.input.files import BAD_INPUT, RuleSource, load_inventory, load_workloads
+from webhook.cli.input.cluster_source import ClusterSource
+from webhook.cli.input.files import (
+    BAD_INPUT,
+    RuleSource,
+    is_built_in,
+    load_inventory,
+    load_workloads,
+)
 from webhook.cli.input.objects import InputError, objects_in, request_of
 from webhook.cli.input.options import (
     cluster_options,
@@ -27,7 +34,8 @@ from webhook.cli.input.options import (
     rules_option,
 )
 from webhook.cli.input.quotas import Quotas
-from webhook.cli.output.console import print_error
+from webhook.cli.output.console import print_error, print_note
+from webhook.cli.output.vocabulary import OTHER_RULES, WITHOUT_BUILT_IN
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -116,15 +124,33 @@ class Sources:
     workload_paths: tuple[str, ...]
     language: Language
 
+    def of_current_cluster(self, otherwise: str) -> Sources:
+        """Return these sources with a cluster, by default the current one; otherwise: see ClusterSource."""
+        return replace(self, rules=replace(self.rules, cluster=self.rules.cluster.or_current(otherwise)))
+
     def load(self) -> DecisionContext:
         """Load rules, nodes and workload kinds; print each error in a rule. Raises BadInputError."""
-        loaded = self.rules.load(self.rule_paths)
+        loaded = self.rules.load_in_force(self.rule_paths, self.language)
         for error in loaded.errors:
             print_error(error.line(self.language), self.language)
-        inventory = load_inventory(self.node_paths, self.rules.kubeconfig, self.rules.context)
+        self._note_other_rules()
+        inventory = load_inventory(self.node_paths, self.rules.cluster)
         policy = compile_policy(loaded.rules, self.language, load_workloads(self.workload_paths))
-        quotas = Quotas(self.rules, self.language)
+        quotas = Quotas(self.rules.cluster, self.language)
         return DecisionContext(loaded.rules, policy, inventory, quotas, failed=bool(loaded.errors))
+
+    def _note_other_rules(self) -> None:
+        """Print which rules replace those in force: of the cluster, or without one the built-in rules."""
+        if not self.rule_paths:
+            return
+        if self.rules.cluster.selected:
+            text = OTHER_RULES
+        elif any(map(is_built_in, self.rule_paths)):
+            return
+        else:
+            text = WITHOUT_BUILT_IN
+        paths = ", ".join(self.rule_paths)
+        print_note(text.in_language(self.language).format(paths=paths), self.language)
 
 
 def decision_options(command: F) -> F:
@@ -134,14 +160,13 @@ def decision_options(command: F) -> F:
     def wrapper(
         rule_paths: tuple[str, ...],
         node_paths: tuple[str, ...],
-        kubeconfig: str | None,
-        context: str | None,
+        cluster: ClusterSource,
         rules_namespace: str,
         lang: str,
         workload_paths: tuple[str, ...] = (),
         **others: Any,
     ) -> Any:
-        rules = RuleSource(rules_namespace, kubeconfig, context)
+        rules = RuleSource(rules_namespace, cluster)
         sources = Sources(rules, rule_paths, node_paths, workload_paths, Language(lang))
         return command(sources=sources, **others)
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 
-from rules import Inventory, InventoryError, Loaded, Workloads, load_rules
+from rules import DEFAULT_NAMESPACE, Inventory, InventoryError, Language, Loaded, Workloads, load_rules
 from rules.model.workload_kinds import built_in_workloads
 from rules.schema.workload_kinds import read_workloads
 from rules.text.i18n import Text
 from rules.text.yaml_document import Document, SourceError, read
-from webhook.cli.output.console import BadInputError, os_error_text
-
-if TYPE_CHECKING:
-    from webhook.cluster.client import Cluster
-
-T = TypeVar("T")
+from webhook.cli.input.cluster_source import NO_CLUSTER, ClusterSource
+from webhook.cli.input.urls import is_url, read_url
+from webhook.cli.output.console import BadInputError, os_error_text, print_warning
+from webhook.cli.output.vocabulary import (
+    BUILT_IN_INSTEAD,
+    NO_CLUSTER_RULES,
+    RULES_ELSEWHERE,
+)
 
 BAD_INPUT: Final = 2
 NO_RULES: Final = Text(
@@ -32,6 +34,8 @@ _VALID_LIST: Final = (
     "`kubectl get nodes -o yaml` prints a valid list; "
     "`kubectl get nodes,nodepools -o yaml` adds the NodePools of Karpenter"
 )
+# Names the built-in rules where a rule file or folder is expected; a folder of this name is `./builtin`.
+BUILT_IN: Final = "builtin"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 # Unit tests of the rules in the same folder: neither rules nor manifests.
 _TESTS: Final = (".test.yaml", ".test.yml")
@@ -44,22 +48,22 @@ def catalog_path() -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
+def rule_folder(path: str) -> str:
+    """Return the path of rules: of the built-in ones for their name."""
+    return str(catalog_path()) if path == BUILT_IN else path
+
+
+def is_built_in(path: str) -> bool:
+    """Return whether a path of rules is that of the built-in ones."""
+    return Path(rule_folder(path)).resolve() == catalog_path().resolve()
+
+
 @dataclass(frozen=True, slots=True)
 class RuleSource:
     """Source of a command's rules: paths, a cluster, or the built-in catalog."""
 
-    namespace: str
-    kubeconfig: str | None = None
-    context: str | None = None
-
-    @property
-    def of_cluster(self) -> bool:
-        """Whether the options select a cluster."""
-        return bool(self.kubeconfig or self.context)
-
-    def query(self, query: Callable[[Cluster], T]) -> T:
-        """Return the result of a query to the cluster. Raises BadInputError."""
-        return query_cluster(self.kubeconfig, self.context, query)
+    namespace: str = DEFAULT_NAMESPACE
+    cluster: ClusterSource = NO_CLUSTER
 
     def load(self, paths: Iterable[str]) -> Loaded:
         """Return the rules in files and folders; without paths, those of the cluster or the built-in rules.
@@ -72,25 +76,58 @@ class RuleSource:
             raise BadInputError(f"{', '.join(chosen)}: {NO_RULES.en}")
         return loaded
 
+    def load_in_force(self, paths: Iterable[str], language: Language) -> Loaded:
+        """Return the rules that objects are evaluated with.
+
+        They are those that `load` returns, and if the cluster has no rule that decides, the built-in rules,
+        too; a warning says so. Raises BadInputError.
+        """
+        chosen = list(paths)
+        loaded = self.load(chosen)
+        found = loaded.rules
+        if chosen or not self.cluster.selected or loaded.errors:
+            return loaded
+        if found.resources or found.injections or found.compatibility:
+            return loaded
+        print_warning(BUILT_IN_INSTEAD.in_language(language).format(why=self.no_rules(language)), language)
+        return load_rules([*self.texts([]), *self.texts([BUILT_IN])], self.namespace)
+
+    def no_rules(self, language: Language) -> str:
+        """Return that the cluster has no rules in the namespace, and which namespaces have some."""
+        try:
+            elsewhere = self.cluster.query(lambda cluster: cluster.rule_namespaces())
+        except BadInputError:  # the rules were read, so this is no reason to fail
+            elsewhere = []
+        text = NO_CLUSTER_RULES.in_language(language).format(namespace=self.namespace)
+        if others := [each for each in elsewhere if each != self.namespace]:
+            text += RULES_ELSEWHERE.in_language(language).format(namespaces=", ".join(others))
+        return text
+
     def texts(self, paths: Iterable[str]) -> Iterable[tuple[str, str]]:
         """Return the (name, text) pairs that `load` reads. Iteration raises BadInputError."""
         chosen = list(paths)
-        if not chosen and self.of_cluster:
-            return self.query(lambda cluster: cluster.rules(self.namespace))
-        chosen = chosen or [str(catalog_path())]
-        return (found for path in chosen for found in read_path(path, lenient=True))
+        if not chosen and self.cluster.selected:
+            return self.cluster.query(lambda cluster: cluster.rules(self.namespace))
+        folders = dict.fromkeys(map(rule_folder, chosen or [BUILT_IN]))
+        return (
+            (name, self._placed(text) if path == str(catalog_path()) else text)
+            for path in folders
+            for name, text in read_path(path, lenient=True)
+        )
+
+    def _placed(self, text: str) -> str:
+        """Return built-in rules in the namespace of these rules, as a kustomization sets it."""
+        return text.replace(f"  namespace: {DEFAULT_NAMESPACE}\n", f"  namespace: {self.namespace}\n")
 
 
-def load_inventory(
-    paths: Iterable[str], kubeconfig: str | None = None, context: str | None = None
-) -> Inventory:
+def load_inventory(paths: Iterable[str], cluster: ClusterSource = NO_CLUSTER) -> Inventory:
     """Return the nodes and declared pools in files; without paths, those of the cluster, or none.
 
     Raises BadInputError if a file cannot be read or an object does not belong to an inventory.
     """
     chosen = list(paths)
-    if not chosen and (kubeconfig or context):
-        return Inventory.of(query_cluster(kubeconfig, context, lambda cluster: cluster.inventory()))
+    if not chosen and cluster.selected:
+        return Inventory.of(cluster.query(lambda found: found.inventory()))
     documents = [document for path in chosen for document in _documents(path)]
     try:
         return Inventory.of([document.value for document in documents])
@@ -122,17 +159,6 @@ def _check_nodes(document: Document) -> None:
         raise BadInputError(f"{document.locate()}: {error}; {_VALID_LIST}") from None
 
 
-def query_cluster(kubeconfig: str | None, context: str | None, query: Callable[[Cluster], T]) -> T:
-    """Return the result of a query to a cluster. Raises BadInputError."""
-    # Imported here: the import takes 0.2 s, and most commands do not use a cluster.
-    from webhook.cluster.client import Cluster, ClusterError
-
-    try:
-        return query(Cluster(kubeconfig, context))
-    except ClusterError as error:
-        raise BadInputError(str(error)) from None
-
-
 def load_workloads(paths: Iterable[str]) -> Workloads:
     """Return the built-in workload kinds and those in files. Raises BadInputError with all errors in them."""
     found, errors = read_workloads(pair for path in paths for pair in read_path(path))
@@ -142,7 +168,7 @@ def load_workloads(paths: Iterable[str]) -> Workloads:
 
 
 def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield (name, text) of a file, of each YAML and JSON file below a folder, or of stdin for `-`.
+    """Yield (name, text) of a file or URL, of each YAML and JSON file below a folder, or of stdin for `-`.
 
     tests: read only the rule tests (`*.test.yaml`) of a folder, which are otherwise skipped. lenient: bytes
     that are not UTF-8 become lone surrogates, which the YAML reader reports with their position, so that
@@ -154,6 +180,9 @@ def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Itera
         if sys.stdin is None:
             raise BadInputError("stdin is closed")
         yield "stdin", _decode(sys.stdin.buffer.read(), "stdin", lenient=lenient)
+        return
+    if is_url(path):
+        yield path, _decode(read_url(path), path, lenient=lenient)
         return
     root = Path(path)
     if os.path.isdir(path):  # noqa: PTH112 - false for a name that is too long, without an exception

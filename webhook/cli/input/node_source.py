@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
-from rules import Inventory, RuleSet
+from rules import Inventory, Language, RuleSet
 from rules.model.rule import NodeProfile
 from rules.nodes.label_families import LabelNames
 from rules.schema.errors import suggestion
+from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.files import BAD_INPUT, RuleSource, load_inventory
-from webhook.cli.input.options import cluster_options, namespace_option, nodes_option
+from webhook.cli.input.options import cluster_options, language_option, namespace_option, nodes_option
 from webhook.cli.output.console import BadInputError, print_error
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,24 +30,25 @@ class NodeSource:
     rules: RuleSource
     rule_paths: tuple[str, ...]
     rule: str | None
+    language: Language
     failed: bool = False
     _read: RuleSet | None = field(default=None, init=False)
 
     @property
     def named(self) -> bool:
         """Whether the options select nodes."""
-        return bool(self.paths or self.rules.of_cluster)
+        return bool(self.paths or self.rules.cluster.selected)
 
     def inventory(self) -> Inventory:
-        """Return the nodes and declared pools in files or of a cluster.
+        """Return the nodes and declared pools in files or of a cluster; by default, of the current context.
 
         Raises BadInputError, also if there are none.
         """
-        inventory = load_inventory(self.paths, self.rules.kubeconfig, self.rules.context)
+        if not self.named:
+            self.rules = replace(self.rules, cluster=self.rules.cluster.or_current("--nodes FILE"))
+        inventory = load_inventory(self.paths, self.rules.cluster)
         if not (len(inventory) or inventory.declared.pools):
-            where = ", ".join(self.paths) or ("this cluster" if self.rules.of_cluster else "")
-            missing = "no nodes given (use --nodes FILE or --context NAME)"
-            raise BadInputError(f"{where}: no nodes" if where else missing)
+            raise BadInputError(f"{', '.join(self.paths) or 'this cluster'}: no nodes")
         return inventory
 
     def labels(self) -> LabelNames:
@@ -70,17 +72,17 @@ class NodeSource:
         """Return the rules of the options, read once; without any, the built-in rules and their labels."""
         if self._read is None:
             self._read = RuleSet()
-            if self.rule_paths or self.rule or self.rules.of_cluster:
-                loaded = self.rules.load(self.rule_paths)
+            if self.rule_paths or self.rule or self.rules.cluster.selected:
+                loaded = self.rules.load_in_force(self.rule_paths, self.language)
                 for error in loaded.errors:
-                    print_error(str(error))
+                    print_error(error.line(self.language), self.language)
                     self.failed = True
                 self._read = loaded.rules
         return self._read
 
 
 def node_options(command: F) -> F:
-    """Add the options for nodes and their labels; the command gets them as `nodes`.
+    """Add the options for nodes, their labels and the language; the command gets `nodes` and `language`.
 
     The exit status is 2 if a rule has an error.
     """
@@ -91,16 +93,18 @@ def node_options(command: F) -> F:
         rule_paths: tuple[str, ...],
         rule: str | None,
         rules_namespace: str,
-        kubeconfig: str | None,
-        context: str | None,
+        cluster: ClusterSource,
+        lang: str,
         **others: Any,
     ) -> Any:
-        nodes = NodeSource(node_paths, RuleSource(rules_namespace, kubeconfig, context), rule_paths, rule)
-        command(nodes=nodes, **others)
+        language, source = Language(lang), RuleSource(rules_namespace, cluster)
+        nodes = NodeSource(node_paths, source, rule_paths, rule, language)
+        command(nodes=nodes, language=language, **others)
         if nodes.failed:
             sys.exit(BAD_INPUT)
 
     for option in (
+        language_option,
         cluster_options,
         namespace_option,
         click.option(

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, Final, TypeVar
 
 import click
 
 from rules import DEFAULT_NAMESPACE, Language
+from webhook.cli.input.cluster_source import ClusterSource, is_plugin
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+def filenames_option(help_text: str, *, required: bool = True) -> Callable[[F], F]:
+    """Return a decorator that adds -f and FILE arguments, which are the same, to a command."""
+
+    def add(command: F) -> F:
+        @wraps(command)
+        def wrapper(filenames: tuple[str, ...], paths: tuple[str, ...], **others: Any) -> Any:
+            if required and not (filenames or paths):
+                raise click.UsageError("no objects given (use FILE or -f FILE; - is stdin)")
+            return command(filenames=(*filenames, *paths), **others)
+
+        option = click.option("-f", "--filename", "filenames", multiple=True, metavar="FILE", help=help_text)
+        return option(click.argument("paths", nargs=-1, metavar="[FILE]...")(wrapper))  # type: ignore[return-value]
+
+    return add
+
+
 # The objects.
-filenames_option: Final = click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="File or folder that contains the objects, or - for stdin; may be repeated.",
+objects_option: Final = filenames_option(
+    "File, folder or URL that contains the objects, or - for stdin; may be repeated, and -f omitted."
 )
 object_namespace_option: Final = click.option(
     "-n",
@@ -34,7 +47,8 @@ rules_option: Final = click.option(
     "rule_paths",
     multiple=True,
     metavar="PATH",
-    help="Rule file or folder; may be repeated.  [default: the rules of the cluster, or the built-in rules]",
+    help="Rule file, folder or URL, or builtin; may be repeated.  [default: the rules of the cluster, or "
+    "builtin: the built-in rules]",
 )
 namespace_option: Final = click.option(
     "--rules-namespace",
@@ -75,12 +89,22 @@ fail_on_option: Final = click.option(
 
 
 def cluster_options(command: F) -> F:
-    """Add the options that select a cluster to a command."""
-    context = click.option("--context", metavar="NAME", help="Read from the cluster of this context.")
-    kubeconfig = click.option(
-        "--kubeconfig", metavar="FILE", help="Read from the cluster of this kubeconfig."
-    )
-    return kubeconfig(context(command))
+    """Add the options that select a cluster to a command, which gets them as `cluster`."""
+
+    @wraps(command)
+    def wrapper(kubeconfig: str | None, context: str | None, **others: Any) -> Any:
+        return command(cluster=ClusterSource(kubeconfig, context, current=is_plugin()), **others)
+
+    for option in (
+        click.option(
+            "--context",
+            metavar="NAME",
+            help="Read from the cluster of this context.  [default as kubectl plugin: the current context]",
+        ),
+        click.option("--kubeconfig", metavar="FILE", help="Read from the cluster of this kubeconfig."),
+    ):
+        wrapper = option(wrapper)
+    return wrapper  # type: ignore[return-value]  # the command, with other arguments
 
 
 # Access to registries.

@@ -18,7 +18,7 @@ from rules.kube.resource_quota import (
 )
 from rules.text.i18n import Text
 from rules.text.paths import Path
-from webhook.cli.input.files import RuleSource
+from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.output.console import BadInputError, counted, print_warning
 
 # API groups whose objects run the pods of all their templates at the same time, each `replicas` or, of a Job,
@@ -86,7 +86,7 @@ class _Demand(NamedTuple):
 class Quotas:
     """The ResourceQuotas and LimitRanges of namespaces; of a cluster, each namespace is read when needed."""
 
-    def __init__(self, source: RuleSource, language: Language) -> None:
+    def __init__(self, source: ClusterSource, language: Language) -> None:
         self._source = source
         self._language = language
         self._written: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
@@ -110,7 +110,7 @@ class Quotas:
 
         document: as it would be admitted. Raises ObjectError for a malformed one.
         """
-        if (group, kind) in workloads.templates or not (self._written or self._source.of_cluster):
+        if (group, kind) in workloads.templates or not (self._written or self._source.selected):
             return ()
         limits = self._of(namespace)
         specs = {
@@ -207,7 +207,7 @@ class Quotas:
         return self._read[namespace]
 
     def _in_cluster(self, namespace: str) -> list[dict[str, Any]]:
-        if not self._source.of_cluster:
+        if not self._source.selected:
             return []
         try:
             return self._source.query(lambda cluster: cluster.limits(namespace))

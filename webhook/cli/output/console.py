@@ -11,7 +11,7 @@ import click
 
 from rules import Language
 from rules.text.display_width import width
-from webhook.cli.output.vocabulary import LEVELS, heading, value
+from webhook.cli.output.vocabulary import LEVELS, NOTE, heading, value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,6 +62,11 @@ def print_warning(message: str, language: Language = Language.EN) -> None:
     """Print a warning on stderr."""
     level = LEVELS["warning"].in_language(language)
     click.echo(f"{click.style(f'{level}:', fg='yellow')} {message}", err=True)
+
+
+def print_note(message: str, language: Language = Language.EN) -> None:
+    """Print a note on stderr: what the user should know of the result."""
+    click.echo(f"{click.style(f'{NOTE.in_language(language)}:', fg='cyan')} {message}", err=True)
 
 
 def show_table(

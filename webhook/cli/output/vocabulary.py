@@ -110,6 +110,24 @@ _VALUES: Final = {
     "trusted by": _NONE,
 }
 
+# Which rules objects are evaluated with, if not those in force.
+NO_CLUSTER_RULES: Final = Text(
+    "the cluster has no rules in namespace {namespace!r}", "集群的命名空间 {namespace!r} 中没有规则"
+)
+RULES_ELSEWHERE: Final = Text(
+    " (rule ConfigMaps are in {namespaces}: use --rules-namespace)",
+    "（规则 ConfigMap 位于 {namespaces}：请使用 --rules-namespace）",
+)
+BUILT_IN_INSTEAD: Final = Text("{why}; evaluated with the built-in rules", "{why}；使用内置规则评估")
+OTHER_RULES: Final = Text(
+    "evaluated with the rules in {paths}, not with those of the cluster",
+    "使用 {paths} 中的规则评估，而非集群中的规则",
+)
+WITHOUT_BUILT_IN: Final = Text(
+    "evaluated with the rules in {paths}, without the built-in rules (add them with --rules builtin)",
+    "仅使用 {paths} 中的规则评估，不含内置规则（使用 --rules builtin 添加）",
+)
+
 PREVIEW_SUMMARY: Final = Text(
     "{objects}: {patched} patched, {denied} denied, {unchanged} unchanged, {warned} with warnings",
     "{count} 个对象：{patched} 个已修改，{denied} 个拒绝，{unchanged} 个未修改，{warned} 个有警告",

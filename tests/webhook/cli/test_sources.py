@@ -1,0 +1,349 @@
+"""Which rules, which cluster and which files a command reads, and what it says of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.support.builders import resource_rule
+from tests.support.fake_api import FakeApi, running
+from tests.support.node_builders import A100, gfd, image_catalog, node
+from tests.support.paths import ROOT
+from webhook.cli import main
+from webhook.server.server import Server
+
+KEY = "vendor.com/device"
+RULES = "/api/v1/namespaces/kube-public/configmaps"
+ANYWHERE = "/api/v1/configmaps"
+BUILT_IN_NOTE = "evaluated with the built-in rules"
+# A pod that the built-in rules deny: half of a GPU.
+BAD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "half", "namespace": "ml"},
+    "spec": {
+        "containers": [
+            {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "500m"}}}
+        ]
+    },
+}
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
+    """Yield a cluster with a bad pod and a node, without rules; it is the current context."""
+    fake = FakeApi()
+    fake.put("/api/v1/pods", BAD)
+    fake.put("/api/v1/nodes", node("a100", gfd("12.4", A100)))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with running(fake):
+        path = tmp_path / "kubeconfig"
+        path.write_text(json.dumps(fake.kubeconfig()), "utf-8")
+        # The library reads the variable when it is imported.
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+        yield fake
+
+
+@pytest.fixture
+def bad_pod(tmp_path: Path) -> str:
+    """Return a file with the bad pod."""
+    path = tmp_path / "bad.yaml"
+    path.write_text(json.dumps(BAD), "utf-8")
+    return str(path)
+
+
+def _run(*words: str | Path, program: str = "gpugate") -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], prog_name=program)
+
+
+def _rule(namespace: str = "kube-public", **data: Any) -> dict[str, Any]:
+    rule: dict[str, Any] = yaml.safe_load(resource_rule(KEY, name="cf-crl-group-device", **data))
+    rule["metadata"]["namespace"] = namespace
+    return rule
+
+
+# A cluster without rules.
+
+
+@pytest.mark.parametrize("words", ["audit", "preview -f {file}", "explain -f {file}"])
+def test_a_cluster_without_rules_is_judged_by_the_built_in_rules(
+    words: str, bare: FakeApi, bad_pod: str
+) -> None:
+    """With one line that says so, and the exit status of what they find."""
+    del bare
+    result = _run(*words.format(file=bad_pod).split(), "--context", "fake")
+
+    assert 1 == result.exit_code
+    assert "a whole number" in result.stdout
+    assert [
+        f"warning: the cluster has no rules in namespace 'kube-public'; {BUILT_IN_NOTE}"
+    ] == result.stderr.splitlines()[:1]
+    assert 1 == result.stderr.count(BUILT_IN_NOTE)
+
+
+@pytest.mark.parametrize("words", ["nodes", "matrix"])
+def test_commands_that_read_node_labels_say_that_a_cluster_has_no_rules(words: str, bare: FakeApi) -> None:
+    """A rule may set other labels, and a node profile is a rule."""
+    del bare
+    result = _run(words, "--context", "fake")
+
+    assert (0, 1) == (result.exit_code, result.stderr.count(BUILT_IN_NOTE))
+
+
+@pytest.mark.parametrize("words", ["rules", "lint"])
+def test_a_list_of_the_rules_of_a_cluster_without_rules_is_empty(words: str, bare: FakeApi) -> None:
+    """And says so, as `kubectl get` does, without an error."""
+    del bare
+    result = _run(words, "--context", "fake")
+
+    assert (0, "") == (result.exit_code, result.stdout)
+    assert "the cluster has no rules in namespace 'kube-public'\n" in result.stderr
+    assert BUILT_IN_NOTE not in result.stderr
+
+
+def test_the_namespaces_that_have_rules_are_named_for_a_wrong_rules_namespace(bare: FakeApi) -> None:
+    """So that the option can be corrected."""
+    for name in ("gpu-rules", "kube-public"):
+        rule = _rule(name)
+        rule["metadata"]["name"] = f"cf-crl-{name}"
+        bare.put(ANYWHERE, rule)
+    result = _run("audit", "--context", "fake", "--rules-namespace", "wrong")
+
+    assert 1 == result.exit_code
+    assert (
+        "warning: the cluster has no rules in namespace 'wrong' (rule ConfigMaps are in gpu-rules, "
+        f"kube-public: use --rules-namespace); {BUILT_IN_NOTE}"
+    ) in result.stderr.splitlines()
+
+
+def test_a_user_who_may_not_list_all_namespaces_is_told_only_that_rules_are_missing(bare: FakeApi) -> None:
+    """The right to read other namespaces is not needed."""
+    bare.statuses[ANYWHERE] = 403
+    result = _run("audit", "--context", "fake")
+
+    assert (1, 1) == (result.exit_code, result.stderr.count(BUILT_IN_NOTE))
+    assert "403" not in result.stderr
+
+
+def test_rules_that_decide_nothing_do_not_replace_the_built_in_rules(bare: FakeApi) -> None:
+    """Such as a catalog of images, which the image resolver writes."""
+    bare.put(RULES, yaml.safe_load(image_catalog({"image": "team/*", "cuda": "12.1"})))
+    result = _run("audit", "--context", "fake")
+
+    assert (1, 1) == (result.exit_code, result.stderr.count(BUILT_IN_NOTE))
+
+
+@pytest.mark.parametrize("data", [{}, {"limits": "optinal"}])
+def test_the_rules_of_a_cluster_are_used_alone_if_there_are_any(data: dict[str, str], bare: FakeApi) -> None:
+    """An invalid rule is reported as such."""
+    bare.put(RULES, _rule(**data))
+    result = _run("audit", "--context", "fake")
+
+    assert BUILT_IN_NOTE not in result.stderr
+    assert (2 if data else 0) == result.exit_code
+
+
+# --rules builtin.
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "preview -f {file} --rules builtin",
+        "explain -f {file} --rules builtin",
+        "audit -f {file} --rules builtin",
+        "rules builtin",
+        "lint builtin",
+        "test builtin --run 'half*'",
+        "export builtin",
+        "nodes --nodes {nodes} --rules builtin",
+        "matrix --nodes {nodes} --rules builtin",
+    ],
+)
+def test_builtin_names_the_built_in_rules_from_any_folder(words: str, bad_pod: str, tmp_path: Path) -> None:
+    """In every command that takes rules."""
+    line = words.format(file=bad_pod, nodes=ROOT / "docs/compatibility/nodes.yaml")
+    command = f"{sys.executable} -m webhook {line}"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert (1 if bad_pod in line else 0) == done.returncode, done.stderr
+    assert "note: " not in done.stderr
+    assert "No such file" not in done.stderr
+
+
+def test_serve_takes_the_built_in_rules_by_name(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With rules of one's own."""
+    monkeypatch.setattr(Server, "run", lambda server: server._socket.close() or 0)
+    monkeypatch.setattr("webhook.telemetry.logs.configure_logs", lambda **_: None)
+    caplog.set_level("INFO", "gpugate")
+    for rules in (("--rules", "builtin"), ("--rules", "builtin", "--rules", "docs/tutorial/npu")):
+        _run("serve", "--port", "0", "--host", "127.0.0.1", *rules)
+    one, both = (int(each.split()[-2]) for each in caplog.messages if each.startswith("serving on"))
+
+    assert one < both
+
+
+def test_builtin_adds_up_with_other_rules(bad_pod: str) -> None:
+    """Given twice, it is read once."""
+    rules = ("--rules", "builtin", "--rules", "docs/tutorial/npu", "--rules", "builtin")
+    result = _run("preview", "-f", bad_pod, *rules)
+
+    assert (1, "") == (result.exit_code, result.stderr)
+
+
+def test_builtin_rules_are_in_any_rules_namespace(bad_pod: str) -> None:
+    """As a kustomization installs them there."""
+    result = _run("preview", "-f", bad_pod, "--rules", "builtin", "--rules-namespace", "gpu-rules")
+
+    assert (1, "") == (result.exit_code, result.stderr)
+
+
+def test_a_folder_named_builtin_is_read_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ./builtin."""
+    (tmp_path / "builtin").mkdir()
+    (tmp_path / "builtin/rule.yaml").write_text(resource_rule(KEY), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    named, here = (json.loads(_run("rules", path, "-o", "json").stdout) for path in ("builtin", "./builtin"))
+
+    assert 1 == len(here["rules"]) < len(named["rules"])
+
+
+# Rules that are not in force.
+
+
+def test_rules_that_replace_the_built_in_rules_are_named(bad_pod: str) -> None:
+    """With the option that adds the built-in rules."""
+    result = _run("preview", "-f", bad_pod, "--rules", "docs/tutorial/npu")
+
+    assert (0, 1) == (result.exit_code, len(result.stderr.splitlines()))
+    assert (
+        "note: evaluated with the rules in docs/tutorial/npu, without the built-in rules "
+        "(add them with --rules builtin)\n"
+    ) == result.stderr
+
+
+def test_rules_that_replace_those_of_the_cluster_are_named(bare: FakeApi) -> None:
+    """Also the built-in ones."""
+    bare.put(RULES, _rule())
+    result = _run("audit", "--context", "fake", "--rules", "builtin", "--lang", "zh")
+
+    assert 1 == result.exit_code
+    assert "说明: 使用 builtin 中的规则评估，而非集群中的规则" == result.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "rules", [(), ("--rules", "builtin"), ("--rules", "rules/catalog"), ("--rules", ROOT / "rules/catalog")]
+)
+def test_without_a_cluster_the_built_in_rules_are_in_force(
+    rules: tuple[str | Path, ...], bad_pod: str
+) -> None:
+    """No note is printed."""
+    assert "" == _run("preview", "-f", bad_pod, *rules).stderr
+
+
+# The current context.
+
+
+@pytest.mark.parametrize("program", ["kubectl-gpugate", "kubectl gpugate"])
+@pytest.mark.parametrize("words", ["audit", "preview {file}", "explain {file}", "nodes", "matrix", "rules"])
+def test_the_kubectl_plugin_uses_the_current_context(
+    words: str, program: str, bare: FakeApi, bad_pod: str
+) -> None:
+    """As kubectl does, for each command that reads a cluster."""
+    result = _run(*words.format(file=bad_pod).split(), program=program)
+
+    assert "the cluster has no rules" in result.stderr
+    assert RULES in {request.path for request in bare.requests}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "lint {rules}",
+        "rules {rules}",
+        "test {rules}",
+        "export {rules}",
+        "lint --nodes {nodes} builtin",
+    ],
+)
+def test_commands_with_files_read_no_cluster_as_kubectl_plugin(words: str, bare: FakeApi) -> None:
+    """The cluster need not be reachable."""
+    files = {"rules": "docs/tutorial/npu", "nodes": "docs/compatibility/nodes.yaml"}
+    result = _run(*words.format(**files).split(), program="kubectl-gpugate")
+
+    assert ([], 0) == (bare.requests, result.exit_code)
+
+
+@pytest.mark.parametrize(
+    "words", ["preview -f {file}", "explain -f {file}", "audit -f {file}", "matrix", "rules"]
+)
+def test_gpugate_itself_reads_a_cluster_only_if_told_to(words: str, bare: FakeApi, bad_pod: str) -> None:
+    """So that the same command gives the same result on each machine."""
+    _run(*words.format(file=bad_pod).split())
+
+    assert [] == bare.requests
+
+
+@pytest.mark.parametrize("words", ["audit", "nodes"])
+def test_commands_about_a_cluster_use_the_current_context(words: str, bare: FakeApi) -> None:
+    """They have no other meaning without files."""
+    _run(words)
+
+    assert bare.requests
+
+
+@pytest.mark.parametrize(("words", "option"), [("audit", "--filename FILE"), ("nodes", "--nodes FILE")])
+def test_without_a_cluster_the_error_names_the_option_for_files(
+    words: str, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine without kubeconfig."""
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere/config")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    result = _run(words)
+
+    assert 2 == result.exit_code
+    assert (
+        "error: no cluster: /nowhere/config: no configuration found; check --kubeconfig and --context "
+        f"(or use {option})\n"
+    ) == result.stderr
+
+
+# Files.
+
+
+@pytest.mark.parametrize("words", ["preview", "explain", "audit"])
+@pytest.mark.parametrize("option", [(), ("-f",)])
+def test_files_are_arguments_or_values_of_the_option(
+    words: str, option: tuple[str, ...], bad_pod: str
+) -> None:
+    """`preview pod.yaml` is `preview -f pod.yaml`."""
+    result = _run(words, *option, bad_pod)
+
+    assert (1, True) == (result.exit_code, "a whole number" in result.stdout)
+
+
+def test_stdin_is_an_argument_as_well(bad_pod: str) -> None:
+    """As -."""
+    words = ["preview", "-"]
+    result = CliRunner().invoke(main, words, input=Path(bad_pod).read_text("utf-8"))
+
+    assert (1, True) == (result.exit_code, "stdin:1" in result.stdout)
+
+
+def test_without_files_the_error_says_how_to_give_them() -> None:
+    """In one line."""
+    assert "error: no objects given (use FILE or -f FILE; - is stdin)\n" == _run("preview").stderr

@@ -1,0 +1,81 @@
+"""Connection errors in the words of kubectl, which its users know and search for.
+
+Sources: https://github.com/kubernetes/kubectl/blob/v0.34.1/pkg/cmd/util/helpers.go, and the texts of the
+packages net, crypto/tls and crypto/x509 of Go, which it prints.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from http.client import RemoteDisconnected
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError, ReadTimeoutError
+
+# Results of OpenSSL's verification: https://docs.openssl.org/3.5/man3/X509_STORE_CTX_get_error/
+_OUT_OF_DATE: Final = frozenset({9, 10})
+_UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
+# What OpenSSL says of an answer in plain HTTP.
+_NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
+
+
+def connection_error_text(error: BaseException, url: str) -> str:
+    """Return what kubectl prints if a server does not answer. url: of the server."""
+    server = urlsplit(url).netloc
+    if any(isinstance(each, ConnectionRefusedError) for each in _causes(error)):
+        return f"The connection to the server {server} was refused - did you specify the right host or port?"
+    return f"Unable to connect to the server: {network_error_text(error, url)}"
+
+
+def network_error_text(error: BaseException, url: str) -> str:
+    """Return what failed between this machine and a server, in one line. url: of the server."""
+    causes = list(_causes(error))
+    texts = (_text(each, urlsplit(url)) for each in causes)
+    return next(filter(None, texts), None) or " ".join(str(causes[-1]).split())
+
+
+def _text(error: BaseException, server: SplitResult) -> str | None:
+    """Return the text for one of the causes of an error; None if it says nothing."""
+    text = None
+    match error:
+        case socket.gaierror():
+            text = f"dial tcp: lookup {server.hostname}: no such host"
+        case ssl.SSLCertVerificationError():
+            text = f"tls: failed to verify certificate: x509: {_certificate_error(error)}"
+        case ssl.SSLError(reason=str(reason)) if reason in _NOT_TLS:
+            text = "http: server gave HTTP response to HTTPS client"
+        case ssl.SSLError(reason=str(reason)):
+            text = f"tls: {reason.replace('_', ' ').lower()}"
+        case RemoteDisconnected():
+            text = "EOF"
+        case NewConnectionError():  # a ConnectTimeoutError by name only; its cause follows
+            text = None
+        case TimeoutError() | ConnectTimeoutError() | ReadTimeoutError():
+            text = f"dial tcp {server.netloc}: i/o timeout"
+        case OSError(errno=int(number)):
+            text = f"dial tcp {server.netloc}: connect: {os.strerror(number).lower()}"
+    return text
+
+
+def _certificate_error(error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code in _OUT_OF_DATE:
+        return "certificate has expired or is not yet valid"
+    if error.verify_code in _UNKNOWN_AUTHORITY:
+        return "certificate signed by unknown authority"
+    return error.verify_message.rstrip(".")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it reports, outermost first: a reason of urllib, an argument, a cause."""
+    seen: list[BaseException] = []
+    left: list[object] = [error]
+    while left:
+        each = left.pop(0)
+        if isinstance(each, BaseException) and not any(each is other for other in seen):
+            seen.append(each)
+            yield each
+            left += [getattr(each, "reason", None), *each.args, each.__cause__, each.__context__]
