@@ -14,13 +14,13 @@ from http.client import RemoteDisconnected
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from urllib3.exceptions import ConnectTimeoutError, NewConnectionError, ReadTimeoutError
-
 # Results of OpenSSL's verification: https://docs.openssl.org/3.5/man3/X509_STORE_CTX_get_error/
 _OUT_OF_DATE: Final = frozenset({9, 10})
 _UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
 # What OpenSSL says of an answer in plain HTTP.
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
+# Of urllib3, which files at URLs are read without.
+_TIMEOUTS: Final = frozenset({"ConnectTimeoutError", "ReadTimeoutError"})
 
 
 def connection_error_text(error: BaseException, url: str) -> str:
@@ -52,12 +52,12 @@ def _text(error: BaseException, server: SplitResult) -> str | None:
             text = f"tls: {reason.replace('_', ' ').lower()}"
         case RemoteDisconnected():
             text = "EOF"
-        case NewConnectionError():  # a ConnectTimeoutError by name only; its cause follows
-            text = None
-        case TimeoutError() | ConnectTimeoutError() | ReadTimeoutError():
+        case TimeoutError():
             text = f"dial tcp {server.netloc}: i/o timeout"
         case OSError(errno=int(number)):
             text = f"dial tcp {server.netloc}: connect: {os.strerror(number).lower()}"
+    if type(error).__name__ in _TIMEOUTS:
+        text = f"dial tcp {server.netloc}: i/o timeout"
     return text
 
 

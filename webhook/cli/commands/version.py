@@ -15,6 +15,7 @@ from rules import Language
 from rules.kube.image_reference import parse_image
 from rules.schema.loader import LABEL_PREFIXES
 from rules.text.yaml_document import Document, read
+from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.files import RuleSource
 from webhook.cli.input.options import cluster_options, language_option, namespace_option
 from webhook.cli.output.console import UNKNOWN, BadInputError
@@ -45,8 +46,7 @@ _LABELS: Final = (*LABEL_PREFIXES, "gpugate.dev/")
 def command(
     output: str,
     client_only: bool,
-    kubeconfig: str | None,
-    context: str | None,
+    cluster: ClusterSource,
     rules_namespace: str,
     lang: str,
 ) -> None:
@@ -71,12 +71,11 @@ def command(
             "rules": _rules(RuleSource(rules_namespace).texts(())),
         }
     }
-    source = RuleSource(rules_namespace, kubeconfig, context)
     try:
-        if source.of_cluster and not client_only:
-            found = source.query(lambda cluster: cluster.rules(rules_namespace))
+        if cluster.selected and not client_only:
+            found = cluster.query(lambda each: each.rules(rules_namespace))
             facts["rules"] = {"namespace": rules_namespace, **_rules(found)}
-            facts["webhooks"] = [_webhook(each) for each in source.query(lambda cluster: cluster.webhooks())]
+            facts["webhooks"] = [_webhook(each) for each in cluster.query(lambda each: each.webhooks())]
     except BadInputError:  # what is known is shown, as kubectl does
         _show(facts, output, language)
         raise
