@@ -119,7 +119,7 @@ def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_p
     ]
 
 
-@pytest.mark.parametrize("output", ["diff", "yaml", "json", "patch"])
+@pytest.mark.parametrize("output", ["diff", "yaml", "json", "patch", "sarif", "github", "markdown"])
 def test_a_misspelt_resource_is_reported_in_every_format(output: str, tmp_path: Path) -> None:
     """The webhook allows it, and the pod would stay Pending."""
     result = _preview("-f", _write(tmp_path, pod({"nvidia.com/gpus": 1})), "-o", output)

@@ -11,9 +11,8 @@ from rules import Language, lint
 from webhook.cli.input.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.input.files import NO_RULES, RuleSource, load_inventory
 from webhook.cli.input.options import cluster_options, language_option, namespace_option, nodes_option
-from webhook.cli.output.console import counted, print_warning
+from webhook.cli.output.console import print_warning
 from webhook.cli.output.lint_report import FORMATS, report
-from webhook.cli.output.vocabulary import LINT_SUMMARY
 
 FOUND = 1
 WARNED = 3
@@ -62,14 +61,11 @@ def command(
     inventory = load_inventory(node_paths, NO_CLUSTER if paths and not cluster.named else cluster)
     loaded = lint(texts, time(), rules_namespace, inventory)
     language = Language(lang)
-    text = FORMATS[output](report(loaded, list(dict.fromkeys(name for name, _ in texts)), language))
-    if text:
+    made = report(loaded, list(dict.fromkeys(name for name, _ in texts)), language)
+    if text := FORMATS[output](made):
         click.echo(text)
     if output == "text":
-        counts = (sum(1 for _ in loaded.rules), len(loaded.errors), len(loaded.warnings))
-        nouns = ("valid rule", "error", "warning")
-        summary = LINT_SUMMARY.in_language(language)
-        click.echo(summary.format(*counts, *map(counted, counts, nouns)), err=True)
+        click.echo(made.summary, err=True)
     if loaded.errors:
         sys.exit(FOUND)
     empty = not any(loaded.rules)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from difflib import unified_diff
@@ -26,6 +26,7 @@ from webhook.cli.input.options import (
     workloads_option,
 )
 from webhook.cli.input.quotas import QuotaFinding
+from webhook.cli.output.annotations import Annotation, github, markdown, sarif
 from webhook.cli.output.console import counted, padded, print_error, print_warning, show
 from webhook.cli.output.not_checked import not_checked_facts, not_checked_lines, without_nodes
 from webhook.cli.output.vocabulary import (
@@ -45,6 +46,11 @@ from webhook.yaml_output import dump_yaml
 
 _DIFF_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
 _RESULT_WIDTH: Final = 10  # columns; the longest result, `unchanged`, has 9
+_TOOL: Final = "gpugate preview"
+# Codes of what has no rule in its facts.
+_DENIED_CODE: Final = "denied"
+_WARNING_CODE: Final = "warning"
+_NOT_CHECKED_CODE: Final = "not-checked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +87,11 @@ class Preview:
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["diff", "yaml", "json", "patch"]),
+    type=click.Choice(["diff", "yaml", "json", "patch", "sarif", "github", "markdown"]),
     default="diff",
     show_default=True,
-    help="diff: for people; yaml: the admitted objects; patch: a JSON Patch (RFC 6902) per object.",
+    help="diff: for people; yaml: the admitted objects; patch: a JSON Patch (RFC 6902) per object; sarif, "
+    "github and markdown: denials and warnings, for CI.",
 )
 @fail_on_option
 @decision_options
@@ -127,6 +134,12 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
             print_one(previews[-1])
     if output == "json":
         click.echo(encode({"objects": [_facts(sources.language, preview) for preview in previews]}).decode())
+    elif output in {"sarif", "github", "markdown"}:
+        found = [each for preview in previews for each in _annotations(sources.language, preview)]
+        lines = without_nodes((each.decision for each in previews), sources.language)
+        summary = "\n".join([_summary(sources.language, previews), *lines])
+        if text := _annotated(output, found, summary, sources.language):
+            click.echo(text)
     elif output == "diff" and (previews or not context.failed):
         _show_summary(sources.language, previews)
         for line in without_nodes((each.decision for each in previews), sources.language):
@@ -244,7 +257,41 @@ def _print_message(word: str, colour: str, message: str) -> None:
     show(grid)
 
 
+def _annotations(language: Language, preview: Preview) -> Iterator[Annotation]:
+    """Yield denials, what would be denied, warnings and what was not checked, at the line of the object."""
+    file, _, line_number = preview.source.rpartition(":")
+    decision = preview.decision
+
+    def annotation(level: str, code: str, message: str) -> Annotation:
+        return Annotation(level, code, file, int(line_number), 1, f"{preview.title}: {message}")
+
+    for found in decision.violations:
+        if found.action is not Action.WARN:  # those are warnings
+            level = "error" if found.action is Action.DENY and not decision.allowed else "notice"
+            yield annotation(level, found.rule, found.message)
+    if not decision.allowed and not decision.violations:
+        yield annotation("error", _DENIED_CODE, decision.message)
+    for warning in (*decision.warnings, *(found.message for found in preview.quotas)):
+        yield annotation("warning", _WARNING_CODE, warning)
+    for line in not_checked_lines(decision, language):
+        yield annotation("notice", _NOT_CHECKED_CODE, line)
+
+
+def _annotated(output: str, found: list[Annotation], summary: str, language: Language) -> str:
+    """Return annotations in a format for CI."""
+    if output == "github":
+        return github(found)
+    if output == "markdown":
+        return markdown(found, _TOOL, summary, language)
+    return sarif(found, _TOOL, {each.code: "" for each in found})
+
+
 def _show_summary(language: Language, previews: list[Preview]) -> None:
+    click.echo(f"\n{_summary(language, previews)}")
+
+
+def _summary(language: Language, previews: list[Preview]) -> str:
+    """Return the numbers of objects by result."""
     results = {
         "denied": sum(not preview.decision.allowed for preview in previews),
         "patched": sum(bool(preview.decision.patch) for preview in previews),
@@ -257,4 +304,4 @@ def _show_summary(language: Language, previews: list[Preview]) -> None:
     }
     summary = PREVIEW_SUMMARY.in_language(language)
     summary += SKIPPED_COUNT.in_language(language) if results["skipped"] else ""
-    click.echo(f"\n{summary.format(objects=counted(len(previews), 'object'), **facts)}")
+    return summary.format(objects=counted(len(previews), "object"), **facts)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Final
 from xml.etree import ElementTree as ET
 
 import click
 
 from rules import Language, Loaded, RuleError
 from rules.schema.errors import Code
-from webhook.cli.output.vocabulary import LEVELS
+from webhook.cli.output.annotations import Annotation, github, markdown, sarif
+from webhook.cli.output.console import counted
+from webhook.cli.output.vocabulary import LEVELS, LINT_SUMMARY
+
+_TOOL: Final = "gpugate lint"
 
 # The description of each code; docs/ci.md has the same.
 ABOUT: Final[dict[Code, str]] = {
@@ -66,11 +67,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The names of the files, and the findings in them."""
+    """The names of the files, the findings in them, and their numbers in one line."""
 
     files: Sequence[str]
     found: Sequence[Finding]
-    language: Language = Language.EN
+    language: Language
+    summary: str
 
 
 def report(loaded: Loaded, files: Sequence[str], language: Language) -> Report:
@@ -82,7 +84,10 @@ def report(loaded: Loaded, files: Sequence[str], language: Language) -> Report:
         location = finding.error.location
         return files.index(location.file), location.line, location.column
 
-    return Report(files, sorted(found, key=place), language)
+    counts = (sum(1 for _ in loaded.rules), len(loaded.errors), len(loaded.warnings))
+    nouns = map(counted, counts, ("valid rule", "error", "warning"))
+    summary = LINT_SUMMARY.in_language(language).format(*counts, *nouns)
+    return Report(files, sorted(found, key=place), language, summary)
 
 
 def _text(report: Report) -> str:
@@ -117,65 +122,30 @@ def _json(report: Report) -> str:
     )
 
 
+def _annotations(report: Report) -> list[Annotation]:
+    return [
+        Annotation(
+            found.level,
+            found.error.code.value,
+            found.error.location.file,
+            found.error.location.line or 1,
+            found.error.location.column or 1,
+            found.message,
+        )
+        for found in report.found
+    ]
+
+
 def _github(report: Report) -> str:
-    """Workflow commands: https://docs.github.com/actions/reference/workflow-commands-for-github-actions."""
-
-    def escaped(text: str) -> str:
-        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-    def escaped_property(text: str) -> str:
-        return escaped(text).replace(":", "%3A").replace(",", "%2C")
-
-    lines = []
-    for finding in report.found:
-        place = finding.error.location
-        where = f"file={escaped_property(place.file)},line={place.line or 1},col={place.column or 1}"
-        where += f",title={finding.error.code}"
-        lines.append(f"::{finding.level} {where}::{escaped(finding.message)}")
-    return "\n".join(lines)
+    return github(_annotations(report))
 
 
 def _sarif(report: Report) -> str:
-    """SARIF 2.1.0: https://docs.oasis-open.org/sarif/sarif/v2.1.0/."""
-    codes = list(ABOUT)
-    results: list[dict[str, Any]] = [
-        {
-            "ruleId": finding.error.code.value,
-            "ruleIndex": codes.index(finding.error.code),
-            "level": finding.level,
-            "message": {"text": finding.message},
-            "locations": [
-                {
-                    "physicalLocation": {
-                        "artifactLocation": {"uri": _uri(finding.error.location.file)},
-                        "region": {
-                            "startLine": finding.error.location.line or 1,
-                            "startColumn": finding.error.location.column or 1,
-                        },
-                    }
-                }
-            ],
-        }
-        for finding in report.found
-    ]
-    driver = {
-        "name": "gpugate lint",
-        "version": version("gpugate"),
-        "rules": [{"id": code.value, "shortDescription": {"text": about}} for code, about in ABOUT.items()],
-    }
-    document = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        # Columns are counted in characters; the default unit is UTF-16 code units.
-        "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
-    }
-    return json.dumps(document, ensure_ascii=False, indent=2)
+    return sarif(_annotations(report), _TOOL, {code.value: about for code, about in ABOUT.items()})
 
 
-def _uri(file: str) -> str:
-    """Return the URI of a file: relative if its path is."""
-    path = Path(file)
-    return path.as_uri() if path.is_absolute() else quote(path.as_posix(), errors="surrogateescape")
+def _markdown(report: Report) -> str:
+    return markdown(_annotations(report), _TOOL, report.summary, report.language)
 
 
 def _junit(report: Report) -> str:
@@ -206,4 +176,5 @@ FORMATS: Final[dict[str, Callable[[Report], str]]] = {
     "sarif": _sarif,
     "junit": _junit,
     "github": _github,
+    "markdown": _markdown,
 }

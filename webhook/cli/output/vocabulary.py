@@ -38,6 +38,7 @@ _HEADINGS: Final = {
     "image": Text("IMAGE", "镜像"),
     "kind": Text("KIND", "类型"),
     "labels at creation": Text("LABELS AT CREATION", "创建时的标签"),
+    "level": Text("LEVEL", "级别"),
     "matched": Text("MATCHED", "匹配次数"),
     "memory": Text("MEMORY", "显存"),
     "mode": Text("MODE", "模式"),
@@ -151,7 +152,12 @@ EXEMPTION_SCOPE: Final = Text("until {until} from {rules}", "{until} 之前豁�
 REPLACED_BY: Final = Text("{rule} is in force for {key}", "{key} 由 {rule} 生效")
 EXEMPT_PODS: Final = Text("some pods are exempt by {exemptions}", "{exemptions} 豁免了部分 Pod")
 
-LEVELS: Final = {"error": Text("error", "错误"), "warning": Text("warning", "警告")}
+LEVELS: Final = {
+    "error": Text("error", "错误"),
+    "warning": Text("warning", "警告"),
+    "notice": Text("notice", "提示"),
+}
+MORE_FINDINGS: Final = Text("{count} more findings", "另有 {count} 个问题")
 # Three numbers, then the same with their English nouns.
 LINT_SUMMARY: Final = Text("{3}, {4}, {5}", "{0} 条有效规则，{1} 个错误，{2} 个警告")
 

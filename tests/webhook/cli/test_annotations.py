@@ -1,0 +1,119 @@
+"""Findings of `preview` and `lint` for CI systems: SARIF, workflow commands of GitHub, Markdown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rules import Language
+from tests.support.builders import resource_rule
+from tests.support.webhooks import pod
+from webhook.cli import main
+from webhook.cli.output.annotations import Annotation, github, markdown
+
+# A line each of a denial and of a warning: the second object is at line 2.
+_RULES = resource_rule()
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, with a denied pod, one with a warning, and one that is misspelt."""
+    (tmp_path / "pods.yaml").write_text(
+        "\n---\n".join(
+            json.dumps(each) for each in (pod({"nvidia.com/gpu": "1.5"}), pod({"nvidia.com/gpus": 1}))
+        ),
+        "utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _preview(output: str, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["preview", "-f", "pods.yaml", "-o", output, *arguments])
+
+
+def _results(output: str) -> list[dict[str, Any]]:
+    (run,) = json.loads(output)["runs"]
+    codes = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert all(each["ruleId"] == codes[each["ruleIndex"]] for each in run["results"])
+    results: list[dict[str, Any]] = run["results"]
+    return results
+
+
+@pytest.mark.usefixtures("files")
+def test_sarif_of_preview_has_a_result_for_each_denial_and_what_was_not_checked() -> None:
+    """At the line of the object, by the rule that denies it."""
+    result = _preview("sarif")
+    denied, misspelt = _results(result.stdout)
+
+    assert 1 == result.exit_code
+    assert ("error", "note") == (denied["level"], misspelt["level"])
+    assert "not-checked" == misspelt["ruleId"]
+    assert [("pods.yaml", 1), ("pods.yaml", 3)] == [
+        (place["artifactLocation"]["uri"], place["region"]["startLine"])
+        for each in (denied, misspelt)
+        for place in [each["locations"][0]["physicalLocation"]]
+    ]
+
+
+@pytest.mark.usefixtures("files")
+def test_github_marks_the_object_in_the_diff() -> None:
+    """A command for each finding."""
+    first, second = _preview("github").stdout.splitlines()
+
+    assert first.startswith("::error file=pods.yaml,line=1,col=1,title=")
+    assert second.startswith("::notice file=pods.yaml,line=3,col=1,title=not-checked::Pod ")
+
+
+@pytest.mark.usefixtures("files")
+def test_markdown_has_the_numbers_and_a_row_for_each_finding() -> None:
+    """In both languages."""
+    lines, chinese = (_preview("markdown", "--lang", lang).stdout.splitlines() for lang in ("en", "zh"))
+
+    assert ["### gpugate preview", ""] == lines[:2]
+    assert "2 objects: 0 patched, 1 denied, 1 unchanged, 0 with warnings" == lines[2]
+    assert "CUDA compatibility not checked" in lines[3]
+    assert ["| LEVEL | SOURCE | FINDING | RULE |", "|---|---|---|---|"] == lines[5:7]
+    assert ["| error | pods.yaml:1 ", "| notice | pods.yaml:3 "] == [
+        line[: len(start)]
+        for line, start in zip(lines[7:], ("| error | pods.yaml:1 ", "| notice | pods.yaml:3 "), strict=True)
+    ]
+    assert "| 级别 | 来源 | 问题 | 规则 |" in chinese
+
+
+def test_markdown_of_lint_has_its_summary(tmp_path: Path) -> None:
+    """The line that it prints for people."""
+    (tmp_path / "rule.yaml").write_text(_RULES, "utf-8")
+    result = CliRunner().invoke(main, ["lint", str(tmp_path), "-o", "markdown"])
+
+    assert (0, "### gpugate lint\n\n1 valid rule, 0 errors, 0 warnings\n") == (
+        result.exit_code,
+        result.stdout,
+    )
+
+
+def test_a_message_is_no_markup_and_no_second_command() -> None:
+    """A pull request of a stranger has the names of its objects."""
+    found = [Annotation("error", "a", "f.yaml", 1, 1, "![x](http://e) <b> | @all `c`\n::error::x\x1b[0m")]
+    row = markdown(found, "t", "s", Language.EN).splitlines()[-1]
+
+    assert (
+        r"| error | f.yaml:1 | !\[x\](http://e) &lt;b> \| &#64;all \`c\`<br>::error::x\\u001b\[0m | a |"
+        == row
+    )
+    assert [
+        "::error file=f.yaml,line=1,col=1,title=a::![x](http://e) <b> | @all `c`%0A::error::x\\u001b[0m"
+    ] == (github(found).splitlines())
+
+
+def test_a_table_ends_after_200_findings_and_says_how_many_follow() -> None:
+    """GitHub cuts a summary at 1 MiB."""
+    found = [Annotation("error", "a", "f.yaml", line, 1, "m") for line in range(1, 251)]
+
+    assert ["| error | f.yaml:200 | m | a |", "", "50 more findings"] == markdown(
+        found, "t", "s", Language.EN
+    ).splitlines()[-3:]
