@@ -14,6 +14,8 @@ KNOWN := jinja2==2.4.1
 UNAUDITED ?= 0
 AUDIT = $(RELEASE)/bin/pip-audit --disable-pip --progress-spinner off $(ADVISORIES)
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+# The Kubernetes of e2e tests, v1.31 or v1.31.4; without one, that of tests/e2e/assets/go.mod.
+KUBERNETES ?=
 # The image's base by its digest, as a release gives it; the Dockerfile's own without.
 BASE ?=
 # The version of the image and the bill of materials, whose tools do not read Git.
@@ -83,14 +85,14 @@ fuzz: $(VENV)/.dev ## search for inputs that break a promise, FUZZ_SECONDS for e
 		$(BIN)/python -m tests.fuzz $$target -max_total_time=$(FUZZ_SECONDS) -verbosity=0 || exit 1; \
 	done
 
-e2e: $(VENV)/.dev ## end-to-end tests against a real API server; see e2e-assets
-	$(BIN)/pytest tests/e2e
+e2e: $(VENV)/.dev ## end-to-end tests against a real API server; KUBERNETES=v1.31 builds and runs that one; see e2e-assets
+	$(if $(KUBERNETES),assets=$$($(BIN)/python tests/e2e/assets/build.py $(KUBERNETES)) && KUBEBUILDER_ASSETS=$$assets )$(BIN)/pytest tests/e2e
 
 faults: $(VENV)/.dev ## break everything under load, into docs/reliability.md; see e2e-assets
 	$(BIN)/python -m tests.faults --write docs/reliability.md
 
 e2e-assets: $(VENV)/.dev ## build etcd, Kubernetes, programs of its packages, Karpenter, Helm and a base for the image (minutes the first time; needs Go)
-	$(BIN)/python tests/e2e/assets/build.py
+	$(BIN)/python tests/e2e/assets/build.py $(KUBERNETES)
 	$(BIN)/python -m tests.e2e.assets.base
 
 test-lowest: ## run the tests on the oldest dependencies that pyproject.toml allows

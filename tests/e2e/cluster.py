@@ -13,6 +13,7 @@ import os
 import shutil
 import ssl
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.request import urlopen
@@ -47,6 +48,16 @@ def assets() -> Path:
 def missing(folder: Path) -> list[str]:
     """Return which binaries that no control plane can do without are absent; envtest has no scheduler."""
     return [name for name in ("etcd", "kube-apiserver", "kubectl") if not (folder / name).is_file()]
+
+
+@cache
+def kubernetes() -> tuple[int, int]:
+    """Return major and minor version of the API server."""
+    done = subprocess.run(
+        [assets() / "kube-apiserver", "--version"], capture_output=True, text=True, check=True
+    )
+    major, minor = done.stdout.removeprefix("Kubernetes v").split(".")[:2]
+    return int(major), int(minor)
 
 
 def _certificate(user: tuple[Path, Path]) -> tuple[str, dict[str, str]]:
@@ -100,6 +111,11 @@ class ControlPlane:
     def schedules(self) -> bool:
         """Whether a scheduler runs, so that pods get bound."""
         return self._scheduler is not None
+
+    @property
+    def resizes(self) -> bool:
+        """Whether pods have the subresource `resize`."""
+        return kubernetes() >= (1, 33)
 
     def start(self) -> None:
         """Start the servers, each once the one before it is ready; RuntimeError when one does not get so."""
@@ -272,7 +288,7 @@ class ControlPlane:
         return self._daemon(
             "kube-scheduler",
             port,
-            "/readyz",
+            "/readyz" if kubernetes() >= (1, 31) else "/healthz",
             {
                 "bind-address": HOST,
                 "secure-port": port,

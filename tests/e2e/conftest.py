@@ -6,13 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.cluster import ControlPlane, assets, missing
+from tests.e2e.cluster import ControlPlane, assets, kubernetes, missing
 from tests.e2e.daemon import reserve_port
 from tests.e2e.installed import Installation, Installed, install, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs a newer Kubernetes than the one that runs."""
+    for mark in item.iter_markers("needs_kubernetes"):
+        (version,) = mark.args
+        if not missing(assets()) and kubernetes() < tuple(map(int, version.split("."))):
+            pytest.skip(f"needs Kubernetes {version}")
 
 
 @pytest.fixture(scope="session")

@@ -142,12 +142,13 @@ def test_a_new_image_of_a_running_pod_must_run_on_its_node(installed: Installed)
     def main(**fields: Any) -> dict[str, Any]:
         return {"spec": {"containers": [{"name": "main", **fields}]}}
 
+    smaller = {"requests": {"cpu": "500m"}}
     denied, reviews = patch(main(image=CUDA_12_4))
     others = [
         patch(main(image=CUDA_12_2)),
         patch({"metadata": {"labels": {"a": "b"}, "finalizers": ["example.com/held"]}}),
         patch({"status": {"message": "x"}}, "status"),
-        patch(main(resources={"requests": {"cpu": "500m"}}), "resize"),
+        *([patch(main(resources=smaller), "resize")] if installed.cluster.resizes else []),
         patch({"metadata": {"finalizers": None}}),
     ]
     shown = installed.cluster.kubectl("get", "pod", "-n", TEAM, "updated", "-o", "json").stdout
@@ -156,7 +157,7 @@ def test_a_new_image_of_a_running_pod_must_run_on_its_node(installed: Installed)
     eventually(lambda: installed.server.sample("gpugate_inventory_nodes") == 1)
 
     assert 'webhook "validate.gpugate.dev" denied the request: Pod denied by gpugate: node runs' in denied
-    assert [1, 1, 0, 0, 0, 0] == [reviews, *(count for _, count in others)]
+    assert [1, 1, *[0] * len(others[1:])] == [reviews, *(count for _, count in others)]
     assert {""} == {error for error, _ in others}
     assert CUDA_12_2 == json.loads(shown)["spec"]["containers"][0]["image"]
 

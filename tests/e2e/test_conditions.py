@@ -161,15 +161,16 @@ def test_with_the_webhook_unavailable_only_a_new_image_of_a_gpu_container_is_den
     def container(name: str, **fields: Any) -> dict[str, Any]:
         return {"spec": {"containers": [{"name": name, **fields}]}}
 
-    assert [""] * 7 == [
+    smaller = {"requests": {"cpu": "500m"}}
+    assert {""} == {
         patch({"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}}),
         patch({"metadata": {"finalizers": ["example.com/held"]}}),
         patch({"spec": {"tolerations": [{"key": "a", "operator": "Exists"}], "activeDeadlineSeconds": 1000}}),
         patch({"status": {"message": "x"}}, "status"),
-        patch(container("main", resources={"requests": {"cpu": "500m"}}), "resize"),
+        *([patch(container("main", resources=smaller), "resize")] if control_plane.resizes else []),
         patch(container("proxy", image="proxy:2")),
         patch(container("main", image="example.com/train:1")),
-    ]
+    }
     assert "failed calling webhook" in patch(container("main", image="example.com/train:2"))
     patch({"metadata": {"finalizers": None}})
     control_plane.kubectl("delete", "pod/running", "-n", TEAM, "--grace-period=0", "--force")

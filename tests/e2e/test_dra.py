@@ -40,6 +40,9 @@ from tests.support.node_builders import COMPUTE, CUDA, T4, gfd
 from tests.support.webhooks import body
 from webhook.cluster.client import ClusterApi
 
+# The API is enabled since 1.34, extended resources of device classes are since 1.36.
+pytestmark = pytest.mark.needs_kubernetes("1.36")
+
 WAIT: Final = "--timeout=30s"
 SLICES: Final = f"/apis/{GROUP}/v1/resourceslices"
 PLAIN: Final = {"cpu": "8", "pods": "110"}

@@ -22,6 +22,9 @@ from tests.e2e.cluster import ControlPlane
 from tests.e2e.serve_process import eventually
 from tests.support.builders import patched, resource_rule
 
+# MutatingAdmissionPolicy is enabled since.
+pytestmark = pytest.mark.needs_kubernetes("1.36")
+
 ROOT = Path(__file__).parents[2]
 CORE, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
 SHIPPED = ("gpu-manager", "mig", "mps", "volcano-vgpu", "moore-threads")

@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
+from rules.dra.state import GROUP
 from rules.nodes.pools import POOL_KINDS, PoolKind
-from tests.e2e.cluster import ControlPlane
+from tests.e2e.cluster import ControlPlane, kubernetes
 from tests.e2e.installed import GPU, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.manifests import Object, commands, of_kind, run
 from tests.e2e.serve_process import eventually
@@ -205,6 +206,8 @@ def test_gpugate_uses_all_its_rights_and_requests_no_others(installed: Installed
         installed.apply()
         installed.cluster.kubectl("apply", "-f", "-", input=broken)
     granted = set(_granted(installed.objects))
+    if kubernetes() < (1, 34):  # has no DRA, and gpugate watches no kind that it cannot list
+        granted = {right for right in granted if not ("watch" == right[0] and right[1].startswith(GROUP))}
     with suppress(AssertionError):  # the comparison says more
         eventually(lambda: granted <= set(_used(installed.cluster, "allow")), within_s=30)
     (events,) = [line for line in commands("emergency.md", "A rule") if "events" in line]

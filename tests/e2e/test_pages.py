@@ -127,6 +127,8 @@ _BEFORE: Final[dict[str, Callable[[Installed], None]]] = {
 }
 # The pages whose reader has read another, and written its files.
 _AFTER: Final = {"README.md": "docs/install.md", "README.zh-CN.md": "docs/install.md"}
+# The Kubernetes that a page requires, if it is newer than gpugate's oldest.
+_NEEDS: Final = {"docs/export.md": "1.36"}
 
 
 def _kubeconfig(installed: Installed, folder: Path) -> dict[str, str]:
@@ -158,7 +160,13 @@ def _read(page: str, folder: Path, environment: dict[str, str], installed: Insta
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", IN_CLUSTER)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.needs_kubernetes(_NEEDS[page])] if page in _NEEDS else [])
+        for page in IN_CLUSTER
+    ],
+)
 def test_a_reader_with_a_cluster_sees_what_the_page_shows(
     installed: Installed, page: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
