@@ -37,16 +37,8 @@ if TYPE_CHECKING:
 
 SERVICE = "gpugate.gpugate.svc"
 NAMES = [SERVICE, "gpugate.gpugate", "gpugate", f"{SERVICE}.cluster.local"]
-HEADINGS = [
-    "CERTIFICATE",
-    "SUBJECT",
-    "NAMES",
-    "NOT BEFORE",
-    "NOT AFTER",
-    "DAYS LEFT",
-    "SHA-256",
-    "TRUSTED BY",
-]
+HEADINGS = ["CERTIFICATE", "NOT AFTER", "DAYS LEFT", "TRUSTED BY", "NAMES"]
+MORE_HEADINGS = ["SUBJECT", "NOT BEFORE", "SHA-256"]
 
 
 def certs(*arguments: str | Path) -> Result:
@@ -133,18 +125,25 @@ def test_another_namespace_and_secret_may_be_named(memory: Memory, cluster: tupl
 
 @pytest.mark.usefixtures("memory")
 def test_show_prints_a_table(cluster: tuple[str, str]) -> None:
-    """Aligned, with the days left."""
+    """Aligned, with the days left; -o wide has all names, the subject and the fingerprint."""
     certs("init", *cluster)
-    done = certs("show", *cluster)
-    lines = done.stdout.splitlines()
-    rows = [[line[lines[0].index(each) :].split("  ")[0].strip() for each in HEADINGS] for line in lines]
+    done, wide = certs("show", *cluster), certs("show", *cluster, "-o", "wide")
+    rows = _rows_of(done.stdout, HEADINGS)
+    wide_rows = _rows_of(wide.stdout, HEADINGS + MORE_HEADINGS)
 
-    assert 0 == done.exit_code
-    assert HEADINGS == rows[0]
-    assert [["CA", "CN=gpugate CA", "-"], ["serving", f"CN={SERVICE}", " ".join(NAMES)]] == [
-        row[:3] for row in rows[1:]
+    assert (0, 0) == (done.exit_code, wide.exit_code)
+    assert (HEADINGS, HEADINGS + MORE_HEADINGS) == (rows[0], wide_rows[0])
+    assert [["CA", "-"], ["serving", f"{NAMES[0]} + {len(NAMES) - 1} more..."]] == [
+        [row[0], row[-1]] for row in rows[1:]
     ]
-    assert {"mutating validating"} == {row[-1] for row in rows[1:]}
+    assert [["-", "CN=gpugate CA"], [" ".join(NAMES), f"CN={SERVICE}"]] == [row[4:6] for row in wide_rows[1:]]
+    assert {"mutating validating"} == {row[3] for row in rows[1:]}
+
+
+def _rows_of(text: str, headings: list[str]) -> list[list[str]]:
+    """Return the cells of a table below headings."""
+    lines = text.splitlines()
+    return [[line[lines[0].index(each) :].split("  ")[0].strip() for each in headings] for line in lines]
 
 
 def test_show_reports_expired_certificates(tmp_path: Path) -> None:
@@ -174,7 +173,7 @@ def test_show_reports_configurations_that_do_not_trust_a_certificate(
         "error: CA: not trusted by ValidatingWebhookConfiguration gpugate",
         "error: serving: not trusted by ValidatingWebhookConfiguration gpugate",
     ] == done.stderr.splitlines()
-    assert done.stdout.splitlines()[-1].endswith("  mutating")
+    assert "mutating" == _rows_of(done.stdout, HEADINGS)[-1][3]
 
 
 def test_show_reports_a_missing_webhook_configuration(memory: Memory, cluster: tuple[str, str]) -> None:
@@ -191,7 +190,7 @@ def test_show_reports_a_missing_webhook_configuration(memory: Memory, cluster: t
         done.exit_code,
         done.stderr,
     )
-    assert done.stdout.splitlines()[-1].endswith("  none")
+    assert "none" == _rows_of(done.stdout, HEADINGS)[-1][3]
 
 
 def test_show_and_rotate_of_an_empty_store_name_the_first_step(tmp_path: Path) -> None:

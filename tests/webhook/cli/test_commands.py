@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from tests.support.builders import exemption, resource_rule
 from tests.support.node_builders import compatibility_rule, image_catalog, node_profile
+from tests.support.paths import ROOT
 from tests.support.serving import client, new_pair
 from tests.support.webhooks import body, pod
 from webhook.cli import _COMMANDS, main
@@ -92,16 +93,62 @@ def test_warnings_of_lint_exit_with_3_where_asked(tmp_path: Path) -> None:
 
 
 def test_rules_prints_an_aligned_table() -> None:
-    """Includes disabled rules, with their sources."""
-    result = _run("rules")
-    lines = result.stdout.splitlines()
+    """Includes disabled rules; -o wide adds texts and sources; one line a rule, without long texts."""
+    result, wide = _run("rules"), _run("rules", "-o", "wide")
+    lines, wide_lines = result.stdout.splitlines(), wide.stdout.splitlines()
     column = lines[0].index("STATE")
 
-    assert 0 == result.exit_code
-    assert ["NAME", "KIND", "STATE", "RESOURCES", "ACTION", "DESCRIPTION", "NOTE", "SOURCE"] == lines[
-        0
-    ].split()
+    assert (0, 0) == (result.exit_code, wide.exit_code)
+    assert ["NAME", "KIND", "STATE", "ACTION", "RESOURCES"] == lines[0].split()
+    assert [*lines[0].split(), "DESCRIPTION", "NOTE", "SOURCE"] == wide_lines[0].split()
     assert {"enabled", "disabled"} == {line[column:].split()[0] for line in lines[1:]}
+    assert len(lines) == len(wide_lines)
+    assert 120 > max(map(len, lines))
+    assert any(line.endswith("aliyun.com/gpu-mem + 1 more...") for line in lines)
+    assert any("aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage  " in line for line in wide_lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["mps-environment"], ["mps-environment"]),
+        (["mps-*", "mps-environment"], ["mps-environment", "mps-pipe-directory"]),
+        (["mps-*", "--filter", "state!=enabled"], ["mps-pipe-directory"]),
+        (["--filter", "kind=injection,STATE=disabled, action=inject", "mps*"], ["mps-pipe-directory"]),
+        (
+            ["--filter", "resources=nvidia.com/mps-c*", "--filter", "kind=injection", "mps-e*"],
+            ["mps-environment"],
+        ),
+        (["--filter", "description=*by hand*"], ["mps-pipe-directory"]),
+        (["mps-*", "--filter", "state=expired"], []),
+    ],
+)
+def test_rules_are_selected_by_name_and_by_column(arguments: list[str], found: list[str]) -> None:
+    """Globs; of several resources, one must match; all filters must match."""
+    result = _run("rules", *arguments, "-o", "name")
+    rows = json.loads(_run("rules", *arguments, "-o", "json").stdout)["rules"]
+
+    assert (0, [f"configmap/{name}" for name in found]) == (result.exit_code, result.stdout.split())
+    assert found == [row["name"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["mps-envirnment"], "no rule is named 'mps-envirnment' – did you mean 'mps-environment'?"),
+        (["tests"], "no rule is named 'tests'; to read a file or folder, use --rules or --nodes"),
+        (["--filter", "stat=x"], "--filter: no column is named 'stat' – did you mean 'state'?"),
+        (["--filter", "state"], "--filter: expected COLUMN=GLOB or COLUMN!=GLOB, got 'state'"),
+    ],
+)
+def test_a_selection_that_cannot_match_is_an_error(
+    arguments: list[str], error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit status 2, in one line."""
+    monkeypatch.chdir(ROOT)
+    result = _run("rules", *arguments)
+
+    assert (2, f"error: {error}\n") == (result.exit_code, result.stderr)
 
 
 def test_rules_prints_notes_on_rules(tmp_path: Path) -> None:
@@ -116,7 +163,7 @@ def test_rules_prints_notes_on_rules(tmp_path: Path) -> None:
     }
     for name, text in texts.items():
         (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
-    rows = json.loads(_run("rules", tmp_path, "-o", "json").stdout)["rules"]
+    rows = json.loads(_run("rules", "--rules", tmp_path, "-o", "json").stdout)["rules"]
 
     assert [
         ("resource", "disabled", "cf-crl-other-device is in force for vendor.com/device"),
@@ -134,17 +181,17 @@ def test_rules_prints_the_resulting_action_of_a_rule(tmp_path: Path) -> None:
     path.write_text(
         compatibility_rule(enforcementAction="deny", data={"enforcementAction": "dryrun"}), "utf-8"
     )
-    (row,) = json.loads(_run("rules", path, "-o", "json").stdout)["rules"]
+    (row,) = json.loads(_run("rules", "--rules", path, "-o", "json").stdout)["rules"]
 
     assert "dryrun" == row["action"]
 
 
 def test_rules_shows_an_invalid_rule_with_its_error(bad: Path) -> None:
-    """Exit status 1."""
-    result = _run("rules", bad, "-o", "json")
+    """Exit status 1; the error is on stderr, too, as the table has no texts."""
+    result = _run("rules", "--rules", bad, "-o", "json")
     (found,) = json.loads(result.stdout)["rules"]
 
-    assert 1 == result.exit_code
+    assert (1, f"error: {bad}:13:11: {ERROR}\n") == (result.exit_code, result.stderr)
     assert ("cf-crl-x-device", "refused", f"{bad}:13:11") == (found["name"], found["state"], found["source"])
 
 

@@ -25,8 +25,8 @@ WORDS = [
     (f"explain {PODS} {NODES}", "rules not applicable (use --all", "条规则不适用（使用 --all"),
     (f"audit {PODS} {NODES}", "2 pods: 1 would be denied now", "2 个 Pod：其中 1 个现在会被拒绝"),
     (f"audit {PODS} {NODES}", "ACTION  NAMESPACE", "动作  命名空间"),
-    (f"rules {RULES}", "enabled", "已启用"),
-    (f"rules {RULES}", "NAME", "名称"),
+    (f"rules --rules {RULES}", "enabled", "已启用"),
+    (f"rules --rules {RULES}", "NAME", "名称"),
     (f"lint {RULES}", "4 valid rules, 0 errors, 0 warnings", "4 条有效规则，0 个错误，0 个警告"),
     (f"test {RULES}", "6 cases in 1 file: 6 passed, 0 failed", "1 个文件中的 6 个用例：6 个通过，0 个失败"),
     (f"nodes {NODES}", "PRODUCT", "产品"),
@@ -85,14 +85,14 @@ def test_certs_prints_chinese(tmp_path: Path) -> None:
     """Tables, problems and next steps; the roles in JSON stay."""
     at = ("--directory", tmp_path / "new")
     empty, made = _chinese("certs", "show", *at), _chinese("certs", "init", *at, "--name", "localhost")
-    table = _chinese("certs", "show", *at)
+    table = _chinese("certs", "show", *at, "-o", "wide")
     document = json.loads(_chinese("certs", "show", *at, "-o", "json"))
     begun, hurried = _chinese("certs", "rotate", "--ca", *at), _chinese("certs", "rotate", *at)
 
     assert empty.startswith("错误: ")
     assert empty.endswith("new 为空；下一步：gpugate certs init\n")
     assert "有效期至 20" in made
-    assert ["证书", "主体", "名称", "生效日期", "失效日期", "剩余天数", "SHA-256", "受信任于"] == (
+    assert ["证书", "失效日期", "剩余天数", "受信任于", "名称", "主体", "生效日期", "SHA-256"] == (
         table.splitlines()[0].split()
     )
     assert ["CA", "serving"] == [each["role"] for each in document["certificates"]]
@@ -254,7 +254,7 @@ def test_other_commands_print_errors_of_rules_in_chinese(tmp_path: Path) -> None
     found = [
         _chinese(*command)
         for command in (
-            ("rules", tmp_path / "rules.yaml"),
+            ("rules", "--rules", tmp_path / "rules.yaml"),
             ("preview", *pods),
             ("explain", *pods),
             ("export", tmp_path / "rules.yaml"),

@@ -28,6 +28,7 @@ A100 = {
     "nvidia.com/gpu.sharing-strategy": "none",
     "nvidia-device-enable": "pgpu",
 }
+A100_NAME = A100["nvidia.com/gpu.product"]
 NEWER = A100 | {
     "nvidia.com/cuda.driver-version.full": "1000.1",
     "nvidia.com/cuda.runtime-version.full": "13.0",
@@ -63,6 +64,33 @@ def test_equal_nodes_are_one_line_with_their_number(tmp_path: Path) -> None:
     ] == [line.split() for line in lines]
     assert lines[0].index("DRIVER") == lines[1].index("535.104.05") == lines[2].index("1000.1")
     assert (0, "") == (result.exit_code, result.stderr)
+
+
+def test_nodes_are_selected_by_name_and_by_column(tmp_path: Path) -> None:
+    """A named node is a line of its own; a filter selects classes, in JSON too."""
+    nodes = ("--nodes", _nodes(tmp_path / "n.json", b1=A100, b2=A100, a=NEWER, unlabelled={}))
+    by_name, by_cuda = _run(*nodes, "b*", "a"), _run(*nodes, "--filter", "cuda!=12.*,product=NVIDIA-*")
+
+    assert [["NAME", "PRODUCT"], ["b1", A100_NAME], ["b2", A100_NAME], ["a", A100_NAME]] == [
+        line.split()[:2] for line in by_name.stdout.splitlines()
+    ]
+    assert [["NODES", "PRODUCT"], ["1", A100_NAME]] == [
+        line.split()[:2] for line in by_cuda.stdout.splitlines()
+    ]
+    assert [["a"]] == [each["nodes"] for each in _document(*nodes, "--filter", "cuda=13.0")["classes"]]
+    assert "node/b1\nnode/b2\n" == _run(*nodes, "--filter", "cuda=12.2", "-o", "name").stdout
+    assert (2, "error: no node is named 'c1'\n") == (
+        (wrong := _run(*nodes, "c1")).exit_code,
+        wrong.stderr,
+    )
+
+
+def test_problems_of_nodes_that_are_not_selected_are_not_printed(tmp_path: Path) -> None:
+    """Labels with unsupported values belong to a node."""
+    bad = A100 | {"nvidia.com/gpu.memory": "much"}
+    nodes = ("--nodes", _nodes(tmp_path / "n.json", good=A100, bad=bad))
+
+    assert ["", True] == [_run(*nodes, "good").stderr, "'much'" in _run(*nodes, "bad").stderr]
 
 
 def test_json_names_the_nodes_of_each_class(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def _rules(folder: Path, *arguments: str | Path) -> Result:
     """List the rules, written to a folder."""
     for number, text in enumerate(RULES):
         (folder / f"{number}.yaml").write_text(text, "utf-8")
-    return CliRunner().invoke(main, ["rules", str(folder), *map(str, arguments)])
+    return CliRunner().invoke(main, ["rules", "--rules", str(folder), *map(str, arguments)])
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_each_rule_has_its_matches_and_violations(exposed: Path, tmp_path: Path)
     } == {rule["name"]: (rule["state"], rule["matched"], rule["found"]) for rule in found}
 
 
-def test_the_table_has_the_counts_before_the_source(exposed: Path, tmp_path: Path) -> None:
+def test_the_table_has_the_counts_after_the_action(exposed: Path, tmp_path: Path) -> None:
     """No counts without metrics."""
     folder = tmp_path / "rules"
     folder.mkdir()
@@ -66,7 +66,7 @@ def test_the_table_has_the_counts_before_the_source(exposed: Path, tmp_path: Pat
         _rules(folder, *options).stdout.splitlines()[0].split() for options in (("--metrics", exposed), ())
     )
 
-    assert ["MATCHED", "VIOLATIONS", "SOURCE"] == with_counts[-3:]
+    assert ["ACTION", "MATCHED", "VIOLATIONS"] == with_counts[3:6]
     assert without == [name for name in with_counts if name not in ("MATCHED", "VIOLATIONS")]
 
 

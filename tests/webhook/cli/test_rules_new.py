@@ -183,5 +183,5 @@ def test_the_rules_command_is_unchanged(tmp_path: Path) -> None:
     """A folder of rules is not a command."""
     _new("resource", *KEY, folder=tmp_path / "mine")
 
-    assert "cf-crl-vendor-device" in _run("rules", tmp_path / "mine").stdout
+    assert "cf-crl-vendor-device" in _run("rules", "--rules", tmp_path / "mine").stdout
     assert 0 == _run("rules").exit_code

@@ -217,7 +217,9 @@ def test_a_folder_named_builtin_is_read_by_its_path(tmp_path: Path, monkeypatch:
     (tmp_path / "builtin").mkdir()
     (tmp_path / "builtin/rule.yaml").write_text(resource_rule(KEY), "utf-8")
     monkeypatch.chdir(tmp_path)
-    named, here = (json.loads(_run("rules", path, "-o", "json").stdout) for path in ("builtin", "./builtin"))
+    named, here = (
+        json.loads(_run("rules", "--rules", path, "-o", "json").stdout) for path in ("builtin", "./builtin")
+    )
 
     assert 1 == len(here["rules"]) < len(named["rules"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -25,8 +24,15 @@ from certs.rotation_plan import Plan, Step, service_names
 from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
 from rules import Language
-from webhook.cli.input.options import language_option
-from webhook.cli.output.console import BadInputError, padded, print_error, show_table
+from webhook.cli.input.options import language_option, output_option
+from webhook.cli.output.console import (
+    BadInputError,
+    first_of,
+    padded,
+    print_document,
+    print_error,
+    show_table,
+)
 from webhook.cli.output.vocabulary import (
     BOTH_TRUSTED,
     EMPTY_STORE,
@@ -167,7 +173,7 @@ def init(place: _Place, names: tuple[str, ...], language: Language) -> None:
 
 @command.command()
 @_place_options
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option("text", "wide", "json", "yaml", help="wide: also subject, start and fingerprint.")
 def show(place: _Place, output: str, language: Language) -> None:
     """List the certificates and the webhook configurations that trust them.
 
@@ -184,12 +190,14 @@ def show(place: _Place, output: str, language: Language) -> None:
     now = datetime.now(UTC)
     found = list(_certificates(bundle, configurations, now)) if bundle else []
     problems = list(_problems(place, bundle, configurations, found, language))
-    if output == "json":
+    if output in ("json", "yaml"):
         trusted = b64encode(b"".join(bundle.trusted)).decode() if bundle else None
         document = {"store": str(place.store), "caBundle": trusted, "certificates": found}
-        click.echo(json.dumps(document | {"problems": problems}))
+        print_document(document | {"problems": problems}, output)
     else:
-        show_table([_row(each, in_cluster=place.api is not None) for each in found], language)
+        wide, in_cluster = output == "wide", place.api is not None
+        rows = [_row(each, in_cluster=in_cluster) | (_more(each) if wide else {}) for each in found]
+        show_table(rows, language, wide=wide)
     for problem in problems:
         print_error(problem, language)
     sys.exit(_FOUND if problems else 0)
@@ -294,11 +302,18 @@ def _row(certificate: dict[str, Any], *, in_cluster: bool) -> dict[str, str]:
     trusted = " ".join(_SHORT[kind] for kind in certificate["trustedBy"])
     return {
         "certificate": certificate["role"],
-        "subject": certificate["subject"],
-        "names": " ".join(certificate["names"]) or _NONE,
-        "not before": certificate["notBefore"][:10],
         "not after": certificate["notAfter"][:10],
         "days left": str(certificate["daysLeft"]),
-        "sha-256": certificate["sha256"][:_DIGITS],
         "trusted by": (trusted or "none") if in_cluster else _NONE,
+        "names": first_of(certificate["names"]) or _NONE,
+    }
+
+
+def _more(certificate: dict[str, Any]) -> dict[str, str]:
+    """Return the cells that only -o wide shows, and those that it shows in full."""
+    return {
+        "names": " ".join(certificate["names"]) or _NONE,
+        "subject": certificate["subject"],
+        "not before": certificate["notBefore"][:10],
+        "sha-256": certificate["sha256"][:_DIGITS],
     }

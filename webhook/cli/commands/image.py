@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from typing import Final
@@ -17,9 +16,10 @@ from webhook.cli.input.options import (
     insecure_registry_option,
     language_option,
     mirror_option,
+    output_option,
     workloads_option,
 )
-from webhook.cli.output.console import print_error, print_warning, show_table
+from webhook.cli.output.console import print_document, print_error, print_warning, show_table
 from webhook.cli.output.image_report import catalog_rows, document, table_rows
 from webhook.cli.output.vocabulary import BLOCKED_HINT, HINT, NO_IMAGES
 from webhook.images.errors import ImageError, Reason
@@ -49,9 +49,7 @@ def command() -> None:
     metavar="FILE",
     help="File or folder with objects, or - for stdin: inspect the images of their containers.",
 )
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "rule"]), default="table", show_default=True
-)
+@output_option("text", "wide", "json", "yaml", "rule", help="rule: an ImageCatalog of these images.")
 @click.option("--name", default="inspected-images", show_default=True, help="rule: name of the ConfigMap.")
 @click.option(
     "--platform",
@@ -121,10 +119,10 @@ def inspect(
         print_warning(NO_IMAGES.in_language(language).format(files=", ".join(filenames)))
     found = inspect_images(references, in_objects, platforms, access)
     errors = [(each.name, each.result) for each in found if isinstance(each.result, ImageError)]
-    if output == "json":
-        click.echo(json.dumps(document(found, language), ensure_ascii=False))
-    elif output == "table":
-        show_table(list(table_rows(found)), language)
+    if output in ("json", "yaml"):
+        print_document(document(found, language), output)
+    elif output != "rule":
+        show_table(list(table_rows(found)), language, wide=output == "wide")
     elif rows := catalog_rows(found):
         from webhook.cli.ruletest.draft import Draft
 

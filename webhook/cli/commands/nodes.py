@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 
 import click
@@ -14,13 +16,16 @@ from rules.kube.tolerations import Taint
 from rules.lint.profile_differences import ProfileDifference, members, profile_differences
 from rules.model.rule import NodeProfile
 from rules.nodes.inventory import NodeClass
-from rules.nodes.label_families import autoscaler_labels
+from rules.nodes.label_families import LabelNames, autoscaler_labels
+from rules.nodes.label_index import positions
 from rules.nodes.node_capabilities import NodeCapabilities, Problem
 from rules.nodes.node_pool import NodePool
 from rules.report.matrix import dotted, sort_key
 from rules.text.i18n import Text
 from webhook.cli.input.node_source import NodeSource, node_options
-from webhook.cli.output.console import UNKNOWN, print_warning, show_table
+from webhook.cli.input.options import output_option
+from webhook.cli.input.row_filter import filter_option, filtered, named
+from webhook.cli.output.console import UNKNOWN, print_document, print_warning, show_table
 from webhook.cli.output.vocabulary import (
     MORE_DIFFERENCES,
     MORE_POOL_PROBLEMS,
@@ -33,7 +38,6 @@ from webhook.cli.output.vocabulary import (
     UNREADABLE_LABEL,
     UNSUPPORTED_GPU,
 )
-from webhook.yaml_output import dump_yaml
 
 # Maximum number of problems of a kind on stderr. A faulty label publisher affects every node in the same way.
 _MAX_PROBLEMS: Final = 10
@@ -41,17 +45,23 @@ _WIDE: Final = ("resources", "labels at creation")
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "wide", "json", "yaml"]),
-    default="text",
-    show_default=True,
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@filter_option
+@output_option(
+    "text",
+    "wide",
+    "name",
+    "json",
+    "yaml",
     help="wide: also the resources, and the labels that nodes of pools have when they are created.",
 )
 @node_options
-def command(output: str, nodes: NodeSource, language: Language) -> None:
+def command(
+    names: tuple[str, ...], filters: tuple[str, ...], output: str, nodes: NodeSource, language: Language
+) -> None:
     """List the GPU capabilities of nodes in files or a cluster, grouped by equal capabilities.
+
+    With NAME, the name of a node or a glob, each of these nodes is a line.
 
     Nodes that an autoscaler may add are listed with what declares them: a NodePool of Karpenter, a
     ResourceFlavor of Kueue, a node group of Cluster API, or a NodeProfile in the rules. Unknown facts are
@@ -62,24 +72,30 @@ def command(output: str, nodes: NodeSource, language: Language) -> None:
     \b
     Examples:
       gpugate nodes --context production
+      gpugate nodes --context production 'gpu-a*' --filter 'cuda!=12.*'
       kubectl get nodes -o yaml | gpugate nodes --nodes -
       kubectl get nodes,nodepools -o yaml | gpugate nodes --nodes - -o wide
       gpugate nodes --nodes nodes.yaml -o json | jq -r '.classes[] | select(.cuda == null) | .nodes[]'
     """
     inventory, labels = nodes.inventory(), nodes.labels()
-    profiles = nodes.profiles()
+    selected = bool(names or filters)
+    declared = nodes.profiles()
+    profiles = [] if names else filtered(filters, declared, lambda each: _pool_row(each.pool))
+    pools = [] if names else filtered(filters, inventory.declared.pools, _pool_row)
+    classes = filtered(filters, _classes(names, inventory, labels), lambda each: _class_row(each, inventory))
     differences = tuple(profile_differences(profiles, inventory, labels))
-    classes = sorted(
-        inventory.classes(inventory.everything, labels), key=lambda each: sort_key(each.capabilities)
-    )
-    unreadable, unsupported = inventory.problems(labels), list(_unsupported(classes, inventory, language))
+    shown = {name for each in classes for name in inventory.names(each.members)}
+    unreadable = [each for each in inventory.problems(labels) if each.node in shown]
+    unsupported = list(_unsupported(classes, inventory, language))
+    if output == "name":
+        for name in sorted(shown):
+            click.echo(f"node/{name}")
+        return
     if output in ("json", "yaml"):
         document = {
             "classes": [_class(each, inventory) for each in classes],
             "profiles": [_profile(each, inventory, differences) for each in profiles],
-            "pools": [
-                {"kind": each.kind, "name": each.name} | _pool(each) for each in inventory.declared.pools
-            ],
+            "pools": [{"kind": each.kind, "name": each.name} | _pool(each) for each in pools],
             "undeclared": _signs(inventory),
             "unsupported": unsupported,
             "problems": [
@@ -88,24 +104,39 @@ def command(output: str, nodes: NodeSource, language: Language) -> None:
             "poolProblems": [each.in_language(language) for each in inventory.declared.problems],
             "deviceProblems": [each._asdict() for each in inventory.dra.problems],
         }
-        text = json.dumps(document, ensure_ascii=False) if output == "json" else dump_yaml(document)
-        click.echo(text.rstrip("\n"))
+        print_document(document, output)
         return
-    pools = (*(each.pool for each in profiles), *inventory.declared.pools)
-    show_table(_rows(classes, pools, inventory, wide=output == "wide"), language)
+    wide, coming = output == "wide", [*(each.pool for each in profiles), *pools]
+    rows = _rows(classes, coming, inventory, wide=wide, by_name=bool(names))
+    show_table(rows, language, wide=wide)
     for found in unsupported[:_MAX_PROBLEMS]:
         facts = found | {"node": f"{found['nodes'][0]!r:.80}", "count": len(found["nodes"])}
         print_warning(UNSUPPORTED_GPU.in_language(language).format_map(facts), language)
     _show_rest(MORE_UNSUPPORTED, len(unsupported), language)
     _show_problems(unreadable, language)
+    _show_differences(differences, inventory, language)
+    if selected:
+        return
     _show_pool_problems(inventory.declared.problems, language)
     for source, key, value in inventory.dra.problems[:_MAX_PROBLEMS]:
         facts = {"source": source, "key": key, "value": f"{value:.200}"}
         print_warning(UNREADABLE_DEVICE.in_language(language).format_map(facts), language)
     _show_rest(MORE_UNREADABLE_DEVICES, len(inventory.dra.problems), language)
-    _show_differences(differences, inventory, language)
-    if not profiles and (signs := _signs(inventory)):
+    if not declared and (signs := _signs(inventory)):
         print_warning(UNDECLARED.in_language(language).format(signs=", ".join(signs)), language)
+
+
+def _classes(names: Collection[str], inventory: Inventory, labels: LabelNames) -> list[NodeClass]:
+    """Return the classes of nodes, older drivers first; with names, a class for each of these nodes."""
+    chosen = inventory.everything
+    if names:
+        known = inventory.names(inventory.everything)
+        chosen = reduce(or_, map(inventory.named, named(names, known, "node")))
+    found = inventory.classes(chosen, labels)
+    classes = sorted(found, key=lambda each: sort_key(each.capabilities))
+    if not names:
+        return classes
+    return [replace(each, members=1 << place) for each in classes for place in positions(each.members)]
 
 
 def _facts(capabilities: NodeCapabilities) -> dict[str, Any]:
@@ -187,14 +218,20 @@ def _signs(inventory: Inventory) -> list[str]:
 
 
 def _rows(
-    classes: Iterable[NodeClass], pools: Collection[NodePool], inventory: Inventory, *, wide: bool
+    classes: Iterable[NodeClass],
+    pools: Collection[NodePool],
+    inventory: Inventory,
+    *,
+    wide: bool,
+    by_name: bool,
 ) -> list[dict[str, str]]:
-    """Return the rows of the table, without columns that say nothing."""
+    """Return the rows of the table, without columns that say nothing. by_name: each class is one node."""
     hidden = {
         *(() if inventory.not_ready else ("not ready",)),
         *(() if inventory.tainted or any(each.taints for each in pools) else ("taints",)),
         *(() if pools else ("state", "pool")),
         *(() if wide else _WIDE),
+        *(("nodes",) if by_name else ()),
     }
 
     def shown(row: dict[str, str]) -> dict[str, str]:
@@ -202,7 +239,11 @@ def _rows(
 
     # A pool may bring several kinds of nodes that differ in no column.
     coming = dict.fromkeys(tuple(shown(_pool_row(each)).items()) for each in pools)
-    return [*(shown(_class_row(each, inventory)) for each in classes), *map(dict, coming)]
+    present = [shown(_class_row(each, inventory)) for each in classes]
+    if by_name:
+        found = zip(classes, present, strict=True)
+        return [{"name": inventory.names(each.members)[0]} | row for each, row in found]
+    return [*present, *map(dict, coming)]
 
 
 def _class_row(found: NodeClass, inventory: Inventory) -> dict[str, str]:
@@ -258,7 +299,7 @@ def _show_differences(
     _show_rest(MORE_DIFFERENCES, len(differences), language)
 
 
-def _show_problems(problems: tuple[Problem, ...], language: Language) -> None:
+def _show_problems(problems: Sequence[Problem], language: Language) -> None:
     """Print labels with unsupported values on stderr."""
     for node, label, value in problems[:_MAX_PROBLEMS]:
         facts = {"node": f"{node!r:.80}", "label": f"{label!r:.80}", "value": f"{value!r:.80}"}

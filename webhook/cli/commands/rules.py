@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Mapping
 from time import time
 
 import click
@@ -13,18 +13,28 @@ from rules.decision.exemptions import exempted
 from rules.model.rule import CompatibilityRule, Exemption, InjectionRule, NodeProfile, ResourceRule, Rule
 from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.files import RuleSource
-from webhook.cli.input.options import cluster_options, language_option, namespace_option
+from webhook.cli.input.options import (
+    cluster_options,
+    language_option,
+    namespace_option,
+    output_option,
+    rules_option,
+)
+from webhook.cli.input.row_filter import filter_option, filtered, named
 from webhook.cli.input.rule_metrics import Counts, read_counts
-from webhook.cli.output.console import print_warning, show_table
+from webhook.cli.output.console import first_of, print_document, print_error, print_warning, show_table
 from webhook.cli.output.vocabulary import EXEMPT_PODS, EXEMPTION_SCOPE, REPLACED_BY
 
 INVALID = 1
+_WIDE = ("about", "note", "source")
 _COLOURS = {"enabled": "green", "disabled": "dim", "expired": "yellow", "stale": "yellow", "refused": "red"}
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@rules_option
+@filter_option
+@output_option("text", "wide", "name", "json", "yaml")
 @click.option(
     "--metrics",
     multiple=True,
@@ -35,7 +45,9 @@ _COLOURS = {"enabled": "green", "disabled": "dim", "expired": "yellow", "stale":
 @namespace_option
 @language_option
 def command(
-    paths: tuple[str, ...],
+    names: tuple[str, ...],
+    rule_paths: tuple[str, ...],
+    filters: tuple[str, ...],
     output: str,
     cluster: ClusterSource,
     rules_namespace: str,
@@ -44,15 +56,18 @@ def command(
 ) -> None:
     """List the rules in files and folders or in a cluster; without both, the built-in rules.
 
-    An invalid rule is listed with its error, and the exit status is 1. NOTE shows which rule replaces a
-    disabled one, and scope and expiry of exemptions. With --metrics, MATCHED is the number of reviews that
-    the rule matched (two for each pod) and VIOLATIONS the number of its violations; for a stale rule, the
-    last valid version is active and the listed version is not.
+    NAME is the name of a rule, or a glob. An invalid rule is listed, too, with its error on stderr and exit
+    status 1. With -o wide, NOTE shows which rule replaces a disabled one, and scope and expiry of exemptions.
+    With --metrics, MATCHED is the number of reviews that the rule matched (two for each pod) and VIOLATIONS
+    the number of its violations; for a stale rule, the last valid version is active and the listed version is
+    not.
 
     \b
     Examples:
       gpugate rules
-      gpugate rules my-rules/ -o json
+      gpugate rules 'cf-crl-hami-*' -o wide
+      gpugate rules --filter 'kind=resource,state!=enabled,resources=nvidia.com/*'
+      gpugate rules --rules my-rules/ -o json
       gpugate rules --context production
       kubectl get --raw /api/v1/namespaces/gpugate/services/https:gpugate:https/proxy/metrics |
         gpugate rules --context production --metrics -
@@ -60,16 +75,35 @@ def command(
     """
     counts = read_counts(metrics) if metrics else None
     source, language = RuleSource(rules_namespace, cluster), Language(lang)
-    loaded = source.load(paths)
-    if not (paths or loaded.errors or any(loaded.rules)):
+    loaded = source.load(rule_paths)
+    if not (rule_paths or loaded.errors or any(loaded.rules)):
         print_warning(source.no_rules(language), language)
-    rows = [_with_counts(row, counts) for row in _rows(loaded, language, time())]
-    if output == "json":
-        click.echo(json.dumps({"rules": rows}, ensure_ascii=False))
+    found = _rows(loaded, language, time())
+    chosen = frozenset(named(names, [row["name"] for row in found], "rule"))
+    listed = [_with_counts(row, counts) for row in found if row["name"] in chosen]
+    rows = filtered(filters, listed, _cells)
+    if output in ("json", "yaml"):
+        print_document({"rules": rows}, output)
+    elif output == "name":
+        for row in rows:
+            click.echo(f"configmap/{row['name']}")
     else:
-        table = [{name: str(value) for name, value in row.items()} for row in rows]
-        show_table(table, language, state=_COLOURS)
+        wide = output == "wide"
+        table = [_cells(row) if wide else _short(_cells(row)) for row in rows]
+        show_table(table, language, wide=wide, state=_COLOURS)
+    for error in loaded.errors:
+        print_error(error.line(language), language)
     sys.exit(INVALID if loaded.errors else 0)
+
+
+def _cells(row: Mapping[str, str | int]) -> dict[str, str]:
+    return {name: str(value) for name, value in row.items()}
+
+
+def _short(cells: Mapping[str, str]) -> dict[str, str]:
+    """Return the cells of a row in the table without -o wide."""
+    short = {name: cell for name, cell in cells.items() if name not in _WIDE}
+    return short | {"resources": first_of(short["resources"].split(", "))}
 
 
 def _rows(loaded: Loaded, language: Language, now: float) -> list[dict[str, str]]:
@@ -79,8 +113,8 @@ def _rows(loaded: Loaded, language: Language, now: float) -> list[dict[str, str]
             "name": error.rule or "(unknown)",
             "kind": "",
             "state": "refused",
-            "resources": "",
             "action": "",
+            "resources": "",
             "about": error.text.in_language(language),
             "note": "",
             "source": str(error.location),
@@ -90,14 +124,15 @@ def _rows(loaded: Loaded, language: Language, now: float) -> list[dict[str, str]
     return sorted(rows, key=lambda row: (row["source"], row["name"]))
 
 
-def _with_counts(row: dict[str, str], counts: Counts | None) -> dict[str, str | int]:
-    """Return a row with the counters of the rule before its source."""
+def _with_counts(row: Mapping[str, str], counts: Counts | None) -> dict[str, str | int]:
+    """Return a row with the counters of the rule after its action."""
     if counts is None:
         return {**row}
-    name, source = row["name"], {"source": row["source"]}
+    name = row["name"]
     counters = {"matched": counts.matches[name], "found": counts.violations[name]}
     state = {"state": "stale"} if name in counts.stale else {}
-    return {field: value for field, value in row.items() if field not in source} | state | counters | source
+    first = {field: row[field] for field in ("name", "kind", "state", "action")}
+    return first | state | counters | {field: row[field] for field in row if field not in first}
 
 
 def _row(rule: Rule, rules: RuleSet, language: Language, now: float) -> dict[str, str]:
@@ -119,8 +154,8 @@ def _row(rule: Rule, rules: RuleSet, language: Language, now: float) -> dict[str
         "name": rule.name,
         "kind": kind,
         "state": _state(rule, now),
-        "resources": resources,
         "action": action,
+        "resources": resources,
         "about": rule.description.in_language(language),
         "note": _note(rule, rules, language, now),
         "source": str(rule.location),

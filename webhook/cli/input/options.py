@@ -70,7 +70,15 @@ workloads_option: Final = click.option(
     metavar="FILE",
     help="File of additional kinds that contain pods, such as `{example.com: {Kind: [spec.template]}}`.",
 )
+
+
 # The output.
+def output_option(*kinds: str, help: str = "") -> Callable[[F], F]:  # noqa: A002 - as click names it
+    """Return the option -o of a command; the first kind is the default."""
+    choice = click.Choice(kinds)
+    return click.option("-o", "--output", type=choice, default=kinds[0], show_default=True, help=help)
+
+
 language_option: Final = click.option(
     "--lang",
     type=click.Choice([language.value for language in Language]),

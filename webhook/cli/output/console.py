@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from rules import Language
 from rules.text.display_width import width
-from webhook.cli.output.vocabulary import LEVELS, NOTE, heading, value
+from webhook.cli.output.vocabulary import LEVELS, NOTE, heading, is_word, value
+from webhook.yaml_output import dump_yaml
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.text import Text
 
 # Columns of a line in a pipe, which is not wrapped; longer than any row.
 _UNBOUNDED: Final = 10_000
 # A value that is not known, in a table.
 UNKNOWN: Final = "-"
+_GAP: Final = "  "  # between columns
+_CUT: Final = "…"  # at the end of a cell that is cut
+_MIN_WIDTH: Final = 12  # columns of a cell that is cut; versions and numbers are shorter
 
 
 class BadInputError(click.ClickException):
@@ -38,6 +42,12 @@ def os_error_text(error: OSError) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its English noun: `1 rule`, `2 rules`."""
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def first_of(items: Sequence[str]) -> str:
+    """Return the first of several items and the number of the others, as kubectl prints lists."""
+    first, *others = items or [""]
+    return f"{first} + {len(others)} more..." if others else first
 
 
 def padded(text: str, columns: int) -> str:
@@ -69,54 +79,67 @@ def print_note(message: str, language: Language = Language.EN) -> None:
     click.echo(f"{click.style(f'{NOTE.in_language(language)}:', fg='cyan')} {message}", err=True)
 
 
+def print_document(document: Any, output: str) -> None:
+    """Print a document as JSON in one line, or as YAML. output: json or yaml."""
+    if output == "json":
+        click.echo(json.dumps(document, ensure_ascii=False))
+    else:
+        click.echo(dump_yaml(document), nl=False)
+
+
 def show_table(
-    rows: Sequence[Mapping[str, str]], language: Language = Language.EN, **colours: Mapping[str, str]
+    rows: Sequence[Mapping[str, str]],
+    language: Language = Language.EN,
+    *,
+    wide: bool = False,
+    **colours: Mapping[str, str],
 ) -> None:
-    """Print rows, each a mapping of column keys to cells; colours: for a column, the style of each value.
+    """Print rows, each a mapping of column keys to cells, as kubectl does: one line a row.
 
-    Each row is a paragraph if the terminal is narrower than the longest words of all columns.
+    On a terminal that is too narrow, columns are cut, the last one first, except headings and columns of
+    fixed words. wide: cut nothing. colours: for a column, the style of each value.
     """
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
     if not rows:
         return
-    lines = [[Text(heading(name, language), "bold") for name in rows[0]]]
-    lines += [
-        [Text(value(name, cell, language), colours.get(name, {}).get(cell, "")) for name, cell in row.items()]
-        for row in rows
+    columns = [
+        [heading(name, language), *(_one_line(value(name, row[name], language)) for row in rows)]
+        for name in rows[0]
     ]
-    columns = list(zip(*lines, strict=True))
-    least = [max(map(_longest_word, column)) for column in columns]
-    gap = min(2, (_width() - sum(least)) // len(least))
-    if gap < 1:
-        for line in lines:
-            name, *others = (cell for cell in line if cell)
-            show(name)
-            show(Padding(Text("  ").join(others), (0, 0, 0, 4)))
-        return
-    whole = [max(cell.cell_len for cell in column) for column in columns]
-    room = _width() - gap * len(whole)
-    widest = next(most for most in range(max(whole), 0, -1) if sum(_capped(whole, least, most)) <= room)
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, gap, 0, 0))
-    for places in _capped(whole, least, widest):
-        table.add_column(overflow="fold", width=places)
-    for line in lines:
-        table.add_row(*line)
-    show(table)
+    widths = [max(map(width, column)) for column in columns]
+    excess = 0 if wide else sum(widths) + len(_GAP) * (len(widths) - 1) - _width()
+    for at, name in reversed([*enumerate(rows[0])]):
+        if excess > 0 and not all(is_word(name, row[name]) for row in rows):
+            least = min(widths[at], max(width(columns[at][0]), _MIN_WIDTH))
+            cut = min(excess, widths[at] - least)
+            widths[at] -= cut
+            excess -= cut
+    styles = [["bold"] * len(widths)]
+    styles += [[colours.get(name, {}).get(row[name], "") for name in rows[0]] for row in rows]
+    for line, of_line in zip(zip(*columns, strict=True), styles, strict=True):
+        cells = map(_styled, line, widths, of_line)
+        click.echo(_GAP.join(cells).rstrip())
 
 
-def _capped(whole: Sequence[int], least: Sequence[int], most: int) -> list[int]:
-    """Return the widths of columns, at most `most` unless a single word is longer."""
-    return [max(low, min(full, most)) for full, low in zip(whole, least, strict=True)]
+def _styled(cell: str, columns: int, style: str) -> str:
+    """Return a cell, cut and padded to a display width. style: bold, dim, a colour, or empty."""
+    text = _shortened(cell, columns)
+    attributes: dict[str, Any] = {style: True} if style in ("bold", "dim") else {"fg": style}
+    return (click.style(text, **attributes) if style else text) + " " * (columns - width(text))
 
 
-def _longest_word(text: Text) -> int:
-    """Return the display width of the longest word, which is never broken."""
-    from rich.cells import cell_len
+def _one_line(text: str) -> str:
+    """Return a text without line breaks and control characters."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
-    return max(map(cell_len, text.plain.split()), default=0)
+
+def _shortened(text: str, columns: int) -> str:
+    """Return a text that is cut to a display width."""
+    if width(text) <= columns:
+        return text
+    text = text[: columns - 1]
+    while width(text) > columns - 1:
+        text = text[:-1]
+    return f"{text}{_CUT}"
 
 
 def _width() -> int:

@@ -85,7 +85,7 @@ def show_probe(found: Probe, language: Language) -> None:
     show_table([_row(index, gpu) for index, gpu in enumerate(found.gpus)], language)
     click.echo()
     groups = groupby(runtimes(capabilities), _key)
-    show_table([_row_of_group(list(group), language) for _, group in groups], language)
+    show_table([_row_of_group(list(group), language) for _, group in groups], language, wide=True)
     types = ", ".join(name for name, able in data_types(capabilities).items() if able)
     fit = MPS_FIT[mps_capable(found)].in_language(language)
     if found.mps:

@@ -311,3 +311,8 @@ def heading(column: str, language: Language) -> str:
 def value(column: str, cell: str, language: Language) -> str:
     """Return the text of a table cell."""
     return _VALUES.get(column, {}).get(cell, Text(cell)).in_language(language)
+
+
+def is_word(column: str, cell: str) -> bool:
+    """Return whether a table cell has one of the fixed values of its column."""
+    return cell in _VALUES.get(column, ())
