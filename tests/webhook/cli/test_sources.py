@@ -161,7 +161,7 @@ def test_the_rules_of_a_cluster_are_used_alone_if_there_are_any(data: dict[str, 
         "preview -f {file} --rules builtin",
         "explain -f {file} --rules builtin",
         "audit -f {file} --rules builtin",
-        "rules builtin",
+        "rules --rules builtin",
         "lint builtin",
         "test builtin --run 'half*'",
         "export builtin",
@@ -192,7 +192,9 @@ def test_serve_takes_the_built_in_rules_by_name(
     caplog.set_level("INFO", "gpugate")
     for rules in (("--rules", "builtin"), ("--rules", "builtin", "--rules", "docs/tutorial/npu")):
         _run("serve", "--port", "0", "--host", "127.0.0.1", *rules)
-    one, both = (int(each.split()[-2]) for each in caplog.messages if each.startswith("serving on"))
+    one, both = (
+        int(each.split(" with ")[1].split()[0]) for each in caplog.messages if each.startswith("serving on")
+    )
 
     assert one < both
 
@@ -276,7 +278,7 @@ def test_the_kubectl_plugin_uses_the_current_context(
     "words",
     [
         "lint {rules}",
-        "rules {rules}",
+        "rules --rules {rules}",
         "test {rules}",
         "export {rules}",
         "lint --nodes {nodes} builtin",
