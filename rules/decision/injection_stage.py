@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from decimal import Decimal
 from functools import partial
-from posixpath import normpath
 from typing import TYPE_CHECKING, Any, Final
 
 from rules.decision import messages
@@ -19,6 +18,7 @@ from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.decision import AdmissionWarning
 from rules.model.match import MatchPart
 from rules.model.rule import PLACEHOLDER, POD_FIELDS, EnvFromResource, InjectionAction, InjectionRule
+from rules.model.settings import directory
 from rules.nodes.node_affinity import conjoin
 from rules.text.i18n import Language
 
@@ -128,19 +128,14 @@ def _absent_mounts(rule: InjectionRule, container: Container) -> list[Mapping[st
     """Return the mounts of a rule at whose paths a container mounts nothing."""
     if not rule.inject.volume_mounts:
         return []
-    mounted = {_directory(mount["mountPath"]) for mount in _mounts(container)}
-    return [mount for mount in rule.inject.volume_mounts if _directory(mount["mountPath"]) not in mounted]
+    mounted = {directory(mount["mountPath"]) for mount in _mounts(container)}
+    return [mount for mount in rule.inject.volume_mounts if directory(mount["mountPath"]) not in mounted]
 
 
 def _mounts(container: Container) -> Iterator[Mapping[str, Any]]:
     for mount in container.volume_mounts:
         if isinstance(mount, dict) and isinstance(mount.get("mountPath"), str):
             yield mount
-
-
-def _directory(path: str) -> str:
-    """Return a mount path in the spelling that all spellings of it share: `/dev/shm/` is `/dev/shm`."""
-    return normpath(f"/{path.lstrip('/')}")
 
 
 def _environment(rule: InjectionRule, container: Container, resources: Container) -> Iterator[Edit]:

@@ -261,9 +261,11 @@ class Pipeline:
         return found
 
     def _set_runtime_class(self, rule: ResourceRule) -> None:
+        done: tuple[str, ...] = ()
         if not self._pod.get("spec", "runtimeClassName"):
             self._pod.set("spec", "runtimeClassName", value=rule.runtime_class)
-            self._recorder.record_edits(rule, (f"runtimeClassName {rule.runtime_class}",))
+            done = (f"runtimeClassName {rule.runtime_class}",)
+        self._recorder.record_edits(rule, done)
 
     def _inject(self, users: list[Container]) -> None:
         done: set[tuple[str, Container]] = set()

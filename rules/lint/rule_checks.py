@@ -41,6 +41,8 @@ _INVALID_IN_IMAGE: Final = (
     ),
     (re.compile(r"/[^:@*?]*[A-Z]"), Text("a repository name is in lower case", "仓库名使用小写字母")),
 )
+# A range that a message states: `1 to 8`, `1 到 8`. Numbers with more digits are no int64.
+_RANGE: Final = re.compile(r"(\d{1,18}) ?(?:to|到|至|-|–|~) ?(\d{1,18})", re.ASCII)
 _IS_FALSE: Final = Text("is false", "为假")
 _INVALID_IN_NAMESPACE: Final = re.compile(r"[^a-z0-9*?-]")
 
@@ -100,6 +102,7 @@ def _resource(rule: ResourceRule) -> _Found:
                 f"{name!r} 不是有效的资源名；请用逗号分隔各名称",
             )
             yield ("data", "excludeResources"), Code.NEVER_MATCHES, message
+    yield from _messages(rule)
     if not rule.default:
         return
     for validation in rule.validations:
@@ -112,6 +115,26 @@ def _resource(rule: ResourceRule) -> _Found:
                 f"对于默认值 {rule.default!r}，该规则自身的校验{why.zh}：{source}",
             )
             yield ("data", "defaultValue"), Code.NEVER_SATISFIED, message
+
+
+def _messages(rule: ResourceRule) -> _Found:
+    """Yield validations whose message states a range, such as `1 to 8`, that they do not check."""
+    for index, validation in enumerate(rule.validations):
+        stated = _RANGE.fullmatch(validation.message.en) or _RANGE.fullmatch(validation.message.zh)
+        if stated is None or validation.expression.variables != ("value",):
+            continue
+        low, high = int(stated[1]), int(stated[2])
+        for outside in (low - 1, high + 1):
+            if outside >= 0 and not _fails(validation.expression, {"value": outside}):
+                source = validation.expression.source
+                message = Text(
+                    f"the message says {stated[0]}, but {outside} passes: {source}; "
+                    f"write value >= {low} && value <= {high}",
+                    f"消息说明为 {stated[0]}，但 {outside} 可以通过：{source}；"
+                    f"请写成 value >= {low} && value <= {high}",
+                )
+                yield ("data", "validations", index), Code.CONTRADICTION, message
+                break
 
 
 def _fails(expression: Expression, values: Mapping[str, Any]) -> Text | None:

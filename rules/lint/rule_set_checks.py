@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rules.decision.exemptions import exempted
 from rules.lint.node_profile_checks import contradicting_profiles
@@ -26,12 +26,14 @@ from rules.model.rule import (
     LimitsPolicy,
     RequestsPolicy,
     ResourceRule,
+    Rule,
     RuleSet,
 )
+from rules.model.settings import Setting, settings_of
 from rules.nodes.inventory import Inventory
 from rules.schema.errors import Code, RuleError, did_you_mean, suggested
-from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, load_placed
-from rules.text.glob import covers, glob, is_glob, overlap
+from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, also_used, load_placed
+from rules.text.glob import covers, glob, glob_text, is_glob, overlap
 from rules.text.i18n import Text
 
 if TYPE_CHECKING:
@@ -44,8 +46,13 @@ T = TypeVar("T")
 # Minimum similarity of a misspelt name: one letter of seven may differ (gpucore, gpucores). gpu-mem and
 # gpu-memory, which both exist, have 0.82.
 _MIN_SIMILARITY: Final = 0.85
+_NO_RULES: Final = RuleSet()
 _OVERRIDES: Final = Text("overrides this rule", "后者覆盖该规则")
-_FIRST: Final = Text("comes first by name", "后者按名称排序在前")
+# By whether the other rule is a resource rule.
+_FIRST: Final = (
+    Text("comes first by name", "后者按名称排序在前"),
+    Text("applies first, as a resource rule", "后者是资源规则，先应用"),
+)
 
 
 def lint(
@@ -53,13 +60,18 @@ def lint(
     now: float,
     namespace: str = DEFAULT_NAMESPACE,
     inventory: Inventory | None = None,
+    others: RuleSet = _NO_RULES,
 ) -> Loaded:
     """Return the result of `load_rules` with all lint warnings. now: seconds since the epoch.
 
-    inventory: the nodes with which profiles are compared.
+    inventory: the nodes with which profiles are compared. others: rules that are in force, too, except those
+    with the name of a rule in texts, which replaces them; only conflicts with them are reported.
     """
     loaded, locate = load_placed(texts, namespace)
-    warnings = [*rule_set_warnings(loaded.rules, now)]
+    names = {rule.name for rule in loaded.rules}
+    kept = [rule for rule in others if rule.name not in names]
+    warnings = [*rule_set_warnings(RuleSet.of([*loaded.rules, *kept]), now, names)]
+    warnings += _same_keys(loaded.rules, kept)
     if inventory is not None:
         warnings += [
             LintWarning(each.profile, ("offers", each.fact), Code.CONTRADICTION, each.message(inventory))
@@ -70,6 +82,18 @@ def lint(
         for each in warnings
     )
     return replace(loaded, warnings=(*loaded.warnings, *found))
+
+
+def _same_keys(rules: RuleSet, others: Iterable[Rule]) -> Iterator[LintWarning]:
+    """Yield resource rules whose key another one in force has: in a cluster, neither would be loaded."""
+    by_key: dict[str, list[ResourceRule]] = defaultdict(list)
+    for rule in others:
+        if isinstance(rule, ResourceRule) and rule.enabled:
+            by_key[rule.key].append(rule)
+    for rule in rules.resources:
+        if rule.enabled and (found := by_key.get(rule.key)):
+            names = ", ".join(f"{other.name} ({other.location})" for other in found)
+            yield LintWarning(rule.name, ("data", "key"), Code.CONFLICT, also_used(rule.key, names))
 
 
 def rule_set_warnings(
@@ -98,7 +122,7 @@ def _warnings(rules: RuleSet, now: float, checked: Collection[str]) -> Iterator[
             yield from _self_excluding(members)
     yield from _misspelt(rules, checked)
     yield from _missing_volumes(rules.injections)
-    yield from _conflicting_env(rules.injections, checked)
+    yield from _conflicting_values(rules, checked)
     for exemption in rules.exemptions:
         if exemption.name in checked:
             yield from _exemption(exemption, rules, now)
@@ -215,34 +239,62 @@ def _missing_volumes(rules: Iterable[InjectionRule]) -> Iterator[LintWarning]:
                 )
 
 
-def _conflicting_env(rules: Iterable[InjectionRule], checked: Collection[str]) -> Iterator[LintWarning]:
-    """Yield variables to which two rules, one of them checked, assign different values in a container.
+class _Assignment(NamedTuple):
+    """A setting of a rule, and the containers whose pods get it."""
 
-    Rules apply in the order of their names; an existing value stays unless a rule overrides it. A narrow rule
-    that takes precedence over a wider one is intended.
+    rule: InjectionRule | ResourceRule
+    match: Match
+    setting: Setting
+
+    @property
+    def overrides(self) -> bool:
+        """Whether the value replaces that of an earlier rule."""
+        of_pod_or_env = not self.setting.name.startswith("volume")
+        return isinstance(self.rule, InjectionRule) and self.rule.override and of_pod_or_env
+
+
+def _assignments(rules: RuleSet) -> Iterator[_Assignment]:
+    """Yield the settings of active rules in the order in which the rules apply."""
+    for rule in sorted(rules.resources, key=lambda rule: rule.name):
+        if rule.enabled and rule.runtime_class:
+            match = Match(resources=(rule.key,))
+            yield from (_Assignment(rule, match, setting) for setting in settings_of(rule))
+    for injection in sorted(rules.injections, key=lambda rule: rule.name):
+        if injection.enabled and injection.action is InjectionAction.INJECT:
+            yield from (_Assignment(injection, injection.match, each) for each in settings_of(injection))
+
+
+def _conflicting_values(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]:
+    """Yield settings to which two rules, one of them checked, give different values in a pod.
+
+    Resource rules apply first, then injection rules in the order of their names; an existing value stays
+    unless a rule overrides it. A narrow rule that takes precedence over a wider one is intended.
     """
-    by_variable: dict[str, list[tuple[InjectionRule, int, Any]]] = defaultdict(list)
-    for rule in sorted(rules, key=lambda rule: rule.name):
-        if rule.enabled and rule.action is InjectionAction.INJECT:
-            for index, (name, value) in enumerate(rule.inject.env):
-                by_variable[name].append((rule, index, value))
-    for name, assignments in by_variable.items():
-        for first, second in _pairs(assignments, lambda assignment: assignment[0].name in checked):
-            overrides = second[0].override
-            (used, _, value), (unused, index, other) = (second, first) if overrides else (first, second)
-            if value == other or not _may_overlap(used.match, unused.match):
+    by_name: dict[str, list[_Assignment]] = defaultdict(list)
+    for assignment in _assignments(rules):
+        by_name[assignment.setting.name].append(assignment)
+    for name, assignments in by_name.items():
+        for first, second in _pairs(assignments, lambda assignment: assignment.rule.name in checked):
+            if first.setting.value == second.setting.value or not _same_pod(first, second):
                 continue
+            used, unused = (second, first) if second.overrides else (first, second)
             if not _wider(unused.match, used.match):
-                why = _OVERRIDES if overrides else _FIRST
+                why = _OVERRIDES if second.overrides else _FIRST[isinstance(first.rule, ResourceRule)]
                 message = Text(
-                    f"conflicting env values: {name} has another value in {used.name} ({used.location}), "
-                    f"which {why.en}; this value is not used if both match; narrow one of the matches",
-                    f"环境变量的值冲突：{name} 在 {used.name}（{used.location}）中有另一个值，{why.zh}；"
+                    f"conflicting values: {name} has another value in {used.rule.name} "
+                    f"({used.rule.location}), which {why.en}; this value is not used if both match; "
+                    "narrow one of the matches",
+                    f"值冲突：{name} 在 {used.rule.name}（{used.rule.location}）中有另一个值，{why.zh}；"
                     "两者都匹配时不使用此处的值；请缩小其中一个 match 的范围",
                 )
-                yield LintWarning(
-                    unused.name, ("inject", "env", index, "name"), Code.COMPETING_VALUES, message
-                )
+                yield LintWarning(unused.rule.name, unused.setting.path, Code.COMPETING_VALUES, message)
+
+
+def _same_pod(one: _Assignment, other: _Assignment) -> bool:
+    """Return whether both may set a value in one pod: resource rules of a group are used together."""
+    if isinstance(one.rule, ResourceRule) and isinstance(other.rule, ResourceRule):
+        return one.rule.group == other.rule.group
+    return _may_overlap(one.match, other.match)
 
 
 def _pairs(items: Iterable[T], checked: Callable[[T], bool]) -> Iterator[tuple[T, T]]:
@@ -338,3 +390,13 @@ def _exemption(exemption: Exemption, rules: RuleSet, now: float) -> Iterator[Lin
             "豁免所有 Pod；请设置 namespaces、podSelector 或 serviceAccounts，或停用这些规则",
         )
         yield LintWarning(exemption.name, ("rules",), Code.EXEMPTS_EVERYONE, message)
+    elif (match.selector or exemption.service_accounts) and not any(
+        glob_text(pattern).strip("*") for pattern in match.include
+    ):
+        which = "podSelector" if match.selector else "serviceAccounts"
+        message = Text(
+            "any tenant can claim this exemption: who creates a pod chooses its labels and service account; "
+            "add namespaces.include",
+            "任何租户都可以取得该豁免：创建 Pod 的人可以选择其标签和服务账号；请添加 namespaces.include",
+        )
+        yield LintWarning(exemption.name, (which,), Code.EXEMPTS_ANY_TENANT, message)

@@ -17,7 +17,8 @@ from rules.decision.resource_stage import LIMITS, REQUESTS
 from rules.kube.pod import Container, ContainerKind, Pod
 from rules.model.decision import AdmissionWarning, Violation
 from rules.model.match import Match, MatchPart, SelectorTerm
-from rules.model.rule import Exemption, InjectionRule, ResourceRule, RuleSet
+from rules.model.rule import Exemption, InjectionAction, InjectionRule, ResourceRule, RuleSet
+from rules.model.settings import settings_of
 from rules.text.glob import glob_text
 from rules.text.i18n import Language, Text
 from rules.text.paths import Path, field_path
@@ -34,6 +35,13 @@ _AFFINITY: Final = Text("only nodes that are compatible with {names}", "仅与 {
 _INJECTED: Final = Text("injected", "已注入")
 _FOLLOWS: Final = Text("follows the limit", "与 limits 相同")
 _DEFAULT: Final = Text("default", "默认值")
+_NOT_SET: Final = Text(
+    "{what} is not set: rule {other} applies first and sets another value",
+    "未设置 {what}：规则 {other} 先应用，并设置了另一个值",
+)
+_REPLACED: Final = Text(
+    "{what} is replaced: rule {other} overrides it", "{what} 被替换：规则 {other} 覆盖了它"
+)
 _UNTIL: Final = Text("{name} until {until}: {reason}", "{name}，至 {until}：{reason}")
 _ERROR: Final = Text("a condition cannot be evaluated: {error}", "无法计算条件：{error}")
 _FALSE: Final = Text("condition is false: {source}", "条件为假：{source}")
@@ -80,7 +88,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class RuleEvaluation:
-    """One rule and one container. why: of any outcome except a match. would: what a dry run would inject."""
+    """One rule and one container. why: of any outcome except a match. would: what a dry run would inject.
+
+    unused: the values of which another rule set a different one, and which rule that is.
+    """
 
     rule: DecidingRule
     outcome: RuleOutcome
@@ -88,6 +99,7 @@ class RuleEvaluation:
     requirements: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
     would: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     violations: tuple[Violation, ...] = ()
     warnings: tuple[AdmissionWarning, ...] = ()
 
@@ -134,6 +146,8 @@ class TraceRecorder(DecisionRecorder):
         "_requests",
         "_requirements",
         "_seen",
+        "_set_by",
+        "_unused",
     )
 
     def __init__(self, pod: Pod, namespace: str, language: Language) -> None:
@@ -147,6 +161,8 @@ class TraceRecorder(DecisionRecorder):
         self._evaluations: dict[Container, dict[str, RuleEvaluation]] = {}
         self._requirements: dict[_Key, list[str]] = {}
         self._findings: dict[_Key, list[AdmissionWarning]] = {}
+        self._set_by: dict[tuple[Container | None, str], tuple[str, Any]] = {}
+        self._unused: dict[_Key, list[str]] = {}
 
     def record_match(self, rule: DecidingRule, container: Container, obstacle: Obstacle | None) -> None:
         """Record what keeps a rule from applying at this moment; a rule that once matched has matched."""
@@ -162,6 +178,25 @@ class TraceRecorder(DecisionRecorder):
         super().record_edits(rule, what)
         for path, value in self._new_edits():
             self._add_edit(path, value, self._reason(rule, path, value), rule.name)
+        if not (isinstance(rule, InjectionRule) and rule.action is InjectionAction.DRYRUN):
+            self._record_settings(rule, what)
+
+    def _record_settings(self, rule: ResourceRule | InjectionRule, what: Collection[str]) -> None:
+        """Record which rule set each value, and for which rules another one did."""
+        users = [each for each, known in self._evaluations.items() if _has_matched(known.get(rule.name))]
+        for setting in settings_of(rule):
+            for container in users if setting.of_container else [None]:
+                prefix = f"{container.name}: " if container else ""
+                name = f"{prefix}{setting.name}"
+                other, value = self._set_by.get((container, setting.name), ("", setting.value))
+                is_set = name in what or f"{name} {setting.value}" in what
+                if is_set:
+                    self._set_by[container, setting.name] = (rule.name, setting.value)
+                if value != setting.value and other != rule.name:
+                    loser, winner = (other, rule.name) if is_set else (rule.name, other)
+                    line = self._say(_REPLACED if is_set else _NOT_SET, what=setting.name, other=winner)
+                    for each in [container] if container else self._evaluations:
+                        self._unused.setdefault((each, loser), []).append(line)
 
     def record_requirements(self, container: Container, required: RuleRequirement) -> None:
         """Record the GPU requirements of a container."""
@@ -244,6 +279,7 @@ class TraceRecorder(DecisionRecorder):
             requirements=tuple(self._requirements.get((container, name), ())),
             edits=tuple(own),
             would=tuple(what for what in self.would_inject.get(name, ()) if not what.startswith(others)),
+            unused=tuple(dict.fromkeys(self._unused.get((container, name), ()))),
             violations=tuple(
                 found for found in self.violations if found.rule == name and found.path.startswith(place)
             ),
@@ -310,6 +346,10 @@ class TraceRecorder(DecisionRecorder):
 
     def _say(self, words: Text, **facts: object) -> str:
         return words.in_language(self._language).format(**facts)
+
+
+def _has_matched(evaluation: RuleEvaluation | None) -> bool:
+    return evaluation is not None and evaluation.outcome is RuleOutcome.MATCHED
 
 
 def _globs(patterns: Iterable[re.Pattern[str]]) -> str:

@@ -83,6 +83,7 @@ class Code(StrEnum):
     EXPIRED = "expired"
     EXEMPTS_NOTHING = "exempts-nothing"
     EXEMPTS_EVERYONE = "exempts-everyone"
+    EXEMPTS_ANY_TENANT = "exempts-any-tenant"
     CONTRADICTION = "contradiction"
     NOTHING_KNOWN = "nothing-known"
 

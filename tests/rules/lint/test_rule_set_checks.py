@@ -299,11 +299,61 @@ def test_conflicting_env_values_are_a_warning_at_the_unused_one(
 def test_a_conflicting_env_value_has_a_message_with_a_fix() -> None:
     """And with the location of the other rule."""
     message = (
-        "1.yaml:10:14: inject.env[1].name: conflicting env values: A has another value in a (0.yaml:1:1), "
+        "1.yaml:10:14: inject.env[1].name: conflicting values: env A has another value in a (0.yaml:1:1), "
     )
     message += "which comes first by name; this value is not used if both match; narrow one of the matches"
 
     assert [message] == messages(env("A", "a"), env("A", "b"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "path"),
+    [
+        ({"runtimeClassName": "a"}, {"runtimeClassName": "b"}, "inject.runtimeClassName"),
+        ({"schedulerName": "a"}, {"schedulerName": "b"}, "inject.schedulerName"),
+        ({"labels": {"x": "a"}}, {"labels": {"x": "b"}}, "inject.labels.x"),
+        ({"annotations": {"x/y": "a"}}, {"annotations": {"x/y": "b"}}, "inject.annotations[x/y]"),
+        (
+            {"volumes": [{"name": "v", "emptyDir": {}}]},
+            {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]},
+            "inject.volumes[0].name",
+        ),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "volumes": [{"name": "v"}, {"name": "w"}]},
+            {"volumeMounts": [{"name": "w", "mountPath": "/v/"}]},
+            "inject.volumeMounts[0].mountPath",
+        ),
+        (
+            {"tolerations": [{"key": "a", "operator": "Exists"}]},
+            {"tolerations": [{"key": "b", "operator": "Exists"}]},
+            "",
+        ),
+    ],
+)
+def test_conflicting_values_of_a_setting_are_a_warning_at_the_unused_one(
+    first: dict[str, Any], second: dict[str, Any], path: str
+) -> None:
+    """Volumes and mounts are never overridden; tolerations of several rules are added up."""
+    rules = injection_rule(first, name="a"), injection_rule(second, name="b")
+    overriding = injection_rule(second, name="b", override=True)
+    unused = "b" if "volume" in path else "a"
+
+    assert ([f"competing-values b {path}"] if path else []) == warned(*rules)
+    assert ([f"competing-values {unused} {path}"] if path else []) == warned(rules[0], overriding)
+    assert [] == warned(rules[0], injection_rule(first, name="b"))
+
+
+def test_conflicting_runtime_classes_of_resource_rules_are_a_warning() -> None:
+    """They apply before injection rules; those of one group are used together."""
+    resource = resource_rule(runtimeClassName="vendor")
+    injection = injection_rule({"runtimeClassName": "other"})
+    of_group = resource_rule(OTHER, runtimeClassName="other")
+    elsewhere = resource_rule(OTHER, group="another", runtimeClassName="other")
+
+    assert ["competing-values injection inject.runtimeClassName"] == warned(resource, injection)
+    assert "which applies first, as a resource rule;" in messages(resource, injection)[0]
+    assert ["competing-values cf-crl-group-other data.runtimeClassName"] == warned(resource, of_group)
+    assert [] == warned(resource, elsewhere)
 
 
 def test_equal_values_and_inactive_rules_do_not_conflict() -> None:
@@ -354,9 +404,83 @@ def test_an_exemption_from_no_rule_or_for_every_pod_is_a_warning() -> None:
     assert [
         "exempts-nothing exemption rules[0]",
         "exempts-nothing exemption rules[1]",
+        "exempts-any-tenant exemption serviceAccounts",
     ] == warned(*rules, exemption(*names, expires="2030-01-01", **scope))
     assert ["exempts-everyone exemption rules"] == warned(*rules, exemption("cf-*", expires="2030-01-01"))
     assert "did you mean 'cf-crl-group-device'?" in messages(*rules, exemption(names[0], **scope))[1]
+
+
+@pytest.mark.parametrize(
+    ("scope", "path"),
+    [
+        ({"podSelector": {"matchLabels": {"app": "x"}}}, "podSelector"),
+        ({"serviceAccounts": ["trainer"]}, "serviceAccounts"),
+        ({"serviceAccounts": ["trainer"], "namespaces": {"include": ["*"]}}, "serviceAccounts"),
+        ({"serviceAccounts": ["trainer"], "namespaces": {"include": ["ml"]}}, ""),
+        ({"podSelector": {"matchLabels": {"app": "x"}}, "namespaces": {"exclude": ["ml"]}}, "podSelector"),
+        ({"namespaces": {"exclude": ["ml"]}}, ""),
+    ],
+)
+def test_an_exemption_that_any_tenant_can_claim_is_a_warning(scope: dict[str, Any], path: str) -> None:
+    """Who creates a pod chooses its labels and its service account, but not its namespace."""
+    found = warned(resource_rule(), exemption("cf-*", expires="2030-01-01", **scope))
+
+    assert ([f"exempts-any-tenant exemption {path}"] if path else []) == found
+
+
+@pytest.mark.parametrize(
+    ("message", "expression", "passes"),
+    [
+        ("1 to 8", "value <= 8", "0"),
+        ("1 to 8", "value >= 1", "9"),
+        ("1 到 8", "value <= 8", "0"),
+        ("1 to 8", "value >= 1 && value <= 8", ""),
+        ("0 to 8", "value <= 8", ""),
+        ("1 to 8, or a multiple of 8", "value % 8 == 0 || value < 8", ""),
+        ("at most 8", "value <= 8", ""),
+        ("1 to 8", "value <= 8 && limits['vendor.com/device'] > 0", ""),
+    ],
+)
+def test_a_validation_that_does_not_check_the_range_of_its_message_is_a_warning(
+    message: str, expression: str, passes: str
+) -> None:
+    """Most often nobody thought of 0."""
+    rule = resource_rule(validations=[{"expression": expression, "messageEn": message}])
+    found = messages(rule)
+
+    assert bool(passes) == bool(found)
+    assert all(
+        f"the message says {message}, but {passes} passes: {expression}; write" in each for each in found
+    )
+
+
+def test_rules_are_checked_against_others_in_force() -> None:
+    """As those of the cluster or the built-in ones; their own warnings are not reported."""
+    others = loaded(
+        resource_rule(name="cf-crl-built-in-device", runtimeClassName="vendor"),
+        resource_rule(OTHER, group="another", limits="disabled", defaultValue="1"),
+    ).rules
+    texts = [
+        resource_rule(name="cf-crl-mine-device"),
+        injection_rule({"runtimeClassName": "other"}),
+        injection_rule({"hostIPC": True}, name="typo", match={"resources": ["vendor.com/othr"]}),
+        exemption("cf-crl-another-*", expires="2030-01-01", namespaces={"include": ["a"]}),
+    ]
+    found = lint([(f"{at}.yaml", text) for at, text in enumerate(texts)], NOW, others=others)
+
+    assert ((), 4) == (found.errors, len(list(found.rules)))
+    assert [
+        "misspelt-resource typo match.resources[0]",
+        "competing-values injection inject.runtimeClassName",
+        "conflict cf-crl-mine-device data.key",
+    ] == [f"{each.code} {each.rule} {each.path}" for each in found.warnings]
+
+
+def test_a_rule_replaces_the_one_of_its_name_that_is_in_force() -> None:
+    """It is its next version."""
+    others = loaded(resource_rule(runtimeClassName="vendor")).rules
+
+    assert () == lint([("mine.yaml", resource_rule(runtimeClassName="new"))], NOW, others=others).warnings
 
 
 def test_an_exemption_for_no_pod_is_a_warning() -> None:

@@ -301,6 +301,56 @@ def test_a_dry_run_lists_what_it_would_inject_into_each_container() -> None:
     ]
 
 
+def test_a_value_that_another_rule_sets_first_or_overrides_is_listed_with_that_rule() -> None:
+    """Resource rules apply first, then injection rules by name; `override` replaces the value."""
+    explanation = _explained(
+        resource_rule(runtimeClassName="vendor"),
+        injection_rule(ENV | {"labels": {"team": "a"}}, name="a"),
+        injection_rule(
+            {"env": [{"name": "A", "value": "2"}], "labels": {"team": "b"}, "runtimeClassName": "x"}, name="b"
+        ),
+        injection_rule({"labels": {"team": "c"}, "runtimeClassName": "vendor"}, name="c", override=True),
+    )
+    unused = {name: found.unused for name, found in _evaluations(explanation).items()}
+
+    assert {
+        "cf-crl-group-device": (),
+        "a": ("label team is replaced: rule c overrides it",),
+        "b": (
+            "env A is not set: rule a applies first and sets another value",
+            "runtimeClassName is not set: rule cf-crl-group-device applies first and sets another value",
+            "label team is not set: rule a applies first and sets another value",
+        ),
+        "c": (),
+    } == unused
+
+
+def test_a_value_of_the_user_is_not_listed_as_that_of_a_rule() -> None:
+    """Nor one that both rules set alike, or of which one is a dry run."""
+    explanation = _explained(
+        injection_rule({"runtimeClassName": "x", "labels": {"team": "a"}}, name="a"),
+        injection_rule({"runtimeClassName": "x", "labels": {"team": "b"}}, name="b"),
+        injection_rule({"runtimeClassName": "y"}, name="c", enforcementAction="dryrun"),
+        document=pod(metadata={"labels": {"team": "mine"}}),
+    )
+
+    assert {()} == {found.unused for found in _evaluations(explanation).values()}
+
+
+def test_the_command_shows_which_rule_won(tmp_path: Path) -> None:
+    """In text and JSON."""
+    rules = [injection_rule({"schedulerName": name}, name=name) for name in ("a", "b")]
+    (tmp_path / "rules.yaml").write_text("---\n".join(rules), "utf-8")
+    (tmp_path / "pod.yaml").write_text(json.dumps(pod()), "utf-8")
+    arguments = ["explain", "-f", str(tmp_path / "pod.yaml"), "--rules", str(tmp_path / "rules.yaml")]
+    text, facts = (CliRunner().invoke(main, [*arguments, *more]).stdout for more in ([], ["-o", "json"]))
+    line = "schedulerName is not set: rule a applies first and sets another value"
+    (container_,) = json.loads(facts)["objects"][0]["pods"][0]["containers"]
+
+    assert f"note  {line}" in text
+    assert [[], [line]] == [rule["unused"] for rule in container_["rules"]]
+
+
 def test_injected_affinity_is_listed_with_the_requirement_and_its_origin() -> None:
     """The user sees which image tag excludes nodes; other edits have other reasons."""
     explanation = _explained(
@@ -421,7 +471,10 @@ expected two or more; use a value that satisfies the rule
     └── · 1 rule not applicable (use --all to list them)
 """
     )
-    assert (1, "") == (result.exit_code, result.stderr)
+    assert (1, "note: evaluated with the rules in rules, without the built-in rules") == (
+        result.exit_code,
+        result.stderr.partition(" (")[0],
+    )
 
 
 def test_on_a_narrow_terminal_nothing_is_aligned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

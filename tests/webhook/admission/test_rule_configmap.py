@@ -256,6 +256,21 @@ def test_lint_warnings_about_a_rule_together_with_those_in_force_are_reported() 
     ]
 
 
+def test_an_exemption_that_any_tenant_can_claim_is_a_warning() -> None:
+    """With what to add; the exemption is applied."""
+    selector = {"matchLabels": {"app": "x"}}
+    text = exemption("cf-crl-*", name="new", expires="2999-01-01", podSelector=selector)
+    response = answer(handler(resource_rule()), text)
+
+    (warning,) = response["warnings"]
+
+    assert response["allowed"]
+    assert warning == (
+        "gpugate: podSelector: any tenant can claim this exemption: who creates a pod chooses its labels and "
+        "service account; add namespaces.include [rule new]"
+    )
+
+
 def test_an_exemption_with_an_invalid_reason_is_denied() -> None:
     """Exemptions are validated like other rules."""
     (line,) = denial(handler(), exemption("a").replace("a trial", "7"))

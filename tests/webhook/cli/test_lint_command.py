@@ -275,6 +275,20 @@ def test_an_unusual_text_is_read_correctly_or_reported_with_its_position(
     ]
 
 
+def test_a_conflict_with_a_built_in_rule_is_a_warning(tmp_path: Path) -> None:
+    """From any folder; a rule that replaces a built-in one by its name is none."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(resource_rule("tencent.com/vcuda-core", group="mine"), "utf-8")
+    found = lint(path)
+    name = "cf-crl-gpu-manager-vcuda-core"
+
+    assert 0 == found.exit_code
+    assert f"data.key: 'tencent.com/vcuda-core' is also used by {name} (" in found.stdout
+    assert "" == lint(path, "--rules", path).stdout
+    path.write_text(resource_rule("tencent.com/vcuda-core", group="gpu-manager"), "utf-8")
+    assert "conflict" not in lint(path).stdout
+
+
 def test_a_file_without_a_rule_is_reported_as_a_warning(tmp_path: Path) -> None:
     """A misspelt path in CI would always pass."""
     path = tmp_path / "rules.yaml"

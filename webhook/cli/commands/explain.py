@@ -149,6 +149,7 @@ def _rule(evaluation: RuleEvaluation, language: Language) -> dict[str, Any]:
         "requirements": evaluation.requirements,
         "edits": [_edit(edit) for edit in evaluation.edits],
         "would": evaluation.would,
+        "unused": evaluation.unused,
         "violations": [_violation(found) for found in evaluation.violations],
         "warnings": [with_fix(*warning[1:], language) for warning in evaluation.warnings],
     }
@@ -234,6 +235,8 @@ class _TreeWriter:
         for what in evaluation.would:
             dryrun = self._say(ACTIONS[Action.DRYRUN])
             yield _line((dryrun, "cyan"), (self._say(WOULD_INJECT, what=what), ""))
+        for line in evaluation.unused:
+            yield _line((self._say(NOTE), "green"), (line, ""))
         yield from map(self._violation, evaluation.violations)
         for warning in evaluation.warnings:
             text = with_fix(*warning[1:], self._language)

@@ -7,7 +7,7 @@ from time import time
 
 import click
 
-from rules import Language, lint
+from rules import Language, RuleSet, lint
 from webhook.cli.input.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.input.files import NO_RULES, RuleSource, load_inventory
 from webhook.cli.input.options import cluster_options, language_option, namespace_option, nodes_option
@@ -28,6 +28,14 @@ WARNED = 3
     show_default=True,
     help="warn: exit status 3 if there are only warnings.",
 )
+@click.option(
+    "--rules",
+    "rule_paths",
+    multiple=True,
+    metavar="PATH",
+    help="Rules that are in force together with those to check: file, folder or URL, or builtin; may be "
+    "repeated. A rule of the same name replaces them.  [default: the rules of the named cluster, or builtin]",
+)
 @nodes_option
 @namespace_option
 @cluster_options
@@ -36,6 +44,7 @@ def command(
     paths: tuple[str, ...],
     output: str,
     fail_on: str,
+    rule_paths: tuple[str, ...],
     node_paths: tuple[str, ...],
     rules_namespace: str,
     cluster: ClusterSource,
@@ -45,21 +54,26 @@ def command(
 
     PATH may be a URL, or builtin for the built-in rules. Reports every error as file:line:column, with the
     expected value and a suggestion. A warning marks a rule that is valid but probably not as intended. Rules
-    are checked against each other: give all rules that are applied together. Other objects in the files are
-    skipped. With --nodes or --context, node profiles are compared with present nodes.
+    are checked against each other and against --rules. Other objects in the files are skipped. With --nodes
+    or --context, node profiles are compared with present nodes.
 
     \b
     Examples:
       gpugate lint my-rules/
-      gpugate lint builtin my-rules/ -o github
+      gpugate lint my-rules/ -o github
+      gpugate lint team-a/ --rules builtin --rules common/
       gpugate lint my-rules/ --context production
       kustomize build rules/ | gpugate lint -
     """
     source = RuleSource(rules_namespace, cluster)
     texts = list(source.texts(paths))
     # As kubectl plugin, too, files are not compared with a cluster unless it is named.
-    inventory = load_inventory(node_paths, NO_CLUSTER if paths and not cluster.named else cluster)
-    loaded = lint(texts, time(), rules_namespace, inventory)
+    compared = NO_CLUSTER if paths and not cluster.named else cluster
+    inventory = load_inventory(node_paths, compared)
+    others = (
+        RuleSource(rules_namespace, compared).load(rule_paths).rules if paths or rule_paths else RuleSet()
+    )
+    loaded = lint(texts, time(), rules_namespace, inventory, others)
     language = Language(lang)
     made = report(loaded, list(dict.fromkeys(name for name, _ in texts)), language)
     if text := FORMATS[output](made):

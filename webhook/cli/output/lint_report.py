@@ -41,11 +41,13 @@ ABOUT: Final[dict[Code, str]] = {
     Code.ODD_NAME: "The name of a resource rule does not end with its key",
     Code.NO_NAMESPACE: "A rule has no namespace, so it may be applied to a namespace where it has no effect",
     Code.MISSING_VOLUME: "A mounted volume is not injected by any rule",
-    Code.COMPETING_VALUES: "Two rules set different values for a variable of the same containers",
+    Code.COMPETING_VALUES: "Two rules set different values for the same field, variable, label or volume",
     Code.EXPIRED: "An exemption has expired",
     Code.EXEMPTS_NOTHING: "An exemption does not match any rule",
     Code.EXEMPTS_EVERYONE: "An exemption applies to every pod",
-    Code.CONTRADICTION: "A node profile contradicts itself, its product, another profile, or present nodes",
+    Code.EXEMPTS_ANY_TENANT: "An exemption without namespaces, which any tenant can claim",
+    Code.CONTRADICTION: "A node profile contradicts itself, its product, another profile, or present nodes; "
+    "or a validation contradicts its message",
     Code.NOTHING_KNOWN: "A node profile states nothing that decides which images run",
 }
 
