@@ -188,7 +188,9 @@ def _outline(page: str) -> dict[str, list[Any]]:
     return {
         "headings": [len(level) for level in re.findall(r"^(#+) ", words, re.MULTILINE)],
         "fences": [_shape(fence) for fence in fences(text, page)],
-        "indented": [line.partition("#")[0].strip() for line in _INDENTED.findall(words)],
+        "commands": [
+            line.partition("#")[0].strip() for line in _INDENTED.findall(words) if _COMMAND.search(line)
+        ],
         "tables": [line.count("|") for line in words.splitlines() if line.startswith("|")],
         "links": sorted((english(path), anchor) for path, anchor in _targets(page) if path != _other(page)),
         "code": sorted(re.findall(r"`([^`\n]+)`", words)),
