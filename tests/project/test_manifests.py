@@ -124,9 +124,14 @@ def _alerts() -> list[dict[str, Any]]:
     return [rule for group in document["spec"]["groups"] for rule in group["rules"]]
 
 
-def _expressions() -> Iterator[str]:
+def _panels() -> list[dict[str, Any]]:
     dashboard = json.loads((MANIFESTS / "monitoring/dashboard.json").read_text("utf-8"))
-    yield from (target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
+    panels: list[dict[str, Any]] = dashboard["panels"]
+    return panels
+
+
+def _expressions() -> Iterator[str]:
+    yield from (target["expr"] for panel in _panels() for target in panel["targets"])
     yield from (alert["expr"] for alert in _alerts())
 
 
@@ -142,11 +147,11 @@ def _series() -> dict[str, set[str]]:
             found |= {f"{family.name}{suffix}": set(metric._labelnames) for suffix in suffixes}
             if isinstance(metric, Histogram):
                 found[f"{family.name}_bucket"] |= {"le"}
-    return {name: labels | {"job", "instance"} for name, labels in found.items()}
+    return {name: labels | {"job", "instance", "namespace"} for name, labels in found.items()}
 
 
 # Of PromQL, what the expressions use.
-_FUNCTIONS = {"absent", "histogram_quantile", "increase", "max", "rate", "sum", "time"}
+_FUNCTIONS = {"absent", "histogram_quantile", "increase", "max", "min", "rate", "sum", "time"}
 _OPERATORS = {"by", "offset", "on", "unless"}
 
 
@@ -167,6 +172,37 @@ def test_an_expression_asks_for_metrics_and_labels_that_there_are(expression: st
 
     assert set(re.findall(r"\b[a-z_]+\b(?=\s*\()", rest)) <= _FUNCTIONS
     assert set(re.findall(r"\b[a-z_]+\b(?!\s*\()", rest)) <= _OPERATORS
+
+
+def test_the_dashboard_shows_single_numbers_as_stat_panels_of_the_selected_namespace() -> None:
+    """The state of rules, certificates and nodes is one number each; the rest has a time axis or bars."""
+    kinds = {panel["title"]: panel["type"] for panel in _panels()}
+
+    assert {
+        "Enforcement action",
+        "Ready replicas",
+        "Rules by state",
+        "Nodes in the inventory",
+        "Time until certificates expire",
+    } == {title for title, kind in kinds.items() if kind == "stat"}
+    assert "bargauge" == kinds["Would be denied, by rule"]
+    for panel in _panels():
+        for target in panel["targets"]:
+            assert 'namespace=~"$namespace"' in target["expr"]
+            assert (panel["type"] != "timeseries") is ("instant" in target)
+
+
+def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
+    """In Grafana's grid of 24 columns."""
+    cells = [
+        (x, y)
+        for at in (panel["gridPos"] for panel in _panels())
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+
+    assert len({*cells}) == len(cells)
+    assert max(x for x, _ in cells) < 24
 
 
 def test_an_alert_says_how_bad_it_is_and_where_to_read_on() -> None:
