@@ -181,11 +181,12 @@ def test_the_policy_of_webhooks_for_pods_can_be_ignore() -> None:
             "webhooks.excludedNamespaces": ["kube-system", "istio-system"],
         }
     )
-    (expression,) = changed["mutate.gpugate.dev"]["namespaceSelector"]["matchExpressions"]
+    expression, label = changed["mutate.gpugate.dev"]["namespaceSelector"]["matchExpressions"]
 
     assert {"Ignore"} == {each["failurePolicy"] for each in changed.values()}
     assert {2} == {each["timeoutSeconds"] for each in changed.values()}
     assert ["kube-system", "istio-system", "gpugate"] == expression["values"]
+    assert ["true"] == label["values"]
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,20 @@ def test_enforce_denies_what_the_others_counted(modes: Modes) -> None:
     assert COMPLETE == modes.create("enforced", INCOMPLETE)[0]
 
 
+def test_a_namespace_with_the_label_is_not_reviewed_and_its_tenants_may_not_set_it(modes: Modes) -> None:
+    """Pods are created as they are; the role admin in a namespace has no right to label it."""
+    cluster = modes.release.cluster
+    cluster.kubectl("create", "rolebinding", "tenant", "-n", TEAM, "--clusterrole=admin", "--user=tenant")
+    may = ("auth", "can-i", "patch", f"namespaces/{TEAM}", "-n", TEAM, "--as=tenant")
+    cluster.kubectl("label", "namespace", TEAM, "gpugate.dev/ignore=true")
+    try:
+        eventually(lambda: modes.create("ignored", BAD) == (BAD, ""))
+        assert "no\n" == cluster.kubectl(*may, check=False).stdout
+    finally:
+        cluster.kubectl("label", "namespace", TEAM, "gpugate.dev/ignore-")
+    eventually(lambda: "denied by gpugate" in modes.create("reviewed", BAD)[1])
+
+
 @pytest.mark.parametrize(
     ("mode", "following", "sentence"),
     [
