@@ -193,10 +193,14 @@ def test_prometheus_finds_the_pods_and_their_ca() -> None:
 
 
 def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
-    """With the image of another registry, and a custom workload kind in all required places."""
+    """With the image of another registry, the cap of warn, and a custom workload kind in all places."""
     page = (ROOT / "docs/install.md").read_text("utf-8")
-    first, second = (yaml.safe_load(each.partition("```")[0]) for each in page.split("```yaml\n")[1:3])
-    overlay = first | second
+    blocks = [each.partition("```")[0] for each in page.split("```yaml\n")[1:]]
+    overlay, warning, kinds = (
+        yaml.safe_load(next(each for each in blocks if words in each))
+        for words in ("images:", "--enforcement-action=warn", "configMapGenerator:")
+    )
+    overlay |= kinds | {"patches": [*warning["patches"], *kinds["patches"]]}
     overlay["resources"] = [
         os.path.relpath(MANIFESTS / each.partition("manifests/")[2], tmp_path)
         for each in overlay["resources"]
@@ -213,6 +217,7 @@ def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
     asked = {each for rule in configuration["webhooks"][0]["rules"] for each in rule["resources"]}
 
     assert container["image"].startswith("registry.example.com/")
+    assert "warn" == options["enforcement_action"]
     assert (f"{container['volumeMounts'][0]['mountPath']}/workloads.yaml",) == options["workload_paths"]
     assert ("gpugate", volume["configMap"]["name"]) in named(objects, "ConfigMap")
     assert {"deployments", "trains"} <= asked
