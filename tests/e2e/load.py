@@ -25,7 +25,7 @@ RATE: Final = 50.0
 CLIENTS: Final = 8
 # One creation of so many is no dry run.
 REAL: Final = 25
-_PODS: Final = f"/api/v1/namespaces/{TEAM}/pods"
+PODS: Final = f"/api/v1/namespaces/{TEAM}/pods"
 
 
 class Clients:
@@ -57,12 +57,12 @@ class Clients:
 class Load(Clients):
     """Creates pods, until its block ends: dry runs, and some that stay.
 
-    failures: what the API server said instead of yes.
+    rate: creations a second. failures: what the API server said instead of yes.
     """
 
-    def __init__(self, control_plane: ControlPlane) -> None:
+    def __init__(self, control_plane: ControlPlane, rate: float = RATE) -> None:
         super().__init__(*(partial(self._create, each) for each in range(CLIENTS)))
-        self._calls = [0] * CLIENTS
+        self._calls, self._rate = [0] * CLIENTS, rate
         self.failures: list[str] = []
         self._kubeconfig = str(control_plane.kubeconfig)
 
@@ -76,13 +76,17 @@ class Load(Clients):
         before = self.calls
         eventually(lambda: self.calls >= before + 2 * CLIENTS)
 
+    def create(self, api: ClusterApi, number: int) -> None:
+        """Create a pod."""
+        document: dict[str, Any] = json.loads(pod(f"load-{id(self)}-{number}", {VCUDA_MEMORY: "8"}))
+        try:
+            api.create(PODS if number % REAL == 0 else f"{PODS}?dryRun=All", document)
+        except KubernetesError as error:
+            self.failures.append(str(error))
+
     def _create(self, client: int) -> None:
         api = ClusterApi.of_kubeconfig(self._kubeconfig)
-        for number in self.turns(RATE, client, CLIENTS):
-            document: dict[str, Any] = json.loads(pod(f"load-{id(self)}-{number}", {VCUDA_MEMORY: "8"}))
-            try:
-                api.create(_PODS if number % REAL == 0 else f"{_PODS}?dryRun=All", document)
-            except KubernetesError as error:
-                self.failures.append(str(error))
+        for number in self.turns(self._rate, client, CLIENTS):
+            self.create(api, number)
             self._calls[client] += 1
         api.close()

@@ -11,16 +11,22 @@ import yaml
 
 from certs.ca_bundle import KINDS
 from rules.model.workload_kinds import built_in_workloads
-from rules.schema.loader import Loaded
+from rules.schema.loader import DEFAULT_NAMESPACE, Loaded
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.manifests import MANIFESTS
 from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node, pod
 from tests.support.builders import loaded, resource_rule
-from tests.webhook.cluster.test_match_conditions import shipped_expression
 from webhook.admission.handler import AdmissionHandler
+from webhook.cli.input.files import RuleSource
 from webhook.cluster.client import ClusterApi
-from webhook.cluster.match_conditions import CONDITION, MAX_NAMES_LENGTH, MAX_PATTERN_LENGTH, expression
+from webhook.cluster.match_conditions import (
+    CONDITION,
+    MAX_NAMES_LENGTH,
+    MAX_PATTERN_LENGTH,
+    expression,
+    resources_of,
+)
 from webhook.cluster.webhook_configuration import REMOVAL_DELAY, WebhookConfigurationSync
 
 # Only for this module: other modules share the control plane.
@@ -38,24 +44,38 @@ def _namespace(control_plane: ControlPlane) -> None:
     control_plane.kubectl("create", "namespace", TEAM)
 
 
+def built_in_expression() -> str:
+    """Return the expression that gpugate writes with the built-in rules."""
+    return expression(resources_of(RuleSource(DEFAULT_NAMESPACE).load([]).rules), built_in_workloads())
+
+
 @pytest.fixture
-def away(control_plane: ControlPlane) -> Iterator[Callable[[str], None]]:
-    """Apply the shipped configurations, with the webhook unavailable; yields what writes an expression."""
+def applied(control_plane: ControlPlane) -> Iterator[Callable[[str], None]]:
+    """Apply the manifests, with the webhook unavailable; yields what adds the condition of gpugate."""
     documents = list(yaml.safe_load_all((MANIFESTS / "base/webhooks.yaml").read_text("utf-8")))
+    conditions = [document["webhooks"][0]["matchConditions"] for document in documents]
     for document in documents:
         for webhook in document["webhooks"]:
             webhook["clientConfig"] = {"url": "https://127.0.0.1:1/"}
 
     def write(text: str) -> None:
-        for document in documents:
-            for each in document["webhooks"][0]["matchConditions"]:
-                each.update({"expression": text} if each["name"] == CONDITION else {})
+        for each in conditions:
+            each[:] = [one for one in each if one["name"] != CONDITION]
+            each.append({"name": CONDITION, "expression": text})
         control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
 
     control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
     eventually(lambda: "failed calling webhook" in create(control_plane, pod("gpu", {GPU: "1"})))
     yield write
     control_plane.kubectl("delete", "-f", "-", input=yaml.safe_dump_all(documents))
+
+
+@pytest.fixture
+def away(applied: Callable[[str], None], control_plane: ControlPlane) -> Callable[[str], None]:
+    """Return what writes the condition of gpugate, after that of the built-in rules."""
+    applied(built_in_expression())
+    eventually(lambda: not create(control_plane, pod("plain", {DEVICE: "1"})))
+    return applied
 
 
 def create(control_plane: ControlPlane, document: str, namespace: str = TEAM) -> str:
@@ -93,6 +113,22 @@ def test_with_the_webhook_unavailable_only_requests_for_accelerators_are_denied(
     assert "" == create(control_plane, pod("plain", {"rdma/hca": "1"}))
     assert "" == create(control_plane, json.dumps(plain))
     assert "" == create(control_plane, pod("gpu", {GPU: "1"}), "kube-system")
+
+
+@pytest.mark.usefixtures("applied")
+def test_before_gpugate_writes_its_condition_only_extended_resources_and_claims_are_denied(
+    control_plane: ControlPlane,
+) -> None:
+    """Rules may name any of them; the resources of the rules are unknown to the API server."""
+    claiming = json.loads(pod("claims", {"cpu": "1"}))
+    claiming["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    claiming["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+    denied = "failed calling webhook"
+
+    assert denied in create(control_plane, pod("device", {DEVICE: "1"}))
+    assert denied in create(control_plane, json.dumps(claiming))
+    assert "" == create(control_plane, pod("plain", {"cpu": "1", "memory": "1Gi"}))
+    assert "" == create(control_plane, pod("device", {DEVICE: "1"}), "kube-system")
 
 
 @pytest.mark.usefixtures("away")
@@ -204,7 +240,7 @@ def test_an_update_of_a_pod_of_two_hundred_containers_is_within_the_cost_limit(
     document = json.loads(of_containers(200, {GPU: "1"}))
     eventually(lambda: not create(control_plane, json.dumps(document)))
     control_plane.kubectl("create", "-n", TEAM, "-f", "-", input=json.dumps(document))
-    away(shipped_expression("validate.gpugate.dev"))
+    away(built_in_expression())
     eventually(lambda: "failed calling webhook" in create(control_plane, pod("gpu", {GPU: "1"})))
 
     def replaced(*edits: dict[str, Any]) -> str:

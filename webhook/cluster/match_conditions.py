@@ -1,4 +1,9 @@
-"""Match condition: a CEL expression, generated from the rules in force, that selects objects to review.
+"""Match conditions: CEL expressions that select the objects to review.
+
+There are two in each webhook, and the API server sends an object that both select. The manifests contain the
+static one, which selects all extended resources, and objects of kinds that it does not know. gpugate adds its
+own one, generated from the rules in force, as an item that no manifest contains, so that no tool that applies
+manifests resets it. If it is missing, more objects are reviewed, never fewer.
 
 All other objects never wait for the webhook and are not denied while it is unavailable. An object is selected
 if a container in one of its pods or templates requests a resource that a rule names, or devices by a claim if
@@ -9,7 +14,7 @@ pod with a GPU costs a millisecond.
 Pods are updated all the time, by the kubelet and controllers. In an update of a pod, each container is a
 template: the API server allows only changes of its image, and of its resources by the subresource `resize`.
 
-The expression never fails: with failurePolicy Fail, an error denies the object. A malformed pod or template
+An expression never fails: with failurePolicy Fail, an error denies the object. A malformed pod or template
 is skipped; the API server or a controller reports it.
 Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions
 """
@@ -27,8 +32,10 @@ from rules.model.rule import CompatibilityRule, InjectionRule, ResourceRule
 from rules.model.workload_kinds import EVERY, Steps
 from rules.text.glob import is_glob
 
-# Name of the condition in each webhook; conditions with other names belong to the operator.
+# Name of gpugate's condition in each webhook; conditions with other names belong to the operator.
 CONDITION: Final = "asks-for-accelerators"
+# Name of the condition in the manifests.
+STATIC_CONDITION: Final = "asks-for-extended-resources"
 # The mutating webhook selects only pods.
 _POD: Final = ("", "Pod")
 PODS: Final = Workloads({_POD: ((),)})
@@ -53,6 +60,8 @@ MAX_PATTERN_LENGTH: Final = 3_000
 
 _GLOB: Final = {".": "[.]", "*": ".*", "?": "."}
 _TEXT: Final = {text: character for character, text in _GLOB.items()}
+_DOMAIN: Final = 'key.contains("/")'
+_ANY: Final = f"exists(key, {_DOMAIN})"
 _NAME: Final = re.compile(r'"([^"]*)"')
 _IN: Final = re.compile(r"key in (\[[^]]*\])")
 _MATCHES: Final = re.compile(r'key\.matches\("\(\?s\)\^\(([^"]*)\)\$"\)')
@@ -100,8 +109,20 @@ def expression(resources: Collection[str], workloads: Workloads) -> str:
   !both[1].exists(before, template in before))))"""
 
 
+def static_expression(workloads: Workloads) -> str:
+    """Return the CEL expression of the manifests, which selects a superset for any rules.
+
+    It contains the paths of `workloads`, the built-in ones. gpugate may be configured with other kinds: all
+    objects of these are selected.
+    """
+    kinds = json.dumps(sorted(f"{group}/{kind}" for group, kind in workloads.paths))
+    return f"!({_KIND} in {kinds}) ||\n{expression(EVERY_RESOURCE, workloads)}"
+
+
 def resources_in(text: str) -> frozenset[str]:
     """Return the resources in an expression that `expression` returned."""
+    if _ANY in text:
+        return EVERY_RESOURCE
     names, globs = _IN.search(text), _MATCHES.search(text)
     found = set(_NAME.findall(names[1])) if names else set()
     if globs:
@@ -121,9 +142,11 @@ def _split(resources: Collection[str]) -> tuple[str, str]:
 
 def _key_test(resources: Collection[str]) -> str:
     """Return the CEL test of a resource key; a key without a domain fails its first, cheap part."""
+    if resources == EVERY_RESOURCE:
+        return _DOMAIN
     names, pattern = _split(resources)
     parts = [f"key in {names}"] * bool(names) + [f'key.matches("(?s)^({pattern})$")'] * bool(pattern)
-    return f'key.contains("/") && ({" || ".join(parts)})' if parts else "false"
+    return f"{_DOMAIN} && ({' || '.join(parts)})" if parts else "false"
 
 
 def _claims_test(resources: Collection[str]) -> str:

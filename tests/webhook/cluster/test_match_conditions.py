@@ -18,7 +18,6 @@ from rules.decision.pipeline import decide
 from rules.model.decision import ALLOWED
 from rules.model.request import AdmissionRequest
 from rules.model.workload_kinds import EVERY, Steps, Workloads, built_in_workloads
-from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.laws.test_decision_laws import JSON, containers, policies
 from tests.support.builders import (
     DEVICE,
@@ -33,16 +32,17 @@ from tests.support.builders import (
 )
 from tests.support.node_builders import GPU, cuda_image, gfd, inventory, nodes, shipped
 from tests.support.paths import ROOT
-from webhook.cli.input.files import RuleSource
 from webhook.cluster.match_conditions import (
     CONDITION,
     EVERY_RESOURCE,
     MAX_NAMES_LENGTH,
     MAX_PATTERN_LENGTH,
     PODS,
+    STATIC_CONDITION,
     expression,
     resources_in,
     resources_of,
+    static_expression,
 )
 
 MANIFEST = ROOT / "manifests/base/webhooks.yaml"
@@ -83,12 +83,12 @@ def asked(
     *,
     with_others: bool = False,
 ) -> bool:
-    """Return whether the API server sends an object; with_others: by all conditions of the manifest.
+    """Return whether an expression selects an object; with_others: and all conditions of the manifest.
 
     It omits an empty subResource.
     """
     others = shipped_webhooks()["validate.gpugate.dev"]["matchConditions"] if with_others else []
-    texts = [text, *(each["expression"] for each in others if each["name"] != CONDITION)]
+    texts = [text, *(each["expression"] for each in others)]
     values = {
         "object": document,
         "oldObject": before,
@@ -378,32 +378,72 @@ def test_too_many_names_become_their_vendors_and_too_many_vendors_all(
     assert len(expression(found, PODS)) < MAX_NAMES_LENGTH + MAX_PATTERN_LENGTH
 
 
-def shipped_expression(webhook: str) -> str:
-    """Return the expression of the built-in rules."""
-    workloads = PODS if webhook.startswith("mutate") else built_in_workloads()
-    return expression(resources_of(RuleSource(DEFAULT_NAMESPACE).load([]).rules), workloads)
+TRAINS = Workloads({("example.com", "Train"): (("spec", "pod"),)})
 
 
-@pytest.mark.parametrize("webhook", ["mutate.gpugate.dev", "validate.gpugate.dev"])
-def test_the_manifest_selects_the_resources_of_the_built_in_rules(
-    webhook: str, request: pytest.FixtureRequest
+@given(policies(), st.sampled_from([*KINDS, (("example.com", "Train"), ("spec", "pod"))]), st.data())
+def test_the_static_condition_selects_whatever_the_rules_select(
+    texts: tuple[str, ...], kind: tuple[tuple[str, str], Steps], data: st.DataObject
 ) -> None:
-    """`--update-golden` rewrites it."""
-    if request.config.getoption("--update-golden"):
-        _write(webhook)
-        shipped_webhooks.cache_clear()
-    conditions = shipped_webhooks()[webhook]["matchConditions"]
+    """For any rules and kind, also one that is only configured; at creation and update."""
+    document, before = (placed(kind[1], data.draw(templates()), "w") for _ in range(2))
+    before = data.draw(st.sampled_from([None, before, document]))
+    text = expression(resources_of(loaded(*texts).rules), built_in_workloads() | TRAINS)
+    if asked(text, kind[0], document, before):
+        assert asked(static_expression(built_in_workloads()), kind[0], document, before)
 
-    assert shipped_expression(webhook) in [
-        each["expression"] for each in conditions if each["name"] == CONDITION
+
+@pytest.mark.parametrize(
+    ("document", "selected"),
+    [
+        (pod(container({"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Mi"})), False),
+        (pod(container({"vendor.com/unknown": "1"})), True),
+        (pod(container() | {"resources": {"claims": [{"name": "gpu"}]}}), True),
+        (pod(container({"cpu": "1"}), initContainers=[container({"a/b": "1"}, name="init")]), True),
+    ],
+)
+def test_the_static_condition_selects_extended_resources_and_claims(
+    document: dict[str, Any], *, selected: bool
+) -> None:
+    """In pods and templates, unless the template is unchanged."""
+    text = static_expression(built_in_workloads())
+    deployment = {"spec": {"template": document}}
+
+    assert [selected, selected, False] == [
+        asked(text, ("", "Pod"), document),
+        asked(text, ("apps", "Deployment"), deployment),
+        asked(text, ("apps", "Deployment"), deployment, deployment),
     ]
 
 
-def _write(webhook: str) -> None:
+@given(JSON, st.none() | JSON)
+def test_the_static_condition_selects_every_object_of_a_kind_that_it_does_not_know(
+    document: Any, before: Any
+) -> None:
+    """gpugate may be configured with any kinds; its own condition is for these."""
+    assert asked(static_expression(built_in_workloads()), ("example.com", "Train"), document, before)
+
+
+@pytest.mark.parametrize("webhook", ["mutate.gpugate.dev", "validate.gpugate.dev"])
+def test_the_manifest_contains_the_static_condition_and_not_the_one_of_gpugate(
+    webhook: str, request: pytest.FixtureRequest
+) -> None:
+    """Whatever applies the manifests never resets what they do not contain. `--update-golden` rewrites it."""
+    text = static_expression(PODS if webhook.startswith("mutate") else built_in_workloads())
+    if request.config.getoption("--update-golden"):
+        _write(webhook, text)
+        shipped_webhooks.cache_clear()
+    conditions = {each["name"]: each["expression"] for each in shipped_webhooks()[webhook]["matchConditions"]}
+
+    assert text == conditions[STATIC_CONDITION]
+    assert CONDITION not in conditions
+
+
+def _write(webhook: str, text: str) -> None:
     """Write the expression of a webhook in the manifest without changing other lines."""
     before, name, after = MANIFEST.read_text("utf-8").partition(f"- name: {webhook}\n")
-    block = re.compile(rf"(- name: {CONDITION}\n( +)expression: \|-\n)(?:\2 +.*\n)+")
-    lines = "".join(f"          {line}\n" for line in shipped_expression(webhook).splitlines())
+    block = re.compile(rf"(- name: {STATIC_CONDITION}\n( +)expression: \|-\n)(?:\2 +.*\n)+")
+    lines = "".join(f"          {line}\n" for line in text.splitlines())
     MANIFEST.write_text(before + name + block.sub(lambda found: found[1] + lines, after, count=1), "utf-8")
 
 
