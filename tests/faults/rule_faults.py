@@ -13,7 +13,6 @@ import yaml
 
 from certs.kubernetes_api import KubernetesError
 from tests.faults.broken_proxy import Refusing
-from tests.faults.load import WRONG
 from tests.faults.measure import AWAY, GONE, TWO, Breaks, Fault
 from tests.faults.probes import B, Probe, rules
 from tests.faults.world import RULES, empty
@@ -122,7 +121,7 @@ def _denied_rules(world: World) -> Iterator[None]:
 
 @contextmanager
 def _applied(world: World) -> Iterator[None]:
-    """Apply the manifests again; their matchConditions are those of the built-in rules."""
+    """Apply the manifests again."""
     world.installation.apply()
     yield
 
@@ -194,13 +193,8 @@ FAULTS: Final = (
     ),
     Fault(
         "manifests applied again",
-        "`kubectl apply` of the overlay, whose matchConditions contain only the resources of the built-in "
-        "rules",
-        "gpugate restores its matchConditions within 2 s; until then, the API server admits pods with "
-        "resources of other rules unchecked.",
+        "`kubectl apply` of the overlay",
+        "The manifests contain nothing that gpugate sets.",
         _applied,
-        loses=frozenset({WRONG}),
-        remedy="apply the manifests while no pods with resources of other rules are created, or keep your "
-        "matchConditions in an overlay.",
     ),
 )
