@@ -45,8 +45,8 @@ def settings_of(rule: InjectionRule | ResourceRule) -> Iterator[Setting]:
         )
     for index, volume in enumerate(inject.volumes):
         yield Setting(f"volume {volume['name']}", volume, ("inject", "volumes", index, "name"))
-    for field, value in inject.pod_fields.items():
-        yield Setting(field, value, ("inject", field))
+    for field in inject.pod_fields:
+        yield Setting(field, inject.pod_fields[field], ("inject", field))
     for kind, entries in (("labels", inject.labels), ("annotations", inject.annotations)):
         for key, text in entries.items():
             yield Setting(f"{kind.removesuffix('s')} {key}", text, ("inject", kind, key))

@@ -25,6 +25,8 @@ from rules.schema.loader import (
 from rules.schema.node_profile import NodeProfileDocument
 from rules.schema.resource_rule import ResourceRuleData, ValidationDocument
 
+# Names of the schemas, by which editors and validators tell them apart; nothing is served there.
+_IDS: Final = "https://gpugate.dev/schema/"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 # The documents in `rule.yaml`, by the names of their schema files.
 _DOCUMENTS: Final[dict[str, type[RuleDocument]]] = {
@@ -34,9 +36,18 @@ _DOCUMENTS: Final[dict[str, type[RuleDocument]]] = {
     "exemption": ExemptionDocument,
     "node-profile": NodeProfileDocument,
 }
-_TEXT: Final = {"type": "string", "minLength": 1}
 _YAML: Final = {"contentMediaType": "application/yaml"}
-_SWITCH: Final = {"enum": ["true", "false"], "description": "in quotes; false: the rule is disabled"}
+# Editors with the YAML language server show it instead of "Incorrect type".
+# Source: https://github.com/microsoft/vscode-json-languageservice/blob/main/src/jsonSchema.ts
+_ERROR: Final = "errorMessage"
+_NOT_TEXT: Final = "must be text: put it in quotes"
+_TEXT: Final = {"type": "string", "minLength": 1, _ERROR: _NOT_TEXT}
+_SWITCH: Final = {
+    "type": "string",
+    "enum": ["true", "false"],
+    "description": "in quotes; false: the rule is disabled",
+    _ERROR: 'must be "true" or "false", in quotes',
+}
 _GROUP: Final = "all rules of the group apply to a container that uses one resource of the group"
 _NAMESPACE: Final = f"the namespace of rules: {DEFAULT_NAMESPACE}, or the value of --rules-namespace"
 
@@ -47,11 +58,9 @@ def schemas() -> dict[str, dict[str, Any]]:
     `resource-rule` is the whole ConfigMap of a resource rule, `config-map` that of any other kind, in which
     `rule.yaml` is a string. The other schemas are for the document in that string.
     """
-    return {
-        "resource-rule": _resource_rule(),
-        "config-map": _config_map(),
-        **{name: {"$schema": DIALECT, **_schema(model)} for name, model in _DOCUMENTS.items()},
-    }
+    found = {"resource-rule": _resource_rule(), "config-map": _config_map()}
+    found |= {name: _schema(model) for name, model in _DOCUMENTS.items()}
+    return {name: {"$schema": DIALECT, "$id": f"{_IDS}{name}.json", **each} for name, each in found.items()}
 
 
 def type_of(schema: str) -> str:
@@ -60,28 +69,42 @@ def type_of(schema: str) -> str:
 
 
 def _schema(model: type[RuleDocument]) -> dict[str, Any]:
-    schema: dict[str, Any] = _untitled(model.model_json_schema(by_alias=True))
+    schema: dict[str, Any] = _plain(model.model_json_schema(by_alias=True))
     return schema
 
 
-def _untitled(node: Any) -> Any:
-    """Return a schema without titles, which pydantic derives from the keys; no key is named title."""
-    if isinstance(node, dict):
-        return {key: _untitled(value) for key, value in node.items() if key != "title"}
-    return [_untitled(item) for item in node] if isinstance(node, list) else node
+def _plain(node: Any) -> Any:
+    """Return a schema as people need it: without titles, which pydantic derives from the keys, or null.
+
+    A choice of one is no choice, so that validators report what is wrong with the value, and not that no
+    choice suits it. No key is named title.
+    """
+    if isinstance(node, list):
+        return [_plain(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
+    if len(options) == 1:
+        node = {key: value for key, value in node.items() if key not in {"anyOf", "default"}} | options[0]
+    elif options and all("enum" in option or option.get("type") == "boolean" for option in options):
+        words = [word for option in options for word in option.get("enum", (True, False))]
+        node = {key: value for key, value in node.items() if key not in {"anyOf", "default"}} | {
+            "enum": words
+        }
+    if node.get("type") == "string" and not {"enum", "const", "pattern"} & node.keys():
+        node = {**node, _ERROR: _NOT_TEXT}
+    return {key: _plain(value) for key, value in node.items() if key != "title"}
 
 
 def _resource_rule() -> dict[str, Any]:
-    labels = [
-        _object(
-            {
-                f"{prefix}type": {"const": RESOURCE_RULE_TYPE, "description": "marks a resource rule"},
-                f"{prefix}group": _TEXT | {"description": _GROUP},
-                f"{prefix}enabled": _SWITCH,
-            }
-        )
+    labels = {
+        prefix: {
+            f"{prefix}type": {"const": RESOURCE_RULE_TYPE, "description": "marks a resource rule"},
+            f"{prefix}group": _TEXT | {"description": _GROUP},
+            f"{prefix}enabled": _SWITCH,
+        }
         for prefix in LABEL_PREFIXES
-    ]
+    }
     name = {
         "type": "string",
         "pattern": "^cf-crl-",
@@ -93,7 +116,15 @@ def _resource_rule() -> dict[str, Any]:
     validations = {"type": "array", "items": _schema(ValidationDocument)}
     data["properties"]["validations"] |= _YAML | {"contentSchema": validations}
     about = "How containers request one extended resource: a ConfigMap named cf-crl-*."
-    return _whole(about, {"name": name, "labels": {"anyOf": labels, "description": prefixes}}, data)
+    of_both = {
+        "type": "object",
+        "properties": labels[newer] | labels[older],
+        "if": {"required": [f"{older}type"]},
+        "then": {"required": [*labels[older]]},
+        "else": {"required": [*labels[newer]]},
+        "description": prefixes,
+    }
+    return _whole(about, {"name": name, "labels": of_both}, data)
 
 
 def _config_map() -> dict[str, Any]:
@@ -149,7 +180,7 @@ def _whole(about: str, metadata: dict[str, Any], data: dict[str, Any]) -> dict[s
     }
     found = _object(metadata) | {"description": "other keys are as in the Kubernetes API"}
     found["properties"] = {"namespace": {"type": "string", "description": _NAMESPACE}} | found["properties"]
-    return {"$schema": DIALECT, "description": about, **_object(fixed | {"metadata": found, "data": data})}
+    return {"description": about, **_object(fixed | {"metadata": found, "data": data})}
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

@@ -206,7 +206,7 @@ class _Loader:
             builder.add_error((*path, TYPE_LABEL), message, code=Code.BAD_LABEL)
         elif not (of_resource or legacy.keys() & {"type", "group"} or has_document):
             return False
-        elif (found := legacy.get("type")) in RULE_TYPES:
+        elif (found := str(legacy.get("type"))) in RULE_TYPES:
             label = f"{TYPE_LABEL}: {found}"
             message = Text(f"the rule requires the label {label}", f"该规则要求标签 {label}")
             builder.add_error(path, message, key=True, code=Code.BAD_LABEL)

@@ -199,7 +199,7 @@ def _keys(
     for key, value in schema.get("properties", {}).items():
         path = f"{above}['{key}']" if set("./") & set(key) else f"{above}.{key}".lstrip(".")
         found = _followed(value, known)
-        yield path, found, key in schema.get("required", ())
+        yield path, found, key in schema.get("required", schema.get("else", {}).get("required", ()))
         inside = found.get("contentSchema", found)
         if inside.get("type") == "array":
             inside, path = _followed(inside["items"], known), f"{path}[]"
@@ -207,10 +207,7 @@ def _keys(
 
 
 def _followed(schema: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema with its `$ref` resolved; of alternatives the last one that is not null."""
-    chosen = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
-    if chosen:
-        schema = chosen[-1] | {key: value for key, value in schema.items() if key != "anyOf"}
+    """Return a schema with its `$ref` resolved."""
     named = str(schema.get("$ref", "")).rpartition("/")[2]
     whole: dict[str, Any] = known.get(named, {}) | schema
     return whole
@@ -226,7 +223,7 @@ def _row(path: str, schema: dict[str, Any], required: bool) -> str:
 def _value(schema: dict[str, Any]) -> str:
     if "const" in schema or "enum" in schema:
         words = schema.get("enum", [schema.get("const")])
-        return ", ".join(_code(word) for word in words if word)
+        return ", ".join(_code(word) for word in words if word != "")
     if "minimum" in schema:
         return f"{schema['minimum']} to {schema['maximum']}"
     if schema.get("type") == "array":

@@ -76,6 +76,48 @@ def test_a_schema_is_valid_by_its_metaschema(kind: str) -> None:
     assert DIALECT == found["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
 
 
+def mistakes(kind: str, document: Any) -> dict[str, set[str]]:
+    """Return the keywords of a schema that a document violates, by path."""
+    found: dict[str, set[str]] = {}
+    for error in validator(kind).iter_errors(document):
+        found.setdefault(error.json_path, set()).add(str(error.validator))
+    return found
+
+
+@pytest.mark.parametrize("prefix", ["features.cpaas.io/", "features.alauda.io/"])
+def test_an_unquoted_label_is_reported_at_the_label(prefix: str) -> None:
+    """Editors show the message of the schema: that it belongs in quotes."""
+    document = yaml.safe_load(resource_rule(prefix=prefix))
+    labels = document["metadata"]["labels"]
+    labels[f"{prefix}enabled"] = True
+    path = f"$.metadata.labels['{prefix}enabled']"
+
+    assert {path: {"type", "enum"}} == mistakes("resource-rule", document)
+    shown = schemas()["resource-rule"]["properties"]["metadata"]["properties"]["labels"]["properties"]
+    assert 'must be "true" or "false", in quotes' == shown[f"{prefix}enabled"]["errorMessage"]
+    del labels[f"{prefix}enabled"]
+    assert {"$.metadata.labels": {"required"}} == mistakes("resource-rule", document)
+
+
+def test_a_value_without_its_quotes_is_reported_as_such() -> None:
+    """Not as one that suits no alternative."""
+    inject = {"env": [{"name": "A", "value": True}], "labels": {"a": 1}}
+    document = {"match": {"resources": ["a.com/b"]}, "inject": inject}
+
+    assert {"$.inject.env[0].value": {"type"}, "$.inject.labels.a": {"type"}} == mistakes(
+        "injection-rule", document
+    )
+    value = schemas()["injection-rule"]["$defs"]["EnvDocument"]["properties"]["value"]
+    assert ("string", "must be text: put it in quotes") == (value["type"], value["errorMessage"])
+
+
+@pytest.mark.parametrize("kind", schemas())
+def test_a_schema_has_an_id_and_no_choice_that_hides_a_mistake(kind: str) -> None:
+    """A validator says of anyOf only that no alternative suits."""
+    assert f"https://gpugate.dev/schema/{kind}.json" == schemas()[kind]["$id"]
+    assert '"anyOf"' not in json.dumps(schemas()[kind])
+
+
 def test_the_reference_page_equals_that_of_the_models() -> None:
     """If not, run: gpugate schema --markdown > docs/reference.md."""
     assert (FOLDER.parent / "reference.md").read_text("utf-8") == schema("--markdown").stdout

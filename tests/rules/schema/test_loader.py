@@ -1057,6 +1057,15 @@ def test_a_setting_in_the_data_takes_precedence_over_the_document() -> None:
             ),
         ),
         (
+            RESOURCE,
+            "type: CustomResourceLimitation",
+            "type: []",
+            (
+                "6:3: metadata.labels: a resource rule requires the label features.cpaas.io/type:"
+                " CustomResourceLimitation"
+            ),
+        ),
+        (
             INJECTION,
             "type: InjectionRule",
             "type: [InjectionRule]",
@@ -1387,7 +1396,7 @@ def test_two_megabytes_of_rules_are_read() -> None:
     ],
 )
 def test_a_config_map_that_the_api_server_or_the_webhook_denies_is_an_error(
-    data: dict[str, str], message: str
+    data: dict[str, Any], message: str
 ) -> None:
     """The size is in bytes, as the API server counts it."""
     errors = _errors(resource_rule(**data))
