@@ -192,6 +192,7 @@ def _outline(page: str) -> dict[str, list[Any]]:
             line.partition("#")[0].strip() for line in _INDENTED.findall(words) if _COMMAND.search(line)
         ],
         "tables": [line.count("|") for line in words.splitlines() if line.startswith("|")],
+        "paragraphs": [_paragraphs(section) for section in re.split(r"^#+ .*", words, flags=re.MULTILINE)],
         "links": sorted((english(path), anchor) for path, anchor in _targets(page) if path != _other(page)),
         "code": sorted(re.findall(r"`([^`\n]+)`", words)),
     }
@@ -204,6 +205,12 @@ def _shape(fence: Fence) -> tuple[str, ...]:
         return (*notes, str([*yaml.safe_load_all(fence.text)]))
     code = re.sub(r" --lang zh|(?<= )#.*", "", fence.text) if fence.language != "text" else ""
     return (*notes, *(line.rstrip() for line in code.splitlines()), str(fence.shown is None))
+
+
+def _paragraphs(section: str) -> tuple[int, int]:
+    """Return how many paragraphs and items of lists a section has."""
+    blocks = [block for block in re.split(r"\n\s*\n", section) if block.strip() and "<!--" not in block]
+    return len(blocks), len(re.findall(r"^(?:-|\d+\.) ", section, re.MULTILINE))
 
 
 def _other(page: str) -> str:
