@@ -34,6 +34,7 @@ from tests.e2e.manifests import MANIFESTS, Object, commands, of_kind, render
 from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node, pod
 from tests.support.chart import CHART
+from webhook.cluster.match_conditions import CONDITION
 
 # Of a Secret or ConfigMap, so of a release: https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size
 _LIMIT_BYTES: Final = 1 << 20
@@ -213,22 +214,20 @@ def test_rbac_refuses_gpugate_nothing(installed: Installed) -> None:
     assert ("create", "secrets") in {(each["verb"], each["objectRef"]["resource"]) for each in own}
 
 
-def test_an_upgrade_changes_replicas_and_no_certificates(installed: Installed, release: Release) -> None:
-    """The API server trusts gpugate all the time: it is never denied a pod for want of a caBundle."""
+def test_an_upgrade_changes_replicas_and_nothing_that_gpugate_sets(
+    installed: Installed, release: Release
+) -> None:
+    """Certificates, caBundle and match condition: the API server always trusts gpugate, and asks it."""
     cluster = installed.cluster
-    before = _get(cluster, "secret", "gpugate-certs"), _ca_bundles(installed)
+    before = _get(cluster, "secret", "gpugate-certs"), installed.webhooks()
     release.change("upgrade", "--set=replicas=3")
     limits = installed.limits()
 
     assert _PATCHED == limits
-    assert before == (_get(cluster, "secret", "gpugate-certs"), _ca_bundles(installed))
+    assert before == (_get(cluster, "secret", "gpugate-certs"), installed.webhooks())
+    assert installed.trusted()
+    assert [True, True, False] == [f'"{CONDITION}"' in json.dumps(each) for each in before[1]]
     assert 3 == _get(cluster, "deployment", "gpugate")["spec"]["replicas"]
-
-
-def _ca_bundles(installed: Installed) -> list[str]:
-    found = [webhook["clientConfig"]["caBundle"] for webhook in installed.webhooks()]
-    assert all(found)
-    return found
 
 
 def test_an_upgrade_makes_gpugate_optional(installed: Installed, release: Release) -> None:

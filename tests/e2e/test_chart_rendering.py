@@ -13,11 +13,14 @@ import yaml
 
 from rules import load_rules
 from rules.model.rule import Action
+from rules.model.workload_kinds import built_in_workloads
 from tests.e2e import helm
 from tests.e2e.manifests import MANIFESTS, Object, of_kind, render
 from tests.support.chart import CHART
 from tests.support.paths import ROOT
+from tests.webhook.cluster.test_match_conditions import asked
 from webhook.cli.commands.serve import command
+from webhook.cluster.match_conditions import STATIC_CONDITION, static_expression
 
 Key = tuple[str, str, str]
 
@@ -295,6 +298,27 @@ def test_the_example_of_the_page_renders_rules_without_errors() -> None:
         "cf-crl-amd-xilinx",
         "lab",
     } == {key[2] for key in changed if changed[key] != plain.get(key)}
+
+
+def test_a_built_in_kind_with_a_path_of_its_own_is_always_selected_by_the_static_condition() -> None:
+    """The condition knows only the built-in paths; that of gpugate knows all. Other kinds are unchanged."""
+    group, kind, other = "kubeflow.org", "PyTorchJob", ("batch", "Job")
+    objects = helm.rendered({"workloads.kinds": {group: {kind: ["spec.pod"]}}})
+    (configuration,) = of_kind(objects, "ValidatingWebhookConfiguration")
+    (text,) = (
+        each["expression"]
+        for each in configuration["webhooks"][0]["matchConditions"]
+        if each["name"] == STATIC_CONDITION
+    )
+    unchanged = static_expression(built_in_workloads())
+    container = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    document = {"spec": {"pod": {"spec": {"containers": [container]}}}}
+
+    assert [True, False, False] == [
+        asked(text, (group, kind), document),
+        asked(unchanged, (group, kind), document),
+        asked(text, other, document),
+    ]
 
 
 def test_own_rules_are_added() -> None:
