@@ -59,7 +59,7 @@ def test_a_dry_run_answers_nothing_to_the_user() -> None:
     found, _ = _decisions(Action.DRYRUN, document, DENYING, warning, INJECTING)
     completed, validated = _decisions(Action.DRYRUN, pod(container({OTHER: "1"})), *COMPLETING)
 
-    assert ((), ()) == (found.warnings, found.patch)
+    assert ((), (), Effect.DENY) == (found.warnings, found.patch, found.withheld)
     assert {"rules", "would-inject", "dryrun", "enforcement-action"} == found.audit.keys()
     assert "cf-crl-group-device (policy)" in found.audit["dryrun"]
     assert "cf-crl-others-other (policy)" in found.audit["dryrun"]
@@ -115,7 +115,8 @@ def test_a_cap_of_warn_completes_pods_as_without_it_and_warns_of_what_would_be_d
 
 def test_a_denied_pod_has_no_patch_without_a_cap() -> None:
     """And its answer says nothing of caps."""
-    found, _ = _decisions(Action.DENY, pod(container({OTHER: "1", DEVICE: "x"})), *COMPLETING)
+    document = pod(container({OTHER: "1", DEVICE: "x"}))
+    found, _ = _decisions(Action.DENY, document, *COMPLETING, INJECTING)
 
     assert (False, (), None) == (found.allowed, found.patch, found.withheld)
     assert "enforcement-action" not in found.audit
