@@ -44,6 +44,12 @@ _POD = {
 }
 _NO_NODES = Inventory.of([])
 _NOW = 1_800_000_000.0
+# Rules in force, with which those of the text may conflict.
+_OTHERS = load_rules(
+    (path.name, path.read_text("utf-8"))
+    for folder in ("gpu-manager", "injection", "mps", "pgpu")
+    for path in sorted((_CATALOG / folder).glob("*.yaml"))
+).rules
 
 
 def seeds() -> Iterator[bytes]:
@@ -71,6 +77,12 @@ def words() -> Iterator[str]:
         "*a",
         "<<: ",
         "\n---\n",
+        "lables",
+        "spec",
+        "rule.yml",
+        "gpugate.dev/type",
+        "features.cpaas.io/enable",
+        "value = 8Gi and value",
         "!!binary ",
         "? ",
         "|2-\n",
@@ -86,7 +98,7 @@ def words() -> Iterator[str]:
 def check(data: bytes) -> None:
     """Each error is located in the text; valid rules can decide on a pod."""
     text = _folded(data.decode("utf-8", "surrogateescape"))
-    loaded = lint([("f", text)], _NOW)
+    loaded = lint([("f", text)], _NOW, others=_OTHERS)
     lines = len(text.splitlines()) + 1
     for error in (*loaded.errors, *loaded.warnings):
         assert error.location.file == "f"

@@ -45,6 +45,10 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("resource", (*KEY, "--check", "value <= 100 || value % 100 == 0", "--default", "20"), 3),
         ("resource", (*KEY, "--requests", "fromLimits", "--data-type", "float", "--group", "my-group"), 2),
         ("resource", ("--key", "vendor.com/slice-*", "--limits", "optional", "--description", "a slice"), 2),
+        ("resource", (*KEY, "--exclude", "nvidia.com/*", "--exclude", "amd.com/gpu"), 4),
+        ("resource", (*KEY, "--runtime-class", "vendor", "--description-zh", "设备"), 2),
+        ("injection", (*KEY, "--toleration", "vendor.com/device:NoSchedule", "--toleration", "a=b"), 2),
+        ("injection", (*KEY, "--runtime-class", "vendor", "--env", "A=1", "--description-zh", "变量"), 3),
         ("injection", (*KEY, "--env", "FLAGS=a=b", "--env-quantity", "SHARE"), 3),
         ("injection", (*KEY, "--env", "A=1", "--image", "*/paddle*", "--image", "tool:*"), 4),
         ("compatibility", KEY, 2),
@@ -93,6 +97,32 @@ def test_an_exemption_prefers_the_rules_of_its_folder() -> None:
     assert (0, 0) == (_run("lint", ".", "--fail-on", "warn").exit_code, _run("test", ".").exit_code)
 
 
+def test_a_created_rule_has_what_the_options_say() -> None:
+    """Excluded resources, runtime class, tolerations, and descriptions in both languages."""
+    _new("resource", *KEY, "--exclude", "a.com/b", "--exclude", "c.com/*", "--runtime-class", "x")
+    data = yaml.safe_load(Path("vendor-device.yaml").read_text("utf-8"))["data"]
+    described = ("--description", "a device", "--description-zh", "设备")
+    _new("injection", *KEY, "--toleration", "a=b:NoSchedule", "--toleration", "c", *described)
+    text = yaml.safe_load(Path("inject-device.yaml").read_text("utf-8"))["data"]["rule.yaml"]
+    rule = yaml.safe_load(text)
+
+    assert ("a.com/b, c.com/*", "x") == (data["excludeResources"], data["runtimeClassName"])
+    assert {"en": "a device", "zh": "设备"} == rule["description"]
+    assert [
+        {"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"},
+        {"key": "c", "operator": "Exists"},
+    ] == rule["inject"]["tolerations"]
+
+
+@pytest.mark.parametrize(("check", "noted"), [("value <= 8", True), ("value >= 1 && value <= 8", False)])
+def test_a_check_that_allows_0_is_noted(check: str, noted: bool) -> None:
+    """With the check that denies it; no rule allows a quantity below 0."""
+    written = _new("resource", *KEY, "--check", check)
+    note = f"note: {check} allows 0, too; to deny it: --check 'value >= 1 && ({check})'"
+
+    assert noted == (note in written.stdout)
+
+
 def test_no_file_is_overwritten() -> None:
     """Neither the rule nor its test; nothing is written."""
     Path("vendor-device.test.yaml").write_text("mine", "utf-8")
@@ -121,7 +151,11 @@ def test_a_dry_run_prints_both_files_and_writes_none() -> None:
         (("--kind", "resource", "--key", "device"), "expected a resource name with its domain"),
         (("--kind", "resource", *KEY, "--check", "valu <= 8"), "did you mean 'value'?"),
         (("--kind", "resource", *KEY, "--check", "value < 0"), "write its test manually"),
-        (("--kind", "injection", *KEY), "needs a variable"),
+        (("--kind", "injection", *KEY), "nothing to inject: set --env NAME=VALUE"),
+        (
+            ("--kind", "injection", *KEY, "--toleration", "a:Never"),
+            "inject.tolerations[0].effect: expected one of NoSchedule, PreferNoSchedule, NoExecute",
+        ),
         (("--kind", "injection", *KEY, "--env", "A"), "expected --env NAME=VALUE, got 'A'"),
         (("--kind", "node-profile", "--label", "a"), "expected --label NAME=VALUE, got 'a'"),
         (("--kind", "node-profile", *POOL, "--cuda", "13.0"), "--product is missing"),

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from rules.cel.expression import VALIDATION_VARIABLES, Expression
 from webhook.cli.input.files import catalog_path, read_path
 from webhook.cli.output.console import BadInputError
 from webhook.cli.ruletest import templates
@@ -90,6 +91,23 @@ _NINETY_DAYS: Final = timedelta(days=90)  # a quarter, then the exemption is rev
     help="resource: CEL validation of `value`; may be repeated.",
 )
 @click.option(
+    "--exclude",
+    "excludes",
+    multiple=True,
+    metavar="RESOURCE",
+    help="resource: name or glob that must not be used together with it; may be repeated.",
+)
+@click.option(
+    "--runtime-class", metavar="NAME", help="resource, injection: runtimeClassName for pods without one."
+)
+@click.option(
+    "--toleration",
+    "tolerations",
+    multiple=True,
+    metavar="TAINT",
+    help="injection: toleration of KEY, KEY=VALUE, KEY:EFFECT or KEY=VALUE:EFFECT; may be repeated.",
+)
+@click.option(
     "--env", multiple=True, metavar="NAME=VALUE", help="injection: environment variable; may be repeated."
 )
 @click.option(
@@ -141,6 +159,7 @@ _NINETY_DAYS: Final = timedelta(days=90)  # a quarter, then the exemption is rev
     "--expires", metavar="DATE", help="exemption: last day, such as 2026-12-31.  [default: in 90 days]"
 )
 @click.option("--description", help="Description of the rule, which messages contain.")
+@click.option("--description-zh", help="The same in Chinese.")
 @click.option(
     "--folder", default=".", show_default=True, type=click.Path(file_okay=False), help="Output folder."
 )
@@ -155,7 +174,9 @@ def command(ctx: click.Context, /, kind: str | None, folder: str, dry_run: bool,
     Examples:
       gpugate rules new
       gpugate rules new --kind resource --key vendor.com/device --check 'value <= 8' --folder my-rules
+      gpugate rules new --kind resource --key vendor.com/device --exclude nvidia.com/gpu
       gpugate rules new --kind injection --key vendor.com/device --env FLAGS=1 --image '*/paddle*'
+      gpugate rules new --kind injection --key vendor.com/device --toleration vendor.com/device:NoSchedule
       gpugate rules new --kind compatibility --key vendor.com/share --sharing virtual --baseline 12.4
       gpugate rules new --kind image-catalog --image 'registry.example.com/train:*' --cuda 12.4
       gpugate rules new --kind exemption --rule compatibility-pgpu --namespace ml --reason migration
@@ -184,8 +205,16 @@ def command(ctx: click.Context, /, kind: str | None, folder: str, dry_run: bool,
         path.write_text(text, "utf-8")
         click.echo(f"wrote {path}")
     rule, test = paths
+    for check in given.get("checks", ()) if _allows_zero(given) else ():
+        click.echo(f"note: {check} allows 0, too; to deny it: --check 'value >= 1 && ({check})'")
     others = "".join(f" {resolve(str(test), name)}" for name in draft.other_rules)
     click.echo(f"next:\n  gpugate lint {rule}{others}\n  gpugate test {test}\n  kubectl apply -f {rule}")
+
+
+def _allows_zero(given: Mapping[str, Any]) -> bool:
+    """Return whether every check is true for 0; a quantity below 0 is denied without a check."""
+    expressions = (Expression(check, VALIDATION_VARIABLES) for check in given.get("checks", ()))
+    return all(each.variables == ("value",) and each({"value": 0}.__getitem__) for each in expressions)
 
 
 def _ask(kind: str) -> dict[str, Any]:

@@ -59,18 +59,24 @@ def resource(
     default: str = "",
     data_type: str = "integer",
     checks: Sequence[str] = (),
+    excludes: Sequence[str] = (),
+    runtime_class: str = "",
     description: str = "",
+    description_zh: str = "",
 ) -> Draft:
-    """Return a resource rule. checks: CEL validations. Raises DraftError."""
+    """Return a resource rule. checks: CEL validations. excludes: names or globs. Raises DraftError."""
     group, device, prefix = group or group_of(key), without_globs(key), LABEL_PREFIXES[1]
     data = {
         "key": key,
         "dataType": data_type,
         "descriptionEn": description,
+        "descriptionZh": description_zh,
         "group": group,
         "limits": limits,
         "requests": requests,
         "defaultValue": default,
+        "excludeResources": ", ".join(excludes),
+        "runtimeClassName": runtime_class,
         "validations": dump_yaml([{"expression": check} for check in checks]) if checks else "",
     }
     draft = Draft(
@@ -84,13 +90,18 @@ def resource(
     valid = [each for each, result in zip(quantities, results, strict=True) if result.decision.allowed]
     if not valid:
         raise DraftError(f"the rule denies {', '.join(map(str, quantities))}; write its test manually")
-    path = f"/spec/containers/0{pointer(('resources', 'limits', device))}"
-    cases = [allowed(f"{valid[0]} is allowed", pod_of({device: valid[0]}), {"fields": {path: valid[0]}})]
+    fields: Json = {f"/spec/containers/0{pointer(('resources', 'limits', device))}": valid[0]}
+    fields |= {"/spec/runtimeClassName": runtime_class} if runtime_class else {}
+    cases = [allowed(f"{valid[0]} is allowed", pod_of({device: valid[0]}), {"fields": fields})]
     wrong, expected = ("500m", "a whole number") if data_type == "integer" else ("-1", "zero or more")
     cases.append(denied(f"{wrong} is denied", pod_of({device: wrong}), draft.name, expected))
     cases += [
         denied(f"{invalid} is denied", pod_of({device: invalid}), draft.name, f"found {invalid}")
         for invalid in [quantity for quantity in quantities if quantity not in valid][:1]
+    ]
+    cases += [
+        denied(f"{other} must not be used together with it", pod_of({device: valid[0], other: 1}), draft.name)
+        for other in map(without_globs, excludes)
     ]
     return draft.with_cases(*cases)
 
@@ -102,33 +113,56 @@ def injection(
     env: Mapping[str, str] | None = None,
     quantities: Sequence[str] = (),
     images: Sequence[str] = (),
+    tolerations: Sequence[str] = (),
+    runtime_class: str = "",
     description: str = "",
+    description_zh: str = "",
 ) -> Draft:
-    """Return an injection rule for variables. quantities: variables set to the quantity of key."""
+    """Return an injection rule. Raises DraftError.
+
+    quantities: variables set to the quantity of key. tolerations: as kubectl writes taints.
+    """
     device, image = without_globs(key), image_like(images)
     entries: list[Json] = [{"name": variable, "value": value} for variable, value in (env or {}).items()]
     expected = [*entries, *({"name": variable, "value": "1"} for variable in quantities)]
     entries += [{"name": variable, "fromResource": {"name": key}} for variable in quantities]
-    if not entries:
-        raise DraftError("an injection rule needs a variable: --env NAME=VALUE or --env-quantity NAME")
+    tolerated = [_toleration(text) for text in tolerations]
+    inject = {"env": entries, "tolerations": tolerated, "runtimeClassName": runtime_class}
+    inject = {field: value for field, value in inject.items() if value}
+    if not inject:
+        raise DraftError(
+            "nothing to inject: set --env NAME=VALUE, --env-quantity NAME, --toleration KEY "
+            "or --runtime-class NAME"
+        )
     match = {"resources": [key]} | ({"images": [*images]} if images else {})
-    own, path = {"name": expected[0]["name"], "value": "mine"}, "/spec/containers/0/env"
-    set_by_user = pod_of({device: 1}, image=image, env=[own])
+    path = "/spec/containers/0/env"
+    paths = {"env": path, "tolerations": "/spec/tolerations", "runtimeClassName": "/spec/runtimeClassName"}
+    fields = {paths[field]: expected if field == "env" else value for field, value in inject.items()}
     draft = Draft.of_document(
         name or f"inject-{word_of(key.partition('/')[2])}",
         "InjectionRule",
-        _described(description) | {"match": match, "inject": {"env": entries}},
-        allowed("variables are injected", pod_of({device: 1}, image=image), {"fields": {path: expected}}),
-        allowed("a variable set by the user is kept", set_by_user, {"fields": {f"{path}/0": own}}),
+        _described(description, description_zh) | {"match": match, "inject": inject},
+        allowed("the values are injected", pod_of({device: 1}, image=image), {"fields": fields}),
         allowed("a pod without the resource is unchanged", pod_of({"cpu": 1}, image=image), {"patch": []}),
     )
+    if expected:
+        own = {"name": expected[0]["name"], "value": "mine"}
+        set_by_user = pod_of({device: 1}, image=image, env=[own])
+        kept = allowed("a variable set by the user is kept", set_by_user, {"fields": {f"{path}/0": own}})
+        draft = draft.with_cases(kept)
     if _are_specific(images):
         draft = draft.with_cases(allowed("another image is unchanged", pod_of({device: 1}), {"patch": []}))
     return draft
 
 
 def compatibility(
-    key: str, *, name: str = "", sharing: str = "physical", baseline: str = "", description: str = ""
+    key: str,
+    *,
+    name: str = "",
+    sharing: str = "physical",
+    baseline: str = "",
+    description: str = "",
+    description_zh: str = "",
 ) -> Draft:
     """Return a compatibility rule. baseline: the highest CUDA version that the virtualization supports."""
     device, cuda = without_globs(key), _version(baseline) if baseline else _CUDA
@@ -140,7 +174,7 @@ def compatibility(
     return Draft.of_document(
         name,
         "CompatibilityRule",
-        _described(description) | terms,
+        _described(description, description_zh) | terms,
         allowed(f"CUDA {cuda} is compatible with a driver of CUDA {cuda}", fits, nodes=nodes),
         denied(f"CUDA {newer} is incompatible", fails, name, f"CUDA {newer}", nodes=nodes),
     )
@@ -212,6 +246,7 @@ def node_profile(
     name: str = "",
     gpus: int = 1,
     description: str = "",
+    description_zh: str = "",
 ) -> Draft:
     """Return the profile of nodes that have these labels when they are created. gpus: of one node.
 
@@ -230,7 +265,7 @@ def node_profile(
     return Draft.of_document(
         name or f"profile-{word_of(next(iter(labels.values())))}",
         "NodeProfile",
-        _described(description) | document,
+        _described(description, description_zh) | document,
         allowed(f"a new node runs CUDA {version}", fits, nodes=nodes),
         denied(f"no node runs CUDA {newer}", fails, rule, f"CUDA {newer}", nodes=nodes),
     ).with_rules(file)
@@ -273,5 +308,14 @@ def _version(text: str) -> CudaVersion:
     return version
 
 
-def _described(description: str) -> dict[str, Any]:
-    return {"description": {"en": description}} if description else {}
+def _described(description: str, description_zh: str) -> dict[str, Any]:
+    texts = {"en": description, "zh": description_zh}
+    return {"description": found} if (found := {key: text for key, text in texts.items() if text}) else {}
+
+
+def _toleration(text: str) -> Json:
+    """Return a toleration of a taint as kubectl writes it: KEY, KEY=VALUE, KEY:EFFECT, KEY=VALUE:EFFECT."""
+    taint, _, effect = text.partition(":")
+    key, equals, value = taint.partition("=")
+    found = {"key": key} | ({"operator": "Equal", "value": value} if equals else {"operator": "Exists"})
+    return found | ({"effect": effect} if effect else {})
