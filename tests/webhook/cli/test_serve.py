@@ -10,7 +10,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -26,9 +26,11 @@ from rules.schema.loader import Loaded
 from tests.support.memory import CONFIGURATIONS, Memory, api_server, ca_bundle, with_configurations
 from tests.support.node_builders import node
 from tests.support.serving import HOST, QUICK, client_context, connect, wait_for
+from tests.support.webhooks import body, pod
 from webhook.admission.handler import AdmissionHandler
 from webhook.cli import main
 from webhook.runtime import SecretCertificate, make_server
+from webhook.server.server import Server
 from webhook.telemetry.metrics import REGISTRY
 
 if TYPE_CHECKING:
@@ -174,3 +176,27 @@ def test_contradictory_options_are_reported(
 
     assert 2 == done.exit_code
     assert message in done.output
+
+
+@pytest.mark.parametrize(("option", "allowed"), [([], False), (["--enforcement-action=dryrun"], True)])
+def test_the_option_caps_the_answers_of_the_server(
+    option: list[str], allowed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By default, rules are enforced; the first line of the log has the cap."""
+    handlers: list[AdmissionHandler] = []
+
+    def make(handler: AdmissionHandler, *rest: Any, **settings: Any) -> Server:
+        handlers.append(handler)
+        return make_server(handler, *rest, **settings)
+
+    monkeypatch.setattr("webhook.runtime.make_server", make)
+    monkeypatch.setattr(Server, "run", lambda server: server._socket.close() or 0)
+    monkeypatch.setattr("webhook.telemetry.logs.configure_logs", lambda **_: None)
+    caplog.set_level("INFO", "gpugate")
+    arguments = ["serve", "--port=0", "--host=127.0.0.1", "--rules=builtin", *option]
+    CliRunner().invoke(main, arguments, catch_exceptions=False)
+    review = body(pod({"tencent.com/vcuda-core": "150"}))
+
+    assert allowed is json.loads(handlers[0].answer("validate", review))["response"]["allowed"]
+    (line,) = [each for each in caplog.messages if each.startswith("serving on")]
+    assert line.endswith("enforcement action dryrun" if option else "enforcement action deny")
