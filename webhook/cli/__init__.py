@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 # Name and summary of each command. Its module is imported when it is called: `preview` does not need Flask.
 _COMMANDS: Final = {
@@ -36,8 +37,11 @@ _COMMANDS: Final = {
     "certs": "Create, show and rotate the CA and the serving certificate",
     "node": "Label a GPU node and diagnose its driver",
     "images": "Read facts about the images of a cluster from registries",
+    "completion": "Print the script that completes commands in bash, zsh or fish",
     "version": "Show the versions of gpugate and its rules, here and in a cluster",
 }
+# The first argument if a shell asks for completions; see completion.py.
+COMPLETE: Final = "__complete"
 # The extra of pyproject.toml that installs a module.
 _EXTRAS: Final = {
     "aiohttp": "cluster",
@@ -70,6 +74,13 @@ class _Commands(click.Group):
         """Run the command line and exit; a closed pipe ends it without an error message."""
         from webhook.cli.output.console import BadInputError, os_error_text, show_error
 
+        arguments = sys.argv[1:] if settings.get("args") is None else settings["args"]
+        if arguments and arguments[0] == COMPLETE:
+            from webhook.cli.completion import completions
+
+            for line in completions(self, arguments[1:]):
+                click.echo(line)
+            sys.exit()
         try:
             if sys.stdout is None:
                 raise BadInputError("stdout is closed")
@@ -117,6 +128,15 @@ class _Commands(click.Group):
             from webhook.cli.output.console import BadInputError
 
             raise BadInputError(error.format_message()) from None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin with a text, without importing the commands."""
+        words = [
+            CompletionItem(name, help=summary)
+            for name, summary in _COMMANDS.items()
+            if name.startswith(incomplete) and " " not in name
+        ]
+        return words + click.Command.shell_complete(self, ctx, incomplete)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx

@@ -24,6 +24,7 @@ from certs.rotation_plan import Plan, Step, service_names
 from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
 from rules import Language
+from webhook.cli.input.completers import CONTEXT, FILE
 from webhook.cli.input.options import language_option, output_option
 from webhook.cli.output.console import (
     BadInputError,
@@ -107,8 +108,8 @@ def _place_options(command: F) -> F:
         click.option(
             "--namespace", "-n", metavar="NS", help=f"Namespace of the Secret.  [default: {_NAMESPACE}]"
         ),
-        click.option("--context", metavar="NAME", help="Use the cluster of this context."),
-        click.option("--kubeconfig", metavar="FILE", help="Use the cluster of this kubeconfig."),
+        click.option("--context", type=CONTEXT, metavar="NAME", help="Use the cluster of this context."),
+        click.option("--kubeconfig", type=FILE, metavar="FILE", help="Use the cluster of this kubeconfig."),
         click.option(
             "--directory",
             type=click.Path(path_type=Path),

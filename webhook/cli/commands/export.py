@@ -12,6 +12,7 @@ from rules.model.rule import Exemption, Rule
 from rules.report.validating_admission_policy import ExportError, export
 from rules.schema.errors import reason_of
 from rules.text.i18n import Text
+from webhook.cli.input.completers import RULE_PATH
 from webhook.cli.input.files import BAD_INPUT, RuleSource
 from webhook.cli.input.options import language_option, namespace_option
 from webhook.cli.output.console import print_error, print_warning
@@ -20,7 +21,7 @@ from webhook.yaml_output import dump_yaml
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.argument("paths", nargs=-1, type=RULE_PATH, metavar="[PATH]...")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @namespace_option
 @language_option

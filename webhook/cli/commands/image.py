@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from rules import Language
+from webhook.cli.input.completers import FILE
 from webhook.cli.input.files import BAD_INPUT, load_workloads
 from webhook.cli.input.image_source import Access, images_in, inspect_images, read_hosts, read_mirrors
 from webhook.cli.input.options import (
@@ -46,6 +47,7 @@ def command() -> None:
     "--filename",
     "filenames",
     multiple=True,
+    type=FILE,
     metavar="FILE",
     help="File or folder with objects, or - for stdin: inspect the images of their containers.",
 )
@@ -60,6 +62,7 @@ def command() -> None:
 )
 @click.option(
     "--registry-config",
+    type=FILE,
     metavar="FILE",
     help="Credentials, as `docker login` writes them.  [default: ~/.docker/config.json]",
 )

@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+from webhook.cli.input.completers import CONTEXT, FILE, FOLDER
 from webhook.cli.input.image_source import Access, read_hosts, read_mirrors
 from webhook.cli.input.options import (
     ca_file_option,
@@ -59,6 +60,7 @@ REGISTRIES: Final = (
 @ca_file_option
 @click.option(
     "--registry-config",
+    type=FILE,
     metavar="FILE",
     help="Credentials, as `docker login` or a pull secret has them.  [default: ~/.docker/config.json]",
 )
@@ -70,18 +72,23 @@ REGISTRIES: Final = (
 @click.option(
     "--credential-provider-config",
     "provider_config",
+    type=FILE,
     metavar="FILE",
     help="Use the kubelet's credential provider plugins, too: a CredentialProviderConfig.",
 )
 @click.option(
     "--credential-provider-bin-dir",
     "provider_folder",
+    type=FOLDER,
     metavar="FOLDER",
     help="Folder that contains their programs.",
 )
-@click.option("--kubeconfig", metavar="FILE", help="Use the cluster of this kubeconfig.")
+@click.option("--kubeconfig", type=FILE, metavar="FILE", help="Use the cluster of this kubeconfig.")
 @click.option(
-    "--context", metavar="NAME", help="Use the cluster of this context.  [default in a pod: its own cluster]"
+    "--context",
+    type=CONTEXT,
+    metavar="NAME",
+    help="Use the cluster of this context.  [default in a pod: its own cluster]",
 )
 @click.option(
     "--port",

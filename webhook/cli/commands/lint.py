@@ -9,6 +9,7 @@ import click
 
 from rules import Language, RuleSet, lint
 from webhook.cli.input.cluster_source import NO_CLUSTER, ClusterSource
+from webhook.cli.input.completers import RULE_PATH
 from webhook.cli.input.files import NO_RULES, RuleSource, load_inventory
 from webhook.cli.input.options import cluster_options, language_option, namespace_option, nodes_option
 from webhook.cli.output.console import print_warning
@@ -19,7 +20,7 @@ WARNED = 3
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.argument("paths", nargs=-1, type=RULE_PATH, metavar="[PATH]...")
 @click.option("-o", "--output", type=click.Choice(list(FORMATS)), default="text", show_default=True)
 @click.option(
     "--fail-on",
@@ -32,6 +33,7 @@ WARNED = 3
     "--rules",
     "rule_paths",
     multiple=True,
+    type=RULE_PATH,
     metavar="PATH",
     help="Rules that are in force together with those to check: file, folder or URL, or builtin; may be "
     "repeated. A rule of the same name replaces them.  [default: the rules of the named cluster, or builtin]",

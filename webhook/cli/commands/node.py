@@ -19,6 +19,7 @@ from rules import Language
 from webhook.agent.diagnosis import diagnose, explain
 from webhook.agent.labels import metadata_of
 from webhook.agent.nvml_probe import MPS_DIRECTORIES, Failure, Probe, kernel_module, probe
+from webhook.cli.input.completers import CONTEXT, FILE
 from webhook.cli.input.options import language_option
 from webhook.cli.output.console import BadInputError, print_error, print_warning
 from webhook.cli.output.node_report import report_of, show_probe
@@ -49,8 +50,8 @@ def _node_options(command: F) -> F:
     """Add the options for the node, its cluster, the MPS directories and the language to a command."""
     for option in (
         language_option,
-        click.option("--context", metavar="NAME", help="Use the cluster of this context."),
-        click.option("--kubeconfig", metavar="FILE", help="Use the cluster of this kubeconfig."),
+        click.option("--context", type=CONTEXT, metavar="NAME", help="Use the cluster of this context."),
+        click.option("--kubeconfig", type=FILE, metavar="FILE", help="Use the cluster of this kubeconfig."),
         click.option("--node-name", envvar="NODE_NAME", help="Name of this node.  [default: $NODE_NAME]"),
         click.option(
             "--mps-directory",

@@ -22,6 +22,7 @@ from rules.nodes.node_capabilities import NodeCapabilities, Problem
 from rules.nodes.node_pool import NodePool
 from rules.report.matrix import dotted, sort_key
 from rules.text.i18n import Text
+from webhook.cli.input.completers import NODE
 from webhook.cli.input.node_source import NodeSource, node_options
 from webhook.cli.input.options import output_option
 from webhook.cli.input.row_filter import filter_option, filtered, named
@@ -45,7 +46,7 @@ _WIDE: Final = ("resources", "labels at creation")
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, type=NODE, metavar="[NAME]...")
 @filter_option
 @output_option(
     "text",

@@ -12,6 +12,7 @@ from rules import Language, Loaded, RuleSet
 from rules.decision.exemptions import exempted
 from rules.model.rule import CompatibilityRule, Exemption, InjectionRule, NodeProfile, ResourceRule, Rule
 from webhook.cli.input.cluster_source import ClusterSource
+from webhook.cli.input.completers import FILE, RULE
 from webhook.cli.input.files import RuleSource
 from webhook.cli.input.options import (
     cluster_options,
@@ -31,13 +32,14 @@ _COLOURS = {"enabled": "green", "disabled": "dim", "expired": "yellow", "stale":
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, type=RULE, metavar="[NAME]...")
 @rules_option
 @filter_option
 @output_option("text", "wide", "name", "json", "yaml")
 @click.option(
     "--metrics",
     multiple=True,
+    type=FILE,
     metavar="FILE",
     help="File that contains /metrics of a replica, - for stdin; may be repeated.",
 )

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from rules.cel.expression import VALIDATION_VARIABLES, Expression
+from webhook.cli.input.completers import RULE
 from webhook.cli.input.files import catalog_path, read_path
 from webhook.cli.output.console import BadInputError
 from webhook.cli.ruletest import templates
@@ -149,7 +150,12 @@ _NINETY_DAYS: Final = timedelta(days=90)  # a quarter, then the exemption is rev
 @click.option("--product", metavar="NAME", help="node-profile: product, as in nvidia.com/gpu.product.")
 @click.option("--gpus", type=click.IntRange(min=1), help="node-profile: GPUs of one node.  [default: 1]")
 @click.option(
-    "--rule", "rules", multiple=True, metavar="NAME", help="exemption: name of the rule; may be repeated."
+    "--rule",
+    "rules",
+    multiple=True,
+    type=RULE,
+    metavar="NAME",
+    help="exemption: name of the rule; may be repeated.",
 )
 @click.option(
     "--namespace", "namespaces", multiple=True, metavar="NAME", help="exemption: namespace; may be repeated."

@@ -14,6 +14,7 @@ import click
 from rules import Language, Loaded
 from rules.model.rule import Action
 from webhook.cli.input.certificate_options import CertificateSource, certificate_options
+from webhook.cli.input.completers import CONTEXT, FILE
 from webhook.cli.input.files import RuleSource, load_inventory, load_workloads, read_file
 from webhook.cli.input.options import (
     language_option,
@@ -44,10 +45,14 @@ _REMEDIES: Final[dict[int | None, str]] = {
 @click.command()
 @rules_option
 @click.option(
-    "--kubeconfig", metavar="FILE", help="Watch the rules and nodes of the cluster in this kubeconfig."
+    "--kubeconfig",
+    type=FILE,
+    metavar="FILE",
+    help="Watch the rules and nodes of the cluster in this kubeconfig.",
 )
 @click.option(
     "--context",
+    type=CONTEXT,
     metavar="NAME",
     help="Watch those of the cluster of this context.  [default in a pod, without --rules: its own cluster]",
 )

@@ -8,6 +8,7 @@ import click
 
 from rules import Language
 from rules.text.glob import glob, is_glob
+from webhook.cli.input.completers import RULE_PATH
 from webhook.cli.input.files import BAD_INPUT, BUILT_IN, load_workloads, read_path, rule_folder
 from webhook.cli.input.options import language_option, namespace_option, workloads_option
 from webhook.cli.input.urls import is_url
@@ -19,7 +20,7 @@ FAILED = 1
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.argument("paths", nargs=-1, type=RULE_PATH, metavar="[PATH]...")
 @click.option(
     "-o", "--output", type=click.Choice(["text", *MACHINE_FORMATS]), default="text", show_default=True
 )

@@ -15,6 +15,7 @@ from rules.model.rule import NodeProfile
 from rules.nodes.label_families import LabelNames
 from rules.schema.errors import suggestion
 from webhook.cli.input.cluster_source import ClusterSource
+from webhook.cli.input.completers import RULE, RULE_PATH
 from webhook.cli.input.files import BAD_INPUT, RuleSource, load_inventory
 from webhook.cli.input.options import cluster_options, language_option, namespace_option, nodes_option
 from webhook.cli.output.console import BadInputError, print_error
@@ -108,12 +109,16 @@ def node_options(command: F) -> F:
         cluster_options,
         namespace_option,
         click.option(
-            "--rule", metavar="NAME", help="Read labels as this rule defines them, if rules differ."
+            "--rule",
+            type=RULE,
+            metavar="NAME",
+            help="Read labels as this rule defines them, if rules differ.",
         ),
         click.option(
             "--rules",
             "rule_paths",
             multiple=True,
+            type=RULE_PATH,
             metavar="PATH",
             help="Read labels as these rules define them.  [default: the rules of the cluster, or the "
             "built-in rules]",

@@ -10,6 +10,7 @@ import click
 
 from rules import DEFAULT_NAMESPACE, Language
 from webhook.cli.input.cluster_source import ClusterSource, is_plugin
+from webhook.cli.input.completers import CONTEXT, FILE, RULE_PATH
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,8 +25,10 @@ def filenames_option(help_text: str, *, required: bool = True) -> Callable[[F], 
                 raise click.UsageError("no objects given (use FILE or -f FILE; - is stdin)")
             return command(filenames=(*filenames, *paths), **others)
 
-        option = click.option("-f", "--filename", "filenames", multiple=True, metavar="FILE", help=help_text)
-        return option(click.argument("paths", nargs=-1, metavar="[FILE]...")(wrapper))  # type: ignore[return-value]
+        option = click.option(
+            "-f", "--filename", "filenames", multiple=True, type=FILE, metavar="FILE", help=help_text
+        )
+        return option(click.argument("paths", nargs=-1, type=FILE, metavar="[FILE]...")(wrapper))  # type: ignore[return-value]
 
     return add
 
@@ -46,6 +49,7 @@ rules_option: Final = click.option(
     "--rules",
     "rule_paths",
     multiple=True,
+    type=RULE_PATH,
     metavar="PATH",
     help="Rule file, folder or URL, or builtin; may be repeated.  [default: the rules of the cluster, or "
     "builtin: the built-in rules]",
@@ -60,6 +64,7 @@ nodes_option: Final = click.option(
     "--nodes",
     "node_paths",
     multiple=True,
+    type=FILE,
     metavar="FILE",
     help="File that contains nodes, as `kubectl get nodes -o yaml` prints them, NodePools and the like.",
 )
@@ -67,6 +72,7 @@ workloads_option: Final = click.option(
     "--workloads",
     "workload_paths",
     multiple=True,
+    type=FILE,
     metavar="FILE",
     help="File of additional kinds that contain pods, such as `{example.com: {Kind: [spec.template]}}`.",
 )
@@ -106,10 +112,13 @@ def cluster_options(command: F) -> F:
     for option in (
         click.option(
             "--context",
+            type=CONTEXT,
             metavar="NAME",
             help="Read from the cluster of this context.  [default as kubectl plugin: the current context]",
         ),
-        click.option("--kubeconfig", metavar="FILE", help="Read from the cluster of this kubeconfig."),
+        click.option(
+            "--kubeconfig", type=FILE, metavar="FILE", help="Read from the cluster of this kubeconfig."
+        ),
     ):
         wrapper = option(wrapper)
     return wrapper  # type: ignore[return-value]  # the command, with other arguments
@@ -131,5 +140,5 @@ mirror_option: Final = click.option(
     help="Read images of a registry from a mirror; may be repeated.",
 )
 ca_file_option: Final = click.option(
-    "--ca-file", metavar="FILE", help="Certificates of CAs to trust in addition, as PEM."
+    "--ca-file", type=FILE, metavar="FILE", help="Certificates of CAs to trust in addition, as PEM."
 )

@@ -1,0 +1,117 @@
+"""Types of parameters whose values a shell can complete."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+# A kubeconfig is of some kilobytes; larger files are not read while a user waits.
+_LARGEST: Final = 2**20
+_DEFAULT_KUBECONFIG: Final = "~/.kube/config"
+
+
+class _Text(click.ParamType[str]):
+    """A text, some values of which are known."""
+
+    name = "text"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the known values that begin with a text."""
+        return [CompletionItem(value) for value in self.values(ctx, param) if value.startswith(incomplete)]
+
+    def values(self, ctx: click.Context, param: click.Parameter) -> Iterable[str]:
+        """Return the known values."""
+        raise NotImplementedError
+
+
+class _Context(_Text):
+    """A context of the kubeconfig that --kubeconfig, $KUBECONFIG or the home folder names."""
+
+    def values(self, ctx: click.Context, param: click.Parameter) -> Iterable[str]:
+        """Return the names of the contexts, of all files of $KUBECONFIG."""
+        del param
+        chosen = ctx.params.get("kubeconfig")
+        paths = [chosen] if chosen else os.environ.get("KUBECONFIG", "").split(os.pathsep)
+        found = [name for path in paths if path for name in _contexts(Path(path).expanduser())]
+        return found if any(paths) else _contexts(Path(_DEFAULT_KUBECONFIG).expanduser())
+
+
+class _Rule(_Text):
+    """A rule in the files of --rules, or a built-in one; `new` is the command `gpugate rules new`."""
+
+    def values(self, ctx: click.Context, param: click.Parameter) -> Iterable[str]:
+        """Return the names of the rules."""
+        from rules import load_rules
+        from webhook.cli.input.files import read_path, rule_folder
+        from webhook.cli.output.console import BadInputError
+
+        paths = ctx.params.get("rule_paths") or ("builtin",)
+        try:
+            texts = [text for path in paths for text in read_path(rule_folder(path), lenient=True)]
+        except BadInputError:
+            return []
+        names = [rule.name for rule in load_rules(texts).rules]
+        return ["new", *names] if isinstance(param, click.Argument) else names
+
+
+class _Node(_Text):
+    """A node in the files of --nodes."""
+
+    def values(self, ctx: click.Context, param: click.Parameter) -> Iterable[str]:
+        """Return the names of the nodes."""
+        del param
+        from rules import InventoryError
+        from webhook.cli.input.cluster_source import NO_CLUSTER
+        from webhook.cli.input.files import load_inventory
+        from webhook.cli.output.console import BadInputError
+
+        try:
+            inventory = load_inventory(ctx.params.get("node_paths", ()), NO_CLUSTER)
+        except (BadInputError, InventoryError):
+            return []
+        return inventory.names(inventory.everything)
+
+
+class _RulePath(click.Path):
+    """A file or folder with rules, or `builtin`."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return `builtin` if it is begun and no file begins so, else files."""
+        if incomplete and "builtin".startswith(incomplete) and not any(Path().glob(f"{incomplete}*")):
+            return [CompletionItem("builtin")]
+        return super().shell_complete(ctx, param, incomplete)
+
+
+FILE: Final = click.Path()
+FOLDER: Final = click.Path(file_okay=False)
+RULE_PATH: Final = _RulePath()
+CONTEXT: Final = _Context()
+RULE: Final = _Rule()
+NODE: Final = _Node()
+
+
+def _contexts(path: Path) -> Iterator[str]:
+    """Yield the names of the contexts in a kubeconfig; none if it cannot be read."""
+    from rules.text.yaml_document import SourceError, read
+
+    try:
+        if path.stat().st_size > _LARGEST:
+            return
+        text = path.read_text("utf-8")
+    except (OSError, ValueError):
+        return
+    for document in read(text, str(path)):
+        value: Any = None if isinstance(document, SourceError) else document.value
+        contexts = value.get("contexts") if isinstance(value, dict) else None
+        for each in contexts if isinstance(contexts, list) else ():
+            if isinstance(each, dict) and isinstance(each.get("name"), str):
+                yield each["name"]
