@@ -122,7 +122,7 @@ def class_table(terms: SharingPolicy, classes: Iterable[NodeClass]) -> Table | N
     requirements = _all_requirements()
     for each in sorted(classes, key=lambda each: sort_key(each.capabilities)):
         facts = _facts(each.capabilities)
-        if any(fact is not None for fact in facts.values()):
+        if labelled(each.capabilities):
             cells = tuple(
                 (*check_on_any_node(terms, needs), *check_on_node(terms, needs, each.capabilities))
                 for needs in requirements
@@ -134,6 +134,11 @@ def class_table(terms: SharingPolicy, classes: Iterable[NodeClass]) -> Table | N
     sharing = _sharing(terms)
     title = Text(f"CUDA runtimes on the nodes, {sharing.en}", f"CUDA 运行时与节点，{sharing.zh}")
     return Table(title, _runtimes(), tuple(columns))
+
+
+def labelled(capabilities: NodeCapabilities) -> bool:
+    """Return whether a fact of the table is known of a node."""
+    return any(fact is not None for fact in _facts(capabilities).values())
 
 
 def driver_table(terms: SharingPolicy) -> Table:

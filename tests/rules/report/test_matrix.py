@@ -222,7 +222,7 @@ def test_text_is_aligned_marks_below_their_headings_with_a_legend_and_footnotes(
     assert all({line[start] for start in starts} <= set("✓!✗?") for line in rows)
     assert "✓ compatible  ! compatible, with a warning  ✗ incompatible  ? unknown" in lines
     assert sorted(used) == [line[0] for line in lines if re.match(r"[a-z] ", line)]
-    assert "skipped: 2 nodes without GPU labels\n" == result.stderr
+    assert result.stderr.startswith("note: not in the table: 2 nodes without GPU labels: ")
 
 
 def test_without_nodes_the_known_drivers_and_gpus_are_shown() -> None:
@@ -323,7 +323,7 @@ def test_labels_are_read_as_the_rules_define_them(tmp_path: Path) -> None:
     table = json.loads(_run("--nodes", nodes, "--rules", rules, "-o", "json").stdout)
 
     assert ["driver CUDA 12.4"] == [column["class"] for column in table["classes"]]
-    assert 2 == _run("--nodes", nodes).exit_code
+    assert "" == _run("--nodes", nodes).stdout
 
 
 @pytest.mark.parametrize(
@@ -346,20 +346,35 @@ def test_wrong_usage_prints_one_line(arguments: list[str], message: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "message", "output"),
     [
-        ("[]", "no nodes"),
-        ('[{"metadata": {"name": "x"}}]', "no node has GPU labels"),
+        ("[]", "no nodes", "text"),
+        ('[{"metadata": {"name": "x"}}]', "no node has GPU labels", "svg"),
     ],
 )
-def test_nodes_without_gpus_are_reported(tmp_path: Path, text: str, message: str) -> None:
-    """Exit status 2."""
+def test_what_has_no_table_is_reported(tmp_path: Path, text: str, message: str, output: str) -> None:
+    """Exit status 2; a picture has to show something."""
     path = tmp_path / "nodes.json"
     path.write_text(text, "utf-8")
-    result = _run("--nodes", path)
+    result = _run("--nodes", path, "-o", output)
 
     assert 2 == result.exit_code
     assert result.stderr.splitlines()[-1].endswith(message)
+
+
+def test_nodes_without_gpu_labels_are_listed(tmp_path: Path) -> None:
+    """They are no bad input: a cluster without feature discovery has only such nodes. Ten are named."""
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps([{"metadata": {"name": f"n{at:02}"}} for at in range(12)]), "utf-8")
+    result, found = _run("--nodes", path), json.loads(_run("--nodes", path, "-o", "json").stdout)
+    names = [f"n{at:02}" for at in range(12)]
+
+    assert (0, "") == (result.exit_code, result.stdout)
+    assert (
+        f"note: not in the table: 12 nodes without GPU labels: {', '.join(names[:10])}, …; "
+        "GPU Feature Discovery or `gpugate node label` adds labels\n"
+    ) == result.stderr
+    assert ([], [], names) == (found["classes"], found["rows"], found["unlabelled"])
 
 
 # The image

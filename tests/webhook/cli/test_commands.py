@@ -195,6 +195,40 @@ def test_rules_shows_an_invalid_rule_with_its_error(bad: Path) -> None:
     assert ("cf-crl-x-device", "refused", f"{bad}:13:11") == (found["name"], found["state"], found["source"])
 
 
+QUIET = "docs/compatibility/pods.yaml --nodes docs/compatibility/nodes.yaml"
+
+
+@pytest.mark.parametrize(
+    ("words", "summary"),
+    [
+        ("lint", "valid rules"),
+        (f"preview -f {QUIET} --rules docs/tutorial/npu", "objects: "),
+        (f"audit -f {QUIET}", "would be denied now"),
+        ("preview -f docs/examples/patched.yaml", "no nodes given"),
+        ("explain -f docs/compatibility/pods.yaml", "no nodes given"),
+        ("test docs/tutorial/npu", "cases in"),
+        ("preview -f docs/compatibility/pods.yaml --rules docs/tutorial/npu", "note: "),
+    ],
+)
+def test_quiet_leaves_out_summaries_and_notes(
+    words: str, summary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit status, results, errors and warnings stay."""
+    monkeypatch.chdir(ROOT)
+    shown, quiet = _run(*words.split()), _run(*words.split(), "-q")
+    lines = quiet.output.splitlines()
+
+    assert summary in shown.output
+    assert summary not in quiet.output
+    assert shown.exit_code == quiet.exit_code
+    assert [line for line in shown.output.splitlines() if line in lines] == lines
+
+
+def test_quiet_keeps_errors(bad: Path) -> None:
+    """What is wrong is no summary."""
+    assert f"{bad}:13:11: error: {ERROR} [wrong-value]\n" == _run("lint", bad, "--quiet").output
+
+
 def test_an_empty_folder_is_reported(tmp_path: Path) -> None:
     """Exit status 2."""
     result = _run("lint", tmp_path)

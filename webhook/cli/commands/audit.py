@@ -20,7 +20,7 @@ from webhook.cli.input.decision_context import DecisionContext, Sources, decisio
 from webhook.cli.input.objects import InputError, objects_in
 from webhook.cli.input.options import fail_on_option, filenames_option
 from webhook.cli.input.quotas import QuotaFinding, Quotas
-from webhook.cli.output.console import counted, print_warning, show_table
+from webhook.cli.output.console import counted, print_summary, print_warning, show_table
 from webhook.cli.output.not_checked import not_checked_facts
 from webhook.cli.output.vocabulary import AUDIT_SUMMARY, NOT_CHECKED_LINE
 from webhook.yaml_output import dump_yaml
@@ -189,7 +189,7 @@ def _show_table(audited: Sequence[Audited], language: Language) -> None:
         sum(each.denied_by_fact for each in audited),
     )
     bases = {"denied": denied, "facts": by_facts, "policy": denied - by_facts}
-    click.echo(AUDIT_SUMMARY.in_language(language).format(**bases, **facts), err=True)
+    print_summary(AUDIT_SUMMARY.in_language(language).format(**bases, **facts))
     _show_not_checked(audited, language)
 
 
@@ -202,7 +202,7 @@ def _show_not_checked(audited: Sequence[Audited], language: Language) -> None:
     )
     for reason, number in reasons.most_common():
         text = NOT_CHECKED_LINE.in_language(language)
-        click.echo(text.format(what=reason, pods=counted(number, "pod"), count=number), err=True)
+        print_summary(text.format(what=reason, pods=counted(number, "pod"), count=number))
 
 
 def _rank(finding: tuple[str, ...]) -> tuple[object, ...]:

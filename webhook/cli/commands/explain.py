@@ -21,7 +21,7 @@ from rules.text.paths import Path, field_path
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, decision_options
 from webhook.cli.input.options import object_namespace_option, objects_option, workloads_option
-from webhook.cli.output.console import counted, show
+from webhook.cli.output.console import counted, print_summary, show
 from webhook.cli.output.not_checked import not_checked_facts, not_checked_lines, without_nodes
 from webhook.cli.output.vocabulary import (
     ACTIONS,
@@ -104,7 +104,7 @@ def command(
         click.echo(encode({"objects": facts}).decode())
     else:
         for line in without_nodes(decisions, sources.language):
-            click.echo(line)
+            print_summary(line, err=False)
     sys.exit(context.exit_status(decisions))
 
 

@@ -18,9 +18,10 @@ from webhook.cli.input.options import (
     language_option,
     mirror_option,
     output_option,
+    quiet_option,
     workloads_option,
 )
-from webhook.cli.output.console import print_document, print_error, print_warning, show_table
+from webhook.cli.output.console import print_document, print_error, print_summary, print_warning, show_table
 from webhook.cli.output.image_report import catalog_rows, document, table_rows
 from webhook.cli.output.vocabulary import BLOCKED_HINT, HINT, NO_IMAGES
 from webhook.images.errors import ImageError, Reason
@@ -75,6 +76,7 @@ def command() -> None:
     help="Allow private addresses for registries that are not named as an argument, and for redirects.",
 )
 @workloads_option
+@quiet_option
 @language_option
 def inspect(
     references: tuple[str, ...],
@@ -133,5 +135,5 @@ def inspect(
     for image, error in errors:
         print_error(f"{image}: {error.text.in_language(language)}")
     if any(error.reason is Reason.BLOCKED for _, error in errors):
-        click.echo(f"{HINT.in_language(language)}: {BLOCKED_HINT.in_language(language)}", err=True)
+        print_summary(f"{HINT.in_language(language)}: {BLOCKED_HINT.in_language(language)}")
     sys.exit((_FAILED if errors else 0) if complete else BAD_INPUT)

@@ -11,8 +11,14 @@ from rules import Language, RuleSet, lint
 from webhook.cli.input.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.input.completers import RULE_PATH
 from webhook.cli.input.files import NO_RULES, RuleSource, load_inventory
-from webhook.cli.input.options import cluster_options, language_option, namespace_option, nodes_option
-from webhook.cli.output.console import print_warning
+from webhook.cli.input.options import (
+    cluster_options,
+    language_option,
+    namespace_option,
+    nodes_option,
+    quiet_option,
+)
+from webhook.cli.output.console import print_summary, print_warning
 from webhook.cli.output.lint_report import FORMATS, report
 
 FOUND = 1
@@ -41,6 +47,7 @@ WARNED = 3
 @nodes_option
 @namespace_option
 @cluster_options
+@quiet_option
 @language_option
 def command(
     paths: tuple[str, ...],
@@ -81,7 +88,7 @@ def command(
     if text := FORMATS[output](made):
         click.echo(text)
     if output == "text":
-        click.echo(made.summary, err=True)
+        print_summary(made.summary)
     if loaded.errors:
         sys.exit(FOUND)
     empty = not any(loaded.rules)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from rules import Inventory, Language
+from rules import Language
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
@@ -26,10 +25,12 @@ from rules.report.matrix import (
     driver_table,
     footnotes,
     gpu_table,
+    labelled,
     letters,
 )
 from webhook.cli.input.node_source import NodeSource, node_options
-from webhook.cli.output.console import UNKNOWN, BadInputError, padded
+from webhook.cli.input.options import output_option
+from webhook.cli.output.console import UNKNOWN, BadInputError, padded, print_document, print_note
 from webhook.cli.output.matrix_svg import draw
 from webhook.cli.output.vocabulary import UNLABELLED_NODES
 
@@ -41,6 +42,8 @@ _COLOURS: Final[Mapping[Level, str]] = {
     Level.INCOMPATIBLE: "red",
     Level.UNKNOWN: "cyan",
 }
+_MACHINE: Final = ("json", "yaml")
+_MAX_NAMES: Final = 10  # of nodes in a note; -o json has all
 _GAP: Final = " "  # between columns
 _LABEL_WIDTH: Final = 14  # columns; one more than the longest label, 计算能力 12.1
 
@@ -67,7 +70,7 @@ def _version(context: click.Context, parameter: click.Parameter, value: str | No
     metavar="CUDA",
     help=f"Highest CUDA version that the virtual GPUs support.  [default: {_BASELINE}]",
 )
-@click.option("-o", "--output", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
+@output_option("text", "json", "yaml", "svg")
 @node_options
 def command(
     sharing: str, baseline: CudaVersion | None, output: str, nodes: NodeSource, language: Language
@@ -84,21 +87,33 @@ def command(
       kubectl get nodes -o yaml | gpugate matrix --nodes - -o json
     """
     policy = _policy(sharing, baseline)
+    unlabelled: list[str] = []
     if nodes.named:
-        tables = [_node_table(replace(policy, labels=nodes.labels()), nodes.inventory(), language)]
+        policy, inventory = replace(policy, labels=nodes.labels()), nodes.inventory()
+        classes = inventory.classes(inventory.everything, policy.labels)
+        tables = [table] if (table := class_table(policy, classes)) else []
+        unlabelled = inventory.names(sum(each.members for each in classes if not labelled(each.capabilities)))
+        if output == "svg" and not tables:
+            raise BadInputError("no node has GPU labels")
     elif nodes.rule_paths or nodes.rule:
         raise click.UsageError("--rules and --rule require --nodes or --context")
     else:
         tables = [driver_table(policy), gpu_table()]
     notes = footnotes(tables)
-    if output == "json":
+    if output in _MACHINE:
         facts = {"sharing": sharing, "baseline": str(policy.baseline) if policy.baseline else None}
-        click.echo(json.dumps(facts | _document(tables, language), ensure_ascii=False))
+        document = facts | _document(tables, language) | {"unlabelled": sorted(unlabelled)}
+        print_document(document, output)
     elif output == "svg":
         click.echo(draw(tables, notes, language))
     else:
-        for line in _text(tables, notes, language):
+        for line in _text(tables, notes, language) if tables else ():
             click.echo(line)
+    if unlabelled and output not in _MACHINE:
+        names = ", ".join(sorted(unlabelled)[:_MAX_NAMES])
+        more = ", …" if len(unlabelled) > _MAX_NAMES else ""
+        text = UNLABELLED_NODES.in_language(language)
+        print_note(text.format(count=len(unlabelled), names=f"{names}{more}"), language)
 
 
 def _policy(sharing: str, baseline: CudaVersion | None) -> SharingPolicy:
@@ -107,15 +122,6 @@ def _policy(sharing: str, baseline: CudaVersion | None) -> SharingPolicy:
     if baseline:
         raise click.UsageError("--baseline requires --sharing virtual")
     return SharingPolicy()
-
-
-def _node_table(policy: SharingPolicy, inventory: Inventory, language: Language) -> Table:
-    table = class_table(policy, inventory.classes(inventory.everything, policy.labels))
-    if table is None:
-        raise BadInputError("no node has GPU labels")
-    if unlabelled := len(inventory) - sum(int(column.facts["nodes"] or 0) for column in table.columns):
-        click.echo(UNLABELLED_NODES.in_language(language).format(count=unlabelled), err=True)
-    return table
 
 
 def _document(tables: Sequence[Table], language: Language) -> dict[str, Any]:
@@ -131,7 +137,7 @@ def _document(tables: Sequence[Table], language: Language) -> dict[str, Any]:
                 "cuda": str(cuda),
                 "cells": [_cell(name, column.cells[at], language) for name, column in columns],
             }
-            for at, cuda in enumerate(tables[0].runtimes)
+            for at, cuda in enumerate(tables[0].runtimes if tables else ())
         ],
     }
 

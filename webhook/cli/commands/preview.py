@@ -27,7 +27,7 @@ from webhook.cli.input.options import (
 )
 from webhook.cli.input.quotas import QuotaFinding
 from webhook.cli.output.annotations import Annotation, github, markdown, sarif
-from webhook.cli.output.console import counted, padded, print_error, print_warning, show
+from webhook.cli.output.console import counted, padded, print_error, print_summary, print_warning, show
 from webhook.cli.output.not_checked import not_checked_facts, not_checked_lines, without_nodes
 from webhook.cli.output.vocabulary import (
     ACTIONS,
@@ -143,7 +143,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
     elif output == "diff" and (previews or not context.failed):
         _show_summary(sources.language, previews)
         for line in without_nodes((each.decision for each in previews), sources.language):
-            click.echo(line)
+            print_summary(line, err=False)
     sys.exit(context.exit_status((preview.decision for preview in previews), fail_on))
 
 
@@ -287,7 +287,7 @@ def _annotated(output: str, found: list[Annotation], summary: str, language: Lan
 
 
 def _show_summary(language: Language, previews: list[Preview]) -> None:
-    click.echo(f"\n{_summary(language, previews)}")
+    print_summary(f"\n{_summary(language, previews)}", err=False)
 
 
 def _summary(language: Language, previews: list[Preview]) -> str:

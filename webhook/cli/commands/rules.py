@@ -19,6 +19,7 @@ from webhook.cli.input.options import (
     language_option,
     namespace_option,
     output_option,
+    quiet_option,
     rules_option,
 )
 from webhook.cli.input.row_filter import filter_option, filtered, named
@@ -45,6 +46,7 @@ _COLOURS = {"enabled": "green", "disabled": "dim", "expired": "yellow", "stale":
 )
 @cluster_options
 @namespace_option
+@quiet_option
 @language_option
 def command(
     names: tuple[str, ...],

@@ -10,9 +10,9 @@ from rules import Language
 from rules.text.glob import glob, is_glob
 from webhook.cli.input.completers import RULE_PATH
 from webhook.cli.input.files import BAD_INPUT, BUILT_IN, load_workloads, read_path, rule_folder
-from webhook.cli.input.options import language_option, namespace_option, workloads_option
+from webhook.cli.input.options import language_option, namespace_option, quiet_option, workloads_option
 from webhook.cli.input.urls import is_url
-from webhook.cli.output.console import BadInputError, print_error
+from webhook.cli.output.console import BadInputError, print_error, print_summary
 from webhook.cli.output.test_report import MACHINE_FORMATS, errors_of, summary_of, text_of
 from webhook.cli.ruletest.runner import Runner
 
@@ -36,6 +36,7 @@ FAILED = 1
 )
 @workloads_option
 @namespace_option
+@quiet_option
 @language_option
 def command(
     paths: tuple[str, ...],
@@ -86,7 +87,7 @@ def command(
     if output == "text":
         for error in errors:
             print_error(error.line(language), language)
-        click.echo(f"\n{summary_of(files, language)}")
+        print_summary(f"\n{summary_of(files, language)}", err=False)
     else:
         click.echo(MACHINE_FORMATS[output](files))
     if not errors and not any(each.results for each in files):

@@ -31,6 +31,7 @@ from webhook.cli.input.options import (
     language_option,
     namespace_option,
     nodes_option,
+    quiet_option,
     rules_option,
 )
 from webhook.cli.input.quotas import Quotas
@@ -170,6 +171,13 @@ def decision_options(command: F) -> F:
         sources = Sources(rules, rule_paths, node_paths, workload_paths, Language(lang))
         return command(sources=sources, **others)
 
-    for option in (language_option, namespace_option, cluster_options, nodes_option, rules_option):
+    for option in (
+        quiet_option,
+        language_option,
+        namespace_option,
+        cluster_options,
+        nodes_option,
+        rules_option,
+    ):
         wrapper = option(wrapper)
     return wrapper  # type: ignore[return-value]  # the command, with other arguments

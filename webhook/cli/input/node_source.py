@@ -17,7 +17,13 @@ from rules.schema.errors import suggestion
 from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.completers import RULE, RULE_PATH
 from webhook.cli.input.files import BAD_INPUT, RuleSource, load_inventory
-from webhook.cli.input.options import cluster_options, language_option, namespace_option, nodes_option
+from webhook.cli.input.options import (
+    cluster_options,
+    language_option,
+    namespace_option,
+    nodes_option,
+    quiet_option,
+)
 from webhook.cli.output.console import BadInputError, print_error
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -105,6 +111,7 @@ def node_options(command: F) -> F:
             sys.exit(BAD_INPUT)
 
     for option in (
+        quiet_option,
         language_option,
         cluster_options,
         namespace_option,

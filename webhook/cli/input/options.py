@@ -11,6 +11,7 @@ import click
 from rules import DEFAULT_NAMESPACE, Language
 from webhook.cli.input.cluster_source import ClusterSource, is_plugin
 from webhook.cli.input.completers import CONTEXT, FILE, RULE_PATH
+from webhook.cli.output.console import QUIET
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,6 +80,11 @@ workloads_option: Final = click.option(
 
 
 # The output.
+def _set_quiet(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    del parameter
+    context.meta[QUIET] = value
+
+
 def output_option(*kinds: str, help: str = "") -> Callable[[F], F]:  # noqa: A002 - as click names it
     """Return the option -o of a command; the first kind is the default."""
     choice = click.Choice(kinds)
@@ -92,6 +98,14 @@ language_option: Final = click.option(
     show_default=True,
     envvar="GPUGATE_LANG",
     help="Language of messages and headings; $GPUGATE_LANG sets it, too.",
+)
+quiet_option: Final = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_set_quiet,
+    help="Print no summaries and notes; errors, warnings and the exit status stay.",
 )
 fail_on_option: Final = click.option(
     "--fail-on",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Columns of a line in a pipe, which is not wrapped; longer than any row.
 _UNBOUNDED: Final = 10_000
+# The key of --quiet in the context of a command.
+QUIET: Final = "gpugate.quiet"
 # A value that is not known, in a table.
 UNKNOWN: Final = "-"
 _GAP: Final = "  "  # between columns
@@ -75,8 +77,20 @@ def print_warning(message: str, language: Language = Language.EN) -> None:
 
 
 def print_note(message: str, language: Language = Language.EN) -> None:
-    """Print a note on stderr: what the user should know of the result."""
-    click.echo(f"{click.style(f'{NOTE.in_language(language)}:', fg='cyan')} {message}", err=True)
+    """Print a note on stderr: what the user should know of the result; not with --quiet."""
+    print_summary(f"{click.style(f'{NOTE.in_language(language)}:', fg='cyan')} {message}")
+
+
+def print_summary(text: str, *, err: bool = True) -> None:
+    """Print what only sums up or explains results, on stderr unless told otherwise; not with --quiet."""
+    if not is_quiet():
+        click.echo(text, err=err)
+
+
+def is_quiet() -> bool:
+    """Return whether the command has the option --quiet."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(QUIET))
 
 
 def print_document(document: Any, output: str) -> None:

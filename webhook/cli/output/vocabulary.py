@@ -299,7 +299,10 @@ UNDECLARED: Final = Text(
     "自动扩缩容器可能新增未声明的节点（{signs}）；请用 NodeProfile 描述这些节点",
 )
 UNLABELLED_NODES: Final = Text(
-    "skipped: {count} nodes without GPU labels", "已跳过：{count} 个节点没有 GPU 标签"
+    "not in the table: {count} nodes without GPU labels: {names}; GPU Feature Discovery or "
+    "`gpugate node label` adds labels",
+    "未列入表中：{count} 个节点没有 GPU 标签：{names}；可由 GPU Feature Discovery 或 "
+    "`gpugate node label` 添加标签",
 )
 
 
