@@ -20,7 +20,7 @@ from tests.e2e.test_control_plane import pod
 from tests.support.builders import resource_rule
 from tests.support.memory import CONFIGURATIONS
 from webhook.cluster.client import ClusterApi
-from webhook.cluster.match_conditions import CONDITION, STATIC_CONDITION, expression
+from webhook.cluster.match_conditions import CONDITION, STATIC_CONDITION, expression, resources_in
 from webhook.cluster.rule_snapshot import RuleSnapshot
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def seen(installed: Installed, api: ClusterApi) -> Iterator[Installed]:
     rules = "\n---\n".join(RULES)
     installed.cluster.kubectl("apply", "-f", "-", input=rules)
     eventually(lambda: sees(installed))
+    eventually(lambda: all({DEVICE, CORE} < each for each in named(api)))
     eventually(lambda: CORE in str(RuleSnapshot(api, "gpugate").load()))
     yield installed
     installed.cluster.kubectl("delete", "-f", "-", input=rules)
@@ -97,6 +98,17 @@ def seen(installed: Installed, api: ClusterApi) -> Iterator[Installed]:
 def sees(installed: Installed) -> bool:
     """Return whether the custom rules are in force."""
     return DENIAL in installed.refusal(pod("asks", {DEVICE: "5"}))
+
+
+def conditions(api: ClusterApi) -> list[dict[str, str]]:
+    """Return the conditions of both webhooks, by name."""
+    found = [api.get(path)["webhooks"][0]["matchConditions"] for path in CONFIGURATIONS]
+    return [{each["name"]: each["expression"] for each in one} for one in found]
+
+
+def named(api: ClusterApi) -> list[frozenset[str]]:
+    """Return the resources that both conditions of gpugate name; none where it has not written any."""
+    return [resources_in(each.get(CONDITION, "")) for each in conditions(api)]
 
 
 def manifests(installed: Installed) -> list[Object]:
@@ -152,12 +164,6 @@ def former(objects: list[Object]) -> list[Object]:
     return changed
 
 
-def names(api: ClusterApi) -> list[set[str]]:
-    """Return the names of the conditions of both webhooks."""
-    found = [api.get(path)["webhooks"][0]["matchConditions"] for path in CONFIGURATIONS]
-    return [{each["name"] for each in conditions} for conditions in found]
-
-
 @pytest.mark.parametrize("way", ["Flux", "Argo CD"])
 def test_an_upgrade_from_manifests_that_contained_the_condition_of_gpugate_loses_no_pod(
     seen: Installed, api: ClusterApi, way: str
@@ -170,7 +176,7 @@ def test_an_upgrade_from_manifests_that_contained_the_condition_of_gpugate_loses
         creations.go_on()
         apply(seen, objects, *WAYS[way])
         creations.go_on()
-        eventually(lambda: all({STATIC_CONDITION, CONDITION} < each for each in names(api)))
+        eventually(lambda: all({STATIC_CONDITION, CONDITION} < each.keys() for each in conditions(api)))
         creations.go_on()
 
     assert ([], []) == (creations.unseen, creations.failures)
@@ -181,11 +187,11 @@ def test_a_deleted_condition_loses_no_pod_and_is_restored(seen: Installed, api: 
     with Creations(seen) as creations:
         creations.go_on()
         for path in CONFIGURATIONS:
-            conditions = api.get(path)["webhooks"][0]["matchConditions"]
-            kept = [each for each in conditions if each["name"] != CONDITION]
+            present = api.get(path)["webhooks"][0]["matchConditions"]
+            kept = [each for each in present if each["name"] != CONDITION]
             api.patch(path, [{"op": "replace", "path": "/webhooks/0/matchConditions", "value": kept}])
         creations.go_on()
-        eventually(lambda: all({STATIC_CONDITION, CONDITION} < each for each in names(api)))
+        eventually(lambda: all({STATIC_CONDITION, CONDITION} < each.keys() for each in conditions(api)))
         creations.go_on()
 
     assert ([], []) == (creations.unseen, creations.failures)

@@ -11,7 +11,7 @@ from typing import Any
 import cel
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules.decision.pipeline import decide
@@ -329,6 +329,7 @@ def test_disabled_rules_select_nothing() -> None:
 NAMES = st.from_regex(r"[a-z*?.-]{1,6}/[A-Za-z*?._-]{1,6}", fullmatch=True)
 
 
+@example(EVERY_RESOURCE)
 @given(st.frozensets(NAMES))
 def test_the_resources_of_an_expression_can_be_read_back(resources: frozenset[str]) -> None:
     """So that a replica can keep what another has written."""
