@@ -195,7 +195,7 @@ class _Loader:
         path: Path = (*builder.path, "metadata", _LABELS)
         of_resource = builder.name.startswith(_NAME_PREFIX)
         has_document = isinstance(data, dict) and DOCUMENT_KEY in data
-        misspelt = [] if labels else get_close_matches(_LABELS, metadata, n=1)
+        misspelt = [] if _LABELS in metadata else get_close_matches(_LABELS, metadata, n=1)
         if TYPE_LABEL in labels:
             found = labels[TYPE_LABEL]
             near = suggested(str(found), RULE_TYPES)

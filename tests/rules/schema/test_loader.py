@@ -1007,6 +1007,15 @@ def test_a_setting_in_the_data_takes_precedence_over_the_document() -> None:
         ),
         (
             RESOURCE,
+            RESOURCE[RESOURCE.index("  labels:") : RESOURCE.index("data:\n  key")],
+            "  labels: {}\n",
+            (
+                "6:3: metadata.labels: a resource rule requires the label features.cpaas.io/type:"
+                " CustomResourceLimitation"
+            ),
+        ),
+        (
+            RESOURCE,
             "  labels:",
             "  lables:",
             "6:3: metadata.lables: unknown key 'lables' – did you mean 'labels'?",

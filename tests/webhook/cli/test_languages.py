@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.support.builders import config_map, container, exemption, injection_rule, pod, resource_rule
+from tests.support.builders import (
+    config_map,
+    container,
+    exemption,
+    injection_rule,
+    pod,
+    resource_rule,
+)
 from tests.support.nvml import failing, library, recorded
 from tests.support.paths import ROOT
 from webhook.cli import main
@@ -149,7 +156,24 @@ WRONG = [
     (resource_rule(limit="optional"), "data.limit: 未知的键 'limit'；是否应为 'limits'？"),
     (resource_rule(q="1"), "data.q: 未知的键 'q'；已知的键：key, dataType"),
     (resource_rule(key=""), "data.key: 要求带域名的资源名，例如 vendor.com/device，当前为 ''"),
-    (resource_rule().replace("key: vendor", "keys: vendor"), "缺少必需的键 'key'"),
+    (resource_rule().replace("key: vendor", "unknown: vendor"), "缺少必需的键 'key'"),
+    (resource_rule().replace("data:\n  key: vendor.com/device", "key: x\ndata:"), "属于 'data' 之下；请缩进"),
+    (config_map("x", {"gpugate.dev/type": "ResourceRule"}, {}), "要求资源规则的标签（"),
+    (resource_rule().replace("io/enabled", "io/enable"), "；请重命名 features.cpaas.io/enable"),
+    (resource_rule().replace("  namespace: kube-public\n", ""), "未设置命名空间"),
+    (resource_rule(validations=[{"expression": "value = 8"}]), "第 7 列：此处不应有 `=`；是否应为 `==`？"),
+    (resource_rule(validations=[{"expression": "value >"}]), "第 8 列：表达式不完整"),
+    (resource_rule(validations=[{"expression": "vale > 1"}]), "未知的变量 'vale'：是否应为 'value'？"),
+    (
+        resource_rule(validations=[{"expression": "value <= 8", "messageZh": "1 到 8"}]),
+        "消息说明为 1 到 8，但 0 可以通过",
+    ),
+    (resource_rule(descriptionZh="显" * 400_000), "超过 1 MiB"),
+    (
+        resource_rule(DEVICE, name="cf-crl-one-device") + "---\n" + resource_rule(DEVICE, group="other"),
+        "也使用 'vendor.com/device'",
+    ),
+    (exemption("x", serviceAccounts=["a"]), "任何租户都可以取得该豁免"),
     (resource_rule(unit=7), "要求字符串，当前为数字：请加引号"),  # type: ignore[arg-type]
     (resource_rule(defaultValue="1.5"), "dataType 为 integer，但 '1.5' 不是整数"),
     (resource_rule(defaultValue="-1"), "要求零或更大，当前为 '-1'"),
@@ -180,7 +204,7 @@ WRONG = [
         resource_rule(excludeResources=OTHER) + "---\n" + resource_rule(OTHER, limits="required"),
         "资源组自相排斥",
     ),
-    (resource_rule() + "---\n" + resource_rule(), "也使用 'cf-crl-group-device'"),
+    (resource_rule() + "---\n" + resource_rule(), "处的规则名称也是 'cf-crl-group-device'"),
     (injection_rule({}), "没有可注入的内容"),
     (injection_rule({"env": [{"name": "A"}]}), "要求 value、valueFrom、fromResource 中恰好一个"),
     (injection_rule({"volumes": [EMPTY_DIRECTORY] * 2}), "卷 'x' 列出了 2 次"),
@@ -219,7 +243,7 @@ WRONG = [
         injection_rule({"env": [{"name": "A", "value": "1"}]}, name="a")
         + "---\n"
         + injection_rule({"env": [{"name": "A", "value": "2"}]}, name="b"),
-        "环境变量的值冲突：A 在 a（",
+        "值冲突：env A 在 a（",
     ),
     (exemption("x", expires="2026-02-30"), "日期不存在：'2026-02-30'"),
     (exemption("x", expires="soon"), "要求日期（例如 2026-12-31）"),
