@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import StringIO
 from pathlib import Path
+from time import sleep
 
 import pytest
 from click.testing import CliRunner, Result
@@ -21,6 +23,8 @@ from tests.support.paths import ROOT
 from tests.support.serving import client, new_pair
 from tests.support.webhooks import body, pod
 from webhook.cli import _COMMANDS, main
+from webhook.cli.output.console import progress
+from webhook.cli.output.vocabulary import READING_NODES
 
 BAD_RULE = """apiVersion: v1
 kind: ConfigMap
@@ -137,7 +141,13 @@ def test_rules_are_selected_by_name_and_by_column(arguments: list[str], found: l
     [
         (["mps-envirnment"], "no rule is named 'mps-envirnment' – did you mean 'mps-environment'?"),
         (["tests"], "no rule is named 'tests'; to read a file or folder, use --rules or --nodes"),
-        (["--filter", "stat=x"], "--filter: no column is named 'stat' – did you mean 'state'?"),
+        (
+            ["--filter", "stat=x"],
+            (
+                "--filter: no column is named 'stat'; the columns are name, kind, state, action, resources, "
+                "description, note, source"
+            ),
+        ),
         (["--filter", "state"], "--filter: expected COLUMN=GLOB or COLUMN!=GLOB, got 'state'"),
     ],
 )
@@ -330,3 +340,28 @@ def test_options_may_be_set_by_environment_variables() -> None:
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     assert printed.startswith("<?xml")
+
+
+class _Terminal(StringIO):
+    """A stderr that is a terminal."""
+
+    def isatty(self) -> bool:
+        """Return true."""
+        return True
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(_Terminal, "reading nodes (0 s)"), (StringIO, "")])
+def test_progress_is_shown_on_a_terminal_only(
+    stream: type[StringIO], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line, which is removed at the end; an error ends it, too."""
+    stderr = stream()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with suppress(KeyError), progress(READING_NODES, 0.01):
+        sleep(0.1)
+        raise KeyError
+    written = stderr.getvalue()
+
+    assert shown == written.split("\r\x1b[2K")[1] if shown else "" == written
+    assert not shown or written.endswith(f"{shown}\r\x1b[2K")
+    assert "\n" not in written

@@ -20,9 +20,9 @@ from webhook.cli.input.decision_context import DecisionContext, Sources, decisio
 from webhook.cli.input.objects import InputError, objects_in
 from webhook.cli.input.options import fail_on_option, filenames_option
 from webhook.cli.input.quotas import QuotaFinding, Quotas
-from webhook.cli.output.console import counted, print_summary, print_warning, show_table
+from webhook.cli.output.console import counted, print_summary, print_warning, progress, show_table
 from webhook.cli.output.not_checked import not_checked_facts
-from webhook.cli.output.vocabulary import AUDIT_SUMMARY, NOT_CHECKED_LINE
+from webhook.cli.output.vocabulary import AUDIT_SUMMARY, EVALUATING_PODS, NOT_CHECKED_LINE
 from webhook.yaml_output import dump_yaml
 
 # Phases of pods that have ended: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
@@ -114,7 +114,8 @@ def command(
         if filenames
         else sources.rules.cluster.query(lambda cluster: cluster.pods())
     )
-    audited = list(_audited(context, pods, namespace))
+    with progress(EVALUATING_PODS):
+        audited = list(_audited(context, pods, namespace))
     quotas = context.quotas.used_up((each.namespace, each.pod["spec"]) for each in audited)
     if output == "table":
         _show_table(audited, sources.language)

@@ -33,6 +33,7 @@ from webhook.cli.output.vocabulary import (
     MORE_UNREADABLE,
     MORE_UNREADABLE_DEVICES,
     MORE_UNSUPPORTED,
+    NODE_NOUN,
     PROFILE_DIFFERS,
     UNDECLARED,
     UNREADABLE_DEVICE,
@@ -132,7 +133,7 @@ def _classes(names: Collection[str], inventory: Inventory, labels: LabelNames) -
     chosen = inventory.everything
     if names:
         known = inventory.names(inventory.everything)
-        chosen = reduce(or_, map(inventory.named, named(names, known, "node")))
+        chosen = reduce(or_, map(inventory.named, named(names, known, NODE_NOUN)))
     found = inventory.classes(chosen, labels)
     classes = sorted(found, key=lambda each: sort_key(each.capabilities))
     if not names:

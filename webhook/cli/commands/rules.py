@@ -25,7 +25,7 @@ from webhook.cli.input.options import (
 from webhook.cli.input.row_filter import filter_option, filtered, named
 from webhook.cli.input.rule_metrics import Counts, read_counts
 from webhook.cli.output.console import first_of, print_document, print_error, print_warning, show_table
-from webhook.cli.output.vocabulary import EXEMPT_PODS, EXEMPTION_SCOPE, REPLACED_BY
+from webhook.cli.output.vocabulary import EXEMPT_PODS, EXEMPTION_SCOPE, REPLACED_BY, RULE_NOUN
 
 INVALID = 1
 _WIDE = ("about", "note", "source")
@@ -83,7 +83,7 @@ def command(
     if not (rule_paths or loaded.errors or any(loaded.rules)):
         print_warning(source.no_rules(language), language)
     found = _rows(loaded, language, time())
-    chosen = frozenset(named(names, [row["name"] for row in found], "rule"))
+    chosen = frozenset(named(names, [row["name"] for row in found], RULE_NOUN))
     listed = [_with_counts(row, counts) for row in found if row["name"] in chosen]
     rows = filtered(filters, listed, _cells)
     if output in ("json", "yaml"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -17,10 +17,11 @@ from rules.text.i18n import Text
 from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.input.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.input.urls import is_url, read_url
-from webhook.cli.output.console import BadInputError, os_error_text, print_warning
+from webhook.cli.output.console import BadInputError, os_error_text, print_warning, progress
 from webhook.cli.output.vocabulary import (
     BUILT_IN_INSTEAD,
     NO_CLUSTER_RULES,
+    READING_NODES,
     RULES_ELSEWHERE,
 )
 
@@ -126,7 +127,15 @@ def load_inventory(paths: Iterable[str], cluster: ClusterSource = NO_CLUSTER) ->
     Raises BadInputError if a file cannot be read or an object does not belong to an inventory.
     """
     chosen = list(paths)
-    if not chosen and cluster.selected:
+    if not (chosen or cluster.selected):
+        return Inventory()
+    with progress(READING_NODES):
+        return _inventory(chosen, cluster)
+
+
+def _inventory(chosen: Sequence[str], cluster: ClusterSource) -> Inventory:
+    """Return the nodes in files, or those of the cluster without files; raises like `load_inventory`."""
+    if not chosen:
         return Inventory.of(cluster.query(lambda found: found.inventory()))
     documents = [document for path in chosen for document in _documents(path)]
     try:

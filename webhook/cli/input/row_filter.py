@@ -11,8 +11,9 @@ import click
 from rules import Language
 from rules.schema.errors import suggestion
 from rules.text.glob import glob
-from webhook.cli.output.console import BadInputError
-from webhook.cli.output.vocabulary import heading
+from rules.text.i18n import Text
+from webhook.cli.output.console import BadInputError, current_language
+from webhook.cli.output.vocabulary import NO_COLUMN, NO_FILTER, NOT_NAMED, USE_PATH_OPTION, heading
 
 T = TypeVar("T")
 
@@ -39,10 +40,10 @@ def filtered(filters: Iterable[str], items: Sequence[T], row_of: Callable[[T], M
         negated = column.endswith("!")
         column = column.removesuffix("!").strip().lower()
         if not (column and equals):
-            raise BadInputError(f"--filter: expected COLUMN=GLOB or COLUMN!=GLOB, got {each!r}")
+            raise BadInputError(NO_FILTER.in_language(current_language()).format(text=each))
         if columns and column not in columns:
-            hint = suggestion(column, columns) or f"; the columns are {', '.join(columns)}"
-            raise BadInputError(f"--filter: no column is named {column!r}{hint}")
+            words = NO_COLUMN.in_language(current_language())
+            raise BadInputError(words.format(name=column, columns=", ".join(columns)))
         matches = glob(pattern.strip()).fullmatch
         found = [
             (row, item) for row, item in found if any(map(matches, row[column].split(", "))) is not negated
@@ -55,7 +56,7 @@ def _columns(row: Mapping[str, str]) -> dict[str, str]:
     return {heading(key, Language.EN).lower(): cell for key, cell in row.items()}
 
 
-def named(names: Iterable[str], known: Sequence[str], noun: str) -> list[str]:
+def named(names: Iterable[str], known: Sequence[str], noun: Text) -> list[str]:
     """Return the known names that names and globs select, in that order; without names, all.
 
     Raises BadInputError for a name that selects none.
@@ -65,11 +66,9 @@ def named(names: Iterable[str], known: Sequence[str], noun: str) -> list[str]:
     for name in chosen:
         matching = list(filter(glob(name).fullmatch, known))
         if not matching:
-            raise BadInputError(f"no {noun} is named {name!r}{suggestion(name, known) or _path_hint(name)}")
+            language = current_language()
+            message = NOT_NAMED.in_language(language).format(noun=noun.in_language(language), name=name)
+            path_hint = USE_PATH_OPTION.in_language(language) if Path(name).exists() else ""
+            raise BadInputError(f"{message}{suggestion(name, known) or path_hint}")
         found |= dict.fromkeys(matching)
     return list(found) if chosen else list(known)
-
-
-def _path_hint(name: str) -> str:
-    """Return what to write if a name is that of a file or folder."""
-    return "; to read a file or folder, use --rules or --nodes" if Path(name).exists() else ""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from shutil import get_terminal_size
+from threading import Event, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from rules import Language
 from rules.text.display_width import width
+from rules.text.i18n import Text
 from webhook.cli.output.vocabulary import LEVELS, NOTE, heading, is_word, value
 from webhook.yaml_output import dump_yaml
 
@@ -24,6 +28,7 @@ _UNBOUNDED: Final = 10_000
 QUIET: Final = "gpugate.quiet"
 # A value that is not known, in a table.
 UNKNOWN: Final = "-"
+_CLEAR_LINE: Final = "\r\x1b[2K"
 _GAP: Final = "  "  # between columns
 _CUT: Final = "…"  # at the end of a cell that is cut
 _MIN_WIDTH: Final = 12  # columns of a cell that is cut; versions and numbers are shorter
@@ -85,6 +90,41 @@ def print_summary(text: str, *, err: bool = True) -> None:
     """Print what only sums up or explains results, on stderr unless told otherwise; not with --quiet."""
     if not is_quiet():
         click.echo(text, err=err)
+
+
+@contextmanager
+def progress(text: Text, after_s: float = 1.0) -> Iterator[None]:
+    """Show on stderr that something runs for long, and for how many seconds.
+
+    Only on a terminal, and not with --quiet; the line is removed at the end. after_s: seconds until the first
+    line, and between two. Nothing else may be printed meanwhile.
+    """
+    if is_quiet() or not sys.stderr.isatty():
+        yield
+        return
+    ended, words = Event(), text.in_language(current_language())
+
+    def show_line() -> None:
+        begun = monotonic()
+        while not ended.wait(after_s):
+            sys.stderr.write(f"{_CLEAR_LINE}{words} ({monotonic() - begun:.0f} s)")
+            sys.stderr.flush()
+
+    thread = Thread(target=show_line, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        sys.stderr.write(_CLEAR_LINE)
+        sys.stderr.flush()
+
+
+def current_language() -> Language:
+    """Return the language of the running command."""
+    context = click.get_current_context(silent=True)
+    return Language(context.params.get("lang", Language.EN)) if context else Language.EN
 
 
 def is_quiet() -> bool:

@@ -129,6 +129,26 @@ WITHOUT_BUILT_IN: Final = Text(
     "仅使用 {paths} 中的规则评估，不含内置规则（使用 --rules builtin 添加）",
 )
 
+# What is shown on a terminal while it takes long.
+READING_NODES: Final = Text("reading nodes", "正在读取节点")
+EVALUATING_PODS: Final = Text("evaluating pods", "正在评估 Pod")
+
+# Selections of rows.
+NOT_NAMED: Final = Text("no {noun} is named {name!r}", "没有名为 {name!r} 的{noun}")
+RULE_NOUN: Final = Text("rule", "规则")
+NODE_NOUN: Final = Text("node", "节点")
+USE_PATH_OPTION: Final = Text(
+    "; to read a file or folder, use --rules or --nodes", "；如需读取文件或文件夹，请使用 --rules 或 --nodes"
+)
+NO_FILTER: Final = Text(
+    "--filter: expected COLUMN=GLOB or COLUMN!=GLOB, got {text!r}",
+    "--filter：应为 COLUMN=GLOB 或 COLUMN!=GLOB，当前为 {text!r}",
+)
+NO_COLUMN: Final = Text(
+    "--filter: no column is named {name!r}; the columns are {columns}",
+    "--filter：没有名为 {name!r} 的列；可用的列为 {columns}",
+)
+
 PREVIEW_SUMMARY: Final = Text(
     "{objects}: {patched} patched, {denied} denied, {unchanged} unchanged, {warned} with warnings",
     "{count} 个对象：{patched} 个已修改，{denied} 个拒绝，{unchanged} 个未修改，{warned} 个有警告",
