@@ -169,12 +169,13 @@ def build(package: str, target: Path, go: str, module: Path = MODULE) -> None:
 
 def copy_definitions(go: str) -> None:
     """Copy the CRDs of Karpenter and of its KWOK provider, which are files of its module."""
-    asked = [go, "list", "-m", "-f", "{{.Dir}}", KARPENTER]
+    karpenter().mkdir(parents=True, exist_ok=True)
+    asked = [go, "mod", "download", "-json", KARPENTER]  # `go list` names no folder before the download
     found = subprocess.run(
         asked, cwd=KARPENTER_MODULE, env=_ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=True
     )
     for part in ("pkg", "kwok"):
-        for source in Path(found.stdout.strip(), part, "apis/crds").glob("*.yaml"):
+        for source in Path(json.loads(found.stdout)["Dir"], part, "apis/crds").glob("*.yaml"):
             shutil.copyfile(source, karpenter() / source.name)
 
 
@@ -196,6 +197,8 @@ def main(arguments: list[str]) -> int:
         programs = PROGRAMS | ({"oracle": ORACLE} if kubernetes == MODULE else {})
         for name, package in programs.items():
             build_missing(folder(kubernetes) / name, package, go, kubernetes)
+        if not any(karpenter().glob("*.yaml")):
+            copy_definitions(go)
         build_missing(karpenter() / "karpenter", f"{KARPENTER}/kwok", go, KARPENTER_MODULE)
         build_missing(helm() / "helm", f"{HELM}/cmd/helm", go, HELM_MODULE)
     except subprocess.CalledProcessError as error:
@@ -211,8 +214,6 @@ def build_missing(target: Path, package: str, go: str, module: Path) -> None:
     if not target.exists() or package.startswith("./"):  # ours changes, whatever the versions
         print(f"{name}: building {package} ...", file=sys.stderr, flush=True)
         started = time.monotonic()
-        if module == KARPENTER_MODULE:
-            copy_definitions(go)  # before the program, which then means that everything is there
         build(package, target, go, module)
         state = f"built in {time.monotonic() - started:.0f} s"
     print(f"{name}: {state}, {target.stat().st_size / 2**20:.0f} MiB", file=sys.stderr, flush=True)
