@@ -217,7 +217,7 @@ def test_the_scheduler_binds_cuda_pods_only_to_compatible_nodes(installed: Insta
         pytest.skip("no kube-scheduler among the binaries")
     names = [f"train-{number}" for number in range(30)]
     documents = [pod(name, {GPU: "1"}).replace("example.com/train:1", CUDA_12_4) for name in names]
-    installed.cluster.kubectl("create", "-n", TEAM, "-f", "-", input="\n---\n".join(documents))
+    installed.cluster.kubectl("create", "-n", TEAM, "-f", "-", input="\n".join(documents))
     where = ("wait", "-n", TEAM, *(f"pod/{name}" for name in names), "--for=condition=PodScheduled")
     installed.cluster.kubectl(*where, "--timeout=50s")
     listed = json.loads(installed.cluster.kubectl("get", "pods", "-n", TEAM, "-o", "json").stdout)["items"]

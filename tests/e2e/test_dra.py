@@ -111,7 +111,7 @@ class Cluster:
         for each in deepcopy(documents):
             each["metadata"].pop("resourceVersion", None)
             texts.append(json.dumps(each))
-        self.kubectl("create", "-f", "-", input="\n---\n".join(texts))
+        self.kubectl("create", "-f", "-", input="\n".join(texts))
 
     def add_node(self, name: str, labels: dict[str, str] | None = None, **offered: str) -> None:
         """Create a node with a label of its pool, which is its name."""

@@ -115,7 +115,7 @@ class Cluster:
             self.empty()
         if self.pools != pools:
             self.kubectl("delete", "nodepools", "--all", WAIT)
-            self.kubectl("create", "-f", "-", input="\n---\n".join(map(json.dumps, pools)))
+            self.kubectl("create", "-f", "-", input="\n".join(map(json.dumps, pools)))
             self.kubectl("wait", "nodepools", "--all", "--for=condition=Ready", WAIT)
             self.pools = pools
 

@@ -97,7 +97,7 @@ class Cluster:
     def have(self, *objects: Object | str) -> None:
         """Create objects; texts are JSON."""
         documents = [each if isinstance(each, str) else json.dumps(each) for each in objects]
-        self.kubectl("create", "-f", "-", input="\n---\n".join(documents))
+        self.kubectl("create", "-f", "-", input="\n".join(documents))
 
     def tried(self, document: Object) -> tuple[list[dict[str, str]] | None, str]:
         """Return the terms of affinity that a pod would have, None if denied; and what kubectl prints."""
@@ -356,7 +356,7 @@ def test_what_cannot_be_read_in_a_node_pool_is_unknown(unvalidated: Cluster) -> 
         {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": f"broken-{at}"}, **fields}
         for at, fields in enumerate(BROKEN.values())
     ]
-    documents = "\n---\n".join(map(json.dumps, pools))
+    documents = "\n".join(map(json.dumps, pools))
     apply = ("apply", "--server-side", "--validate=false", "-f", "-")
     # The API server uses a changed definition a moment later.
     eventually(lambda: not cluster.installed.cluster.kubectl(*apply, input=documents, check=False).returncode)

@@ -261,10 +261,6 @@ REQUESTS: Final = {
             {"limits": {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "1"}},
             {},
         ),
-        "claim": (
-            {"claims": [{"name": "gpu"}]},
-            {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]},
-        ),
         "init-container": (
             {},
             {"initContainers": [container(resources={"limits": {"nvidia.com/gpu": "1"}}) | {"name": "init"}]},
@@ -274,8 +270,17 @@ REQUESTS: Final = {
 
 
 def test_pods_that_request_accelerators_are_admitted_without_a_warning(cluster: ControlPlane) -> None:
-    """By extended resources and by claims, whatever else they have."""
+    """By extended resources, whatever else they have."""
     assert "" == answer(cluster, *(pod(name, TEAM, content) for name, content in REQUESTS.items()))
+
+
+@pytest.mark.needs_kubernetes("1.34")
+def test_a_pod_with_a_claim_is_admitted_without_a_warning(cluster: ControlPlane) -> None:
+    """The API server removes claims if DRA is disabled."""
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    content = spec(_everything(resources={"claims": [{"name": "gpu"}]}), paths=PATHS, resourceClaims=claims)
+
+    assert "" == answer(cluster, pod("claim", TEAM, content))
 
 
 UNKNOWN: Final = (
