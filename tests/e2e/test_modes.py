@@ -37,8 +37,12 @@ COMPLETE = {VCUDA_MEMORY: "8", VCUDA_CORE: "20"}
 
 @dataclass(frozen=True)
 class Modes:
-    """A release whose server is started again with the options of its Deployment after each upgrade."""
+    """A release whose server is started again with the options of its Deployment after each upgrade.
 
+    bare: the pods that `gpugate audit` would deny before the installation.
+    """
+
+    bare: list[str]
     release: Release
     installation: Installation
     log: Path
@@ -75,18 +79,26 @@ class Modes:
         labels = f'effect="{effect}",endpoint="{endpoint}",enforcement_action="{action}"'
         return self.server.sample(f'gpugate_withheld_effects_total{{{labels},kind="Pod",operation="CREATE"}}')
 
-    def audited(self) -> list[str]:
-        """Return the names of the pods in the cluster that `gpugate audit` would deny."""
-        kubeconfig = str(self.release.cluster.kubeconfig)
-        command = [sys.executable, "-m", "webhook", "audit", "--kubeconfig", kubeconfig, "-o", "json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        return sorted(each["name"] for each in json.loads(done.stdout)["pods"] if not each["allowed"])
-
     def _is_called(self) -> bool:
         reviews = self.server.reviews()
         dry_run = ("create", "-n", TEAM, "--dry-run=server", "-f", "-")
         self.release.cluster.kubectl(*dry_run, input=pod("asks", INCOMPLETE), check=False)
         return self.server.reviews() > reviews
+
+
+def _audited(cluster: ControlPlane) -> list[str]:
+    """Return the names of the pods in a cluster that `gpugate audit` would deny."""
+    command = [sys.executable, "-m", "webhook", "audit", "--kubeconfig", str(cluster.kubeconfig)]
+    done = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, timeout=120, check=False)
+    return sorted(each["name"] for each in json.loads(done.stdout)["pods"] if not each["allowed"])
+
+
+def _administrate(cluster: ControlPlane, whom: str) -> None:
+    """Give a user the rights of the role admin; no controller aggregates them here."""
+    for part in ("view", "edit", "admin"):
+        name = f"{part}-{whom.rpartition('=')[2].replace(':', '-')}"
+        role = f"--clusterrole=system:aggregate-to-{part}"
+        cluster.kubectl("create", "rolebinding", name, "-n", TEAM, role, whom)
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +108,7 @@ def modes(empty_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFa
     cluster.kubectl("create", "namespace", TEAM)
     cluster.kubectl("create", "-f", "-", input=node("fits", CUDA, OFFERED))
     cluster.kubectl("create", "-n", TEAM, "-f", "-", input=pod("before", BAD))
+    bare = _audited(cluster)
     with reserve_port() as held:
         port = held.getsockname()[1]
         release = Release(cluster, port, folder)
@@ -103,12 +116,17 @@ def modes(empty_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFa
         _, command = commands("install.md", "On a developer's machine")
         kubeconfig = cluster.service_account("gpugate", "gpugate")
         _, _, *options = shlex.split(command.replace("$KUBECONFIG", str(kubeconfig)))
-        found = Modes(release, Installation(cluster, port, [], options), folder / "serve.log", [])
+        found = Modes(bare, release, Installation(cluster, port, [], options), folder / "serve.log", [])
         found.change("observe")
         try:
             yield found
         finally:
             found.server.stop()
+
+
+def test_audit_finds_bad_pods_before_anything_is_installed(modes: Modes) -> None:
+    """By the built-in rules, because the cluster has none."""
+    assert ["before"] == modes.bare
 
 
 def test_observe_denies_and_changes_nothing_and_counts_all(modes: Modes) -> None:
@@ -121,7 +139,23 @@ def test_observe_denies_and_changes_nothing_and_counts_all(modes: Modes) -> None
     assert denied + 1 == modes.counted("deny", "validate", "dryrun")
     assert patched + 1 == modes.counted("patch", "mutate", "dryrun")
     assert 1 == modes.server.sample('gpugate_enforcement_action{action="dryrun"}')
-    assert ["bad", "before"] == modes.audited()
+    assert ["bad", "before"] == _audited(modes.release.cluster)
+
+
+def test_the_audit_event_of_a_pod_has_what_observe_withholds(modes: Modes) -> None:
+    """The control plane writes audit events of service accounts."""
+    cluster = modes.release.cluster
+    cluster.kubectl("create", "serviceaccount", "audited", "-n", TEAM)
+    _administrate(cluster, f"--serviceaccount={TEAM}:audited")
+    user = str(cluster.service_account(TEAM, "audited"))
+    cluster.kubectl("create", "--kubeconfig", user, "-n", TEAM, "-f", "-", input=pod("audited", BAD))
+    events = [json.loads(line) for line in cluster.audit.read_text("utf-8").splitlines()]
+    own = [each for each in events if each["user"]["username"].endswith(f":{TEAM}:audited")]
+    (event,) = [each for each in own if each["verb"] == "create"]
+    found = event["annotations"]
+
+    assert "dryrun, would deny" == found["validate.gpugate.dev/enforcement-action"]
+    assert f"limits[{VCUDA_CORE}]" in found["validate.gpugate.dev/dryrun"]
 
 
 def test_observe_denies_nothing_while_no_replica_answers(modes: Modes) -> None:
@@ -158,12 +192,15 @@ def test_enforce_denies_what_the_others_counted(modes: Modes) -> None:
 def test_a_namespace_with_the_label_is_not_reviewed_and_its_tenants_may_not_set_it(modes: Modes) -> None:
     """Pods are created as they are; the role admin in a namespace has no right to label it."""
     cluster = modes.release.cluster
-    cluster.kubectl("create", "rolebinding", "tenant", "-n", TEAM, "--clusterrole=admin", "--user=tenant")
-    may = ("auth", "can-i", "patch", f"namespaces/{TEAM}", "-n", TEAM, "--as=tenant")
+    _administrate(cluster, "--user=tenant")
+    may = ("auth", "can-i", "-n", TEAM, "--as=tenant")
     cluster.kubectl("label", "namespace", TEAM, "gpugate.dev/ignore=true")
     try:
         eventually(lambda: modes.create("ignored", BAD) == (BAD, ""))
-        assert "no\n" == cluster.kubectl(*may, check=False).stdout
+        assert ["yes\n", "no\n"] == [
+            cluster.kubectl(*may, *asked, check=False).stdout
+            for asked in (("create", "pods"), ("patch", f"namespaces/{TEAM}"))
+        ]
     finally:
         cluster.kubectl("label", "namespace", TEAM, "gpugate.dev/ignore-")
     eventually(lambda: "denied by gpugate" in modes.create("reviewed", BAD)[1])
