@@ -119,6 +119,18 @@ def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_p
     ]
 
 
+@pytest.mark.parametrize(("field", "meant"), [("limit", "limits"), ("request", "requests")])
+def test_a_misspelt_field_of_resources_is_an_error(field: str, meant: str, tmp_path: Path) -> None:
+    """The pod would seem to request nothing; kubectl rejects it."""
+    document = pod({"nvidia.com/gpu": 1})
+    document["spec"]["containers"][0]["resources"] = {field: {"nvidia.com/gpu": 1}}
+    result = _preview("-f", _write(tmp_path, document))
+    place = f"spec.containers[0].resources.{field}"
+
+    assert 2 == result.exit_code
+    assert f"{place}: unknown field {field!r} – did you mean {meant!r}?" in result.stderr
+
+
 @pytest.mark.parametrize("output", ["diff", "yaml", "json", "patch", "sarif", "github", "markdown"])
 def test_a_misspelt_resource_is_reported_in_every_format(output: str, tmp_path: Path) -> None:
     """The webhook allows it, and the pod would stay Pending."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -17,6 +18,7 @@ from rules import (
     RuleSet,
     compile_policy,
 )
+from rules.text.paths import Path, field_path
 from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.files import (
     BAD_INPUT,
@@ -42,6 +44,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 _DENIED: Final = 1
+# Fields of a container's resources in which people misspell others.
+_RESOURCE_FIELDS: Final = ("limits", "requests")
+_MIN_SIMILARITY: Final = 0.8
 _WARNED: Final = 3
 
 
@@ -88,6 +93,7 @@ class DecisionContext:
                 try:
                     request, name = request_of(source, value, namespace)
                     self._check_kind(source, request)
+                    _check_resources(source, value)
                     result = decide(request)
                 except InputError as error:
                     self.add_error(str(error))
@@ -113,6 +119,23 @@ class DecisionContext:
         if any(not decision.allowed for decision in made):
             return _DENIED
         return _WARNED if fail_on == "warn" and any(decision.warnings for decision in made) else 0
+
+
+def _check_resources(source: str, document: Any) -> None:
+    """Raise InputError for a misspelt field of a container's resources, as the API server and kubectl do.
+
+    Every object of a document is read once.
+    """
+    todo: list[tuple[Path, Any]] = [((), document)]
+    while todo:
+        path, value = todo.pop()
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        if isinstance(value, dict) and path[-1:] == ("resources",):
+            for key in value.keys() - set(_RESOURCE_FIELDS):
+                if near := get_close_matches(str(key), _RESOURCE_FIELDS, n=1, cutoff=_MIN_SIMILARITY):
+                    place = field_path((*path, key))
+                    raise InputError(f"{source}: {place}: unknown field {key!r} – did you mean {near[0]!r}?")
+        todo += [((*path, step), inner) for step, inner in items if isinstance(inner, dict | list)]
 
 
 @dataclass(frozen=True, slots=True)
