@@ -21,8 +21,12 @@ BASE ?=
 # The version of the image and the bill of materials, whose tools do not read Git.
 VERSION ?= $(shell git describe --tags --match 'v[0-9]*' 2> /dev/null | sed 's/^v//; s/-\([0-9]*\)-g/.post\1+g/')
 
+# For which Pythons the archive is; and the operating system and processor of this machine, as krew names them.
+PYTHONS ?= $(PYTHON)
+PLATFORM := $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
+
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check pictures chart bench bench-quick fuzz faults e2e e2e-assets test-lowest lock audit sbom image clean
+.PHONY: help run serve test check pictures chart bench bench-quick fuzz faults e2e e2e-assets test-lowest lock audit sbom dist archive try-dist package-chart image clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -110,6 +114,8 @@ $(RELEASE)/.tools: pyproject.toml
 	@$(PYTHON) -m venv $(RELEASE)
 	@$(RELEASE)/bin/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(RELEASE)/bin/pip install --quiet --disable-pip-version-check --group release
+	@$(RELEASE)/bin/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+		-r requirements-build.lock
 	@touch $@
 
 # If the advisory of a known package is not found, there are no advisories here.
@@ -128,6 +134,37 @@ sbom: $(RELEASE)/.tools ## write the packages of requirements.lock to dist/gpuga
 	@sed 's/^dynamic = .*/version = "$(or $(VERSION),0.0.0)"/' pyproject.toml > .venv-image/pyproject.toml
 	$(RELEASE)/bin/cyclonedx-py environment --pyproject .venv-image/pyproject.toml --mc-type application --output-reproducible \
 		--output-file dist/gpugate.cdx.json .venv-image
+
+dist: $(RELEASE)/.tools ## build the wheel and the source archive into dist
+	@rm -f dist/*.whl dist/gpugate-*.tar.gz
+	$(RELEASE)/bin/python -m hatchling build -d dist
+
+# Of the wheel and the packages of requirements.lock, by hash; PYTHONS: for each of these. Its shebang is python3.
+archive: dist ## build one file that runs on this kind of machine, and the same for krew, into dist/archive
+	@rm -rf dist/archive && mkdir -p dist/archive
+	@printf 'gpugate[all] @ file://%s %s\n' "$$PWD/$$(ls dist/*.whl)" \
+		"$$($(RELEASE)/bin/pip hash dist/*.whl | tail -n 1)" > dist/archive/wheel.txt
+	$(RELEASE)/bin/pex --requirement requirements.lock --requirement dist/archive/wheel.txt \
+		$(addprefix --python ,$(PYTHONS)) --python-shebang '/usr/bin/env python3' --script gpugate \
+		--output-file dist/archive/kubectl-gpugate
+	@rm dist/archive/wheel.txt && cp LICENSE dist/archive
+	@tar -C dist/archive -czf dist/archive/gpugate-$(PLATFORM).tar.gz kubectl-gpugate LICENSE
+	@mv dist/archive/kubectl-gpugate dist/archive/gpugate-$(PLATFORM).pex
+
+# Away from the source, as a user runs it. An archive unpacks itself into PEX_ROOT at its first run.
+try-dist: archive ## install the wheel into a new environment, and run it and the archive in another folder
+	@rm -rf .venv-try && $(PYTHON) -m venv .venv-try
+	@.venv-try/bin/pip install --quiet --disable-pip-version-check dist/*.whl
+	cd / && "$(CURDIR)/.venv-try/bin/gpugate" preview -f "$(CURDIR)/docs/examples/patched.yaml"
+	cd / && PEX_ROOT="$(CURDIR)/.venv-try/pex" "$(CURDIR)/dist/archive/gpugate-$(PLATFORM).pex" \
+		preview -f "$(CURDIR)/docs/examples/patched.yaml"
+
+package-chart: ## package the chart with VERSION, REPOSITORY and DIGEST of the image, into dist; needs Helm
+	@rm -rf dist/chart && mkdir -p dist && cp -r manifests/chart dist/chart
+	@sed -i.bak -e 's|^  repository: gpugate$$|  repository: $(REPOSITORY)|' -e 's|^  digest: ""$$|  digest: $(DIGEST)|' \
+		dist/chart/values.yaml && rm dist/chart/values.yaml.bak
+	helm package dist/chart --version $(VERSION) --app-version $(VERSION) --destination dist
+	@rm -rf dist/chart
 
 image: ## build the container image; BASE=python:…@sha256:… names its base by digest
 	docker build $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(VERSION) --tag gpugate .
