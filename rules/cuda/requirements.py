@@ -169,6 +169,11 @@ class GpuRequirements:
     # Requirements are looked up more often than they are made, and all of this is long to hash.
     _hash: int = field(init=False, repr=False, compare=False)
 
+    @property
+    def cuda_unknown(self) -> bool:
+        """Whether nothing says which CUDA version the container needs."""
+        return not (self.cuda or self.no_cuda or self.constraints)
+
     def __post_init__(self) -> None:
         members = self.cuda, self.constraints, self.branches, self.compute, self.built_for, self.cuda_compat
         object.__setattr__(self, "_hash", hash((*members, self.platforms, self.memory, self.several)))

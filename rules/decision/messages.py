@@ -199,6 +199,16 @@ def warning_line(language: Language, warning: AdmissionWarning) -> str:
     return (_PREFIX + _cut(reason, room - len(fix)) + fix + rule)[:WARNING_LENGTH]
 
 
+def rule_and_reason(line: str) -> tuple[str, str]:
+    """Return the rule that a warning line names at its end, or nothing, and what is before it."""
+    text = line.removeprefix(_PREFIX)
+    for language in Language:
+        reason, mark, rule = text.rpartition(_RULE.in_language(language).partition("{rule}")[0])
+        if mark and rule.endswith("]"):
+            return rule.removesuffix("]"), reason
+    return "", text
+
+
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: max(length - 1, 0)] + _ELLIPSIS
 

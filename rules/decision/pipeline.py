@@ -30,7 +30,7 @@ from rules.decision.size_limit import Evaluations, over_budget, overfull, oversi
 from rules.dra.claims import pod_claims, used_claims
 from rules.dra.state import Claims
 from rules.kube.pod import Container, Pod
-from rules.model.decision import ALLOWED, NO_NODES, Decision, NotChecked
+from rules.model.decision import ALLOWED, NO_NODES, UNKNOWN_CUDA, Decision, NotChecked
 from rules.model.request import AdmissionRequest
 from rules.model.rule import (
     Action,
@@ -304,6 +304,12 @@ class Pipeline:
         inventory = self._inventory
         if not (inventory.everything or inventory.declared.pools or policy.prospects):
             self._not_checked.append(NotChecked(field_path(self._pod.path), NO_NODES))
+        else:
+            unknown = dict.fromkeys(each for each, found in required if found.requirements.cuda_unknown)
+            self._not_checked += [
+                NotChecked(field_path((*each.path, "image")), UNKNOWN_CUDA)
+                for each in islice(unknown, not_checked.MOST)
+            ]
         result = evaluate(required, self._pod, self._inventory, policy.language, policy.prospects)
         self._recorder.record_findings(result.violations, result.warnings)
         self._recorder.record_notes(result.notes)
@@ -414,8 +420,12 @@ class Pipeline:
             "not_checked": tuple(self._not_checked),
             "patch": tuple(self._pod.recorder.operations) if patch else (),
         }
-        # That no nodes are known is no property of the pod.
-        if lines := [f"{path}: {reason.en}" for path, reason in self._not_checked if reason is not NO_NODES]:
+        # That no nodes are known is no property of the pod; unknown CUDA versions are counted in a metric.
+        if lines := [
+            f"{path}: {reason.en}"
+            for path, reason in self._not_checked
+            if reason is not NO_NODES and reason is not UNKNOWN_CUDA
+        ]:
             facts["audit"]["not-checked"] = "; ".join(lines)
         if denying := [found for found in violations if found.action is Action.DENY]:
             message = messages.denial(language, self._request.kind, denying)

@@ -59,6 +59,12 @@ NO_NODES: Final = Text(
     "CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)",
     "未检查 CUDA 兼容性：没有指定节点（请使用 --nodes FILE 或 --context NAME）",
 )
+# The reason of an image of which nothing says what it needs.
+UNKNOWN_CUDA: Final = Text(
+    "the CUDA version of this image is unknown; set annotation gpugate.dev/cuda-version, or use an "
+    "ImageCatalog",
+    "此镜像的 CUDA 版本未知；请设置注解 gpugate.dev/cuda-version，或使用 ImageCatalog",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 # What the library raises for a file that is not a kubeconfig: it does not check types.
 _OTHER_TYPES: Final = (AttributeError, LookupError, RecursionError, TypeError, UnicodeError)
 
-# Messages of the library, and those of kubectl: `kubectl --context nope get pods`.
+# Messages of the library, and what kubectl says instead.
 _WORDS_OF_KUBECTL: Final = {
-    re.compile(r"Expected object with name (.*) in .*/(context|cluster)s list"): r'\2 "\1" does not exist',
+    re.compile(r"Expected object with name (.*) in .*/contexts list"): (
+        r"context was not found for specified context: \1"
+    ),
+    re.compile(r"Expected object with name (.*) in .*/clusters list"): r'cluster "\1" does not exist',
     re.compile(r"Expected key current-context in "): "current-context is not set",
     re.compile(r"No configuration found"): "no configuration found",
 }

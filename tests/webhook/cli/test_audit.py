@@ -40,11 +40,9 @@ def rules(tmp_path: Path) -> Path:
     return path
 
 
-def _summary(result: Result) -> str:
-    """Return what is on stderr below the note on the rules."""
-    first, _, rest = result.stderr.partition("\n")
-    assert first.startswith("note: evaluated with the rules in ")
-    return rest
+def _blocks(result: Result) -> list[list[list[str]]]:
+    """Return the words of the lines in each block of the output: heading, summary, owners."""
+    return [[line.split() for line in block.splitlines()] for block in result.stdout.split("\n\n")]
 
 
 def _audit(tmp_path: Path, pods: list[dict[str, Any]], *arguments: str | Path) -> Result:
@@ -53,28 +51,72 @@ def _audit(tmp_path: Path, pods: list[dict[str, Any]], *arguments: str | Path) -
     return CliRunner().invoke(main, ["audit", "-f", str(path), *map(str, arguments)])
 
 
-def test_audit_lists_each_finding_once_for_all_pods_of_an_owner(rules: Path, tmp_path: Path) -> None:
-    """With rule, reason and number of pods; the exit status is 1."""
-    pods = [_pod(f"web-{each}", value="2", owner="web") for each in range(3)] + [_pod("fine")]
+def test_the_summary_by_rule_and_reason_comes_before_the_owners(rules: Path, tmp_path: Path) -> None:
+    """Each once, with the number of pods; the exit status is 1."""
+    pods = [_pod(f"web-{each}", value="2", owner="web") for each in range(3)]
+    pods += [_pod("alone", value="2"), _pod("fine")]
     result = _audit(tmp_path, pods, "--rules", rules)
-    head, row = result.stdout.splitlines()
+    heading, summary, owners = _blocks(result)
 
-    assert ["ACTION", "NAMESPACE", "OWNER", "PODS", "RULE", "FINDING"] == head.split()
-    assert ["deny", "ml", "ReplicaSet/web", "3", "cf-crl-device"] == row.split()[:5]
-    assert "one device at most" in row
-    assert (1, "4 pods: 3 would be denied now (0 by facts, 3 by policy)\n") == (
+    assert (1, "5 pods: 4 would be denied now (0 by facts, 4 by policy)") == (
         result.exit_code,
-        _summary(result),
+        " ".join(heading[0]),
     )
+    assert ["ACTION PODS RULE REASON", "deny 4 cf-crl-device found 2, expected one device at most"] == [
+        " ".join(line) for line in summary
+    ]
+    assert [
+        ["ACTION", "NAMESPACE", "OWNER", "PODS", "RULE"],
+        ["deny", "ml", "Pod/alone", "1", "cf-crl-device"],
+        ["deny", "ml", "ReplicaSet/web", "3", "cf-crl-device"],
+    ] == owners
+
+
+def test_wide_output_has_the_message_of_each_finding(rules: Path, tmp_path: Path) -> None:
+    """With container and path."""
+    result = _audit(tmp_path, [_pod("web", value="2")], "--rules", rules, "-o", "wide")
+    (head, row) = _blocks(result)[2]
+
+    assert "FINDING" == head[-1]
+    assert f"spec.containers[0].resources.limits[{KEY}]:" in row
+
+
+def test_pods_are_counted_once_for_each_rule_and_reason(rules: Path, tmp_path: Path) -> None:
+    """Also pods with several containers."""
+    pod = _pod("two", value="2")
+    pod["spec"]["containers"] *= 2
+    pod["spec"]["containers"][1] = pod["spec"]["containers"][1] | {"name": "other"}
+    facts = json.loads(_audit(tmp_path, [pod], "--rules", rules, "-o", "json").stdout)
+
+    assert [("deny", 1, "cf-crl-device")] == [
+        (each["action"], each["pods"], each["rule"]) for each in facts["summary"]
+    ]
 
 
 def test_a_violation_of_a_rule_that_warns_is_listed_once(tmp_path: Path) -> None:
     """Although the decision repeats it as a warning."""
     path = tmp_path / "rule.yaml"
     path.write_text(resource_rule(KEY, enforcementAction="warn", validations=ONE_AT_MOST), "utf-8")
-    _, row = _audit(tmp_path, [_pod("web", value="2")], "--rules", path).stdout.splitlines()
+    owners = _blocks(_audit(tmp_path, [_pod("web", value="2")], "--rules", path))[2]
 
-    assert ["warn", "ml", "Pod/web", "1", "cf-crl-group-device"] == row.split()[:5]
+    assert [["warn", "ml", "Pod/web", "1", "cf-crl-group-device"]] == owners[1:]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_warnings_are_counted_by_their_rule(language: str, tmp_path: Path) -> None:
+    """Which is at the end of the message; the container, at its beginning, is no reason."""
+    pod = _pod("web")
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    nodes = tmp_path / "nodes.json"
+    nodes.write_text(
+        json.dumps({"kind": "NodeList", "items": [node("cpu", {}, **{"acme.com/npu": 1})]}), "utf-8"
+    )
+    words = ("--nodes", nodes, "-o", "json", "--lang", language)
+    (row,) = json.loads(_audit(tmp_path, [pod], *words).stdout)["summary"]
+
+    assert ("warn", 1, "compatibility-pgpu") == (row["action"], row["pods"], row["rule"])
+    assert row["reason"].startswith(("compatibility not checked: ", "未检查兼容性"))
+    assert "main" not in row["reason"]
 
 
 def test_pods_that_have_ended_and_those_of_other_namespaces_are_skipped(rules: Path, tmp_path: Path) -> None:
@@ -86,7 +128,9 @@ def test_pods_that_have_ended_and_those_of_other_namespaces_are_skipped(rules: P
     )
 
     assert [0, 0] == [result.exit_code for result in found]
-    assert ["", ""] == [result.stdout for result in found]
+    assert ["0 pods: 0 would be denied now (0 by facts, 0 by policy)\n"] * 2 == [
+        result.stdout for result in found
+    ]
 
 
 def test_a_pod_on_a_node_is_checked_against_that_node(tmp_path: Path) -> None:
@@ -131,10 +175,8 @@ def test_pods_rules_and_nodes_of_a_cluster_are_audited(tmp_path: Path, rules: Pa
         kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
         result = CliRunner().invoke(main, ["audit", "--kubeconfig", str(kubeconfig)])
 
-    assert (1, "1 pod: 1 would be denied now (0 by facts, 1 by policy)\n") == (
-        result.exit_code,
-        result.stderr,
-    )
+    assert (1, "") == (result.exit_code, result.stderr)
+    assert result.stdout.startswith("1 pod: 1 would be denied now (0 by facts, 1 by policy)\n")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +196,7 @@ def test_a_pod_with_few_fields_is_evaluated(
 
     assert (1, ["deny", "default", output, "1"]) == (
         result.exit_code,
-        result.stdout.splitlines()[1].split()[:4],
+        _blocks(result)[2][1][:4],
     )
 
 
@@ -165,21 +207,12 @@ def test_an_invalid_pod_is_reported_and_others_are_still_evaluated(
     """The exit status is 2."""
     result = _audit(tmp_path, [_pod("a") | {missing: None}, _pod("b", value="2")], "--rules", rules)
 
-    assert (2, 2) == (result.exit_code, len(result.stdout.splitlines()))
+    assert (2, "Pod/b") == (result.exit_code, _blocks(result)[2][1][2])
     assert "invalid pod: metadata or spec is missing" in result.stderr
 
 
-def test_without_pods_the_error_names_the_options() -> None:
-    """A usage error."""
-    result = CliRunner().invoke(main, ["audit"])
-
-    assert 2 == result.exit_code
-    assert "--context" in result.stderr
-    assert "--filename" in result.stderr
-
-
 def test_what_is_not_checked_is_counted_by_reason(rules: Path, tmp_path: Path) -> None:
-    """On stderr; in JSON for each pod, with its path."""
+    """In JSON for each pod, with its path."""
     pods = [_pod(name) for name in ("a", "b")]
     for each in pods:
         each["spec"]["containers"][0]["resources"]["limits"]["acme.com/npu"] = 1
@@ -187,7 +220,42 @@ def test_what_is_not_checked_is_counted_by_reason(rules: Path, tmp_path: Path) -
     path = "spec.containers[0].resources.limits[acme.com/npu]"
     table, facts = (_audit(tmp_path, pods, "--rules", rules, "-o", output) for output in ("table", "json"))
 
-    assert f"– not checked: {reason} (2 pods)" in table.stderr.splitlines()
+    assert f"– not checked: {reason} (2 pods)" in table.stdout.splitlines()
     assert [[{"path": path, "reason": reason}]] * 2 == [
         each["notChecked"] for each in json.loads(facts.stdout)["pods"]
     ]
+
+
+@pytest.mark.parametrize("nodes", [None, "kind: NodeList\nitems: []\n"])
+def test_what_is_not_compared_with_nodes_passes_in_no_report(nodes: str | None, tmp_path: Path) -> None:
+    """Without nodes, a rule about nodes has no result; what is not checked is skipped, with the reason."""
+    pod = _pod("a")
+    pod["spec"]["containers"][0] |= {
+        "image": "nvidia/cuda:12.4.1-base-ubuntu22.04",
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    }
+    (tmp_path / "nodes.yaml").write_text(nodes or "", "utf-8")
+    given = ("--nodes", tmp_path / "nodes.yaml") if nodes else ()
+    report = yaml.safe_load(_audit(tmp_path, [pod], *given, "-o", "policyreport").stdout)
+    why = (
+        "the cluster or file has no nodes" if nodes else "no nodes given (use --nodes FILE or --context NAME)"
+    )
+
+    assert [
+        ("cf-crl-pgpu-gpu", "pass", None),
+        ("gpugate", "skip", f"CUDA compatibility not checked: {why}"),
+    ] == [(each["policy"], each["result"], each.get("message")) for each in report["results"]]
+
+
+def test_other_kinds_that_contain_pods_are_counted_as_not_checked(rules: Path, tmp_path: Path) -> None:
+    """Those without pods are not."""
+    others = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}},
+    ]
+    result = _audit(tmp_path, others, "--rules", rules)
+
+    assert "0 pods: " in result.stdout
+    assert (
+        "– not checked: 1 Deployment; audit evaluates only pods (use `gpugate preview` for these files)"
+    ) == result.stderr.splitlines()[-1]

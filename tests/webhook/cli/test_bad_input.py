@@ -352,7 +352,7 @@ def test_an_invalid_kubeconfig_prints_one_line(command: str, content: str, why: 
             {"clusters": [{"name": "one", "cluster": {"server": "https://a", "proxy-url": "junk://a"}}]},
             "proxy-url: expected http:// or https://, got 'junk://a'",
         ),
-        ({"current-context": "two"}, 'context "two" does not exist'),
+        ({"current-context": "two"}, "context was not found for specified context: two"),
         ({"users": [{"name": "one", "user": {"tokenFile": "/nowhere/token"}}]}, "/nowhere/token: No such"),
         ({"users": [{"name": "one", "user": {"auth-provider": {"name": "gcp"}}}]}, "not a kubeconfig"),
     ],

@@ -173,7 +173,7 @@ def test_other_errors_are_one_line(error: Exception, why: str) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"current-context": "two"}, 'context "two" does not exist'),
+        ({"current-context": "two"}, "context was not found for specified context: two"),
         (
             {"contexts": [{"name": "one", "context": {"cluster": "two", "user": "one"}}]},
             'cluster "two" does not',

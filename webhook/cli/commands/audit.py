@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from time import time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
-from rules import Action, AdmissionRequest, Decision, Language, ObjectError, decide
-from rules.decision.messages import warning_line
+from rules import Action, AdmissionRequest, Decision, Language, ObjectError, Violation
+from rules.decision.messages import rule_and_reason, warning_line
 from rules.model.decision import AdmissionWarning, Basis
 from rules.text.yaml_document import SourceError
 from webhook.cli.input.decision_context import DecisionContext, Sources, decision_options
 from webhook.cli.input.objects import InputError, objects_in
 from webhook.cli.input.options import fail_on_option, filenames_option
-from webhook.cli.input.quotas import QuotaFinding, Quotas
+from webhook.cli.input.quotas import QuotaFinding
 from webhook.cli.output.console import counted, print_summary, print_warning, progress, show_table
-from webhook.cli.output.not_checked import not_checked_facts
-from webhook.cli.output.vocabulary import AUDIT_SUMMARY, EVALUATING_PODS, NOT_CHECKED_LINE
+from webhook.cli.output.not_checked import OF_NODES, not_checked_facts
+from webhook.cli.output.vocabulary import AUDIT_SUMMARY, EVALUATING_PODS, NOT_CHECKED_LINE, OTHER_KINDS
 from webhook.yaml_output import dump_yaml
 
 # Phases of pods that have ended: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 _ENDED: Final = ("Succeeded", "Failed")
+# What reasons begin with that have no path.
+_CONTAINER: Final = re.compile(r"^(?:container|容器) '[^']*'[:：] ?")
 _COLOURS: Final = {"deny": "red", "warn": "yellow", "dryrun": "cyan"}
+
+
+class Finding(NamedTuple):
+    """A violation, or a warning, which has no basis. reason: without container and path."""
+
+    action: str
+    basis: str
+    rule: str
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +72,8 @@ class Audited:
             found.action is Action.DENY and found.basis is Basis.FACT for found in self.decision.violations
         )
 
-    def findings(self) -> list[tuple[str, str, str, str]]:
-        """Return (action, basis, rule, message) of each violation and warning; a warning has no basis."""
+    def findings(self) -> list[Finding]:
+        """Return each violation and each other warning."""
         violations, warn = self.decision.violations, Action.WARN
         repeated = {
             warning_line(self.language, AdmissionWarning(found.rule, found.reason, found.fix))
@@ -69,8 +81,14 @@ class Audited:
             if found.action is warn
         }
         return [
-            (found.action.value, found.basis.value, found.rule, found.message) for found in violations
-        ] + [(warn.value, "", "", line) for line in self.decision.warnings if line not in repeated]
+            Finding(each.action.value, each.basis.value, each.rule, _without_place(each), each.message)
+            for each in violations
+        ] + [
+            Finding(warn.value, "", rule, _CONTAINER.sub("", reason), line)
+            for line in self.decision.warnings
+            if line not in repeated
+            for rule, reason in (rule_and_reason(line),)
+        ]
 
 
 @click.command()
@@ -83,48 +101,55 @@ class Audited:
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "json", "policyreport"]),
+    type=click.Choice(["table", "wide", "json", "policyreport"]),
     default="table",
     show_default=True,
-    help="policyreport: PolicyReport objects (wgpolicyk8s.io/v1alpha2) for kubectl apply.",
+    help="wide: also each finding as the user would see it; policyreport: PolicyReport objects "
+    "(wgpolicyk8s.io/v1alpha2) for kubectl apply.",
 )
 @fail_on_option
 @decision_options
 def command(
     filenames: tuple[str, ...], namespace: str | None, output: str, fail_on: str, sources: Sources
 ) -> None:
-    """Evaluate the existing pods of a cluster with the rules.
+    """Evaluate the existing pods of a cluster with the rules; without --context, of the current context.
 
     Finds pods that were created before a rule, or while the webhook was not running. A pod that is bound to a
-    node is checked against that node. Changes nothing; skips pods that have ended. Also shows which
-    ResourceQuotas of GPU pods are used up.
+    node is checked against that node. Changes nothing; skips pods that have ended. Prints a summary by rule
+    and reason, then the owners to change, and which ResourceQuotas of GPU pods are used up. Rules and nodes
+    are those of the cluster; if it has no rules, the built-in ones.
 
     \b
     Examples:
-      gpugate audit --context production
-      gpugate audit --context production --rules new-rules/ --namespace ml
+      gpugate audit
+      gpugate audit --context production -o wide
+      gpugate audit --context production --rules builtin --rules new-rules/ --namespace ml
       kubectl get pods -A -o yaml | gpugate audit -f - --nodes nodes.yaml
       gpugate audit --context production -o policyreport | kubectl apply -f -
     """
     if not filenames:
         sources = sources.of_current_cluster("--filename FILE")
     context = sources.load()
+    others: Counter[str] = Counter()
     pods: Iterable[Any] = (
-        _in_files(filenames, context.quotas)
+        _in_files(filenames, context, others)
         if filenames
         else sources.rules.cluster.query(lambda cluster: cluster.pods())
     )
     with progress(EVALUATING_PODS):
         audited = list(_audited(context, pods, namespace))
     quotas = context.quotas.used_up((each.namespace, each.pod["spec"]) for each in audited)
-    if output == "table":
-        _show_table(audited, sources.language)
+    if output == "json":
+        _show_json(audited, quotas)
+    elif output == "policyreport":
+        _show_reports(audited, {rule.name for rule in context.rules.compatibility})
+    else:
+        _show_tables(audited, sources.language, wide=output == "wide")
         for found in quotas:
             print_warning(found.message, sources.language)
-    elif output == "json":
-        _show_json(audited, quotas)
-    else:
-        _show_reports(audited)
+    if others:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(others.items()))
+        click.echo(OTHER_KINDS.in_language(sources.language).format(kinds=kinds), err=True)
     sys.exit(context.exit_status((each.decision for each in audited), fail_on))
 
 
@@ -144,14 +169,21 @@ def _audited(context: DecisionContext, pods: Iterable[Any], namespace: str | Non
             continue
         request = AdmissionRequest("CREATE", "", "Pod", where, pod, mutating=False)
         try:
-            decision = decide(context.policy, context.inventory, request, time())
-            yield Audited(pod, decision, context.policy.language)
+            yield Audited(pod, context.decide(request), context.policy.language)
         except ObjectError as error:
             context.add_error(f"pod {where}/{metadata.get('name', '')}: {error}")
 
 
-def _in_files(filenames: Iterable[str], quotas: Quotas) -> Iterator[dict[str, Any] | ValueError]:
-    """Yield the pods and the errors in files, and add the quotas; other objects are skipped."""
+def _without_place(found: Violation) -> str:
+    """Return the first line of a reason without container and path."""
+    first, *_ = found.reason.partition("\n")
+    return _CONTAINER.sub("", first.rpartition(f"{found.path}: ")[2])
+
+
+def _in_files(
+    filenames: Iterable[str], context: DecisionContext, others: Counter[str]
+) -> Iterator[dict[str, Any] | ValueError]:
+    """Yield the pods and the errors in files, add the quotas, and count the other kinds that contain pods."""
     for filename in filenames:
         for place, value in objects_in(filename):
             if isinstance(value, SourceError):
@@ -161,37 +193,59 @@ def _in_files(filenames: Iterable[str], quotas: Quotas) -> Iterator[dict[str, An
             elif value.get("kind") == "Pod":
                 yield value
             else:
-                quotas.add([value], "default")
+                context.quotas.add([value], "default")
+                group, kind = str(value.get("apiVersion")).rpartition("/")[0], str(value.get("kind"))
+                if context.policy.workloads.holds_pods(group, kind):
+                    others[kind] += 1
 
 
-def _show_table(audited: Sequence[Audited], language: Language) -> None:
-    """Print each finding once for all pods of an owner, most severe first."""
-    pods: defaultdict[tuple[str, str, str, str, str], int] = defaultdict(int)
-    for each in audited:
-        for action, _, rule, message in each.findings():
-            pods[action, each.namespace, each.owner, rule, message] += 1
-    rows = [
-        {
-            "action": action,
-            "namespace": where,
-            "owner": owner,
-            "pods": str(number),
-            "rule": rule,
-            "finding": message,
-        }
-        for (action, where, owner, rule, message), number in sorted(
-            pods.items(), key=lambda item: _rank(item[0])
-        )
-    ]
-    show_table(rows, language, action=_COLOURS)
+def _show_tables(audited: Sequence[Audited], language: Language, *, wide: bool) -> None:
+    """Print the pods that would be denied, the findings by rule and reason, and what to change."""
     facts = {"pods": counted(len(audited), "pod"), "count": len(audited)}
     denied, by_facts = (
         sum(not each.decision.allowed for each in audited),
         sum(each.denied_by_fact for each in audited),
     )
     bases = {"denied": denied, "facts": by_facts, "policy": denied - by_facts}
-    print_summary(AUDIT_SUMMARY.in_language(language).format(**bases, **facts))
+    print_summary(AUDIT_SUMMARY.in_language(language).format(**bases, **facts), err=False)
+    findings = [(each, found) for each in audited for found in each.findings()]
+    _show_findings(_summary(findings), language)
     _show_not_checked(audited, language)
+    _show_findings(_details(findings, wide=wide), language)
+
+
+def _show_findings(rows: Sequence[dict[str, str]], language: Language) -> None:
+    if rows:
+        click.echo()
+        show_table(rows, language, action=_COLOURS)
+
+
+def _summary(findings: Sequence[tuple[Audited, Finding]]) -> list[dict[str, str]]:
+    """Return the number of pods by rule and reason, most severe and most frequent first."""
+    pods: defaultdict[tuple[str, str, str], set[int]] = defaultdict(set)
+    for each, found in findings:
+        pods[found.action, found.rule, found.reason].add(id(each))
+    return [
+        {"action": action, "pods": str(len(those)), "rule": rule, "reason": reason}
+        for (action, rule, reason), those in sorted(
+            pods.items(), key=lambda item: (_rank(item[0][0]), -len(item[1]), item[0])
+        )
+    ]
+
+
+def _details(findings: Sequence[tuple[Audited, Finding]], *, wide: bool) -> list[dict[str, str]]:
+    """Return each finding once for all pods of an owner, most severe first. wide: with its message."""
+    pods: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
+    for each, found in findings:
+        message = (found.message,) if wide else ()
+        pods[found.action, each.namespace, each.owner, found.rule, *message].add(id(each))
+    return [
+        {"action": action, "namespace": where, "owner": owner, "pods": str(len(those)), "rule": rule}
+        | ({"finding": message[0]} if message else {})
+        for (action, where, owner, rule, *message), those in sorted(
+            pods.items(), key=lambda item: (_rank(item[0][0]), item[0])
+        )
+    ]
 
 
 def _show_not_checked(audited: Sequence[Audited], language: Language) -> None:
@@ -203,11 +257,11 @@ def _show_not_checked(audited: Sequence[Audited], language: Language) -> None:
     )
     for reason, number in reasons.most_common():
         text = NOT_CHECKED_LINE.in_language(language)
-        print_summary(text.format(what=reason, pods=counted(number, "pod"), count=number))
+        print_summary(text.format(what=reason, pods=counted(number, "pod"), count=number), err=False)
 
 
-def _rank(finding: tuple[str, ...]) -> tuple[object, ...]:
-    return (list(_COLOURS).index(finding[0]), *finding)
+def _rank(action: str) -> int:
+    return list(_COLOURS).index(action)
 
 
 def _show_json(audited: Sequence[Audited], quotas: Sequence[QuotaFinding]) -> None:
@@ -219,19 +273,24 @@ def _show_json(audited: Sequence[Audited], quotas: Sequence[QuotaFinding]) -> No
             "node": each.pod.get("spec", {}).get("nodeName"),
             "allowed": each.decision.allowed,
             "findings": [
-                {"action": action, "basis": basis, "rule": rule, "message": message}
-                for action, basis, rule, message in each.findings()
+                {"action": found.action, "basis": found.basis, "rule": found.rule, "message": found.message}
+                for found in each.findings()
             ],
             "notChecked": not_checked_facts(each.decision, each.language),
         }
         for each in audited
     ]
+    summary = [
+        row | {"pods": int(row["pods"])}
+        for row in _summary([(each, found) for each in audited for found in each.findings()])
+    ]
     used_up = [found._asdict() for found in quotas]
-    click.echo(json.dumps({"pods": facts, "quotas": used_up}, ensure_ascii=False))
+    document = {"summary": summary, "pods": facts, "quotas": used_up}
+    click.echo(json.dumps(document, ensure_ascii=False))
 
 
-def _show_reports(audited: Sequence[Audited]) -> None:
-    """Print a PolicyReport for each namespace.
+def _show_reports(audited: Sequence[Audited], compatibility: Collection[str]) -> None:
+    """Print a PolicyReport for each namespace. compatibility: names of the rules about nodes.
 
     Source: https://github.com/kubernetes-sigs/wg-policy-prototypes, wgpolicyk8s.io/v1alpha2.
     """
@@ -239,7 +298,7 @@ def _show_reports(audited: Sequence[Audited]) -> None:
     for each in audited:
         by_namespace[each.namespace].append(each)
     for namespace, pods in sorted(by_namespace.items()):
-        results = [result for each in pods for result in _results(each)]
+        results = [result for each in pods for result in _results(each, compatibility)]
         summary = {
             outcome: sum(result["result"] == outcome for result in results)
             for outcome in ("pass", "fail", "warn", "error", "skip")
@@ -254,18 +313,25 @@ def _show_reports(audited: Sequence[Audited]) -> None:
         click.echo(f"---\n{dump_yaml(report)}", nl=False)
 
 
-def _results(audited: Audited) -> Iterator[dict[str, Any]]:
+def _results(audited: Audited, compatibility: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield the results of a pod: findings, or rules that pass, and what is not checked."""
     metadata = audited.pod["metadata"]
     subject = {"apiVersion": "v1", "kind": "Pod", "namespace": audited.namespace}
     subject |= {key: metadata[key] for key in ("name", "uid") if key in metadata}
     outcomes = {"deny": "fail", "warn": "warn", "dryrun": "skip"}
     findings = audited.findings()
-    for action, basis, rule, message in findings:
-        details = {"message": message} | ({"properties": {"basis": basis}} if basis else {})
-        yield _result(rule or "gpugate", outcomes[action], subject, **details)
-    if not findings:
-        for rule in audited.decision.rules:
+    for found in findings:
+        details: dict[str, Any] = {"message": found.message}
+        details |= {"properties": {"basis": found.basis}} if found.basis else {}
+        yield _result(found.rule or "gpugate", outcomes[found.action], subject, **details)
+    unchecked = audited.decision.not_checked
+    skipped = compatibility if {reason for _, reason in unchecked} & {*OF_NODES} else ()
+    for rule in () if findings else audited.decision.rules:
+        if rule not in skipped:
             yield _result(rule, "pass", subject)
+    for path, reason in unchecked:
+        message = reason.in_language(audited.language)
+        yield _result("gpugate", "skip", subject, message=f"{path}: {message}" if path else message)
 
 
 def _result(rule: str, outcome: str, subject: dict[str, Any], **details: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from shutil import get_terminal_size
 from time import time
 from typing import TYPE_CHECKING, Any, Final
@@ -90,7 +91,8 @@ def command(
     writer = _TreeWriter(sources.language, everything=everything)
 
     def explained(request: AdmissionRequest) -> Explanation:
-        return explain(context.rules, context.policy, context.inventory, request, time())
+        found = explain(context.rules, context.policy, context.inventory, request, time())
+        return replace(found, decision=context.complete(found.decision))
 
     for (source, request, name), explanation in context.results(filenames, namespace, explained):
         decisions.append(explanation.decision)

@@ -8,14 +8,13 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import partial
-from time import time
 from typing import Any, Final
 
 import click
 import jsonpatch
 import msgspec
 
-from rules import Action, AdmissionRequest, Decision, Language, Violation, decide
+from rules import Action, AdmissionRequest, Decision, Language, Violation
 from rules.text.i18n import Text as Words
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, decision_options
@@ -120,10 +119,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
     }
     print_one = printers.get(output)
 
-    def decided(request: AdmissionRequest) -> Decision:
-        return decide(context.policy, context.inventory, request, time())
-
-    for (source, request, name), decision in context.results(filenames, namespace, decided):
+    for (source, request, name), decision in context.results(filenames, namespace, context.decide):
         has_pods = context.policy.workloads.holds_pods(request.group, request.kind)
         preview = Preview(source, request, name, has_pods, decision)
         if decision.allowed and request.operation == "CREATE" and has_pods:
@@ -142,8 +138,9 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
             click.echo(text)
     elif output == "diff" and (previews or not context.failed):
         _show_summary(sources.language, previews)
+    if output != "json":
         for line in without_nodes((each.decision for each in previews), sources.language):
-            print_summary(line, err=False)
+            print_summary(line, err=output != "diff")
     sys.exit(context.exit_status((preview.decision for preview in previews), fail_on))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import wraps
+from time import time
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rules import (
@@ -17,6 +18,7 @@ from rules import (
     Policy,
     RuleSet,
     compile_policy,
+    decide,
 )
 from rules.text.paths import Path, field_path
 from webhook.cli.input.cluster_source import ClusterSource
@@ -38,6 +40,7 @@ from webhook.cli.input.options import (
 )
 from webhook.cli.input.quotas import Quotas
 from webhook.cli.output.console import print_error, print_note
+from webhook.cli.output.not_checked import with_inventory
 from webhook.cli.output.vocabulary import OTHER_RULES, WITHOUT_BUILT_IN
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,14 +65,23 @@ class Subject(NamedTuple):
 class DecisionContext:
     """Rules and nodes that decisions depend on, and the quotas that do not.
 
-    failed: whether a rule or an object has an error.
+    failed: whether a rule or an object has an error. nodes_given: whether a cluster or files with nodes are.
     """
 
     rules: RuleSet
     policy: Policy
     inventory: Inventory
     quotas: Quotas
+    nodes_given: bool
     failed: bool = False
+
+    def decide(self, request: AdmissionRequest) -> Decision:
+        """Return the decision of admission, now."""
+        return self.complete(decide(self.policy, self.inventory, request, time()))
+
+    def complete(self, decision: Decision) -> Decision:
+        """Return a decision that says of a cluster or file without nodes that it has none."""
+        return with_inventory(decision, nodes_given=self.nodes_given)
 
     def add_error(self, message: str) -> None:
         """Print an error on stderr; the exit status is 2 then."""
@@ -161,7 +173,10 @@ class Sources:
         inventory = load_inventory(self.node_paths, self.rules.cluster)
         policy = compile_policy(loaded.rules, self.language, load_workloads(self.workload_paths))
         quotas = Quotas(self.rules.cluster, self.language)
-        return DecisionContext(loaded.rules, policy, inventory, quotas, failed=bool(loaded.errors))
+        nodes_given = bool(self.node_paths) or self.rules.cluster.selected
+        return DecisionContext(
+            loaded.rules, policy, inventory, quotas, nodes_given, failed=bool(loaded.errors)
+        )
 
     def _note_other_rules(self) -> None:
         """Print which rules replace those in force: of the cluster, or without one the built-in rules."""

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
 
 from rules import Decision, Language
-from rules.model.decision import NO_NODES
-from webhook.cli.output.vocabulary import NOT_CHECKED_MARK
+from rules.model.decision import NO_NODES, UNKNOWN_CUDA, NotChecked
+from webhook.cli.output.vocabulary import NO_NODES_FOUND, NOT_CHECKED_MARK
+
+# Why nothing is compared with nodes: the same for all objects.
+WITHOUT_NODES: Final = (NO_NODES, NO_NODES_FOUND)
+# Why an object is not compared with nodes.
+OF_NODES: Final = (*WITHOUT_NODES, UNKNOWN_CUDA)
+
+
+def with_inventory(decision: Decision, *, nodes_given: bool) -> Decision:
+    """Return a decision that says of a cluster or file without nodes that it has none."""
+    if not nodes_given:
+        return decision
+    found = tuple(
+        NotChecked(path, NO_NODES_FOUND if reason is NO_NODES else reason)
+        for path, reason in decision.not_checked
+    )
+    return replace(decision, not_checked=found)
 
 
 def not_checked_facts(decision: Decision, language: Language) -> list[dict[str, str]]:
@@ -19,12 +37,11 @@ def not_checked_lines(decision: Decision, language: Language) -> list[str]:
     return [
         f"{path}: {reason.in_language(language)}" if path else reason.in_language(language)
         for path, reason in decision.not_checked
-        if reason != NO_NODES
+        if reason not in WITHOUT_NODES
     ]
 
 
 def without_nodes(decisions: Iterable[Decision], language: Language) -> list[str]:
     """Return the line that says, once for all objects, that no nodes are known, if an object needs them."""
-    if any(reason == NO_NODES for decision in decisions for _, reason in decision.not_checked):
-        return [f"{NOT_CHECKED_MARK} {NO_NODES.in_language(language)}"]
-    return []
+    found = {reason for decision in decisions for _, reason in decision.not_checked}
+    return [f"{NOT_CHECKED_MARK} {each.in_language(language)}" for each in WITHOUT_NODES if each in found]

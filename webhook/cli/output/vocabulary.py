@@ -153,7 +153,15 @@ PREVIEW_SUMMARY: Final = Text(
     "{objects}: {patched} patched, {denied} denied, {unchanged} unchanged, {warned} with warnings",
     "{count} 个对象：{patched} 个已修改，{denied} 个拒绝，{unchanged} 个未修改，{warned} 个有警告",
 )
+NO_NODES_FOUND: Final = Text(
+    "CUDA compatibility not checked: the cluster or file has no nodes",
+    "未检查 CUDA 兼容性：集群或文件中没有节点",
+)
 NOT_CHECKED_LINE: Final = Text("– not checked: {what} ({pods})", "– 未检查：{what}（{count} 个 Pod）")
+OTHER_KINDS: Final = Text(
+    "– not checked: {kinds}; audit evaluates only pods (use `gpugate preview` for these files)",
+    "– 未检查：{kinds}；audit 只检查 Pod（请用 `gpugate preview` 检查这些文件）",
+)
 SKIPPED_COUNT: Final = Text(", {skipped} skipped", "，{skipped} 个已跳过")
 AUDIT_SUMMARY: Final = Text(
     "{pods}: {denied} would be denied now ({facts} by facts, {policy} by policy)",
