@@ -10,7 +10,7 @@ from rules.cuda.requirements import ANNOTATIONS
 from rules.decision import not_checked
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy, compile_policy
-from rules.model.decision import ALLOWED, NO_NODES, Decision
+from rules.model.decision import ALLOWED, NO_NODES, UNKNOWN_CUDA, Decision
 from rules.model.request import AdmissionRequest
 from rules.schema.loader import DEFAULT_NAMESPACE
 from rules.schema.workload_kinds import read_workloads
@@ -177,10 +177,25 @@ def test_the_audit_event_does_not_say_that_no_nodes_are_known() -> None:
     assert "not-checked" not in decide(shipped(), EMPTY, request(pod(container({GPU: 1})))).audit
 
 
-def test_with_nodes_cuda_is_checked() -> None:
-    found = decide(shipped(), inventory(nodes(1, "n", gfd("12.2"))), request(pod(container({GPU: 1}))))
+@pytest.mark.parametrize(
+    ("image", "env", "told"),
+    [
+        ("team/train:v7", {}, True),
+        ("nvidia/cuda:12.2.0-base-ubuntu22.04", {}, False),
+        ("team/train:v7", {"CUDA_VERSION": "12.2.0"}, False),
+        ("team/train:v7", {"NVIDIA_REQUIRE_CUDA": "cuda>=12.2"}, False),
+    ],
+)
+def test_with_nodes_cuda_is_not_checked_only_of_an_image_of_which_nothing_is_known(
+    image: str, env: dict[str, str], *, told: bool
+) -> None:
+    """The audit event does not say it: a metric counts such images."""
+    variables = [{"name": name, "value": value} for name, value in env.items()]
+    document = pod(container({GPU: 1}, image=image, env=variables))
+    found = decide(shipped(), inventory(nodes(1, "n", gfd("12.2"))), request(document))
 
-    assert () == found.not_checked
+    assert ([("spec.containers[0].image", UNKNOWN_CUDA)] if told else []) == [*found.not_checked]
+    assert "not-checked" not in found.audit
 
 
 # Kinds

@@ -177,7 +177,7 @@ def _audited(context: DecisionContext, pods: Iterable[Any], namespace: str | Non
 def _without_place(found: Violation) -> str:
     """Return the first line of a reason without container and path."""
     first, *_ = found.reason.partition("\n")
-    return _CONTAINER.sub("", first.rpartition(f"{found.path}: ")[2])
+    return _CONTAINER.sub("", (first.partition(found.path or first)[2] or first).lstrip(":： "))
 
 
 def _in_files(
@@ -209,15 +209,15 @@ def _show_tables(audited: Sequence[Audited], language: Language, *, wide: bool) 
     bases = {"denied": denied, "facts": by_facts, "policy": denied - by_facts}
     print_summary(AUDIT_SUMMARY.in_language(language).format(**bases, **facts), err=False)
     findings = [(each, found) for each in audited for found in each.findings()]
-    _show_findings(_summary(findings), language)
+    _show_findings(_summary(findings), language, wide=wide)
     _show_not_checked(audited, language)
-    _show_findings(_details(findings, wide=wide), language)
+    _show_findings(_details(findings, wide=wide), language, wide=wide)
 
 
-def _show_findings(rows: Sequence[dict[str, str]], language: Language) -> None:
+def _show_findings(rows: Sequence[dict[str, str]], language: Language, *, wide: bool) -> None:
     if rows:
         click.echo()
-        show_table(rows, language, action=_COLOURS)
+        show_table(rows, language, wide=wide, action=_COLOURS)
 
 
 def _summary(findings: Sequence[tuple[Audited, Finding]]) -> list[dict[str, str]]:

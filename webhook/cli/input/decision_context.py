@@ -188,7 +188,7 @@ class Sources:
             return
         else:
             text = WITHOUT_BUILT_IN
-        paths = ", ".join(self.rule_paths)
+        paths = ", ".join("stdin" if path == "-" else path for path in self.rule_paths)
         print_note(text.in_language(self.language).format(paths=paths), self.language)
 
 
