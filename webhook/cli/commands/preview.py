@@ -138,7 +138,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
             click.echo(text)
     elif output == "diff" and (previews or not context.failed):
         _show_summary(sources.language, previews)
-    if output != "json":
+    if output in ("diff", "yaml", "patch"):
         for line in without_nodes((each.decision for each in previews), sources.language):
             print_summary(line, err=output != "diff")
     sys.exit(context.exit_status((preview.decision for preview in previews), fail_on))
