@@ -71,6 +71,8 @@ NOT_POSITIVE: Final = Words(
     Text("zero or more", "不小于 0 的数"),
     Text("use a positive number, or remove it", "请写成正数或删除"),
 )
+# A value that the user may not have written.
+THE_DEFAULT: Final = Text("{found} (the default of the rule)", "{found}（该规则的默认值）")
 _EXPECTED: Final = Text("{expected}", "{expected}")
 INVALID: Final = Words(_FOUND, _EXPECTED, Text("use a value that satisfies the rule", "请改为符合规则的值"))
 INVALID_WITH_OTHERS: Final = Words(

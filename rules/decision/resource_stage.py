@@ -157,6 +157,8 @@ class _ResourceRuleCheck:
         """Add a violation at `limits` or `requests` of a resource; action, fix: instead of the usual ones."""
         rule = self._rule
         path = field_path(self._container.resource_path(field, key))
+        if rule.default and key == rule.key and str(found.get("found")) == rule.default:
+            found["found"] = messages.THE_DEFAULT.in_language(self._language).format(found=rule.default)
         facts = {**found, "container": self._container.name, "path": path, "key": key}
         reason, way = messages.violation(self._language, words, rule.description, facts, fix)
         self._violations.append(

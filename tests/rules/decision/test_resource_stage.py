@@ -851,3 +851,17 @@ def test_a_changed_or_exempted_rule_changes_the_decision_on_the_same_container()
         decision(rules, pod(container({DEVICE: "3"})), 0.0, namespace=namespace).allowed
         for rules, namespace in asked
     ]
+
+
+@pytest.mark.parametrize(
+    ("limits", "found"),
+    [({OTHER: "2"}, "found 20 (the default of the rule)"), ({OTHER: "2", DEVICE: "30"}, "found 30,")],
+)
+def test_a_violation_by_the_default_says_where_the_value_comes_from(
+    limits: dict[str, str], found: str
+) -> None:
+    """The user may not have written it."""
+    validations = [{"expression": f"value <= limits['{OTHER}']"}]
+    rules = policy(resource_rule(defaultValue="20", validations=validations), resource_rule(OTHER))
+
+    assert found in decision(rules, pod(container(limits))).message
