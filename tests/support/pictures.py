@@ -33,6 +33,8 @@ _COLUMNS: Final = 104
 _CHARACTER: Final = 7.8  # px, the width of one column
 _LINE: Final = 18  # px
 _PADDING: Final = 16  # px
+# A line that its program erases: progress.
+_ERASED: Final = re.compile(r"[^\n]*\r\x1b\[2K")
 _SGR: Final = re.compile(r"\x1b\[([\d;]*)m")
 # CSS classes of the codes that select colours and weights.
 _CLASSES: Final = {"1": "b", "2": "d", "31": "r", "32": "g", "33": "y", "34": "c", "36": "c"}
@@ -113,7 +115,7 @@ def _on_terminal(command: str, language: Language) -> str:
         os.close(theirs)
         printed = b"".join(iter(lambda: _read(ours), b""))
     os.close(ours)
-    return printed.decode().replace("\r\n", "\n")
+    return _ERASED.sub("", printed.decode().replace("\r\n", "\n"))
 
 
 def _read(terminal: int) -> bytes:
