@@ -29,7 +29,7 @@ READING: Final = (
     "explain -f @",
     "lint @",
     "test @",
-    "rules @",
+    "rules --rules @",
     "rules --metrics @",
     "nodes --nodes @",
     "nodes --nodes docs/compatibility/nodes.yaml --rules @",
@@ -116,7 +116,7 @@ def test_a_folder_with_nothing_to_read_and_a_binary_file_are_named(command: str,
 
     assert 2 == empty.exit_code
     assert f"{tmp_path}/empty: " in error_line(empty)
-    assert (1 if command in {"lint @", "rules @"} else 2) == found.exit_code
+    assert (1 if command in {"lint @", "rules --rules @"} else 2) == found.exit_code
     assert isinstance(found.exception, SystemExit)
     assert str(binary) in found.output
     assert "Usage" not in found.output

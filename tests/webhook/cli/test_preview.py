@@ -113,7 +113,7 @@ def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_p
         "\n– CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)\n"
     )
     assert 1 == whole.count("not checked")
-    assert "not checked" not in with_nodes
+    assert "CUDA compatibility not checked" not in with_nodes
     assert [["CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)"]] * 2 == [
         [each["reason"] for each in found["notChecked"]] for found in json.loads(for_machines)["objects"]
     ]
