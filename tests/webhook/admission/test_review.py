@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.decision.enforcement import _CHANGES, CAP_ANNOTATION
-from rules.model.decision import Decision, Violation
+from rules.decision.enforcement import _CHANGES
+from rules.model.decision import CAP_ANNOTATION, Decision, Violation
 from rules.model.rule import Action
 from rules.text.i18n import Language
 from tests.support.builders import resource_rule
