@@ -190,3 +190,8 @@ def main(**_: Any) -> None:
         click.get_current_context().color = False
     elif os.environ.get("FORCE_COLOR"):
         click.get_current_context().color = True
+
+
+def complete_for_kubectl() -> None:
+    """Run `kubectl_complete-gpugate`, which kubectl calls with the arguments after `kubectl gpugate`."""
+    main(args=[COMPLETE, *sys.argv[1:]])

@@ -10,7 +10,6 @@ Source: https://github.com/spf13/cobra/blob/v1.8.1/completions.go; kubectl since
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -119,11 +118,3 @@ def _of_line(line: str) -> list[str]:
     """Return the arguments in the begun line of a shell; the last one may be empty."""
     words = split_arg_string(line)[1:]
     return words if words and not line[-1:].isspace() else [*words, ""]
-
-
-def complete_for_kubectl() -> None:
-    """Run `kubectl_complete-gpugate`, which kubectl calls with the arguments after `kubectl gpugate`."""
-    from webhook.cli import main
-
-    for line in completions(main, sys.argv[1:]):
-        print(line)  # noqa: T201

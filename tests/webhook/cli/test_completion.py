@@ -56,7 +56,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = {
         "gpugate": "from webhook.cli import main; main()",
         "kubectl-gpugate": "from webhook.cli import main; main()",
-        "kubectl_complete-gpugate": "from webhook.cli.completion import complete_for_kubectl as f; f()",
+        "kubectl_complete-gpugate": "from webhook.cli import complete_for_kubectl as f; f()",
     }
     for name, code in programs.items():
         path = tmp_path / name
