@@ -171,6 +171,8 @@ def test_an_upgrade_from_manifests_that_contained_the_condition_of_gpugate_loses
     """The tool deletes that condition, and gpugate adds it again; until then, more pods are reviewed."""
     objects = manifests(seen)
     apply(seen, former(objects), *WAYS[way])
+    text = expression([GPU], built_in_workloads())
+    eventually(lambda: all(each[CONDITION] != text for each in conditions(api)))
     eventually(lambda: sees(seen))
     with Creations(seen) as creations:
         creations.go_on()
