@@ -18,7 +18,12 @@ from rules.compatibility.pod_request import PodRequest, applies_to, requested_re
 from rules.compatibility.pool_affinity import instance_types, no_pool_fits, of_pools, of_unknown, terms_of
 from rules.compatibility.prospects import NO_PROSPECTS, ProspectResult, Prospects
 from rules.compatibility.report import MessageWriter
-from rules.compatibility.result import Amounts, NodeSetResult, NoFittingNode, RuleRequirement
+from rules.compatibility.result import (
+    Amounts,
+    NodeSetResult,
+    NoFittingNode,
+    RuleRequirement,
+)
 from rules.compatibility.taints import untolerated_nodes, untolerated_pools
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
@@ -26,7 +31,7 @@ from rules.model.decision import AdmissionWarning, Violation
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_affinity import Requirement, inject, prefer
-from rules.nodes.node_selector import REQUIRED, candidates
+from rules.nodes.node_selector import REQUIRED, candidates, excluding
 from rules.text.budget import Budget
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
@@ -198,7 +203,23 @@ def _without_node(
         _add(untolerated_pools(asked, evaluator, fitting), violations, warnings)
         return other._replace(violations=tuple(violations), warnings=tuple(warnings))
     path = field_path((*asked.containers[none_fits.required][0].path, "image"))
+    none_fits = _with_exclusions(asked, evaluator, none_fits)
     return other._replace(violations=(asked.writer.none_fits(none_fits, path, found),))
+
+
+def _with_exclusions(asked: PodRequest, evaluator: NodeEvaluator, none_fits: NoFittingNode) -> NoFittingNode:
+    """Return a result with the reasons why compatible nodes are no candidates."""
+    if not none_fits.elsewhere:
+        return none_fits
+    compatible, offering = 0, evaluator.inventory.everything
+    for each in none_fits.elsewhere:
+        compatible |= each.members
+    for _, names in asked.requests:
+        offering &= evaluator.offering(names)
+    if asked.amounts:
+        offering &= evaluator.having(asked.amounts)[0]
+    parts = excluding(evaluator.inventory, asked.pod.spec, compatible & offering)
+    return none_fits._replace(offering=offering, excluded_by=parts)
 
 
 def _add(

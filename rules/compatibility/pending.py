@@ -22,6 +22,7 @@ from rules.model.check_result import Level
 from rules.model.decision import AdmissionWarning
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_selector import excluding
 
 
 def pending(
@@ -75,7 +76,9 @@ def _no_candidates(
         resources = [*_with_amounts(together, asked, evaluator)]
     if not enough:
         return writer.no_candidates(rule, requests[0][0], TOO_FEW, resources)
-    return writer.no_candidates(rule, requests[0][0], EXCLUDED, resources, nodes=enough.bit_count())
+    parts = writer.parts(excluding(evaluator.inventory, asked.pod.spec, enough))
+    facts = {"nodes": enough.bit_count(), "parts": parts}
+    return writer.no_candidates(rule, requests[0][0], EXCLUDED, resources, **facts)
 
 
 def _with_cause(

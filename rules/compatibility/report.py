@@ -46,8 +46,10 @@ _COLUMNS: Final = Text("nodes|GPU|driver|CUDA|compute|reason", "节点数|GPU|�
 _MORE: Final = Text("… and {count} more", "……以及另外 {count} 个")
 _FIXES: Final = Text("suggested fixes: {fixes}", "建议：{fixes}")
 _ELSEWHERE: Final = Text(
-    "{nodes}: compatible but excluded by the pod's nodeSelector, affinity or resources",
-    "{nodes}：兼容，但被该 Pod 自身的 nodeSelector、亲和性或资源请求排除",
+    "{nodes}: compatible but excluded by the pod's {parts}", "{nodes}：兼容，但被该 Pod 的 {parts} 排除"
+)
+_ELSEWHERE_WITHOUT: Final = Text(
+    "{nodes}: compatible but without the requested resources", "{nodes}：兼容，但不提供所请求的资源"
 )
 _FOR_A_NEW_POD: Final = Text(
     "{nodes}: compatible, for a new pod that is not bound to this node",
@@ -124,6 +126,7 @@ _DECLARED: Final = Text(
 )
 _REMOVE_DECLARATION: Final = Text("remove {names}", "请移除 {names}")
 _CHECK_SELECTORS: Final = Text("check the pod's selectors", "请检查该 Pod 的选择条件")
+_CHANGE_SELECTORS: Final = Text("change or remove {parts}", "请修改或移除 {parts}")
 _CHECK_RESOURCES: Final = Text("check the resource names", "请检查资源名")
 _COLON: Final = Text("{about}: {what}", "{about}：{what}")
 _AND: Final = Text("; ", "；")
@@ -144,11 +147,16 @@ TOO_FEW_NOW: Final = Text(
     "目前没有就绪的节点提供 {resources}（{nodes} 个可能恢复）",
 )
 EXCLUDED: Final = Text(
-    "the pod's nodeSelector, affinity or nodeName excludes each of the {nodes} nodes that offer {resources}",
-    "提供 {resources} 的节点（{nodes} 个）均被该 Pod 自身的 nodeSelector、亲和性或 nodeName 排除",
+    "each of the {nodes} nodes that offer {resources} is excluded by the pod's {parts}",
+    "提供 {resources} 的节点（{nodes} 个）均被该 Pod 的 {parts} 排除",
 )
 
-_FIX_OF: Final = {EXCLUDED: _CHECK_SELECTORS, NOT_READY: _WAIT, TOO_FEW_NOW: _WAIT, TOO_FEW: _CHECK_SELECTORS}
+_FIX_OF: Final = {
+    EXCLUDED: _CHANGE_SELECTORS,
+    NOT_READY: _WAIT,
+    TOO_FEW_NOW: _WAIT,
+    TOO_FEW: _CHECK_SELECTORS,
+}
 
 # Results of containers, each with the requirement that it belongs to.
 Pairs = tuple[tuple[RuleRequirement, CheckResult], ...]
@@ -200,8 +208,12 @@ class MessageWriter:
         reason = self._fill(
             _NO_CANDIDATES, container=container, why=self._fill(why, resources=names, **facts)
         )
-        fix = _FIX_OF.get(why, _CHECK_RESOURCES)
-        return AdmissionWarning(rule.name, reason, self.of(fix))
+        fix = self._fill(_FIX_OF.get(why, _CHECK_RESOURCES), **facts)
+        return AdmissionWarning(rule.name, reason, fix)
+
+    def parts(self, found: Sequence[tuple[str, str]]) -> str:
+        """Return the parts of a pod's spec that exclude nodes; found: as of `excluding`."""
+        return self.of(_COMMA).join(self._first(f"{field} {value}".rstrip() for field, value in found))
 
     def doubts(self, classes: Sequence[NodeClassResult]) -> list[AdmissionWarning]:
         """Return a warning for each thing in doubt on the best of the nodes: UNSTABLE or UNKNOWN."""
@@ -320,7 +332,10 @@ class MessageWriter:
         return self._fill(_SELECT, selector=selector) if selector else ""
 
     def none_fits(
-        self, found: NoFittingNode, path: str, prospects: Sequence[ProspectResult] = ()
+        self,
+        found: NoFittingNode,
+        path: str,
+        prospects: Sequence[ProspectResult] = (),
     ) -> Violation:
         """Return the violation that no node is compatible: reasons, fixes, and for a denial a table of nodes.
 
@@ -359,7 +374,7 @@ class MessageWriter:
             rows += self._first(map(self._row_of, prospects))
             reason = "\n    ".join([reason, *rows])
         settings = _settings(results)
-        fixes = [*fixes, *self._remedies(results), *self._excluded(found.elsewhere)]
+        fixes = [*fixes, *self._remedies(results), *self._excluded(found)]
         if found.action is not Action.WARN:
             fixes += self._policy(settings)
         fix = self._fill(_FIXES, fixes=self._joined(fixes)) if fixes else ""
@@ -440,18 +455,26 @@ class MessageWriter:
                     remedies[required, result.origin, result.code] = self.of(result.remedy)
         return self._first(dict.fromkeys(remedies.values()))
 
-    def _excluded(self, elsewhere: Iterable[NodeClassResult]) -> list[str]:
-        known = [each for each in elsewhere if each.capabilities.cuda or each.capabilities.gpu_capability]
-        words = _FOR_A_NEW_POD if self.node else _ELSEWHERE
-        return [self._fill(words, nodes=kind) for kind in self._kinds(known)]
+    def _excluded(self, found: NoFittingNode) -> list[str]:
+        """Return the compatible nodes that are no candidates, each with the reason."""
+        known = [
+            each for each in found.elsewhere if each.capabilities.cuda or each.capabilities.gpu_capability
+        ]
+        offering = [each._replace(members=each.members & found.offering) for each in known]
+        others = [each._replace(members=each.members & ~found.offering) for each in known]
+        words, parts = _FOR_A_NEW_POD if self.node else _ELSEWHERE, self.parts(found.excluded_by)
+        return [
+            *(self._fill(words, nodes=kind, parts=parts) for kind in self._kinds(offering)),
+            *(self._fill(_ELSEWHERE_WITHOUT, nodes=kind) for kind in self._kinds(others)),
+        ]
 
     def _kinds(self, classes: Iterable[NodeClassResult]) -> list[str]:
         """Return nodes in a few words: `3 × Tesla-T4, CUDA 12.2`."""
         counts: Counter[str] = Counter()
         for each in classes:
-            counts[f"{each.capabilities.product or 'GPU'}, CUDA {_dotted(each.capabilities.cuda)}"] += (
-                each.nodes
-            )
+            if each.members:
+                kind = f"{each.capabilities.product or 'GPU'}, CUDA {_dotted(each.capabilities.cuda)}"
+                counts[kind] += each.nodes
         kinds = [f"{count} × {what}" for what, count in counts.most_common(_ROWS)]
         rest = counts.total() - sum(count for _, count in counts.most_common(_ROWS))
         return [*kinds, self._fill(_MORE, count=rest)] if rest else kinds

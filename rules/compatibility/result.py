@@ -67,12 +67,18 @@ class ExcessiveRequest(NamedTuple):
 
 
 class NoFittingNode(NamedTuple):
-    """No node is compatible. elsewhere: compatible nodes that the pod's own selectors exclude."""
+    """No node is compatible. elsewhere: compatible nodes that are no candidates.
+
+    offering: the nodes that offer what the pod requests, as a bit set. excluded_by: what of its spec excludes
+    those of them that are compatible, as of `excluding`.
+    """
 
     required: RuleRequirement
     action: Action
     classes: tuple[NodeClassResult, ...]
     elsewhere: tuple[NodeClassResult, ...]
+    offering: int = 0
+    excluded_by: Sequence[tuple[str, str]] = ()
 
 
 class UntoleratedTaints(NamedTuple):

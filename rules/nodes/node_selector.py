@@ -166,6 +166,28 @@ def candidates(inventory: Inventory, pod_spec: Mapping[str, Any]) -> int:
     return nodes if terms is None else nodes & matching(inventory, terms)
 
 
+def excluding(inventory: Inventory, pod_spec: Mapping[str, Any], nodes: int) -> list[tuple[str, str]]:
+    """Return what of nodeName, nodeSelector and required affinity excludes these nodes, given as a bit set.
+
+    Each is its field and its value, `key=value` for nodeSelector, empty for affinity: those that exclude all
+    of the nodes; if none does so alone, all that exclude some. Linear in the entries of nodeSelector.
+    """
+    name, selector, terms = pod_spec.get("nodeName"), pod_spec.get("nodeSelector"), required_terms(pod_spec)
+    parts: list[tuple[tuple[str, str], int]] = []
+    if name not in (None, ""):
+        parts.append((("nodeName", str(name)), candidates(inventory, {"nodeName": name})))
+    if isinstance(selector, dict):
+        for key, value in selector.items():
+            kept = candidates(inventory, {"nodeSelector": {key: value}})
+            parts.append((("nodeSelector", f"{key}={value}"), kept))
+    elif selector is not None:  # matches no node
+        parts.append((("nodeSelector", ""), 0))
+    if terms is not None:
+        parts.append((("nodeAffinity", ""), matching(inventory, terms)))
+    some = [part for part, kept in parts if nodes & ~kept]
+    return [part for part, kept in parts if not nodes & kept] or some
+
+
 def matching(inventory: Inventory, terms: object) -> int:
     """Return the nodes that at least one of the nodeSelectorTerms matches, as a bit set."""
     parsed = (parse_term(raw) for raw in (terms if isinstance(terms, list | tuple) else ()))

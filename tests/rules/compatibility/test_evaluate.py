@@ -301,21 +301,25 @@ def test_a_pod_with_a_node_name_is_checked_on_that_node_and_gets_no_affinity() -
     assert (True, (), ()) == (bound.allowed, bound.patch, bound.warnings)
     assert "node old-0 is not compatible with container 'main': " in denied
     assert "1 × Tesla-T4, CUDA 12.4: compatible, for a new pod that is not bound to this node" in denied
-    assert "excludes each" in decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="absent")).warnings[0]
+    absent = decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="absent")).warnings[0]
+    assert "excluded by the pod's nodeName absent; change or remove nodeName absent" in absent
 
 
 @pytest.mark.parametrize(
-    "selection",
+    ("selection", "part"),
     [
-        {"nodeSelector": {"pool": "batch"}},
-        {"affinity": required(among("pool", "batch"), among("pool", "none"))},
+        ({"nodeSelector": {"pool": "batch"}}, "nodeSelector pool=batch"),
+        ({"nodeSelector": {"zone": "b", "pool": "batch"}}, "nodeSelector pool=batch"),
+        ({"affinity": required(among("pool", "batch"), among("pool", "none"))}, "nodeAffinity"),
     ],
 )
-def test_compatible_nodes_that_the_pod_itself_excludes_are_named(selection: dict[str, Any]) -> None:
+def test_compatible_nodes_that_the_pod_itself_excludes_are_named(
+    selection: dict[str, Any], part: str
+) -> None:
     """As a suggested fix."""
     cluster = [
-        *nodes(2, "old", gfd("11.4", pool="batch")),
-        *nodes(3, "new", gfd("12.4", A100, pool="web")),
+        *nodes(2, "old", gfd("11.4", pool="batch", zone="b")),
+        *nodes(3, "new", gfd("12.4", A100, pool="web", zone="b")),
         *nodes(1, "other", gfd("12.4", A100), **VGPU),
         node("controller", {}),
     ]
@@ -324,8 +328,9 @@ def test_compatible_nodes_that_the_pod_itself_excludes_are_named(selection: dict
     assert "(2 nodes checked)" in decision.message
     assert decision.message.splitlines()[0].endswith(
         "suggested fixes: use an image with CUDA 11.4 or older, or a driver with CUDA 11.7 or newer; "
-        "4 × NVIDIA-A100-SXM4-80GB, CUDA 12.4: compatible but excluded by the pod's nodeSelector, affinity "
-        "or resources; policy: the owner of the rule can change minorVersionCompatibility "
+        f"3 × NVIDIA-A100-SXM4-80GB, CUDA 12.4: compatible but excluded by the pod's {part}; "
+        "1 × NVIDIA-A100-SXM4-80GB, CUDA 12.4: compatible but without the requested resources; "
+        "policy: the owner of the rule can change minorVersionCompatibility "
         "[rule compatibility-pgpu]"
     )
 
@@ -381,7 +386,8 @@ def test_a_similar_resource_that_nodes_offer_is_named(names: list[str], similar:
     assert similar == warning.partition("some offer ")[2].partition(";")[0]
 
 
-EXCLUDED = "the pod's nodeSelector, affinity or nodeName excludes each of the 2 nodes that offer"
+EXCLUDED = "each of the 2 nodes that offer nvidia.com/gpu is excluded by the pod's"
+TOGETHER = "nodeSelector rank=0, nodeAffinity"
 
 
 @pytest.mark.parametrize(
@@ -410,19 +416,39 @@ EXCLUDED = "the pod's nodeSelector, affinity or nodeName excludes each of the 2 
         (
             gpu_pod(PYTORCH_11_7, nodeSelector={"pool": "none"}),
             "main",
-            f"{EXCLUDED} nvidia.com/gpu; check the pod's selectors",
+            f"{EXCLUDED} nodeSelector pool=none; change or remove nodeSelector pool=none",
+        ),
+        (
+            gpu_pod(PYTORCH_11_7, nodeSelector={"rank": "0", "pool": "none"}),
+            "main",
+            f"{EXCLUDED} nodeSelector pool=none; change or remove nodeSelector pool=none",
+        ),
+        (
+            gpu_pod(PYTORCH_11_7, nodeSelector=["pool"]),
+            "main",
+            f"{EXCLUDED} nodeSelector; change or remove nodeSelector",
+        ),
+        (
+            gpu_pod(
+                PYTORCH_11_7,
+                nodeSelector={"rank": "0"},
+                affinity=required(among("rank", "1")),
+            ),
+            "main",
+            f"{EXCLUDED} {TOGETHER}; change or remove {TOGETHER}",
         ),
         (
             gpu_pod(PYTORCH_11_7, nodeName="cpu-0"),
             "main",
-            f"{EXCLUDED} nvidia.com/gpu; check the pod's selectors",
+            f"{EXCLUDED} nodeName cpu-0; change or remove nodeName cpu-0",
         ),
     ],
 )
 def test_a_warning_says_why_no_node_is_a_candidate(document: Any, container: str, why: str) -> None:
     """Which resources no node offers, or that the pod excludes the nodes that do."""
     cluster = [
-        *nodes(2, "gpu", gfd("12.4")),
+        *nodes(1, "gpu", gfd("12.4", rank="0")),
+        *nodes(1, "next", gfd("12.4", rank="1")),
         *nodes(1, "cpu", {}, **{"rdma/hca": "1"}),
         *nodes(1, "vgpu", gfd("12.4"), **VGPU),
     ]
@@ -441,7 +467,7 @@ def test_pods_with_equal_requirements_get_their_own_reasons() -> None:
         for fields in ({"nodeSelector": {"pool": "none"}}, {"limits": MPS})
     )
 
-    assert "excludes each" in elsewhere
+    assert "excluded by the pod's nodeSelector pool=none" in elsewhere
     assert "no node offers" in absent
 
 
@@ -654,8 +680,8 @@ def test_denials_are_written_in_chinese() -> None:
             "……以及另外 1 个；"
             "建议：改用 CUDA 11.2 或更旧的镜像，或使用支持 CUDA 12.4 及以上的驱动；"
             "改用 --dtype=half，或改用 AWQ 或 GPTQ 模型，或使用计算能力 8.0 及以上的 GPU；"
-            "2 × NVIDIA-A100-SXM4-80GB, CUDA 12.4：兼容，但被该 Pod 自身的 nodeSelector、"
-            "亲和性或资源请求排除 [规则 compatibility-pgpu]"
+            "2 × NVIDIA-A100-SXM4-80GB, CUDA 12.4：兼容，但被该 Pod 的 nodeSelector pool=a 排除 "
+            "[规则 compatibility-pgpu]"
         ),
         "    节点数  GPU       驱动       CUDA  计算能力  原因",
         (
@@ -678,7 +704,7 @@ def test_denials_are_written_in_chinese() -> None:
         (
             nodes(1, "gpu", {}),
             gpu_pod(PYTORCH_11_7, nodeName="none"),
-            "提供 nvidia.com/gpu 的节点（1 个）均被该 Pod 自身的 nodeSelector、亲和性或 nodeName 排除；",
+            "提供 nvidia.com/gpu 的节点（1 个）均被该 Pod 的 nodeName none 排除；请修改或移除 nodeName none",
         ),
         (
             nodes(1, "any", {}),

@@ -240,7 +240,8 @@ def test_a_node_that_the_pod_excludes_is_named_as_such() -> None:
     decision = decided(cluster, asking(16, nodeSelector={"nvidia.com/gpu.product": A100[0]}))
 
     assert decision.allowed
-    assert "excludes each of the 1 nodes that offer 16 nvidia.com/gpu" in decision.warnings[0]
+    assert "each of the 1 nodes that offer 16 nvidia.com/gpu is excluded by" in decision.warnings[0]
+    assert f"nodeSelector nvidia.com/gpu.product={A100[0]}" in decision.warnings[0]
 
 
 @pytest.mark.parametrize(
