@@ -115,7 +115,7 @@ def test_node_check_prints_chinese() -> None:
 
     assert text.startswith("驱动 535.129.03，CUDA 12.2\n")
     assert "11.8 至 12.2  是" in text
-    assert "通过次要版本兼容性" in text
+    assert "通过次版本兼容性" in text
     assert (
         "数据类型     float16, bfloat16, fp8\n拓扑         nvlink：每块 GPU 都通过 NVLink 与其他 GPU 相连\n"
         in text

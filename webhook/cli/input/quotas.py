@@ -30,14 +30,14 @@ _POD: Final = Text(
     "ResourceQuota {quota!r}: namespace {namespace} has {left} of {hard} {resource} left, this pod needs "
     "{needed}; the API server will reject it: request less, delete other pods, or raise the quota",
     "ResourceQuota {quota!r}：命名空间 {namespace} 的 {resource} 剩余 {left}（共 {hard}），该 Pod 需要 "
-    "{needed}；API server 将拒绝它：请减少申请量、删除其他 Pod 或提高配额",
+    "{needed}；API Server 将拒绝它：请减少申请量、删除其他 Pod 或提高配额",
 )
 _WORKLOAD: Final = Text(
     "ResourceQuota {quota!r}: namespace {namespace} has {left} of {hard} {resource} left, room for {fit} of "
     "{pods} that need {needed}; the API server will reject the others unless they run already: request less, "
     "delete other pods, or raise the quota",
     "ResourceQuota {quota!r}：命名空间 {namespace} 的 {resource} 剩余 {left}（共 {hard}），{copies} 个 Pod "
-    "需要 {needed}，可容纳 {fit} 个；除非已在运行，API server 将拒绝其余 Pod：请减少申请量、删除其他 Pod "
+    "需要 {needed}，可容纳 {fit} 个；除非已在运行，API Server 将拒绝其余 Pod：请减少申请量、删除其他 Pod "
     "或提高配额",
 )
 _UNSET: Final = Text(
@@ -53,7 +53,7 @@ _UNSURE: Final = Text(
 _USED_UP: Final = Text(
     "ResourceQuota {quota!r}: namespace {namespace} uses {used} of {hard} {resource}; the API server will "
     "reject further pods",
-    "ResourceQuota {quota!r}：命名空间 {namespace} 的 {resource} 已用 {used}（共 {hard}）；API server "
+    "ResourceQuota {quota!r}：命名空间 {namespace} 的 {resource} 已用 {used}（共 {hard}）；API Server "
     "将拒绝更多的 Pod",
 )
 _NOT_READ: Final = Text("quota not checked: {why}", "未检查配额：{why}")

@@ -92,7 +92,7 @@ _VALUES: Final = {
         "no": Text("no", "否"),
         "yes": Text("yes", "是"),
         "yes, with a warning": Text("yes, with a warning", "是，有警告"),
-        "by minor version compatibility": Text("by minor version compatibility", "通过次要版本兼容性"),
+        "by minor version compatibility": Text("by minor version compatibility", "通过次版本兼容性"),
         "by forward compatibility": Text("by forward compatibility", "通过前向兼容性"),
     },
     "state": {
@@ -213,7 +213,7 @@ NO_SERVING_CERTIFICATE: Final = Text(
 )
 NO_CONFIGURATION: Final = Text(
     "webhook configuration {name} not found; the API server does not call this webhook",
-    "未找到 webhook 配置 {name}；API server 不会调用此 webhook",
+    "未找到 webhook 配置 {name}；API Server 不会调用此 webhook",
 )
 EXPIRED_CERTIFICATE: Final = Text("{role}: expired {when}", "{role}：已于 {when} 过期")
 NOT_TRUSTED: Final = Text("{role}: not trusted by {kind} {name}", "{role}：不受 {kind} {name} 信任")
