@@ -9,16 +9,15 @@ from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
+from click.types import StringParamType
 
 # A kubeconfig is of some kilobytes; larger files are not read while a user waits.
 _LARGEST: Final = 2**20
 _DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 
 
-class _Text(click.ParamType[str]):
+class _Text(StringParamType):
     """A text, some values of which are known."""
-
-    name = "text"
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
