@@ -13,7 +13,6 @@ import click
 import msgspec
 
 from rules import Action, AdmissionRequest, Decision, Language, Violation, explain
-from rules.kube.json_patch import pointer
 from rules.model.decision import with_fix
 from rules.report.explain import Explanation
 from rules.report.trace import ContainerTrace, Edit, PodTrace, RuleEvaluation, RuleOutcome
@@ -23,20 +22,17 @@ from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, decision_options
 from webhook.cli.input.options import object_namespace_option, objects_option, workloads_option
 from webhook.cli.output.console import counted, print_summary, show
-from webhook.cli.output.not_checked import not_checked_facts, not_checked_lines, without_nodes
+from webhook.cli.output.explanation import HIDDEN, MARKS, explanation_facts, result_of, source_of
+from webhook.cli.output.not_checked import not_checked_lines, without_nodes
 from webhook.cli.output.vocabulary import (
     ACTIONS,
-    DENIED,
     EXEMPT,
     NO_RESOURCES,
     NOT_APPLICABLE_RULES,
     NOT_CHECKED,
     NOT_CHECKED_MARK,
     NOTE,
-    PATCHED,
     REQUIRES,
-    SKIPPED,
-    UNCHANGED,
     WOULD_INJECT,
 )
 
@@ -44,16 +40,6 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-# Outcomes of most rules; hidden by default.
-_HIDDEN: Final = (RuleOutcome.NOT_APPLICABLE, RuleOutcome.DISABLED)
-_MARKS: Final = {
-    RuleOutcome.MATCHED: ("✓", "green"),
-    RuleOutcome.NOT_MATCHED: ("·", "dim"),
-    RuleOutcome.EVALUATION_ERROR: ("!", "yellow"),
-    RuleOutcome.EXEMPTED: ("~", "cyan"),
-    RuleOutcome.NOT_APPLICABLE: ("·", "dim"),
-    RuleOutcome.DISABLED: ("·", "dim"),
-}
 # Columns for the branches of the tree, the mark and the spaces around a rule's name.
 _BEFORE_RULES: Final = 13
 _COLOURS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cyan"}
@@ -98,7 +84,7 @@ def command(
         decisions.append(explanation.decision)
         heading = {"source": source, "kind": request.kind, "namespace": request.namespace, "name": name}
         if output == "json":
-            found = _facts(explanation, sources.language, everything=everything)
+            found = explanation_facts(explanation, sources.language, everything=everything)
             facts.append(heading | found)
         else:
             show(writer.tree(heading, explanation))
@@ -108,67 +94,6 @@ def command(
         for line in without_nodes(decisions, sources.language):
             print_summary(line, err=False)
     sys.exit(context.exit_status(decisions))
-
-
-def _facts(explanation: Explanation, language: Language, *, everything: bool) -> dict[str, Any]:
-    return {
-        "allowed": explanation.decision.allowed,
-        "outOfScope": explanation.out_of_scope,
-        "pods": [
-            {
-                "path": pointer(pod.path),
-                "containers": [
-                    {
-                        "name": container.name,
-                        "kind": container.kind,
-                        "image": container.image,
-                        "resources": container.requests,
-                        "rules": [
-                            _rule(each, language)
-                            for each in container.evaluations
-                            if everything or each.outcome not in _HIDDEN
-                        ],
-                    }
-                    for container in pod.containers
-                ],
-                "edits": [_edit(edit) for edit in pod.own],
-            }
-            for pod in explanation.pods
-        ],
-        "violations": [_violation(found) for found in explanation.violations],
-        "warnings": explanation.warnings,
-        "notes": [note.in_language(language) for note in explanation.decision.notes],
-        "notChecked": not_checked_facts(explanation.decision, language),
-    }
-
-
-def _rule(evaluation: RuleEvaluation, language: Language) -> dict[str, Any]:
-    return {
-        "name": evaluation.rule.name,
-        "source": _source(evaluation),
-        "outcome": evaluation.outcome,
-        "why": evaluation.why,
-        "requirements": evaluation.requirements,
-        "edits": [_edit(edit) for edit in evaluation.edits],
-        "would": evaluation.would,
-        "unused": evaluation.unused,
-        "violations": [_violation(found) for found in evaluation.violations],
-        "warnings": [with_fix(*warning[1:], language) for warning in evaluation.warnings],
-    }
-
-
-def _edit(edit: Edit) -> dict[str, Any]:
-    return {"path": pointer(edit.path), "value": edit.value, "rule": edit.rule, "reason": edit.reason}
-
-
-def _violation(found: Violation) -> dict[str, Any]:
-    return {
-        "rule": found.rule,
-        "action": found.action,
-        "basis": found.basis,
-        "path": found.path,
-        "message": found.message,
-    }
 
 
 class _TreeWriter:
@@ -182,7 +107,7 @@ class _TreeWriter:
         """Return the explanation of an object as a tree."""
         from rich.tree import Tree
 
-        mark, result, colour = _result(explanation)
+        mark, result, colour = result_of(explanation)
         title = f"{heading['kind']} {heading['namespace']}/{heading['name']}"
         root = _line(
             (f"{mark} {self._say(result)}", f"bold {colour}"),
@@ -211,15 +136,15 @@ class _TreeWriter:
         title = f"{container.kind} {container.name}"
         requested = resources or self._say(NO_RESOURCES)
         node = tree.add(_line((title, "bold"), (container.image, ""), (requested, "dim")))
-        shown = [each for each in container.evaluations if self._everything or each.outcome not in _HIDDEN]
+        shown = [each for each in container.evaluations if self._everything or each.outcome not in HIDDEN]
         names = max((len(each.rule.name) for each in shown), default=0)
-        sources = max((len(_source(each)) for each in shown), default=0)
+        sources = max((len(source_of(each)) for each in shown), default=0)
         if sys.stdout.isatty() and _BEFORE_RULES + names + sources > get_terminal_size().columns:
             names = sources = 0  # lines that the terminal breaks are not aligned
         for each in shown:
             denied = any(found.action is Action.DENY for found in each.violations)
-            mark, colour = ("✗", "red") if denied else _MARKS[each.outcome]
-            name, source = each.rule.name.ljust(names), _source(each).ljust(sources)
+            mark, colour = ("✗", "red") if denied else MARKS[each.outcome]
+            name, source = each.rule.name.ljust(names), source_of(each).ljust(sources)
             why = self._say(EXEMPT, why=each.why) if each.outcome is RuleOutcome.EXEMPTED else each.why
             leaf = node.add(_line((mark, colour), (name, colour), (source, "dim"), (why, "")))
             for line in self._details(each, container.path):
@@ -249,22 +174,6 @@ class _TreeWriter:
 
     def _say(self, words: Words, **facts: object) -> str:
         return words.in_language(self._language).format(**facts)
-
-
-def _result(explanation: Explanation) -> tuple[str, Words, str]:
-    if explanation.out_of_scope:
-        return NOT_CHECKED_MARK, SKIPPED, "dim"
-    if not explanation.decision.allowed:
-        return "✗", DENIED, "red"
-    if explanation.decision.patch:
-        return "✎", PATCHED, "green"
-    looked_at = explanation.decision.rules or not explanation.decision.not_checked
-    return ("✓", UNCHANGED, "green") if looked_at else (NOT_CHECKED_MARK, UNCHANGED, "dim")
-
-
-def _source(evaluation: RuleEvaluation) -> str:
-    location = evaluation.rule.location
-    return f"{location.file}:{location.line}"
 
 
 def _add_pod(tree: Tree, pod: PodTrace) -> None:

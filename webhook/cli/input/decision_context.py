@@ -103,18 +103,23 @@ class DecisionContext:
         for path, objects in read:
             for source, value in objects:
                 try:
-                    request, name = request_of(source, value, namespace)
-                    self._check_kind(source, request)
-                    _check_resources(source, value)
-                    result = decide(request)
+                    subject = self.subject(source, value, namespace)
+                    result = decide(subject.request)
                 except InputError as error:
                     self.add_error(str(error))
                 except ObjectError as error:
                     self.add_error(f"{source}: {error}")
                 else:
-                    yield Subject(source, request, name), result
+                    yield subject, result
             if not objects:
                 self.add_error(f"{path}: contains no objects")
+
+    def subject(self, source: str, value: Any, namespace: str) -> Subject:
+        """Return an object to evaluate; namespace: if it does not set one. Raises InputError."""
+        request, name = request_of(source, value, namespace)
+        self._check_kind(source, request)
+        _check_resources(source, value)
+        return Subject(source, request, name)
 
     def _check_kind(self, source: str, request: AdmissionRequest) -> None:
         """Raise InputError for a kind that differs from a workload kind only in upper and lower case."""
