@@ -151,8 +151,12 @@ def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _binding(policy: str) -> dict[str, Any]:
-    excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}
-    return {"policyName": policy, "matchResources": {"namespaceSelector": {"matchExpressions": [excluded]}}}
+    """Return the binding of a policy, which excludes what the webhook configurations exclude."""
+    excluded = [
+        {"key": key, "operator": "NotIn", "values": [value]}
+        for key, value in (("kubernetes.io/metadata.name", "kube-system"), ("gpugate.dev/ignore", "true"))
+    ]
+    return {"policyName": policy, "matchResources": {"namespaceSelector": {"matchExpressions": excluded}}}
 
 
 def _spec(rules: Sequence[ResourceRule]) -> dict[str, Any]:

@@ -19,8 +19,8 @@ _OUT_OF_DATE: Final = frozenset({9, 10})
 _UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
 # What OpenSSL says of an answer in plain HTTP.
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
-# Of urllib3, which files at URLs are read without.
-_TIMEOUTS: Final = frozenset({"ConnectTimeoutError", "ReadTimeoutError"})
+# What timed out, by the errors of urllib3, which files at URLs are read without.
+_TIMEOUTS: Final = {"ConnectTimeoutError": "dial", "ReadTimeoutError": "read"}
 
 
 def connection_error_text(error: BaseException, url: str) -> str:
@@ -56,8 +56,8 @@ def _text(error: BaseException, server: SplitResult) -> str | None:
             text = f"dial tcp {server.netloc}: i/o timeout"
         case OSError(errno=int(number)):
             text = f"dial tcp {server.netloc}: connect: {os.strerror(number).lower()}"
-    if type(error).__name__ in _TIMEOUTS:
-        text = f"dial tcp {server.netloc}: i/o timeout"
+    if step := _TIMEOUTS.get(type(error).__name__):
+        text = f"{step} tcp {server.netloc}: i/o timeout"
     return text
 
 

@@ -21,6 +21,7 @@ import urllib3
 
 from certs.periodic_task import report_bug
 from webhook.cluster.client import UNANSWERED, ApiError, ClusterApi, decode_status
+from webhook.cluster.connection_errors import network_error_text
 from webhook.cluster.resource import Object, Resource
 from webhook.telemetry import metrics
 
@@ -170,7 +171,8 @@ class Reflector:
                     # newer than all others, and the API server never sends an event: list again.
                     position.version, position.quiet = "", 1
             except FAILURES as error:
-                reason, message, level = _reason(error), str(error), logging.WARNING
+                reason, level = _reason(error), logging.WARNING
+                message = network_error_text(error, self._api.url) if _is_unanswered(error) else str(error)
                 if _requires_list(error):
                     position.version = ""
                 if self._unavailable and not position.version:
@@ -275,6 +277,11 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ApiError):
         return "expired" if error.status == HTTPStatus.GONE else "refused"
     return next((word for kind, word in _REASONS if isinstance(error, kind)), "unauthenticated")
+
+
+def _is_unanswered(error: Exception) -> bool:
+    """Return whether no answer came from the API server, or not all of one."""
+    return isinstance(error, urllib3.exceptions.HTTPError | OSError)
 
 
 def _requires_list(error: Exception) -> bool:

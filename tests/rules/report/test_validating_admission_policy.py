@@ -40,6 +40,22 @@ def test_a_group_is_one_validating_policy_with_its_binding() -> None:
     )
 
 
+def test_a_policy_excludes_the_namespaces_that_the_webhook_configurations_let_administrators_exclude() -> (
+    None
+):
+    """By the same label."""
+    configurations = yaml.safe_load_all(Path("manifests/base/webhooks.yaml").read_text())
+    selectors = [
+        each for one in configurations for each in one["webhooks"][0]["namespaceSelector"]["matchExpressions"]
+    ]
+    ignored = [each for each in selectors if each["key"] != "kubernetes.io/metadata.name"]
+    binding = _objects(resource_rule("vendor.com/a", group="g"))["ValidatingAdmissionPolicyBinding/gpugate-g"]["spec"]
+
+    assert 2 == len(ignored)
+    for each in ignored:
+        assert each in binding["matchResources"]["namespaceSelector"]["matchExpressions"]
+
+
 def test_each_action_is_a_separate_policy() -> None:
     """Because the binding has the action."""
     found = _objects(

@@ -151,7 +151,7 @@ def test_a_server_that_answers_too_late_is_reported(tmp_path: Path, monkeypatch:
         found = _error(tmp_path, f"http://127.0.0.1:{port}")
         done.set()
 
-    assert f"{SERVER}dial tcp 127.0.0.1:{port}: i/o timeout" == found
+    assert f"{SERVER}read tcp 127.0.0.1:{port}: i/o timeout" == found
 
 
 @pytest.mark.parametrize(

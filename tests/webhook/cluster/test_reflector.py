@@ -567,6 +567,21 @@ def test_a_resource_that_goes_away_is_logged_once_until_it_is_back(caplog: pytes
     assert 2 == sum("watch of things absent, 404" in each.message for each in caplog.records)
 
 
+def test_an_api_server_that_cannot_be_reached_is_logged_in_one_plain_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As kubectl words it, without the classes of the client's library."""
+    api = ClusterApi(Configuration(host="http://127.0.0.1:1"))
+    reflector = Reflector(api, ALL, pause=lambda _: reflector.stop())
+    changes = list(reflector.changes())
+    api.close()
+    (message,) = (each.message for each in caplog.records)
+
+    assert [] == changes
+    refused = "watch of things away, dial tcp 127.0.0.1:1: connect: connection refused; retrying in "
+    assert message.startswith(refused)
+
+
 def test_where_the_newest_version_is_not_served_an_older_one_is_listed_and_watched() -> None:
     """As on an older cluster."""
     newest, older = "/apis/example.com/v2/things", "/apis/example.com/v1/things"
