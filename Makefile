@@ -26,7 +26,7 @@ PYTHONS ?= $(PYTHON)
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check pictures chart bench bench-quick fuzz faults e2e e2e-assets test-lowest lock audit sbom dist archive try-dist package-chart image clean
+.PHONY: help run serve test check pictures chart bench bench-quick browser fuzz faults e2e e2e-assets test-lowest lock audit sbom dist archive try-dist package-chart image clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -81,6 +81,11 @@ bench: $(VENV)/.dev ## measure everything, as ratios in one run, into docs/perfo
 bench-quick: $(VENV)/.dev ## the same in a minute, to the terminal alone
 	$(BIN)/python -m tests.bench.before
 	$(BIN)/python -m tests.bench --quick
+
+browser: $(VENV)/.dev ## check HTML in Chromium, by a validator and an accessibility checker; needs Chromium, its driver and npm
+	$(BIN)/pip install --quiet --disable-pip-version-check --group browser
+	npm ci --silent --ignore-scripts --no-audit --no-fund --prefix tests/browser
+	$(BIN)/pytest tests/browser
 
 fuzz: $(VENV)/.dev ## search for inputs that break a promise, FUZZ_SECONDS for each target; findings are in .fuzz
 	$(BIN)/pip install --quiet --disable-pip-version-check --group fuzz
@@ -170,4 +175,4 @@ image: ## build the container image; BASE=python:…@sha256:… names its base b
 	docker build $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(VERSION) --tag gpugate .
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-* dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf .venv .venv-* dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache tests/browser/node_modules
