@@ -49,7 +49,8 @@ def test_a_policy_excludes_the_namespaces_that_the_webhook_configurations_let_ad
         each for one in configurations for each in one["webhooks"][0]["namespaceSelector"]["matchExpressions"]
     ]
     ignored = [each for each in selectors if each["key"] != "kubernetes.io/metadata.name"]
-    binding = _objects(resource_rule("vendor.com/a", group="g"))["ValidatingAdmissionPolicyBinding/gpugate-g"]["spec"]
+    objects = _objects(resource_rule("vendor.com/a", group="g"))
+    binding = objects["ValidatingAdmissionPolicyBinding/gpugate-g"]["spec"]
 
     assert 2 == len(ignored)
     for each in ignored:
