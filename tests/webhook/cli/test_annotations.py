@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner, Result
 
 from rules import Language
 from tests.support.builders import resource_rule
+from tests.support.report_schemas import junit_errors, sarif_errors
 from tests.support.webhooks import pod
 from webhook.cli import main
 from webhook.cli.output.annotations import Annotation, github, markdown
+from webhook.cli.output.junit import Case, junit
 
 # A line each of a denial and of a warning: the second object is at line 2.
 _RULES = resource_rule()
@@ -117,3 +120,38 @@ def test_a_table_ends_after_200_findings_and_says_how_many_follow() -> None:
     assert ["| error | f.yaml:200 | m | a |", "", "50 more findings"] == markdown(
         found, "t", "s", Language.EN
     ).splitlines()[-3:]
+
+
+@pytest.mark.usefixtures("files")
+def test_sarif_is_valid_by_the_schema_of_oasis() -> None:
+    """The schema refuses what is not SARIF."""
+    text = _preview("sarif").stdout
+
+    assert [] == sarif_errors(text)
+    assert sarif_errors(text.replace('"startLine": 1', '"startLine": 0'))
+
+
+@pytest.mark.usefixtures("files")
+def test_junit_has_a_failure_for_a_denial_and_skips_what_was_not_checked() -> None:
+    """In a suite for the file, and by the schema of Jenkins."""
+    result = _preview("junit")
+    (suite,) = ET.fromstring(result.stdout)
+
+    assert 1 == result.exit_code
+    assert [] == junit_errors(result.stdout)
+    assert ("pods.yaml", "2", "1", "1") == tuple(
+        suite.get(key) for key in ("name", "tests", "failures", "skipped")
+    )
+    assert [("pods.yaml:1", ["failure", "system-out"]), ("pods.yaml:3", ["skipped"])] == [
+        (case.get("classname"), [each.tag for each in case]) for case in suite
+    ]
+
+
+def test_junit_has_warnings_as_output_and_no_control_characters() -> None:
+    """A case with warnings alone has passed."""
+    text = junit([Case("f", "f:1", "Pod a/b", warned=("\x1b[1mw", "<x>")), Case("f", "f:2", "Pod a/c")], "t")
+    warned, clean = ET.fromstring(text)[0]
+
+    assert [] == junit_errors(text)
+    assert ["warning: \\u001b[1mw\nwarning: <x>"] == [each.text for each in warned]
+    assert [] == list(clean)

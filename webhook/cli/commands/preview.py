@@ -27,7 +27,13 @@ from webhook.cli.input.options import (
 from webhook.cli.input.quotas import QuotaFinding
 from webhook.cli.output.annotations import Annotation, github, markdown, sarif
 from webhook.cli.output.console import counted, padded, print_error, print_summary, print_warning, show
-from webhook.cli.output.not_checked import not_checked_facts, not_checked_lines, without_nodes
+from webhook.cli.output.junit import Case, junit
+from webhook.cli.output.not_checked import (
+    all_not_checked_lines,
+    not_checked_facts,
+    not_checked_lines,
+    without_nodes,
+)
 from webhook.cli.output.vocabulary import (
     ACTIONS,
     DENIED,
@@ -86,11 +92,11 @@ class Preview:
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["diff", "yaml", "json", "patch", "sarif", "github", "markdown"]),
+    type=click.Choice(["diff", "yaml", "json", "patch", "sarif", "junit", "github", "markdown"]),
     default="diff",
     show_default=True,
     help="diff: for people; yaml: the admitted objects; patch: a JSON Patch (RFC 6902) per object; sarif, "
-    "github and markdown: denials and warnings, for CI.",
+    "junit, github and markdown: denials, warnings and what is not checked, for CI.",
 )
 @fail_on_option
 @decision_options
@@ -130,6 +136,8 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
             print_one(previews[-1])
     if output == "json":
         click.echo(encode({"objects": [_facts(sources.language, preview) for preview in previews]}).decode())
+    elif output == "junit":
+        click.echo(junit((_case(sources.language, preview) for preview in previews), _TOOL))
     elif output in {"sarif", "github", "markdown"}:
         found = [each for preview in previews for each in _annotations(sources.language, preview)]
         lines = without_nodes((each.decision for each in previews), sources.language)
@@ -272,6 +280,21 @@ def _annotations(language: Language, preview: Preview) -> Iterator[Annotation]:
         yield annotation("warning", _WARNING_CODE, warning)
     for line in not_checked_lines(decision, language):
         yield annotation("notice", _NOT_CHECKED_CODE, line)
+
+
+def _case(language: Language, preview: Preview) -> Case:
+    """Return an object as a test case of its file; a kind without pods is not checked."""
+    decision = preview.decision
+    denied = [found.message for found in decision.violations if found.action is Action.DENY]
+    not_checked = all_not_checked_lines(decision, language)
+    return Case(
+        preview.source.rpartition(":")[0],
+        preview.source,
+        preview.title,
+        () if decision.allowed else tuple(denied) or (decision.message,),
+        (*decision.warnings, *(found.message for found in preview.quotas)),
+        tuple(not_checked if preview.has_pods else not_checked or [SKIPPED.in_language(language)]),
+    )
 
 
 def _annotated(output: str, found: list[Annotation], summary: str, language: Language) -> str:

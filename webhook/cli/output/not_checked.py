@@ -32,13 +32,19 @@ def not_checked_facts(decision: Decision, language: Language) -> list[dict[str, 
     return [{"path": path, "reason": reason.in_language(language)} for path, reason in decision.not_checked]
 
 
+def all_not_checked_lines(decision: Decision, language: Language) -> list[str]:
+    """Return a line for each thing that a decision did not check."""
+    return [_line(found, language) for found in decision.not_checked]
+
+
 def not_checked_lines(decision: Decision, language: Language) -> list[str]:
     """Return a line for each thing that a decision did not check, except what `without_nodes` says."""
-    return [
-        f"{path}: {reason.in_language(language)}" if path else reason.in_language(language)
-        for path, reason in decision.not_checked
-        if reason not in WITHOUT_NODES
-    ]
+    return [_line(found, language) for found in decision.not_checked if found.reason not in WITHOUT_NODES]
+
+
+def _line(found: NotChecked, language: Language) -> str:
+    reason = found.reason.in_language(language)
+    return f"{found.path}: {reason}" if found.path else reason
 
 
 def without_nodes(decisions: Iterable[Decision], language: Language) -> list[str]:
