@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     "matrix": "Show which CUDA runtimes are compatible with which nodes or drivers",
     "image": "Show the CUDA facts of container images, from registries and files",
     "audit": "Evaluate the existing pods of a cluster",
+    "ui": "Open a local page that shows the admission result while you edit a pod",
     "export": "Convert resource rules to admission policies of the API server",
     "serve": "Run the admission webhook",
     "certs": "Create, show and rotate the CA and the serving certificate",
@@ -51,6 +52,7 @@ _EXTRAS: Final = {
     "cryptography": "server",
     "flask": "server",
     "httptools": "server",
+    "werkzeug": "server",  # comes with flask
     "pynvml": "agent",
 }
 # Plus the number of a signal: the exit status that a shell reports for a program that the signal ended.

@@ -133,6 +133,9 @@ WITHOUT_BUILT_IN: Final = Text(
 READING_NODES: Final = Text("reading nodes", "正在读取节点")
 EVALUATING_PODS: Final = Text("evaluating pods", "正在评估 Pod")
 
+# `ui`.
+CTRL_C_STOPS: Final = Text("press Ctrl-C to stop", "按 Ctrl-C 停止")
+
 # Selections of rows.
 NOT_NAMED: Final = Text("no {noun} is named {name!r}", "没有名为 {name!r} 的{noun}")
 RULE_NOUN: Final = Text("rule", "规则")

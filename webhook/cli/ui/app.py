@@ -1,0 +1,192 @@
+"""The application of the page: files, and answers to the questions of its script.
+
+Whoever can send it requests can read the nodes of the user's cluster. Therefore each request needs the
+token, the Host of this server (against DNS rebinding) and, if it is a POST, the Origin of the page. The
+application writes nothing.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Collection
+from functools import partial
+from http import HTTPStatus
+from importlib.resources import files
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+import flask
+import msgspec
+from werkzeug.exceptions import HTTPException
+
+from rules.text.yaml_document import SourceError
+from webhook.cli.ui.cases import CaseError, examples, read_case, write_case, write_test
+from webhook.cli.ui.evaluation import evaluate
+from webhook.cli.ui.session import Question, Session
+from webhook.cli.ui.tables import matrix
+
+T = TypeVar("T")
+
+# Bytes of a request, as the API server limits them (MaxRequestBodyBytes); two texts with nodes are far below.
+MAX_BODY: Final = 3 * 1024 * 1024
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+}
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class OpenedCase(msgspec.Struct, forbid_unknown_fields=True):
+    """The text of a case file that the user opens."""
+
+    text: str
+
+
+def create_app(session: Session, token: str, port: int) -> flask.Flask:
+    """Return the application. port: that it is served on, on the loopback interface."""
+    app = flask.Flask("gpugate-ui", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    # Cookies are sent to all ports of a host: the name keeps two pages apart.
+    cookie = f"gpugate-ui-{port}"
+    _guard(app, token, cookie, {f"127.0.0.1:{port}", f"localhost:{port}"})
+    _add_pages(app, token, cookie)
+    _add_answers(app, session)
+
+    @app.errorhandler(HTTPException)
+    def failed(error: HTTPException) -> flask.Response:
+        return _problem(error.description or error.name, status=error.code or HTTPStatus.BAD_REQUEST)
+
+    return app
+
+
+def _guard(app: flask.Flask, token: str, cookie: str, hosts: Collection[str]) -> None:
+    """Refuse requests without the token, to other hosts, and from other pages."""
+
+    @app.before_request
+    def check() -> flask.Response | None:
+        request = flask.request
+        if request.host not in hosts:
+            return _refused("this page is served to 127.0.0.1 and localhost only")
+        if request.method == "POST" and request.headers.get("Origin") != f"http://{request.host}":
+            return _refused("the request does not come from this page")
+        given = request.args.get("token", "") if request.path == "/" else ""
+        if not any(_equal(each, token) for each in (given, request.cookies.get(cookie, ""))):
+            return _refused("token missing or wrong: open the address that gpugate ui printed")
+        return None
+
+    @app.after_request
+    def add_headers(response: flask.Response) -> flask.Response:
+        response.headers.update(_HEADERS)
+        return response
+
+
+def _add_pages(app: flask.Flask, token: str, cookie: str) -> None:
+    @app.get("/")
+    def index() -> flask.Response:
+        if "token" not in flask.request.args:
+            return _file("index.html")
+        # The token leaves the address bar.
+        response = flask.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/"})
+        response.set_cookie(cookie, token, httponly=True, samesite="Strict")
+        return response
+
+    @app.get("/static/<name>")
+    def static(name: str) -> flask.Response:
+        return _file(name)
+
+
+def _add_answers(app: flask.Flask, session: Session) -> None:
+    lock = Lock()  # one evaluation at a time: a page asks anew at each pause in typing
+
+    def answers(path: str, kind: type[T], answer: Callable[[T], Any]) -> None:
+        def view() -> flask.Response:
+            try:
+                question = msgspec.json.decode(flask.request.get_data(), type=kind)
+                with lock:
+                    return _json(answer(question))
+            except msgspec.DecodeError as error:
+                return _problem(str(error))
+            except SourceError as error:
+                return _problem(error.message, error)
+            except CaseError as error:
+                return _problem(str(error))
+
+        app.add_url_rule(path, path, view, methods=["POST"])
+
+    @app.get("/api/session")
+    def settings() -> flask.Response:
+        return _json(_settings(session))
+
+    answers("/api/evaluate", Question, partial(evaluate, session))
+    answers("/api/matrix", Question, partial(matrix, session))
+    answers("/api/case", Question, lambda question: {"text": write_case(session, question)})
+    answers("/api/ruletest", Question, lambda question: {"text": write_test(session, question)})
+    answers("/api/open", OpenedCase, _opened)
+
+
+def _opened(case: OpenedCase) -> dict[str, str]:
+    found = read_case(case.text)
+    return {"pod": found.pod, "nodes": found.nodes, "namespace": found.namespace}
+
+
+def _settings(session: Session) -> dict[str, Any]:
+    """Return what the page can choose from."""
+    return {
+        "rules": {choice: rules.names for choice, rules in session.rules.items()},
+        "nodes": session.nodes and {"names": session.nodes.names, "count": len(session.nodes.inventory)},
+        "pod": session.pod,
+        "nodeText": session.node_text,
+        "namespace": session.namespace,
+        "language": session.language.value,
+        "examples": [
+            {
+                "title": {"en": each.title.en, "zh": each.title.zh or each.title.en},
+                "pod": each.pod,
+                "nodes": each.nodes,
+                "namespace": each.namespace,
+            }
+            for each in examples()
+        ],
+    }
+
+
+def _file(name: str) -> flask.Response:
+    known = {each.name: each for each in (files("webhook.cli.ui") / "static").iterdir()}
+    if name not in known:
+        return _problem("not found", status=HTTPStatus.NOT_FOUND)
+    suffix = f".{name.rpartition('.')[2]}"
+    return flask.Response(known[name].read_bytes(), content_type=_TYPES[suffix])
+
+
+def _json(value: Any) -> flask.Response:
+    return flask.Response(msgspec.json.encode(value), content_type="application/json")
+
+
+def _problem(
+    message: str, error: SourceError | None = None, status: int = HTTPStatus.BAD_REQUEST
+) -> flask.Response:
+    facts: dict[str, Any] = {"error": message}
+    if error:
+        location = error.location
+        facts |= {"where": location.file, "line": location.line, "column": location.column}
+    return flask.Response(msgspec.json.encode(facts), status, content_type="application/json")
+
+
+def _refused(message: str) -> flask.Response:
+    return flask.Response(f"{message}\n", HTTPStatus.FORBIDDEN, content_type="text/plain; charset=utf-8")
+
+
+def _equal(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode(), token.encode())

@@ -1,0 +1,199 @@
+"""Case files, which hold what the page shows, and rule tests made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from rules import Decision, InventoryError, ObjectError, decide
+from rules.nodes.inventory_document import objects_of
+from rules.ruletest.cases import read_tests
+from rules.ruletest.schema import KIND as RULE_TEST
+from rules.schema.base import NonEmpty, RuleDocument, TextDocument
+from rules.schema.errors import schema_errors
+from rules.schema.exemption import instant
+from rules.text.i18n import Text
+from rules.text.location import Location
+from rules.text.yaml_document import Document, SourceError
+from webhook.cli.input.decision_context import Subject
+from webhook.cli.input.objects import InputError, request_of
+from webhook.cli.ruletest.runner import BUILT_IN as SHIPPED
+from webhook.cli.ruletest.runner import run_case
+from webhook.cli.ui.session import BUILT_IN, GIVEN, NODE_TEXT, POD_TEXT, Question, Session, documents_in
+from webhook.yaml_output import dump_yaml
+
+KIND: Final = "Case"
+_VERSION: Final = "gpugate.dev/v1"
+_NODE_KEYS: Final = ("apiVersion", "kind", "metadata", "spec", "status")
+_NO_NODES_OF_CLUSTER: Final = Text(
+    "the nodes of a cluster, and long files, are not in the file; write them to a text with "
+    "`kubectl get nodes -o yaml` and choose nodes as text",
+    "文件不包含集群的节点和过长的文件；请用 `kubectl get nodes -o yaml` 输出节点，并选择以文本提供节点",
+)
+_NO_RULES_OF_CLUSTER: Final = Text(
+    "a rule test needs rules in files; start gpugate ui with --rules FILE",
+    "规则测试需要文件中的规则；请使用 --rules FILE 启动 gpugate ui",
+)
+_NOT_REPEATED: Final = Text("a rule test cannot repeat this decision: {why}", "规则测试无法重现此决定：{why}")
+_NO_OBJECT: Final = Text("contains no objects", "不包含任何对象")
+
+
+class CaseError(ValueError):
+    """The case cannot be written as asked. The fault of the user; the message says what to do."""
+
+
+class CaseDocument(RuleDocument):
+    """What the page shows: a pod and nodes as texts, so that comments and mistakes in them are kept."""
+
+    api_version: Literal["gpugate.dev/v1"] = Field(alias="apiVersion", description="of the format")
+    kind: Literal["Case"] = Field(description="of the document")
+    title: TextDocument = Field(TextDocument(), description="in the list of examples")
+    rules: list[NonEmpty] = Field([BUILT_IN], description="the rules that it was made with, for readers")
+    namespace: NonEmpty = Field("default", description="for objects that set none")
+    pod: str = Field(description="objects as YAML")
+    nodes: str = Field("", description="nodes as YAML; empty: none")
+
+
+def is_case(text: str) -> bool:
+    """Return whether a text is a case file rather than objects."""
+    try:
+        (document,) = documents_in(text, KIND)
+    except ValueError:  # SourceError too: the page shows it
+        return False
+    value = document.value
+    return isinstance(value, dict) and value.get("kind") == KIND and value.get("apiVersion") == _VERSION
+
+
+def read_case(text: str, name: str = "case") -> CaseDocument:
+    """Return the case in a text. Raises SourceError."""
+    documents = documents_in(text, name)
+    if len(documents) != 1:
+        raise SourceError(Location(name, 1, 1), f"expected one document of kind {KIND}")
+    (document,) = documents
+    try:
+        return CaseDocument.model_validate(document.value)
+    except ValidationError as error:
+        found = schema_errors(error, CaseDocument, document, (), "")[0]
+        what = f"{found.path}: {found.message}" if found.path else found.message
+        raise SourceError(found.location, what) from None
+
+
+def examples() -> list[CaseDocument]:
+    """Return the built-in examples, in the order of their names."""
+    folder = files("webhook.cli.ui") / "examples"
+    names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".yaml"))
+    return [read_case((folder / name).read_text("utf-8"), name) for name in names]
+
+
+def write_case(session: Session, question: Question) -> str:
+    """Return the case file of a question. Raises CaseError if it cannot contain the nodes."""
+    names = session.rules_of(question)
+    document: dict[str, Any] = {"apiVersion": _VERSION, "kind": KIND}
+    document["rules"] = [*names.paths] or [names.names]
+    document |= {"namespace": question.namespace or "default", "pod": question.pod}
+    if nodes := _node_text(session, question):
+        document["nodes"] = nodes
+    return dump_yaml(document)
+
+
+def _node_text(session: Session, question: Question) -> str:
+    if question.nodes == GIVEN and session.nodes:
+        if session.nodes.text is None:
+            raise CaseError(_NO_NODES_OF_CLUSTER.in_language(question.lang))
+        return session.nodes.text
+    return question.node_text if question.nodes == "text" else ""
+
+
+def write_test(session: Session, question: Question) -> str:
+    """Return the rule test whose cases are the objects of a question, each with its decision of now.
+
+    The test passes. Raises SourceError for errors in the texts, and CaseError for what no test can hold.
+    """
+    language, rules, policy = question.lang, session.rules_of(question), session.policy(question)
+    if not rules.paths:
+        raise CaseError(_NO_RULES_OF_CLUSTER.in_language(language))
+    nodes = [*_nodes(documents_in(_node_text(session, question), NODE_TEXT))]
+    session.inventory(question)  # errors in the text with their lines
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    cases = []
+    for document in documents_in(question.pod, POD_TEXT):
+        for place, value in document.objects():
+            subject = _subject(document, place, value, question.namespace)
+            try:
+                decision = decide(policy, session.inventory(question), subject.request, instant(now))
+            except ObjectError as error:
+                raise SourceError(document.locate(place), str(error)) from None
+            case: dict[str, Any] = {"name": f"{subject.request.kind} {subject.name}: {_verb(decision)}"}
+            if question.namespace != "default":
+                case["namespace"] = question.namespace
+            if policy.exemptions:
+                case["now"] = now
+            cases.append(case | {"pod": value, "expect": _expect(decision)})
+    if not cases:
+        raise SourceError(Location(POD_TEXT, 1, 1), _NO_OBJECT.in_language(language))
+    paths = [f"{SHIPPED}." if path == BUILT_IN else path for path in rules.paths]
+    test: dict[str, Any] = {"apiVersion": _VERSION, "kind": RULE_TEST, "rules": paths, "lang": language.value}
+    if nodes:
+        test["nodes"] = nodes
+    text = dump_yaml(test | {"cases": cases})
+    for why in _failures(text, session, question):
+        raise CaseError(_NOT_REPEATED.in_language(language).format(why=why))
+    return f"# gpugate test FILE; paths of rules are relative to the folder of this file\n{text}"
+
+
+def _subject(document: Document, place: Any, value: Any, namespace: str) -> Subject:
+    source = f"{POD_TEXT}:{document.locate(place).line}"
+    try:
+        request, name = request_of(source, value, namespace)
+    except InputError as error:
+        message = str(error).removeprefix(f"{source}: ")
+        raise SourceError(document.locate(place), message) from None
+    return Subject(source, request, name)
+
+
+def _verb(decision: Decision) -> str:
+    if not decision.allowed:
+        return "denied"
+    return "patched" if decision.patch else "allowed without changes"
+
+
+def _expect(decision: Decision) -> dict[str, Any]:
+    """Return a decision as the expectation of a case."""
+    expect: dict[str, Any] = {"allowed": decision.allowed}
+    if decision.violations:
+        expect["violations"] = [
+            {"rule": each.rule, "action": each.action.value, "path": each.path}
+            for each in decision.violations
+        ]
+    if decision.warnings:
+        expect["warnings"] = [*decision.warnings]
+    expect["patch"] = [dict(each) for each in decision.patch]
+    return expect
+
+
+def _nodes(documents: list[Document]) -> Iterator[Mapping[str, Any]]:
+    for document in documents:
+        try:
+            for found, _ in objects_of(document.value, NODE_TEXT):
+                yield {"kind": "Node"} | {key: found[key] for key in _NODE_KEYS if key in found}
+        except InventoryError as error:
+            raise SourceError(document.locate(), str(error)) from None
+
+
+def _failures(text: str, session: Session, question: Question) -> Iterator[str]:
+    """Yield why a rule test does not pass."""
+    tests, errors = read_tests(text, RULE_TEST, lambda _: [])
+    yield from (error.line(question.lang) for error in errors)
+    policy = session.policy(question)
+    for case in (case for test in tests for case in test.cases):
+        try:
+            result = run_case(case, policy)
+        except ValueError as error:  # no pods in this kind
+            yield str(error)
+            continue
+        for difference in result.differences:
+            yield "; ".join(f"{mark} {line}".strip() for mark, line in difference.lines)

@@ -1,0 +1,227 @@
+"""The evaluation of a text, by the decision of admission: findings with lines, patch, explanation, nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from difflib import unified_diff
+from time import time
+from typing import Any, Final
+
+import jsonpatch
+
+from rules import Action, AdmissionRequest, Language, ObjectError, explain
+from rules.report.explain import Explanation
+from rules.text.i18n import Text
+from rules.text.location import Location
+from rules.text.paths import Path, field_path
+from rules.text.yaml_document import Document, SourceError, read
+from webhook.cli.input.cluster_source import NO_CLUSTER
+from webhook.cli.input.decision_context import DecisionContext
+from webhook.cli.input.objects import InputError
+from webhook.cli.input.quotas import Quotas
+from webhook.cli.output.explanation import MARKS, explanation_facts, result_of
+from webhook.cli.output.not_checked import WITHOUT_NODES
+from webhook.cli.output.vocabulary import ACTIONS, NOT_CHECKED, NOTE, QUOTA
+from webhook.cli.ui.candidates import candidate_nodes
+from webhook.cli.ui.session import NODE_TEXT, POD_TEXT, Question, Session, label_names
+from webhook.yaml_output import dump_yaml
+
+# Objects in one text that are evaluated: more do not fit on a page.
+MAX_OBJECTS: Final = 20
+_NO_NODES: Final = Text("CUDA compatibility not checked: no nodes chosen", "未检查 CUDA 兼容性：没有选择节点")
+_TOO_MANY: Final = Text(
+    f"more than {MAX_OBJECTS} objects; the others are not checked (use gpugate preview)",
+    f"超过 {MAX_OBJECTS} 个对象；其余对象未检查（请使用 gpugate preview）",
+)
+_EMPTY: Final = Text("contains no objects", "不包含任何对象")
+_DUPLICATE: Final = Text("{message}; the last value is used", "{message}；使用最后一个值")
+
+Json = dict[str, Any]
+
+
+def evaluate(session: Session, question: Question) -> Json:
+    """Return what admission decides on each object of the text, and the errors in both texts."""
+    errors: list[Json] = []
+    try:
+        inventory = session.inventory(question)
+    except SourceError as error:
+        return {"errors": [_error(error, NODE_TEXT)], "duplicates": [], "objects": []}
+    rules, policy, language = session.rules_of(question).rules, session.policy(question), question.lang
+    documents: list[Document] = []
+    for found in read(question.pod, POD_TEXT):
+        if isinstance(found, SourceError):
+            errors.append(_error(found, POD_TEXT))
+        elif found.value is not None:
+            documents.append(found)
+    if not (documents or errors):
+        errors.append(_error(SourceError(Location(POD_TEXT, 1, 1), _EMPTY.in_language(language)), POD_TEXT))
+    values = [(document, *pair) for document in documents for pair in document.objects()]
+    objects = [value for _, _, value in values]
+    quotas = Quotas(NO_CLUSTER, language)  # of the text
+    quotas.add(objects, question.namespace)
+    inventory = inventory.with_dra(inventory.dra.with_claims_in(objects, question.namespace))
+    context = DecisionContext(rules, policy, inventory, quotas, session.has_nodes(question))
+    results = []
+    for document, place, value in values[:MAX_OBJECTS]:
+        line = document.locate(place).line
+        source = f"{POD_TEXT}:{line}"
+        try:
+            subject = context.subject(source, value, question.namespace)
+            explanation = explain(rules, policy, inventory, subject.request, time())
+            explanation = replace(explanation, decision=context.complete(explanation.decision))
+            result = _Result(session, question, context, explanation, subject.request)
+            results.append({"line": line, "name": subject.name, **result.facts(document, place)})
+        except (InputError, ObjectError) as error:
+            message = str(error).removeprefix(f"{source}: ")
+            found = SourceError(_locate(document, place, message), message)
+            errors.append(_error(found, POD_TEXT))
+    if len(values) > MAX_OBJECTS:
+        document, place, _ = values[MAX_OBJECTS]
+        errors.append(_error(SourceError(document.locate(place), _TOO_MANY.in_language(language)), POD_TEXT))
+    duplicates = [
+        _error(each, POD_TEXT) | {"message": _DUPLICATE.in_language(language).format(message=each.message)}
+        for document in documents
+        for each in document.duplicates
+    ]
+    return {"errors": errors, "duplicates": duplicates, "objects": results}
+
+
+class _Result:
+    """The result for one object."""
+
+    def __init__(
+        self,
+        session: Session,
+        question: Question,
+        context: DecisionContext,
+        explanation: Explanation,
+        request: AdmissionRequest,
+    ) -> None:
+        self._session, self._question, self._context = session, question, context
+        self._explanation, self._request = explanation, request
+        self._language: Language = question.lang
+
+    def facts(self, document: Document, place: Path) -> Json:
+        """Return the result as JSON; lines are those of the document, in which the object has a place."""
+        explanation, request = self._explanation, self._request
+        mark, word, colour = result_of(explanation)
+        decision = explanation.decision
+        admitted = deepcopy(dict(request.object or {}))
+        jsonpatch.apply_patch(admitted, list(decision.patch), in_place=True)
+        findings = [*self._findings(document, place), *self._quotas(admitted)]
+        skipped = bool(explanation.out_of_scope)
+        nodes: list[Json] = []
+        if decision.allowed and not skipped:
+            labels = label_names(self._context.rules)
+            nodes = candidate_nodes(self._context.policy, self._context.inventory, labels, request)
+        return {
+            "kind": request.kind,
+            "namespace": request.namespace,
+            "allowed": decision.allowed,
+            "mark": mark,
+            "result": word.in_language(self._language),
+            "colour": colour,
+            "outOfScope": explanation.out_of_scope,
+            "findings": findings,
+            "diff": _diff(request.object, admitted) if decision.patch else [],
+            "explanation": self._trace(),
+            "nodes": nodes,
+        }
+
+    def _findings(self, document: Document, place: Path) -> Iterator[Json]:
+        """Yield violations, warnings, notes, and what is not checked, as `preview` shows them."""
+        decision, language = self._explanation.decision, self._language
+        for found in decision.violations:
+            if found.action is not Action.WARN:  # those are warnings
+                line = _locate(document, place, found.path).line
+                level, fix = found.action.value, found.fix
+                yield self._finding(level, ACTIONS[found.action], found.reason, line, fix, found.rule)
+        if not (decision.allowed or decision.violations):
+            yield self._finding("deny", ACTIONS[Action.DENY], decision.message)
+        for warning in decision.warnings:
+            yield self._finding("warn", ACTIONS[Action.WARN], warning)
+        for note in decision.notes:
+            yield self._finding("note", NOTE, note.in_language(language))
+        if would := decision.audit.get("would-inject"):
+            yield self._finding("dryrun", ACTIONS[Action.DRYRUN], would)
+        for path, reason in decision.not_checked:
+            alone = reason in WITHOUT_NODES
+            text = _NO_NODES if alone and not self._context.nodes_given else reason
+            line = 0 if alone else _locate(document, place, path).line
+            message = text.in_language(language)
+            yield self._finding(
+                "notChecked", NOT_CHECKED, message if alone or not path else f"{path}: {message}", line
+            )
+
+    def _quotas(self, admitted: Json) -> Iterator[Json]:
+        """Yield the quotas of the text and of the cluster that leave no room."""
+        request, workloads = self._request, self._context.policy.workloads
+        if self._explanation.out_of_scope or not self._explanation.decision.allowed:
+            return
+        of = (request.group, request.kind, request.namespace)
+        for quotas in (self._context.quotas, self._session.cluster_quotas(self._language)):
+            for found in quotas.findings(workloads, *of, admitted):
+                yield self._finding("warn", QUOTA, found.message)
+
+    def _finding(
+        self, level: str, word: Text, message: str, line: int = 0, fix: str = "", rule: str = ""
+    ) -> Json:
+        words = word.in_language(self._language)
+        return {"level": level, "word": words, "message": message, "line": line, "fix": fix, "rule": rule}
+
+    def _trace(self) -> list[Json]:
+        """Return the rules that were evaluated for each container, each with its mark."""
+        facts = explanation_facts(self._explanation, self._language, everything=False)
+        marks = {outcome.value: mark for outcome, (mark, _) in MARKS.items()}
+        containers = []
+        for pod in facts["pods"]:
+            for container in pod["containers"]:
+                rules = [
+                    {**each, "mark": "✗" if _denies(each) else marks[each["outcome"]]}
+                    for each in container["rules"]
+                ]
+                containers.append({**container, "rules": rules})
+        return containers
+
+
+def _denies(rule: Json) -> bool:
+    return any(found["action"] == Action.DENY for found in rule["violations"])
+
+
+def _diff(before: Any, after: Any) -> list[str]:
+    """Return the changes of an object as a unified diff, without its two lines of file names."""
+    lines = unified_diff(dump_yaml(before).splitlines(), dump_yaml(after).splitlines(), lineterm="", n=2)
+    return [*lines][2:]
+
+
+def _error(error: SourceError, where: str) -> Json:
+    location = error.location
+    return {"where": where, "line": location.line, "column": location.column, "message": error.message}
+
+
+def _locate(document: Document, place: Path, text: str) -> Location:
+    """Return the location of the field path that a text begins with, below a place; of its nearest parent."""
+    value: Any = document.value
+    for step in place:
+        value = value[step]
+    return document.locate((*place, *_steps(value, text)))
+
+
+def _steps(value: Any, text: str) -> Iterator[str | int]:
+    """Yield the steps of the field path that a text begins with, as far as the value has them."""
+    path: Path = ()
+    while isinstance(value, dict | list):
+        steps = value if isinstance(value, dict) else range(len(value))
+        matching = [step for step in steps if _begins(text, field_path((*path, step)))]
+        if not matching:
+            return
+        step = max(matching, key=lambda each: len(str(each)))
+        path, value = (*path, step), value[step]
+        yield step
+
+
+def _begins(text: str, path: str) -> bool:
+    """Return whether a text begins with a path, at whose end a step ends."""
+    return text.startswith(path) and text[len(path) :][:1] in ("", ".", "[", ":", " ")

@@ -1,0 +1,26 @@
+// The words of the page, in English and Chinese.
+
+let known = {};
+let language = "en";
+
+export async function loadWords() {
+  known = await (await fetch("/static/words.json")).json();
+}
+
+export const currentLanguage = () => language;
+
+// Returns a text of words.json with {names} replaced.
+export function say(key, facts = {}) {
+  const text = known[key]?.[language] ?? key;
+  return text.replace(/\{(\w+)\}/g, (_, name) => facts[name] ?? "");
+}
+
+// Shows the page in a language.
+export function setLanguage(chosen) {
+  language = chosen;
+  document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";
+  for (const each of document.querySelectorAll("[data-text]")) each.textContent = say(each.dataset.text);
+  for (const each of document.querySelectorAll("[data-label]")) {
+    each.setAttribute("aria-label", say(each.dataset.label));
+  }
+}

@@ -1,0 +1,89 @@
+"""The compatibility matrix as JSON: rows of CUDA runtimes with the reasons of each cell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rules import Language
+from rules.cuda.versions import CudaVersion
+from rules.model.check_result import level_of
+from rules.model.sharing import SharingPolicy
+from rules.report.matrix import (
+    FACTS,
+    LEVEL_LABELS,
+    Cell,
+    Table,
+    class_table,
+    driver_table,
+    gpu_table,
+    labelled,
+)
+from webhook.cli.ui.session import Question, Session, label_names
+
+# The highest CUDA version that the virtualization of GPU-Manager supports.
+_BASELINE = CudaVersion(12, 4)
+
+
+def matrix(session: Session, question: Question) -> dict[str, Any]:
+    """Return the tables of the chosen nodes; without nodes, of all driver branches and GPUs.
+
+    Raises SourceError if the text of the nodes is wrong.
+    """
+    virtual = question.sharing == "virtual"
+    policy = SharingPolicy(virtual=virtual, baseline=_BASELINE if virtual else None)
+    unlabelled = 0
+    if session.has_nodes(question):
+        inventory = session.inventory(question)
+        policy = replace(policy, labels=label_names(session.rules_of(question).rules))
+        classes = inventory.classes(inventory.everything, policy.labels)
+        found = class_table(policy, classes)
+        tables = [found] if found else []
+        unlabelled = sum(each.members.bit_count() for each in classes if not labelled(each.capabilities))
+    else:
+        tables = [driver_table(policy), gpu_table()]
+    language = question.lang
+    legend = {
+        level.name.lower(): {"mark": each.mark, "text": each.text.in_language(language)}
+        for level, each in LEVEL_LABELS.items()
+    }
+    return {
+        "tables": [_table(table, language) for table in tables],
+        "legend": legend,
+        "unlabelled": unlabelled,
+    }
+
+
+def _table(table: Table, language: Language) -> dict[str, Any]:
+    return {
+        "title": table.title.in_language(language),
+        "facts": [
+            {
+                "name": FACTS[key].in_language(language),
+                "values": [_shown(column.facts[key]) for column in table.columns],
+            }
+            for key in table.columns[0].facts
+        ],
+        "columns": [column.name(language) for column in table.columns],
+        "rows": [
+            {"cuda": str(cuda), "cells": [_cell(cell, language) for cell in cells]}
+            for cuda, cells in table.rows()
+        ],
+    }
+
+
+def _shown(fact: str | int | None) -> str:
+    return "-" if fact is None else str(fact)
+
+
+def _cell(cell: Cell, language: Language) -> dict[str, Any]:
+    reasons = [
+        {
+            "level": found.level.name.lower(),
+            "reason": found.reason.in_language(language),
+            "remedy": found.remedy.in_language(language),
+            "error": found.error,
+        }
+        for found in cell
+    ]
+    return {"level": level_of(cell).name.lower(), "reasons": reasons}
