@@ -10,7 +10,7 @@ export function showMatrix(answer) {
   byId("reasons").replaceChildren();
   byId("legend").textContent = Object.values(answer.legend)
     .map((each) => `${each.mark} ${each.text}`)
-    .join("   ");
+    .join(" · ");
   const parts = answer.tables.flatMap((each) => [
     element("h2", { textContent: each.title }),
     table(each, answer.legend),

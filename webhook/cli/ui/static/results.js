@@ -116,7 +116,6 @@ function rule(found) {
     ...found.edits.map((each) => ["green", `+ ${each.path}: ${JSON.stringify(each.value)} (${each.reason})`]),
     ...found.would.map((each) => ["dim", say("would", { what: each })]),
     ...found.unused.map((each) => ["dim", each]),
-    ...found.violations.map((each) => ["red", each.message.split("\n")[0]]),
     ...found.warnings.map((each) => ["yellow", each]),
   ];
   if (lines.length) item.append(element("ul", {}, ...lines.map(([style, text]) => element("li", { className: style, textContent: text }))));
