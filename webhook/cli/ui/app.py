@@ -116,7 +116,7 @@ def _add_answers(app: flask.Flask, session: Session) -> None:
                 question = msgspec.json.decode(flask.request.get_data(), type=kind)
                 with lock:
                     return _json(answer(question))
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 return _problem(str(error))
             except SourceError as error:
                 return _problem(error.message, error)

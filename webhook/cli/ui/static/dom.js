@@ -13,6 +13,11 @@ export function element(name, props = {}, ...children) {
   return found;
 }
 
+// Returns a part that scrolls sideways, with the keyboard, too.
+export function scrollable(label, child, name = "") {
+  return element("section", { className: `scroll ${name}`.trim(), tabIndex: 0, "aria-label": label }, child);
+}
+
 // Makes the buttons of a tablist show one panel each: arrow keys move between them.
 export function tabs(buttons, changed = () => {}) {
   const select = (chosen) => {

@@ -1,6 +1,6 @@
 // The compatibility matrix: tables of cells; a click on a cell shows its reasons.
 
-import { byId, element } from "./dom.js";
+import { byId, element, scrollable } from "./dom.js";
 import { say } from "./words.js";
 
 let pressed = null;
@@ -40,7 +40,7 @@ function table(found, legend) {
     ),
   );
   const inner = element("table", { className: "matrix" }, element("thead", {}, ...heads), element("tbody", {}, ...rows));
-  return element("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": found.title }, inner);
+  return scrollable(found.title, inner);
 }
 
 function button(cell, runtime, column, legend) {

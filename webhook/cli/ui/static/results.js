@@ -1,6 +1,6 @@
 // The result of an evaluation: findings, patch, nodes and rules of each object.
 
-import { element } from "./dom.js";
+import { element, scrollable } from "./dom.js";
 import { say } from "./words.js";
 
 const DIFF = { "+": "added", "-": "removed", "@": "place" };
@@ -75,12 +75,12 @@ function findingItem(found, show) {
 // Returns lines with aligned columns; the keyboard scrolls them.
 function block(lines) {
   const text = lines.map((each) => each.trim()).join("\n");
-  return element("pre", { textContent: text, tabIndex: 0, role: "region", "aria-label": say("nodes") });
+  return scrollable(say("nodes"), element("pre", { textContent: text }));
 }
 
 function diff(lines) {
   const spans = lines.map((line) => element("span", { className: DIFF[line[0]] ?? "", textContent: line || " " }));
-  return element("pre", { className: "diff", tabIndex: 0, role: "region", "aria-label": say("patch") }, ...spans);
+  return scrollable(say("patch"), element("pre", {}, ...spans), "diff");
 }
 
 function candidates(found) {
@@ -96,12 +96,12 @@ function candidates(found) {
     return element("tr", {}, ...cells.map((cell) => element("td", { textContent: cell ?? "-" })));
   });
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
-  return element("div", {}, summary, element("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": say("candidates") }, table));
+  return element("div", {}, summary, scrollable(say("candidates"), table));
 }
 
 function explanation(containers) {
   const parts = containers.map((each) => {
-    const heading = element("h4", { textContent: `${each.kind} ${each.name}  ${each.image}` });
+    const heading = element("h3", { textContent: `${each.kind} ${each.name}  ${each.image}` });
     return element("div", {}, heading, element("ul", { className: "rules" }, ...each.rules.map(rule)));
   });
   return element("details", { open: true }, element("summary", { textContent: say("explanation") }), ...parts);

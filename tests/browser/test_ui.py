@@ -1,0 +1,258 @@
+"""The page of `gpugate ui` in a real browser: what a user sees, and that nothing goes elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from tests.browser.browser import Browser, invalid_html
+from tests.support.paths import ROOT
+from tests.support.ui_page import origin_of, ui_process
+
+# Seconds until the page shows an answer; it takes a few hundred milliseconds.
+_PATIENCE_S = 20
+_PICTURE = ROOT / "docs" / "pictures" / "ui.png"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Return the address of a running page."""
+    with ui_process() as found:
+        yield found
+
+
+class Page:
+    """The page in a browser."""
+
+    def __init__(self, browser: Browser, address: str) -> None:
+        self.browser = browser
+        browser.open(address)
+        self.until(lambda: self.text("verdict") != "")
+
+    def __call__(self, name: str) -> WebElement:
+        """Return the element with an id."""
+        return self.browser.driver.find_element(By.ID, name)
+
+    def all(self, selector: str) -> list[WebElement]:
+        """Return the elements of a CSS selector."""
+        return self.browser.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def text(self, name: str) -> str:
+        """Return the text that an element shows."""
+        return self(name).text
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds."""
+        WebDriverWait(self.browser.driver, _PATIENCE_S).until(lambda _: condition())
+
+    def choose(self, name: str, text: str) -> None:
+        """Choose an option by the text that it shows."""
+        Select(self(name)).select_by_visible_text(text)
+
+    def replace(self, area: str, old: str, new: str) -> None:
+        """Select a text in a text area and type another."""
+        script = (
+            "const [area, old] = arguments; const at = area.value.indexOf(old); area.focus();"
+            "area.setSelectionRange(at, at + old.length); return at"
+        )
+        assert self.browser.driver.execute_script(script, self(area), old) >= 0
+        self(area).send_keys(new)
+
+    def show(self, view: str) -> None:
+        """Show the view `pod` or `matrix`, and wait for its content."""
+        content = {"pod": "objects", "matrix": "tables"}[view]
+        self.browser.driver.execute_script("arguments[0].replaceChildren()", self(content))
+        self(f"tab-{view}").click()
+        self.until(lambda: bool(self(content).find_elements(By.XPATH, "*")))
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Page:
+    """Return the page with its first example: bfloat16 on a T4."""
+    return Page(browser, address)
+
+
+def test_the_example_is_denied_until_its_dtype_is_half(page: Page) -> None:
+    """The verdict changes while one types, and the token is no longer in the address."""
+    driver = page.browser.driver
+    assert "✗ Pod ml/serve: denied" == page.text("verdict")
+    assert "needs compute capability 8.0 or higher" in page.text("objects")
+    assert ["13"] == [each.text for each in page.all("#pod-panel .gutter .deny")]
+
+    page.replace("pod", "- --dtype=bfloat16", "- --dtype=half")
+    page.until(lambda: "denied" not in page.text("verdict"))
+
+    assert "✎ Pod ml/serve: patched" == page.text("verdict")
+    assert "1 of 2 nodes" in page.text("objects")
+    assert [] == page.all("#pod-panel .gutter .deny")
+    assert driver.current_url.endswith("/")
+
+
+def test_an_error_in_the_text_is_shown_at_its_line(page: Page) -> None:
+    """A button selects the line."""
+    page.replace("pod", "name: serve", "name: serve: twice")
+    page.until(lambda: bool(page.all("#errors li")))
+
+    (error,) = page.all("#errors li")
+    assert "line 6" in error.text
+    assert "quote a value that contains `: `" in error.text
+    assert ["6"] == [each.text for each in page.all("#pod-panel .gutter .error")]
+    assert "errors: 1" == page.text("verdict")
+
+    error.find_element(By.TAG_NAME, "button").click()
+    script = (
+        "const a = document.getElementById('pod'); return a.value.slice(a.selectionStart, a.selectionEnd)"
+    )
+    assert "  name: serve: twice" == page.browser.driver.execute_script(script)
+
+
+def test_an_error_in_the_nodes_is_shown_in_their_text(page: Page) -> None:
+    """And the text with the nodes is opened from it."""
+    page("tab-node-text").click()
+    page.replace("node-text", "kind: Node", "kind: Nope")
+    page.until(lambda: bool(page.all("#errors li")))
+
+    assert "nodes, line 1" in page.text("errors")
+    assert "expected one of Node" in page.text("errors")
+
+
+def test_a_patch_is_shown_as_a_diff_with_the_nodes_that_are_left(page: Page) -> None:
+    """The example of an older driver."""
+    page.choose("example", "A driver too old for the image")
+    page.until(lambda: "patched" in page.text("verdict"))
+
+    assert "+ affinity:" in [" ".join(each.text.split()) for each in page.all(".diff .added")]
+    assert "1 of 2 nodes" in page.text("objects")
+    assert "a100" in page.text("objects")
+
+
+def test_a_cell_of_the_matrix_shows_its_reason(page: Page) -> None:
+    """Below the table's heading, for screen readers, too."""
+    page.show("matrix")
+
+    page.all(".matrix .incompatible")[0].click()
+
+    assert "CUDA 13.5, A100, driver 550.54.15" in page.text("reasons")
+    assert "the driver has CUDA 12.4, below 13.5 · cudaErrorInsufficientDriver (35)" in page.text("reasons")
+
+
+def test_views_are_chosen_by_the_keyboard(page: Page) -> None:
+    """With the arrows, as in every list of tabs."""
+    page("tab-pod").send_keys(Keys.ARROW_RIGHT)
+    page.until(lambda: bool(page.all(".matrix button")))
+
+    assert page("view-matrix").is_displayed()
+    assert not page("view-pod").is_displayed()
+
+
+def test_names_in_a_pod_are_text_and_nothing_else(page: Page) -> None:
+    """Nothing that the user or a manifest writes becomes an element."""
+    page.replace("pod", "name: serve", "name: '<img src=x onerror=alert(1)>'")
+    page.until(lambda: "<img" in page.text("verdict"))
+
+    assert [] == page.all("img")
+    assert [] == page.browser.console()
+
+
+@pytest.mark.parametrize(
+    "screen",
+    [(1280, False), (1280, True), (375, False), (375, True)],
+    ids=["wide", "wide-dark", "small", "small-dark"],
+)
+@pytest.mark.parametrize("view", ["pod", "matrix"])
+@pytest.mark.parametrize("language", ["English", "中文"])
+def test_a_view_fits_its_window_and_is_accessible(
+    page: Page, language: str, view: str, screen: tuple[int, bool], tmp_path: Path
+) -> None:
+    """Nothing is logged, and no other host is asked. screen: its width in px, and whether it is dark."""
+    page.browser.show(width=screen[0], dark=screen[1])
+    page.choose("language", language)
+    page.choose("example", page.all("#example option")[2].text)
+    page.show(view)
+    if view == "matrix":
+        page.all(".matrix .incompatible")[0].click()
+    (tmp_path / "view.png").write_bytes(page.browser.screenshot())
+
+    assert page.browser.overflow() <= 0
+    assert [] == page.browser.accessibility_violations()
+    assert [] == page.browser.console()
+    assert {page.browser.driver.current_url.split("/")[2]} == page.browser.hosts()
+
+
+def test_a_case_is_saved_and_opened_again(page: Page, tmp_path: Path) -> None:
+    """With the comments of its author."""
+    _download_to(page, tmp_path)
+    page.replace("pod", "# Change", "# I would change")
+    page("save").click()
+    page.until((tmp_path / "case.yaml").exists)
+
+    page.choose("example", "A share of a GPU")
+    page.until(lambda: "Pod ml/train" in page.text("verdict"))
+    page("file").send_keys(str(tmp_path / "case.yaml"))
+    page.until(lambda: "Pod ml/serve" in page.text("verdict"))
+
+    assert "# I would change --dtype" in (page("pod").get_property("value") or "")
+
+
+def test_a_case_becomes_a_rule_test_that_passes(page: Page, tmp_path: Path) -> None:
+    """`gpugate test` runs the file that is saved."""
+    _download_to(page, tmp_path)
+    page("save-test").click()
+    page.until((tmp_path / "case.test.yaml").exists)
+
+    command = [sys.executable, "-m", "webhook", "test", str(tmp_path / "case.test.yaml")]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert "1 case in 1 file: 1 passed, 0 failed\n" in run.stdout
+    assert 0 == run.returncode
+
+
+def test_a_page_of_another_origin_gets_no_answer(browser: Browser, page: Page, tmp_path: Path) -> None:
+    """Even with the cookie in the browser."""
+    assert page.text("verdict")
+    address = origin_of(browser.driver.current_url)
+    other = tmp_path / "other.html"
+    other.write_text("<!DOCTYPE html><title>other</title>", "utf-8")
+    browser.open(other)
+
+    script = (
+        "const done = arguments[1]; fetch(arguments[0], {method: 'POST', body: '{}', credentials: 'include'})"
+        ".then((answer) => done(answer.status), (error) => done(error.name))"
+    )
+    assert "TypeError" == browser.driver.execute_async_script(script, f"{address}/api/evaluate")
+    assert any("blocked by CORS policy" in each for each in browser.console())
+
+
+def test_the_page_is_valid_html(page: Page, tmp_path: Path) -> None:
+    """As its script fills it. Hashes of files are for those that other hosts serve."""
+    page.show("matrix")
+    page.show("pod")
+    file = tmp_path / "page.html"
+    script = "return document.documentElement.outerHTML"
+    file.write_text(f"<!DOCTYPE html>\n{page.browser.driver.execute_script(script)}\n", "utf-8")
+
+    assert [] == [each for each in invalid_html(file) if "require-sri" not in each]
+
+
+def test_the_picture_of_the_pages_is_of_this_page(page: Page, request: pytest.FixtureRequest) -> None:
+    """It is made by `--update-golden`; fonts differ between machines, so only its size is compared."""
+    page.browser.show(width=1280)
+    picture = page.browser.screenshot()
+    if request.config.getoption("--update-golden"):
+        _PICTURE.write_bytes(picture)
+
+    assert b"\x89PNG" == _PICTURE.read_bytes()[:4]
+    assert 1280 == int.from_bytes(_PICTURE.read_bytes()[16:20])
+
+
+def _download_to(page: Page, folder: Path) -> None:
+    settings = {"behavior": "allow", "downloadPath": str(folder)}
+    page.browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", settings)

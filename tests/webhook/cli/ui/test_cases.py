@@ -1,0 +1,116 @@
+"""Case files and the rule tests made from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rules.text.yaml_document import SourceError
+from tests.support.ui_session import POD, T4, asked, new_session
+from webhook.cli import main
+from webhook.cli.ui.cases import CaseError, examples, is_case, read_case, write_case, write_test
+from webhook.cli.ui.session import Nodes, Rules
+
+
+def test_a_case_that_is_written_is_read_again() -> None:
+    """With comments, and mistakes in the texts."""
+    pod, nodes = f"# mine\n{POD}\tx: [\n", f"# theirs\n{T4}"
+
+    found = read_case(write_case(new_session(), asked(pod, nodes, namespace="ml")))
+
+    assert (pod, nodes, "ml", ["builtin"]) == (found.pod, found.nodes, found.namespace, found.rules)
+
+
+def test_a_case_has_the_nodes_of_the_files_of_the_command() -> None:
+    assert T4 == read_case(write_case(new_session(T4), asked(node_text="", nodes="given"))).nodes
+
+
+def test_the_nodes_of_a_cluster_are_in_no_file() -> None:
+    session = new_session(T4)
+    assert session.nodes
+    session.nodes = Nodes("production", session.nodes.inventory, None)
+
+    for write in (write_case, write_test):
+        with pytest.raises(CaseError, match="kubectl get nodes -o yaml"):
+            write(session, asked(node_text="", nodes="given"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: Case\n", "case:1:1: required key 'apiVersion' is missing"),
+        ("apiVersion: gpugate.dev/v1\nkind: Case\npod: 1\n", "case:3:6: pod: expected a string"),
+        ("apiVersion: gpugate.dev/v1\nkind: Case\npod: x\nnode: y\n", "did you mean 'nodes'"),
+        ("a: [\n", "case:2:1: not YAML"),
+        ("", "case:1:1: expected one document of kind Case"),
+    ],
+)
+def test_a_file_that_is_no_case_has_an_error_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        read_case(text)
+
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (write_case(new_session(), asked()), True),
+        (POD, False),
+        (f"{POD}---\n{POD}", False),
+        ("a: [\n", False),
+        ("", False),
+        ("- kind: Case\n", False),
+    ],
+)
+def test_a_case_is_told_from_objects(text: str, expected: bool) -> None:
+    assert expected == is_case(text)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("at", range(len(examples())))
+def test_a_rule_test_of_an_example_passes(at: int, language: str, tmp_path: Path) -> None:
+    """With `gpugate test`, as the user runs it."""
+    case = examples()[at]
+    question = asked(case.pod, case.nodes, namespace=case.namespace, language=language)
+    file = tmp_path / "case.test.yaml"
+    file.write_text(write_test(new_session(), question), "utf-8")
+
+    found = CliRunner().invoke(main, ["test", str(file)])
+
+    assert "1 passed, 0 failed" in found.output
+    assert 0 == found.exit_code
+
+
+def test_a_rule_test_fails_if_the_decision_differs(tmp_path: Path) -> None:
+    """It compares: a pod that is denied no longer is after the fix."""
+    file = tmp_path / "case.test.yaml"
+    text = write_test(new_session(), asked())
+    file.write_text(text.replace("bfloat16", "half"), "utf-8")
+
+    assert 1 == CliRunner().invoke(main, ["test", str(file)]).exit_code
+
+
+def test_an_error_in_a_text_keeps_a_rule_test_from_being_written() -> None:
+    with pytest.raises(SourceError, match="pod:2"):
+        write_test(new_session(), asked("a: [1\nb: 2\n"))
+    with pytest.raises(SourceError, match="nodes:1"):
+        write_test(new_session(), asked(POD, "kind: Nope\n"))
+    with pytest.raises(SourceError, match="contains no objects"):
+        write_test(new_session(), asked(""))
+
+
+def test_an_object_without_pods_is_in_no_rule_test() -> None:
+    """A rule test evaluates pods."""
+    with pytest.raises(CaseError, match="do not contain pods"):
+        write_test(new_session(), asked("apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n"))
+
+
+def test_rules_of_a_cluster_are_in_no_rule_test() -> None:
+    session = new_session()
+    session.rules = {"given": Rules("production", session.rules["builtin"].rules)}
+
+    with pytest.raises(CaseError, match="--rules FILE"):
+        write_test(session, asked(rules="given"))

@@ -1,0 +1,124 @@
+"""`gpugate ui` as a process: its address, its options, and who its socket answers."""
+
+from __future__ import annotations
+
+import json
+import socket
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from click.testing import CliRunner
+
+from tests.support.ui_page import origin_of, ui_process
+from tests.support.ui_session import POD, T4
+from webhook.cli import main
+
+
+def _status(address: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
+    connection = HTTPConnection(urlsplit(address).netloc, timeout=20)
+    connection.request(method, path, body="{}" if method == "POST" else None, headers=headers)
+    response = connection.getresponse()
+    cookie = (response.getheader("Set-Cookie") or "").partition(";")[0]
+    response.read()
+    connection.close()
+    return response.status, cookie
+
+
+def test_the_page_answers_its_own_browser_only(tmp_path: Path) -> None:
+    """By real requests; the token is in the address that the command prints."""
+    (tmp_path / "nodes.yaml").write_text(T4, "utf-8")
+    with ui_process("--nodes", str(tmp_path / "nodes.yaml")) as address:
+        own, host = origin_of(address), urlsplit(address).netloc
+        status, cookie = _status(address, "GET", f"/?{urlsplit(address).query}", {})
+        assert 303 == status
+        allowed = {"Cookie": cookie, "Origin": own}
+
+        assert {
+            "page": 200,
+            "question": 200,
+            "no token": 403,
+            "wrong token": 403,
+            "other host": 403,
+            "other origin": 403,
+            "no origin": 403,
+        } == {
+            "page": _status(address, "GET", "/", {"Cookie": cookie})[0],
+            "question": _status(address, "POST", "/api/evaluate", allowed)[0],
+            "no token": _status(address, "GET", "/", {})[0],
+            "wrong token": _status(address, "GET", "/?token=x", {})[0],
+            "other host": _status(address, "GET", "/", {"Cookie": cookie, "Host": "evil.example"})[0],
+            "other origin": _status(
+                address, "POST", "/api/evaluate", {**allowed, "Origin": "http://evil.example"}
+            )[0],
+            "no origin": _status(address, "POST", "/api/evaluate", {"Cookie": cookie})[0],
+        }
+        port = int(host.rpartition(":")[2])
+        with socket.socket() as other, pytest.raises(OSError, match="refused"):
+            other.connect(("127.0.0.2", port))  # only one address listens
+
+
+def test_a_pod_and_a_case_are_shown_first(tmp_path: Path) -> None:
+    """Files of -f."""
+    (tmp_path / "pod.yaml").write_text(POD, "utf-8")
+    case = {"apiVersion": "gpugate.dev/v1", "kind": "Case", "namespace": "ml", "pod": POD, "nodes": T4}
+    (tmp_path / "case.yaml").write_text(json.dumps(case), "utf-8")
+
+    for name, namespace, nodes in (("pod.yaml", "default", ""), ("case.yaml", "ml", T4)):
+        with ui_process("-f", str(tmp_path / name)) as address:
+            _, cookie = _status(address, "GET", f"/?{urlsplit(address).query}", {})
+            connection = HTTPConnection(urlsplit(address).netloc, timeout=20)
+            connection.request("GET", "/api/session", headers={"Cookie": cookie})
+            found = json.loads(connection.getresponse().read())
+            connection.close()
+        assert (POD, nodes, namespace) == (found["pod"], found["nodeText"], found["namespace"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-f", "missing.yaml"], "missing.yaml: No such file or directory"),
+        (["--nodes", "missing.yaml"], "missing.yaml: No such file or directory"),
+        (["--rules", "missing"], "missing: No such file or directory"),
+        (["--port", "99999"], "99999 is not in the range 0<=x<=65535"),
+    ],
+)
+def test_bad_input_ends_the_command_with_its_reason(arguments: list[str], message: str) -> None:
+    found = CliRunner().invoke(main, ["ui", "--no-browser", *arguments])
+
+    assert 2 == found.exit_code
+    assert message in found.stderr
+
+
+def test_a_port_in_use_is_named_with_what_to_do() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        found = CliRunner().invoke(main, ["ui", "--no-browser", "--port", str(port)])
+
+    assert f"error: 127.0.0.1:{port}: Address already in use; set another --port\n" == found.stderr
+    assert 2 == found.exit_code
+
+
+def test_a_case_with_an_error_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "case.yaml"
+    path.write_text("apiVersion: gpugate.dev/v1\nkind: Case\npods: x\n", "utf-8")
+
+    found = CliRunner().invoke(main, ["ui", "--no-browser", "-f", str(path)])
+
+    assert 2 == found.exit_code
+    assert f"error: {path}:3:1: pods: unknown key" in found.stderr
+
+
+def test_rules_with_an_error_are_refused(tmp_path: Path) -> None:
+    """The page would show decisions of other rules than the user's."""
+    path = tmp_path / "rules.yaml"
+    path.write_text("kind: [\n", "utf-8")
+
+    found = CliRunner().invoke(main, ["ui", "--no-browser", "--rules", str(path)])
+
+    assert 2 == found.exit_code
+    assert "not YAML" in found.stderr
