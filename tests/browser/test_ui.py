@@ -43,11 +43,12 @@ class Page:
 
     def all(self, selector: str) -> list[WebElement]:
         """Return the elements of a CSS selector."""
-        return self.browser.driver.find_elements(By.CSS_SELECTOR, selector)
+        found: list[WebElement] = self.browser.driver.find_elements(By.CSS_SELECTOR, selector)
+        return found
 
     def text(self, name: str) -> str:
         """Return the text that an element shows."""
-        return self(name).text
+        return str(self(name).text)
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds."""
