@@ -47,9 +47,12 @@ class Browser:
         script = "const page = document.documentElement; return page.scrollWidth - page.clientWidth"
         return int(self.driver.execute_script(script))
 
-    def screenshot(self) -> bytes:
-        """Return the whole page as a PNG image."""
-        settings = {"format": "png", "captureBeyondViewport": True}
+    def screenshot(self, height: int | None = None) -> bytes:
+        """Return the page as a PNG image, or its first px of height."""
+        settings: dict[str, Any] = {"format": "png", "captureBeyondViewport": True}
+        size = self.driver.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
+        area = {"x": 0, "y": 0, "width": size["width"], "height": height or size["height"], "scale": 1}
+        settings["clip"] = area
         return base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", settings)["data"])
 
     def pdf(self) -> bytes:

@@ -253,6 +253,22 @@ class _Handler(BaseHTTPRequestHandler):
         if (request := self._request()) is not None:
             self._answer(*self.server.fake.created(request.path, json.loads(body)))
 
+    def do_PATCH(self) -> None:
+        """Apply an object: the whole document replaces what is there."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if (request := self._request()) is not None:
+            document = json.loads(body)
+            self.server.fake.put(request.path.rpartition("/")[0], document)
+            self._answer(200, document)
+
+    def do_DELETE(self) -> None:
+        if (request := self._request()) is not None:
+            folder, _, name = request.path.rpartition("/")
+            known = any(each["metadata"]["name"] == name for each in self.server.fake.objects(folder))
+            if known:
+                self.server.fake.delete(folder, name)
+            self._answer(200 if known else 404, {"kind": "Status", "code": 200 if known else 404})
+
     def _request(self) -> Request | None:
         """Record the request; answer it here if it is refused."""
         fake, url = self.server.fake, urlsplit(self.path)

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Generic, Self, TypedDict, TypeVar
-from urllib.parse import unquote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import msgspec
 import urllib3
@@ -44,6 +44,10 @@ _PAGE: Final = 500
 # For a command, which does not repeat by itself: after 0, 0.4 seconds. Writes are retried, too, because each
 # is conditional on a name or a resourceVersion: if the first was done, the second is a conflict.
 _COMMAND_RETRIES: Final = urllib3.Retry(2, redirect=0, backoff_factor=0.2, allowed_methods=None)
+
+_REPORTS: Final = "/apis/openreports.io/v1alpha1"
+# The owner of the fields of Reports.
+_REPORT_MANAGER: Final = "gpugate-reports"
 
 # What an optional kind answers that is not installed, or not permitted to be read.
 _NOT_DECLARED: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN})
@@ -98,6 +102,17 @@ class _Placed(TypedDict):
     """An object, of which only the namespace is decoded."""
 
     metadata: _Place
+
+
+class _Name(TypedDict):
+    name: str
+    namespace: str
+
+
+class _Named(TypedDict):
+    """An object, of which only the name and the namespace are decoded."""
+
+    metadata: _Name
 
 
 class ClusterApi:
@@ -181,6 +196,10 @@ class ClusterApi:
         """
         query = urlencode({"fieldManager": manager, "force": "true"})
         self._ask("PATCH", f"{path}?{query}", document, "application/apply-patch+yaml")
+
+    def delete(self, path: str) -> None:
+        """Delete an object; raises NotFound, KubernetesError."""
+        self._ask("DELETE", path)
 
     def stream(self, path: str, query: Mapping[str, str], read_timeout_s: float) -> urllib3.BaseHTTPResponse:
         """Return the response to a GET as a stream, which the caller closes.
@@ -290,6 +309,11 @@ def _component(deployment: Mapping[str, Any]) -> str | None:
     return labels.get("app.kubernetes.io/component")
 
 
+def _report_path(document: Mapping[str, Any]) -> str:
+    metadata = document["metadata"]
+    return f"{_REPORTS}/namespaces/{quote(metadata['namespace'], safe='')}/reports/{quote(metadata['name'])}"
+
+
 def connect(kubeconfig: str | None, context: str | None) -> ClusterApi:
     """Return the cluster of a command: the given one, else the pod's own, else the default kubeconfig's.
 
@@ -365,6 +389,34 @@ class Cluster:
             for kind, path in limit_paths(namespace).items()
             for each in self._list(Resource(f"{kind}s of namespace {namespace!r}", path))
         ]
+
+    def write_reports(
+        self, documents: Sequence[Object], labels: Mapping[str, str], namespace: str | None
+    ) -> tuple[int, int]:
+        """Apply Reports of OpenReports, delete those with these labels that are no longer among them.
+
+        namespace: only there, or everywhere. Returns the numbers of both. Raises ClusterError.
+        """
+        place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        known = Resource("Reports of openreports.io", f"{_REPORTS}{place}/reports", selector, _Named)
+        stale = {_report_path(each) for each in self._list(known)} - {
+            _report_path(each) for each in documents
+        }
+        written = sum(
+            self._done(self._api.apply, _report_path(each), each, _REPORT_MANAGER) for each in documents
+        )
+        return written, sum(self._done(self._api.delete, each) for each in sorted(stale))
+
+    def _done(self, write: Callable[..., None], *arguments: Any) -> bool:
+        """Return whether the object, or its namespace, still exists. Raises ClusterError."""
+        try:
+            write(*arguments)
+        except NotFound:
+            return False
+        except KubernetesError as error:
+            raise ClusterError(f"cannot write reports: {error}") from error
+        return True
 
     def _list(self, resource: Resource) -> list[dict[str, Any]]:
         what = resource.name

@@ -8,22 +8,49 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Final
 
 import click
 
 from rules import Action, AdmissionRequest, Decision, Language, ObjectError, Violation
 from rules.decision.messages import rule_and_reason, warning_line
 from rules.model.decision import AdmissionWarning, Basis
+from rules.model.sharing import SharingPolicy
+from rules.nodes.label_families import LabelNames
+from rules.report.matrix import Table, class_table
 from rules.text.yaml_document import SourceError
 from webhook.cli.input.decision_context import DecisionContext, Sources, decision_options
+from webhook.cli.input.files import BUILT_IN
 from webhook.cli.input.objects import InputError, objects_in
 from webhook.cli.input.options import fail_on_option, filenames_option
 from webhook.cli.input.quotas import QuotaFinding
 from webhook.cli.output.console import counted, print_summary, print_warning, progress, show_table
-from webhook.cli.output.not_checked import OF_NODES, not_checked_facts
-from webhook.cli.output.vocabulary import AUDIT_SUMMARY, EVALUATING_PODS, NOT_CHECKED_LINE, OTHER_KINDS
-from webhook.yaml_output import dump_yaml
+from webhook.cli.output.html_report import html
+from webhook.cli.output.not_checked import (
+    OF_NODES,
+    all_not_checked_lines,
+    not_checked_facts,
+    without_nodes,
+)
+from webhook.cli.output.policy_reports import LABELS, open_reports
+from webhook.cli.output.report_formats import FORMATS
+from webhook.cli.output.report_model import Evaluated, Finding, Report
+from webhook.cli.output.vocabulary import (
+    AUDIT_SUMMARY,
+    CLUSTER_CONTEXT,
+    CURRENT_CONTEXT,
+    EVALUATING_PODS,
+    NODES_HEADING,
+    NOT_CHECKED_LINE,
+    OTHER_KINDS,
+    REPORT_TITLE,
+    REPORTS_WRITTEN,
+    RULES_HEADING,
+    TIME_HEADING,
+    VERSION_HEADING,
+)
 
 # Phases of pods that have ended: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 _ENDED: Final = ("Succeeded", "Failed")
@@ -32,20 +59,11 @@ _CONTAINER: Final = re.compile(r"^(?:container|容器) '[^']*'[:：] ?")
 _COLOURS: Final = {"deny": "red", "warn": "yellow", "dryrun": "cyan"}
 
 
-class Finding(NamedTuple):
-    """A violation, or a warning, which has no basis. reason: without container and path."""
-
-    action: str
-    basis: str
-    rule: str
-    reason: str
-    message: str
-
-
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """A pod that has not ended, and the decision on its current spec."""
+    """A pod that has not ended, and the decision on its current spec. source: file and line, or nothing."""
 
+    source: str
     pod: Mapping[str, Any]
     decision: Decision
     language: Language
@@ -81,7 +99,9 @@ class Audited:
             if found.action is warn
         }
         return [
-            Finding(each.action.value, each.basis.value, each.rule, _without_place(each), each.message)
+            Finding(
+                each.action.value, each.basis.value, each.rule, _without_place(each), each.message, each.fix
+            )
             for each in violations
         ] + [
             Finding(warn.value, "", rule, _CONTAINER.sub("", reason), line)
@@ -101,16 +121,28 @@ class Audited:
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "wide", "json", "policyreport"]),
+    type=click.Choice(["table", "wide", "json", "html", *FORMATS]),
     default="table",
     show_default=True,
-    help="wide: also each finding as the user would see it; policyreport: PolicyReport objects "
-    "(wgpolicyk8s.io/v1alpha2) for kubectl apply.",
+    help="wide: also each finding as the user would see it; html: a page to read and print; sarif, junit, "
+    "github and markdown: for CI; policyreport (wgpolicyk8s.io/v1alpha2) and openreports "
+    "(openreports.io/v1alpha1): objects for kubectl apply.",
+)
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Write the Reports of -o openreports to the cluster, and delete those of namespaces without "
+    "results. Findings are then no failure.",
 )
 @fail_on_option
 @decision_options
 def command(
-    filenames: tuple[str, ...], namespace: str | None, output: str, fail_on: str, sources: Sources
+    filenames: tuple[str, ...],
+    namespace: str | None,
+    output: str,
+    write: bool,
+    fail_on: str,
+    sources: Sources,
 ) -> None:
     """Evaluate the existing pods of a cluster with the rules; without --context, of the current context.
 
@@ -126,23 +158,34 @@ def command(
       gpugate audit --context production --rules builtin --rules new-rules/ --namespace ml
       kubectl get pods -A -o yaml | gpugate audit -f - --nodes nodes.yaml
       gpugate audit --context production -o policyreport | kubectl apply -f -
+      gpugate audit --context production -o html > audit.html
     """
+    if write and (output != "openreports" or filenames):
+        raise click.UsageError("--write requires -o openreports and the pods of a cluster (no --filename)")
+    if output == "github" and not filenames:
+        raise click.UsageError("-o github marks lines of files: use --filename FILE, or -o markdown")
     if not filenames:
         sources = sources.of_current_cluster("--filename FILE")
     context = sources.load()
     others: Counter[str] = Counter()
-    pods: Iterable[Any] = (
+    pods: Iterable[tuple[str, Any]] = (
         _in_files(filenames, context, others)
         if filenames
-        else sources.rules.cluster.query(lambda cluster: cluster.pods())
+        else (("", pod) for pod in sources.rules.cluster.query(lambda cluster: cluster.pods()))
     )
     with progress(EVALUATING_PODS):
         audited = list(_audited(context, pods, namespace))
     quotas = context.quotas.used_up((each.namespace, each.pod["spec"]) for each in audited)
     if output == "json":
         _show_json(audited, quotas)
-    elif output == "policyreport":
-        _show_reports(audited, {rule.name for rule in context.rules.compatibility})
+    elif output == "html":
+        click.echo(html(_report(audited, context, sources), _tables(context)), nl=False)
+    elif output in FORMATS:
+        report = _report(audited, context, sources)
+        if write:
+            _write(report, namespace, sources)
+        elif text := FORMATS[output](report):
+            click.echo(text)
     else:
         _show_tables(audited, sources.language, wide=output == "wide")
         for found in quotas:
@@ -150,12 +193,14 @@ def command(
     if others:
         kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(others.items()))
         click.echo(OTHER_KINDS.in_language(sources.language).format(kinds=kinds), err=True)
-    sys.exit(context.exit_status((each.decision for each in audited), fail_on))
+    sys.exit(context.exit_status(() if write else (each.decision for each in audited), fail_on))
 
 
-def _audited(context: DecisionContext, pods: Iterable[Any], namespace: str | None) -> Iterator[Audited]:
+def _audited(
+    context: DecisionContext, pods: Iterable[tuple[str, Any]], namespace: str | None
+) -> Iterator[Audited]:
     """Yield the pods that have not ended, of one namespace or all, with the decisions on them."""
-    for pod in pods:
+    for source, pod in pods:
         if isinstance(pod, ValueError):
             context.add_error(str(pod))
             continue
@@ -169,7 +214,7 @@ def _audited(context: DecisionContext, pods: Iterable[Any], namespace: str | Non
             continue
         request = AdmissionRequest("CREATE", "", "Pod", where, pod, mutating=False)
         try:
-            yield Audited(pod, context.decide(request), context.policy.language)
+            yield Audited(source, pod, context.decide(request), context.policy.language)
         except ObjectError as error:
             context.add_error(f"pod {where}/{metadata.get('name', '')}: {error}")
 
@@ -182,16 +227,19 @@ def _without_place(found: Violation) -> str:
 
 def _in_files(
     filenames: Iterable[str], context: DecisionContext, others: Counter[str]
-) -> Iterator[dict[str, Any] | ValueError]:
-    """Yield the pods and the errors in files, add the quotas, and count the other kinds that contain pods."""
+) -> Iterator[tuple[str, dict[str, Any] | ValueError]]:
+    """Yield the pods and the errors in files with their places.
+
+    Adds the quotas, and counts the other kinds that contain pods.
+    """
     for filename in filenames:
         for place, value in objects_in(filename):
             if isinstance(value, SourceError):
-                yield value
+                yield place, value
             elif not isinstance(value, dict):
-                yield InputError(f"{place}: expected a Kubernetes object with apiVersion and kind")
+                yield place, InputError(f"{place}: expected a Kubernetes object with apiVersion and kind")
             elif value.get("kind") == "Pod":
-                yield value
+                yield place, value
             else:
                 context.quotas.add([value], "default")
                 group, kind = str(value.get("apiVersion")).rpartition("/")[0], str(value.get("kind"))
@@ -199,15 +247,20 @@ def _in_files(
                     others[kind] += 1
 
 
-def _show_tables(audited: Sequence[Audited], language: Language, *, wide: bool) -> None:
-    """Print the pods that would be denied, the findings by rule and reason, and what to change."""
+def _heading(audited: Sequence[Audited], language: Language) -> str:
+    """Return the number of pods that would be denied, by facts and by policy."""
     facts = {"pods": counted(len(audited), "pod"), "count": len(audited)}
     denied, by_facts = (
         sum(not each.decision.allowed for each in audited),
         sum(each.denied_by_fact for each in audited),
     )
     bases = {"denied": denied, "facts": by_facts, "policy": denied - by_facts}
-    print_summary(AUDIT_SUMMARY.in_language(language).format(**bases, **facts), err=False)
+    return AUDIT_SUMMARY.in_language(language).format(**bases, **facts)
+
+
+def _show_tables(audited: Sequence[Audited], language: Language, *, wide: bool) -> None:
+    """Print the pods that would be denied, the findings by rule and reason, and what to change."""
+    print_summary(_heading(audited, language), err=False)
     findings = [(each, found) for each in audited for found in each.findings()]
     _show_findings(_summary(findings), language, wide=wide)
     _show_not_checked(audited, language)
@@ -289,50 +342,75 @@ def _show_json(audited: Sequence[Audited], quotas: Sequence[QuotaFinding]) -> No
     click.echo(json.dumps(document, ensure_ascii=False))
 
 
-def _show_reports(audited: Sequence[Audited], compatibility: Collection[str]) -> None:
-    """Print a PolicyReport for each namespace. compatibility: names of the rules about nodes.
-
-    Source: https://github.com/kubernetes-sigs/wg-policy-prototypes, wgpolicyk8s.io/v1alpha2.
-    """
-    by_namespace: defaultdict[str, list[Audited]] = defaultdict(list)
-    for each in audited:
-        by_namespace[each.namespace].append(each)
-    for namespace, pods in sorted(by_namespace.items()):
-        results = [result for each in pods for result in _results(each, compatibility)]
-        summary = {
-            outcome: sum(result["result"] == outcome for result in results)
-            for outcome in ("pass", "fail", "warn", "error", "skip")
-        }
-        report = {
-            "apiVersion": "wgpolicyk8s.io/v1alpha2",
-            "kind": "PolicyReport",
-            "metadata": {"name": "gpugate", "namespace": namespace},
-            "summary": summary,
-            "results": results,
-        }
-        click.echo(f"---\n{dump_yaml(report)}", nl=False)
+def _report(audited: Sequence[Audited], context: DecisionContext, sources: Sources) -> Report:
+    """Return the report in which all formats but tables and JSON agree."""
+    compatibility = {rule.name for rule in context.rules.compatibility}
+    language = sources.language
+    return Report(
+        title=REPORT_TITLE.in_language(language),
+        summary=_heading(audited, language),
+        language=language,
+        objects=tuple(_evaluated(each, compatibility) for each in audited),
+        facts=_facts(context, sources),
+        notes=tuple(without_nodes((each.decision for each in audited), language)),
+    )
 
 
-def _results(audited: Audited, compatibility: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield the results of a pod: findings, or rules that pass, and what is not checked."""
-    metadata = audited.pod["metadata"]
-    subject = {"apiVersion": "v1", "kind": "Pod", "namespace": audited.namespace}
-    subject |= {key: metadata[key] for key in ("name", "uid") if key in metadata}
-    outcomes = {"deny": "fail", "warn": "warn", "dryrun": "skip"}
-    findings = audited.findings()
-    for found in findings:
-        details: dict[str, Any] = {"message": found.message}
-        details |= {"properties": {"basis": found.basis}} if found.basis else {}
-        yield _result(found.rule or "gpugate", outcomes[found.action], subject, **details)
-    unchecked = audited.decision.not_checked
-    skipped = compatibility if {reason for _, reason in unchecked} & {*OF_NODES} else ()
-    for rule in () if findings else audited.decision.rules:
-        if rule not in skipped:
-            yield _result(rule, "pass", subject)
-    for path, reason in unchecked:
-        message = reason.in_language(audited.language)
-        yield _result("gpugate", "skip", subject, message=f"{path}: {message}" if path else message)
+def _evaluated(each: Audited, compatibility: Collection[str]) -> Evaluated:
+    """Return a pod for reports. compatibility: names of the rules about nodes, which may not be known."""
+    metadata, findings = each.pod["metadata"], tuple(each.findings())
+    skipped = compatibility if {reason for _, reason in each.decision.not_checked} & {*OF_NODES} else ()
+    return Evaluated(
+        api_version="v1",
+        kind="Pod",
+        namespace=each.namespace,
+        name=str(metadata.get("name", "")),
+        owner=each.owner,
+        allowed=each.decision.allowed,
+        findings=findings,
+        not_checked=tuple(all_not_checked_lines(each.decision, each.language)),
+        passed=() if findings else tuple(rule for rule in each.decision.rules if rule not in skipped),
+        uid=str(metadata.get("uid", "")),
+        source=each.source,
+    )
 
 
-def _result(rule: str, outcome: str, subject: dict[str, Any], **details: Any) -> dict[str, Any]:
-    return {"source": "gpugate", "policy": rule, "result": outcome, "resources": [subject], **details}
+def _facts(context: DecisionContext, sources: Sources) -> dict[str, str]:
+    """Return the rules, the nodes and where these are from, and the time, by their headings."""
+    language, cluster = sources.language, sources.rules.cluster
+    of_cluster = CLUSTER_CONTEXT.in_language(language).format(
+        context=cluster.context or CURRENT_CONTEXT.in_language(language)
+    )
+    rules = ", ".join(sources.rule_paths) or (of_cluster if cluster.selected else BUILT_IN)
+    nodes = ", ".join(sources.node_paths) or (of_cluster if cluster.selected else "–")
+    decisive = sum(map(len, (context.rules.resources, context.rules.injections, context.rules.compatibility)))
+    values = (f"{decisive} ({rules})", f"{len(context.inventory)} ({nodes})")
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    headings = (RULES_HEADING, NODES_HEADING, TIME_HEADING, VERSION_HEADING)
+    return dict(
+        zip(
+            (each.in_language(language) for each in headings), (*values, now, version("gpugate")), strict=True
+        )
+    )
+
+
+def _tables(context: DecisionContext) -> list[Table]:
+    """Return the compatibility of the nodes with CUDA runtimes, by each set of labels that rules define."""
+    labels = dict.fromkeys(rule.sharing.labels for rule in context.rules.compatibility if rule.enabled)
+    inventory = context.inventory
+    found = (
+        class_table(SharingPolicy(labels=each), inventory.classes(inventory.everything, each))
+        for each in labels or (LabelNames(),)
+    )
+    return [table for table in found if table]
+
+
+def _write(report: Report, namespace: str | None, sources: Sources) -> None:
+    """Write Reports to the cluster, and print what was written."""
+    documents = open_reports(report)
+    written, deleted = sources.rules.cluster.query(
+        lambda cluster: cluster.write_reports(documents, LABELS, namespace)
+    )
+    print_summary(
+        REPORTS_WRITTEN.in_language(sources.language).format(written=written, deleted=deleted), err=False
+    )

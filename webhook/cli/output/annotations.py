@@ -19,7 +19,10 @@ _MOST_ROWS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A finding. level: error, warning or notice. line and column start at 1."""
+    """A finding. level: error, warning or notice. line and column start at 1.
+
+    file: empty for an object of a cluster. subject: the object, as namespace/kind/name, if there is one.
+    """
 
     level: str
     code: str
@@ -27,6 +30,7 @@ class Annotation:
     line: int
     column: int
     message: str
+    subject: str = ""
 
     @property
     def text(self) -> str:
@@ -59,14 +63,7 @@ def sarif(found: Sequence[Annotation], tool: str, codes: Mapping[str, str]) -> s
             "ruleIndex": places[each.code],
             "level": {"notice": "note"}.get(each.level, each.level),
             "message": {"text": each.text},
-            "locations": [
-                {
-                    "physicalLocation": {
-                        "artifactLocation": {"uri": _uri(each.file)},
-                        "region": {"startLine": each.line, "startColumn": each.column},
-                    }
-                }
-            ],
+            "locations": [_location(each)],
         }
         for each in found
     ]
@@ -84,6 +81,19 @@ def sarif(found: Sequence[Annotation], tool: str, codes: Mapping[str, str]) -> s
     return json.dumps(document, ensure_ascii=False, indent=2)
 
 
+def _location(each: Annotation) -> dict[str, Any]:
+    """Return the place in a file, and the object, of which one is known."""
+    found: dict[str, Any] = {}
+    if each.file:
+        found["physicalLocation"] = {
+            "artifactLocation": {"uri": _uri(each.file)},
+            "region": {"startLine": each.line, "startColumn": each.column},
+        }
+    if each.subject:
+        found["logicalLocations"] = [{"fullyQualifiedName": each.subject, "kind": "object"}]
+    return found
+
+
 def _uri(file: str) -> str:
     """Return the URI of a file: relative if its path is."""
     path = Path(file)
@@ -98,7 +108,8 @@ def markdown(found: Sequence[Annotation], tool: str, summary: str, language: Lan
         lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for each in found[:_MOST_ROWS]:
         level = LEVELS[each.level].in_language(language)
-        cells = (level, f"{each.file}:{each.line}", each.text, each.code)
+        source = f"{each.file}:{each.line}" if each.file else each.subject
+        cells = (level, source, each.text, each.code)
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
     if len(found) > _MOST_ROWS:
         lines += ["", MORE_FINDINGS.in_language(language).format(count=len(found) - _MOST_ROWS)]

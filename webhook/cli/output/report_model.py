@@ -68,8 +68,7 @@ class Fix(NamedTuple):
 class Report:
     """The objects of a cluster or of files, and the facts that they were evaluated with.
 
-    facts: what is shown of the rules and nodes, by its heading. matrix: an SVG image of the compatibility of
-    the nodes, or nothing.
+    facts: what is shown of the rules and nodes, by its heading. notes: lines below them.
     """
 
     title: str
@@ -78,7 +77,6 @@ class Report:
     objects: tuple[Evaluated, ...]
     facts: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    matrix: str = ""
 
     def by_namespace(self) -> dict[str, list[Evaluated]]:
         """Return the objects of each namespace, in the order of the names."""

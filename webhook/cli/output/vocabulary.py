@@ -170,6 +170,17 @@ AUDIT_SUMMARY: Final = Text(
     "{pods}: {denied} would be denied now ({facts} by facts, {policy} by policy)",
     "{count} 个 Pod：其中 {denied} 个现在会被拒绝（{facts} 个基于事实，{policy} 个基于策略）",
 )
+# Reports of `audit`.
+REPORT_TITLE: Final = Text("gpugate: workloads and their GPUs", "gpugate：工作负载与 GPU")
+CLUSTER_CONTEXT: Final = Text("cluster, {context}", "集群，{context}")
+CURRENT_CONTEXT: Final = Text("current context", "当前上下文")
+RULES_HEADING: Final = Text("Rules", "规则")
+NODES_HEADING: Final = Text("Nodes", "节点")
+TIME_HEADING: Final = Text("Evaluated at", "评估时间")
+VERSION_HEADING: Final = Text("gpugate version", "gpugate 版本")
+REPORTS_WRITTEN: Final = Text(
+    "Reports: {written} written, {deleted} deleted", "Report：写入 {written} 个，删除 {deleted} 个"
+)
 # Lines of `explain`.
 NO_RESOURCES: Final = Text("no resources requested", "未申请资源")
 REQUIRES: Final = Text("requires", "要求")

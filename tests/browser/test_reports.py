@@ -1,0 +1,110 @@
+"""The HTML report of `gpugate audit`: valid and accessible on screens, in the dark and on paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+from click.testing import CliRunner
+
+from tests.browser.browser import Browser, invalid_html
+from tests.support.paths import ROOT
+from webhook.cli import main
+
+_PICTURE: Final = ROOT / "docs" / "pictures" / "audit-report.png"
+_HEIGHT: Final = 900  # px of the picture
+_FILES: Final = ("-f", "docs/reports/pods.yaml", "--nodes", "docs/compatibility/nodes.yaml")
+
+
+def _report(folder: Path, *arguments: str) -> Path:
+    file = folder / "audit.html"
+    result = CliRunner().invoke(main, ["audit", "-o", "html", *arguments])
+    assert 1 == result.exit_code, result.stderr
+    file.write_text(result.stdout, "utf-8")
+    return file
+
+
+@pytest.fixture(params=["en", "zh"])
+def report(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the report of the example, in each language."""
+    monkeypatch.chdir(ROOT)
+    return _report(tmp_path, *_FILES, "--lang", request.param)
+
+
+def test_the_report_is_valid_html(report: Path) -> None:
+    """By the standard rules, those of documents and those of accessibility."""
+    assert [] == invalid_html(report)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [375, 1280])
+def test_the_report_is_accessible_and_requests_nothing(
+    browser: Browser, report: Path, width: int, dark: bool
+) -> None:
+    """With landmarks, headings, table captions and contrast; nothing is wider than the window."""
+    browser.show(width=width, dark=dark)
+
+    browser.open(report)
+
+    assert [report.as_uri()] == browser.requests()
+    assert [] == browser.console()
+    assert 0 == browser.overflow()
+    assert [] == browser.accessibility_violations()
+
+
+def test_the_report_is_accessible_on_paper(browser: Browser, report: Path) -> None:
+    """In black on white, and as a PDF."""
+    browser.show(width=794, dark=True, media="print")
+
+    browser.open(report)
+
+    assert [] == browser.accessibility_violations()
+    assert "rgb(255, 255, 255)" == browser.driver.execute_script(
+        "return getComputedStyle(document.body).backgroundColor"
+    )
+    assert browser.pdf().startswith(b"%PDF-")
+
+
+def test_the_first_key_skips_to_the_report(browser: Browser, report: Path) -> None:
+    """The link is seen when it has the focus."""
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(report)
+    browser.driver.switch_to.active_element.send_keys(Keys.TAB)
+    link = browser.driver.switch_to.active_element
+
+    assert link.get_attribute("href").endswith("#report")
+    assert link.rect["x"] >= 0
+
+
+def test_names_of_strangers_are_no_markup(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script in a name is text; the policy of the page would not run it, either."""
+    monkeypatch.chdir(ROOT)
+    attack = "<script>alert(1)</script><img src=http://other.invalid/x>"
+    pods = (ROOT / "docs/compatibility/pods.yaml").read_text("utf-8")
+    (tmp_path / "pods.yaml").write_text(pods.replace("name: vllm", f'name: "{attack}"'), "utf-8")
+    report = _report(tmp_path, "-f", str(tmp_path / "pods.yaml"), "--nodes", "docs/compatibility/nodes.yaml")
+
+    browser.open(report)
+
+    assert attack in browser.driver.execute_script("return document.body.textContent")
+    assert 0 == browser.driver.execute_script("return document.querySelectorAll('script, img').length")
+    assert [report.as_uri()] == browser.requests()
+
+
+def test_the_picture_of_the_report_can_be_made(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """`--update-golden` writes it to docs/pictures; fonts differ between machines, so it is not compared."""
+    monkeypatch.chdir(ROOT)
+    browser.open(_report(tmp_path, *_FILES))
+    picture = browser.screenshot(height=_HEIGHT)
+    if request.config.getoption("--update-golden"):
+        _PICTURE.write_bytes(picture)
+
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 20_000
+    assert _PICTURE.read_bytes().startswith(b"\x89PNG")
