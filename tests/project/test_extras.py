@@ -100,6 +100,7 @@ def test_commands_that_read_files_need_no_extra(arguments: list[str]) -> None:
         (["image", "inspect", "nvidia/cuda:12.4.1-base-ubuntu22.04"], "cluster"),
         (["serve", "--rules", "rules/catalog"], "server"),
         (["certs", "show"], "server"),
+        (["ui", "--no-browser"], "server"),
         (["node", "check"], "agent"),
     ],
 )
