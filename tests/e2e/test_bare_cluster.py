@@ -60,7 +60,7 @@ def test_bad_pods_are_found_without_rules_in_the_cluster(words: tuple[str, ...],
     done = gpugate(bare.kubeconfig, *words)
 
     assert 1 == done.returncode, done.stderr
-    assert done.stdout.startswith("1 pod: 1 would be denied now ")
+    assert done.stdout.startswith("1 workload with 1 pod: 1 would be denied now ")
     assert re.search(rf"^deny +1 +{FINDING} +found 150, expected 1 to 100", done.stdout, re.MULTILINE)
     assert f"warning: {NO_RULES}{BUILT_IN}\n" == done.stderr
 

@@ -7,6 +7,7 @@ Changes of objects and failures of watches are in one history: a test calls `put
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from kubernetes.client import Configuration
@@ -48,6 +49,10 @@ class _Entry:
     after: Object | None = None
 
 
+# Where an API server lists the versions of a group, and the kinds of a version.
+_DISCOVERY: Final = re.compile(r"/api/v1|/apis/[^/]+(?:/v[^/]+)?")
+
+
 @dataclass
 class FakeApi:
     """Collections of objects by path. refusals: status of the next requests, in order. opened: watches.
@@ -69,6 +74,15 @@ class FakeApi:
         self._compacted = 0
         self._objects: dict[tuple[str, str], Object] = {}
         self._history: list[_Entry] = []
+        self.discovery: dict[str, Object] = {}
+        self.serve("", "v1", Pod="pods")
+
+    def serve(self, group: str, version: str, **kinds: str) -> None:
+        """Say in discovery that these kinds exist, each with its plural; group: empty for the core API."""
+        root = f"/apis/{group}" if group else "/api"
+        self.discovery[root] = {"preferredVersion": {"version": version}, "versions": [{"version": version}]}
+        resources = [{"name": plural, "kind": kind, "verbs": ["list"]} for kind, plural in kinds.items()]
+        self.discovery[f"{root}/{version}"] = {"resources": resources}
 
     def put(self, path: str, document: Object) -> None:
         """Create an object, or replace the one with its name."""
@@ -234,6 +248,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if (request := self._request()) is None:
+            return
+        if _DISCOVERY.fullmatch(request.path):
+            document = self.server.fake.discovery.get(request.path)
+            self._answer(200 if document else 404, document or {"kind": "Status", "code": 404})
             return
         if "watch" not in request.query:
             self._answer(*self.server.fake.listed(request))

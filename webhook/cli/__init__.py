@@ -31,7 +31,7 @@ _COMMANDS: Final = {
     "nodes": "List the GPU capabilities of nodes, grouped by equal capabilities",
     "matrix": "Show which CUDA runtimes are compatible with which nodes or drivers",
     "image": "Show the CUDA facts of container images, from registries and files",
-    "audit": "Evaluate the existing pods of a cluster",
+    "audit": "Evaluate the existing pods and workloads of a cluster",
     "ui": "Open a local page that shows the admission result while you edit a pod",
     "export": "Convert resource rules to admission policies of the API server",
     "serve": "Run the admission webhook",

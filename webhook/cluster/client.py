@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, Generic, Self, TypedDict, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypedDict, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 import msgspec
@@ -23,13 +23,23 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException
 
 from certs.kubernetes_api import Conflict, KubernetesError, NotFound
+from rules import Workloads
 from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from webhook.admission.rule_configmap import rule_text
 from webhook.cluster.connection_errors import connection_error_text
 from webhook.cluster.credentials import by_kubeconfig, by_service_account
 from webhook.cluster.in_cluster import SERVICE_ACCOUNT, in_pod
 from webhook.cluster.inventory_resources import declaring_resources, dra_resources
-from webhook.cluster.resource import ALL_CONFIG_MAPS, NODES, PODS, Object, Resource, config_maps, limit_paths
+from webhook.cluster.resource import (
+    ALL_CONFIG_MAPS,
+    IGNORED,
+    NAMESPACES,
+    NODES,
+    Object,
+    Resource,
+    config_maps,
+    limit_paths,
+)
 
 T = TypeVar("T")
 
@@ -51,6 +61,18 @@ _REPORT_MANAGER: Final = "gpugate-reports"
 
 # What an optional kind answers that is not installed, or not permitted to be read.
 _NOT_DECLARED: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN})
+
+# What the API server answers for a kind that one may not read, or whose own server is away.
+_UNREADABLE: Final = frozenset(
+    {
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.METHOD_NOT_ALLOWED,
+    }
+)
+# Versions of a group that are searched for kinds; groups have two or three.
+_MAX_VERSIONS: Final = 8
 
 # What a request without an answer raises: no connection, a broken one, no readable token.
 UNANSWERED: Final = (urllib3.exceptions.HTTPError, ConfigException, OSError)
@@ -115,6 +137,13 @@ class _Named(TypedDict):
     metadata: _Name
 
 
+class WorkloadList(NamedTuple):
+    """Objects that are or contain pods, as JSON, and why others could not be read."""
+
+    objects: list[dict[str, Any]]
+    unread: list[str]
+
+
 class ClusterApi:
     """Requests to an API server over one connection pool, with credentials that are refreshed.
 
@@ -175,6 +204,10 @@ class ClusterApi:
             case {"name": str(of), "resourceVersion": str()} if of == name:
                 return found
         raise KubernetesError(f"GET {path}: the response is another object")
+
+    def document(self, path: str) -> dict[str, Any]:
+        """Return the answer at a path that is no object, such as the kinds of a group; raises as `list`."""
+        return _decode_object(self._send("GET", path, retries=self._retries).data)
 
     def create(self, path: str, document: dict[str, Any]) -> None:
         """Create an object in a collection; raises Conflict, KubernetesError."""
@@ -303,6 +336,11 @@ def _api_error(response: urllib3.BaseHTTPResponse) -> ApiError:
     return ApiError(response.status, message or response.reason or "")
 
 
+def _root(group: str) -> str:
+    """Return the path of an API group, to which a version is appended."""
+    return f"/apis/{group}/" if group else "/api/"
+
+
 def _component(deployment: Mapping[str, Any]) -> str | None:
     """Return the component of gpugate that the pods of a Deployment are."""
     labels: Mapping[str, str] = deployment["spec"]["template"].get("metadata", {}).get("labels") or {}
@@ -372,9 +410,72 @@ class Cluster:
                     raise
         return found
 
-    def pods(self) -> list[dict[str, Any]]:
-        """Return the pods of all namespaces, as JSON. Raises ClusterError."""
-        return self._list(Resource("Pods", PODS))
+    def workloads(self, kinds: Workloads, namespace: str | None = None) -> WorkloadList:
+        """Return the objects of all kinds that are or contain pods, of one namespace or all.
+
+        Kinds that the cluster does not serve have no objects. Raises ClusterError, if pods cannot be listed.
+        """
+        found, unread = [], list[str]()
+        for group in sorted({group for group, _ in kinds.paths}):
+            wanted = {kind for of, kind in kinds.paths if of == group}
+            try:
+                served = self._served(group, wanted)
+            except ClusterError as error:
+                if not isinstance(error.__cause__, ApiError) or not group:
+                    raise
+                unread.append(str(error))
+                continue
+            for kind, (version, plural) in sorted(served.items()):
+                where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+                try:
+                    objects = self._list(Resource(plural, f"{_root(group)}{version}{where}/{plural}"))
+                except ClusterError as error:
+                    cause = error.__cause__
+                    if kind == "Pod" or not (isinstance(cause, ApiError) and cause.status in _UNREADABLE):
+                        raise
+                    unread.append(str(error))
+                else:
+                    identity = {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind}
+                    found += [identity | each for each in objects]
+        return WorkloadList(found, unread)
+
+    def ignored_namespaces(self) -> list[str]:
+        """Return the namespaces that their label excludes; none if namespaces may not be listed.
+
+        Raises ClusterError.
+        """
+        try:
+            found = self._list(Resource("Namespaces", NAMESPACES, IGNORED))
+        except ClusterError as error:
+            if isinstance(error.__cause__, ApiError):
+                return []
+            raise
+        return sorted(each["metadata"]["name"] for each in found)
+
+    def _served(self, group: str, kinds: set[str]) -> dict[str, tuple[str, str]]:
+        """Return by kind the version and plural of the kinds of a group. Raises ClusterError."""
+        versions = ["v1"]
+        if group:
+            try:
+                document = self._get(f"/apis/{group}")
+            except ClusterError as error:
+                if isinstance(cause := error.__cause__, ApiError) and cause.status == HTTPStatus.NOT_FOUND:
+                    return {}
+                raise
+            preferred = document.get("preferredVersion", {}).get("version")
+            offered = [each["version"] for each in document.get("versions", ())]
+            versions = [*dict.fromkeys([preferred, *offered] if preferred else offered)]
+        found: dict[str, tuple[str, str]] = {}
+        for version in versions[:_MAX_VERSIONS]:
+            for each in self._get(f"{_root(group)}{version}").get("resources", ()):
+                if each["kind"] in kinds and "/" not in each["name"] and "list" in each.get("verbs", ()):
+                    found.setdefault(each["kind"], (version, each["name"]))
+            if kinds <= found.keys():
+                break
+        return found
+
+    def _get(self, path: str) -> dict[str, Any]:
+        return self._asked(f"get {path}", lambda: self._api.document(path))
 
     def webhooks(self) -> list[dict[str, Any]]:
         """Return the Deployments of gpugate's webhook, of all namespaces, as JSON. Raises ClusterError."""
@@ -419,15 +520,18 @@ class Cluster:
         return True
 
     def _list(self, resource: Resource) -> list[dict[str, Any]]:
-        what = resource.name
+        objects, *_ = self._asked(f"list {resource.name}", lambda: self._api.list_newest(resource))
+        return [*objects]
+
+    def _asked(self, what: str, ask: Callable[[], T]) -> T:
+        """Return an answer of the API server. Raises ClusterError, by ApiError if the server refuses."""
         try:
-            objects, *_ = self._api.list_newest(resource)
+            return ask()
         except ApiError as error:
             if error.status == HTTPStatus.UNAUTHORIZED:
                 raise ClusterError("You must be logged in to the server (Unauthorized)") from error
-            raise ClusterError(f"cannot list {what}: {error}") from error
+            raise ClusterError(f"cannot {what}: {error}") from error
         except msgspec.DecodeError as error:
-            raise ClusterError(f"cannot list {what}: not an API server: {error}") from error
+            raise ClusterError(f"cannot {what}: not an API server: {error}") from error
         except UNANSWERED as error:
             raise ClusterError(connection_error_text(error, self._api.url)) from error
-        return [*objects]

@@ -9,7 +9,10 @@ from urllib.parse import quote
 
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
+NAMESPACES: Final = "/api/v1/namespaces"
 ALL_CONFIG_MAPS: Final = "/api/v1/configmaps"
+# The label of namespaces that both webhook configurations exclude.
+IGNORED: Final = "gpugate.dev/ignore=true"
 
 Object = dict[str, Any]
 

@@ -58,15 +58,16 @@ def test_the_summary_by_rule_and_reason_comes_before_the_owners(rules: Path, tmp
     result = _audit(tmp_path, pods, "--rules", rules)
     heading, summary, owners = _blocks(result)
 
-    assert (1, "5 pods: 4 would be denied now (0 by facts, 4 by policy)") == (
+    assert (1, "3 workloads with 5 pods: 2 would be denied now (0 by facts, 2 by policy)") == (
         result.exit_code,
         " ".join(heading[0]),
     )
-    assert ["ACTION PODS RULE REASON", "deny 4 cf-crl-device found 2, expected one device at most"] == [
-        " ".join(line) for line in summary
-    ]
     assert [
-        ["ACTION", "NAMESPACE", "OWNER", "PODS", "RULE"],
+        "ACTION WORKLOADS PODS RULE REASON",
+        "deny 2 4 cf-crl-device found 2, expected one device at most",
+    ] == [" ".join(line) for line in summary]
+    assert [
+        ["ACTION", "NAMESPACE", "WORKLOAD", "PODS", "RULE"],
         ["deny", "ml", "Pod/alone", "1", "cf-crl-device"],
         ["deny", "ml", "ReplicaSet/web", "3", "cf-crl-device"],
     ] == owners
@@ -128,9 +129,8 @@ def test_pods_that_have_ended_and_those_of_other_namespaces_are_skipped(rules: P
     )
 
     assert [0, 0] == [result.exit_code for result in found]
-    assert ["0 pods: 0 would be denied now (0 by facts, 0 by policy)\n"] * 2 == [
-        result.stdout for result in found
-    ]
+    nothing = "0 workloads with 0 pods: 0 would be denied now (0 by facts, 0 by policy)\n"
+    assert [nothing] * 2 == [result.stdout for result in found]
 
 
 def test_a_pod_on_a_node_is_checked_against_that_node(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_pod_on_a_node_is_checked_against_that_node(tmp_path: Path) -> None:
     result = _audit(tmp_path, pods, "--rules", "rules/catalog/pgpu", "--nodes", nodes, "-o", "json")
 
     assert {"old": False, "new": True} == {
-        each["name"]: each["allowed"] for each in json.loads(result.stdout)["pods"]
+        each["name"]: each["allowed"] for each in json.loads(result.stdout)["workloads"]
     }
 
 
@@ -176,7 +176,9 @@ def test_pods_rules_and_nodes_of_a_cluster_are_audited(tmp_path: Path, rules: Pa
         result = CliRunner().invoke(main, ["audit", "--kubeconfig", str(kubeconfig)])
 
     assert (1, "") == (result.exit_code, result.stderr)
-    assert result.stdout.startswith("1 pod: 1 would be denied now (0 by facts, 1 by policy)\n")
+    assert result.stdout.startswith(
+        "1 workload with 1 pod: 1 would be denied now (0 by facts, 1 by policy)\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -220,9 +222,9 @@ def test_what_is_not_checked_is_counted_by_reason(rules: Path, tmp_path: Path) -
     path = "spec.containers[0].resources.limits[acme.com/npu]"
     table, facts = (_audit(tmp_path, pods, "--rules", rules, "-o", output) for output in ("table", "json"))
 
-    assert f"– not checked: {reason} (2 pods)" in table.stdout.splitlines()
+    assert f"– not checked: {reason} (2 workloads)" in table.stdout.splitlines()
     assert [[{"path": path, "reason": reason}]] * 2 == [
-        each["notChecked"] for each in json.loads(facts.stdout)["pods"]
+        each["pods"][0]["notChecked"] for each in json.loads(facts.stdout)["workloads"]
     ]
 
 
@@ -247,15 +249,106 @@ def test_what_is_not_compared_with_nodes_passes_in_no_report(nodes: str | None, 
     ] == [(each["policy"], each["result"], each.get("message")) for each in report["results"]]
 
 
-def test_other_kinds_that_contain_pods_are_counted_as_not_checked(rules: Path, tmp_path: Path) -> None:
-    """Those without pods are not."""
-    others = [
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}},
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}},
-    ]
-    result = _audit(tmp_path, others, "--rules", rules)
+def _deployment(name: str, value: str, *, replicas: int = 0, kind: str = "Deployment") -> dict[str, Any]:
+    """Return a workload of apps/v1 as the API server stores it."""
+    spec = _pod(name, value=value)["spec"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "ml", "uid": f"uid-{name}"},
+        "spec": {"replicas": replicas, "template": {"metadata": {}, "spec": spec}},
+    }
 
-    assert "0 pods: " in result.stdout
+
+def test_a_deployment_without_pods_is_evaluated(rules: Path, tmp_path: Path) -> None:
+    """It is denied when someone applies it again. Kinds without pods are skipped."""
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    result = _audit(tmp_path, [_deployment("web", "2"), service], "--rules", rules)
+    heading, _, rows = _blocks(result)
+
+    assert (1, "1 workload with 0 pods: 1 would be denied now (0 by facts, 1 by policy)") == (
+        result.exit_code,
+        " ".join(heading[0]),
+    )
+    assert [["deny", "ml", "Deployment/web", "0", "cf-crl-device"]] == rows[1:]
+
+
+def test_the_pods_of_a_deployment_are_one_row(rules: Path, tmp_path: Path) -> None:
+    """Over its ReplicaSet, whose template does not count by itself."""
+    replica_set = _deployment("web-1", "2", kind="ReplicaSet")
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "controller": True}
+    replica_set["metadata"]["ownerReferences"] = [owner]
+    pods = [_pod(f"web-{number}", value="2", owner="web-1") for number in range(3)]
+    for each in pods:
+        each["metadata"]["ownerReferences"][0]["apiVersion"] = "apps/v1"
+    documents = [*pods, replica_set, _deployment("web", "2")]
+    found = json.loads(_audit(tmp_path, documents, "--rules", rules, "-o", "json").stdout)
+
+    assert [("Deployment", "web", 3, False)] == [
+        (each["kind"], each["name"], len(each["pods"]), each["object"]["allowed"])
+        for each in found["workloads"]
+    ]
+    assert [(1, 3)] == [(each["workloads"], each["pods"]) for each in found["summary"]]
+
+
+def test_names_select_workloads_and_show_their_findings(rules: Path, tmp_path: Path) -> None:
+    """In any case, and by glob; a name that is not there is an error."""
+    documents = [_deployment("web", "2"), _deployment("batch", "2")]
+    one = _audit(tmp_path, documents, "--rules", rules, "deployment/web")
+    both = _audit(tmp_path, documents, "--rules", rules, "Deployment/*", "--filter", "workload=*/batch")
+    none = _audit(tmp_path, documents, "--rules", rules, "deployment/wep")
+
+    assert ["WORKLOAD", "FINDING"] == [_blocks(one)[2][0][at] for at in (2, -1)]
+    assert [["Deployment/web"], ["Deployment/batch"]] == [
+        [row[2] for row in _blocks(each)[2][1:]] for each in (one, both)
+    ]
+    assert (2, "error: no workload is named 'deployment/wep' – did you mean 'deployment/web'?\n") == (
+        none.exit_code,
+        none.stderr.partition("\n")[2] or none.stderr,
+    )
+
+
+def _audit_cluster(fake: FakeApi, tmp_path: Path, *arguments: str) -> Result:
+    with running(fake):
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
+        return CliRunner().invoke(main, ["audit", "--kubeconfig", str(kubeconfig), *arguments])
+
+
+def test_the_workloads_that_a_cluster_serves_are_audited(rules: Path, tmp_path: Path) -> None:
+    """With -n, only those of the namespace. A kind that may not be read is said to be unchecked."""
+    fake = FakeApi()
+    fake.serve("apps", "v1", Deployment="deployments", StatefulSet="statefulsets")
+    fake.put("/apis/apps/v1/deployments", _deployment("web", "2"))
+    fake.put("/apis/apps/v1/namespaces/ml/deployments", _deployment("web", "2"))
+    fake.put("/api/v1/namespaces/kube-public/configmaps", yaml.safe_load(rules.read_text("utf-8")))
+    fake.statuses["/apis/apps/v1/statefulsets"] = 403
+    everywhere = _audit_cluster(fake, tmp_path, "-o", "json")
+    requests = len(fake.requests)
+    of_namespace = _audit_cluster(fake, tmp_path, "-o", "json", "-n", "ml")
+    listed = [each.path for each in fake.requests[requests:]]
+
+    assert [["web"], ["web"]] == [
+        [each["name"] for each in json.loads(result.stdout)["workloads"]]
+        for result in (everywhere, of_namespace)
+    ]
     assert (
-        "– not checked: 1 Deployment; audit evaluates only pods (use `gpugate preview` for these files)"
-    ) == result.stderr.splitlines()[-1]
+        "note: not checked: cannot list statefulsets: 403 refused by the test\n",
+        "",
+    ) == (everywhere.stderr, of_namespace.stderr)
+    assert ("/api/v1/namespaces/ml/pods" in listed, "/api/v1/pods" in listed) == (True, False)
+
+
+def test_namespaces_that_gpugate_ignores_are_said_to_be_unchecked(rules: Path, tmp_path: Path) -> None:
+    """Nothing is denied there, so a finding would be wrong."""
+    fake = FakeApi()
+    fake.put("/api/v1/pods", _pod("bad", value="2"))
+    fake.put("/api/v1/namespaces", {"metadata": {"name": "ml", "labels": {"gpugate.dev/ignore": "true"}}})
+    fake.put("/api/v1/namespaces", {"metadata": {"name": "web", "labels": {}}})
+    fake.put("/api/v1/namespaces/kube-public/configmaps", yaml.safe_load(rules.read_text("utf-8")))
+    result = _audit_cluster(fake, tmp_path)
+
+    assert (
+        0,
+        "note: not checked: 1 workload in namespaces with the label gpugate.dev/ignore=true: ml\n",
+    ) == (result.exit_code, result.stderr)

@@ -101,7 +101,10 @@ def test_writing_needs_open_reports_of_a_cluster(arguments: tuple[str, ...]) -> 
     result = _audit(*arguments, "--write")
 
     assert 2 == result.exit_code
-    assert "--write requires -o openreports and the pods of a cluster (no --filename)" in result.stderr
+    assert (
+        "--write requires -o openreports and all workloads of a cluster (no --filename, names or --filter)"
+        in result.stderr
+    )
 
 
 def test_open_reports_are_valid_by_the_schema_of_their_definition() -> None:

@@ -30,7 +30,11 @@ WORDS = [
     (f"preview {PODS} {NODES}", "2 objects: 1 patched, 1 denied", "2 个对象：1 个已修改，1 个拒绝"),
     (f"explain {PODS} {NODES}", "✗ denied", "✗ 拒绝"),
     (f"explain {PODS} {NODES}", "rules not applicable (use --all", "条规则不适用（使用 --all"),
-    (f"audit {PODS} {NODES}", "2 pods: 1 would be denied now", "2 个 Pod：其中 1 个现在会被拒绝"),
+    (
+        f"audit {PODS} {NODES}",
+        "2 workloads with 2 pods: 1 would",
+        "2 个工作负载（2 个 Pod）：其中 1 个现在会被拒绝",
+    ),
     (f"audit {PODS} {NODES}", "ACTION  NAMESPACE", "动作  命名空间"),
     (f"rules --rules {RULES}", "enabled", "已启用"),
     (f"rules --rules {RULES}", "NAME", "名称"),

@@ -329,8 +329,10 @@ def test_without_a_cluster_the_error_names_the_option_for_files(
 # Files.
 
 
-@pytest.mark.parametrize("words", ["preview", "explain", "audit"])
-@pytest.mark.parametrize("option", [(), ("-f",)])
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [("preview", ()), ("preview", ("-f",)), ("explain", ()), ("explain", ("-f",)), ("audit", ("-f",))],
+)
 def test_files_are_arguments_or_values_of_the_option(
     words: str, option: tuple[str, ...], bad_pod: str
 ) -> None:

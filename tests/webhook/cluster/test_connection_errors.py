@@ -59,7 +59,7 @@ def _error(tmp_path: Path, server: str, authority: bytes | None = None) -> str:
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(config), "utf-8")
     with pytest.raises(ClusterError) as error:
-        Cluster(str(tmp_path / "kubeconfig")).pods()
+        Cluster(str(tmp_path / "kubeconfig")).webhooks()
     return str(error.value)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import wraps
@@ -88,6 +88,11 @@ class DecisionContext:
         print_error(message)
         self.failed = True
 
+    def add_objects(self, documents: Sequence[Any], namespace: str) -> None:
+        """Use the claims and quotas among objects as existing. namespace: of objects that do not set one."""
+        self.quotas.add(documents, namespace)
+        self.inventory = self.inventory.with_dra(self.inventory.dra.with_claims_in(documents, namespace))
+
     def results(
         self, filenames: Iterable[str], namespace: str, decide: Callable[[AdmissionRequest], T]
     ) -> Iterator[tuple[Subject, T]]:
@@ -98,8 +103,7 @@ class DecisionContext:
         """
         read = [(path, [*objects_in(path)]) for path in filenames]
         documents = [value for _, objects in read for _, value in objects]
-        self.quotas.add(documents, namespace)
-        self.inventory = self.inventory.with_dra(self.inventory.dra.with_claims_in(documents, namespace))
+        self.add_objects(documents, namespace)
         for path, objects in read:
             for source, value in objects:
                 try:

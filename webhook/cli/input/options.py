@@ -16,13 +16,13 @@ from webhook.cli.output.console import QUIET
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def filenames_option(help_text: str, *, required: bool = True) -> Callable[[F], F]:
+def filenames_option(help_text: str) -> Callable[[F], F]:
     """Return a decorator that adds -f and FILE arguments, which are the same, to a command."""
 
     def add(command: F) -> F:
         @wraps(command)
         def wrapper(filenames: tuple[str, ...], paths: tuple[str, ...], **others: Any) -> Any:
-            if required and not (filenames or paths):
+            if not (filenames or paths):
                 raise click.UsageError("no objects given (use FILE or -f FILE; - is stdin)")
             return command(filenames=(*filenames, *paths), **others)
 

@@ -56,9 +56,12 @@ def _columns(row: Mapping[str, str]) -> dict[str, str]:
     return {heading(key, Language.EN).lower(): cell for key, cell in row.items()}
 
 
-def named(names: Iterable[str], known: Sequence[str], noun: Text) -> list[str]:
+def named(
+    names: Iterable[str], known: Sequence[str], noun: Text, for_paths: Text = USE_PATH_OPTION
+) -> list[str]:
     """Return the known names that names and globs select, in that order; without names, all.
 
+    for_paths: the hint for a name that is that of a file.
     Raises BadInputError for a name that selects none.
     """
     chosen = list(names)
@@ -68,7 +71,7 @@ def named(names: Iterable[str], known: Sequence[str], noun: Text) -> list[str]:
         if not matching:
             language = current_language()
             message = NOT_NAMED.in_language(language).format(noun=noun.in_language(language), name=name)
-            path_hint = USE_PATH_OPTION.in_language(language) if Path(name).exists() else ""
+            path_hint = for_paths.in_language(language) if Path(name).exists() else ""
             raise BadInputError(f"{message}{suggestion(name, known) or path_hint}")
         found |= dict.fromkeys(matching)
     return list(found) if chosen else list(known)

@@ -50,10 +50,11 @@ _HEADINGS: Final = {
     "not after": Text("NOT AFTER", "失效日期"),
     "not before": Text("NOT BEFORE", "生效日期"),
     "note": Text("NOTE", "备注"),
-    "owner": Text("OWNER", "所属对象"),
     "platforms": Text("PLATFORMS", "平台"),
     "pool": Text("POOL", "节点池"),
     "pods": Text("PODS", "POD 数"),
+    "workload": Text("WORKLOAD", "工作负载"),
+    "workloads": Text("WORKLOADS", "工作负载数"),
     "product": Text("PRODUCT", "产品"),
     "reason": Text("REASON", "原因"),
     "requires": Text("REQUIRES", "要求"),
@@ -131,7 +132,8 @@ WITHOUT_BUILT_IN: Final = Text(
 
 # What is shown on a terminal while it takes long.
 READING_NODES: Final = Text("reading nodes", "正在读取节点")
-EVALUATING_PODS: Final = Text("evaluating pods", "正在评估 Pod")
+READING_WORKLOADS: Final = Text("reading pods and workloads", "正在读取 Pod 和工作负载")
+EVALUATING_WORKLOADS: Final = Text("evaluating workloads", "正在评估工作负载")
 
 # `ui`.
 CTRL_C_STOPS: Final = Text("press Ctrl-C to stop", "按 Ctrl-C 停止")
@@ -139,7 +141,9 @@ CTRL_C_STOPS: Final = Text("press Ctrl-C to stop", "按 Ctrl-C 停止")
 # Selections of rows.
 NOT_NAMED: Final = Text("no {noun} is named {name!r}", "没有名为 {name!r} 的{noun}")
 RULE_NOUN: Final = Text("rule", "规则")
+WORKLOAD_NOUN: Final = Text("workload", "工作负载")
 NODE_NOUN: Final = Text("node", "节点")
+USE_FILENAME: Final = Text("; to read a file or folder, use -f", "；如需读取文件或文件夹，请使用 -f")
 USE_PATH_OPTION: Final = Text(
     "; to read a file or folder, use --rules or --nodes", "；如需读取文件或文件夹，请使用 --rules 或 --nodes"
 )
@@ -160,15 +164,19 @@ NO_NODES_FOUND: Final = Text(
     "CUDA compatibility not checked: the cluster or file has no nodes",
     "未检查 CUDA 兼容性：集群或文件中没有节点",
 )
-NOT_CHECKED_LINE: Final = Text("– not checked: {what} ({pods})", "– 未检查：{what}（{count} 个 Pod）")
-OTHER_KINDS: Final = Text(
-    "– not checked: {kinds}; audit evaluates only pods (use `gpugate preview` for these files)",
-    "– 未检查：{kinds}；audit 只检查 Pod（请用 `gpugate preview` 检查这些文件）",
+NOT_CHECKED_LINE: Final = Text(
+    "– not checked: {what} ({workloads})", "– 未检查：{what}（{count} 个工作负载）"
+)
+NOT_READ: Final = Text("not checked: {why}", "未检查：{why}")
+IGNORED_NAMESPACES: Final = Text(
+    "not checked: {workloads} in namespaces with the label gpugate.dev/ignore=true: {names}",
+    "未检查：带有标签 gpugate.dev/ignore=true 的命名空间 {names} 中的 {count} 个工作负载",
 )
 SKIPPED_COUNT: Final = Text(", {skipped} skipped", "，{skipped} 个已跳过")
 AUDIT_SUMMARY: Final = Text(
-    "{pods}: {denied} would be denied now ({facts} by facts, {policy} by policy)",
-    "{count} 个 Pod：其中 {denied} 个现在会被拒绝（{facts} 个基于事实，{policy} 个基于策略）",
+    "{workloads} with {pods}: {denied} would be denied now ({facts} by facts, {policy} by policy)",
+    "{count} 个工作负载（{pod_count} 个 Pod）：其中 {denied} 个现在会被拒绝"
+    "（{facts} 个基于事实，{policy} 个基于策略）",
 )
 # Reports of `audit`.
 REPORT_TITLE: Final = Text("gpugate: workloads and their GPUs", "gpugate：工作负载与 GPU")

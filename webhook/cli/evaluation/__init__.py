@@ -1,0 +1,1 @@
+"""Evaluation of the objects of a cluster, as commands show it."""
