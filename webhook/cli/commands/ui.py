@@ -71,6 +71,7 @@ def command(filename: str | None, namespace: str, port: int, no_browser: bool, s
         webbrowser.open(address)
     with server:
         server.serve_forever()
+    raise click.Abort  # werkzeug returns after Ctrl-C
 
 
 def _session(sources: Sources, filename: str | None, namespace: str) -> Session:

@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 # Bytes of a request, as the API server limits them (MaxRequestBodyBytes); two texts with nodes are far below.
 MAX_BODY: Final = 3 * 1024 * 1024
+_HTTP: Final = 80
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -60,7 +61,8 @@ def create_app(session: Session, token: str, port: int) -> flask.Flask:
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     # Cookies are sent to all ports of a host: the name keeps two pages apart.
     cookie = f"gpugate-ui-{port}"
-    _guard(app, token, cookie, {f"127.0.0.1:{port}", f"localhost:{port}"})
+    place = "" if port == _HTTP else f":{port}"  # browsers leave the default port out
+    _guard(app, token, cookie, {f"127.0.0.1{place}", f"localhost{place}"})
     _add_pages(app, token, cookie)
     _add_answers(app, session)
 

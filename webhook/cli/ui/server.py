@@ -33,7 +33,7 @@ class _Placeholder:
 def page_server(session: Session, port: int) -> tuple[BaseWSGIServer, str]:
     """Return a server of the page that listens, and the page's address with its token.
 
-    port: 0 for any. Raises OSError, or SystemExit with werkzeug's message if the port is in use.
+    port: 0 for any. Exits with werkzeug's message if the port is in use.
     """
     token = token_urlsafe(_TOKEN_BYTES)
     server = make_server(HOST, port, _Placeholder(), threaded=True, request_handler=_Handler)

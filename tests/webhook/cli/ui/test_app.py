@@ -98,6 +98,17 @@ def test_the_page_is_served_to_localhost_too() -> None:
     assert 403 == client.post("/api/evaluate", _QUESTION, _ORIGIN, host).status_code
 
 
+def test_on_port_80_addresses_have_no_port() -> None:
+    """So browsers write Host and Origin."""
+    client = create_app(new_session(), _TOKEN, 80).test_client()
+    own = "http://127.0.0.1"
+    client.get(f"/?token={_TOKEN}", base_url=own)
+
+    found = client.post("/api/evaluate", data=json.dumps(_QUESTION), headers={"Origin": own}, base_url=own)
+
+    assert 200 == found.status_code
+
+
 @pytest.mark.parametrize("path", ["/", "/static/page.js", "/missing"])
 def test_every_answer_forbids_frames_foreign_sources_and_caches(path: str) -> None:
     headers = Client().get(path).headers

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
+from tests.support.builders import resource_rule
+from tests.support.fake_api import FakeApi, running
+from tests.support.node_builders import A100, gfd, node
+from tests.support.paths import ROOT
 from tests.support.ui_page import origin_of, ui_process
 from tests.support.ui_session import POD, T4
 from webhook.cli import main
@@ -59,6 +68,54 @@ def test_the_page_answers_its_own_browser_only(tmp_path: Path) -> None:
             other.connect(("127.0.0.2", port))  # only one address listens
 
 
+def _json(address: str, cookie: str, method: str, path: str, body: object = None) -> Any:
+    connection = HTTPConnection(urlsplit(address).netloc, timeout=20)
+    headers = {"Cookie": cookie, "Origin": origin_of(address)}
+    connection.request(method, path, body=json.dumps(body), headers=headers)
+    found = json.loads(connection.getresponse().read())
+    connection.close()
+    return found
+
+
+def test_the_rules_nodes_and_quotas_of_a_cluster_are_read_and_nothing_is_written(tmp_path: Path) -> None:
+    """The cluster has one rule, one node, and a quota that is used up."""
+    fake = FakeApi()
+    fake.put("/api/v1/nodes", node("a100", gfd("12.4", A100)))
+    rule = yaml.safe_load(resource_rule("vendor.com/device", name="cf-crl-group-device"))
+    rule["metadata"]["namespace"] = "kube-public"
+    fake.put("/api/v1/namespaces/kube-public/configmaps", rule)
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "gpus", "namespace": "ml"}}
+    fake.put(
+        "/api/v1/namespaces/ml/resourcequotas", {**quota, "spec": {"hard": {"requests.nvidia.com/gpu": 0}}}
+    )
+    with running(fake):
+        (tmp_path / "kubeconfig").write_text(json.dumps(fake.kubeconfig()), "utf-8")
+        with ui_process("--kubeconfig", str(tmp_path / "kubeconfig")) as address:
+            _, cookie = _status(address, "GET", f"/?{urlsplit(address).query}", {})
+            settings = _json(address, cookie, "GET", "/api/session")
+            question = {"pod": POD, "rules": "given", "nodes": "given"}
+            (found,) = _json(address, cookie, "POST", "/api/evaluate", question)["objects"]
+            refused = _json(address, cookie, "POST", "/api/ruletest", question)
+
+    assert [str(tmp_path / "kubeconfig"), "builtin"] == [*settings["rules"].values()]
+    assert 1 == settings["nodes"]["count"]
+    assert ["quota"] == [each["word"] for each in found["findings"] if each["level"] == "warn"]
+    assert "--rules FILE" in refused["error"]
+    assert {"GET"} == {each.method for each in fake.requests}
+
+
+def test_ctrl_c_ends_the_command_quietly() -> None:
+    """With the exit status of kubectl."""
+    command = [sys.executable, "-m", "webhook", "ui", "--no-browser", "-q"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout
+        assert run.stderr
+        run.stdout.readline()
+        run.send_signal(signal.SIGINT)
+
+        assert (130, b"") == (run.wait(20), run.stderr.read())
+
+
 def test_a_pod_and_a_case_are_shown_first(tmp_path: Path) -> None:
     """Files of -f."""
     (tmp_path / "pod.yaml").write_text(POD, "utf-8")
@@ -68,10 +125,7 @@ def test_a_pod_and_a_case_are_shown_first(tmp_path: Path) -> None:
     for name, namespace, nodes in (("pod.yaml", "default", ""), ("case.yaml", "ml", T4)):
         with ui_process("-f", str(tmp_path / name)) as address:
             _, cookie = _status(address, "GET", f"/?{urlsplit(address).query}", {})
-            connection = HTTPConnection(urlsplit(address).netloc, timeout=20)
-            connection.request("GET", "/api/session", headers={"Cookie": cookie})
-            found = json.loads(connection.getresponse().read())
-            connection.close()
+            found = _json(address, cookie, "GET", "/api/session")
         assert (POD, nodes, namespace) == (found["pod"], found["nodeText"], found["namespace"])
 
 
