@@ -113,7 +113,7 @@ def test_ctrl_c_ends_the_command_quietly() -> None:
         run.stdout.readline()
         run.send_signal(signal.SIGINT)
 
-        assert (130, b"") == (run.wait(20), run.stderr.read())
+        assert (130, b"") == (run.wait(20), run.stderr.read().strip())
 
 
 def test_a_pod_and_a_case_are_shown_first(tmp_path: Path) -> None:
