@@ -108,7 +108,7 @@ def evaluate(
 def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResult:
     """Return the result on the nodes of a cluster, and on those that may be added."""
     required, spec, writer = tuple(asked.containers), asked.pod.spec, asked.writer
-    nodes, returning = _candidates(asked, evaluator)
+    nodes, returning = candidate_nodes(asked, evaluator)
     found: list[ProspectResult] = []
     if evaluator.prospects:
         found = evaluator.prospects.results(required, spec, asked.resources, asked.amounts)
@@ -142,7 +142,7 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
     return _without_node(asked, evaluator, none_fits, found, fits)
 
 
-def _candidates(asked: PodRequest, evaluator: NodeEvaluator) -> tuple[int, int]:
+def candidate_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> tuple[int, int]:
     """Return the nodes that a pod may be scheduled on, and those on which it may be later, as bit sets."""
     nodes = returning = candidates(evaluator.inventory, asked.pod.spec)
     for _, names in asked.requests:
