@@ -214,6 +214,24 @@ class ImageCatalog:
         return None
 
 
+def rebuilt(image: ImageFacts, cuda: CudaVersion) -> ImageFacts:
+    """Return the facts of an image after it is built again with another CUDA version.
+
+    Its NVIDIA_REQUIRE_CUDA is that of nvidia/cuda if it had one. What its programs require in addition stays.
+    """
+    return image._replace(
+        no_cuda=False,
+        cuda=cuda,
+        exact=True,
+        constraints=_of_base(str(cuda), certain=True) if image.constraints else (),
+        branches=frozenset(),
+        cuda_compat=CompatLibraries.UNKNOWN,
+        built_for=None,
+        certain=True,
+        cuda_origin=Text(f"the image is built with CUDA {cuda}", f"镜像使用 CUDA {cuda} 构建"),
+    )
+
+
 @cache
 def built_in_catalog() -> ImageCatalog:
     """Return the built-in catalogue: data/images.yaml."""

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 from rules.cuda import framework_flags
 from rules.cuda.command_line import CommandLine
 from rules.cuda.gpu_memory import parse_memory
-from rules.cuda.image_catalog import ImageCatalog
+from rules.cuda.image_catalog import ImageCatalog, rebuilt
 from rules.cuda.image_facts import BuiltFor, CompatLibraries, ImageFacts, StartConstraint
 from rules.cuda.nvidia_require import (
     DISABLE_REQUIRE,
@@ -260,9 +260,28 @@ def _says_something(line: str) -> bool:
     return "$(" in line or framework_flags.names_a_flag(line) or may_need(line)
 
 
-def requirements_reader(catalog: ImageCatalog) -> Callable[[ContainerFacts], GpuRequirements]:
-    """Return `requirements_of` for a catalogue of images, with a bounded cache."""
-    return bounded_cache(lambda facts: requirements_of(facts, catalog), _REMEMBERED, _is_short)
+def requirements_reader(
+    catalog: ImageCatalog, image_cuda: CudaVersion | None = None
+) -> Callable[[ContainerFacts], GpuRequirements]:
+    """Return `requirements_of` for a catalogue of images, with a bounded cache.
+
+    image_cuda: the CUDA version that all images are rebuilt with whose version is known.
+    """
+
+    def read(facts: ContainerFacts) -> GpuRequirements:
+        found = requirements_of(facts, catalog)
+        return _rebuilt(facts, catalog, image_cuda) if image_cuda and found.cuda else found
+
+    return bounded_cache(read, _REMEMBERED, _is_short)
+
+
+def _rebuilt(facts: ContainerFacts, catalog: ImageCatalog, cuda: CudaVersion) -> GpuRequirements:
+    """Return the requirements of a container whose image, and what declares its version, has another one."""
+    changed = facts._replace(
+        known=tuple(pair for pair in facts.known if pair[0] != CUDA_VERSION_VARIABLE),
+        annotations=tuple(pair for pair in facts.annotations if pair[0] != CUDA_VERSION_ANNOTATION),
+    )
+    return _of_image(changed, rebuilt(catalog.find(facts.image), cuda), catalog.steps)
 
 
 def _is_short(facts: ContainerFacts) -> bool:
@@ -303,11 +322,15 @@ def _relevant_variables() -> frozenset[str]:
 
 def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirements:
     """Return the GPU requirements that follow from facts. Raises OverBudgetError; see also `problems`."""
+    return _of_image(facts, catalog.find(facts.image), catalog.steps)
+
+
+def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequirements:
+    """Return the GPU requirements of a container and its image. steps: of finding the image."""
     budget = Budget()
-    budget.spend(_STEPS_OF_FACTS + catalog.steps)
+    budget.spend(_STEPS_OF_FACTS + steps)
     said = _Annotations(facts.annotations)
     env = Environment(dict(facts.known), frozenset(facts.unknown))
-    image = catalog.find(facts.image)
     annotated = _cuda_of_annotation(said)
     declared = annotated or _cuda_of_variable(env)
     compat = said.read(CUDA_COMPAT_ANNOTATION, _COMPAT.get, "true")

@@ -151,6 +151,18 @@ def cuda_of_branch(branch: int) -> Fact[CudaVersion] | None:
     return _branches().get(branch)
 
 
+def certain_branches() -> list[int]:
+    """Return the driver branches whose CUDA API version is certain, the oldest first."""
+    return sorted(branch for branch, fact in _branches().items() if fact.certain)
+
+
+@cache
+def newest_release(branch: int) -> DriverVersion | None:
+    """Return the newest driver of a branch that came with a toolkit; None if none is known."""
+    rows = (row for row in _drivers()["toolkits"] if Status(row["status"]).certain)
+    return max((found for row in rows if (found := _driver(row["driver"])).branch == branch), default=None)
+
+
 @cache
 def minor_version_floor(major: int) -> Fact[DriverVersion] | None:
     """Return the minimum driver for minor-version compatibility of a CUDA major; None before CUDA 11."""

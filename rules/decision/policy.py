@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from difflib import SequenceMatcher
 from typing import Final, NamedTuple, TypeVar
 
 from rules.compatibility.prospects import Prospects
 from rules.cuda.image_catalog import built_in_catalog
 from rules.cuda.requirements import requirements_reader
+from rules.cuda.versions import CudaVersion
 from rules.decision.exemptions import by_rule
 from rules.model.resource_index import ResourceIndex
 from rules.model.rule import Action, CompatibilityRule, InjectionRule, ResourceRule, RuleSet
@@ -49,6 +51,7 @@ class Policy:
     """
 
     __slots__ = (
+        "_catalog",
         "_compatibility",
         "_groups",
         "_injections",
@@ -80,7 +83,8 @@ class Policy:
         trials = (rule.trial for rule in rules.compatibility if rule.trial)
         self._compatibility = _by_resource((*rules.compatibility, *trials))
         own_images = (row for catalog in rules.images if catalog.enabled for row in catalog.rows)
-        self.requirements_of = requirements_reader(built_in_catalog().preceded_by(own_images))
+        self._catalog = built_in_catalog().preceded_by(own_images)
+        self.requirements_of = requirements_reader(self._catalog)
         self.prospects = Prospects(each.pool for each in rules.profiles if each.enabled)
         self.exemptions = by_rule(rules.exemptions, rules)
         self.language = language
@@ -92,6 +96,12 @@ class Policy:
         self.correction_of = bounded_cache(
             self._correction_of, _REMEMBERED, lambda name: len(name) <= _LONGEST
         )
+
+    def with_image_cuda(self, cuda: CudaVersion) -> Policy:
+        """Return the policy as if all images whose CUDA version is known were rebuilt with another one."""
+        after = copy(self)
+        after.requirements_of = requirements_reader(self._catalog, cuda)
+        return after
 
     def _compile(self, names: Names) -> Plan:
         """Return the plan for these resources: the rules of every group that they use, each once."""

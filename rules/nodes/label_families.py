@@ -118,6 +118,12 @@ def autoscaler_labels() -> tuple[str, ...]:
     return tuple(_built_in()["autoscaler"])
 
 
+@cache
+def pool_labels() -> tuple[str, ...]:
+    """Return the labels whose values name the pool of a node, the most exact first."""
+    return tuple(_built_in()["pool"])
+
+
 def gpu_labels() -> tuple[str, ...]:
     """Return the labels that only a node with GPUs has, whether it offers them now or not."""
     return (*_built_in()["product"], *_built_in()["gpuPresent"])
