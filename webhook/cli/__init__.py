@@ -33,6 +33,7 @@ _COMMANDS: Final = {
     "image": "Show the CUDA facts of container images, from registries and files",
     "audit": "Evaluate the existing pods and workloads of a cluster",
     "ui": "Open a local page that shows the admission result while you edit a pod",
+    "whatif": "Show what a change of drivers, nodes, images or rules does to workloads",
     "export": "Convert resource rules to admission policies of the API server",
     "serve": "Run the admission webhook",
     "certs": "Create, show and rotate the CA and the serving certificate",

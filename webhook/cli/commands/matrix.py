@@ -28,11 +28,12 @@ from rules.report.matrix import (
     labelled,
     letters,
 )
+from webhook.cli.input.node_changes import NodeChanges, node_change_options
 from webhook.cli.input.node_source import NodeSource, node_options
 from webhook.cli.input.options import output_option
 from webhook.cli.output.console import UNKNOWN, BadInputError, padded, print_document, print_note
 from webhook.cli.output.matrix_svg import draw
-from webhook.cli.output.vocabulary import UNLABELLED_NODES
+from webhook.cli.output.vocabulary import UNLABELLED_NODES, WHAT_IF_CHANGE
 
 # The highest CUDA version that the virtualization of GPU-Manager supports.
 _BASELINE: Final = CudaVersion(12, 4)
@@ -71,13 +72,19 @@ def _version(context: click.Context, parameter: click.Parameter, value: str | No
     help=f"Highest CUDA version that the virtual GPUs support.  [default: {_BASELINE}]",
 )
 @output_option("text", "json", "yaml", "svg")
+@node_change_options
 @node_options
 def command(
-    sharing: str, baseline: CudaVersion | None, output: str, nodes: NodeSource, language: Language
+    sharing: str,
+    baseline: CudaVersion | None,
+    output: str,
+    changes: NodeChanges,
+    nodes: NodeSource,
+    language: Language,
 ) -> None:
     """Show which CUDA runtimes are compatible with which nodes, with reasons, as admission checks it.
 
-    Without nodes: with all known driver branches and compute capabilities.
+    Without nodes: with all known driver branches and compute capabilities. With changes of nodes: after them.
 
     \b
     Examples:
@@ -85,18 +92,23 @@ def command(
       gpugate matrix --sharing virtual --baseline 12.4
       gpugate matrix --context production -o svg > cuda.svg
       kubectl get nodes -o yaml | gpugate matrix --nodes - -o json
+      gpugate matrix --context production --driver gpu-v100=580 --remove-pool gpu-t4
     """
     policy = _policy(sharing, baseline)
     unlabelled: list[str] = []
     if nodes.named:
-        policy, inventory = replace(policy, labels=nodes.labels()), nodes.inventory()
+        policy = replace(policy, labels=nodes.labels())
+        inventory, done = nodes.changed(changes) if changes else (nodes.inventory(), [])
+        for each in done:
+            line = WHAT_IF_CHANGE.in_language(language).format(change=each.text.in_language(language))
+            print_note(line, language)
         classes = inventory.classes(inventory.everything, policy.labels)
         tables = [table] if (table := class_table(policy, classes)) else []
         unlabelled = inventory.names(sum(each.members for each in classes if not labelled(each.capabilities)))
         if output == "svg" and not tables:
             raise BadInputError("no node has GPU labels")
-    elif nodes.rule_paths or nodes.rule:
-        raise click.UsageError("--rules and --rule require --nodes or --context")
+    elif nodes.rule_paths or nodes.rule or changes:
+        raise click.UsageError("--rules, --rule and changes of nodes require --nodes or --context")
     else:
         tables = [driver_table(policy), gpu_table()]
     notes = footnotes(tables)

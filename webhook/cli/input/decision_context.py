@@ -26,8 +26,8 @@ from webhook.cli.input.files import (
     BAD_INPUT,
     RuleSource,
     is_built_in,
-    load_inventory,
     load_workloads,
+    read_inventory,
 )
 from webhook.cli.input.objects import InputError, objects_in, request_of
 from webhook.cli.input.options import (
@@ -175,17 +175,22 @@ class Sources:
 
     def load(self) -> DecisionContext:
         """Load rules, nodes and workload kinds; print each error in a rule. Raises BadInputError."""
+        return self.load_with_objects()[0]
+
+    def load_with_objects(self) -> tuple[DecisionContext, list[Any]]:
+        """Return what `load` does, and the objects of its inventory. Raises BadInputError."""
         loaded = self.rules.load_in_force(self.rule_paths, self.language)
         for error in loaded.errors:
             print_error(error.line(self.language), self.language)
         self._note_other_rules()
-        inventory = load_inventory(self.node_paths, self.rules.cluster)
+        inventory, objects = read_inventory(self.node_paths, self.rules.cluster)
         policy = compile_policy(loaded.rules, self.language, load_workloads(self.workload_paths))
         quotas = Quotas(self.rules.cluster, self.language)
         nodes_given = bool(self.node_paths) or self.rules.cluster.selected
-        return DecisionContext(
+        context = DecisionContext(
             loaded.rules, policy, inventory, quotas, nodes_given, failed=bool(loaded.errors)
         )
+        return context, objects
 
     def _note_other_rules(self) -> None:
         """Print which rules replace those in force: of the cluster, or without one the built-in rules."""
@@ -201,8 +206,11 @@ class Sources:
         print_note(text.in_language(self.language).format(paths=paths), self.language)
 
 
-def decision_options(command: F) -> F:
-    """Add the options for rules, nodes and language; the command gets them and --workloads as `sources`."""
+def decision_options(command: F, rules: Callable[[Any], Any] = rules_option) -> F:
+    """Add the options for rules, nodes and language; the command gets them and --workloads as `sources`.
+
+    rules: the option --rules.
+    """
 
     @wraps(command)
     def wrapper(
@@ -224,7 +232,7 @@ def decision_options(command: F) -> F:
         namespace_option,
         cluster_options,
         nodes_option,
-        rules_option,
+        rules,
     ):
         wrapper = option(wrapper)
     return wrapper  # type: ignore[return-value]  # the command, with other arguments

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from rules import DEFAULT_NAMESPACE, Inventory, InventoryError, Language, Loaded, Workloads, load_rules
 from rules.model.workload_kinds import built_in_workloads
@@ -126,20 +126,27 @@ def load_inventory(paths: Iterable[str], cluster: ClusterSource = NO_CLUSTER) ->
 
     Raises BadInputError if a file cannot be read or an object does not belong to an inventory.
     """
+    return read_inventory(paths, cluster)[0]
+
+
+def read_inventory(paths: Iterable[str], cluster: ClusterSource = NO_CLUSTER) -> tuple[Inventory, list[Any]]:
+    """Return what `load_inventory` does, and the objects that it is made of. Raises like it."""
     chosen = list(paths)
     if not (chosen or cluster.selected):
-        return Inventory()
+        return Inventory(), []
     with progress(READING_NODES):
         return _inventory(chosen, cluster)
 
 
-def _inventory(chosen: Sequence[str], cluster: ClusterSource) -> Inventory:
+def _inventory(chosen: Sequence[str], cluster: ClusterSource) -> tuple[Inventory, list[Any]]:
     """Return the nodes in files, or those of the cluster without files; raises like `load_inventory`."""
     if not chosen:
-        return Inventory.of(cluster.query(lambda found: found.inventory()))
+        objects: list[Any] = list(cluster.query(lambda found: found.inventory()))
+        return Inventory.of(objects), objects
     documents = [document for path in chosen for document in _documents(path)]
+    objects = [document.value for document in documents]
     try:
-        return Inventory.of([document.value for document in documents])
+        return Inventory.of(objects), objects
     except InventoryError:
         for document in documents:
             _check_nodes(document)

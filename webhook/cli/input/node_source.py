@@ -14,9 +14,12 @@ from rules import Inventory, Language, RuleSet
 from rules.model.rule import NodeProfile
 from rules.nodes.label_families import LabelNames
 from rules.schema.errors import suggestion
+from webhook.cli.evaluation.node_changes import NodeState
+from webhook.cli.evaluation.what_if import Change
 from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.completers import RULE, RULE_PATH
-from webhook.cli.input.files import BAD_INPUT, RuleSource, load_inventory
+from webhook.cli.input.files import BAD_INPUT, RuleSource, read_inventory
+from webhook.cli.input.node_changes import NodeChanges
 from webhook.cli.input.options import (
     cluster_options,
     language_option,
@@ -39,7 +42,7 @@ class NodeSource:
     rule: str | None
     language: Language
     failed: bool = False
-    _read: RuleSet | None = field(default=None, init=False)
+    _rules: RuleSet | None = field(default=None, init=False)
 
     @property
     def named(self) -> bool:
@@ -51,12 +54,21 @@ class NodeSource:
 
         Raises BadInputError, also if there are none.
         """
+        return self._read()[0]
+
+    def changed(self, changes: NodeChanges) -> tuple[Inventory, list[Change]]:
+        """Return the inventory after changes, and each change. Raises BadInputError."""
+        state, done = changes.apply(NodeState.of(self._read()[1], self._read_rules()), self.rules)
+        return state.inventory(), done
+
+    def _read(self) -> tuple[Inventory, list[Any]]:
+        """Return the inventory and the objects that it is made of. Raises BadInputError."""
         if not self.named:
             self.rules = replace(self.rules, cluster=self.rules.cluster.or_current("--nodes FILE"))
-        inventory = load_inventory(self.paths, self.rules.cluster)
+        inventory, objects = read_inventory(self.paths, self.rules.cluster)
         if not (len(inventory) or inventory.declared.pools):
             raise BadInputError(f"{', '.join(self.paths) or 'this cluster'}: no nodes")
-        return inventory
+        return inventory, objects
 
     def labels(self) -> LabelNames:
         """Return the label names that the compatibility rules set. Raises BadInputError if these differ."""
@@ -77,15 +89,15 @@ class NodeSource:
 
     def _read_rules(self) -> RuleSet:
         """Return the rules of the options, read once; without any, the built-in rules and their labels."""
-        if self._read is None:
-            self._read = RuleSet()
+        if self._rules is None:
+            self._rules = RuleSet()
             if self.rule_paths or self.rule or self.rules.cluster.selected:
                 loaded = self.rules.load_in_force(self.rule_paths, self.language)
                 for error in loaded.errors:
                     print_error(error.line(self.language), self.language)
                     self.failed = True
-                self._read = loaded.rules
-        return self._read
+                self._rules = loaded.rules
+        return self._rules
 
 
 def node_options(command: F) -> F:

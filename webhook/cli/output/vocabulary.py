@@ -29,12 +29,17 @@ _HEADINGS: Final = {
     "about": Text("DESCRIPTION", "说明"),
     "action": Text("ACTION", "动作"),
     "certificate": Text("CERTIFICATE", "证书"),
+    "compatible nodes": Text("NODES", "兼容节点"),
+    "breaks": Text("BREAKS", "中断"),
     "compute": Text("COMPUTE", "计算能力"),
     "cuda": Text("CUDA"),
     "days left": Text("DAYS LEFT", "剩余天数"),
     "driver": Text("DRIVER", "驱动"),
+    "effect": Text("EFFECT", "影响"),
+    "fewer nodes": Text("FEWER NODES", "节点减少"),
     "finding": Text("FINDING", "问题"),
     "found": Text("VIOLATIONS", "违规次数"),
+    "freed": Text("FREED", "恢复可用"),
     "image": Text("IMAGE", "镜像"),
     "kind": Text("KIND", "类型"),
     "labels at creation": Text("LABELS AT CREATION", "创建时的标签"),
@@ -45,6 +50,7 @@ _HEADINGS: Final = {
     "not ready": Text("NOT READY", "未就绪"),
     "name": Text("NAME", "名称"),
     "names": Text("NAMES", "名称"),
+    "new pools": Text("NEW NODES OF", "可新增节点池"),
     "namespace": Text("NAMESPACE", "命名空间"),
     "nodes": Text("NODES", "节点数"),
     "not after": Text("NOT AFTER", "失效日期"),
@@ -66,7 +72,11 @@ _HEADINGS: Final = {
     "state": Text("STATE", "状态"),
     "subject": Text("SUBJECT", "主体"),
     "taints": Text("TAINTS", "污点"),
+    "to move": Text("TO MOVE", "需迁移"),
     "trusted by": Text("TRUSTED BY", "受信任于"),
+    "unknown": Text("UNKNOWN", "未知"),
+    "warns": Text("WARNS", "警告"),
+    "workloads": Text("WORKLOADS", "工作负载数"),
 }
 # Roles of certificates, by their value in JSON.
 ROLES: Final = {
@@ -80,6 +90,14 @@ _VALUES: Final = {
     "action": {action.value: text for action, text in ACTIONS.items()}
     | {"inject": Text("inject", "注入"), "exempt": Text("exempt", "豁免")},
     "certificate": ROLES,
+    "effect": {
+        "breaks": Text("breaks", "中断"),
+        "freed": Text("freed", "恢复可用"),
+        "unknown": Text("unknown", "未知"),
+        "fewer nodes": Text("fewer nodes", "节点减少"),
+        "warns": Text("warns", "新增警告"),
+        "more nodes": Text("more nodes", "节点增加"),
+    },
     "kind": {
         "resource": Text("resource", "资源"),
         "injection": Text("injection", "注入"),
@@ -137,6 +155,15 @@ EVALUATING_WORKLOADS: Final = Text("evaluating workloads", "正在评估工作�
 
 # `ui`.
 CTRL_C_STOPS: Final = Text("press Ctrl-C to stop", "按 Ctrl-C 停止")
+
+# `whatif`.
+WHAT_IF_SUMMARY: Final = Text(
+    "{workloads}: {breaks} break, {freed} freed, {unknown} unknown, {fewer_nodes} on fewer nodes, "
+    "{warns} with new warnings",
+    "{count} 个工作负载：{breaks} 个中断，{freed} 个恢复可用，{unknown} 个未知，{fewer_nodes} 个节点减少，"
+    "{warns} 个新增警告",
+)
+WHAT_IF_CHANGE: Final = Text("change: {change}", "变更：{change}")
 
 # Selections of rows.
 NOT_NAMED: Final = Text("no {noun} is named {name!r}", "没有名为 {name!r} 的{noun}")

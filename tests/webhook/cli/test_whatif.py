@@ -1,0 +1,266 @@
+"""`gpugate whatif`: what a change does to workloads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rules import AdmissionRequest, Inventory, Policy, compile_policy, decide
+from tests.support.builders import resource_rule
+from tests.support.cpu_time import loops
+from tests.support.paths import ROOT
+from tests.support.what_if_clusters import Made, nodes, pod_of, workloads
+from webhook.cli import main
+from webhook.cli.input.files import RuleSource
+
+Whatif = Callable[..., Result]
+
+
+@cache
+def _policy() -> Policy:
+    return compile_policy(RuleSource().load(()).rules)
+
+
+def _allowed(inventory: Inventory, made: Made) -> bool:
+    """Return whether the pod of a workload is admitted, by the decision itself."""
+    pod = pod_of(made)
+    request = AdmissionRequest("CREATE", "", "Pod", pod["metadata"]["namespace"], pod)
+    return decide(_policy(), inventory, request).allowed
+
+
+def _write(path: Path, items: Sequence[Any]) -> Path:
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)}), "utf-8")
+    return path
+
+
+@pytest.fixture
+def whatif(tmp_path: Path) -> Whatif:
+    """Return a call of the command on workloads and nodes."""
+
+    def run(items: Sequence[Any], found: Sequence[Any], *arguments: str) -> Result:
+        files = [
+            str(_write(tmp_path / "workloads.json", items)),
+            "--nodes",
+            str(_write(tmp_path / "n.json", found)),
+        ]
+        return CliRunner().invoke(main, ["whatif", "-f", *files, *arguments])
+
+    return run
+
+
+def _names(result: Result, effect: str) -> set[str]:
+    assert result.exit_code in (0, 1), result.output
+    found = json.loads(result.stdout)["workloads"]
+    return {each["owner"] for each in found if each["effect"] == effect}
+
+
+@pytest.mark.parametrize(
+    ("pool", "branch", "number"),
+    [("v100", "595", 174), ("t4", "595", 57), ("t4", "545", 114), ("v100", "580", 0)],
+)
+def test_exactly_the_workloads_that_no_node_of_the_pool_runs_after_the_change_break(
+    whatif: Whatif, pool: str, branch: str, number: int
+) -> None:
+    """300 nodes, 2,000 workloads; compared with two decisions on each pod, and with how each was made."""
+    made = workloads()
+    before, after = Inventory.of(nodes()), Inventory.of(nodes({pool: branch}))
+    admitted_before = {each.name for each in made if _allowed(before, each)}
+    by_hand = {each.name for each in made if each.name in admitted_before and not _allowed(after, each)}
+    expected = {each.name for each in made if each.breaks(pool, branch)}
+    documents = [each.document for each in made]
+    result = whatif(documents, nodes(), "--driver", f"{pool}={branch}", "-o", "json")
+    assert (expected, number) == (by_hand, len(expected))
+    assert expected == _names(result, "breaks")
+    assert (1 if expected else 0) == result.exit_code
+
+
+def test_2000_workloads_on_300_nodes_take_seconds(whatif: Whatif) -> None:
+    """The bound is 10 s in units of a loop of a hundredth of a second, so that slow machines keep it."""
+    documents = [each.document for each in workloads()]
+    assert loops(lambda: whatif(documents, nodes(), "--driver", "v100=595")) < 1000
+
+
+def test_nothing_breaks_if_the_drivers_stay_what_they_are(whatif: Whatif) -> None:
+    """The same driver, by its version: no workload changes at all."""
+    documents = [each.document for each in workloads(140)]
+    result = whatif(documents, nodes(per_pool=2), "--driver", "v100=535.104.05", "-o", "json")
+    assert ([], 0) == (json.loads(result.stdout)["workloads"], result.exit_code)
+
+
+def test_what_breaks_is_freed_by_the_reverse_change(whatif: Whatif) -> None:
+    """The nodes after the change are those before the reverse one."""
+    documents = [each.document for each in workloads(140)]
+    there = whatif(documents, nodes(per_pool=2), "--driver", "v100=595", "-o", "json")
+    back = whatif(documents, nodes({"v100": "595"}, per_pool=2), "--driver", "v100=535", "-o", "json")
+    broken = _names(there, "breaks")
+    assert (True, broken) == (bool(broken), _names(back, "freed"))
+
+
+def test_a_running_pod_counts_against_its_node_as_it_will_be(whatif: Whatif) -> None:
+    """A pod of its own breaks; pods of a Deployment, which may run elsewhere, have to move."""
+    made = next(each for each in workloads(140) if each.shape == "any node" and "Deployment" in each.name)
+    pod = pod_of(made)
+    running = [
+        {
+            **pod,
+            "metadata": {
+                **pod["metadata"],
+                "name": f"{pod['metadata']['name']}-{at}",
+                "ownerReferences": [
+                    {
+                        "apiVersion": "apps/v1",
+                        "kind": "Deployment",
+                        "controller": True,
+                        "name": pod["metadata"]["name"],
+                    }
+                ],
+            },
+            "spec": {**pod["spec"], "nodeName": node},
+            "status": {"phase": "Running"},
+        }
+        for at, node in enumerate(("v100-0", "v100-1", "t4-0"))
+    ]
+    alone = {**running[0], "metadata": {"name": "alone", "namespace": "team-0"}}
+    result = whatif([made.document, *running, alone], nodes(per_pool=2), "--driver", "v100=595", "-o", "json")
+    found = {
+        each["owner"]: (each["effect"], each["podsToMove"]) for each in json.loads(result.stdout)["workloads"]
+    }
+    assert {"Pod/alone": ("breaks", 0), made.name: ("fewer nodes", 2)} == found
+
+
+def test_workloads_that_select_a_removed_pool_break_and_others_have_fewer_nodes(whatif: Whatif) -> None:
+    """Also those that were not denied: no node is left that they select."""
+    documents = [each.document for each in workloads(140)]
+    result = whatif(documents, nodes(per_pool=2), "--remove-pool", "a100", "-o", "json")
+    made = [each for each in workloads(140) if "a100" in each.pools]
+    assert {each.name for each in made if each.pools == ("a100",)} == _names(result, "breaks")
+    assert {each.name for each in made if len(each.pools) > 1} == _names(result, "fewer nodes")
+
+
+def test_added_nodes_free_workloads_that_no_node_is_compatible_with(whatif: Whatif, tmp_path: Path) -> None:
+    """A pool is known by its label; here that of workloads that select a pool which is not there yet."""
+    documents = [each.document for each in workloads(35)]
+    without = [each for each in nodes(per_pool=2) if not each["metadata"]["name"].startswith("l4")]
+    added = _write(tmp_path / "l4.json", [each for each in nodes(per_pool=2) if each not in without])
+    result = whatif(documents, without, "--add-nodes", str(added), "-o", "json")
+    expected = {each.name for each in workloads(35) if each.pools == ("l4",)}
+    assert (expected, 0) == (_names(result, "freed"), result.exit_code)
+
+
+DOCS = ("docs/whatif/workloads.yaml", "docs/whatif/nodes.yaml")
+
+
+def _example(*arguments: str) -> Result:
+    """Return the result for the example of the page."""
+    workloads_path, nodes_path = (str(ROOT / each) for each in DOCS)
+    return CliRunner().invoke(main, ["whatif", "-f", workloads_path, "--nodes", nodes_path, *arguments])
+
+
+def test_images_of_a_known_cuda_version_are_judged_with_another_one() -> None:
+    """CUDA 13 has no code for V100; an image whose version is unknown is not rebuilt, and stays unknown."""
+    result = _example("--image-cuda", "13", "-o", "json")
+    found = {each["owner"]: each["effect"] for each in json.loads(result.stdout)["workloads"]}
+    assert {"Deployment/train": "breaks", "Deployment/embed": "fewer nodes"} == found
+
+
+def test_another_image_is_judged_instead_of_the_old_one() -> None:
+    """A reference for a reference; the others do not change."""
+    change = "nvidia/cuda:11.8.0-base-ubuntu22.04=nvidia/cuda:13.0.0-base-ubuntu24.04"
+    found = json.loads(_example("--image", change, "-o", "json").stdout)["workloads"]
+    assert [("Deployment/embed", "fewer nodes")] == [(each["owner"], each["effect"]) for each in found]
+
+
+def test_rules_after_the_change_are_compared_with_those_before(tmp_path: Path) -> None:
+    """What the new rules deny breaks; what they no longer deny is freed."""
+    rule = tmp_path / "rule.yaml"
+    validations = [{"expression": "value <= 2", "messageEn": "two at most"}]
+    rule.write_text(resource_rule("nvidia.com/gpu", name="cf-crl-two", validations=validations), "utf-8")
+    new = _example("--rules", str(rule), "-o", "json")
+    old = _example("--current-rules", str(rule), "--rules", "builtin", "-o", "json")
+    assert ({"Deployment/train"}, {"Deployment/train"}) == (_names(new, "breaks"), _names(old, "freed"))
+
+
+def test_the_summary_comes_first_and_then_reasons_and_workloads() -> None:
+    """A workload is unknown if the change may concern it; the reason says why."""
+    result = _example("--driver", "gpu-v100=595")
+    first, _, _, *_ = result.stdout.splitlines()
+    assert "3 workloads: 1 break, 0 freed, 1 unknown, 1 on fewer nodes, 0 with new warnings" == first
+    assert "driver branch 595 does not support the V100 (Volta)" in result.stdout
+    chinese = _example("--driver", "gpu-v100=595", "--lang", "zh")
+    assert (
+        "3 个工作负载：1 个中断，0 个恢复可用，1 个未知，1 个节点减少，0 个新增警告"
+        == chinese.stdout.splitlines()[0]
+    )
+
+
+def test_the_report_is_one_html_file_with_all_workloads_that_change() -> None:
+    """Without scripts and requests."""
+    result = _example("--driver", "gpu-v100=595", "-o", "html")
+    assert (1, True) == (result.exit_code, result.stdout.startswith("<!DOCTYPE html>"))
+    assert ["Deployment/train", "CronJob/index", "Deployment/embed"] == [
+        name for name in ("Deployment/train", "CronJob/index", "Deployment/embed") if name in result.stdout
+    ]
+    assert "<script" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "no change given"),
+        (("--driver", "gpu-v10=595"), "no pool or GPU is named 'gpu-v10' – did you mean 'gpu-v100'?"),
+        (("--driver", "gpu-v100=596"), "unknown driver branch 596"),
+        (("--remove-pool", "x"), "no pool is named 'x'"),
+        (("--image", "nvidia/cudaa=x"), "no workload uses image nvidia/cudaa – did you mean 'nvidia/cuda'?"),
+        (("--image", "x"), "expected OLD=NEW"),
+        (("--image-cuda", "x"), "expected a CUDA version"),
+        (("--add-profile", "docs/whatif/nodes.yaml"), "no rules found"),
+        (("--add-nodes", "missing.yaml"), "missing.yaml: No such file or directory"),
+    ],
+)
+def test_a_change_that_cannot_be_applied_is_bad_input(arguments: tuple[str, ...], message: str) -> None:
+    """The exit status is 2, whatever would break."""
+    result = _example(*arguments)
+    assert (2, True) == (result.exit_code, message in result.stderr), result.stderr
+
+
+def test_a_pool_that_may_come_frees_what_it_is_compatible_with(tmp_path: Path) -> None:
+    """A profile is no node yet: the workload has none now."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "new"},
+        "spec": {
+            "nodeSelector": {"karpenter.sh/nodepool": "gpu-h100"},
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "nvidia/cuda:13.0.0-base-ubuntu24.04",
+                    "resources": {"limits": {"nvidia.com/gpu": "8"}},
+                }
+            ],
+        },
+    }
+    path = _write(tmp_path / "pod.json", [pod])
+    nodes_path, profile = (
+        str(ROOT / "docs" / each) for each in (DOCS[1][5:], "compatibility/profile-h100.yaml")
+    )
+    arguments = ["whatif", "-f", str(path), "--nodes", nodes_path, "--add-profile", profile, "-o", "json"]
+    found = json.loads(CliRunner().invoke(main, arguments).stdout)["workloads"]
+    assert [("freed", ["profile-h100"])] == [(each["effect"], each["after"]["pools"]) for each in found]
+
+
+def test_the_matrix_is_that_after_changes_of_nodes() -> None:
+    """Changes need nodes."""
+    arguments = ["matrix", "--nodes", str(ROOT / DOCS[1]), "--driver", "gpu-v100=580", "-o", "json"]
+    found = json.loads(CliRunner().invoke(main, arguments).stdout)["classes"]
+    assert {("V100", "580.95.05"), ("A100", "550.54.15")} == {
+        (each["product"], each["driver"]) for each in found
+    }
+    assert 2 == CliRunner().invoke(main, ["matrix", "--driver", "580"]).exit_code

@@ -1,0 +1,343 @@
+"""What a change does to workloads: each is evaluated before and after it, by the decision of admission."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from rules import Action, AdmissionRequest, Inventory, Language, ObjectError, Policy
+from rules.model.decision import NO_NODES, UNKNOWN_CUDA
+from rules.report.placement import FittingNodes, Placement, place
+from rules.text.i18n import Text
+from webhook.cli.evaluation.node_changes import Affected
+
+_NODE_NAME: Final = "nodeName"
+# What selects the node of a pod. Once it is bound, labels of its node may change, and the pod stays.
+_SELECTORS: Final = ("nodeSelector", "affinity")
+_NO_NODE: Final = Text(
+    "no node is left that the workload selects, tolerates and is compatible with",
+    "没有剩余节点既符合该工作负载的选择与容忍，又与其兼容",
+)
+_NODE_REMOVED: Final = Text("its node {node} is removed", "其节点 {node} 被移除")
+_UNDECLARED: Final = Text(
+    "no known node is left; an autoscaler may add nodes that are not declared (describe them with a "
+    "NodeProfile)",
+    "没有剩余的已知节点；自动扩缩容器可能新增未声明的节点（请用 NodeProfile 描述）",
+)
+_UNKNOWN_NODES: Final = Text(
+    "no node is left that is known to be compatible; of {count}, labels do not report what the workload "
+    "requires (see gpugate nodes)",
+    "没有剩余的已知兼容节点；{count} 个节点的标签未提供该工作负载所需的信息（见 gpugate nodes）",
+)
+
+
+# What a violation and a warning begin with before they say what is wrong: both name a container.
+_CHECKED: Final = re.compile(r"^[^:：]*(?:nodes? checked\)|个节点）)[:：] ?")
+_WARNING: Final = re.compile(r"^gpugate: (?:(?:container|容器) '[^']*'[:：] ?)?")
+# What they may end with: the rule, and the nodes, which differ from workload to workload.
+_RULE: Final = re.compile(r" \[(?:rule|规则) [^]]+\]$")
+_NODES: Final = re.compile(r" ?[(（]\d+ × [^()（）]*[)）]$")
+
+
+class Effect(StrEnum):
+    """What a change does to a workload, in the order of a report."""
+
+    BREAKS = "breaks"
+    FREED = "freed"
+    UNKNOWN = "unknown"
+    FEWER_NODES = "fewer nodes"
+    WARNS = "warns"
+    MORE_NODES = "more nodes"
+    UNCHANGED = "unchanged"
+
+
+class Subject(NamedTuple):
+    """A workload. request: to create its object. pods: its pods that are bound to a node.
+
+    from_pods: the object is not known, only pods that a controller has created from it.
+    """
+
+    namespace: str
+    owner: str
+    request: AdmissionRequest
+    pods: tuple[Mapping[str, Any], ...] = ()
+    from_pods: bool = False
+
+
+class Runs(NamedTuple):
+    """Whether a workload runs in one state of the cluster; None: that is unknown.
+
+    reasons: why it does not, or why that is unknown. warnings: of admission. nodes: names of those that it is
+    compatible with; None: no rule selects nodes for it. candidates: all that it selects and tolerates.
+    pools: those whose new nodes are compatible. moving: pods that do not run on their nodes. headline: the
+    first violation without fixes.
+    """
+
+    allowed: bool
+    runs: bool | None
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    nodes: frozenset[str] | None = None
+    candidates: frozenset[str] = frozenset()
+    pools: frozenset[str] = frozenset()
+    moving: int = 0
+    headline: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadChange:
+    """A workload before and after a change."""
+
+    subject: Subject
+    before: Runs
+    after: Runs
+    effect: Effect
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the workload breaks, was denied before, is unknown, or what it warns of newly."""
+        match self.effect:
+            case Effect.FREED:
+                return self.before.reasons
+            case Effect.WARNS:
+                return tuple(each for each in self.after.warnings if each not in self.before.warnings)
+        return self.after.reasons
+
+    @property
+    def headline(self) -> str:
+        """The first reason in short, without containers and fixes; empty if there is none."""
+        if self.effect in (Effect.UNCHANGED, Effect.MORE_NODES) or not self.reasons:
+            return ""
+        state = self.before if self.effect is Effect.FREED else self.after
+        first = state.headline if self.effect is not Effect.WARNS and state.headline else self.reasons[0]
+        return _NODES.sub("", _RULE.sub("", _CHECKED.sub("", _WARNING.sub("", first))))
+
+
+class Change(NamedTuple):
+    """A change that was applied, and the nodes that it concerns. None: it may concern any workload."""
+
+    text: Text
+    affected: Affected | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The result of changes. workloads: all of them, in the order of effect, namespace and owner."""
+
+    changes: tuple[Change, ...]
+    workloads: tuple[WorkloadChange, ...]
+
+    def count(self, effect: Effect) -> int:
+        """Return the number of workloads with an effect."""
+        return sum(each.effect is effect for each in self.workloads)
+
+    @property
+    def by_reason(self) -> list[tuple[Effect, str, int]]:
+        """The number of workloads by effect and reason, the most frequent reason of an effect first."""
+        counts = Counter((each.effect, each.headline) for each in self.workloads if each.headline)
+        order = list(Effect)
+        found = [(effect, reason, number) for (effect, reason), number in counts.items()]
+        return sorted(found, key=lambda each: (order.index(each[0]), -each[2], each[1]))
+
+    @property
+    def by_namespace(self) -> list[tuple[str, Counter[Effect]]]:
+        """The number of workloads by effect, for each namespace in which a workload changes."""
+        found: dict[str, Counter[Effect]] = {}
+        for each in self.workloads:
+            if each.effect is not Effect.UNCHANGED:
+                found.setdefault(each.subject.namespace, Counter())[each.effect] += 1
+        return sorted(found.items())
+
+
+class ClusterState:
+    """Rules and nodes, before or after a change."""
+
+    def __init__(self, policy: Policy, inventory: Inventory, now: float) -> None:
+        self._policy, self._inventory, self._now = policy, inventory, now
+        self._names: dict[int, frozenset[str]] = {}
+
+    def runs(self, subject: Subject) -> Runs:
+        """Return whether a workload runs. Raises ObjectError if its object is not shaped as its kind is."""
+        request = subject.request
+        node = _node_of(request.object or {}) if request.kind == "Pod" else ""
+        if node and self._inventory.everything and not self._inventory.named(node):
+            return Runs(True, False, (self._say(_NODE_REMOVED, node=node),))
+        found = self._found(place(self._policy, self._inventory, _of_bound(request), self._now))
+        if subject.from_pods and found.allowed and found.runs is False:
+            # The affinity of its pods may be that of an earlier decision, which a new pod does not have.
+            found = found._replace(runs=None)
+        moving = 0
+        for pod in subject.pods:
+            moving += not self._stays(pod, subject.namespace)
+        return found._replace(moving=moving)
+
+    def _stays(self, pod: Mapping[str, Any], namespace: str) -> bool:
+        """Return whether a pod runs on the node that it is bound to."""
+        node = _node_of(pod)
+        if not node or not self._inventory.everything:
+            return True
+        if not self._inventory.named(node):
+            return False
+        request = _of_bound(AdmissionRequest("CREATE", "", "Pod", namespace, pod, mutating=False))
+        return self._found(place(self._policy, self._inventory, request, self._now)).runs is not False
+
+    def _found(self, placement: Placement) -> Runs:
+        decision, language = placement.decision, self._policy.language
+        warnings = tuple(dict.fromkeys(decision.warnings))
+        fitting = min(placement.nodes, key=lambda each: each.compatible.bit_count(), default=None)
+        found = Runs(decision.allowed, decision.allowed, (), warnings)
+        if fitting and self._inventory.everything:
+            candidates, compatible = self._set(fitting.candidates), self._set(fitting.compatible)
+            found = found._replace(nodes=compatible, candidates=candidates, pools=fitting.pools)
+        if not decision.allowed:
+            denying = [each for each in decision.violations if each.action is Action.DENY]
+            lines = tuple(dict.fromkeys(each.message.partition("\n")[0] for each in denying))
+            first = denying[0].reason.partition("\n")[0] if denying else ""
+            return found._replace(reasons=lines or (decision.message.partition("\n")[0],), headline=first)
+        unknown = [reason for _, reason in decision.not_checked if reason in (NO_NODES, UNKNOWN_CUDA)]
+        if unknown:
+            texts = tuple(dict.fromkeys(each.in_language(language) for each in unknown))
+            found = found._replace(runs=None, reasons=texts)
+        if fitting and self._inventory.everything and not (fitting.compatible or fitting.pools):
+            return self._without_node(found, fitting)
+        return found
+
+    def _without_node(self, found: Runs, fitting: FittingNodes) -> Runs:
+        """Return whether a workload runs that no known node is compatible with."""
+        if fitting.unknown:
+            why = self._say(_UNKNOWN_NODES, count=fitting.unknown.bit_count())
+            return found._replace(runs=None, reasons=(*found.reasons, why))
+        if self._inventory.undeclared:
+            return found._replace(runs=None, reasons=(*found.reasons, self._say(_UNDECLARED)))
+        return found._replace(runs=False, reasons=(self._say(_NO_NODE),))
+
+    def _set(self, nodes: int) -> frozenset[str]:
+        if (found := self._names.get(nodes)) is None:
+            found = self._names[nodes] = frozenset(self._inventory.names(nodes))
+        return found
+
+    def _say(self, text: Text, **facts: object) -> str:
+        return text.in_language(self._policy.language).format(**facts)
+
+
+def compare(
+    subjects: Sequence[Subject],
+    before: ClusterState,
+    after: ClusterState,
+    changes: Sequence[Change],
+    changed: Callable[[Subject], Subject] | None = None,
+    on_error: Callable[[Subject, ObjectError], None] | None = None,
+) -> WhatIf:
+    """Return the result for workloads. changed: a workload as it is after the change.
+
+    on_error: is called for each workload that cannot be evaluated, which is left out. Raises ObjectError
+    without it.
+    """
+    found: list[tuple[Subject, Runs]] = []
+    for each in subjects:  # all of one state first: node evaluators of two states are not kept at a time
+        try:
+            found.append((each, before.runs(each)))
+        except ObjectError as error:
+            if on_error is None:
+                raise
+            on_error(each, error)
+    nodes = frozenset[str]().union(*(each.affected.nodes for each in changes if each.affected))
+    of_all = any(each.affected is None or each.affected.pools for each in changes)
+    results = []
+    for subject, was in found:
+        new = changed(subject) if changed else subject
+        then = after.runs(new)
+        concerned = of_all or new != subject or not nodes.isdisjoint(was.candidates | then.candidates)
+        results.append(WorkloadChange(subject, was, then, _effect(was, then, concerned=concerned)))
+    order = list(Effect)
+    results.sort(key=lambda one: (order.index(one.effect), one.subject.namespace, one.subject.owner))
+    return WhatIf(tuple(changes), tuple(results))
+
+
+def _effect(before: Runs, after: Runs, *, concerned: bool) -> Effect:
+    if after.runs is False:
+        return Effect.UNCHANGED if before.runs is False else Effect.BREAKS
+    if after.runs is None:
+        return Effect.UNKNOWN if concerned or before.runs is not None else Effect.UNCHANGED
+    if before.runs is False:
+        return Effect.FREED
+    was, now = before.nodes or frozenset(), after.nodes or frozenset()
+    if was - now or before.pools - after.pools or after.moving > before.moving:
+        return Effect.FEWER_NODES
+    if set(after.warnings) - set(before.warnings):
+        return Effect.WARNS
+    return Effect.MORE_NODES if now - was or after.pools - before.pools else Effect.UNCHANGED
+
+
+def _node_of(pod: Mapping[str, Any]) -> str:
+    spec = pod.get("spec")
+    return str(spec.get(_NODE_NAME) or "") if isinstance(spec, dict) else ""
+
+
+def _of_bound(request: AdmissionRequest) -> AdmissionRequest:
+    """Return the request of a pod without what selects its node, if it is bound to one."""
+    document = request.object or {}
+    if request.kind != "Pod" or not _node_of(document):
+        return request
+    spec = {key: value for key, value in document["spec"].items() if key not in _SELECTORS}
+    return replace(request, object={**document, "spec": spec}, mutating=False)
+
+
+def unbound(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a pod that is not bound to a node; one without a spec is returned as it is."""
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return pod
+    return {**pod, "spec": {key: value for key, value in spec.items() if key != _NODE_NAME}}
+
+
+def rows(result: WhatIf, *, wide: bool) -> Iterator[WorkloadChange]:
+    """Yield the workloads that a table shows. wide: with those that get more nodes."""
+    hidden = {Effect.UNCHANGED} if wide else {Effect.UNCHANGED, Effect.MORE_NODES}
+    return (each for each in result.workloads if each.effect not in hidden)
+
+
+def document(result: WhatIf, language: Language) -> dict[str, Any]:
+    """Return the result as JSON; workloads that do not change are only counted."""
+    return {
+        "changes": [
+            {
+                "change": each.text.in_language(language),
+                "nodes": sorted(each.affected.nodes) if each.affected else None,
+                "pools": sorted(each.affected.pools) if each.affected else None,
+            }
+            for each in result.changes
+        ],
+        "summary": {effect.value: result.count(effect) for effect in Effect},
+        "namespaces": [
+            {"namespace": name, **{effect.value: counts[effect] for effect in Effect if counts[effect]}}
+            for name, counts in result.by_namespace
+        ],
+        "workloads": [_row(each) for each in rows(result, wide=True)],
+    }
+
+
+def _row(each: WorkloadChange) -> dict[str, Any]:
+    return {
+        "effect": each.effect.value,
+        "namespace": each.subject.namespace,
+        "owner": each.subject.owner,
+        "pods": len(each.subject.pods),
+        "podsToMove": each.after.moving,
+        "reasons": list(each.reasons),
+        "before": _state(each.before),
+        "after": _state(each.after),
+    }
+
+
+def _state(runs: Runs) -> dict[str, Any]:
+    return {
+        "allowed": runs.allowed,
+        "runs": runs.runs,
+        "nodes": None if runs.nodes is None else len(runs.nodes),
+        "pools": sorted(runs.pools),
+    }
