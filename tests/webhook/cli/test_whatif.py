@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from rules import AdmissionRequest, Inventory, Policy, compile_policy, decide
 from tests.support.builders import resource_rule
 from tests.support.cpu_time import loops
+from tests.support.fake_api import FakeApi, running
 from tests.support.paths import ROOT
 from tests.support.what_if_clusters import Made, nodes, pod_of, workloads
 from webhook.cli import main
@@ -132,6 +133,25 @@ def test_a_running_pod_counts_against_its_node_as_it_will_be(whatif: Whatif) -> 
         each["owner"]: (each["effect"], each["podsToMove"]) for each in json.loads(result.stdout)["workloads"]
     }
     assert {"Pod/alone": ("breaks", 0), made.name: ("fewer nodes", 2)} == found
+
+
+@pytest.mark.parametrize(("branch", "effects"), [("580", []), ("595", ["breaks"])])
+def test_affinity_of_a_running_pod_does_not_count_against_new_labels(
+    whatif: Whatif, branch: str, effects: list[str]
+) -> None:
+    """It stays where it is, as far as its driver allows."""
+    made = next(each for each in workloads(140) if each.shape == "plain" and each.pools == ("v100",))
+    pod = pod_of(made)
+    old = [{"key": "nvidia.com/cuda.driver-version.major", "operator": "In", "values": ["535"]}]
+    terms = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": old}]}
+    }
+    spec = {**pod["spec"], "affinity": {"nodeAffinity": terms}, "nodeName": "v100-0"}
+    running = {**pod, "spec": spec, "status": {"phase": "Running"}}
+    result = whatif([running], nodes(per_pool=2), "--driver", f"v100={branch}", "-o", "json")
+    assert effects == [
+        each["effect"] for each in json.loads(result.stdout)["workloads"] if each["effect"] != "warns"
+    ]
 
 
 def test_workloads_that_select_a_removed_pool_break_and_others_have_fewer_nodes(whatif: Whatif) -> None:
@@ -264,3 +284,24 @@ def test_the_matrix_is_that_after_changes_of_nodes() -> None:
         (each["product"], each["driver"]) for each in found
     }
     assert 2 == CliRunner().invoke(main, ["matrix", "--driver", "580"]).exit_code
+
+
+def test_the_workloads_and_nodes_of_a_cluster_are_those_that_change(tmp_path: Path) -> None:
+    """Pods count for their controller; it has no rules, so the built-in ones decide."""
+    fake = FakeApi()
+    for node in nodes(per_pool=1):
+        fake.put("/api/v1/nodes", node)
+    pod = pod_of(next(each for each in workloads(140) if each.shape == "plain" and each.pools == ("v100",)))
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "train", "controller": True}
+    metadata = {"name": "train-0", "namespace": "research", "ownerReferences": [owner]}
+    spec = {**pod["spec"], "nodeName": "v100-0"}
+    fake.put("/api/v1/pods", {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+    with running(fake):
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
+        arguments = ["whatif", "--kubeconfig", str(kubeconfig), "--driver", "595", "-o", "json"]
+        result = CliRunner().invoke(main, arguments)
+    found = json.loads(result.stdout)["workloads"]
+    assert [("breaks", "research", "StatefulSet/train", 1)] == [
+        (each["effect"], each["namespace"], each["owner"], each["podsToMove"]) for each in found
+    ]
