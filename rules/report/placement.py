@@ -10,6 +10,7 @@ from rules.compatibility.result import RuleRequirement
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy
 from rules.decision.recorder import DecisionRecorder
+from rules.dra.state import Claims
 from rules.kube.pod import Container, Pod
 from rules.model.decision import Decision
 from rules.model.request import AdmissionRequest
@@ -53,7 +54,11 @@ class _FittingRecorder(DecisionRecorder):
 
 
 def place(
-    policy: Policy, inventory: Inventory, request: AdmissionRequest, now: float = math.inf
+    policy: Policy,
+    inventory: Inventory,
+    request: AdmissionRequest,
+    now: float = math.inf,
+    claims: Claims | None = None,
 ) -> Placement:
     """Return the decision on a request and the nodes of its pods; arguments and errors as of `decide`."""
     recorders: list[_FittingRecorder] = []
@@ -62,5 +67,5 @@ def place(
         recorders.append(_FittingRecorder(pod, policy, inventory))
         return recorders[-1]
 
-    decision = decide(policy, inventory, request, now, recorder)
+    decision = decide(policy, inventory, request, now, recorder, claims=claims)
     return Placement(decision, tuple(each.fitting for each in recorders if each.fitting))

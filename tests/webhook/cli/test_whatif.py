@@ -58,7 +58,7 @@ def whatif(tmp_path: Path) -> Whatif:
 def _names(result: Result, effect: str) -> set[str]:
     assert result.exit_code in (0, 1), result.output
     found = json.loads(result.stdout)["workloads"]
-    return {each["owner"] for each in found if each["effect"] == effect}
+    return {each["workload"] for each in found if each["effect"] == effect}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,8 @@ def test_a_running_pod_counts_against_its_node_as_it_will_be(whatif: Whatif) -> 
     alone = {**running[0], "metadata": {"name": "alone", "namespace": "team-0"}}
     result = whatif([made.document, *running, alone], nodes(per_pool=2), "--driver", "v100=595", "-o", "json")
     found = {
-        each["owner"]: (each["effect"], each["podsToMove"]) for each in json.loads(result.stdout)["workloads"]
+        each["workload"]: (each["effect"], each["podsToMove"])
+        for each in json.loads(result.stdout)["workloads"]
     }
     assert {"Pod/alone": ("breaks", 0), made.name: ("fewer nodes", 2)} == found
 
@@ -185,7 +186,7 @@ def _example(*arguments: str) -> Result:
 def test_images_of_a_known_cuda_version_are_judged_with_another_one() -> None:
     """CUDA 13 has no code for V100; an image whose version is unknown is not rebuilt, and stays unknown."""
     result = _example("--image-cuda", "13", "-o", "json")
-    found = {each["owner"]: each["effect"] for each in json.loads(result.stdout)["workloads"]}
+    found = {each["workload"]: each["effect"] for each in json.loads(result.stdout)["workloads"]}
     assert {"Deployment/train": "breaks", "Deployment/embed": "fewer nodes"} == found
 
 
@@ -193,7 +194,7 @@ def test_another_image_is_judged_instead_of_the_old_one() -> None:
     """A reference for a reference; the others do not change."""
     change = "nvidia/cuda:11.8.0-base-ubuntu22.04=nvidia/cuda:13.0.0-base-ubuntu24.04"
     found = json.loads(_example("--image", change, "-o", "json").stdout)["workloads"]
-    assert [("Deployment/embed", "fewer nodes")] == [(each["owner"], each["effect"]) for each in found]
+    assert [("Deployment/embed", "fewer nodes")] == [(each["workload"], each["effect"]) for each in found]
 
 
 def test_rules_after_the_change_are_compared_with_those_before(tmp_path: Path) -> None:
@@ -303,5 +304,5 @@ def test_the_workloads_and_nodes_of_a_cluster_are_those_that_change(tmp_path: Pa
         result = CliRunner().invoke(main, arguments)
     found = json.loads(result.stdout)["workloads"]
     assert [("breaks", "research", "StatefulSet/train", 1)] == [
-        (each["effect"], each["namespace"], each["owner"], each["podsToMove"]) for each in found
+        (each["effect"], each["namespace"], each["workload"], each["podsToMove"]) for each in found
     ]

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from itertools import chain
 from typing import Any, Final
 
 import click
@@ -17,7 +16,6 @@ from rules import Language
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import LabelNames
 from rules.report.matrix import Table, class_table
-from rules.text.yaml_document import SourceError
 from webhook.cli.evaluation.findings import (
     EvaluatedObject,
     EvaluatedWorkload,
@@ -25,18 +23,16 @@ from webhook.cli.evaluation.findings import (
     severity,
     summary,
 )
-from webhook.cli.evaluation.workloads import Workload, workload_objects, workloads_in
 from webhook.cli.input.completers import FILE
 from webhook.cli.input.decision_context import DecisionContext, Sources, decision_options
 from webhook.cli.input.files import BUILT_IN
-from webhook.cli.input.objects import InputError, objects_in
 from webhook.cli.input.options import fail_on_option, workloads_option
 from webhook.cli.input.quotas import QuotaFinding
 from webhook.cli.input.row_filter import filter_option, filtered, named
+from webhook.cli.input.workload_source import list_workloads
 from webhook.cli.output.console import (
     counted,
     first_of,
-    print_note,
     print_summary,
     print_warning,
     progress,
@@ -57,10 +53,8 @@ from webhook.cli.output.vocabulary import (
     CLUSTER_CONTEXT,
     CURRENT_CONTEXT,
     EVALUATING_WORKLOADS,
-    IGNORED_NAMESPACES,
     NODES_HEADING,
     NOT_CHECKED_LINE,
-    NOT_READ,
     READING_WORKLOADS,
     REPORT_TITLE,
     REPORTS_WRITTEN,
@@ -147,8 +141,7 @@ def command(
         sources = sources.of_current_cluster("--filename FILE")
     context = sources.load()
     with progress(READING_WORKLOADS):
-        found = _in_files(filenames, context) if filenames else _in_cluster(sources, context, namespace)
-    workloads = [each for each in found if namespace in (None, each.namespace)]
+        workloads = list_workloads(filenames, sources, context, namespace)
     if names:
         known = list(dict.fromkeys(each.reference.lower() for each in workloads))
         chosen = set(named(map(str.lower, names), known, WORKLOAD_NOUN, USE_FILENAME))
@@ -173,43 +166,6 @@ def command(
             print_warning(used_up.message, sources.language)
     decisions = (each.decision for workload in audited for each in workload.objects)
     sys.exit(context.exit_status(() if write else decisions, fail_on))
-
-
-def _in_cluster(sources: Sources, context: DecisionContext, namespace: str | None) -> list[Workload]:
-    """Return the workloads of a cluster, except in ignored namespaces; say what is left out."""
-    cluster, language, kinds = sources.rules.cluster, sources.language, context.policy.workloads
-    listed = cluster.query(lambda found: found.workloads(kinds, namespace))
-    for why in listed.unread:
-        print_note(NOT_READ.in_language(language).format(why=why), language)
-    ignored = set(cluster.query(lambda found: found.ignored_namespaces()))
-    workloads = workloads_in(workload_objects((("", each) for each in listed.objects), kinds))
-    left_out = [
-        each for each in workloads if each.namespace in ignored and namespace in (None, each.namespace)
-    ]
-    if left_out:
-        names = ", ".join(sorted({each.namespace for each in left_out}))
-        text = IGNORED_NAMESPACES.in_language(language)
-        print_note(
-            text.format(workloads=counted(len(left_out), "workload"), count=len(left_out), names=names),
-            language,
-        )
-    return [each for each in workloads if each.namespace not in ignored]
-
-
-def _in_files(filenames: Iterable[str], context: DecisionContext) -> list[Workload]:
-    """Return the workloads in files; print errors in them, and use claims and quotas as existing."""
-    documents: list[tuple[str, dict[str, Any]]] = []
-    for source, value in chain.from_iterable(map(objects_in, filenames)):
-        if isinstance(value, SourceError):
-            context.add_error(str(value))
-        elif not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-            context.add_error(
-                str(InputError(f"{source}: expected a Kubernetes object with apiVersion and kind"))
-            )
-        else:
-            documents.append((source, value))
-    context.add_objects([value for _, value in documents], "default")
-    return workloads_in(workload_objects(documents, context.policy.workloads))
 
 
 def _heading(audited: Sequence[EvaluatedWorkload], language: Language) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from time import time
 from typing import Any, Final
 
 import click
 
-from rules import Inventory, Language, ObjectError, Policy, compile_policy
+from rules import Language, ObjectError, compile_policy
 from rules.cuda.versions import CudaVersion
 from rules.schema.errors import suggestion
 from rules.text.i18n import Text
-from rules.text.yaml_document import SourceError
 from webhook.cli.evaluation.errors import ChangeError
 from webhook.cli.evaluation.image_changes import ImageChange, parse_image_change, with_images
 from webhook.cli.evaluation.node_changes import Affected, NodeState
@@ -31,13 +30,13 @@ from webhook.cli.evaluation.what_if import (
     document,
     rows,
 )
-from webhook.cli.evaluation.workloads import workload_objects, workloads_in
-from webhook.cli.input.completers import RULE_PATH
+from webhook.cli.evaluation.workloads import Workload
+from webhook.cli.input.completers import FILE, RULE_PATH
 from webhook.cli.input.decision_context import DecisionContext, Sources, decision_options
 from webhook.cli.input.files import BAD_INPUT, load_workloads
 from webhook.cli.input.node_changes import NodeChanges, node_change_options
-from webhook.cli.input.objects import objects_in
-from webhook.cli.input.options import filenames_option, output_option, workloads_option
+from webhook.cli.input.options import output_option, workloads_option
+from webhook.cli.input.workload_source import list_workloads
 from webhook.cli.output.console import (
     UNKNOWN,
     BadInputError,
@@ -48,7 +47,12 @@ from webhook.cli.output.console import (
     progress,
     show_table,
 )
-from webhook.cli.output.vocabulary import EVALUATING_WORKLOADS, WHAT_IF_CHANGE, WHAT_IF_SUMMARY
+from webhook.cli.output.vocabulary import (
+    EVALUATING_WORKLOADS,
+    READING_WORKLOADS,
+    WHAT_IF_CHANGE,
+    WHAT_IF_SUMMARY,
+)
 from webhook.cli.output.what_if_html import html
 
 _BREAKS: Final = 1
@@ -116,10 +120,15 @@ def _decision_options(command: Any) -> Any:
 
 
 @click.command()
-@filenames_option(
-    "File, folder or URL that contains the workloads, or - for stdin; may be repeated, and -f omitted.  "
-    "[default: the workloads of the cluster]",
-    required=False,
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    type=FILE,
+    metavar="FILE",
+    help="File or URL that contains pods and workloads, as `kubectl get pods,jobs -A -o yaml` prints them; "
+    "- for stdin.  [default: those of the cluster]",
 )
 @node_change_options
 @click.option(
@@ -176,9 +185,10 @@ def command(
     if not filenames:
         sources = sources.of_current_cluster("--filename FILE")
     before, objects = replace(sources, rule_paths=current_rules).load_with_objects()
-    documents = list(_documents(filenames, before, sources))
+    with progress(READING_WORKLOADS):
+        workloads = list_workloads(filenames, sources, before, namespace)
     with progress(EVALUATING_WORKLOADS):
-        result = _result(documents, namespace, before, objects, changes, image_cuda, images, sources)
+        result = _result(workloads, before, objects, changes, image_cuda, images, sources)
     if output in ("json", "yaml"):
         print_document(document(result, sources.language), output)
     elif output == "html":
@@ -189,8 +199,7 @@ def command(
 
 
 def _result(
-    documents: list[tuple[str, dict[str, Any]]],
-    namespace: str | None,
+    workloads: list[Workload],
     before: DecisionContext,
     objects: list[Any],
     changes: NodeChanges,
@@ -218,14 +227,10 @@ def _result(
         done.append(Change(_filled(_IMAGE_CUDA, cuda=image_cuda), _NO_NODES))
     done += (Change(_filled(_IMAGE, old=each.old, new=each.new), _NO_NODES) for each in images)
     inventory = state.inventory()
-    claims = [each for _, each in documents]
-
-    def state_of(rules_of: Policy, nodes: Inventory) -> ClusterState:
-        return ClusterState(rules_of, nodes.with_dra(nodes.dra.with_claims_in(claims, "default")), now)
-
-    was, then = state_of(before.policy, before.inventory), state_of(policy, inventory)
-    found = workloads_in(workload_objects(documents, before.policy.workloads))
-    subjects = [each for each in subjects_of(found) if namespace in (None, each.namespace)]
+    claims = before.inventory.dra.claims
+    was = ClusterState(before.policy, before.inventory, now, claims)
+    then = ClusterState(policy, inventory, now, claims)
+    subjects = list(subjects_of(workloads))
     _check_images(images, subjects)
 
     def changed(subject: Subject) -> Subject:
@@ -238,22 +243,6 @@ def _result(
         before.add_error(f"{subject.namespace}/{subject.owner}: {error}")
 
     return compare(subjects, was, then, done, changed if images else None, on_error)
-
-
-def _documents(
-    filenames: Iterable[str], context: DecisionContext, sources: Sources
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects in files, or the pods of the cluster, each with its place."""
-    if not filenames:
-        yield from (("", each) for each in sources.rules.cluster.query(lambda cluster: cluster.pods()))
-    for filename in filenames:
-        for place, value in objects_in(filename):
-            if isinstance(value, SourceError):
-                context.add_error(str(value))
-            elif not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-                context.add_error(f"{place}: expected a Kubernetes object with apiVersion and kind")
-            else:
-                yield place, value
 
 
 def _check_images(images: Iterable[ImageChange], subjects: Iterable[Subject]) -> None:
@@ -318,7 +307,7 @@ def _row(each: WorkloadChange, *, wide: bool) -> dict[str, str]:
     row = {
         "effect": each.effect.value,
         "namespace": each.subject.namespace,
-        "owner": each.subject.owner,
+        "workload": each.subject.owner,
         "compatible nodes": nodes,
     }
     if wide:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from rules import Action, AdmissionRequest, Inventory, Language, ObjectError, Policy
+from rules import Action, AdmissionRequest, Claims, Inventory, Language, ObjectError, Policy
 from rules.model.decision import NO_NODES, UNKNOWN_CUDA
 from rules.report.placement import FittingNodes, Placement, place
 from rules.text.i18n import Text
@@ -154,10 +154,10 @@ class WhatIf:
 
 
 class ClusterState:
-    """Rules and nodes, before or after a change."""
+    """Rules and nodes, before or after a change. claims: those that pods may refer to."""
 
-    def __init__(self, policy: Policy, inventory: Inventory, now: float) -> None:
-        self._policy, self._inventory, self._now = policy, inventory, now
+    def __init__(self, policy: Policy, inventory: Inventory, now: float, claims: Claims) -> None:
+        self._policy, self._inventory, self._now, self._claims = policy, inventory, now, claims
         self._names: dict[int, frozenset[str]] = {}
 
     def runs(self, subject: Subject) -> Runs:
@@ -166,7 +166,7 @@ class ClusterState:
         node = _node_of(request.object or {}) if request.kind == "Pod" else ""
         if node and self._inventory.everything and not self._inventory.named(node):
             return Runs(True, False, (self._say(_NODE_REMOVED, node=node),))
-        found = self._found(place(self._policy, self._inventory, _of_bound(request), self._now))
+        found = self._found(self._place(_of_bound(request)))
         if subject.from_pods and found.allowed and found.runs is False:
             # The affinity of its pods may be that of an earlier decision, which a new pod does not have.
             found = found._replace(runs=None)
@@ -183,7 +183,10 @@ class ClusterState:
         if not self._inventory.named(node):
             return False
         request = _of_bound(AdmissionRequest("CREATE", "", "Pod", namespace, pod, mutating=False))
-        return self._found(place(self._policy, self._inventory, request, self._now)).runs is not False
+        return self._found(self._place(request)).runs is not False
+
+    def _place(self, request: AdmissionRequest) -> Placement:
+        return place(self._policy, self._inventory, request, self._now, self._claims)
 
     def _found(self, placement: Placement) -> Runs:
         decision, language = placement.decision, self._policy.language
@@ -325,7 +328,7 @@ def _row(each: WorkloadChange) -> dict[str, Any]:
     return {
         "effect": each.effect.value,
         "namespace": each.subject.namespace,
-        "owner": each.subject.owner,
+        "workload": each.subject.owner,
         "pods": len(each.subject.pods),
         "podsToMove": each.after.moving,
         "reasons": list(each.reasons),

@@ -76,7 +76,6 @@ _HEADINGS: Final = {
     "trusted by": Text("TRUSTED BY", "受信任于"),
     "unknown": Text("UNKNOWN", "未知"),
     "warns": Text("WARNS", "警告"),
-    "workloads": Text("WORKLOADS", "工作负载数"),
 }
 # Roles of certificates, by their value in JSON.
 ROLES: Final = {

@@ -66,7 +66,7 @@ def _reasons(result: WhatIf, language: Language) -> Iterator[Html]:
 
 
 def _workloads(result: WhatIf, language: Language) -> Iterator[Html]:
-    headings = [heading(each, language) for each in ("owner", "effect")]
+    headings = [heading(each, language) for each in ("workload", "effect")]
     headings += [_NODES.in_language(language), heading("to move", language), heading("reason", language)]
     by_namespace: dict[str, list[WorkloadChange]] = {}
     for each in rows(result, wide=True):
