@@ -35,6 +35,7 @@ EVERYTHING = {
     "imageResolver.enabled": True,
     "monitoring.enabled": True,
     "policies.unrequestedGpus": True,
+    "reports.enabled": True,
 }
 DIGEST = f"sha256:{'0' * 64}"
 
@@ -97,9 +98,10 @@ def test_the_chart_has_the_objects_of_an_overlay(folder: str, values: dict[str, 
 
 
 def test_the_chart_has_the_objects_of_all_components(tmp_path: Path) -> None:
-    """The agent, the image resolver, monitoring, and the policies for unrequested GPUs."""
+    """The agent, the image resolver, reports, monitoring, and the policies for unrequested GPUs."""
     (tmp_path / "policies").mkdir()
-    main = _overlay(tmp_path, "base", "agent", "monitoring", components=["components/image-resolver"])
+    components = ["components/image-resolver", "components/reports"]
+    main = _overlay(tmp_path, "base", "agent", "monitoring", components=components)
     policies = _overlay(tmp_path / "policies", components=["components/unrequested-gpus"])
     _assert_equal(main + policies, EVERYTHING)
 

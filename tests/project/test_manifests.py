@@ -24,8 +24,10 @@ from tests.support.paths import ROOT
 from tests.support.release import RELEASE
 from tests.support.webhooks import builtin_handler
 from webhook.admission.app import create_pages
+from webhook.cli.commands.audit import command as audit
 from webhook.cli.commands.images import command as images
 from webhook.cli.commands.serve import command
+from webhook.cli.input.files import load_workloads
 from webhook.resolver.fact_store import NAMES
 from webhook.server.server import ServerConfig
 from webhook.telemetry import metrics
@@ -341,3 +343,33 @@ def test_an_overlay_of_five_lines_changes_a_built_in_rule(tmp_path: Path) -> Non
     ]
 
     assert ((), "compatibility-pgpu", Action.WARN) == (loaded.errors, changed.name, changed.action)
+
+
+def test_the_reports_may_list_each_kind_of_workload_and_write_only_reports() -> None:
+    """By the table of kinds; their CronJob has options of `gpugate audit`, and the limits of the gate."""
+    folder = MANIFESTS / "components/reports"
+    cronjob, policy = yaml.safe_load_all((folder / "cronjob.yaml").read_text("utf-8"))
+    gate = yaml.safe_load((MANIFESTS / "base/network.yaml").read_text("utf-8"))["spec"]
+    roles = list(yaml.safe_load_all((folder / "rbac.yaml").read_text("utf-8")))
+    rules = [rule for role in roles for rule in role.get("rules", ())]
+    rights = {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    listed = {(group, resource) for group, resource, verb in rights if verb == "list"}
+    kinds = {(group, f"{kind.lower()}s") for group, kind in load_workloads(()).paths if group != "extensions"}
+    pod = cronjob["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    name, *arguments = container["args"]
+    options = audit.make_context(name, arguments).params
+
+    assert kinds <= listed
+    assert {("openreports.io", "reports")} == {each[:2] for each in rights if each[2] != "list"}
+    assert gate["egress"] == policy["spec"]["egress"]
+    assert ("audit", "openreports", True) == (name, options["output"], options["write"])
+    assert pod["securityContext"] | {"fsGroup": 65534} == POD["securityContext"] | {"fsGroup": 65534}
+    assert CONTAINER["securityContext"] == container["securityContext"]
+    assert CONTAINER["image"] == container["image"]

@@ -30,6 +30,7 @@ _COPIED: Final = {
         "components/image-resolver/policy.yaml",
         "components/image-resolver/state.yaml",
     ],
+    "reports.yaml": ["components/reports/rbac.yaml"],
     "unrequested-gpus.yaml": [
         "components/unrequested-gpus/deny.yaml",
         "components/unrequested-gpus/warn.yaml",
