@@ -199,7 +199,7 @@ def test_html_escapes_what_strangers_wrote() -> None:
 def test_html_never_shows_what_was_not_checked_as_fine() -> None:
     """It has a section of its own, and its own number."""
     unchecked = replace(_evaluated("a"), allowed=True, findings=(), not_checked=("image unknown",))
-    text = html(_report(unchecked, replace(unchecked, name="b")), [])
+    text = html(_report(unchecked, replace(unchecked, name="b", owner="Pod/b")), [])
 
     assert "<strong>2</strong>not fully checked" in text
     assert '<th scope="row" class="text">image unknown</th><td class="number">2</td>' in text

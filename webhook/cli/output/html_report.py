@@ -28,7 +28,7 @@ from webhook.cli.output.vocabulary import ACTIONS
 # Rows of a table; a browser shows some thousand at once.
 _MOST_ROWS: Final = 2000
 
-_EVALUATED: Final = Text("objects evaluated", "个对象已评估")
+_EVALUATED: Final = Text("workloads evaluated", "个工作负载已评估")
 _DENIED: Final = Text("denied", "个被拒绝")
 _WARNED: Final = Text("with warnings only", "个仅有警告")
 _PARTLY: Final = Text("not fully checked", "个未完全检查")
@@ -78,11 +78,12 @@ class _Row(NamedTuple):
 def html(report: Report, tables: Sequence[Table]) -> str:
     """Return an HTML document. tables: the compatibility of the nodes."""
     language = report.language
+    denied = {each.team for each in report.objects if not each.allowed}
     numbers = {
-        _EVALUATED: len(report.objects),
-        _DENIED: sum(not each.allowed for each in report.objects),
-        _WARNED: sum(each.allowed and _warns(each) for each in report.objects),
-        _PARTLY: sum(bool(each.not_checked) for each in report.objects),
+        _EVALUATED: len({each.team for each in report.objects}),
+        _DENIED: len(denied),
+        _WARNED: len({each.team for each in report.objects if _warns(each)} - denied),
+        _PARTLY: len({each.team for each in report.objects if each.not_checked}),
     }
     counts = [
         element("li", element("strong", str(number)), label.in_language(language))
