@@ -104,11 +104,12 @@ e2e-assets: $(VENV)/.dev ## build etcd, Kubernetes, programs of its packages, Ka
 	$(BIN)/python tests/e2e/assets/build.py $(KUBERNETES)
 	$(BIN)/python -m tests.e2e.assets.base
 
+# Without the tests of rules and pages alone, which use few functions of packages.
 test-lowest: ## run the tests on the oldest dependencies that pyproject.toml allows
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check uv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable '.[all]' --group dev
-	.venv-lowest/bin/pytest -q --numprocesses auto
+	.venv-lowest/bin/pytest -q --numprocesses auto tests/certs tests/webhook tests/rules/text tests/rules/cel tests/rules/schema tests/rules/decision
 
 lock: $(VENV)/.dev ## pin the packages of the image and of its build, with hashes
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
