@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "rules new": "Create a rule and its test from a template",
     "schema": "Print the JSON Schema of rule files, for editors",
     "nodes": "List the GPU capabilities of nodes, grouped by equal capabilities",
+    "nodes snapshot": "Print nodes without their names, as a small file for CI",
     "matrix": "Show which CUDA runtimes are compatible with which nodes or drivers",
     "image": "Show the CUDA facts of container images, from registries and files",
     "audit": "Evaluate the existing pods and workloads of a cluster",

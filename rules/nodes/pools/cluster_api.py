@@ -19,7 +19,7 @@ from rules.text.i18n import Text
 
 _MAX_SIZE: Final = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 _CAPACITY: Final = "capacity.cluster-autoscaler.kubernetes.io/"
-_LABELS: Final = f"{_CAPACITY}labels"
+LABELS_ANNOTATION: Final = f"{_CAPACITY}labels"
 _TAINTS: Final = f"{_CAPACITY}taints"
 _GPU_TYPE: Final = f"{_CAPACITY}gpu-type"
 _GPU_COUNT: Final = f"{_CAPACITY}gpu-count"
@@ -31,6 +31,11 @@ _MAX_TEXT: Final = 256 * 1024
 _NODE_ROLE: Final = "node-role.kubernetes.io"
 _DOMAINS: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 _COUNT: Final = Text("a number", "数字")
+
+
+def read_annotations() -> tuple[str, ...]:
+    """Return the annotations that are read."""
+    return (_MAX_SIZE, LABELS_ANNOTATION, _TAINTS, _GPU_TYPE, _GPU_COUNT, _DRA_DRIVER)
 
 
 def read_node_group(document: PoolDocument) -> list[NodePool]:
@@ -48,7 +53,7 @@ def read_node_group(document: PoolDocument) -> list[NodePool]:
         for key, value in document.labels("spec", "template", "metadata", "labels").items()
         if _on_nodes(key)
     }
-    labels |= document.valid_labels(_LABELS, dict(_pairs(document)))
+    labels |= document.valid_labels(LABELS_ANNOTATION, dict(_pairs(document)))
     stated = {(each.key, each.effect): each for each in document.taints("spec", "template", "spec", "taints")}
     stated |= {(each.key, each.effect): each for each in _taints(document)}
     return [
@@ -94,12 +99,12 @@ def _resources(document: PoolDocument) -> tuple[tuple[str, int], ...] | None:
 
 def _pairs(document: PoolDocument) -> Iterator[tuple[str, str]]:
     """Yield the labels of the annotation: `key=value,key=value`."""
-    for each in _parts(document, _LABELS):
+    for each in _parts(document, LABELS_ANNOTATION):
         key, found, value = each.partition("=")
         if found:
             yield key, value
         else:
-            document.report(_LABELS, each, Text("key=value", "key=value"))
+            document.report(LABELS_ANNOTATION, each, Text("key=value", "key=value"))
 
 
 def _taints(document: PoolDocument) -> Iterator[Taint]:

@@ -61,7 +61,7 @@ class _Rule(_Text):
 
 
 class _Node(_Text):
-    """A node in the files of --nodes."""
+    """A node in the files of --nodes; `snapshot` is the command `gpugate nodes snapshot`."""
 
     def values(self, ctx: click.Context, param: click.Parameter) -> Iterable[str]:
         """Return the names of the nodes."""
@@ -74,8 +74,8 @@ class _Node(_Text):
         try:
             inventory = load_inventory(ctx.params.get("node_paths", ()), NO_CLUSTER)
         except (BadInputError, InventoryError):
-            return []
-        return inventory.names(inventory.everything)
+            return ["snapshot"]
+        return ["snapshot", *inventory.names(inventory.everything)]
 
 
 class _RulePath(click.Path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ import click
 from rules import Inventory, Language, RuleSet
 from rules.model.rule import NodeProfile
 from rules.nodes.label_families import LabelNames
+from rules.nodes.snapshot import Snapshot, snapshot
 from rules.schema.errors import suggestion
 from webhook.cli.evaluation.node_changes import NodeState
 from webhook.cli.evaluation.what_if import Change
@@ -69,6 +70,15 @@ class NodeSource:
         if not (len(inventory) or inventory.declared.pools):
             raise BadInputError(f"{', '.join(self.paths) or 'this cluster'}: no nodes")
         return inventory, objects
+
+    def snapshot(self, anonymize: Iterable[str]) -> Snapshot:
+        """Return the snapshot of the nodes that `inventory` reads. anonymize: globs of label keys.
+
+        Labels by which some compatibility rule reads a fact keep their values. Raises BadInputError.
+        """
+        _, objects = self._read()
+        labels = {rule.sharing.labels for rule in self._read_rules().compatibility} | {LabelNames()}
+        return snapshot(objects, anonymize, labels)
 
     def labels(self) -> LabelNames:
         """Return the label names that the compatibility rules set. Raises BadInputError if these differ."""

@@ -374,6 +374,11 @@ UNDECLARED: Final = Text(
     "an autoscaler may add nodes that are not declared ({signs}); describe them with a NodeProfile",
     "自动扩缩容器可能新增未声明的节点（{signs}）；请用 NodeProfile 描述这些节点",
 )
+SNAPSHOT_WRITTEN: Final = Text(
+    "{nodes} nodes and {others} other objects; values replaced of the labels: {labels}",
+    "{nodes} 个节点，{others} 个其他对象；以下标签的值已替换：{labels}",
+)
+NO_LABELS: Final = Text("none", "无")
 UNLABELLED_NODES: Final = Text(
     "not in the table: {count} nodes without GPU labels: {names}; GPU Feature Discovery or "
     "`gpugate node label` adds labels",

@@ -1,0 +1,281 @@
+"""A small copy of an inventory's document: what decisions read, without what identifies nodes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, Final, NamedTuple
+
+from rules.dra.state import CLAIM, DEVICE_CLASS, SLICE, TEMPLATE
+from rules.nodes.inventory import INSTANCE_TYPE
+from rules.nodes.inventory_document import NODE, kind_of, objects_of
+from rules.nodes.label_families import LabelNames, autoscaler_labels, gpu_labels
+from rules.nodes.node_row import NodeRow, read_node
+from rules.nodes.pools import AUTOSCALER_STATUS
+from rules.nodes.pools.cluster_api import LABELS_ANNOTATION, read_annotations
+from rules.text.glob import glob
+
+# Source: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetesiohostname
+_HOSTNAME: Final = "kubernetes.io/hostname"
+# A UUID, an IPv4 address in a name, or the 17 hexadecimal digits of an ID of AWS.
+# Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/resource-ids.html
+_IDENTIFIES: Final = re.compile(
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|(?<![0-9])[0-9]{1,3}(-[0-9]{1,3}){3}(?![0-9])"
+    r"|(?<![0-9a-f])[0-9a-f]{17}(?![0-9a-f])",
+    re.IGNORECASE,
+)
+_TEMPLATE_SPEC: Final = ("spec", "template", "spec")
+_TEMPLATE_LABELS: Final = ("spec", "template", "metadata", "labels")
+_DELETED: Final = ("metadata", "deletionTimestamp")
+_OWNERS: Final = ("metadata", "ownerReferences")
+_ANNOTATIONS: Final = ("metadata", "annotations")
+_CLUSTER_API: Final = (_DELETED, _OWNERS, _ANNOTATIONS, _TEMPLATE_LABELS, (*_TEMPLATE_SPEC, "taints"))
+_NODE_GROUP: Final = (*_CLUSTER_API, ("status", "readyReplicas"))
+_CLAIM_NAMES: Final = (("metadata", "namespace"),)
+# The fields that are read of each kind, besides its version and name.
+_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    "NodePool": (
+        _DELETED,
+        _TEMPLATE_LABELS,
+        (*_TEMPLATE_SPEC, "taints"),
+        (*_TEMPLATE_SPEC, "requirements"),
+        ("spec", "limits"),
+    ),
+    "ResourceFlavor": (_DELETED, ("spec", "nodeLabels"), ("spec", "nodeTaints"), ("spec", "tolerations")),
+    "MachineDeployment": _NODE_GROUP,
+    "MachinePool": _NODE_GROUP,
+    "MachineSet": _NODE_GROUP,
+    AUTOSCALER_STATUS.name: (("metadata", "namespace"),),
+    DEVICE_CLASS: (
+        ("metadata", "creationTimestamp"),
+        ("spec", "selectors"),
+        ("spec", "extendedResourceName"),
+    ),
+    SLICE: (("spec", "driver"), ("spec", "pool"), ("spec", "nodeName"), ("spec", "devices")),
+    CLAIM: (*_CLAIM_NAMES, ("spec", "devices", "requests"), ("status", "allocation")),
+    TEMPLATE: (*_CLAIM_NAMES, ("spec", "spec", "devices", "requests")),
+}
+
+
+class Snapshot(NamedTuple):
+    """The objects of a snapshot.
+
+    names: of nodes, by those in the original. replaced: labels, each with the number of its replaced values.
+    """
+
+    items: list[dict[str, Any]]
+    names: Mapping[str, str]
+    replaced: Mapping[str, int]
+
+
+def snapshot(
+    document: object, anonymize: Iterable[str] = (), labels: Iterable[LabelNames] = (LabelNames(),)
+) -> Snapshot:
+    """Return the snapshot of a document that `Inventory.of` accepts. Raises InventoryError for others.
+
+    Decisions on pods that select no replaced value are the same. Nodes are numbered in their order, and equal
+    values become equal ones. Values are replaced of the hostname, of labels that are the name of their node,
+    or contain a UUID, an IP address or an ID of AWS, and of anonymize: globs of further keys. Labels that
+    report a fact are never replaced; labels: those of the rules.
+    """
+    rows: dict[str, tuple[NodeRow, Mapping[str, Any]]] = {}
+    others: list[tuple[str, Mapping[str, Any]]] = []
+    for each, path in objects_of(document, "document"):
+        if (kind := kind_of(each, path)) == NODE:
+            row = read_node(each, path)
+            rows[row.name] = row, each
+        else:
+            others.append((kind, each))
+    found = _Anonymizer(rows, anonymize, tuple(labels))
+    items = [found.node(row, each) for row, each in rows.values()]
+    items += [found.other(kind, each) for kind, each in others]
+    return Snapshot(items, found.names, dict(sorted(found.replaced.items())))
+
+
+class _Anonymizer:
+    """Replaces what identifies nodes; the same value always by the same one."""
+
+    def __init__(
+        self, nodes: Collection[str], anonymize: Iterable[str], labels: tuple[LabelNames, ...]
+    ) -> None:
+        width = len(str(len(nodes)))
+        self.names = {name: f"node-{at:0{width}}" for at, name in enumerate(nodes, start=1)}
+        self.replaced: Counter[str] = Counter()
+        self._values: dict[str, str] = {}
+        self._pools: dict[str, str] = {}
+        self._slices = 0
+        self._keys = [glob(each) for each in anonymize]
+        self._labels = labels
+        self._facts = {*gpu_labels(), *autoscaler_labels(), INSTANCE_TYPE}
+
+    def node(self, row: NodeRow, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a Node with what `read_node` reads."""
+        state, spec, status = row.state, document.get("spec") or {}, document.get("status") or {}
+        own = {row.name, row.name.partition(".")[0]}
+        given = {"allocatable": state.allocatable, "capacity": state.capacity}
+        kept: dict[str, Any] = {}
+        for name, resources in given.items():
+            quantities = status.get(name) or {}
+            # Decisions read extended resources only.
+            if amounts := {key: quantities[key] for key in quantities if key in resources and "/" in key}:
+                kept[name] = amounts
+        cordoned = spec.get("unschedulable") is True
+        if not (state.ready or cordoned):
+            kept["conditions"] = [{"type": "Ready", "status": "False"}]
+        taints = [
+            {key: value for key, value in taint._asdict().items() if value} for taint in sorted(state.taints)
+        ]
+        parts = {"unschedulable": True} if cordoned else {}
+        return {
+            "apiVersion": "v1",
+            "kind": NODE,
+            "metadata": {"name": self.names[row.name], "labels": self._of(row.labels, own)},
+            **({"spec": parts | ({"taints": taints} if taints else {})} if parts or taints else {}),
+            "status": kept,
+        }
+
+    def other(self, kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an object that declares nodes, or devices or claims, with the fields that are read."""
+        kept: dict[str, Any] = {}
+        for path in (("apiVersion",), ("kind",), ("metadata", "name"), *_FIELDS[kind]):
+            _copy(document, kept, path)
+        if kind == SLICE:
+            self._slice(kept)
+        elif kind == CLAIM:
+            self._claim(kept)
+        else:
+            self._pool(kept)
+        return kept
+
+    def _of(self, labels: Mapping[Any, Any], own: Collection[str] = ()) -> dict[Any, Any]:
+        found = {key: self._label(key, value, own) for key, value in labels.items()}
+        self.replaced.update(key for key, value in found.items() if value != labels[key])
+        return found
+
+    def _label(self, key: object, value: object, own: Collection[str] = ()) -> Any:
+        """Return the value of a label. own: the names of its node."""
+        if not (isinstance(key, str) and isinstance(value, str) and value) or self._is_fact(key):
+            return value
+        chosen = key == _HOSTNAME or value in own or any(each.fullmatch(key) for each in self._keys)
+        return self._value(value) if chosen or _identifies(value) else value
+
+    def _is_fact(self, key: str) -> bool:
+        return key in self._facts or any(each.among([key]) for each in self._labels)
+
+    def _value(self, value: str) -> str:
+        return self.names.get(value) or self._values.setdefault(value, f"value-{len(self._values) + 1}")
+
+    def _pool(self, kept: dict[str, Any]) -> None:
+        """Replace the labels of an object that declares nodes, in place."""
+        for *path, last in (_TEMPLATE_LABELS, ("spec", "nodeLabels")):
+            parent = _member(kept, path)
+            if isinstance(parent, dict) and isinstance(parent.get(last), Mapping):
+                parent[last] = self._of(parent[last])
+        template = _member(kept, _TEMPLATE_SPEC)
+        if isinstance(template, dict) and isinstance(found := template.get("requirements"), list | tuple):
+            template["requirements"] = [self._requirement(each) for each in found]
+        metadata = kept.get("metadata")
+        if not isinstance(metadata, dict):
+            return
+        if isinstance(owners := metadata.get("ownerReferences"), list | tuple):
+            metadata["ownerReferences"] = [
+                {"kind": each.get("kind")} if isinstance(each, Mapping) else each for each in owners
+            ]
+        if isinstance(annotations := metadata.get("annotations"), Mapping):
+            read = {key: value for key, value in annotations.items() if key in read_annotations()}
+            if isinstance(text := read.get(LABELS_ANNOTATION), str):
+                read[LABELS_ANNOTATION] = ",".join(map(self._pair, text.split(",")))
+            metadata["annotations"] = read
+
+    def _requirement(self, requirement: Any) -> Any:
+        """Return a requirement of a NodePool."""
+        values = requirement.get("values") if isinstance(requirement, Mapping) else None
+        if not isinstance(values, list | tuple):
+            return requirement
+        return {**requirement, "values": [self._label(requirement.get("key"), each) for each in values]}
+
+    def _pair(self, pair: str) -> str:
+        """Return `key=value` of an annotation."""
+        key, equals, value = pair.partition("=")
+        return f"{key}{equals}{self._label(key, value)}"
+
+    def _slice(self, kept: dict[str, Any]) -> None:
+        """Replace node, pool and identifying attributes of a ResourceSlice, in place."""
+        self._slices += 1
+        kept["metadata"] = {"name": f"slice-{self._slices}"}
+        spec = kept.get("spec")
+        if not isinstance(spec, dict):
+            return
+        if isinstance(pool := spec.get("pool"), Mapping) and isinstance(pool.get("name"), str):
+            spec["pool"] = {**pool, "name": self._device_pool(pool["name"])}
+        node = spec.get("nodeName")
+        if isinstance(node, str) and node:
+            spec["nodeName"] = self.names.get(node) or self._value(node)
+        if "devices" in spec:
+            spec["devices"] = self._texts(spec["devices"], node)
+
+    def _claim(self, kept: dict[str, Any]) -> None:
+        """Leave the devices of an allocation only, in place."""
+        status = kept.get("status")
+        allocation = status.get("allocation") if isinstance(status, dict) else None
+        if not isinstance(allocation, Mapping) or not allocation:
+            return
+        results = _member(allocation, ("devices", "results"))
+        read = [self._result(each) for each in results] if isinstance(results, list) else results
+        kept["status"] = {"allocation": {"devices": {"results": read}}}
+
+    def _result(self, result: Any) -> Any:
+        """Return one allocated device."""
+        if not isinstance(result, Mapping):
+            return result
+        fields = {key: result[key] for key in ("request", "driver", "pool", "device") if key in result}
+        if isinstance(pool := fields.get("pool"), str):
+            fields["pool"] = self._device_pool(pool)
+        return fields
+
+    def _device_pool(self, name: str) -> str:
+        """Return the name of a pool of devices; usually it is that of the node."""
+        return self.names.get(name) or (name and self._pools.setdefault(name, f"pool-{len(self._pools) + 1}"))
+
+    def _texts(self, value: Any, node: object) -> Any:
+        """Return a JSON value whose texts do not identify; node: the node of the devices."""
+        if isinstance(value, Mapping):
+            return {key: self._texts(each, node) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._texts(each, node) for each in value]
+        if isinstance(value, str) and (value == node or _IDENTIFIES.search(value)):
+            return self._value(value)
+        return value
+
+
+def _identifies(value: str) -> bool:
+    """Return whether the value of a label contains what only one machine has."""
+    return _IDENTIFIES.search(value) is not None or _address(value) is not None
+
+
+def _address(value: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(value)
+    except ValueError:
+        return None
+
+
+def _copy(source: Mapping[str, Any], target: dict[str, Any], path: tuple[str, ...]) -> None:
+    """Copy the field at a path, if there is one; a parent that is not an object is copied as it is."""
+    name, *rest = path
+    if name not in source:
+        return
+    if rest and isinstance(source[name], Mapping):
+        _copy(source[name], target.setdefault(name, {}), tuple(rest))
+    else:
+        target[name] = source[name]
+
+
+def _member(value: Any, path: Iterable[str]) -> Any:
+    """Return the field at a path; None if it cannot be reached."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,200 @@
+"""Snapshots: what is kept of objects, and what is replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import InventoryError
+from rules.nodes.label_families import LabelFamily, LabelNames
+from rules.nodes.snapshot import snapshot
+from tests.support.dra_builders import claim, exactly, resource_slice
+from tests.support.dra_clusters import bare_node, claim_template, device_class, gpus_of
+from tests.support.node_builders import GPU, decided, gfd, node, pod
+
+UUID = "6f1c9a52-0d5e-4f57-9b7c-3a5e8d2f1b40"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def _labels(given: dict[str, str], *anonymize: str, name: str = "gpu-a.example.com") -> dict[str, str]:
+    (found,) = snapshot([node(name, given)], anonymize).items
+    labels: dict[str, str] = found["metadata"]["labels"]
+    return labels
+
+
+def test_only_what_a_decision_reads_of_a_node_is_kept() -> None:
+    """Extended resources, lasting taints, that it is cordoned, and labels."""
+    document = {
+        "metadata": {"name": "a", "uid": UUID, "annotations": {"x": "y"}, "labels": {"pool": "red"}},
+        "spec": {
+            "providerID": "aws:///i-1",
+            "unschedulable": True,
+            "taints": [
+                {"key": "gpu", "value": "yes", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"},
+                {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+            ],
+        },
+        "status": {
+            "allocatable": {"cpu": "96", GPU: "7", "vendor.com/none": "0"},
+            "capacity": {"cpu": "96", GPU: "8"},
+            "images": [{"names": ["x"]}],
+        },
+    }
+    expected = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "node-1", "labels": {"pool": "red"}},
+        "spec": {
+            "unschedulable": True,
+            "taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}],
+        },
+        "status": {"allocatable": {GPU: "7"}, "capacity": {GPU: "8"}},
+    }
+
+    assert [expected] == snapshot(document).items
+
+
+def test_a_node_that_is_not_ready_stays_so() -> None:
+    """Whatever the condition says exactly."""
+    document = node("a", {})
+    document["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "message": "kubelet stopped"}]
+    (found,) = snapshot(document).items
+
+    assert [{"type": "Ready", "status": "False"}] == found["status"]["conditions"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("gpu-a.example.com", "node-1"),
+        ("gpu-a", "value-1"),
+        ("10.1.2.3", "value-1"),
+        ("ip-10-1-2-3", "value-1"),
+        ("i-0123456789abcdef0", "value-1"),
+        (f"rack.{UUID}", "value-1"),
+        ("eu-west-1a", "eu-west-1a"),
+        ("gpu-a-pool", "gpu-a-pool"),
+        ("4.18.0", "4.18.0"),
+        ("", ""),
+    ],
+)
+def test_identifying_values_of_labels_are_replaced(value: str, expected: str) -> None:
+    """The node's names, UUIDs, IP addresses and IDs of AWS; others stay, as pods select nodes by them."""
+    assert {"example.com/label": expected} == _labels({"example.com/label": value})
+
+
+def test_the_hostname_is_always_replaced() -> None:
+    """By the name of the node if it is that."""
+    found = [_labels({"kubernetes.io/hostname": value}) for value in ("gpu-a.example.com", "other")]
+
+    assert [{"kubernetes.io/hostname": "node-1"}, {"kubernetes.io/hostname": "value-1"}] == found
+
+
+def test_labels_are_replaced_by_globs_except_those_that_report_a_fact() -> None:
+    """Equal values become equal ones, on nodes and in pools; the numbers of replaced values are counted."""
+    nodes = [node(name, {ZONE: zone, **gfd("12.4")}) for name, zone in (("a", "x"), ("b", "y"), ("c", "x"))]
+    template = {
+        "metadata": {"labels": {ZONE: "y"}},
+        "spec": {"requirements": [{"key": ZONE, "operator": "In", "values": ["x", "z"]}]},
+    }
+    pool = {"kind": "NodePool", "metadata": {"name": "gpus"}, "spec": {"template": template}}
+    found = snapshot([*nodes, pool], ["*"])
+    zones = [each["metadata"]["labels"][ZONE] for each in found.items[:3]]
+    declared = found.items[3]["spec"]["template"]
+
+    assert ["value-1", "value-2", "value-1"] == zones
+    assert [gfd("12.4")] * 3 == [
+        {key: value for key, value in each["metadata"]["labels"].items() if key != ZONE}
+        for each in found.items[:3]
+    ]
+    assert ({ZONE: "value-2"}, ["value-1", "value-3"]) == (
+        declared["metadata"]["labels"],
+        declared["spec"]["requirements"][0]["values"],
+    )
+    assert {ZONE: 4} == found.replaced
+
+
+def test_labels_that_a_rule_reads_keep_their_values() -> None:
+    """Even if they look like an address."""
+    labels = LabelNames(driver=(LabelFamily(("example.com/driver",)),))
+    document = node("a", {"example.com/driver": "10.1.2.3"})
+    (found,) = snapshot(document, ["*"], [labels]).items
+
+    assert {"example.com/driver": "10.1.2.3"} == found["metadata"]["labels"]
+
+
+def test_devices_of_nodes_decide_as_before() -> None:
+    """Slices follow their nodes; claims, templates and classes keep their names."""
+    objects: list[Any] = [
+        bare_node("gpu-a"),
+        bare_node("gpu-b"),
+        gpus_of("gpu-a"),
+        gpus_of("gpu-b", "Tesla T4", "12.2"),
+        device_class(),
+        claim_template("large", "device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('1Ti'))"),
+        claim_template("new", "device.attributes['gpu.nvidia.com'].productName.matches('.*H100.*')"),
+    ]
+    for template in ("large", "new"):
+        asking = pod(
+            {
+                "name": "c",
+                "image": "team/app:cuda12.4",
+                "resources": {"claims": [{"name": "gpu"}]},
+            },
+            resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}],
+        )
+        asking["metadata"]["namespace"] = "team"
+        before, after = (decided(found, asking) for found in (objects, snapshot(objects).items))
+
+        assert repr(before).replace("gpu-a", "node-1").replace("gpu-b", "node-2") == repr(after)
+
+
+def test_an_allocated_device_is_found_under_its_new_pool() -> None:
+    """Node, pool and UUIDs of devices are replaced; of the allocation only its devices are kept."""
+    results = [{"request": "gpu", "driver": "gpu.nvidia.com", "pool": "gpu-a", "device": "gpu-0"}]
+    held = claim(exactly(), allocated=results) | {
+        "metadata": {"name": "mine", "namespace": "team", "uid": UUID}
+    }
+    held["status"]["reservedFor"] = [{"name": "train-x"}]
+    devices = resource_slice("gpu-a")
+    devices["spec"]["devices"][0]["attributes"]["uuid"] = {"string": f"GPU-{UUID}"}
+    found = snapshot([bare_node("gpu-a"), devices, held]).items
+    dra = Inventory.of(found).dra
+    read = dra.devices.device("gpu.nvidia.com", "node-1", "gpu-0")
+
+    assert {"allocation": {"devices": {"results": [results[0] | {"pool": "node-1"}]}}} == found[2]["status"]
+    assert {"name": "slice-1"} == found[1]["metadata"]
+    assert (True, -1, -1) == (
+        read is not None and read[1] == "node-1",
+        str(found).find(UUID),
+        str(found).find("gpu-a"),
+    )
+
+
+def test_another_object_is_an_error() -> None:
+    """As for an inventory."""
+    with pytest.raises(InventoryError, match="expected one of Node"):
+        snapshot({"kind": "Pod"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "metadata", "spec"),
+    [
+        ("NodePool", {}, {"limits": {GPU: 0}}),
+        ("NodePool", {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}),
+        (
+            "MachineDeployment",
+            {"annotations": {"cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "0"}},
+            {},
+        ),
+    ],
+)
+def test_a_pool_that_cannot_scale_stays_so(kind: str, metadata: dict[str, Any], spec: dict[str, Any]) -> None:
+    """By its limit, its deletion, or its maximum size."""
+    (found,) = Inventory.of(
+        snapshot({"kind": kind, "metadata": {"name": "gpus", **metadata}, "spec": spec}).items
+    ).declared.pools
+
+    assert ("gpus", False) == (found.name, found.can_scale)

@@ -1,0 +1,46 @@
+"""`gpugate nodes snapshot`: nodes without their names, as a small file for CI."""
+
+from __future__ import annotations
+
+import click
+
+from rules import Language
+from webhook.cli.input.node_source import NodeSource, node_options
+from webhook.cli.input.options import output_option
+from webhook.cli.output.console import print_document, print_summary
+from webhook.cli.output.vocabulary import NO_LABELS, SNAPSHOT_WRITTEN
+
+
+@click.command()
+@click.option(
+    "--anonymize",
+    multiple=True,
+    metavar="GLOB",
+    help="Replace the values of these labels, too, such as 'topology.kubernetes.io/*'; may be repeated.",
+)
+@output_option("yaml", "json")
+@node_options
+def command(anonymize: tuple[str, ...], output: str, nodes: NodeSource, language: Language) -> None:
+    """Print nodes, NodePools and the like, and devices without what identifies them, for --nodes in CI.
+
+    Only what a decision reads is left: labels, taints, extended resources and readiness of nodes. Names of
+    nodes are replaced by node-1, node-2, … in their order. Values of labels are replaced if they are the
+    hostname, the name of the node, or contain a UUID, an IP address or an ID of AWS; equal values become
+    equal ones. Other labels keep their values, because pods select nodes by them. Read the file before you
+    publish it.
+
+    A pod gets the same result as with the original, except if it selects a replaced value. NodeProfiles are
+    rules: give them with --rules.
+
+    \b
+    Examples:
+      gpugate nodes snapshot --context production > nodes.yaml
+      gpugate nodes snapshot --context production --anonymize 'topology.kubernetes.io/*' -o json > nodes.json
+      kubectl get nodes,nodepools -o yaml | gpugate nodes snapshot --nodes - > nodes.yaml
+      gpugate preview -f deployment.yaml --nodes nodes.yaml
+    """
+    found = nodes.snapshot(anonymize)
+    print_document({"apiVersion": "v1", "kind": "List", "items": found.items}, output)
+    counts = {"nodes": len(found.names), "others": len(found.items) - len(found.names)}
+    labels = ", ".join(found.replaced) or NO_LABELS.in_language(language)
+    print_summary(SNAPSHOT_WRITTEN.in_language(language).format(**counts, labels=labels))
