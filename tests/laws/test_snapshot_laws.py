@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rules.decision.pipeline import decide
 from rules.nodes.inventory import Inventory
-from rules.nodes.pools import POOL_KINDS
+from rules.nodes.pools import POOL_KINDS, PoolKind
 from rules.nodes.snapshot import Snapshot, snapshot
 from tests.laws.test_inventory_laws import (
     EXAMPLES,
@@ -172,16 +172,23 @@ pool_specs = st.one_of(
 
 @settings(max_examples=EXAMPLES)
 @given(
-    kind=st.sampled_from([each.kind for each in POOL_KINDS]),
+    kind=st.sampled_from(POOL_KINDS),
     metadata=metadata,
     spec=pool_specs,
     status=st.sampled_from([None, {"readyReplicas": 3}, {"replicas": 3}]),
 )
 def test_a_snapshot_declares_the_nodes_of_the_original(
-    kind: str, metadata: Any, spec: Any, status: Any
+    kind: PoolKind, metadata: Any, spec: Any, status: Any
 ) -> None:
     """With the same problems, whatever the object contains."""
-    document = {"kind": kind, "metadata": metadata, "spec": spec, "status": status}
+    version = f"{kind.group}/{kind.versions[0]}"
+    document = {
+        "apiVersion": version,
+        "kind": kind.kind,
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    }
     copied: Snapshot = snapshot([document])
 
     assert Inventory.of([document]).declared == Inventory.of(copied.items).declared

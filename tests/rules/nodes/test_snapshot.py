@@ -15,6 +15,7 @@ from tests.support.dra_clusters import bare_node, claim_template, device_class, 
 from tests.support.node_builders import GPU, decided, gfd, node, pod
 
 UUID = "6f1c9a52-0d5e-4f57-9b7c-3a5e8d2f1b40"
+KARPENTER = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool"}
 ZONE = "topology.kubernetes.io/zone"
 
 
@@ -182,10 +183,10 @@ def test_another_object_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("kind", "metadata", "spec"),
     [
-        ("NodePool", {}, {"limits": {GPU: 0}}),
-        ("NodePool", {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}),
+        (KARPENTER, {}, {"limits": {GPU: 0}}),
+        (KARPENTER, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}),
         (
-            "MachineDeployment",
+            {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment"},
             {"annotations": {"cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "0"}},
             {},
         ),
@@ -194,7 +195,7 @@ def test_another_object_is_an_error() -> None:
 def test_a_pool_that_cannot_scale_stays_so(kind: str, metadata: dict[str, Any], spec: dict[str, Any]) -> None:
     """By its limit, its deletion, or its maximum size."""
     (found,) = Inventory.of(
-        snapshot({"kind": kind, "metadata": {"name": "gpus", **metadata}, "spec": spec}).items
+        snapshot({**kind, "metadata": {"name": "gpus", **metadata}, "spec": spec}).items
     ).declared.pools
 
     assert ("gpus", False) == (found.name, found.can_scale)
