@@ -8,11 +8,12 @@ import pytest
 
 from rules.nodes.inventory import Inventory
 from rules.nodes.inventory_document import InventoryError
-from rules.nodes.label_families import LabelFamily, LabelNames
+from rules.nodes.label_families import DriverFamily, LabelNames
 from rules.nodes.snapshot import snapshot
+from tests.support.builders import pod
 from tests.support.dra_builders import claim, exactly, resource_slice
 from tests.support.dra_clusters import bare_node, claim_template, device_class, gpus_of
-from tests.support.node_builders import GPU, decided, gfd, node, pod
+from tests.support.node_builders import GPU, decided, gfd, node
 
 UUID = "6f1c9a52-0d5e-4f57-9b7c-3a5e8d2f1b40"
 KARPENTER = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool"}
@@ -119,7 +120,7 @@ def test_labels_are_replaced_by_globs_except_those_that_report_a_fact() -> None:
 
 def test_labels_that_a_rule_reads_keep_their_values() -> None:
     """Even if they look like an address."""
-    labels = LabelNames(driver=(LabelFamily(("example.com/driver",)),))
+    labels = LabelNames(driver=(DriverFamily(("example.com/driver",)),))
     document = node("a", {"example.com/driver": "10.1.2.3"})
     (found,) = snapshot(document, ["*"], [labels]).items
 
@@ -155,7 +156,7 @@ def test_devices_of_nodes_decide_as_before() -> None:
 def test_an_allocated_device_is_found_under_its_new_pool() -> None:
     """Node, pool and UUIDs of devices are replaced; of the allocation only its devices are kept."""
     results = [{"request": "gpu", "driver": "gpu.nvidia.com", "pool": "gpu-a", "device": "gpu-0"}]
-    held = claim(exactly(), allocated=results) | {
+    held: dict[str, Any] = claim(exactly(), allocated=results) | {
         "metadata": {"name": "mine", "namespace": "team", "uid": UUID}
     }
     held["status"]["reservedFor"] = [{"name": "train-x"}]
@@ -192,7 +193,9 @@ def test_another_object_is_an_error() -> None:
         ),
     ],
 )
-def test_a_pool_that_cannot_scale_stays_so(kind: str, metadata: dict[str, Any], spec: dict[str, Any]) -> None:
+def test_a_pool_that_cannot_scale_stays_so(
+    kind: dict[str, str], metadata: dict[str, Any], spec: dict[str, Any]
+) -> None:
     """By its limit, its deletion, or its maximum size."""
     (found,) = Inventory.of(
         snapshot({**kind, "metadata": {"name": "gpus", **metadata}, "spec": spec}).items
