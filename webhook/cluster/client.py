@@ -24,6 +24,7 @@ from kubernetes.config import ConfigException
 
 from certs.kubernetes_api import Conflict, KubernetesError, NotFound
 from rules import Workloads
+from rules.nodes.pools import AUTOSCALER_STATUS
 from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from webhook.admission.rule_configmap import rule_text
 from webhook.cluster.connection_errors import connection_error_text
@@ -403,7 +404,8 @@ class Cluster:
         found = self._list(Resource("Nodes", NODES))
         for kind, resource in {**declaring_resources(), **dra_resources()}.items():
             try:
-                found += ({"kind": kind, **each} for each in self._list(resource))
+                written = AUTOSCALER_STATUS.kind if kind == AUTOSCALER_STATUS.name else kind
+                found += ({"kind": written, **each} for each in self._list(resource))
             except ClusterError as error:
                 cause = error.__cause__
                 if not (isinstance(cause, ApiError) and cause.status in _NOT_DECLARED):

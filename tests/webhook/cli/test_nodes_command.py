@@ -566,3 +566,20 @@ def test_devices_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 
     assert "gpu.nvidia.com: spec.selectors cannot be read, so not all devices are known: " in told.stderr
     assert ["spec.selectors"] == [each["key"] for each in facts["deviceProblems"]]
+
+
+def test_the_status_of_cluster_autoscaler_is_read_from_a_cluster(tmp_path: Path) -> None:
+    """The API server lists ConfigMaps without their kind."""
+    fake = FakeApi()
+    fake.put("/api/v1/nodes", _node("a", A100))
+    listed = {key: value for key, value in STATUS.items() if key == "metadata"}
+    fake.put("/api/v1/namespaces/kube-system/configmaps", listed)
+    with running(fake):
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
+        result = CliRunner().invoke(main, ["nodes", "--kubeconfig", str(kubeconfig), "-o", "json"])
+
+    assert (0, ["cluster-autoscaler-status"]) == (
+        result.exit_code,
+        json.loads(result.stdout)["undeclared"],
+    ), result.stderr
