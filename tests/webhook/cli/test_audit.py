@@ -336,6 +336,9 @@ def test_the_workloads_that_a_cluster_serves_are_audited(rules: Path, tmp_path: 
         "note: not checked: cannot list statefulsets: 403 refused by the test\n",
         "",
     ) == (everywhere.stderr, of_namespace.stderr)
+    why = "not checked: cannot list statefulsets: 403 refused by the test"
+    assert [why] == json.loads(everywhere.stdout)["notes"]
+    assert f"<p>{why}</p>" in _audit_cluster(fake, tmp_path, "-o", "html").stdout
     assert ("/api/v1/namespaces/ml/pods" in listed, "/api/v1/pods" in listed) == (True, False)
 
 

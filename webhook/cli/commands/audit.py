@@ -151,7 +151,7 @@ def command(
     pods = [each for workload in audited for each in workload.workload.pods]
     quotas = context.quotas.used_up((each.key.namespace, each.document.get("spec") or {}) for each in pods)
     if output == "json":
-        _show_json(audited, quotas, sources.language)
+        _show_json(audited, quotas, context.notes, sources.language)
     elif output == "html":
         click.echo(html(_report(audited, context, sources), _tables(context)), nl=False)
     elif output in FORMATS:
@@ -255,7 +255,10 @@ def _show_not_checked(audited: Sequence[EvaluatedWorkload], language: Language) 
 
 
 def _show_json(
-    audited: Sequence[EvaluatedWorkload], quotas: Sequence[QuotaFinding], language: Language
+    audited: Sequence[EvaluatedWorkload],
+    quotas: Sequence[QuotaFinding],
+    notes: Sequence[str],
+    language: Language,
 ) -> None:
     facts = []
     for each in audited:
@@ -274,6 +277,7 @@ def _show_json(
         "summary": [each._asdict() for each in summary(audited)],
         "workloads": facts,
         "quotas": [found._asdict() for found in quotas],
+        "notes": list(notes),
     }
     click.echo(json.dumps(document, ensure_ascii=False))
 
@@ -306,7 +310,10 @@ def _report(audited: Sequence[EvaluatedWorkload], context: DecisionContext, sour
             for each in workload.objects
         ),
         facts=_sources_of(context, sources),
-        notes=tuple(without_nodes((each.decision for one in audited for each in one.objects), language)),
+        notes=(
+            *context.notes,
+            *without_nodes((each.decision for one in audited for each in one.objects), language),
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import wraps
 from time import time
@@ -65,7 +65,8 @@ class Subject(NamedTuple):
 class DecisionContext:
     """Rules and nodes that decisions depend on, and the quotas that do not.
 
-    failed: whether a rule or an object has an error. nodes_given: whether a cluster or files with nodes are.
+    failed: whether a rule or an object has an error. notes: what is not read. nodes_given: whether a cluster
+    or files with nodes are.
     """
 
     rules: RuleSet
@@ -74,6 +75,7 @@ class DecisionContext:
     quotas: Quotas
     nodes_given: bool
     failed: bool = False
+    notes: list[str] = field(default_factory=list)
 
     def decide(self, request: AdmissionRequest) -> Decision:
         """Return the decision of admission, now."""
@@ -82,6 +84,11 @@ class DecisionContext:
     def complete(self, decision: Decision) -> Decision:
         """Return a decision that says of a cluster or file without nodes that it has none."""
         return with_inventory(decision, nodes_given=self.nodes_given)
+
+    def add_note(self, message: str, language: Language) -> None:
+        """Print a note on stderr, and keep it for reports: what is not read, and so not checked."""
+        print_note(message, language)
+        self.notes.append(message)
 
     def add_error(self, message: str) -> None:
         """Print an error on stderr; the exit status is 2 then."""

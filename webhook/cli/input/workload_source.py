@@ -10,7 +10,7 @@ from rules.text.yaml_document import SourceError
 from webhook.cli.evaluation.workloads import Workload, workload_objects, workloads_in
 from webhook.cli.input.decision_context import DecisionContext, Sources
 from webhook.cli.input.objects import InputError, objects_in
-from webhook.cli.output.console import counted, print_note
+from webhook.cli.output.console import counted
 from webhook.cli.output.vocabulary import IGNORED_NAMESPACES, NOT_READ
 
 
@@ -31,7 +31,7 @@ def _in_cluster(sources: Sources, context: DecisionContext, namespace: str | Non
     cluster, language, kinds = sources.rules.cluster, sources.language, context.policy.workloads
     listed = cluster.query(lambda found: found.workloads(kinds, namespace))
     for why in listed.unread:
-        print_note(NOT_READ.in_language(language).format(why=why), language)
+        context.add_note(NOT_READ.in_language(language).format(why=why), language)
     ignored = set(cluster.query(lambda found: found.ignored_namespaces()))
     workloads = workloads_in(workload_objects((("", each) for each in listed.objects), kinds))
     left_out = [
@@ -40,7 +40,7 @@ def _in_cluster(sources: Sources, context: DecisionContext, namespace: str | Non
     if left_out:
         names = ", ".join(sorted({each.namespace for each in left_out}))
         text = IGNORED_NAMESPACES.in_language(language)
-        print_note(
+        context.add_note(
             text.format(workloads=counted(len(left_out), "workload"), count=len(left_out), names=names),
             language,
         )

@@ -34,17 +34,17 @@ _WARNED: Final = Text("with warnings only", "个仅有警告")
 _PARTLY: Final = Text("not fully checked", "个未完全检查")
 _FIXES: Final = Text("What would fix most", "优先处理")
 _FIXES_ABOUT: Final = Text(
-    "Fixes of denials. An owner is freed if this fix is all that it needs.",
-    "针对拒绝的修复方法。若所属对象只需这一项修复，则计入“可放行”。",
+    "Fixes of denials. A workload is freed if this fix is all that it needs.",
+    "针对拒绝的修复方法。若工作负载只需这一项修复，则计入“可放行”。",
 )
 _FIX: Final = Text("Fix", "修复方法")
-_FREES: Final = Text("Owners freed", "可放行的所属对象")
-_HELPS: Final = Text("Owners that need more", "还需其他修复的所属对象")
+_FREES: Final = Text("Workloads freed", "可放行的工作负载")
+_HELPS: Final = Text("Workloads that need more", "还需其他修复的工作负载")
 _RULE: Final = Text("Rule", "规则")
 _FINDINGS: Final = Text("Findings by team", "各团队的问题")
 _IN_NAMESPACE: Final = Text("Namespace {namespace}", "命名空间 {namespace}")
 _FINDINGS_OF: Final = Text("Findings in namespace {namespace}", "命名空间 {namespace} 中的问题")
-_OWNER: Final = Text("Owner", "所属对象")
+_OWNER: Final = Text("Workload", "工作负载")
 _ACTION: Final = Text("Action", "动作")
 _OBJECTS: Final = Text("Objects", "对象数")
 _FINDING: Final = Text("Finding", "问题")
