@@ -1,0 +1,164 @@
+"""Causes of pods that do not run."""
+
+from __future__ import annotations
+
+from time import process_time
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.cuda.tables import read_table
+from rules.model.decision import Basis, Decision, Violation
+from rules.model.rule import Action
+from rules.report.failures import MAX_LINES, Cause, Source, Statement, causes, log_statements
+from rules.text.i18n import Language
+
+# A line that each row of failures.yaml matches, in the words of its program.
+SAMPLES: Final = {
+    "unsatisfied-condition": "requirement error: unsatisfied condition: cuda>=12.8, please update",
+    "no-nvidia-runtime": 'failed to get sandbox runtime: no runtime for "nvidia" is configured',
+    "devices-unavailable": "devices unavailable for nvidia.com/gpu. Requested: 2, Available: 1",
+    "unhealthy-devices": "no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu,",
+    "gpu-is-lost": "error creating nvml.Device 5: nvml: GPU is lost",
+    "topology-affinity": "TopologyAffinityError Resources cannot be allocated with Topology locality",
+    "unexpected-admission-error": "UnexpectedAdmissionError Allocate failed due to rpc error",
+    "insufficient-resource": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+    "untolerated-taint": "1 node(s) had untolerated taint {nvidia.com/gpu: present}",
+    "node-affinity": "3 node(s) didn't match Pod's node affinity/selector",
+    "oom-killed": "OOMKilled",
+    "no-platform": "no match for platform in manifest: not found",
+    "exec-format": "exec /app: exec format error",
+    "image-pull": "ImagePullBackOff Back-off pulling image",
+    "evicted": "The node was low on resource: ephemeral-storage.",
+    "no-libcuda": "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
+    "no-cuda-library": "OSError: libcudart.so.12: cannot open shared object file: No such file or directory",
+    "driver-too-old": "The NVIDIA driver on your system is too old (found version 11040).",
+    "no-driver": "RuntimeError: Found no NVIDIA driver on your system.",
+    "nvml-mismatch": "Failed to initialize NVML: Driver/library version mismatch",
+    "nvml-unknown": "Failed to initialize NVML: Unknown Error",
+    "bfloat16": "Bfloat16 is only supported on GPUs with compute capability of at least 8.0.",
+    "flash-attention": "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
+    "gpu-memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+    "vgpu-memory": "[HAMI-core ERROR (pid:8)]: Device 0 OOM 11000000000 / 10737418240",
+    "shared-memory": "DataLoader worker (pid 7) is killed by signal: Bus error.",
+    "nccl-timeout": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)",
+    "cpu-build": "AssertionError: Torch not compiled with CUDA enabled",
+    "xid": "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+}
+ROWS: Final = {row["name"]: row for row in read_table("failures")}
+ERRORS: Final = read_table("errors")
+
+
+def found(*lines: str, source: Source = Source.LOG, violations: tuple[Violation, ...] = ()) -> list[Cause]:
+    """Return the causes by lines of one source."""
+    decision = Decision(allowed=not violations, violations=violations)
+    return causes(decision, [Statement(source, "place", line) for line in lines], Language.EN)
+
+
+def test_every_row_has_a_sample() -> None:
+    """The names are unique."""
+    assert len(ROWS) == len(read_table("failures"))
+    assert SAMPLES.keys() == ROWS.keys()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_names_its_cause_in_both_languages(name: str) -> None:
+    """Wherever the row says that it is seen, and nowhere else; no part of the text is left open."""
+    line, row = SAMPLES[name], ROWS[name]
+    seen = {source for source in Source for each in found(line, source=source) if each.name == name}
+    texts = [
+        part
+        for language in Language
+        for each in causes(Decision(allowed=True), [Statement(Source(row["seen"][0]), "", line)], language)
+        for part in (each.text, each.fix)
+    ]
+
+    assert {*row["seen"]} == seen
+    assert texts
+    assert not any("{" in text.replace("{nvidia.com/gpu: present}", "") for text in texts)
+
+
+@pytest.mark.parametrize("row", ERRORS, ids=[str(row["code"]) for row in ERRORS])
+def test_errors_of_cuda_are_found_by_name_by_number_and_by_message(row: dict[str, str]) -> None:
+    """The message only in a line about an error of CUDA."""
+    lines = [row["runtime"], f"cudaGetDeviceCount returned {row['code']}", f"CUDA error: {row['message']}"]
+    lines += [row["driver"]] if row["driver"] else []
+
+    assert all(row["runtime"] in {each.name for each in found(line)} for line in lines)
+    elsewhere = f"/usr/local/cuda: {row['message']}"
+    assert ("cuda" in row["message"].lower()) is bool({each.name for each in found(elsewhere)})
+
+
+def _violation(basis: Basis) -> Violation:
+    return Violation(
+        "rule", Action.DENY, "path", "the driver is too old\n  table", "newer driver", basis=basis
+    )
+
+
+def test_a_violation_by_facts_is_the_cause_and_the_error_that_it_foresees_its_evidence() -> None:
+    """Other errors stay causes of their own."""
+    lines = ("cudaErrorInsufficientDriver", "CUDA out of memory")
+    first, second = found(*lines, violations=(_violation(Basis.FACT),))
+
+    assert ("rule", True, "the driver is too old", "newer driver") == (
+        first.name,
+        first.certain,
+        first.text,
+        first.fix,
+    )
+    assert [lines[0]] == [each.text for each in first.evidence]
+    assert "gpu-memory" == second.name
+
+
+def test_a_violation_by_policy_is_a_cause_only_with_evidence() -> None:
+    """What a rule forbids may run."""
+    policy = (_violation(Basis.POLICY),)
+
+    assert [] == found("KeyError: 'a'", violations=policy)
+    assert [("rule", False), ("cudaErrorInsufficientDriver", False)] == [
+        (each.name, each.certain) for each in found("cudaErrorInsufficientDriver", violations=policy)
+    ]
+
+
+def test_what_follows_from_another_cause_is_left_out() -> None:
+    """Alone, it is named."""
+    timeout = SAMPLES["nccl-timeout"]
+
+    assert ["nccl-timeout"] == [each.name for each in found(timeout)]
+    assert ["gpu-memory"] == [each.name for each in found(timeout, SAMPLES["gpu-memory"])]
+
+
+def test_a_cause_is_named_once_with_its_first_evidence() -> None:
+    """A log repeats itself; certain causes come first."""
+    first, second = found(*["CUDA out of memory"] * 9, SAMPLES["cpu-build"])
+
+    assert ("cpu-build", "gpu-memory", 3) == (first.name, second.name, len(second.evidence))
+
+
+def test_the_last_lines_of_a_log_are_read_with_their_numbers() -> None:
+    """Without colours and control characters, and not longer than a bound."""
+    lines = [*map(str, range(MAX_LINES)), "\x1b[31mred\x1b[0m\x07", "x" * 10_000]
+    *_, red, last = log_statements("log, line {line}", "\n".join(lines))
+
+    assert (f"log, line {MAX_LINES + 1}", "red") == (red.place, red.text)
+    assert 1000 == len(last.text)
+
+
+@given(st.binary(max_size=3000))
+def test_no_log_raises(content: bytes) -> None:
+    """Whatever a program writes."""
+    text = content.decode(errors="replace")
+
+    assert all(each.text for each in found(*(each.text for each in log_statements("{line}", text))))
+
+
+def test_a_hostile_log_costs_little() -> None:
+    """Lines that begin like every pattern and go on, at the bounds of length and number."""
+    line = "".join(sample[: len(sample) // 2] for sample in SAMPLES.values())
+    text = "\n".join([(line * 9)[:2000]] * MAX_LINES)
+    begun = process_time()
+    found(*(each.text for each in log_statements("{line}", text)))
+
+    assert process_time() - begun < 20
