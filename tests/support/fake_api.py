@@ -57,13 +57,14 @@ _DISCOVERY: Final = re.compile(r"/api/v1|/apis/[^/]+(?:/v[^/]+)?")
 class FakeApi:
     """Collections of objects by path. refusals: status of the next requests, in order. opened: watches.
 
-    statuses: of requests for a path, as long as it is there.
+    statuses: of requests for a path, as long as it is there. texts: answers that are no JSON, by their path.
     """
 
     page: int = 500
     requests: list[Request] = field(default_factory=list)
     refusals: list[int] = field(default_factory=list)
     statuses: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     opened: int = 0
     port: int = 0
 
@@ -142,6 +143,13 @@ class FakeApi:
     def _record(self, entry: _Entry) -> None:
         self._history.append(entry)
         self.changed.notify_all()
+
+    def one(self, path: str) -> tuple[int, Object]:
+        """Return status and document of an object."""
+        collection, _, name = path.rpartition("/")
+        with self.changed:
+            found = self._objects.get((collection, name))
+        return (200, found) if found else (404, {"kind": "Status", "code": 404, "message": "not found"})
 
     def listed(self, request: Request) -> tuple[int, Object]:
         """Return status and document of a list."""
@@ -253,6 +261,12 @@ class _Handler(BaseHTTPRequestHandler):
             document = self.server.fake.discovery.get(request.path)
             self._answer(200 if document else 404, document or {"kind": "Status", "code": 404})
             return
+        if (text := self.server.fake.texts.get(request.path)) is not None:
+            self._send(200, text.encode())
+            return
+        if not {"watch", "limit"} & request.query.keys():
+            self._answer(*self.server.fake.one(request.path))
+            return
         if "watch" not in request.query:
             self._answer(*self.server.fake.listed(request))
             return
@@ -304,7 +318,9 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _answer(self, status: int, document: Object) -> None:
-        content = json.dumps(document).encode()
+        self._send(status, json.dumps(document).encode())
+
+    def _send(self, status: int, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

@@ -35,6 +35,7 @@ _COMMANDS: Final = {
     "audit": "Evaluate the existing pods and workloads of a cluster",
     "ui": "Open a local page that shows the admission result while you edit a pod",
     "whatif": "Show what a change of drivers, nodes, images or rules does to workloads",
+    "why": "Say why a pod does not start or run, with evidence and a fix",
     "export": "Convert resource rules to admission policies of the API server",
     "serve": "Run the admission webhook",
     "certs": "Create, show and rotate the CA and the serving certificate",

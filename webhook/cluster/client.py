@@ -72,6 +72,8 @@ _UNREADABLE: Final = frozenset(
         HTTPStatus.METHOD_NOT_ALLOWED,
     }
 )
+# Of a log that a command reads: a thousand lines of a kilobyte.
+_LOG_BYTES: Final = 2**20
 # Versions of a group that are searched for kinds; groups have two or three.
 _MAX_VERSIONS: Final = 8
 
@@ -209,6 +211,10 @@ class ClusterApi:
     def document(self, path: str) -> dict[str, Any]:
         """Return the answer at a path that is no object, such as the kinds of a group; raises as `list`."""
         return _decode_object(self._send("GET", path, retries=self._retries).data)
+
+    def text(self, path: str, query: Mapping[str, str]) -> bytes:
+        """Return the answer at a path that is no JSON, such as a log; raises as `list` does."""
+        return self._send("GET", path, query, retries=self._retries).data
 
     def create(self, path: str, document: dict[str, Any]) -> None:
         """Create an object in a collection; raises Conflict, KubernetesError."""
@@ -440,6 +446,35 @@ class Cluster:
                     identity = {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind}
                     found += [identity | each for each in objects]
         return WorkloadList(found, unread)
+
+    def pod(self, namespace: str, name: str) -> dict[str, Any]:
+        """Return a pod, as JSON. Raises ClusterError, in kubectl's words if there is none."""
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+        try:
+            return self._get(path)
+        except ClusterError as error:
+            if isinstance(cause := error.__cause__, ApiError) and cause.status == HTTPStatus.NOT_FOUND:
+                raise ClusterError(f'Error from server (NotFound): pods "{name}" not found') from cause
+            raise
+
+    def events(self, namespace: str, name: str) -> list[dict[str, Any]]:
+        """Return the events about a pod, as JSON, the oldest first. Raises ClusterError."""
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+        fields = f"involvedObject.kind=Pod,involvedObject.name={name}"
+        found = self._list(Resource("events", path, fields=fields))
+        return sorted(found, key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or ""))
+
+    def log(self, namespace: str, pod: str, container: str, *, previous: bool, lines: int) -> str:
+        """Return the last lines of a container's log, of its last run if previous. Raises ClusterError."""
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/log"
+        query = {
+            "container": container,
+            "previous": str(previous).lower(),
+            "tailLines": str(lines),
+            "limitBytes": str(_LOG_BYTES),
+        }
+        what = f"read the log of container {container!r}"
+        return self._asked(what, lambda: self._api.text(path, query)).decode(errors="replace")
 
     def ignored_namespaces(self) -> list[str]:
         """Return the namespaces that their label excludes; none if namespaces may not be listed.

@@ -215,6 +215,23 @@ VERSION_HEADING: Final = Text("gpugate version", "gpugate 版本")
 REPORTS_WRITTEN: Final = Text(
     "Reports: {written} written, {deleted} deleted", "Report：写入 {written} 个，删除 {deleted} 个"
 )
+# Lines of `why`.
+CAUSE_CERTAIN: Final = Text("certain", "确定")
+CAUSE_LIKELY: Final = Text("likely", "可能")
+CAUSE_SEEN: Final = Text("seen", "依据")
+CAUSE_UNKNOWN: Final = Text(
+    "No known cause was found; the pod does not run.", "未发现已知的原因；该 Pod 未在运行。"
+)
+POD_RUNS: Final = Text("The pod runs, and no known failure was found.", "该 Pod 正在运行，未发现已知的故障。")
+EVENTS_EXPIRED: Final = Text(
+    "no events: the API server keeps them for an hour by default",
+    "没有事件：API Server 默认只保留一小时",
+)
+LOG_OF: Final = Text("log of {name}{which}", "{name} 的日志{which}")
+LOOKED_AT: Final = Text(
+    "compared: rules and nodes of today, state, {events}, logs: {logs}",
+    "已比较：当前的规则和节点、状态、{count} 个事件、日志：{logs}",
+)
 # Lines of `explain`.
 NO_RESOURCES: Final = Text("no resources requested", "未申请资源")
 REQUIRES: Final = Text("requires", "要求")
