@@ -1,0 +1,189 @@
+"""`gpugate why`: pods of a cluster, and input. Recorded failures are in tests/why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.support.fake_api import FakeApi, running
+from webhook.cli import main
+
+PODS = "/api/v1/namespaces/ml/pods"
+EVENTS = "/api/v1/namespaces/ml/events"
+
+
+def _pod(name: str = "train-0", *, owner: str = "", runs: bool = False, created: str = "") -> dict[str, Any]:
+    """Return a pod as the API server stores it; its container has failed once, or runs."""
+    metadata: dict[str, Any] = {"name": name, "namespace": "ml", "creationTimestamp": created}
+    if owner:
+        metadata["ownerReferences"] = [
+            {"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "controller": True}
+        ]
+    state: dict[str, Any] = {"name": "main", "restartCount": 0, "state": {"running": {}}}
+    if not runs:
+        state |= {"restartCount": 1, "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"nodeName": "gpu-1", "containers": [{"name": "main", "image": "busybox"}]},
+        "status": {"phase": "Running", "containerStatuses": [state]},
+    }
+
+
+def _event(name: str, message: str) -> dict[str, Any]:
+    about = {"kind": "Pod", "name": "train-0", "namespace": "ml"}
+    return {"metadata": {"name": name}, "involvedObject": about, "reason": "Failed", "message": message}
+
+
+def _why(fake: FakeApi, tmp_path: Path, *words: str) -> Result:
+    kubeconfig = tmp_path / "kubeconfig"
+    with running(fake):
+        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
+        return CliRunner().invoke(main, ["why", "--kubeconfig", str(kubeconfig), "-n", "ml", *words])
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", ["train-0", "pod/train-0"])
+def test_state_events_and_logs_of_a_pod_are_read_from_the_cluster(name: str, tmp_path: Path) -> None:
+    """The log of the last run, too, with bounds."""
+    fake = FakeApi(texts={f"{PODS}/train-0/log": "CUDA out of memory\n"})
+    fake.put(PODS, _pod())
+    fake.put(EVENTS, _event("a", 'no runtime for "nvidia" is configured'))
+    result = _why(fake, tmp_path, name, "-o", "json")
+    logs = [each.query for each in fake.requests if each.path.endswith("/log")]
+
+    assert 1 == result.exit_code, result.output
+    assert ["no-nvidia-runtime", "gpu-memory"] == [each["name"] for each in _facts(result)["causes"]]
+    assert ["true", "false"] == [each["previous"] for each in logs]
+    assert {("200", "1048576")} == {(each["tailLines"], each["limitBytes"]) for each in logs}
+
+
+def test_of_a_workload_the_newest_pod_that_does_not_run_is_chosen(tmp_path: Path) -> None:
+    """Also if a newer one runs."""
+    fake = FakeApi()
+    fake.serve("apps", "v1", Deployment="deployments")
+    fake.put("/apis/apps/v1/namespaces/ml/deployments", {"metadata": {"name": "llm", "namespace": "ml"}})
+    for name, runs, created in (
+        ("old", False, "2026-01-01"),
+        ("new", False, "2026-01-02"),
+        ("ok", True, "2026-01-03"),
+    ):
+        fake.put(PODS, _pod(name, owner="llm", runs=runs, created=f"{created}T00:00:00Z"))
+    found = _facts(_why(fake, tmp_path, "deployment/llm", "-o", "json"))
+    missing = _why(fake, tmp_path, "deployment/lm")
+
+    assert ("new", False) == (found["pod"], found["runs"])
+    assert (2, 'error: Error from server (NotFound): deployment "lm" not found') == (
+        missing.exit_code,
+        missing.stderr.splitlines()[-1].partition(" (or use")[0],
+    )
+
+
+def test_what_may_not_be_read_is_said_and_the_rest_is_compared(tmp_path: Path) -> None:
+    """Rights for logs and events are rarer than those for pods."""
+    fake = FakeApi(statuses={EVENTS: 403, f"{PODS}/train-0/log": 403})
+    fake.put(PODS, _pod())
+    result = _why(fake, tmp_path, "train-0")
+
+    assert 1 == result.exit_code
+    assert "No known cause was found; the pod does not run." in result.stdout
+    assert "– cannot list events: 403 refused by the test" in result.stdout
+    assert "– cannot read the log of container 'main': 403 refused by the test" in result.stdout
+
+
+def test_a_pod_that_runs_without_a_known_failure_is_no_error(tmp_path: Path) -> None:
+    """The exit status is 0."""
+    fake = FakeApi(texts={f"{PODS}/train-0/log": "step 1\n"})
+    fake.put(PODS, _pod(runs=True))
+    result = _why(fake, tmp_path, "train-0")
+
+    assert (0, True) == (result.exit_code, "The pod runs, and no known failure was found." in result.stdout)
+
+
+def test_events_that_have_expired_are_said_to_be_missing(tmp_path: Path) -> None:
+    """An hour after the pod failed, nothing is left of them."""
+    fake = FakeApi(texts={f"{PODS}/train-0/log": ""})
+    fake.put(PODS, _pod())
+
+    assert (
+        "– no events: the API server keeps them for an hour by default"
+        in _why(fake, tmp_path, "train-0").stdout
+    )
+
+
+def test_a_pod_that_does_not_exist_is_reported_as_kubectl_does(tmp_path: Path) -> None:
+    """In one line."""
+    result = _why(FakeApi(), tmp_path, "train-0")
+
+    assert 2 == result.exit_code
+    assert 'Error from server (NotFound): pods "train-0" not found' in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "name a pod of a cluster, or a file with it (-f FILE)"),
+        (("train-0", "-f", "pod.yaml"), "name a pod of a cluster, or a file with it (-f FILE)"),
+        (("train-0", "--log", "log.txt"), "--log and --events require -f FILE"),
+        (("-f", "none.yaml"), "No such file or directory"),
+        (("-f", "two.yaml"), "two.yaml: expected one pod, found 2"),
+        (("-f", "bad.yaml"), "invalid pod: metadata or spec is missing"),
+    ],
+)
+def test_wrong_usage_is_reported(
+    words: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit status is 2."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump_all([_pod("a"), _pod("b")]), "utf-8")
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(_pod() | {"spec": None}), "utf-8")
+    result = CliRunner().invoke(main, ["why", *words])
+
+    assert (2, True) == (result.exit_code, message in result.stderr), result.stderr
+
+
+@pytest.mark.parametrize(
+    "status", [None, [], {"phase": 3, "containerStatuses": [None, {"state": "x"}], "conditions": 1}]
+)
+def test_a_status_of_any_shape_is_read(status: Any, tmp_path: Path) -> None:
+    """Files are written by hand."""
+    path = tmp_path / "pod.yaml"
+    path.write_text(yaml.safe_dump(_pod() | {"status": status}), "utf-8")
+    events = tmp_path / "events.yaml"
+    events.write_text("kind: List\nitems: [{kind: Event, involvedObject: 3}, {kind: Event}, 4]\n", "utf-8")
+    result = CliRunner().invoke(main, ["why", "-f", str(path), "--events", str(events)])
+
+    assert (1, True) == (result.exit_code, "No known cause was found" in result.stdout), result.output
+
+
+def test_a_log_is_read_from_stdin(tmp_path: Path) -> None:
+    """As `kubectl logs` pipes it; bytes that are no text are no error."""
+    path = tmp_path / "pod.yaml"
+    path.write_text(yaml.safe_dump(_pod()), "utf-8")
+    result = CliRunner().invoke(
+        main, ["why", "-f", str(path), "--log", "-"], input=b"\xff\nCUDA out of memory\n"
+    )
+
+    assert "seen: log of stdin, line 2: CUDA out of memory" in result.stdout
+
+
+def test_the_result_is_printed_in_chinese(tmp_path: Path) -> None:
+    """Certainty, cause and fix."""
+    path = tmp_path / "pod.yaml"
+    pod = _pod()
+    pod["status"] |= {"reason": "OOMKilled"}
+    path.write_text(yaml.safe_dump(pod), "utf-8")
+    text = CliRunner().invoke(main, ["why", "-f", str(path), "--lang", "zh"]).stdout
+
+    assert "确定: 容器使用的内存" in text
+    assert "→ 提高 limits.memory" in text
