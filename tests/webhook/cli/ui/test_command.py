@@ -104,10 +104,21 @@ def test_the_rules_nodes_and_quotas_of_a_cluster_are_read_and_nothing_is_written
     assert {"GET"} == {each.method for each in fake.requests}
 
 
+def _with_ctrl_c() -> None:
+    """Let Ctrl-C end a process, even if it is ignored here, as by what a shell runs in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_ends_the_command_quietly() -> None:
     """With the exit status of kubectl."""
     command = [sys.executable, "-m", "webhook", "ui", "--no-browser", "-q"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=_with_ctrl_c,  # noqa: PLW1509 - no other thread is in a lock that it needs
+    ) as run:
         assert run.stdout
         assert run.stderr
         run.stdout.readline()
