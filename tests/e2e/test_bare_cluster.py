@@ -54,6 +54,35 @@ def gpugate(kubeconfig: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_workloads_without_pods_are_found(bare: ControlPlane) -> None:
+    """A Deployment at zero, and a CronJob that has not run; no controller runs here that would start them."""
+    spec = yaml.safe_load(BAD_POD.read_text("utf-8"))["spec"]
+    template = {"metadata": {"labels": {"app": "zero"}}, "spec": spec}
+    job = {"template": {"spec": spec | {"restartPolicy": "Never"}}}
+    zero = {"replicas": 0, "selector": {"matchLabels": {"app": "zero"}}, "template": template}
+    objects = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "zero"}, "spec": zero},
+        {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": {"name": "nightly"},
+            "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": job}},
+        },
+    ]
+    bare.kubectl("create", "namespace", "idle")
+    bare.kubectl("create", "-n", "idle", "-f", "-", input="\n".join(map(json.dumps, objects)))
+    done = gpugate(bare.kubeconfig, "audit", "-n", "idle", "-o", "json")
+    found = json.loads(done.stdout)["workloads"]
+    one = gpugate(bare.kubeconfig, "audit", "-n", "idle", "cronjob/nightly")
+    bare.kubectl("delete", "namespace", "idle", "--wait=false")
+    bare.kubectl("delete", "-n", "idle", "deployment/zero", "cronjob/nightly")
+
+    assert {("Deployment", "zero", False, 0), ("CronJob", "nightly", False, 0)} == {
+        (each["kind"], each["name"], each["allowed"], len(each["pods"])) for each in found
+    }
+    assert (1, True) == (one.returncode, "spec.jobTemplate.spec.template" in one.stdout), one.stderr
+
+
 @pytest.mark.parametrize("words", [("audit", "--context", "e2e"), ("audit",)])
 def test_bad_pods_are_found_without_rules_in_the_cluster(words: tuple[str, ...], bare: ControlPlane) -> None:
     """By the built-in rules, with one line that says so; the exit status is that of findings."""
@@ -61,7 +90,7 @@ def test_bad_pods_are_found_without_rules_in_the_cluster(words: tuple[str, ...],
 
     assert 1 == done.returncode, done.stderr
     assert done.stdout.startswith("1 workload with 1 pod: 1 would be denied now ")
-    assert re.search(rf"^deny +1 +{FINDING} +found 150, expected 1 to 100", done.stdout, re.MULTILINE)
+    assert re.search(rf"^deny +1 +1 +{FINDING} +found 150, expected 1 to 100", done.stdout, re.MULTILINE)
     assert f"warning: {NO_RULES}{BUILT_IN}\n" == done.stderr
 
 

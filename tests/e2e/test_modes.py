@@ -90,7 +90,7 @@ def _audited(cluster: ControlPlane) -> list[str]:
     """Return the names of the pods in a cluster that `gpugate audit` would deny."""
     command = [sys.executable, "-m", "webhook", "audit", "--kubeconfig", str(cluster.kubeconfig)]
     done = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, timeout=120, check=False)
-    return sorted(each["name"] for each in json.loads(done.stdout)["pods"] if not each["allowed"])
+    return sorted(each["name"] for each in json.loads(done.stdout)["workloads"] if not each["allowed"])
 
 
 def _administrate(cluster: ControlPlane, whom: str) -> None:
