@@ -1,4 +1,4 @@
-"""The HTML report of `gpugate audit`: valid and accessible on screens, in the dark and on paper."""
+"""The HTML reports of `gpugate audit` and `whatif`: valid and accessible on screens, in the dark, on paper."""
 
 from __future__ import annotations
 
@@ -14,22 +14,30 @@ from webhook.cli import main
 
 _PICTURE: Final = ROOT / "docs" / "pictures" / "audit-report.png"
 _HEIGHT: Final = 900  # px of the picture
-_FILES: Final = ("-f", "docs/reports/pods.yaml", "--nodes", "docs/compatibility/nodes.yaml")
+_AUDIT: Final = ("audit", "-f", "docs/reports/pods.yaml", "--nodes", "docs/compatibility/nodes.yaml")
+_WHAT_IF: Final = (
+    *("whatif", "-f", "docs/whatif/workloads.yaml", "--nodes", "docs/whatif/nodes.yaml"),
+    *("--driver", "gpu-v100=595"),
+)
 
 
 def _report(folder: Path, *arguments: str) -> Path:
-    file = folder / "audit.html"
-    result = CliRunner().invoke(main, ["audit", "-o", "html", *arguments])
+    file = folder / "report.html"
+    result = CliRunner().invoke(main, [*arguments, "-o", "html"])
     assert 1 == result.exit_code, result.stderr
     file.write_text(result.stdout, "utf-8")
     return file
 
 
-@pytest.fixture(params=["en", "zh"])
+@pytest.fixture(
+    params=[(command, language) for command in (_AUDIT, _WHAT_IF) for language in ("en", "zh")],
+    ids=lambda param: f"{param[0][0]}-{param[1]}",
+)
 def report(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the report of the example, in each language."""
+    """Return the report of each example, in each language."""
     monkeypatch.chdir(ROOT)
-    return _report(tmp_path, *_FILES, "--lang", request.param)
+    command, language = request.param
+    return _report(tmp_path, *command, "--lang", language)
 
 
 def test_the_report_is_valid_html(report: Path) -> None:
@@ -86,7 +94,8 @@ def test_names_of_strangers_are_no_markup(
     attack = "<script>alert(1)</script><img src=http://other.invalid/x>"
     pods = (ROOT / "docs/compatibility/pods.yaml").read_text("utf-8")
     (tmp_path / "pods.yaml").write_text(pods.replace("name: vllm", f'name: "{attack}"'), "utf-8")
-    report = _report(tmp_path, "-f", str(tmp_path / "pods.yaml"), "--nodes", "docs/compatibility/nodes.yaml")
+    nodes = "docs/compatibility/nodes.yaml"
+    report = _report(tmp_path, "audit", "-f", str(tmp_path / "pods.yaml"), "--nodes", nodes)
 
     browser.open(report)
 
@@ -100,7 +109,7 @@ def test_the_picture_of_the_report_can_be_made(
 ) -> None:
     """`--update-golden` writes it to docs/pictures; fonts differ between machines, so it is not compared."""
     monkeypatch.chdir(ROOT)
-    browser.open(_report(tmp_path, *_FILES))
+    browser.open(_report(tmp_path, *_AUDIT))
     picture = browser.screenshot(height=_HEIGHT)
     if request.config.getoption("--update-golden"):
         _PICTURE.write_bytes(picture)
