@@ -1,4 +1,4 @@
-"""The HTML reports of `gpugate audit` and `whatif`: valid and accessible on screens, in the dark, on paper."""
+"""The HTML reports of `gpugate audit` and `whatif`: valid, and accessible on screens and on paper."""
 
 from __future__ import annotations
 
