@@ -153,6 +153,26 @@ def test_a_pod_on_a_node_is_checked_against_that_node(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_equal_reasons_on_several_nodes_are_one_row(language: str, tmp_path: Path) -> None:
+    """The name of the node is in the finding, as are those of pods and containers."""
+    pods = [_pod(f"web-{each}", node=f"t4-{each}") for each in range(3)] + [_pod("unbound")]
+    for number, each in enumerate(pods):
+        each["spec"]["containers"][0] |= {
+            "name": f"main-{number}",
+            "env": [{"name": "CUDA_VERSION", "value": "12.4.1"}],
+            "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
+        }
+    nodes = tmp_path / "nodes.json"
+    items = [node(f"t4-{each}", gfd("11.4")) for each in range(3)]
+    nodes.write_text(json.dumps({"kind": "NodeList", "items": items}), "utf-8")
+    words = ("--rules", "rules/catalog/pgpu", "--nodes", nodes, "-o", "json", "--lang", language)
+    (row,) = json.loads(_audit(tmp_path, pods, *words).stdout)["summary"]
+
+    assert ("deny", 4, 4) == (row["action"], row["workloads"], row["pods"])
+    assert "12.4" in row["reason"]
+
+
 def test_policy_reports_count_what_passes_and_fails_by_namespace(rules: Path, tmp_path: Path) -> None:
     """Each result names its pod and its rule."""
     result = _audit(tmp_path, [_pod("bad", value="2"), _pod("good")], "--rules", rules, "-o", "policyreport")
@@ -278,17 +298,19 @@ def test_the_pods_of_a_deployment_are_one_row(rules: Path, tmp_path: Path) -> No
     replica_set = _deployment("web-1", "2", kind="ReplicaSet")
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "controller": True}
     replica_set["metadata"]["ownerReferences"] = [owner]
-    pods = [_pod(f"web-{number}", value="2", owner="web-1") for number in range(3)]
+    pods = [_pod(f"web-{number}", value="2" if number else "1", owner="web-1") for number in range(3)]
     for each in pods:
         each["metadata"]["ownerReferences"][0]["apiVersion"] = "apps/v1"
     documents = [*pods, replica_set, _deployment("web", "2")]
     found = json.loads(_audit(tmp_path, documents, "--rules", rules, "-o", "json").stdout)
+    rows = _blocks(_audit(tmp_path, documents, "--rules", rules))[2]
 
+    assert [["deny", "ml", "Deployment/web", "2", "cf-crl-device"]] == rows[1:], "those with findings"
     assert [("Deployment", "web", 3, False)] == [
         (each["kind"], each["name"], len(each["pods"]), each["object"]["allowed"])
         for each in found["workloads"]
     ]
-    assert [(1, 3)] == [(each["workloads"], each["pods"]) for each in found["summary"]]
+    assert [(1, 2)] == [(each["workloads"], each["pods"]) for each in found["summary"]]
 
 
 def test_names_select_workloads_and_show_their_findings(rules: Path, tmp_path: Path) -> None:

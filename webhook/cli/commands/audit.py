@@ -203,13 +203,14 @@ def _show_rows(rows: Sequence[dict[str, Any]], language: Language, *, wide: bool
 
 
 def _row(each: EvaluatedWorkload) -> dict[str, str]:
-    """Return the line of a workload; action is its most severe finding, - without one."""
+    """Return the line of a workload; action is its most severe finding, - without one. pods: with findings."""
+    pods = sum(one.object.is_pod and bool(one.findings()) for one in each.objects)
     findings = sorted((found for found, _ in each.findings()), key=lambda found: severity(found.action))
     return {
         "action": findings[0].action if findings else "-",
         "namespace": each.workload.namespace,
         "workload": each.workload.reference,
-        "pods": str(each.pods),
+        "pods": str(pods),
         "rule": first_of([*dict.fromkeys(found.rule or "gpugate" for found in findings)]),
     }
 

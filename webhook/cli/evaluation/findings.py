@@ -14,6 +14,11 @@ from webhook.cli.evaluation.workloads import Workload, WorkloadObject
 from webhook.cli.input.decision_context import DecisionContext
 from webhook.cli.output.report_model import SEVERITIES, Finding
 
+# What reasons about nodes begin with: the name of the node, or how many were checked, and the containers.
+_NODES: Final = re.compile(
+    r"^(?:node \S+ is not|no schedulable node is) compatible with [^:]*: "
+    r"|^(?:节点 \S+ 不|没有可调度的节点)兼容[^：]*："
+)
 # What reasons begin with that have no path.
 _CONTAINER: Final = re.compile(r"^(?:container|容器) '[^']*'[:：] ?")
 
@@ -139,6 +144,7 @@ def severity(action: str) -> int:
 
 
 def _without_place(found: Violation) -> str:
-    """Return the first line of a reason without container and path."""
+    """Return the first line of a reason without node, container and path."""
     first, *_ = found.reason.partition("\n")
-    return _CONTAINER.sub("", (first.partition(found.path or first)[2] or first).lstrip(":： "))
+    reason = (first.partition(found.path or first)[2] or first).lstrip(":： ")
+    return _CONTAINER.sub("", _NODES.sub("", reason))
