@@ -203,7 +203,7 @@ def _show_rows(rows: Sequence[dict[str, Any]], language: Language, *, wide: bool
 
 
 def _row(each: EvaluatedWorkload) -> dict[str, str]:
-    """Return the line of a workload: its most severe action, - without findings, and the pods with findings."""
+    """Return the line of a workload: its most severe action, - without one, and the pods with findings."""
     pods = sum(one.object.is_pod and bool(one.findings()) for one in each.objects)
     findings = sorted((found for found, _ in each.findings()), key=lambda found: severity(found.action))
     return {
