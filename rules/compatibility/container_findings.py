@@ -34,13 +34,13 @@ def report_findings(
         if (path, result.reason) in reported:
             continue
         reported.add((path, result.reason))
-        reason, fix = writer.anywhere(container.name, result)
+        found = writer.anywhere(container.name, result)
         if result.level is Level.INCOMPATIBLE:
             basis = Basis.POLICY if result.setting else Basis.FACT
             at = field_path(path)
-            violations.append(Violation(rule.name, rule.action, at, reason, fix, writer.language, basis))
+            violations.append(Violation(rule.name, rule.action, at, *found, writer.language, basis))
         elif rule.action is not Action.DRYRUN:
-            warnings.append(AdmissionWarning(rule.name, reason, fix))
+            warnings.append(AdmissionWarning(rule.name, *found))
 
 
 def report_on_any_node(

@@ -17,7 +17,7 @@ from rules.compatibility.result import (
 )
 from rules.kube.pod import Container
 from rules.model.check_result import CheckResult, Level
-from rules.model.decision import AdmissionWarning, Basis, Violation
+from rules.model.decision import AdmissionWarning, Basis, Violation, Wording
 from rules.model.rule import Action, CompatibilityRule
 from rules.text.display_width import width
 from rules.text.i18n import Language, Text
@@ -27,10 +27,8 @@ from rules.text.paths import field_path
 _ROWS: Final = 3
 _UNKNOWN: Final = "?"
 
-_ANYWHERE: Final = Text(
-    "container {container!r}: {reason} ({origin})", "容器 {container!r}：{reason}（{origin}）"
-)
-_IN_CONTAINER: Final = Text("container {container!r}: {reason}", "容器 {container!r}：{reason}")
+_WITH_ORIGIN: Final = Text("{reason} ({origin})", "{reason}（{origin}）")
+_IN_CONTAINER: Final = Text("container {container!r}: {cause}", "容器 {container!r}：{cause}")
 _HEAD: Final = Text(
     "no schedulable node is compatible with {containers} ({count} {nodes} checked)",
     "没有可调度的节点兼容{containers}（共检查 {count} 个节点）",
@@ -55,16 +53,12 @@ _FOR_A_NEW_POD: Final = Text(
     "{nodes}: compatible, for a new pod that is not bound to this node",
     "{nodes}：兼容，可供未绑定到该节点的新 Pod 使用",
 )
-_NO_CANDIDATES: Final = Text(
-    "container {container!r}: compatibility not checked: {why}", "容器 {container!r}：未检查兼容性：{why}"
-)
-_UNSTABLE: Final = Text("{containers}: {reason} ({nodes})", "{containers}：{reason}（{nodes}）")
-_UNDETERMINED: Final = Text(
-    "{containers}: compatibility unknown: {reason} ({nodes})", "{containers}：兼容性未知：{reason}（{nodes}）"
-)
+_NO_CANDIDATES: Final = Text("compatibility not checked: {why}", "未检查兼容性：{why}")
+_ON_NODES: Final = Text("{containers}: {cause} ({nodes})", "{containers}：{cause}（{nodes}）")
+_UNDETERMINED: Final = Text("compatibility unknown: {reason}", "兼容性未知：{reason}")
 _RETURNING: Final = Text(
-    "no ready node is compatible with {containers}; nodes that are not ready may be ({nodes})",
-    "没有就绪的节点兼容{containers}；未就绪的节点可能兼容（{nodes}）",
+    "no ready node is compatible; nodes that are not ready may be",
+    "没有就绪的兼容节点；未就绪的节点可能兼容",
 )
 _COMING: Final = Text(
     "no node is compatible now; an autoscaler can add one: {pools}",
@@ -76,8 +70,8 @@ _NO_WAY_IN: Final = Text(
     "自动扩缩容不会为此 Pod 添加节点：没有已知其节点全部兼容的实例类型或节点池",
 )
 _MAY_COME: Final = Text(
-    "no node is compatible with {containers}; {pools} may bring one: {missing}",
-    "没有节点兼容{containers}；{pools} 的节点可能兼容：{missing}",
+    "no node is compatible; {pools} may bring one: {missing}",
+    "没有兼容的节点；{pools} 的节点可能兼容：{missing}",
 )
 _STATE_FACTS: Final = Text(
     "state the missing facts in a NodeProfile, or as labels in the template of its nodes",
@@ -86,16 +80,15 @@ _STATE_FACTS: Final = Text(
 _POOL: Final = Text("{kind} {name}", "{kind} {name}")
 _POOL_OF: Final = Text("{kind} {name} ({product})", "{kind} {name}（{product}）")
 _UNTOLERATED: Final = Text(
-    "the pod does not tolerate taint {taints} of the nodes that are compatible with {containers} ({nodes})",
-    "该 Pod 不容忍兼容{containers}的节点的污点 {taints}（{nodes}）",
+    "the pod does not tolerate taint {taints} of the compatible nodes", "该 Pod 不容忍兼容节点的污点 {taints}"
 )
 _CLAIM_UNCHECKED: Final = Text(
-    "{containers}: compatibility with the devices of claim {claim!r} not checked: {why}",
-    "{containers}：未检查与声明 {claim!r} 的设备是否兼容：{why}",
+    "compatibility with the devices of claim {claim!r} not checked: {why}",
+    "未检查与声明 {claim!r} 的设备是否兼容：{why}",
 )
 _CLAIM_TOO_WIDE: Final = Text(
-    "{containers}: claim {claim!r} may be given a device that is not compatible ({nodes}): {reasons}",
-    "{containers}：声明 {claim!r} 可能分配到不兼容的设备（{nodes}）：{reasons}",
+    "claim {claim!r} may be given a device that is not compatible: {reasons}",
+    "声明 {claim!r} 可能分配到不兼容的设备：{reasons}",
 )
 _NO_DEVICE: Final = Text(
     "no device that claim {claim!r} may be given is compatible with {containers}",
@@ -120,10 +113,7 @@ _LABEL_NODES: Final = Text(
 _SETTINGS: Final = Text(
     "policy: the owner of the rule can change {settings}", "策略限制：规则维护者可修改 {settings}"
 )
-_DECLARED: Final = Text(
-    "container {container!r}: {names} replaces what is known of the image",
-    "容器 {container!r}：{names} 替换了已知的镜像信息",
-)
+_DECLARED: Final = Text("{names} replaces what is known of the image", "{names} 替换了已知的镜像信息")
 _REMOVE_DECLARATION: Final = Text("remove {names}", "请移除 {names}")
 _CHECK_SELECTORS: Final = Text("check the pod's selectors", "请检查该 Pod 的选择条件")
 _CHANGE_SELECTORS: Final = Text("change or remove {parts}", "请修改或移除 {parts}")
@@ -177,27 +167,26 @@ class MessageWriter:
         """Return a text in the language."""
         return text.in_language(self.language)
 
-    def anywhere(self, container: str, result: CheckResult) -> tuple[str, str]:
-        """Return reason and fix of a result that holds on every node."""
-        reason, origin = self.of(result.summary), self.of(result.origin)
+    def anywhere(self, container: str, result: CheckResult) -> Wording:
+        """Return what is said of a result that holds on every node."""
+        cause, origin = self.of(result.summary), self.of(result.origin)
+        if origin:
+            cause = self._fill(_WITH_ORIGIN, reason=cause, origin=origin)
         denied = result.level is Level.INCOMPATIBLE
         fixes = [self.of(result.remedy), *self._policy([result.setting] if denied and result.setting else [])]
-        words = _ANYWHERE if origin else _IN_CONTAINER
-        return (
-            self._fill(words, container=container, reason=reason, origin=origin),
-            self._joined(filter(None, fixes)),
-        )
+        return Wording(self._in(container, cause), self._joined(filter(None, fixes)), cause)
 
     def declared(
         self, rule: CompatibilityRule, action: Action, container: Container, names: Sequence[str]
     ) -> Violation:
         """Return the violation that a container declares what is known of its image. names: where."""
-        facts = {"container": container.name, "names": self.of(_COMMA).join(names)}
         (first, *_) = names
         path = field_path(("metadata", "annotations", first) if "/" in first else (*container.path, "env"))
-        reason, fix = self._fill(_DECLARED, **facts), self._fill(_REMOVE_DECLARATION, **facts)
+        listed = self.of(_COMMA).join(names)
+        cause, fix = self._fill(_DECLARED, names=listed), self._fill(_REMOVE_DECLARATION, names=listed)
         fixes = self._joined([fix, *self._policy(["declarations"])])
-        return Violation(rule.name, action, path, reason, fixes, self.language)
+        reason = self._in(container.name, cause)
+        return Violation(rule.name, action, path, reason, fixes, cause, self.language)
 
     def no_candidates(
         self, rule: CompatibilityRule, container: str, why: Text, resources: Sequence[str], **facts: object
@@ -205,11 +194,12 @@ class MessageWriter:
         """Return the warning that no node is a candidate. why: one of those above; facts: others of it."""
         rest = [self._fill(_MORE, count=len(resources) - _ROWS)] if len(resources) > _ROWS else []
         names = self.of(_COMMA).join([*resources[:_ROWS], *rest])
-        reason = self._fill(
-            _NO_CANDIDATES, container=container, why=self._fill(why, resources=names, **facts)
-        )
+        cause = self._fill(_NO_CANDIDATES, why=self._fill(why, resources=names, **facts))
         fix = self._fill(_FIX_OF.get(why, _CHECK_RESOURCES), **facts)
-        return AdmissionWarning(rule.name, reason, fix)
+        return AdmissionWarning(rule.name, self._in(container, cause), fix, cause)
+
+    def _in(self, container: str, cause: str) -> str:
+        return self._fill(_IN_CONTAINER, container=container, cause=cause)
 
     def parts(self, found: Sequence[tuple[str, str]]) -> str:
         """Return the parts of a pod's spec that exclude nodes; found: as of `excluding`."""
@@ -226,28 +216,23 @@ class MessageWriter:
                 members = nodes.setdefault(key, [])
                 if not members or members[-1] is not each:
                     members.append(each)
-        words = _UNSTABLE if level is Level.UNSTABLE else _UNDETERMINED
-        default_fix = self.of(_LABEL_NODES) if level is Level.UNKNOWN else ""
-        return [
-            AdmissionWarning(
-                required.rule.name,
-                self._fill(
-                    words,
-                    containers=self._named([required]),
-                    reason=reason,
-                    nodes=self._joined(self._kinds(members)),
-                ),
-                fix or default_fix,
-            )
-            for (required, reason, fix), members in nodes.items()
-        ]
+        warnings = []
+        for (required, summary, remedy), members in nodes.items():
+            known = level is Level.UNSTABLE
+            cause = summary if known else self._fill(_UNDETERMINED, reason=summary)
+            fix = remedy if known else remedy or self.of(_LABEL_NODES)
+            named, kinds = self._named([required]), self._joined(self._kinds(members))
+            reason = self._fill(_ON_NODES, containers=named, cause=cause, nodes=kinds)
+            warnings.append(AdmissionWarning(required.rule.name, reason, fix, cause))
+        return warnings
 
     def returning(self, rule: CompatibilityRule, classes: Sequence[NodeClassResult]) -> AdmissionWarning:
         """Return the warning that only nodes that are not ready may be compatible."""
         may = [each for each in classes if each.level is not Level.INCOMPATIBLE]
         containers = self._named([required for required, _ in may[0].results])
-        reason = self._fill(_RETURNING, containers=containers, nodes=self._joined(self._kinds(may)))
-        return AdmissionWarning(rule.name, reason, self.of(_WAIT))
+        cause, nodes = self.of(_RETURNING), self._joined(self._kinds(may))
+        reason = self._fill(_ON_NODES, containers=containers, cause=cause, nodes=nodes)
+        return AdmissionWarning(rule.name, reason, self.of(_WAIT), cause)
 
     def coming(self, prospects: Sequence[ProspectResult]) -> Text:
         """Return the note that an autoscaler may add a compatible node."""
@@ -263,25 +248,24 @@ class MessageWriter:
 
     def untolerated(
         self, required: Sequence[RuleRequirement], nodes: Iterable[NodeClassResult], taints: UntoleratedTaints
-    ) -> tuple[str, str]:
-        """Return reason and fix if the pod does not tolerate the taints of the compatible nodes."""
+    ) -> Wording:
+        """Return what is said of a pod that does not tolerate the taints of the compatible nodes."""
         return self._untolerated(required, self._joined(self._kinds(nodes)), taints)
 
-    def untolerated_pools(
-        self, prospects: Sequence[ProspectResult], taints: UntoleratedTaints
-    ) -> tuple[str, str]:
-        """Return reason and fix if the pod does not tolerate new nodes that may be compatible."""
+    def untolerated_pools(self, prospects: Sequence[ProspectResult], taints: UntoleratedTaints) -> Wording:
+        """Return what is said of a pod that does not tolerate new nodes that may be compatible."""
         pools = self.of(_COMMA).join(self._first(dict.fromkeys(map(self._pool, prospects))))
         return self._untolerated([required for required, _ in prospects[0].nodes.results], pools, taints)
 
     def _untolerated(
         self, required: Sequence[RuleRequirement], nodes: str, taints: UntoleratedTaints
-    ) -> tuple[str, str]:
+    ) -> Wording:
         shown = self.of(_COMMA).join(self._first(dict.fromkeys(map(str, taints.all))))
-        reason = self._fill(_UNTOLERATED, containers=self._named(required), nodes=nodes, taints=shown)
+        cause = self._fill(_UNTOLERATED, taints=shown)
+        reason = self._fill(_ON_NODES, containers=self._named(required), cause=cause, nodes=nodes)
         words = _TOLERATE_OR_ENABLE if taints.covered else _TOLERATE
         fix = self._fill(words, tolerations=", ".join(self._first(taints.tolerations)), rule=taints.rule)
-        return reason, fix
+        return Wording(reason, fix, cause)
 
     def may_come(self, rule: CompatibilityRule, prospects: Sequence[ProspectResult]) -> AdmissionWarning:
         """Return the warning that no node is compatible, but one that an autoscaler adds may be."""
@@ -292,18 +276,16 @@ class MessageWriter:
             for result in each.nodes.checks
             if result.level is Level.UNKNOWN
         )
-        reason = self._fill(
-            _MAY_COME,
-            containers=self._named([required for required, _ in unknown[0].nodes.results]),
-            pools=self.of(_COMMA).join(self._first(dict.fromkeys(map(self._pool, unknown)))),
-            missing=self._joined(self._first(missing)),
-        )
-        return AdmissionWarning(rule.name, reason, self.of(_STATE_FACTS))
+        pools = self.of(_COMMA).join(self._first(dict.fromkeys(map(self._pool, unknown))))
+        cause = self._fill(_MAY_COME, pools=pools, missing=self._joined(self._first(missing)))
+        containers = self._named([required for required, _ in unknown[0].nodes.results])
+        reason = self._fill(_COLON, about=containers, what=cause)
+        return AdmissionWarning(rule.name, reason, self.of(_STATE_FACTS), cause)
 
     def claim_unchecked(self, rule: CompatibilityRule, claim: str, why: Text) -> AdmissionWarning:
         """Return the warning that the devices of a claim were not checked."""
-        reason = self._fill(_CLAIM_UNCHECKED, containers=self._all(), claim=claim, why=self.of(why))
-        return AdmissionWarning(rule.name, reason, "")
+        cause = self._fill(_CLAIM_UNCHECKED, claim=claim, why=self.of(why))
+        return AdmissionWarning(rule.name, self._fill(_COLON, about=self._all(), what=cause), "", cause)
 
     def claim_too_wide(
         self, rule: CompatibilityRule, claim: str, classes: Sequence[NodeClassResult], selector: str
@@ -311,14 +293,10 @@ class MessageWriter:
         """Return the warning that a claim may be given devices that are not compatible. selector: CEL."""
         pairs = _distinct(_results_of(classes, Level.INCOMPATIBLE))
         reasons = dict.fromkeys(self.of(result.summary) for found in pairs for _, result in found)
-        reason = self._fill(
-            _CLAIM_TOO_WIDE,
-            containers=self._all(),
-            claim=claim,
-            reasons=self._joined(self._first(reasons)),
-            nodes=self._joined(self._kinds(classes)),
-        )
-        return AdmissionWarning(rule.name, reason, self._selected(selector))
+        cause = self._fill(_CLAIM_TOO_WIDE, claim=claim, reasons=self._joined(self._first(reasons)))
+        nodes = self._joined(self._kinds(classes))
+        reason = self._fill(_ON_NODES, containers=self._all(), cause=cause, nodes=nodes)
+        return AdmissionWarning(rule.name, reason, self._selected(selector), cause)
 
     def no_device(self, found: NoFittingNode, path: str, claim: str, selector: str) -> Violation:
         """Return the violation that no device which a claim may be given is compatible. selector: CEL."""
@@ -367,7 +345,8 @@ class MessageWriter:
         causes = dict.fromkeys(
             [*(self.of(each.origin) for each in distinct), *(self.of(each.summary) for each in distinct)]
         )
-        reason = self._fill(_COLON, about=head, what=self._joined(filter(None, self._first(causes))))
+        cause = self._joined(filter(None, self._first(causes)))
+        reason = self._fill(_COLON, about=head, what=cause)
         if found.action is not Action.WARN:
             present = any(each.members for each in found.classes)
             rows = self._table(results, several=len(unmet) > 1) if present else []
@@ -379,7 +358,8 @@ class MessageWriter:
             fixes += self._policy(settings)
         fix = self._fill(_FIXES, fixes=self._joined(fixes)) if fixes else ""
         basis = Basis.POLICY if settings else Basis.FACT
-        return Violation(found.required.rule.name, found.action, path, reason, fix, self.language, basis)
+        rule = found.required.rule
+        return Violation(rule.name, found.action, path, reason, fix, cause, self.language, basis)
 
     def with_policy(self, fix: str, setting: str) -> str:
         """Return a fix with that of a violation that a setting of the rule causes."""

@@ -10,7 +10,7 @@ from rules.compatibility.prospects import ProspectResult
 from rules.compatibility.result import UntoleratedTaints
 from rules.kube.tolerations import Taint, tolerates
 from rules.model.check_result import Level
-from rules.model.decision import AdmissionWarning, Basis, Violation
+from rules.model.decision import AdmissionWarning, Basis, Violation, Wording
 from rules.model.rule import Action, CompatibilityRule, mildest
 from rules.nodes.label_families import TOLERATIONS_RULE, gpu_resource_domains, gpu_tolerations
 from rules.text.paths import field_path
@@ -28,8 +28,7 @@ def untolerated_nodes(
     compatible = [each for each in classes if each.level is not Level.INCOMPATIBLE]
     members = sum(each.members for each in compatible)
     taints = _untolerated(asked, evaluator.inventory.taint_sets(members))
-    reason, fix = asked.writer.untolerated(request.required, compatible, taints)
-    return _said(asked, *found, reason, fix)
+    return _said(asked, *found, asked.writer.untolerated(request.required, compatible, taints))
 
 
 def untolerated_pools(
@@ -39,7 +38,7 @@ def untolerated_pools(
     if (found := _strictest(asked, evaluator)) is None:
         return None
     taints = _untolerated(asked, [each.pool.taints for each in prospects])
-    return _said(asked, *found, *asked.writer.untolerated_pools(prospects, taints))
+    return _said(asked, *found, asked.writer.untolerated_pools(prospects, taints))
 
 
 def _strictest(asked: PodRequest, evaluator: NodeEvaluator) -> tuple[CompatibilityRule, Level] | None:
@@ -62,13 +61,13 @@ def _strictest(asked: PodRequest, evaluator: NodeEvaluator) -> tuple[Compatibili
 
 
 def _said(
-    asked: PodRequest, rule: CompatibilityRule, level: Level, reason: str, fix: str
+    asked: PodRequest, rule: CompatibilityRule, level: Level, said: Wording
 ) -> Violation | AdmissionWarning:
     if level is not Level.INCOMPATIBLE:
-        return AdmissionWarning(rule.name, reason, fix)
+        return AdmissionWarning(rule.name, *said)
     path = field_path((*asked.pod.containers[0].path[:-2], "tolerations"))
-    fix = asked.writer.with_policy(fix, _SETTING)
-    return Violation(rule.name, rule.action, path, reason, fix, asked.writer.language, Basis.POLICY)
+    said = said._replace(fix=asked.writer.with_policy(said.fix, _SETTING))
+    return Violation(rule.name, rule.action, path, *said, asked.writer.language, Basis.POLICY)
 
 
 def _untolerated(asked: PodRequest, sets: Iterable[Iterable[Taint]]) -> UntoleratedTaints:

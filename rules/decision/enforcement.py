@@ -24,11 +24,7 @@ def warning_lines(
     language: Language, violations: Iterable[Violation], warnings: Iterable[AdmissionWarning] = ()
 ) -> tuple[str, ...]:
     """Return the lines of the violations that only warn, and of warnings, each once."""
-    mild = [
-        AdmissionWarning(each.rule, each.reason, each.fix)
-        for each in violations
-        if each.action is Action.WARN
-    ]
+    mild = [each.warning for each in violations if each.action is Action.WARN]
     return tuple(messages.warning_line(language, each) for each in dict.fromkeys([*mild, *warnings]))
 
 
@@ -59,7 +55,7 @@ def capped(decision: Decision, cap: Action, language: Language, *, mutating: boo
     if cap is Action.DRYRUN:
         if decision.patch and mutating and not withheld:
             withheld = Effect.PATCH
-        audit, decision = _of_dry_run(audit), replace(decision, warnings=(), patch=())
+        audit, decision = _of_dry_run(audit), replace(decision, notices=(), warnings=(), patch=())
     audit[CAP_ANNOTATION] = f"{cap.value}, would {withheld.value}" if withheld else cap.value
     return replace(decision, violations=violations, audit=audit, withheld=withheld)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from rules.model.decision import AdmissionWarning, Violation, with_fix
+from rules.model.decision import AdmissionWarning, Violation, Wording, with_fix
 from rules.text.i18n import Language, Text
 
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
@@ -103,16 +103,16 @@ NOT_EVALUATED: Final = Text(
 _FIX_RULE: Final = Text("ask the owner of the rule to fix the expression", "请规则维护者修复该表达式")
 VALIDATION_ERROR: Final = Words(_FOUND, NOT_EVALUATED, _FIX_RULE)
 VALIDATION_IGNORED: Final = Text(
-    "container {container!r}: {expression} could not be evaluated for {key} and was skipped: {error}",
-    "容器 {container!r}：无法对 {key} 计算表达式 {expression}，已跳过：{error}",
+    "{expression} could not be evaluated for {key} and was skipped: {error}",
+    "无法对 {key} 计算表达式 {expression}，已跳过：{error}",
 )
 NOTHING_INJECTED: Final = Text(
-    "container {container!r}: a condition of the rule could not be evaluated, nothing was injected: {error}",
-    "容器 {container!r}：无法计算规则的条件，未注入任何内容：{error}",
+    "a condition of the rule could not be evaluated, nothing was injected: {error}",
+    "无法计算规则的条件，未注入任何内容：{error}",
 )
 RULE_APPLIES: Final = Text(
-    "container {container!r}: a condition of the rule could not be evaluated, so the rule applies: {error}",
-    "容器 {container!r}：无法计算规则的条件，因此该规则生效：{error}",
+    "a condition of the rule could not be evaluated, so the rule applies: {error}",
+    "无法计算规则的条件，因此该规则生效：{error}",
 )
 _OLD_AFFINITY: Final = Text(
     "the pod's node affinity cannot change and is not that of the new image: incompatible nodes, if there"
@@ -123,16 +123,15 @@ _CREATE_AGAIN: Final = Text("delete the pod and create it again", "请删除该 
 EXPIRED: Final = Text("exemption {exemption} expired at {until}", "豁免 {exemption} 已于 {until} 到期")
 _RENEW: Final = Text("ask its owner to renew it", "请联系其维护者续期")
 ENV_FROM: Final = Text(
-    "container {container!r}: {name} is set and takes precedence over a value from {source}",
-    "容器 {container!r}：已注入 {name}，其优先于 {source} 中的同名变量",
+    "{name} is set and takes precedence over a value from {source}",
+    "已注入 {name}，其优先于 {source} 中的同名变量",
 )
 _LIST_IN_ENV: Final = Text(
     "to keep your own value, list {name} in env", "如需保留自己的值，请在 env 中显式设置 {name}"
 )
-_VIOLATION: Final = Text(
-    "container {container!r}, {path}: found {found}, expected {expected}",
-    "容器 {container!r}，{path}：当前为 {found}，要求 {expected}",
-)
+_IN_CONTAINER: Final = Text("container {container!r}: {cause}", "容器 {container!r}：{cause}")
+_AT_PATH: Final = Text("container {container!r}, {path}: {cause}", "容器 {container!r}，{path}：{cause}")
+_VIOLATION: Final = Text("found {found}, expected {expected}", "当前为 {found}，要求 {expected}")
 _WITH_DESCRIPTION: Final = Text("{expected} ({description})", "{expected}（{description}）")
 _DENIED: Final = Text("{kind} denied by gpugate: ", "gpugate 拒绝该 {kind}：")
 _DENIED_SEVERAL: Final = Text(
@@ -143,8 +142,8 @@ _RULE: Final = Text(" [rule {rule}]", " [规则 {rule}]")
 
 def violation(
     language: Language, words: Words, description: Text, facts: Mapping[str, object], fix: Text | None = None
-) -> tuple[str, str]:
-    """Return reason and fix of a violation. facts: at least container and path, and what the words name.
+) -> Wording:
+    """Return what is said of a violation. facts: container and path, and what the words name.
 
     fix: instead of that of the words.
     """
@@ -152,10 +151,10 @@ def violation(
     if about := description.in_language(language):
         expected = _WITH_DESCRIPTION.in_language(language).format(expected=expected, description=about)
     found = words.found.in_language(language).format_map(facts)
-    reason = _VIOLATION.in_language(language).format(
-        container=facts["container"], path=facts["path"], found=found, expected=expected
-    )
-    return reason, (fix or words.fix).in_language(language).format_map(facts)
+    cause = _VIOLATION.in_language(language).format(found=found, expected=expected)
+    place = {"container": facts["container"], "path": facts["path"], "cause": cause}
+    reason = _filled(language, _AT_PATH, place)
+    return Wording(reason, (fix or words.fix).in_language(language).format_map(facts), cause)
 
 
 def invalid(variables: Sequence[str]) -> Words:
@@ -168,8 +167,8 @@ def invalid(variables: Sequence[str]) -> Words:
 def evaluation_error(
     language: Language, words: Text, rule: str, facts: Mapping[str, object]
 ) -> AdmissionWarning:
-    """Return the warning that an expression of a rule could not be evaluated."""
-    return AdmissionWarning(rule, _filled(language, words, facts), _FIX_RULE.in_language(language))
+    """Return the warning that an expression of a rule could not be evaluated. facts: also the container."""
+    return _of_container(language, rule, words, _FIX_RULE, facts)
 
 
 def expired(language: Language, rule: str, exemption: str, until: str) -> AdmissionWarning:
@@ -186,7 +185,15 @@ def old_affinity(language: Language, rule: str) -> AdmissionWarning:
 def env_from(language: Language, rule: str, container: str, name: str, source: str) -> AdmissionWarning:
     """Return the warning that an injected variable takes precedence over one from `envFrom`."""
     facts = {"container": container, "name": name, "source": source}
-    return AdmissionWarning(rule, _filled(language, ENV_FROM, facts), _filled(language, _LIST_IN_ENV, facts))
+    return _of_container(language, rule, ENV_FROM, _LIST_IN_ENV, facts)
+
+
+def _of_container(
+    language: Language, rule: str, words: Text, fix: Text, facts: Mapping[str, object]
+) -> AdmissionWarning:
+    cause = _filled(language, words, facts)
+    reason = _filled(language, _IN_CONTAINER, {"container": facts["container"], "cause": cause})
+    return AdmissionWarning(rule, reason, _filled(language, fix, facts), cause)
 
 
 def warning_line(language: Language, warning: AdmissionWarning) -> str:
@@ -199,16 +206,6 @@ def warning_line(language: Language, warning: AdmissionWarning) -> str:
     room = WARNING_LENGTH - len(_PREFIX) - len(rule)
     fix = _cut(fix, room - min(len(reason), _REASON_LENGTH))
     return (_PREFIX + _cut(reason, room - len(fix)) + fix + rule)[:WARNING_LENGTH]
-
-
-def rule_and_reason(line: str) -> tuple[str, str]:
-    """Return the rule that a warning line names at its end, or nothing, and what is before it."""
-    text = line.removeprefix(_PREFIX)
-    for language in Language:
-        reason, mark, rule = text.rpartition(_RULE.in_language(language).partition("{rule}")[0])
-        if mark and rule.endswith("]"):
-            return rule.removesuffix("]"), reason
-    return "", text
 
 
 def _cut(text: str, length: int) -> str:

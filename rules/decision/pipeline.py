@@ -30,7 +30,14 @@ from rules.decision.size_limit import Evaluations, over_budget, overfull, oversi
 from rules.dra.claims import pod_claims, used_claims
 from rules.dra.state import Claims
 from rules.kube.pod import Container, Pod
-from rules.model.decision import ALLOWED, NO_NODES, UNKNOWN_CUDA, Decision, NotChecked
+from rules.model.decision import (
+    ALLOWED,
+    NO_NODES,
+    UNKNOWN_CUDA,
+    AdmissionWarning,
+    Decision,
+    NotChecked,
+)
 from rules.model.request import AdmissionRequest
 from rules.model.rule import (
     Action,
@@ -406,11 +413,14 @@ class Pipeline:
     def _decision(self, *, patch: bool) -> Decision:
         recorder, language = self._recorder, self._policy.language
         violations = tuple(recorder.violations)
+        notices: tuple[AdmissionWarning, ...] = ()
         warnings: tuple[str, ...] = ()
         if violations or recorder.warnings:
             expired = self._exemptions.expired([found.rule for found in violations], language)
-            warnings = warning_lines(language, violations, [*recorder.warnings, *expired])
+            notices = tuple(dict.fromkeys([*recorder.warnings, *expired]))
+            warnings = warning_lines(language, violations, notices)
         facts: dict[str, Any] = {
+            "notices": notices,
             "warnings": warnings,
             "audit": recorder.audit(self._exemptions.taken),
             "rules": tuple(recorder.rules),
@@ -479,6 +489,7 @@ def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decisio
         for name, text in decision.audit.items():
             audit.setdefault(name, []).append(text)
     facts: dict[str, Any] = {
+        "notices": tuple(notice for decision in decisions for notice in decision.notices),
         "warnings": tuple(warning for decision in decisions for warning in decision.warnings),
         "audit": {name: "; ".join(texts) for name, texts in audit.items()},
         "rules": tuple(dict.fromkeys(name for decision in decisions for name in decision.rules)),

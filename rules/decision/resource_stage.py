@@ -160,10 +160,8 @@ class _ResourceRuleCheck:
         if rule.default and key == rule.key and str(found.get("found")) == rule.default:
             found["found"] = messages.THE_DEFAULT.in_language(self._language).format(found=rule.default)
         facts = {**found, "container": self._container.name, "path": path, "key": key}
-        reason, way = messages.violation(self._language, words, rule.description, facts, fix)
-        self._violations.append(
-            Violation(rule.name, action or rule.action, path, reason, way, self._language)
-        )
+        said = messages.violation(self._language, words, rule.description, facts, fix)
+        self._violations.append(Violation(rule.name, action or rule.action, path, *said, self._language))
 
     def _value(self, field: str, key: str, quantity: object) -> None:
         """Check a quantity that is set."""

@@ -39,12 +39,24 @@ class Effect(StrEnum):
     PATCH = "patch"
 
 
+class Wording(NamedTuple):
+    """What is said of a fault: the fields of a violation and of a warning."""
+
+    reason: str
+    fix: str
+    cause: str
+
+
 class AdmissionWarning(NamedTuple):
-    """A warning to the user: the rule that it comes from, one line of reason, and what to do, or nothing."""
+    """A warning to the user: the rule that it comes from, one line of reason, and what to do, or nothing.
+
+    cause: the reason without container and nodes, which objects with the same fault share.
+    """
 
     rule: str
     reason: str
     fix: str = ""
+    cause: str = ""
 
 
 class NotChecked(NamedTuple):
@@ -72,8 +84,9 @@ class Violation:
     """One thing that a rule forbids.
 
     path: as Kubernetes prints it. reason: container, path, found and expected; lines after the first are a
-    table. fix: what to do. language: that they are written in. basis: what it rests on. rule_action: the
-    action without the cap of `--enforcement-action`, None if there is no cap.
+    table. fix: what to do. cause: the reason without container, path and nodes, which objects with the same
+    fault share. language: that they are written in. basis: what it rests on. rule_action: the action without
+    the cap of `--enforcement-action`, None if there is no cap.
     """
 
     rule: str
@@ -81,6 +94,7 @@ class Violation:
     path: str
     reason: str
     fix: str = ""
+    cause: str = ""
     language: Language = Language.EN
     basis: Basis = Basis.POLICY
     rule_action: Action | None = None
@@ -90,6 +104,16 @@ class Violation:
         """The reason and the fix, which ends the first line."""
         first, newline, rest = self.reason.partition("\n")
         return f"{with_fix(first, self.fix, self.language)}{newline}{rest}"
+
+    @property
+    def warning(self) -> AdmissionWarning:
+        """The violation as a warning, which it is if its rule only warns."""
+        return AdmissionWarning(self.rule, self.reason, self.fix, self.cause)
+
+
+def cause_of(found: Violation | AdmissionWarning) -> str:
+    """Return the cause, or else the first line of the reason."""
+    return found.cause or found.reason.partition("\n")[0]
 
 
 def audit_list(violations: Iterable[Violation]) -> str:
@@ -107,16 +131,18 @@ class Decision:
     """The answer to a request.
 
     message: of a denial, else empty. patch: RFC 6902 operations, empty for what is denied or never changed.
-    warnings: a line each. audit: annotations of the audit event, names without prefix. rules: names of those
-    that matched. cuda_sources: the source of each container's CUDA version, or `unknown`. notes: why the
-    containers run on the best of the nodes, if that is not plain. declared: the annotations and variables of
-    the pod that replace what is known of an image. not_checked: what nothing is known of. withheld: the
-    effect without the cap of `--enforcement-action`, if there would be one.
+    notices: the warnings that are no violations. warnings: those, and the violations that only warn, a line
+    each. audit: annotations of the audit event, names without prefix. rules: names of those that matched.
+    cuda_sources: the source of each container's CUDA version, or `unknown`. notes: why the containers run on
+    the best of the nodes, if that is not plain. declared: the annotations and variables of the pod that
+    replace what is known of an image. not_checked: what nothing is known of. withheld: the effect without the
+    cap of `--enforcement-action`, if there would be one.
     """
 
     allowed: bool = True
     message: str = ""
     violations: tuple[Violation, ...] = ()
+    notices: tuple[AdmissionWarning, ...] = ()
     warnings: tuple[str, ...] = ()
     patch: tuple[Operation, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)

@@ -14,9 +14,9 @@ from rules.decision.policy import Policy
 from rules.decision.recorder import DecisionRecorder
 from rules.decision.scope import out_of_scope
 from rules.kube.pod import Pod
-from rules.model.decision import AdmissionWarning, Decision, Violation
+from rules.model.decision import Decision, Violation
 from rules.model.request import AdmissionRequest
-from rules.model.rule import Action, RuleSet
+from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
 from rules.report.trace import PodTrace, TraceRecorder
 
@@ -53,15 +53,13 @@ def explain(
     pods = tuple(each.trace(rules) for each in recorders)
     evaluations = [each for pod in pods for container in pod.containers for each in container.evaluations]
     shown = {violation for each in evaluations for violation in each.violations}
-    lines = {warning_line(policy.language, line) for each in evaluations for line in each.warnings}
-    mild = (each for each in decision.violations if each.action is Action.WARN)
-    lines |= {
-        warning_line(policy.language, AdmissionWarning(each.rule, each.reason, each.fix)) for each in mild
-    }
+    of_rules = {warning for each in evaluations for warning in each.warnings}
     return Explanation(
         decision=decision,
         out_of_scope=reason.in_language(policy.language) if reason else "",
         pods=pods,
         violations=tuple(violation for violation in decision.violations if violation not in shown),
-        warnings=tuple(line for line in decision.warnings if line not in lines),
+        warnings=tuple(
+            warning_line(policy.language, each) for each in decision.notices if each not in of_rules
+        ),
     )

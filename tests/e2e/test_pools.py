@@ -312,7 +312,7 @@ def test_a_pod_that_tolerates_no_compatible_node_is_warned_of_its_taint(cluster:
     tolerating = pod(tolerations=[{"key": "team", "operator": "Exists"}])
 
     assert "Warning: " in warned
-    assert "does not tolerate taint team=red:NoSchedule of the nodes that are compatible" in warned
+    assert "does not tolerate taint team=red:NoSchedule of the compatible nodes" in warned
     assert ("", "h100") == (cluster.said(tolerating), cluster.bind(tolerating))
 
 

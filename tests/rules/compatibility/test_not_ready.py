@@ -67,7 +67,7 @@ def test_a_node_that_may_come_back_is_no_reason_to_deny(state: str) -> None:
     decision = decided([old, in_state("upgrading", gfd("11.4", A100), state)], document)
     assert (True, ()) == (decision.allowed, decision.patch)
     warning = (
-        "gpugate: no ready node is compatible with container 'main'; nodes that are not ready may be "
+        "gpugate: container 'main': no ready node is compatible; nodes that are not ready may be "
         "(1 × NVIDIA-A100-SXM4-80GB, CUDA 11.4); the pod stays Pending until one of them is ready "
         "[rule compatibility-pgpu]"
     )

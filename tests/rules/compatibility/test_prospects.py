@@ -132,7 +132,7 @@ def test_a_pool_that_fits_but_is_not_tolerated_is_no_reason_to_deny_and_its_tain
 
     assert (True, ()) == (found.allowed, found.patch)
     assert found.warnings[0].startswith(
-        "gpugate: the pod does not tolerate taint nvidia.com/gpu=present:NoSchedule of the nodes that are "
+        "gpugate: container 'main': the pod does not tolerate taint nvidia.com/gpu=present:NoSchedule of the "
     )
     assert "; tolerate {key: nvidia.com/gpu" in found.warnings[0]
     misfit = NodeCapabilities(product="Tesla-T4", cuda=(13, 0), driver="580.65.06")

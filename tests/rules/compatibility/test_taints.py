@@ -47,8 +47,8 @@ def test_a_pod_that_tolerates_no_compatible_node_is_warned_of_the_taint() -> Non
 
     assert (True, True) == (decision.allowed, bool(decision.patch))
     warning = (
-        "gpugate: the pod does not tolerate taint nvidia.com/gpu=present:NoSchedule of the nodes that are "
-        "compatible with cont…; tolerate {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}, "
+        "gpugate: container 'main': the pod does not tolerate taint nvidia.com/gpu=present:NoSchedule of the "
+        "compatible nodes …; tolerate {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}, "
         "or enable rule injection-gpu-tolerations [rule compatibility-pgpu]"
     )
     assert (warning,) == decision.warnings

@@ -166,7 +166,7 @@ class _TreeWriter:
             yield _line((self._say(NOTE), "green"), (line, ""))
         yield from map(self._violation, evaluation.violations)
         for warning in evaluation.warnings:
-            text = with_fix(*warning[1:], self._language)
+            text = with_fix(warning.reason, warning.fix, self._language)
             yield _line((self._say(ACTIONS[Action.WARN]), "yellow"), (text, ""))
 
     def _violation(self, found: Violation) -> Text:

@@ -313,7 +313,7 @@ def _row(each: WorkloadChange, *, wide: bool) -> dict[str, str]:
     if wide:
         row |= {"pods": str(len(each.subject.pods)), "to move": str(each.after.moving)}
         row |= {"new pools": ", ".join(sorted(each.after.pools)) or UNKNOWN}
-    return row | {"reason": "; ".join(each.reasons) if wide else each.headline}
+    return row | {"reason": "; ".join(one.line for one in each.reasons) if wide else each.headline}
 
 
 def _number(runs: Runs) -> str:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from rules import Action, AdmissionRequest, Decision, Language, ObjectError, Violation
-from rules.decision.messages import rule_and_reason, warning_line
-from rules.model.decision import AdmissionWarning, Basis
+from rules import Action, AdmissionRequest, Decision, Language, ObjectError
+from rules.decision.messages import warning_line
+from rules.model.decision import Basis, cause_of
 from webhook.cli.evaluation.workloads import Workload, WorkloadObject
 from webhook.cli.input.decision_context import DecisionContext
 from webhook.cli.output.report_model import SEVERITIES, Finding
-
-# What reasons about nodes begin with: the name of the node, or how many were checked, and the containers.
-_NODES: Final = re.compile(
-    r"^(?:node \S+ is not|no schedulable node is) compatible with [^:]*: "
-    r"|^(?:节点 \S+ 不|没有可调度的节点)兼容[^：]*："
-)
-# What reasons begin with that have no path.
-_CONTAINER: Final = re.compile(r"^(?:container|容器) '[^']*'[:：] ?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +24,14 @@ class EvaluatedObject:
 
     def findings(self) -> list[Finding]:
         """Return each violation and each other warning."""
-        violations, warn = self.decision.violations, Action.WARN
-        repeated = {
-            warning_line(self.language, AdmissionWarning(found.rule, found.reason, found.fix))
-            for found in violations
-            if found.action is warn
-        }
         return [
-            Finding(
-                each.action.value, each.basis.value, each.rule, _without_place(each), each.message, each.fix
-            )
-            for each in violations
+            Finding(each.action.value, each.basis.value, each.rule, cause_of(each), each.message, each.fix)
+            for each in self.decision.violations
         ] + [
-            Finding(warn.value, "", rule, _CONTAINER.sub("", reason), line)
-            for line in self.decision.warnings
-            if line not in repeated
-            for rule, reason in (rule_and_reason(line),)
+            Finding(
+                Action.WARN.value, "", each.rule, cause_of(each), warning_line(self.language, each), each.fix
+            )
+            for each in self.decision.notices
         ]
 
 
@@ -141,10 +124,3 @@ def summary(evaluated: Iterable[EvaluatedWorkload]) -> list[SummaryRow]:
 def severity(action: str) -> int:
     """Return the place of an effect among the effects, the most severe first."""
     return SEVERITIES.index(action)
-
-
-def _without_place(found: Violation) -> str:
-    """Return the first line of a reason without node, container and path."""
-    first, *_ = found.reason.partition("\n")
-    reason = (first.partition(found.path or first)[2] or first).lstrip(":： ")
-    return _CONTAINER.sub("", _NODES.sub("", reason))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,8 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from rules import Action, AdmissionRequest, Claims, Inventory, Language, ObjectError, Policy
-from rules.model.decision import NO_NODES, UNKNOWN_CUDA
+from rules.decision.messages import warning_line
+from rules.model.decision import NO_NODES, UNKNOWN_CUDA, cause_of
 from rules.report.placement import FittingNodes, Placement, place
 from rules.text.i18n import Text
 from webhook.cli.evaluation.node_changes import Affected
@@ -33,14 +33,6 @@ _UNKNOWN_NODES: Final = Text(
     "requires (see gpugate nodes)",
     "没有剩余的已知兼容节点；{count} 个节点的标签未提供该工作负载所需的信息（见 gpugate nodes）",
 )
-
-
-# What a violation and a warning begin with before they say what is wrong: both name a container.
-_CHECKED: Final = re.compile(r"^[^:：]*(?:nodes? checked\)|个节点）)[:：] ?")
-_WARNING: Final = re.compile(r"^gpugate: (?:(?:container|容器) '[^']*'[:：] ?)?")
-# What they may end with: the rule, and the nodes, which differ from workload to workload.
-_RULE: Final = re.compile(r" \[(?:rule|规则) [^]]+\]$")
-_NODES: Final = re.compile(r" ?[(（]\d+ × [^()（）]*[)）]$")
 
 
 class Effect(StrEnum):
@@ -68,24 +60,29 @@ class Subject(NamedTuple):
     from_pods: bool = False
 
 
+class Reason(NamedTuple):
+    """A line for people, and what workloads with the same fault share."""
+
+    line: str
+    cause: str
+
+
 class Runs(NamedTuple):
     """Whether a workload runs in one state of the cluster; None: that is unknown.
 
     reasons: why it does not, or why that is unknown. warnings: of admission. nodes: names of those that it is
     compatible with; None: no rule selects nodes for it. candidates: all that it selects and tolerates.
-    pools: those whose new nodes are compatible. moving: pods that do not run on their nodes. headline: the
-    first violation without fixes.
+    pools: those whose new nodes are compatible. moving: pods that do not run on their nodes.
     """
 
     allowed: bool
     runs: bool | None
-    reasons: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    warnings: tuple[Reason, ...] = ()
     nodes: frozenset[str] | None = None
     candidates: frozenset[str] = frozenset()
     pools: frozenset[str] = frozenset()
     moving: int = 0
-    headline: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,7 @@ class WorkloadChange:
     effect: Effect
 
     @property
-    def reasons(self) -> tuple[str, ...]:
+    def reasons(self) -> tuple[Reason, ...]:
         """Why the workload breaks, was denied before, is unknown, or what it warns of newly."""
         match self.effect:
             case Effect.FREED:
@@ -109,12 +106,10 @@ class WorkloadChange:
 
     @property
     def headline(self) -> str:
-        """The first reason in short, without containers and fixes; empty if there is none."""
+        """The cause of the first reason; empty if there is none."""
         if self.effect in (Effect.UNCHANGED, Effect.MORE_NODES) or not self.reasons:
             return ""
-        state = self.before if self.effect is Effect.FREED else self.after
-        first = state.headline if self.effect is not Effect.WARNS and state.headline else self.reasons[0]
-        return _NODES.sub("", _RULE.sub("", _CHECKED.sub("", _WARNING.sub("", first))))
+        return self.reasons[0].cause
 
 
 class Change(NamedTuple):
@@ -165,7 +160,7 @@ class ClusterState:
         request = subject.request
         node = _node_of(request.object or {}) if request.kind == "Pod" else ""
         if node and self._inventory.everything and not self._inventory.named(node):
-            return Runs(True, False, (self._say(_NODE_REMOVED, node=node),))
+            return Runs(True, False, (_plain(self._say(_NODE_REMOVED, node=node)),))
         found = self._found(self._place(_of_bound(request)))
         if subject.from_pods and found.allowed and found.runs is False:
             # The affinity of its pods may be that of an earlier decision, which a new pod does not have.
@@ -190,7 +185,11 @@ class ClusterState:
 
     def _found(self, placement: Placement) -> Runs:
         decision, language = placement.decision, self._policy.language
-        warnings = tuple(dict.fromkeys(decision.warnings))
+        warned = [each.warning for each in decision.violations if each.action is Action.WARN]
+        warnings = tuple(
+            Reason(warning_line(language, each), cause_of(each))
+            for each in dict.fromkeys([*warned, *decision.notices])
+        )
         fitting = min(placement.nodes, key=lambda each: each.compatible.bit_count(), default=None)
         found = Runs(decision.allowed, decision.allowed, (), warnings)
         if fitting and self._inventory.everything:
@@ -198,13 +197,13 @@ class ClusterState:
             found = found._replace(nodes=compatible, candidates=candidates, pools=fitting.pools)
         if not decision.allowed:
             denying = [each for each in decision.violations if each.action is Action.DENY]
-            lines = tuple(dict.fromkeys(each.message.partition("\n")[0] for each in denying))
-            first = denying[0].reason.partition("\n")[0] if denying else ""
-            return found._replace(reasons=lines or (decision.message.partition("\n")[0],), headline=first)
+            reasons = [Reason(each.message.partition("\n")[0], cause_of(each)) for each in denying]
+            whole = _plain(decision.message.partition("\n")[0])
+            return found._replace(reasons=tuple(dict.fromkeys(reasons)) or (whole,))
         unknown = [reason for _, reason in decision.not_checked if reason in (NO_NODES, UNKNOWN_CUDA)]
         if unknown:
-            texts = tuple(dict.fromkeys(each.in_language(language) for each in unknown))
-            found = found._replace(runs=None, reasons=texts)
+            texts = dict.fromkeys(each.in_language(language) for each in unknown)
+            found = found._replace(runs=None, reasons=tuple(map(_plain, texts)))
         if fitting and self._inventory.everything and not (fitting.compatible or fitting.pools):
             return self._without_node(found, fitting)
         return found
@@ -213,10 +212,10 @@ class ClusterState:
         """Return whether a workload runs that no known node is compatible with."""
         if fitting.unknown:
             why = self._say(_UNKNOWN_NODES, count=fitting.unknown.bit_count())
-            return found._replace(runs=None, reasons=(*found.reasons, why))
+            return found._replace(runs=None, reasons=(*found.reasons, _plain(why)))
         if self._inventory.undeclared:
-            return found._replace(runs=None, reasons=(*found.reasons, self._say(_UNDECLARED)))
-        return found._replace(runs=False, reasons=(self._say(_NO_NODE),))
+            return found._replace(runs=None, reasons=(*found.reasons, _plain(self._say(_UNDECLARED))))
+        return found._replace(runs=False, reasons=(_plain(self._say(_NO_NODE)),))
 
     def _set(self, nodes: int) -> frozenset[str]:
         if (found := self._names.get(nodes)) is None:
@@ -276,6 +275,11 @@ def _effect(before: Runs, after: Runs, *, concerned: bool) -> Effect:
     return Effect.MORE_NODES if now - was or after.pools - before.pools else Effect.UNCHANGED
 
 
+def _plain(line: str) -> Reason:
+    """Return a reason that workloads share as a whole."""
+    return Reason(line, line)
+
+
 def _node_of(pod: Mapping[str, Any]) -> str:
     spec = pod.get("spec")
     return str(spec.get(_NODE_NAME) or "") if isinstance(spec, dict) else ""
@@ -331,7 +335,7 @@ def _row(each: WorkloadChange) -> dict[str, Any]:
         "workload": each.subject.owner,
         "pods": len(each.subject.pods),
         "podsToMove": each.after.moving,
-        "reasons": list(each.reasons),
+        "reasons": [one.line for one in each.reasons],
         "before": _state(each.before),
         "after": _state(each.after),
     }

@@ -69,7 +69,7 @@ def _rule(evaluation: RuleEvaluation, language: Language) -> dict[str, Any]:
         "would": evaluation.would,
         "unused": evaluation.unused,
         "violations": [_violation(found) for found in evaluation.violations],
-        "warnings": [with_fix(*warning[1:], language) for warning in evaluation.warnings],
+        "warnings": [with_fix(warning.reason, warning.fix, language) for warning in evaluation.warnings],
     }
 
 

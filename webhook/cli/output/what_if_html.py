@@ -82,7 +82,7 @@ def _workloads(result: WhatIf, language: Language) -> Iterator[Html]:
                 _effect(each.effect, language),
                 cell(f"{_number(each.before)} → {_number(each.after)}"),
                 cell(str(each.after.moving), "number"),
-                cell("; ".join(each.reasons), "text"),
+                cell("; ".join(one.line for one in each.reasons), "text"),
             ]
             for each in found
         ]

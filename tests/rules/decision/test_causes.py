@@ -1,0 +1,88 @@
+"""The cause of a violation or warning: what objects with the same fault share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from rules import AdmissionRequest, Inventory, Language, Policy, compile_policy, decide
+from rules.model.decision import AdmissionWarning, Violation
+from rules.schema.loader import load_rules
+from tests.support.builders import decision, pod, policy, resource_rule
+from tests.support.paths import ROOT
+
+FOLDERS: Final = sorted(path.parent for path in ROOT.glob("tests/complaints/*/pod.yaml"))
+
+
+@cache
+def _policy(own: Path, language: Language) -> Policy:
+    catalog = sorted((ROOT / "rules/catalog").rglob("*.yaml"))
+    files = [*catalog, *([own] if own.exists() else [])]
+    return compile_policy(load_rules((str(path), path.read_text("utf-8")) for path in files).rules, language)
+
+
+def _documents(path: Path) -> Iterator[Any]:
+    for document in yaml.safe_load_all(path.read_text("utf-8")):
+        yield from document["items"] if document["kind"] == "List" else [document]
+
+
+def _said(folder: Path, name: str, nodes: int, language: Language) -> list[Violation | AdmissionWarning]:
+    """Return what is said of the pod of a complaint, with a name and with the nodes so many times."""
+    (found,) = _documents(folder / "pod.yaml")
+    for number, each in enumerate(found["spec"]["containers"]):
+        each["name"] = f"{name}-{number}"
+    inventory = []
+    for number in range(nodes):
+        for node in map(deepcopy, _documents(folder / "nodes.yaml")):
+            node["metadata"]["name"] += f"-{number}" if number else ""
+            inventory.append(node)
+    request = AdmissionRequest("CREATE", "", "Pod", "team", found)
+    made = decide(_policy(folder / "rules.yaml", language), Inventory.of(inventory), request)
+    return [*made.violations, *made.notices]
+
+
+@pytest.mark.parametrize("language", Language)
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_pods_that_differ_in_names_and_numbers_of_nodes_have_the_same_causes(
+    folder: Path, language: Language
+) -> None:
+    """Their reasons differ; so many pods make one row of an audit."""
+    one = _said(folder, "one", 1, language)
+    other = _said(folder, "other", 3, language)
+
+    assert [each.cause for each in one] == [each.cause for each in other]
+    assert all(each.cause for each in one)
+    assert [each.reason for each in one] != [each.reason for each in other]
+
+
+@pytest.mark.parametrize("language", Language)
+def test_the_reason_contains_the_cause(language: Language) -> None:
+    """Nothing is said twice in other words."""
+    found = [each for folder in FOLDERS for each in _said(folder, "main", 2, language)]
+
+    assert [] == [each.reason for each in found if each.cause not in each.reason]
+
+
+def test_notices_are_the_warnings_that_are_no_violations() -> None:
+    """The lines have both."""
+    made = decision(
+        policy(
+            resource_rule(
+                enforcementAction="warn",
+                failurePolicy="Ignore",
+                validations=[{"expression": "value < 1"}, {"expression": "limits['a.com/b'] == 1"}],
+            )
+        ),
+        pod(),
+    )
+
+    assert 1 == len(made.violations)
+    assert 1 == len(made.notices)
+    assert 2 == len(made.warnings)
+    assert "limits['a.com/b'] == 1 could not be evaluated" in made.notices[0].cause
