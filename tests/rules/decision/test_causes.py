@@ -13,8 +13,9 @@ import yaml
 
 from rules import AdmissionRequest, Inventory, Language, Policy, compile_policy, decide
 from rules.model.decision import AdmissionWarning, Violation
+from rules.model.rule import Action
 from rules.schema.loader import load_rules
-from tests.support.builders import decision, pod, policy, resource_rule
+from tests.support.builders import decision, loaded, pod, policy, resource_rule
 from tests.support.paths import ROOT
 
 FOLDERS: Final = sorted(path.parent for path in ROOT.glob("tests/complaints/*/pod.yaml"))
@@ -69,20 +70,43 @@ def test_the_reason_contains_the_cause(language: Language) -> None:
     assert [] == [each.reason for each in found if each.cause not in each.reason]
 
 
+# A violation and a warning for each container.
+WARNS: Final = resource_rule(
+    enforcementAction="warn",
+    failurePolicy="Ignore",
+    validations=[{"expression": "value < 1"}, {"expression": "limits['a.com/b'] == 1"}],
+)
+
+
 def test_notices_are_the_warnings_that_are_no_violations() -> None:
     """The lines have both."""
-    made = decision(
-        policy(
-            resource_rule(
-                enforcementAction="warn",
-                failurePolicy="Ignore",
-                validations=[{"expression": "value < 1"}, {"expression": "limits['a.com/b'] == 1"}],
-            )
-        ),
-        pod(),
-    )
+    made = decision(policy(WARNS), pod())
 
     assert 1 == len(made.violations)
     assert 1 == len(made.notices)
     assert 2 == len(made.warnings)
     assert "limits['a.com/b'] == 1 could not be evaluated" in made.notices[0].cause
+
+
+def test_an_object_of_several_pods_has_the_notices_of_each() -> None:
+    """As it has their violations."""
+    document = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train", "namespace": "team"},
+        "spec": {
+            "pytorchReplicaSpecs": {
+                name: {"template": {"spec": pod()["spec"]}} for name in ("Master", "Worker")
+            }
+        },
+    }
+    made = decision(policy(WARNS), document)
+
+    assert (2, 2, 4) == (len(made.violations), len(made.notices), len(made.warnings))
+
+
+def test_an_effect_capped_by_dryrun_has_no_notices() -> None:
+    """Nothing is answered but audit annotations."""
+    made = decision(compile_policy(loaded(WARNS).rules, enforcement=Action.DRYRUN), pod())
+
+    assert (1, 0, 0) == (len(made.violations), len(made.notices), len(made.warnings))

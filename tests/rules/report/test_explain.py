@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from rules.decision.messages import warning_line
 from rules.decision.pipeline import decide
 from rules.decision.policy import Policy, compile_policy
-from rules.model.decision import AdmissionWarning
 from rules.model.request import AdmissionRequest
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
@@ -96,14 +95,15 @@ def _check(rules: RuleSet, policy: Policy, inventory: Inventory, asked: Admissio
     evaluations = [each for container in containers for each in container.evaluations]
     found = [violation for each in evaluations for violation in each.violations]
     warnings = [warning for each in evaluations for warning in each.warnings]
-    warnings += [AdmissionWarning(each.rule, each.reason, each.fix) for each in decision.violations]
     lines = {warning_line(policy.language, warning) for warning in warnings}
+    mild = {warning_line(policy.language, each.warning) for each in decision.violations}
     matched = {each.rule.name for each in evaluations if each.outcome is RuleOutcome.MATCHED}
 
     assert decision == explanation.decision
     assert set(decision.rules) == matched
     assert set(decision.violations) == {*found, *explanation.violations}
-    assert set(decision.warnings) <= {*lines, *explanation.warnings}
+    assert set(decision.warnings) <= {*lines, *mild, *explanation.warnings}
+    assert lines.isdisjoint(explanation.warnings)
     for pod_trace in explanation.pods:
         shown = {
             id(edit) for each in pod_trace.containers for rule in each.evaluations for edit in rule.edits

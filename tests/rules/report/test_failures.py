@@ -140,8 +140,9 @@ def test_a_cause_is_named_once_with_its_first_evidence() -> None:
 def test_the_last_lines_of_a_log_are_read_with_their_numbers() -> None:
     """Without colours and control characters, and not longer than a bound."""
     lines = [*map(str, range(MAX_LINES)), "\x1b[31mred\x1b[0m\x07", "x" * 10_000]
-    *_, red, last = log_statements("log, line {line}", "\n".join(lines))
+    first, *_, red, last = log_statements("log, line {line}", "\n".join(lines))
 
+    assert ("log, line 3", "2") == (first.place, first.text)
     assert (f"log, line {MAX_LINES + 1}", "red") == (red.place, red.text)
     assert 1000 == len(last.text)
 

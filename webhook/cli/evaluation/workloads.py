@@ -136,7 +136,7 @@ def _top(each: WorkloadObject, known: Mapping[Key, WorkloadObject]) -> WorkloadO
     """Return the highest controller of an object among the known objects; without one, the object."""
     for _ in range(_MAX_OWNERS):
         owner = _controller(each)
-        if owner is None or (above := known.get(owner)) is None or above is each:
+        if owner is None or (above := known.get(owner)) is None:
             break
         each = above
     return each

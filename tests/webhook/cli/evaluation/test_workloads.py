@@ -52,6 +52,14 @@ def test_objects_of_other_namespaces_and_groups_are_no_owners() -> None:
     assert [("Job/train", False, 1), ("Job/train", True, 0)] == _shown(pod, _object("batch/v1/Job", "train"))
 
 
+def test_an_owner_that_does_not_control_an_object_is_none_of_its_workload() -> None:
+    """It only keeps the object from being deleted before it."""
+    pod = _object("v1/Pod", "train-0", "example.com/v1/Booking/team")
+    del pod["metadata"]["ownerReferences"][0]["controller"]
+
+    assert [("Pod/train-0", False, 1)] == _shown(pod)
+
+
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_what_has_ended_is_left_out(phase: str) -> None:
     """Pods and Jobs, which are not started again; a Deployment that reports a failure goes on."""
