@@ -117,6 +117,27 @@ def _check(rules: RuleSet, policy: Policy, inventory: Inventory, asked: Admissio
 # The explanation has the decision of admission
 
 
+def test_a_warning_of_a_rule_is_shown_with_the_rule_only() -> None:
+    """And not among those of the whole object, such as that of the nodes."""
+    skipped = [{"expression": "limits['a.com/b'] == 1", "messageEn": "one"}]
+    text = resource_rule(GPU, validations=skipped, failurePolicy="Ignore")
+    rules = RuleSet.of([*BUILT_IN, *loaded(text).rules])
+    found = explain(
+        rules, compile_policy(rules), inventory(nodes(1, "bare", {})), request(gpu_pod("a/b:cuda12.4"))
+    )
+    shown = [
+        warning.cause
+        for container in found.pods[0].containers
+        for each in container.evaluations
+        for warning in each.warnings
+    ]
+
+    assert 1 == len(shown)
+    assert "could not be evaluated" in shown[0]
+    assert 1 == len(found.warnings)
+    assert "compatibility unknown" in found.warnings[0]
+
+
 @given(policies(), pods())
 def test_an_explanation_has_all_of_the_decision_and_nothing_else(
     texts: tuple[str, ...], document: dict[str, Any]
