@@ -115,7 +115,9 @@ _SETTINGS: Final = Text(
 )
 _DECLARED: Final = Text("{names} replaces what is known of the image", "{names} 替换了已知的镜像信息")
 _REMOVE_DECLARATION: Final = Text("remove {names}", "请移除 {names}")
-_CHECK_SELECTORS: Final = Text("check the pod's selectors", "请检查该 Pod 的选择条件")
+_REQUEST_FEWER: Final = Text(
+    "request fewer, or add nodes that offer as many", "请减少请求的数量，或添加能提供足够数量的节点"
+)
 _CHANGE_SELECTORS: Final = Text("change or remove {parts}", "请修改或移除 {parts}")
 _CHECK_RESOURCES: Final = Text("check the resource names", "请检查资源名")
 _COLON: Final = Text("{about}: {what}", "{about}：{what}")
@@ -145,7 +147,7 @@ _FIX_OF: Final = {
     EXCLUDED: _CHANGE_SELECTORS,
     NOT_READY: _WAIT,
     TOO_FEW_NOW: _WAIT,
-    TOO_FEW: _CHECK_SELECTORS,
+    TOO_FEW: _REQUEST_FEWER,
 }
 
 # Results of containers, each with the requirement that it belongs to.

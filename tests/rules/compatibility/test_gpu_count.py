@@ -291,3 +291,17 @@ def test_the_time_is_linear_in_the_resources_of_all_containers() -> None:
 
     assert judged(rules, nodes, asked).allowed
     assert loops(lambda: judged(rules, nodes, asked)) < 14
+
+
+def test_a_pod_that_asks_for_more_than_any_node_has_together_is_told_to_ask_for_less() -> None:
+    """Some node has enough of each, but none of both."""
+    cluster = [
+        node("whole", gfd("12.4", A100), **{GPU: "8", MIG: "1"}),
+        node("slices", gfd("12.4", A100), **{GPU: "4", MIG: "8"}),
+    ]
+    decision = decided(cluster, asking({GPU: "8"}, {MIG: "8"}))
+
+    assert decision.allowed
+    (warning,) = decision.warnings
+    assert f"no ready node offers 8 {GPU}, 8 {MIG}; request fewer, or add nodes" in warning
+    assert () == decided(cluster, asking({GPU: "4"}, {MIG: "8"})).warnings
