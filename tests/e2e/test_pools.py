@@ -239,7 +239,7 @@ def test_if_only_a_pool_may_fit_kubectl_prints_a_warning_that_names_it(cluster: 
 
     assert [] == found
     assert "Warning: " in said
-    assert "no node is compatible with container 'main'; NodePool h100" in said
+    assert "container 'main': no node is compatible; NodePool h100" in said
 
 
 def test_if_no_node_and_no_pool_fits_the_pod_is_denied_with_a_row_for_each_pool(cluster: Cluster) -> None:
