@@ -36,6 +36,8 @@ class ExclusiveDevicesCheck(Check):
         if policy.checks.exclusive_devices is Level.COMPATIBLE:
             return
         known = gpu_resources(container.names)
+        if len(known) < 2:
+            return
         if len({gpu.vendor for _, gpu in known}) < 2 and sum(gpu.slices for _, gpu in known) < 2:
             return
         found = {name: gpu for name, gpu in known if _requests(container, name)}

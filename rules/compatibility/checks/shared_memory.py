@@ -47,7 +47,7 @@ class SharedMemoryCheck(Check):
             return
         requested = requested_gpus(container)
         count = requested.devices if requested else 0
-        parallel = any(each.gpus > 1 for each in requirements.parallelism)
+        parallel = bool(requirements.parallelism) and any(each.gpus > 1 for each in requirements.parallelism)
         if count <= 1 and not parallel:
             return
         if container.kind is ContainerKind.INIT or _has_shared_memory(container, pod):
