@@ -35,7 +35,7 @@ _READ: Final[Mapping[str, Callable[[Container, Pod, str], Any]]] = {
     "requests": lambda container, _pod, _namespace: {**container.limits, **container.requests},
     "container.name": lambda container, _pod, _namespace: container.name,
     "container.image": lambda container, _pod, _namespace: container.image,
-    "container.env": lambda container, _pod, _namespace: Literals(container.env, container.variables),
+    "container.env": lambda container, _pod, _namespace: Literals(container.variables),
     "pod.labels": lambda _container, pod, _namespace: pod.labels,
     "pod.annotations": lambda _container, pod, _namespace: pod.annotations,
     "pod.namespace": lambda _container, _pod, namespace: namespace,
@@ -45,27 +45,25 @@ _READ: Final[Mapping[str, Callable[[Container, Pod, str], Any]]] = {
 }
 
 
-def condition_inputs(container: Container, pod: Pod, namespace: str) -> Callable[[str], Any]:
-    """Return the inputs of a condition of a match, by name; see `Expression`.
+class ContainerInputs(dict[str, Any]):
+    """The inputs of expressions about a container, by name; see `Expression`. Look them up by `[]`.
 
-    Each is read once, so the pod must not be edited in between.
+    Each is read once, so the pod must not be edited in between. `value`, which only validations name, is that
+    of the last `set_value`.
     """
-    known: dict[str, Any] = {}
 
-    def value_of(name: str) -> Any:
-        if name not in known:
-            known[name] = _READ[name](container, pod, namespace)
-        return known[name]
+    __slots__ = ("container", "namespace", "pod")
 
-    return value_of
+    def __init__(self, container: Container, pod: Pod, namespace: str) -> None:
+        super().__init__()
+        self.container = container
+        self.pod = pod
+        self.namespace = namespace
 
+    def __missing__(self, name: str) -> Any:
+        found = self[name] = _READ[name](self.container, self.pod, self.namespace)
+        return found
 
-def validation_inputs(others: Callable[[str], Any], quantity: object) -> Callable[[str], Any]:
-    """Return the inputs of a validation of a quantity, by name. others: those of a condition."""
-
-    def value_of(name: str) -> Any:
-        if name == "value":
-            return quantity if isinstance(quantity, str) else number(quantity)
-        return others(name)
-
-    return value_of
+    def set_value(self, quantity: object) -> None:
+        """Set the quantity that is validated. Equal ones that are not written alike stay different."""
+        self["value"] = quantity if isinstance(quantity, str) else number(quantity)

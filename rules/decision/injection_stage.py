@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rules.decision import messages
-from rules.decision.cel_inputs import condition_inputs
 from rules.kube.image_reference import parse_image
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.decision import AdmissionWarning
@@ -23,6 +22,7 @@ from rules.nodes.node_affinity import conjoin
 from rules.text.i18n import Language
 
 if TYPE_CHECKING:
+    from rules.decision.cel_inputs import ContainerInputs
     from rules.kube.pod import Container, Pod
     from rules.model.match import Match, Unmet
 
@@ -38,21 +38,18 @@ _GIBI: Final = 1024**3
 Edit = tuple[str, Callable[[], None]]
 
 
-def unmet(match: Match, container: Container, pod: Pod, namespace: str) -> Unmet | None:
+def unmet(match: Match, inputs: ContainerInputs) -> Unmet | None:
     """Return what keeps a rule that matches a container's resources from applying to it, or None.
 
     Raises ExpressionError if a condition cannot be evaluated.
     """
     if match.include or match.exclude or match.selector:
-        piece = match.unmet_by_pod(namespace, pod.labels if match.selector else {})
+        piece = match.unmet_by_pod(inputs.namespace, inputs.pod.labels if match.selector else {})
         if piece is not None:
             return piece
-    if match.images and not match.image(spellings(container.image)):
+    if match.images and not match.image(spellings(inputs.container.image)):
         return MatchPart.IMAGES
-    if not match.conditions:
-        return None
-
-    return match.unmet_condition(condition_inputs(container, pod, namespace))
+    return match.unmet_condition(inputs.__getitem__) if match.conditions else None
 
 
 def spellings(image: str) -> tuple[str, ...]:
@@ -141,20 +138,17 @@ def _mounts(container: Container) -> Iterator[Mapping[str, Any]]:
 def _environment(rule: InjectionRule, container: Container, resources: Container) -> Iterator[Edit]:
     if not rule.inject.env:
         return
-    names = container.variables
     for name, source in rule.inject.env:
-        exists = name in names
-        if exists and not rule.override:
+        stored = container.variables.get(name)
+        if stored is not None and not rule.override:
             continue
         entry = _entry(name, source, resources)
         if entry is None:
             continue
-        if not exists:
+        if stored is None:
             yield _variable(container, name), partial(container.append, "env", entry)
-            continue
-        last = len(names) - 1 - names[::-1].index(name)  # the one that counts, as in Kubernetes
-        if not _is_stored(container.env[last], entry):
-            yield _variable(container, name), partial(container.replace_env, last, entry)
+        elif not _is_stored(stored, entry):
+            yield _variable(container, name), partial(container.replace_variable, entry)
 
 
 def _is_stored(stored: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:

@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -21,6 +20,7 @@ from rules.compatibility.evaluate import evaluate, inject_affinity
 from rules.compatibility.result import RuleRequirement
 from rules.cuda.requirements import ObjectRequirements
 from rules.decision import injection_stage, messages, not_checked, resource_stage
+from rules.decision.cel_inputs import ContainerInputs
 from rules.decision.enforcement import capped, permitted, warning_lines
 from rules.decision.exemptions import PodExemptions
 from rules.decision.policy import Policy
@@ -92,7 +92,8 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
             inventory.dra.claims if claims is None else claims,
             ObjectRequirements(policy.requirements_of),
             Evaluations(),
-            _LazyBounds(),
+            ClaimAllowance(),
+            pairs_budget(),
         )
 
     unchecked, decision = not_checked.of_object(policy.workloads, request), ALLOWED
@@ -159,22 +160,12 @@ def _changed(templates: Mapping[Path, Any], before: Mapping[Path, Any]) -> set[P
     return changed
 
 
-class _LazyBounds:
-    """Bounds of one object that are made when they are needed, because most objects need none."""
-
-    @cached_property
-    def allowance(self) -> ClaimAllowance:
-        """Evaluations of claims."""
-        return ClaimAllowance()
-
-    @cached_property
-    def pairs(self) -> Budget:
-        """Combinations of node selector terms."""
-        return pairs_budget()
-
-
 class _Context(NamedTuple):
-    """What the decision on each pod of a request depends on."""
+    """What the decision on each pod of a request depends on.
+
+    allowance, pairs: what all pods of it may take together, of evaluations of claims and of combinations of
+    node selector terms.
+    """
 
     policy: Policy
     inventory: Inventory
@@ -183,7 +174,8 @@ class _Context(NamedTuple):
     claims: Claims
     requirements: ObjectRequirements
     evaluations: Evaluations
-    bounds: _LazyBounds
+    allowance: ClaimAllowance
+    pairs: Budget
 
 
 class Pipeline:
@@ -323,7 +315,7 @@ class Pipeline:
         if policy.enforcement is Action.WARN:  # a rule that only warns leaves the pod as it is
             return
         if self._request.mutating:
-            if inject_affinity(result, self._pod, self._context.bounds.pairs):
+            if inject_affinity(result, self._pod, self._context.pairs):
                 self._recorder.record_affinity()
         elif self._is_pod and self._request.operation == "UPDATE":
             spec = self._pod.spec
@@ -363,7 +355,7 @@ class Pipeline:
             self._inventory,
             policy.language,
             policy.prospects,
-            allowance=self._context.bounds.allowance,
+            allowance=self._context.allowance,
         )
         self._recorder.record_findings(result.violations, result.warnings)
 
@@ -372,14 +364,17 @@ class Pipeline:
         return self._matching(rules, container, messages.NOTHING_INJECTED, applies_on_error=False)
 
     def _matching(
-        self, rules: Iterable[R], container: Container, words: Text, *, applies_on_error: bool
+        self, rules: Collection[R], container: Container, words: Text, *, applies_on_error: bool
     ) -> list[R]:
         """Return the rules that match a container. words: of the warning for a condition that fails."""
-        found = []
+        found: list[R] = []
+        if not rules:
+            return found
+        inputs = ContainerInputs(container, self._pod, self._request.namespace)
         for rule in rules:
             obstacle: Obstacle | None
             try:
-                obstacle = injection_stage.unmet(rule.match, container, self._pod, self._request.namespace)
+                obstacle = injection_stage.unmet(rule.match, inputs)
             except ExpressionError as error:
                 obstacle = error
             if obstacle is None or isinstance(obstacle, ExpressionError):
@@ -456,7 +451,8 @@ def _of_images(
         return ALLOWED
     if (denied := oversize([pod], context.request.kind, context.policy.language)) is not None:
         return denied
-    earlier = Pipeline(context._replace(bounds=_LazyBounds()), before, DecisionRecorder(before))
+    of_its_own = context._replace(allowance=ClaimAllowance(), pairs=pairs_budget())
+    earlier = Pipeline(of_its_own, before, DecisionRecorder(before))
     return Pipeline(context, pod, recorder(pod)).check_images(changed, earlier)
 
 

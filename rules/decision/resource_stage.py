@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from decimal import Decimal
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rules.cel.expression import ExpressionError
 from rules.decision import messages
-from rules.decision.cel_inputs import condition_inputs, validation_inputs
+from rules.decision.cel_inputs import ContainerInputs
 from rules.kube.pod import Container, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.decision import AdmissionWarning, Violation
@@ -71,8 +71,8 @@ def validate(
     rules: Iterable[ResourceRule], container: Container, pod: Pod, namespace: str, language: Language
 ) -> list[ResourceRuleResult]:
     """Return what each rule finds in a container that uses its group, for those that find something."""
-    inputs = condition_inputs(container, pod, namespace)
-    checks = [_ResourceRuleCheck(rule, container, inputs, language).run() for rule in rules]
+    inputs = ContainerInputs(container, pod, namespace)
+    checks = [_ResourceRuleCheck(rule, inputs, language).run() for rule in rules]
     return [each for each in checks if each.violations or each.warnings]
 
 
@@ -87,20 +87,15 @@ def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
 class _ResourceRuleCheck:
     """The check of one container against one rule."""
 
-    def __init__(
-        self,
-        rule: ResourceRule,
-        container: Container,
-        inputs: Callable[[str], Any],
-        language: Language,
-    ) -> None:
-        """Prepare the check. inputs: those of expressions, except the quantity."""
+    def __init__(self, rule: ResourceRule, inputs: ContainerInputs, language: Language) -> None:
         self._rule = rule
-        self._container = container
+        container = self._container = inputs.container
         self._inputs = inputs
         self._language = language
-        found = rule.excludes.find
-        self._excluded = list(dict.fromkeys(name for name in container.names if found(name)))
+        self._excluded: list[str] = []
+        if rule.excludes:
+            found = rule.excludes.find
+            self._excluded = list(dict.fromkeys(name for name in container.names if found(name)))
         self._violations: list[Violation] = []
         self._warnings: list[AdmissionWarning] = []
 
@@ -178,11 +173,11 @@ class _ResourceRuleCheck:
             self._validations(field, key, quantity)
 
     def _validations(self, field: str, key: str, quantity: object) -> None:
-        inputs = validation_inputs(self._inputs, quantity)
+        self._inputs.set_value(quantity)
         for validation in self._rule.validations:
             source = validation.expression.source
             try:
-                passed = validation.expression(inputs)
+                passed = validation.expression(self._inputs.__getitem__)
             except ExpressionError as error:
                 self._not_evaluated(field, key, quantity, validation, error)
                 continue
@@ -242,9 +237,10 @@ class _ResourceRuleCheck:
         value = Decimal(parse_quantity(quantity)) / Decimal(parse_quantity(self._rule.unit))
         if value != int(value) or value <= 0 or _same(int(value), quantity):
             return None
-        inputs = validation_inputs(self._inputs, int(value))
+        inputs = ContainerInputs(self._container, self._inputs.pod, self._inputs.namespace)
+        inputs.set_value(int(value))
         try:
-            satisfied = all(each.expression(inputs) for each in self._rule.validations)
+            satisfied = all(each.expression(inputs.__getitem__) for each in self._rule.validations)
         except ExpressionError:
             return None
         return int(value) if satisfied else None

@@ -7,7 +7,7 @@ and https://github.com/kubernetes/kubernetes/tree/master/third_party/forked/gola
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,32 +59,28 @@ def environment(entries: Iterable[Any], budget: Budget | None = None) -> Environ
 
 
 class Literals:
-    """The variables of a container whose values are plain texts without `$`, by the last entry of a name.
+    """The variables of a container whose values are plain texts without `$`, by name.
 
-    names: the names of the entries of `env`, empty for a malformed one.
+    entries: the entry of `env` that counts for each name.
     """
 
-    __slots__ = ("_entries", "_names")
+    __slots__ = ("_entries",)
 
-    def __init__(self, entries: Sequence[Any], names: Sequence[str]) -> None:
+    def __init__(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
         self._entries = entries
-        self._names = names
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._entries)
 
     def get(self, name: str) -> str | None:
         """Return the value of one variable, without a look at the values of the others."""
-        if not name or name not in self._names:
-            return None
-        *_, last = (at for at, other in enumerate(self._names) if other == name)
-        return _literal(self._entries[last])
+        entry = self._entries.get(name)
+        return None if entry is None else _literal(entry)
 
     def items(self) -> Iterator[tuple[str, str]]:
         """Yield all of them, with their names."""
-        last = dict(zip(self._names, self._entries, strict=True))
-        for name, entry in last.items():
-            if name and (value := _literal(entry)) is not None:
+        for name, entry in self._entries.items():
+            if (value := _literal(entry)) is not None:
                 yield name, value
 
 

@@ -71,7 +71,7 @@ class Container:
         self.raw = _object(raw, path)
         self._resources = resources_field
         self._recorder = recorder
-        self._variables: list[str] | None = None
+        self._variables: dict[str, Any] | None = None
         self.path = path
         self.kind = kind
         if kind is ContainerKind.INIT and raw.get("restartPolicy") == "Always":
@@ -109,15 +109,16 @@ class Container:
         return self._recorder.items((*self.path, "env"))
 
     @property
-    def variables(self) -> list[str]:
-        """The names of the entries of `env`, by index; an empty string for a malformed entry."""
+    def variables(self) -> Mapping[str, Mapping[str, Any]]:
+        """The entry of `env` that counts for each name, the last one; malformed entries are left out."""
         if self._variables is None:
             entries = self.env
             try:
-                self._variables = [entry["name"] for entry in entries]
+                self._variables = {entry["name"]: entry for entry in entries}
                 "".join(self._variables)  # raises TypeError unless all are strings
+                self._variables.pop("", None)
             except (KeyError, TypeError):
-                self._variables = [_name(entry) for entry in entries]
+                self._variables = {name: entry for entry in entries if (name := _name(entry))}
         return self._variables
 
     def strings(self, field: str) -> list[str]:
@@ -150,12 +151,14 @@ class Container:
 
     def append(self, field: str, entry: dict[str, Any]) -> None:
         """Append an entry to a list of the container, such as `env`."""
-        if field == "env":
-            self._variables = [*self.variables, _name(entry)]
+        if field == "env" and self._variables is not None:
+            self._variables[entry["name"]] = entry
         self._recorder.append((*self.path, field), entry)
 
-    def replace_env(self, index: int, entry: dict[str, Any]) -> None:
-        """Replace an entry of `env`."""
+    def replace_variable(self, entry: dict[str, Any]) -> None:
+        """Replace the entry of `env` that counts for its name."""
+        replaced = self.variables[entry["name"]]
+        index = max(at for at, each in enumerate(self.env) if each is replaced)
         self._variables = None
         self._recorder.set((*self.path, "env", index), entry)
 

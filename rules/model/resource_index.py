@@ -40,6 +40,10 @@ class ResourceIndex(Generic[T]):
                 self._everywhere = (*self._everywhere, (glob(name), kept))
         self.find = bounded_cache(self._find, _REMEMBERED, lambda name: len(name) <= _LONGEST_REMEMBERED)
 
+    def __bool__(self) -> bool:
+        """Whether it has a name or glob."""
+        return bool(self._exact or self._by_domain or self._everywhere)
+
     def __iter__(self) -> Iterator[T]:
         """Yield all values, those of exact names first."""
         for kept in self._exact.values():

@@ -95,9 +95,4 @@ def _has_shared_memory(container: Container, pod: Pod) -> bool:
             return True
     if pod.spec.get("hostIPC") is True or _CRIO_ANNOTATION in pod.annotations:
         return True
-    values = [
-        entry.get("value")
-        for name, entry in zip(container.variables, container.env, strict=True)
-        if name == _DISABLED
-    ]
-    return values[-1:] == ["1"]
+    return container.variables.get(_DISABLED, {}).get("value") == "1"

@@ -110,28 +110,21 @@ def test_a_text_without_a_dollar_sign_is_unchanged(text: str, known: dict[str, s
     assert expand(text, known) == text or "$" in text
 
 
-def test_literals_are_plain_values_and_the_last_of_a_name_is_used() -> None:
+def test_literals_are_plain_values() -> None:
     """What refers to something else is unknown at admission."""
-    entries = [
-        {"name": "TWICE", "value": "1"},
-        {"name": "TWICE", "value": "2"},
+    entries: list[dict[str, Any]] = [
+        {"name": "PLAIN", "value": "2"},
         {"name": "EMPTY"},
-        {"name": "LATER_UNKNOWN", "value": "1"},
-        {"name": "LATER_UNKNOWN", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}},
-        {"name": "REFERENCE", "value": "$(TWICE)"},
-        {"name": 1, "value": "x"},
+        {"name": "UNKNOWN", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}},
+        {"name": "REFERENCE", "value": "$(PLAIN)"},
         {"name": "NUMBER", "value": 1},
-        "malformed",
     ]
+    names = [entry["name"] for entry in entries]
+    variables = Literals(dict(zip(names, entries, strict=True)))
 
-    names = [
-        entry["name"] if isinstance(entry, dict) and isinstance(entry["name"], str) else ""
-        for entry in entries
+    expected = {"PLAIN": "2", "EMPTY": ""}
+    assert [expected, expected, 5] == [
+        dict(variables.items()),
+        {name: found for name in [*names, "ABSENT"] if (found := variables.get(name)) is not None},
+        len(variables),
     ]
-    variables = Literals(entries, names)
-
-    expected = {"TWICE": "2", "EMPTY": ""}
-    assert dict(variables.items()) == expected
-    assert {
-        name: variables.get(name) for name in {*names, "ABSENT"} if variables.get(name) is not None
-    } == expected

@@ -210,31 +210,47 @@ def test_env_is_read_after_the_edits() -> None:
     """Appended and replaced entries, in order."""
     _, main = _edited()
     main.append("env", {"name": "B"})
-    main.replace_env(0, {"name": "A", "value": "2"})
+    main.replace_variable({"name": "A", "value": "2"})
 
     assert [{"name": "A", "value": "2"}, {"name": "B"}] == main.env
 
 
-def test_names_of_variables_are_read_after_the_edits() -> None:
+def test_variables_are_read_after_the_edits() -> None:
     """Also if they were read before the edits."""
     _, main = _edited()
-    before = main.variables
+    before = dict(main.variables)
     main.append("volumeMounts", {"name": "v", "mountPath": "/v"})
     main.append("env", {"name": "B"})
-    appended = main.variables
-    main.replace_env(0, {"name": "C"})
+    appended = dict(main.variables)
+    main.replace_variable({"name": "A", "value": "2"})
 
-    assert [["A"], ["A", "B"], ["C", "B"]] == [before, appended, main.variables]
+    first, second, replaced = {"name": "A", "value": "1"}, {"name": "B"}, {"name": "A", "value": "2"}
+    assert [{"A": first}, {"A": first, "B": second}, {"A": replaced, "B": second}] == [
+        before,
+        appended,
+        main.variables,
+    ]
+
+
+def test_the_last_entry_of_a_variable_counts_and_is_replaced() -> None:
+    """As in Kubernetes; the others stay where they are."""
+    same = {"name": "A", "value": "1"}
+    document = pod(container({DEVICE: "1"}, env=[same, {"name": "B"}, dict(same), {"name": "C"}]))
+    (main,) = Pod(document, document).containers
+    main.replace_variable({"name": "A", "value": "2"})
+
+    assert [same, {"name": "B"}, {"name": "A", "value": "2"}, {"name": "C"}] == main.env
 
 
 @pytest.mark.parametrize(
-    "malformed", [None, 1, "A", ["name"], {}, {"name": None}, {"name": 1}, {"name": ["A"]}]
+    "malformed", [None, 1, "A", ["name"], {}, {"name": None}, {"name": 1}, {"name": ["A"]}, {"name": ""}]
 )
-def test_an_env_entry_without_a_name_keeps_its_index(malformed: Any) -> None:
-    """The API server denies it; later entries keep their index."""
+def test_an_env_entry_without_a_name_is_no_variable(malformed: Any) -> None:
+    """The API server denies it."""
     document = pod(container({DEVICE: "1"}, env=[{"name": "A"}, malformed, {"name": "B"}]))
+    (main,) = Pod(document, document).containers
 
-    assert ["A", "", "B"] == Pod(document, document).containers[0].variables
+    assert {"A": {"name": "A"}, "B": {"name": "B"}} == main.variables
 
 
 def test_the_spec_is_read_after_the_edits() -> None:
