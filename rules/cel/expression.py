@@ -110,7 +110,7 @@ class Expression:
     costs a tenth of an evaluation.
     """
 
-    __slots__ = ("_inputs", "_program", "_result", "source", "variables")
+    __slots__ = ("_inputs", "_pickers", "_program", "_result", "source", "variables")
 
     def __init__(self, source: str, variables: Iterable[str]) -> None:
         """Compile source, which may name the given variables. Raises ExpressionError."""
@@ -127,6 +127,7 @@ class Expression:
             raise ExpressionError(text)
         self.variables = tuple(name for name in known if name in named)
         self._inputs = tuple(_inputs_of(source, self.variables))
+        self._pickers = tuple((each.name, _picker(each)) for each in self._inputs)
         resources = dict.fromkeys(["example.com/device", *self.resources], 1)
         samples = {**_SAMPLES, "limits": resources, "requests": resources}
         try:
@@ -155,7 +156,7 @@ class Expression:
         value_of: returns an input: `value`, `limits`, `requests` (quantities as written), or a member of
         `container` or `pod` such as `container.env`; see `_INPUTS`.
         """
-        values = tuple([_value_of_input(each, value_of(each.name)) for each in self._inputs])
+        values = tuple([pick(value_of(name)) if pick else value_of(name) for name, pick in self._pickers])
         try:
             return self._result(values)
         except TypeError:  # a quantity that has no hash
@@ -208,15 +209,22 @@ def _inputs_of(source: str, variables: Iterable[str]) -> Iterator[_Input]:
                 )
 
 
-def _value_of_input(each: _Input, value: Any) -> Any:
-    """Return the value that counts for an input; a map becomes a tuple. Raises ExpressionError."""
-    if each.keys is not None:
-        return tuple(map(value.get, each.keys))
+def _picker(each: _Input) -> Callable[[Any], tuple[Any, ...]] | None:
+    """Return what makes a tuple of the members of a map that count for an input; None for other inputs.
+
+    It raises ExpressionError for a map of too many members.
+    """
     if each.name not in _MAPS:
-        return value
-    if len(value) > MAX_ENTRIES:
-        raise ExpressionError(f"more than {MAX_ENTRIES} {each.name.partition('.')[2] or each.name}")
-    return tuple(value.items())
+        return None
+    if (keys := each.keys) is not None:
+        return lambda members: tuple(map(members.get, keys))
+
+    def all_members(members: Any) -> tuple[Any, ...]:
+        if len(members) > MAX_ENTRIES:
+            raise ExpressionError(f"more than {MAX_ENTRIES} {each.name.partition('.')[2] or each.name}")
+        return tuple(members.items())
+
+    return all_members
 
 
 def _converted(each: _Input, value: Any) -> Any:
