@@ -343,22 +343,29 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
     of_image = _STEPS_OF_IMAGE_CONDITION * sum(len(group) for each in own for group in each.groups)
     budget.spend(of_image)
     toolkit = declared or _cuda_of_image(image)
+    cuda = toolkit or _cuda_of_constraints(own)
     line = _command_line(facts, env, budget)
-    found = GpuRequirements(
-        cuda=toolkit or _cuda_of_constraints(own),
+    compute = (
+        *_compute_of_annotation(said),
+        *_compute_of_image(image),
+        *_compute_of_toolkit(toolkit),
+        *(_compute_of_flags(facts.image, line) if line else ()),
+    )
+    platforms = _platforms_of_image(image)
+    memory = _memory_of_annotation(said) or _memory_of_image(image)
+    needed = parallelism(facts.image, line) if line else ()
+    of_nodes = _STEPS_OF_REQUIREMENTS if any((cuda, own, compute, platforms, memory)) else 0
+    budget.spend(of_nodes)
+    return GpuRequirements(
+        cuda=cuda,
         no_cuda=image.no_cuda,
         constraints=own,
         branches=image.branches,
-        compute=(
-            *_compute_of_annotation(said),
-            *_compute_of_image(image),
-            *_compute_of_toolkit(toolkit),
-            *(_compute_of_flags(facts.image, line) if line else ()),
-        ),
+        compute=compute,
         built_for=_built_for(image, toolkit),
         cuda_compat=compat or image.cuda_compat,
-        platforms=_platforms_of_image(image),
-        memory=_memory_of_annotation(said) or _memory_of_image(image),
+        platforms=platforms,
+        memory=memory,
         several=facts.several,
         declared=tuple(
             name
@@ -370,16 +377,10 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
             if value
         ),
         problems=(*said.problems, *problems),
-        parallelism=parallelism(facts.image, line) if line else (),
+        parallelism=needed,
+        steps=budget.spent,
+        evaluation_steps=_STEPS_OF_FACTS + conditions + of_image + of_nodes,
     )
-    requires = _STEPS_OF_REQUIREMENTS if _concerns_nodes(found) else 0
-    budget.spend(requires)
-    evaluation = _STEPS_OF_FACTS + conditions + of_image + requires
-    return replace(found, steps=budget.spent, evaluation_steps=evaluation)
-
-
-def _concerns_nodes(found: GpuRequirements) -> bool:
-    return any((found.cuda, found.constraints, found.compute, found.platforms, found.memory))
 
 
 class _Annotations:
