@@ -10,6 +10,7 @@ import logging
 import resource
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.server.connection import Connection
@@ -52,7 +53,7 @@ async def listening(
     spare = _BATCHES * _BATCH + _OWN_FILES
     files = allow_files(limits.connections + spare)
     limits = replace(limits, connections=max(1, min(limits.connections, files - spare)))
-    connections = Connections(limits, new_stream, loop.time)
+    connections = Connections(limits, new_stream, monotonic)
     server = await loop.create_server(
         lambda: Connection(connections, queue, loop), sock=listener, backlog=_BATCH
     )

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from time import monotonic
 from traceback import format_tb
 from typing import Final, Self
 
@@ -55,7 +56,7 @@ Clock = Callable[[], float]
 
 @dataclass(eq=False, slots=True)
 class Pending:
-    """A request that waits for a worker or is being worked on. arrived: event loop time."""
+    """A request that waits for a worker or is being worked on. arrived: seconds, monotonic."""
 
     respond: Respond
     arrived: float
@@ -230,11 +231,11 @@ class WorkQueue:
         *,
         memory: int = MEMORY,
         patience: float = PATIENCE,
-        clock: Clock | None = None,
+        clock: Clock = monotonic,
     ) -> None:
         self._application = application
         self._schedule = schedule
-        self._clock = clock or asyncio.get_running_loop().time
+        self._clock = clock
         self._slow_at = self._backoff_until = float("-inf")
         self._lanes = {
             lane: FairQueue(
