@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.server.connections import Phase
 from webhook.server.http import failure
-from webhook.server.request_parser import Progress, Received, RequestParser
+from webhook.server.request_parser import Progress, RequestParser
 from webhook.server.streams import StreamError
 
 if TYPE_CHECKING:
     from webhook.server.connections import Connections
-    from webhook.server.http import Response
+    from webhook.server.http import Request, Response
     from webhook.server.streams import Stream
     from webhook.server.work_queue import Pending, WorkQueue
 
@@ -174,10 +174,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_turn(self) -> bool:
         """Return whether there is more to work on now."""
+        if self._transport.is_closing():
+            return False
         has_answered = False
-        is_closing = self._transport.is_closing
         for _ in range(_TURN):
-            if self._phase in _BLOCKED or is_closing():
+            if self._phase in _BLOCKED:
                 return False
             parser = self._parser
             if parser is not None and (parser.requests or parser.failure):
@@ -249,8 +250,8 @@ class Connection(asyncio.BufferedProtocol):
 
     # Answering.
 
-    def _begin(self, received: Received) -> None:
-        request, self._is_last = received
+    def _begin(self, request: Request) -> None:
+        self._is_last = request.is_last
         self._working_size = len(request.body)
         self._has_body = request.method != "HEAD"
         pending = self._queue.submit(request, self._answer)

@@ -22,7 +22,7 @@ class Request:
 
     path: decoded, without the query. query: as sent. version: "1.0" or "1.1". headers: names in lower case
     and values as sent. client: the peer's address. verified: whether the peer has a client certificate of
-    the trusted CA.
+    the trusted CA. is_last: whether no other request follows on its connection.
     """
 
     method: str
@@ -33,6 +33,7 @@ class Request:
     body: bytes | bytearray = b""
     client: str = ""
     verified: bool = False
+    is_last: bool = False
 
 
 class Response(NamedTuple):

@@ -10,7 +10,7 @@ import re
 from collections import deque
 from enum import Enum, auto
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -34,7 +34,6 @@ MAX_WAITING: Final = 16
 # The start of a request target in absolute form, as sent to a proxy: RFC 9112, 3.2.2.
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?]*)", re.IGNORECASE)
 _VERSIONS: Final = ("1.1", "1.0")
-_CHECKED: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
 _MAX_DIGITS: Final = 20  # of Content-Length; llhttp reads more if they begin with zeros
 
 
@@ -44,13 +43,6 @@ class Progress(Enum):
     NONE = auto()
     HEAD = auto()
     BODY = auto()
-
-
-class Received(NamedTuple):
-    """A whole request. is_last: no other follows on its connection."""
-
-    request: Request
-    is_last: bool
 
 
 class _Rejected(Exception):  # noqa: N818 - never leaves this module
@@ -78,6 +70,7 @@ class RequestParser:
         "_parser",
         "_take",
         "_target",
+        "_version",
         "failure",
         "progress",
         "requests",
@@ -94,11 +87,12 @@ class RequestParser:
     ) -> None:
         self._client, self._is_verified = client, is_verified
         self._body_limit, self._take, self._on_continue = body_limit, take, on_continue
-        self.requests: deque[Received] = deque()
+        self.requests: deque[Request] = deque()
         self.failure: Response | None = None
         self.progress = Progress.NONE
         self._overhead = 0
         self._target = b""
+        self._version = ""
         self._head: list[tuple[bytes, bytes]] = []
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: bytes | bytearray = b""
@@ -110,8 +104,7 @@ class RequestParser:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:  # a request for another protocol is answered in this one
-            received = self.requests.pop()
-            self.requests.append(Received(received.request, is_last=True))
+            self.requests[-1].is_last = True
         except httptools.HttpParserCallbackError as error:
             if not isinstance(error.__context__, _Rejected):
                 raise
@@ -149,31 +142,26 @@ class RequestParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, or a trailer, which nothing reads."""
-        self._headers.append((name, value))
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Check the head."""
         self.progress = Progress.BODY
-        version = self._parser.get_http_version()
+        self._version = version = self._parser.get_http_version()
         if version not in _VERSIONS:
             self._reject(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
-        self._check_headers()
-        self._head = [(name.lower(), value) for name, value in self._headers]
-        self._headers = []
-        hosts, length, coding, expects = 0, 0, b"", False
-        for name, value in self._head:
-            if name not in _CHECKED:
-                continue
-            if name == b"host":
-                hosts += 1
-            elif name == b"content-length":
-                length = int(value) if len(value) < _MAX_DIGITS else self._body_limit + 1
-            elif name == b"transfer-encoding":
-                coding = value.lower()
-            else:
-                expects = value.lower() == b"100-continue"
-        if hosts > 1 or (not hosts and version == "1.1"):
-            self._reject(HTTPStatus.BAD_REQUEST, "exactly one Host header is required")
+        if len(self._headers) > MAX_HEADERS:
+            self._reject_headers()
+        self._head, self._headers = self._headers, []
+        last = dict(self._head)
+        if b"host" not in last and version == "1.1":
+            self._reject_host()
+        if len(last) < len(self._head) and sum(name == b"host" for name, _ in self._head) > 1:
+            self._reject_host()
+        digits = last.get(b"content-length", b"0")
+        length = int(digits) if len(digits) < _MAX_DIGITS else self._body_limit + 1
+        coding = last.get(b"transfer-encoding", b"").lower()
+        expects = last.get(b"expect", b"").lower() == b"100-continue"
         if coding and (coding != b"chunked" or version != "1.1"):
             self._reject(HTTPStatus.BAD_REQUEST, "the only transfer coding is chunked, in HTTP/1.1")
         if (coding or length) and self._parser.should_upgrade():
@@ -201,11 +189,12 @@ class RequestParser:
 
     def on_message_complete(self) -> None:
         """Add the request."""
-        self._check_headers()  # trailers
+        if len(self._headers) > MAX_HEADERS:  # trailers
+            self._reject_headers()
         if self.requests and self._waits_for_too_many():
             detail = f"at most {MAX_WAITING} requests, with {MAX_HEADERS} headers, in advance"
             self._reject(HTTPStatus.TOO_MANY_REQUESTS, detail)
-        parser, target, headers = self._parser, self._target, self._head
+        target, headers = self._target, self._head
         if not target.startswith(b"/") and (absolute := _ABSOLUTE.match(target)):
             # Its host takes precedence over the header: RFC 9112, 3.2.2.
             target = target[absolute.end() :]
@@ -213,34 +202,36 @@ class RequestParser:
         path, _, query = target.partition(b"?")
         if b"%" in path:
             path = unquote_to_bytes(path)
-        version = parser.get_http_version()
         request = Request(
-            parser.get_method().decode("ascii"),
+            self._parser.get_method().decode("ascii"),
             path.decode("latin-1") or "/",
             query.decode("latin-1"),
-            version,
+            self._version,
             headers,
             self._body,
             self._client,
             self._is_verified,
+            # HTTP/1.0 keeps a connection only if the server agrees, which this one does not.
+            self._version == "1.0" or not self._parser.should_keep_alive(),
         )
-        # HTTP/1.0 keeps a connection only if the server agrees, which this one does not.
-        self.requests.append(Received(request, version == "1.0" or not parser.should_keep_alive()))
+        self.requests.append(request)
         self.progress = Progress.NONE
         self._overhead = 0
         self._body = b""
 
     def _waits_for_too_many(self) -> bool:
-        waiting = sum(len(received.request.headers) for received in self.requests)
+        waiting = sum(len(request.headers) for request in self.requests)
         return len(self.requests) == MAX_WAITING or waiting + len(self._head) > MAX_HEADERS
 
     def _refuse_headers(self) -> None:
         self._set_failure(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"at most {MAX_HEADERS} headers")
 
-    def _check_headers(self) -> None:
-        if len(self._headers) > MAX_HEADERS:
-            self._refuse_headers()
-            raise _Rejected
+    def _reject_headers(self) -> None:
+        self._refuse_headers()
+        raise _Rejected
+
+    def _reject_host(self) -> None:
+        self._reject(HTTPStatus.BAD_REQUEST, "exactly one Host header is required")
 
     def _reject_body(self) -> None:
         self._reject(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {self._body_limit} bytes")
