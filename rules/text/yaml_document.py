@@ -35,6 +35,9 @@ _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_TAG}merge"
 _TEXT: Final = f"{_TAG}str"
+_TOO_DEEP: Final = f"nested deeper than {MAX_DEPTH} levels"
+# In the message of libyaml's own limit of 1,000 levels, which PyYAML has since 6.0.4.
+_LIBRARY_DEPTH: Final = "maximum nesting depth"
 _TEMPLATE: Final = "; {{ is template syntax: render the template first"
 # Parts of the parser's messages, and what the author most likely did.
 _INDENTATION: Final = "; check the indentation"
@@ -207,6 +210,8 @@ def _forbidden(text: str, position: int, file: str, reason: str) -> SourceError:
 
 def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
     problem = " ".join(part for part in (error.context, error.problem) if part)
+    if _LIBRARY_DEPTH in problem:
+        return _TOO_DEEP
     mark = error.problem_mark
     line = lines[mark.line] if mark and mark.line < len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
@@ -254,7 +259,7 @@ class _Builder:
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event)[1]
         if depth >= MAX_DEPTH:
-            raise self._error(event, f"nested deeper than {MAX_DEPTH} levels")
+            raise self._error(event, _TOO_DEEP)
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(event, events, depth + 1)
         items = []

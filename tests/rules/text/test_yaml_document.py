@@ -239,7 +239,6 @@ def test_duplicate_keys_are_listed_below_a_path() -> None:
         ("a: {<<: [1]}", "f:1:4: expected an object or a list of objects after `<<`"),
         ("a: &a [*a]", "f:1:4: nested deeper than 200 levels"),
         ("a: &a {<<: *a}", "f:1:4: nested deeper than 200 levels"),
-        ("[" * 100_000, "f:1:201: nested deeper than 200 levels"),
         ("a: 中中中中中\nb: 中\x01\nc: 1\nd: 1\n", "f:2:5: control characters are not allowed (#x0001)"),
         ("a: 1\r\rb: \x0c\r", "f:3:4: control characters are not allowed (#x000c)"),
         ("a: 1\n---\nb: \x7f", "f:3:4: control characters are not allowed (#x007f)"),
@@ -250,6 +249,13 @@ def test_duplicate_keys_are_listed_below_a_path() -> None:
 def test_invalid_or_too_large_yaml_is_an_error_with_its_location(text: str, error: str) -> None:
     """In bounded time, for any text."""
     assert [error] == _errors(text)
+
+
+def test_yaml_that_is_nested_too_deep_is_an_error_where_the_reader_or_its_library_stops() -> None:
+    """PyYAML's library has a limit of its own since 6.0.4, and reads some brackets ahead."""
+    (error,) = _errors("[" * 100_000)
+
+    assert error in [f"f:1:{column}: nested deeper than 200 levels" for column in (201, 1001)]
 
 
 def test_aliases_may_repeat_as_much_as_in_real_manifests() -> None:
