@@ -96,20 +96,23 @@ class Recorder:
         self._set(path, value)
 
     def _set(self, path: Path, value: Any) -> None:
-        while (parent := self.get(path[:-1])) is None:  # absent or null
-            path, value = path[:-1], {str(path[-1]): value}
-        step = path[-1]
+        parent, depth, last = self._view, 0, len(path) - 1
+        while depth < last and (child := _member(parent, path[depth])) is not None:
+            parent, depth = child, depth + 1
+        for step in path[:depth:-1]:  # below what is absent or null
+            value = {str(step): value}
+        path, place, step = path[: depth + 1], path[:depth], path[depth]
         expected = list if isinstance(step, int) else dict
         if not isinstance(parent, expected):
-            raise ObjectError(path[:-1], _TYPES[expected], parent)
-        if not self._is_made(path[:-1]):
+            raise ObjectError(place, _TYPES[expected], parent)
+        if not self._is_made(place):
             self._forget_below(path)
             if path in self._made:
                 self._made[path]["value"] = value
             else:
                 op = "replace" if isinstance(step, int) or step in parent else "add"
                 self._made[path] = {"op": op, "path": pointer(path), "value": value}
-        self._own(path[:-1])[step] = value
+        self._own(place)[step] = value
 
     def append(self, path: Path, item: Any) -> None:
         """Append item to the list at the path; an absent list is created. Raises ObjectError."""
@@ -154,13 +157,15 @@ class Recorder:
 
 def _find(node: Any, path: Path) -> Any:
     for step in path:
-        if isinstance(node, dict):
-            node = node.get(step)
-        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
-            node = node[step]
-        else:
-            return None
+        node = node.get(step) if isinstance(node, dict) else _member(node, step)
     return node
+
+
+def _member(node: Any, step: str | int) -> Any:
+    """Return a member of an object or list; None if it is absent, or the node is neither."""
+    if isinstance(node, dict):
+        return node.get(step)
+    return node[step] if isinstance(node, list) and isinstance(step, int) and step < len(node) else None
 
 
 def _same(one: object, other: object) -> bool:
