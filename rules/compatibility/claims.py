@@ -121,7 +121,7 @@ def evaluate_claims(  # noqa: PLR0913 - the first five are those of `evaluate`
     warnings: list[AdmissionWarning] = []
     for use in uses:
         writer = MessageWriter(language)
-        writer.containers = {use.required: [use.container.name]}
+        writer.containers = {use.required: [use.container]}
         judge = _Judge(use, evaluator, allowed, pod.spec, writer)
         for claim in use.claims:
             allowance.left -= 1 + kinds * sum(len(each.alternatives) for each in claim.requests)

@@ -80,7 +80,7 @@ def evaluate(
         if not applies_to(each.rule, names):
             continue
         faults = check_container(each.rule.sharing, each.requirements, container, pod)
-        findings += ((container, each.rule, finding) for finding in faults)
+        findings += [(container, each.rule, finding) for finding in faults]
         if not report_on_any_node(container, each, writer, violations, warnings):
             containers.setdefault(each, []).append(container)
             requests.append((container.name, names))
@@ -98,8 +98,8 @@ def evaluate(
         report_findings(findings, writer, violations, warnings)
     if not knows_nodes:
         return CompatibilityResult(tuple(violations), tuple(warnings))
-    writer.containers = {each: [one.name for one in group] for each, group in containers.items()}
-    found = _on_nodes(PodRequest(containers, requests, pod, writer, amounts), evaluator)
+    writer.containers = containers
+    found = _on_nodes(PodRequest(containers, requests, pod, pod.spec, writer, amounts), evaluator)
     if not (violations or warnings):
         return found
     return found._replace(violations=(*violations, *found.violations), warnings=(*warnings, *found.warnings))
@@ -107,7 +107,7 @@ def evaluate(
 
 def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResult:
     """Return the result on the nodes of a cluster, and on those that may be added."""
-    required, spec, writer = tuple(asked.containers), asked.pod.spec, asked.writer
+    required, spec, writer = tuple(asked.containers), asked.spec, asked.writer
     nodes, returning = candidate_nodes(asked, evaluator)
     found: list[ProspectResult] = []
     if evaluator.prospects:
@@ -144,12 +144,12 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
 
 def candidate_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> tuple[int, int]:
     """Return the nodes that a pod may be scheduled on, and those on which it may be later, as bit sets."""
-    nodes = returning = candidates(evaluator.inventory, asked.pod.spec)
+    nodes = returning = candidates(evaluator.inventory, asked.spec)
     for _, names in asked.requests:
         offering = evaluator.offering(names)
         nodes &= offering
         returning &= offering | evaluator.returning(names)
-    if asked.pod.spec.get("nodeName"):  # it is there already, whatever state the node is in
+    if asked.spec.get("nodeName"):  # it is there already, whatever state the node is in
         return returning, returning
     if asked.amounts:
         now, later = evaluator.having(asked.amounts)
@@ -162,7 +162,7 @@ def _of_tolerated(
 ) -> NodeSetResult:
     """Return the result on the nodes that a pod tolerates; if none of them is compatible, on all."""
     tolerated = request.nodes
-    if evaluator.inventory.tainted and not spec.get("nodeName"):
+    if evaluator.tainted and not spec.get("nodeName"):
         tolerated &= evaluator.tolerated(spec.get("tolerations"))
     if tolerated == request.nodes:
         return evaluator.evaluate(request)
@@ -196,7 +196,7 @@ def _without_node(
             requirement = of_unknown(evaluator, required, found)
         return other._replace(warnings=(*warnings, *other.warnings), requirement=requirement)
     tainted = evaluator.prospects.results(
-        required, asked.pod.spec, asked.resources, asked.amounts, tolerated=False
+        required, asked.spec, asked.resources, asked.amounts, tolerated=False
     )
     if fitting := [each for each in tainted if each.level is not Level.INCOMPATIBLE]:
         violations, warnings = [*other.violations], [*other.warnings]
@@ -218,7 +218,7 @@ def _with_exclusions(asked: PodRequest, evaluator: NodeEvaluator, none_fits: NoF
         offering &= evaluator.offering(names)
     if asked.amounts:
         offering &= evaluator.having(asked.amounts)[0]
-    parts = excluding(evaluator.inventory, asked.pod.spec, compatible & offering)
+    parts = excluding(evaluator.inventory, asked.spec, compatible & offering)
     return none_fits._replace(offering=offering, excluded_by=parts)
 
 

@@ -55,15 +55,16 @@ def fitting_nodes(
     amounts = counted_amounts(pod, containers, dict.fromkeys(name for _, names in requests for name in names))
     if evaluator.excess(amounts) or not selects_nodes(containers):
         amounts = ()
-    asked = PodRequest(containers, requests, pod, MessageWriter(Language.EN), amounts)
+    spec = pod.spec
+    asked = PodRequest(containers, requests, pod, spec, MessageWriter(Language.EN), amounts)
     now, later = candidate_nodes(asked, evaluator)
     candidates = now | later
-    if not pod.spec.get("nodeName"):
-        candidates &= evaluator.tolerated(pod.spec.get("tolerations"))
+    if not spec.get("nodeName"):
+        candidates &= evaluator.tolerated(spec.get("tolerations"))
     compatible = unknown = 0
     for one in evaluator.class_results(tuple(containers), candidates):
         compatible |= one.members if one.level <= Level.UNSTABLE else 0
         unknown |= one.members if one.level is Level.UNKNOWN else 0
-    coming = evaluator.prospects.results(tuple(containers), pod.spec, asked.resources, amounts)
+    coming = evaluator.prospects.results(tuple(containers), spec, asked.resources, amounts)
     pools = frozenset(one.pool.name for one in coming if one.level <= Level.UNSTABLE)
     return FittingNodes(candidates, compatible, unknown, pools)

@@ -21,11 +21,14 @@ def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterab
     Memory and cores are not counted: too much of them is most often in the wrong unit, which their own rule
     reports.
     """
-    if all(each.rule.sharing.checks.gpu_count is Level.COMPATIBLE for each in required):
+    for each in required:
+        if each.rule.sharing.checks.gpu_count is not Level.COMPATIBLE:
+            break
+    else:
         return ()
     asked = tuple(names)
-    shares = {name for name, kind in gpu_resources(asked) if not kind.units}
-    return requested_amounts(pod, [name for name in asked if name not in shares])
+    shares = [name for name, kind in gpu_resources(asked) if not kind.units]
+    return requested_amounts(pod, [name for name in asked if name not in shares] if shares else asked)
 
 
 def selects_nodes(required: Iterable[RuleRequirement]) -> bool:

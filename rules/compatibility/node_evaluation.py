@@ -76,11 +76,13 @@ class NodeEvaluator:
     evaluate: the result for an EvaluationRequest. offering: the nodes that offer all resources of a tuple, as
     a bit set; returning: those that do not, but may offer them again. having: the nodes that have Amounts,
     and those that may have them again. excess: of Amounts, those that no node has. similar: for a tuple of
-    names that no node offers, a similar one that some do, or nothing.
+    names that no node offers, a similar one that some do, or nothing. tainted: the nodes with taints that
+    keep pods away, as a bit set.
     """
 
     def __init__(self, inventory: Inventory, prospects: Prospects = NO_PROSPECTS) -> None:
         self.inventory = inventory
+        self.tainted = inventory.tainted
         declared = inventory.declared.pools
         self.prospects = Prospects((*prospects.pools, *declared)) if declared else prospects
         self.undeclared = inventory.undeclared and not prospects
@@ -159,7 +161,7 @@ class NodeEvaluator:
 
     def tolerated(self, tolerations: object) -> int:
         """Return the nodes whose taints a pod with these tolerations (as JSON) tolerates, as a bit set."""
-        if not self.inventory.tainted:
+        if not self.tainted:
             return self.inventory.everything
         written = tolerations if isinstance(tolerations, list) else []
         texts = (

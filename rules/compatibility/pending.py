@@ -76,7 +76,7 @@ def _no_candidates(
         resources = [*_with_amounts(together, asked, evaluator)]
     if not enough:
         return writer.no_candidates(rule, requests[0][0], TOO_FEW, resources)
-    parts = writer.parts(excluding(evaluator.inventory, asked.pod.spec, enough))
+    parts = writer.parts(excluding(evaluator.inventory, asked.spec, enough))
     facts = {"nodes": enough.bit_count(), "parts": parts}
     return writer.no_candidates(rule, requests[0][0], EXCLUDED, resources, **facts)
 

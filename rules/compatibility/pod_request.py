@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import Amounts, RuleRequirement
@@ -20,12 +20,13 @@ from rules.text.glob import glob
 class PodRequest(NamedTuple):
     """What a pod requires of one node. requests: names of containers, and the resources they request.
 
-    amounts: how many of these a node must have; empty if no rule counts them.
+    spec: of the pod. amounts: how many of the resources a node must have; empty if no rule counts them.
     """
 
     containers: Mapping[RuleRequirement, Sequence[Container]]
     requests: Sequence[tuple[str, tuple[str, ...]]]
     pod: Pod
+    spec: Mapping[str, Any]
     writer: MessageWriter
     amounts: Amounts = ()
 
@@ -63,19 +64,20 @@ def requested_amounts(pod: Pod, resources: Collection[str]) -> Amounts:
     Init containers run one after the other, before all others except the sidecars above them. Linear in the
     resources of all containers.
     """
-    total, sidecars, most = (dict.fromkeys(resources, 0) for _ in range(3))
+    total, sidecars, most = dict.fromkeys(resources, 0), dict[str, int](), dict[str, int]()
     for container in pod.users:  # the init containers are last, in their order
         for name in dict.fromkeys(container.names):
             if name not in total:
                 continue
             amount = quantity_of(container.request(name))
             if container.kind is ContainerKind.INIT:
-                most[name] = max(most[name], amount + sidecars[name])
+                most[name] = max(most.get(name, 0), amount + sidecars.get(name, 0))
                 continue
             total[name] += amount
             if container.kind is ContainerKind.SIDECAR:
-                sidecars[name] += amount
-    return tuple([(name, amount) for name in total if (amount := max(total[name], most[name]))])
+                sidecars[name] = sidecars.get(name, 0) + amount
+    total |= {name: amount for name, amount in most.items() if amount > total[name]}
+    return tuple([(name, amount) for name, amount in total.items() if amount])
 
 
 def quantity_of(quantity: object) -> int:

@@ -157,13 +157,13 @@ Pairs = tuple[tuple[RuleRequirement, CheckResult], ...]
 class MessageWriter:
     """Writes messages in one language.
 
-    containers: the names of those that share a requirement. node: the one that the pod is bound to, or empty.
+    containers: those that share a requirement. node: the one that the pod is bound to, or empty.
     """
 
     def __init__(self, language: Language) -> None:
         self.language = language
         self.node = ""
-        self.containers: Mapping[RuleRequirement, Sequence[str]] = {}
+        self.containers: Mapping[RuleRequirement, Sequence[Container]] = {}
 
     def of(self, text: Text) -> str:
         """Return a text in the language."""
@@ -392,7 +392,8 @@ class MessageWriter:
     def _named(self, required: Sequence[RuleRequirement]) -> str:
         """Return the names of the containers that have these requirements."""
         names = [
-            repr(name) for name in dict.fromkeys(name for each in required for name in self.containers[each])
+            repr(name)
+            for name in dict.fromkeys(one.name for each in required for one in self.containers[each])
         ]
         shown = self.of(_COMMA).join(self._first(names))
         words = _ONE if len(names) == 1 else _SEVERAL if len(required) == 1 else _TOGETHER

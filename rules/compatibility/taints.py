@@ -72,7 +72,7 @@ def _said(
 
 def _untolerated(asked: PodRequest, sets: Iterable[Iterable[Taint]]) -> UntoleratedTaints:
     """Return the taints that a pod does not tolerate. sets: those of each kind of compatible nodes."""
-    tolerations = asked.pod.spec.get("tolerations")
+    tolerations = asked.spec.get("tolerations")
     lacking = [sorted(each for each in taints if not tolerates(tolerations, [each])) for taints in sets]
     fewest = min(lacking, key=lambda each: (len(each), each))
     return UntoleratedTaints(

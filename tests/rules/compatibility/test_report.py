@@ -7,6 +7,7 @@ import pytest
 from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import ContainerResult, NodeClassResult, NoFittingNode, RuleRequirement
 from rules.cuda.requirements import GpuRequirements
+from rules.kube.pod import Pod
 from rules.model.check_result import CheckResult, Level
 from rules.model.rule import Action
 from rules.nodes.node_capabilities import NodeCapabilities
@@ -44,7 +45,8 @@ def test_of_several_fixes_for_one_requirement_the_one_for_the_newest_driver_is_s
         for at, found in enumerate((both, one, both))
     )
     writer = MessageWriter(Language.EN)
-    writer.containers = {required: ["main"]}
+    (main,) = Pod(document := pod(container({})), document).containers
+    writer.containers = {required: [main]}
     fixes = [
         writer.none_fits(NoFittingNode(required, Action.DENY, some, ()), "spec.containers[0].image").fix
         for some in (classes, classes[:2])
