@@ -9,7 +9,7 @@ Neither is certain to fail, so the rule decides:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rules.compatibility.checks.base import Check, ContainerFinding
 from rules.cuda.requirements import GpuRequirements
@@ -30,27 +30,30 @@ class ExclusiveDevicesCheck(Check):
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
-    ) -> Iterator[ContainerFinding]:
-        """Yield a result for two MIG profiles, and for two vendors."""
+    ) -> Iterable[ContainerFinding]:
+        """Return a result for two MIG profiles, and for two vendors."""
         del requirements, pod
         if policy.checks.exclusive_devices is Level.COMPATIBLE:
-            return
+            return ()
         known = gpu_resources(container.names)
         if len(known) < 2:
-            return
-        if len({gpu.vendor for _, gpu in known}) < 2 and sum(gpu.slices for _, gpu in known) < 2:
-            return
-        found = {name: gpu for name, gpu in known if _requests(container, name)}
-        level = capped(policy.checks.exclusive_devices, certain=True)
-        profiles = [name for name, gpu in found.items() if gpu.slices]
-        if len(profiles) > 1:
-            yield _finding(container, profiles[1], _of_profiles(level, profiles[0], profiles[1]))
-        vendors: dict[str, tuple[str, GpuResource]] = {}
-        for name, gpu in found.items():
-            vendors.setdefault(gpu.vendor, (name, gpu))
-        if len(vendors) > 1:
-            first, other, *_ = vendors.values()
-            yield _finding(container, other[0], _of_vendors(level, first, other))
+            return ()
+        return _findings(container, known, capped(policy.checks.exclusive_devices, certain=True))
+
+
+def _findings(
+    container: Container, known: Iterable[tuple[str, GpuResource]], level: Level
+) -> Iterator[ContainerFinding]:
+    found = {name: gpu for name, gpu in known if _requests(container, name)}
+    profiles = [name for name, gpu in found.items() if gpu.slices]
+    if len(profiles) > 1:
+        yield _finding(container, profiles[1], _of_profiles(level, profiles[0], profiles[1]))
+    vendors: dict[str, tuple[str, GpuResource]] = {}
+    for name, gpu in found.items():
+        vendors.setdefault(gpu.vendor, (name, gpu))
+    if len(vendors) > 1:
+        first, other, *_ = vendors.values()
+        yield _finding(container, other[0], _of_vendors(level, first, other))
 
 
 def _requests(container: Container, name: str) -> bool:

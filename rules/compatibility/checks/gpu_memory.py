@@ -27,15 +27,15 @@ class GpuMemoryCheck(Check):
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
-    ) -> Iterator[ContainerFinding]:
-        """Yield a result if the container requests less than it needs."""
+    ) -> tuple[ContainerFinding, ...]:
+        """Return a result if the container requests less than it needs."""
         del pod
         need, setting = requirements.memory, policy.checks.gpu_memory
         if need is None or setting is Level.COMPATIBLE:
-            return
+            return ()
         found = requested_memory(container)
         if found is None or found.mib >= need.mib:
-            return
+            return ()
         least = shown(need.mib)
         if found.unit:
             reason = Text(
@@ -55,7 +55,7 @@ class GpuMemoryCheck(Check):
             )
         level = capped(setting, certain=found.certain)
         result = CheckResult(level, reason, remedy, origin=_origin(need))
-        yield ContainerFinding(result, container.resource_path("limits", found.resource))
+        return (ContainerFinding(result, container.resource_path("limits", found.resource)),)
 
     def on_node(
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities

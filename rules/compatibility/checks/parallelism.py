@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from rules.compatibility.checks.base import Check, ContainerFinding
 from rules.cuda.parallelism import Parallelism, multi_node_signs
@@ -23,20 +23,21 @@ class ParallelismCheck(Check):
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
-    ) -> Iterator[ContainerFinding]:
-        """Yield a result for each program whose flags do not suit the requested GPUs."""
+    ) -> Iterable[ContainerFinding]:
+        """Return a result for each program whose flags do not suit the requested GPUs."""
         if not requirements.parallelism or policy.checks.parallelism is Level.COMPATIBLE:
-            return
+            return ()
         requested = requested_gpus(container)
         if requested is None or container.has_claims:
-            return
+            return ()
         shared = _is_multi_node(container, pod)
         field = "limits" if requested.name in container.limits else "requests"
         path = container.resource_path(field, requested.name)
-        for each in requirements.parallelism:
-            result = _result(policy.checks.parallelism, each, requested, container, shared=shared)
-            if result is not None:
-                yield ContainerFinding(result, path)
+        level = policy.checks.parallelism
+        results = (
+            _result(level, each, requested, container, shared=shared) for each in requirements.parallelism
+        )
+        return [ContainerFinding(result, path) for result in results if result is not None]
 
 
 def _is_multi_node(container: Container, pod: Pod) -> bool:

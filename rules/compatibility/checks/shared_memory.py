@@ -7,7 +7,6 @@ certain to fail: https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troub
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -41,23 +40,23 @@ class SharedMemoryCheck(Check):
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
-    ) -> Iterator[ContainerFinding]:
-        """Yield a result if the container uses several GPUs and its /dev/shm has the default size."""
+    ) -> tuple[ContainerFinding, ...]:
+        """Return a result if the container uses several GPUs and its /dev/shm has the default size."""
         if policy.checks.shared_memory is Level.COMPATIBLE or requirements.no_cuda:
-            return
+            return ()
         requested = requested_gpus(container)
         count = requested.devices if requested else 0
         parallel = bool(requirements.parallelism) and any(each.gpus > 1 for each in requirements.parallelism)
         if count <= 1 and not parallel:
-            return
+            return ()
         if container.kind is ContainerKind.INIT or _has_shared_memory(container, pod):
-            return
+            return ()
         known = _known()
         # What a controller adds to the pod is unknown; the pod itself is checked, too.
         if pod.partial or pod.kind_of_object in known.controllers:
-            return
+            return ()
         if not parallel and known.images.search(container.image):
-            return
+            return ()
         uses = Text("several GPUs", "多块 GPU")
         if count > 1:
             uses = Text(f"{count} GPUs", f" {count} 块 GPU")
@@ -69,7 +68,7 @@ class SharedMemoryCheck(Check):
         injected = count > 1 and requested and any(each.fullmatch(requested.name) for each in known.injected)
         remedy = _MOUNT_OR_INJECT if injected else _MOUNT
         result = CheckResult(level, reason, remedy)
-        yield ContainerFinding(result, (*container.path, "volumeMounts"))
+        return (ContainerFinding(result, (*container.path, "volumeMounts")),)
 
 
 class _Known(NamedTuple):
