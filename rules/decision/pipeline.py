@@ -48,7 +48,7 @@ from rules.model.rule import (
 )
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_affinity import inject, pairs_budget
-from rules.text.budget import Budget, OverBudgetError
+from rules.text.budget import OverBudgetError
 from rules.text.i18n import Text
 from rules.text.paths import Path, field_path
 
@@ -83,23 +83,12 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
     if policy.enforcement is Action.DRYRUN:
         request = replace(request, mutating=True)
 
-    def context() -> _Context:
-        return _Context(
-            policy,
-            inventory,
-            request,
-            now,
-            inventory.dra.claims if claims is None else claims,
-            ObjectRequirements(policy.requirements_of),
-            Evaluations(),
-            ClaimAllowance(),
-            pairs_budget(),
-        )
-
     unchecked, decision = not_checked.of_object(policy.workloads, request), ALLOWED
     if not out_of_scope(policy.workloads, request):
+        known = inventory.dra.claims if claims is None else claims
+        context = _Context(policy, inventory, request, now, known)
         try:
-            decision = _decide(policy, request, document, recorder, context)
+            decision = _decide(context, document, recorder)
         except OverBudgetError as error:
             decision = _permitted(policy, request, over_budget(error, request.kind, policy.language))
     if unchecked:
@@ -108,26 +97,20 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
 
 
 def _decide(
-    policy: Policy,
-    request: AdmissionRequest,
-    document: Mapping[str, Any],
-    recorder: Callable[[Pod], DecisionRecorder],
-    context_of: Callable[[], _Context],
+    context: _Context, document: Mapping[str, Any], recorder: Callable[[Pod], DecisionRecorder]
 ) -> Decision:
-    """Return the decision without the cap; a denial has the patch of the pod, too.
-
-    context_of: makes the context, which most objects do not need.
-    """
+    """Return the decision without the cap; a denial has the patch of the pod, too."""
+    policy, request = context.policy, context.request
     workloads = policy.workloads
     found = workloads.pods_of(request.group, request.kind, document)
     if (denied := overfull(found.values(), request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
     if request.subresource:
         pod = Pod(document, document)
-        pipeline = Pipeline(context_of(), pod, recorder(pod))
+        pipeline = Pipeline(context, _Shared(policy), pod, recorder(pod))
         return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
-        return _of_images(context_of(), _on_node(document), _on_node(request.old_object or {}), recorder)
+        return _of_images(context, _on_node(document), _on_node(request.old_object or {}), recorder)
     pods = {path: Pod(document, raw, path, others) for path, (raw, others) in found.items()}
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods.values() if pod.users or pod.claimers]
@@ -140,8 +123,9 @@ def _decide(
         users = [pod for pod in users if pod.path in changed]
     if users and (denied := oversize(users, request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
-    context, checked = context_of(), users if recorder is DecisionRecorder else [*pods.values()]
-    decisions = [Pipeline(context, pod, recorder(pod)).run() for pod in checked]
+    checked = users if recorder is DecisionRecorder else pods.values()
+    shared = _Shared(policy)
+    decisions = [Pipeline(context, shared, pod, recorder(pod)).run() for pod in checked]
     decision = decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
     return decision if decision.allowed else _permitted(policy, request, decision)
 
@@ -161,29 +145,36 @@ def _changed(templates: Mapping[Path, Any], before: Mapping[Path, Any]) -> set[P
 
 
 class _Context(NamedTuple):
-    """What the decision on each pod of a request depends on.
-
-    allowance, pairs: what all pods of it may take together, of evaluations of claims and of combinations of
-    node selector terms.
-    """
+    """What the decision on each pod of a request depends on."""
 
     policy: Policy
     inventory: Inventory
     request: AdmissionRequest
     now: float
     claims: Claims
-    requirements: ObjectRequirements
-    evaluations: Evaluations
-    allowance: ClaimAllowance
-    pairs: Budget
+
+
+class _Shared:
+    """What the pods of one object share: requirements that were read, and what all of them may take together.
+
+    allowance, pairs: of evaluations of claims, and of combinations of node selector terms.
+    """
+
+    __slots__ = ("allowance", "evaluations", "pairs", "requirements")
+
+    def __init__(self, policy: Policy) -> None:
+        self.requirements = ObjectRequirements(policy.requirements_of)
+        self.evaluations = Evaluations()
+        self.allowance = ClaimAllowance()
+        self.pairs = pairs_budget()
 
 
 class Pipeline:
     """The stages of one pod, in their order; everything that they do is recorded."""
 
-    def __init__(self, context: _Context, pod: Pod, recorder: DecisionRecorder) -> None:
-        self._context = context
-        self._policy, self._inventory, self._request, now, self._claims, self._requirements, *_ = context
+    def __init__(self, context: _Context, shared: _Shared, pod: Pod, recorder: DecisionRecorder) -> None:
+        self._policy, self._inventory, self._request, now, self._claims = context
+        self._shared = shared
         self._exemptions = PodExemptions(self._policy.exemptions, pod, self._request.namespace, now)
         self._is_pod = self._request.kind == "Pod" and not self._request.group
         self._pod = pod
@@ -304,10 +295,10 @@ class Pipeline:
         if not (inventory.everything or inventory.declared.pools or policy.prospects):
             self._not_checked.append(NotChecked(field_path(self._pod.path), NO_NODES))
         else:
-            unknown = dict.fromkeys(each for each, found in required if found.requirements.cuda_unknown)
+            unknown = [each for each, found in required if found.requirements.cuda_unknown]
             self._not_checked += [
                 NotChecked(field_path((*each.path, "image")), UNKNOWN_CUDA)
-                for each in islice(unknown, not_checked.MOST)
+                for each in [*dict.fromkeys(unknown)][: not_checked.MOST]
             ]
         result = evaluate(required, self._pod, self._inventory, policy.language, policy.prospects)
         self._recorder.record_findings(result.violations, result.warnings)
@@ -315,7 +306,7 @@ class Pipeline:
         if policy.enforcement is Action.WARN:  # a rule that only warns leaves the pod as it is
             return
         if self._request.mutating:
-            if inject_affinity(result, self._pod, self._context.pairs):
+            if inject_affinity(result, self._pod, self._shared.pairs):
                 self._recorder.record_affinity()
         elif self._is_pod and self._request.operation == "UPDATE":
             spec = self._pod.spec
@@ -333,10 +324,10 @@ class Pipeline:
         rules = self._matching(matching, container, messages.RULE_APPLIES, applies_on_error=True)
         if not rules:
             return []
-        requirements = self._requirements.of(container, self._pod.annotations)
+        requirements = self._shared.requirements.of(container, self._pod.annotations)
         required = [(container, RuleRequirement(rule, requirements)) for rule in rules]
         for each in required:
-            self._context.evaluations.add(each[1])
+            self._shared.evaluations.add(each[1])
             self._recorder.record_requirements(*each)
         return required
 
@@ -355,7 +346,7 @@ class Pipeline:
             self._inventory,
             policy.language,
             policy.prospects,
-            allowance=self._context.allowance,
+            allowance=self._shared.allowance,
         )
         self._recorder.record_findings(result.violations, result.warnings)
 
@@ -371,22 +362,23 @@ class Pipeline:
         if not rules:
             return found
         inputs = ContainerInputs(container, self._pod, self._request.namespace)
+        recorder, exemption_of = self._recorder, self._exemptions.of
         for rule in rules:
             obstacle: Obstacle | None
+            failed: ExpressionError | None = None
             try:
                 obstacle = injection_stage.unmet(rule.match, inputs)
             except ExpressionError as error:
-                obstacle = error
-            if obstacle is None or isinstance(obstacle, ExpressionError):
-                obstacle = self._exemptions.of(rule.name) or obstacle
-            failed = isinstance(obstacle, ExpressionError)
+                obstacle = failed = error
+            if (obstacle is None or failed) and (exemption := exemption_of(rule.name)):
+                obstacle, failed = exemption, None
             if failed:
-                facts = {"container": container.name, "error": str(obstacle)}
+                facts = {"container": container.name, "error": str(failed)}
                 warning = messages.evaluation_error(self._policy.language, words, rule.name, facts)
-                self._recorder.record_findings((), (warning,), container)
-            if failed and applies_on_error:
-                obstacle = None
-            self._recorder.record_match(rule, container, obstacle)
+                recorder.record_findings((), (warning,), container)
+                if applies_on_error:
+                    obstacle = None
+            recorder.record_match(rule, container, obstacle)
             if obstacle is None:
                 found.append(rule)
         return found
@@ -451,9 +443,10 @@ def _of_images(
         return ALLOWED
     if (denied := oversize([pod], context.request.kind, context.policy.language)) is not None:
         return denied
-    of_its_own = context._replace(allowance=ClaimAllowance(), pairs=pairs_budget())
-    earlier = Pipeline(of_its_own, before, DecisionRecorder(before))
-    return Pipeline(context, pod, recorder(pod)).check_images(changed, earlier)
+    shared, of_before = _Shared(context.policy), _Shared(context.policy)
+    of_before.requirements, of_before.evaluations = shared.requirements, shared.evaluations
+    earlier = Pipeline(context, of_before, before, DecisionRecorder(before))
+    return Pipeline(context, shared, pod, recorder(pod)).check_images(changed, earlier)
 
 
 def _on_node(document: Mapping[str, Any]) -> Pod:
