@@ -104,15 +104,16 @@ class _ResourceRuleCheck:
         container = self._container
         for key in _keys(self._rule, container):
             limit, request = container.limits.get(key), container.requests.get(key)
-            self._presence(key, limit, request)
+            differs = request is not None and not _same(limit, request)
+            self._presence(key, limit, request, differs=differs)
             if limit is not None:
                 self._value(LIMITS, key, limit)
-            if request is not None and not _same(limit, request):
+            if differs:
                 self._value(REQUESTS, key, request)
         return ResourceRuleResult(tuple(self._violations), tuple(self._warnings))
 
-    def _presence(self, key: str, limit: object, request: object) -> None:
-        """Check what is set and must not be, or is not set and must be."""
+    def _presence(self, key: str, limit: object, request: object, *, differs: bool) -> None:
+        """Check what is set and must not be, or is not set and must be. differs: there is another request."""
         rule = self._rule
         if limit is None:
             if rule.limits is LimitsPolicy.REQUIRED:
@@ -122,9 +123,9 @@ class _ResourceRuleCheck:
         if rule.requests is RequestsPolicy.REQUIRED:
             if request is None and limit is None:
                 self._add(REQUESTS, key, messages.REQUEST_MISSING)
-        elif request is not None and not _same(limit, request):
+        elif differs:
             self._own_request(key, limit, request)
-        if self._excluded and not limit is request is None:
+        if self._excluded and (limit is not None or request is not None):
             field, found = (LIMITS, limit) if limit is not None else (REQUESTS, request)
             for other in islice((name for name in self._excluded if name != key), _MOST_EXCLUDED):
                 self._add(field, key, messages.EXCLUDED, found=found, other=other)
