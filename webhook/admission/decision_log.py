@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from rules.model.rule import Action
 from rules.model.workload_kinds import built_in_workloads
@@ -19,6 +19,8 @@ from webhook.telemetry import metrics
 from webhook.telemetry.logs import log_event
 
 if TYPE_CHECKING:
+    import prometheus_client
+
     from rules import Decision
     from webhook.admission.review import Review
 
@@ -30,6 +32,10 @@ _MAX_NAME_LENGTH: Final = 253  # characters of a DNS subdomain, the limit of Kub
 # Decisions of a full batch, which takes half a millisecond, and seconds after which a smaller one is flushed.
 _BATCH_SIZE: Final = 64
 _FLUSH_INTERVAL_S: Final = 0.2
+
+
+# A metric, and the values of its labels.
+_Counted: TypeAlias = "tuple[prometheus_client.Counter, *tuple[str, ...]]"
 
 
 class Entry(NamedTuple):
@@ -106,15 +112,18 @@ class DecisionLog:
 
     def flush(self) -> None:
         """Count and log what was recorded."""
+        counted: Counter[_Counted] = Counter()
         with self._flushing:
-            while self._entries:
+            for _ in range(len(self._entries)):
                 entry = self._entries.popleft()
                 try:
-                    _count(entry)
+                    counted.update(_counted(entry))
                     _log_entry(entry)
                 except Exception as error:  # noqa: BLE001 - a bug of ours must cost this one line, not others
                     metrics.ERRORS.labels("internal").inc()
                     _log.error("a decision was not logged: %s", type(error).__name__)
+        for (metric, *labels), number in counted.items():
+            metrics.counter_of(metric, *labels).inc(number)
 
     @contextmanager
     def batching(self) -> Iterator[None]:
@@ -142,21 +151,18 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in short)
 
 
-def _count(entry: Entry) -> None:
-    endpoint, allowed = entry.endpoint, "true" if entry.allowed else "false"
+def _counted(entry: Entry) -> list[_Counted]:
+    """Return what counts an entry; its duration is observed here."""
+    endpoint, operation, allowed = entry.endpoint, entry.operation, "true" if entry.allowed else "false"
     kind = entry.kind if entry.kind in _KINDS else "other"
-    requests, durations = metrics.admissions_of(endpoint, kind, entry.operation, allowed, entry.enforcement)
-    requests.inc()
-    durations.observe(entry.seconds)
+    metrics.duration_of(endpoint, kind, operation, allowed).observe(entry.seconds)
+    found: list[_Counted] = [(metrics.REQUESTS, endpoint, kind, operation, allowed, entry.enforcement)]
     if entry.withheld:
-        labels = endpoint, kind, entry.operation, entry.withheld, entry.enforcement
-        metrics.counter_of(metrics.WITHHELD, *labels).inc()
-    for source in entry.cuda_sources:
-        metrics.counter_of(metrics.CUDA_SOURCES, endpoint, source).inc()
-    for name in entry.rules:
-        metrics.counter_of(metrics.RULE_MATCHES, endpoint, name).inc()
-    for rule, action, basis, rule_action in entry.violations:
-        metrics.counter_of(metrics.RULE_RESULTS, endpoint, rule, action, basis, rule_action).inc()
+        found.append((metrics.WITHHELD, endpoint, kind, operation, entry.withheld, entry.enforcement))
+    found += [(metrics.CUDA_SOURCES, endpoint, source) for source in entry.cuda_sources]
+    found += [(metrics.RULE_MATCHES, endpoint, name) for name in entry.rules]
+    found += [(metrics.RULE_RESULTS, endpoint, *violation) for violation in entry.violations]
+    return found
 
 
 def _log_entry(entry: Entry) -> None:
