@@ -38,6 +38,8 @@ class ExclusiveDevicesCheck(Check):
         known = gpu_resources(container.names)
         if len(known) < 2:
             return ()
+        if len({gpu.vendor for _, gpu in known}) < 2 and sum(gpu.slices for _, gpu in known) < 2:
+            return ()
         return _findings(container, known, capped(policy.checks.exclusive_devices, certain=True))
 
 
