@@ -63,8 +63,22 @@ def inject(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> li
 
     A dryrun rule injects nothing and returns what it would inject.
     """
-    edits = [edit for container in containers for edit in _container_edits(rule, container)]
-    return _apply(rule, [*edits, *_pod_edits(rule, pod, containers)])
+    inject = rule.inject
+    edits: list[Edit] = []
+    for container in containers:
+        if inject.env:
+            edits += _environment(rule, container, container)
+        if inject.volume_mounts:
+            edits += _mount_edits(rule, container)
+    if inject.volumes:
+        edits += _volumes(rule, pod, containers)
+    if inject.tolerations:
+        edits += _tolerations(rule, pod)
+    if inject.required_terms or inject.preferred_terms:
+        edits += _affinity(rule, pod)
+    if inject.pod_fields or inject.labels or inject.annotations:
+        edits += _fields(rule, pod)
+    return _apply(rule, edits)
 
 
 def inject_environment(rule: InjectionRule, container: Container, resources: Container) -> list[str]:
@@ -114,8 +128,7 @@ def environment_value(source: EnvFromResource, quantity: int | Decimal) -> str:
     return PLACEHOLDER.sub(lambda match: str(facts[match[1]]), source.template)
 
 
-def _container_edits(rule: InjectionRule, container: Container) -> Iterator[Edit]:
-    yield from _environment(rule, container, container)
+def _mount_edits(rule: InjectionRule, container: Container) -> Iterator[Edit]:
     for mount in _absent_mounts(rule, container):
         what = f"{container.name}: volumeMount {mount['mountPath']}"
         yield what, partial(container.append, "volumeMounts", deepcopy(dict(mount)))
@@ -123,8 +136,6 @@ def _container_edits(rule: InjectionRule, container: Container) -> Iterator[Edit
 
 def _absent_mounts(rule: InjectionRule, container: Container) -> list[Mapping[str, Any]]:
     """Return the mounts of a rule at whose paths a container mounts nothing."""
-    if not rule.inject.volume_mounts:
-        return []
     mounted = {directory(mount["mountPath"]) for mount in _mounts(container)}
     return [mount for mount in rule.inject.volume_mounts if directory(mount["mountPath"]) not in mounted]
 
@@ -136,8 +147,6 @@ def _mounts(container: Container) -> Iterator[Mapping[str, Any]]:
 
 
 def _environment(rule: InjectionRule, container: Container, resources: Container) -> Iterator[Edit]:
-    if not rule.inject.env:
-        return
     for name, source in rule.inject.env:
         stored = container.variables.get(name)
         if stored is not None and not rule.override:
@@ -182,23 +191,21 @@ def _entry(
     return {"name": name, "value": environment_value(source, number)}
 
 
-def _pod_edits(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> Iterator[Edit]:
-    inject = rule.inject
-    if inject.volumes:
-        names = [volume.get("name") for volume in pod.entries("spec", "volumes") if isinstance(volume, dict)]
-        unused = _unused_volumes(rule, containers)
-        for volume in inject.volumes:
-            if volume["name"] not in names and volume["name"] not in unused:
-                what = f"volume {volume['name']}"
-                yield what, partial(pod.append, "spec", "volumes", entry=deepcopy(volume))
-    if inject.tolerations:
-        existing = pod.entries("spec", "tolerations")
-        for toleration in inject.tolerations:
-            if not any(_covers(other, toleration) for other in existing):
-                what = f"toleration {toleration.get('key', '*')}"
-                yield what, partial(pod.append, "spec", "tolerations", entry=deepcopy(toleration))
-    yield from _affinity(rule, pod)
-    yield from _fields(rule, pod)
+def _volumes(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> Iterator[Edit]:
+    names = [volume.get("name") for volume in pod.entries("spec", "volumes") if isinstance(volume, dict)]
+    unused = _unused_volumes(rule, containers)
+    for volume in rule.inject.volumes:
+        if volume["name"] not in names and volume["name"] not in unused:
+            what = f"volume {volume['name']}"
+            yield what, partial(pod.append, "spec", "volumes", entry=deepcopy(volume))
+
+
+def _tolerations(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
+    existing = pod.entries("spec", "tolerations")
+    for toleration in rule.inject.tolerations:
+        if not any(_covers(other, toleration) for other in existing):
+            what = f"toleration {toleration.get('key', '*')}"
+            yield what, partial(pod.append, "spec", "tolerations", entry=deepcopy(toleration))
 
 
 def _unused_volumes(rule: InjectionRule, containers: Sequence[Container]) -> set[str]:
@@ -212,7 +219,7 @@ def _unused_volumes(rule: InjectionRule, containers: Sequence[Container]) -> set
 
 def _fields(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
     inject = rule.inject
-    for field in POD_FIELDS if inject.pod_fields else ():
+    for field in POD_FIELDS:
         value, existing = inject.pod_fields.get(field.name), pod.get("spec", field.name)
         if value and existing != value and (rule.override or existing in field.unset):
             yield f"{field.name} {value}", partial(pod.set, "spec", field.name, value=value)
