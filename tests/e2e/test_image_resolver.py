@@ -11,8 +11,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -21,8 +19,9 @@ from certs.kubernetes_api import KubernetesError
 from tests.e2e import registry as registries
 from tests.e2e.daemon import HOST, reserve_port
 from tests.e2e.installed import GPU, TEAM, Installed
-from tests.e2e.manifests import MANIFESTS, ROOT, Object, of_kind, render
+from tests.e2e.manifests import ROOT, Object, of_kind
 from tests.e2e.registry import Registry
+from tests.e2e.resolver_process import Resolver, component
 from tests.e2e.serve_process import eventually
 from tests.support.fake_registry import FakeRegistry, Reply, fake_registry
 from tests.support.image_builders import CUDA_ENV, config, index, manifest
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from tests.e2e.cluster import ControlPlane
 
 RULES = "kube-public"
-COMPONENT = MANIFESTS / "components/image-resolver"
 # Seconds from an object to what the resolver does about it: two, and five for a slow registry.
 SOON_S = 20.0
 # The only node has CUDA 12.2.
@@ -86,31 +84,6 @@ def workload(kind: str, image: str) -> str:
     return yaml.safe_dump(found)
 
 
-@dataclass
-class Resolver:
-    """A running resolver."""
-
-    port: int
-    log: Path
-
-    def page(self, path: str) -> str:
-        """Return a page; empty if there is no answer, or an error."""
-        try:
-            with urlopen(f"http://127.0.0.1:{self.port}{path}") as answer:
-                return str(answer.read().decode())
-        except (URLError, OSError):
-            return ""
-
-    def sample(self, name: str) -> float:
-        """Return a metric's value, by its name with labels; 0 if there is none yet."""
-        found = re.search(rf"^{re.escape(name)} (\S+)$", self.page("/metrics"), re.MULTILINE)
-        return float(found[1]) if found else 0.0
-
-    def said(self, words: str) -> bool:
-        """Return whether the log has these words."""
-        return words in self.log.read_text("utf-8")
-
-
 @contextmanager
 def resolver(kubeconfig: Path, log: Path, *options: str) -> Iterator[Resolver]:
     """Run a resolver while the block runs."""
@@ -134,19 +107,6 @@ def account(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> P
     objects = component(tmp_path_factory.mktemp("overlay"))
     installed.cluster.kubectl("apply", "--validate=strict", "-f", "-", input=yaml.safe_dump_all(objects))
     return installed.cluster.service_account("gpugate", "gpugate-images")
-
-
-def component(folder: Path) -> list[Object]:
-    """Return the objects that the component adds to an overlay."""
-    up = "/".join([".."] * (len(folder.resolve().parts) - 1))
-    overlay = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [f"{up}{MANIFESTS}/base"],
-        "components": [f"{up}{COMPONENT}"],
-    }
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay), "utf-8")
-    return [each for each in render(folder) if each["metadata"]["name"].startswith("gpugate-images")]
 
 
 def rows(cluster: ControlPlane) -> dict[str, Any]:

@@ -79,6 +79,33 @@ class Refusing(ProxyMode):
         return self._status, headers, text % self._status
 
 
+class Errors(ProxyMode):
+    """Requests are alternately answered 500 and 429."""
+
+    def __init__(self) -> None:
+        """Start with 500."""
+        statuses = HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.TOO_MANY_REQUESTS
+        self._modes = itertools.cycle(map(Refusing, statuses))
+
+    def answer(self, method: str, path: str) -> tuple[int, dict[str, str], bytes] | None:
+        """Return the next error response."""
+        return next(self._modes).answer(method, path)
+
+
+class Hanging(ProxyMode):
+    """Requests are read and not answered; at the end, their connections are reset."""
+
+    def __init__(self, over: threading.Event) -> None:
+        """Take the end."""
+        self._over = over
+
+    def answer(self, method: str, path: str) -> None:
+        """Answer nothing."""
+        del method, path
+        self._over.wait()
+        raise CutError
+
+
 class InvalidBodies(ProxyMode):
     """Every request is answered 200 with an invalid body, one kind after the other."""
 

@@ -29,15 +29,16 @@ break connections. During each fault, gpugate gets {RATE:.0f} reviews a second o
 connections, as from an API server, about each kind of rule (a default, a denial, variables, images and nodes,
 node affinity, an exemption, a pod that no rule matches). In addition, {CREATIONS_RATE:.0f} pods a second are
 created, as dry runs, through the real API server: alternately one that must get a default and one that must
-be denied.
+be denied. For the faults of the image resolver, `gpugate images` runs with its own service account, and reads
+a registry through a second proxy; reviews of an image that it read before are sent, too.
 
 - **Sent**: reviews and pods from the start of the fault until half a second after recovery. Requests that are
   not answered are retried every quarter of a second; retries are included.
 - **Lost**: requests with no answer in 5 s or a broken one (*not answered*), with a 429 or 503 (*refused*), or
   with a wrong answer (*answered wrong*), for example because rules or nodes are no longer known.
 - **Recovered after**: seconds from the end of the fault until a rule edited during the fault, a node that
-  joined during it, and everything that the fault removed are in force; 0 if they were in force before. Times
-  are upper bounds: servers and clients share the machine.
+  joined and the facts of images that came during it, and everything that the fault removed are in force; 0 if
+  they were in force before. Times are upper bounds: servers and clients share the machine.
 - **Growth**: additional resident memory and open files of gpugate, half a second after recovery.
 """
 _LOSSES: Final = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import yaml
@@ -128,6 +128,16 @@ def edited(number: int) -> Probe:
 def joined(number: int) -> Probe:
     """Return the probe that is answered right when the node of a round is known."""
     return _probe("new node", _gpu(_FITS_NOT, nodeSelector={_ROUND: str(number)}), "13.0", denied=True)
+
+
+def read_image(image: str) -> Probe:
+    """Return the probe that is answered right when an image is known to require CUDA 13.0."""
+    return _probe("image read by the resolver", _gpu(image), "13.0", denied=True)
+
+
+def unread_image(image: str) -> Probe:
+    """Return the probe that is answered right when nothing is known about an image."""
+    return replace(read_image(image), about="image without facts", allowed=True, needle="")
 
 
 @dataclass(frozen=True, slots=True)

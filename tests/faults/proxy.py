@@ -1,4 +1,4 @@
-"""A proxy between gpugate and a real API server, with TLS on both sides, that can break connections."""
+"""A proxy with TLS on both sides that can break connections: to a real API server, or to a registry."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ProxyMode:
         return False
 
     def answer(self, method: str, path: str) -> tuple[int, dict[str, str], bytes] | None:
-        """Return status, headers and body instead of the API server; None to forward the request."""
+        """Return status, headers and body instead of the server; None to forward the request."""
         del method, path
         return None
 
@@ -51,13 +51,13 @@ class ProxyMode:
 
 
 class Proxy:
-    """A local server that forwards requests to an API server; a context manager.
+    """A local server that forwards requests to another server; a context manager.
 
     mode: what it does with new requests. closing: set when it ends.
     """
 
     def __init__(self, url: str, ca_pem: bytes) -> None:
-        """Take the address of the API server and its CA."""
+        """Take the address of the other server and its CA."""
         upstream = urlsplit(url)
         self.upstream = upstream.hostname or "", upstream.port or 443
         self.trust = ssl.create_default_context(cadata=ca_pem.decode())
@@ -78,10 +78,15 @@ class Proxy:
         self.closing.set()
         self.close_port()
 
+    @property
+    def ca_pem(self) -> bytes:
+        """The CA of its certificate."""
+        return bytes(self._authority.cert_pem.bytes())
+
     def kubeconfig(self, of: Path) -> Path:
         """Write a copy of a kubeconfig that connects through this proxy."""
         config: dict[str, Any] = json.loads(of.read_text("utf-8"))
-        authority = base64.b64encode(self._authority.cert_pem.bytes()).decode()
+        authority = base64.b64encode(self.ca_pem).decode()
         config["clusters"][0]["cluster"] = {
             "server": f"https://{HOST}:{self.port}",
             "certificate-authority-data": authority,
