@@ -1,7 +1,8 @@
 """Attacks on a process of `gpugate serve`: well-behaved clients are answered, and what it takes is bounded.
 
-The limits are those of docs/adr/0010-transport.md with some room; times are generous, because the attackers
-and gpugate share two cores here. `pytest -s` prints the figures.
+The limits are those of docs/adr/0010-transport.md with some room. Each answer must come within a second, less
+the time for which the event loop of gpugate or the client had no core: attackers have their own machines, but
+here everything shares two cores. `pytest -s` prints the figures.
 """
 
 from __future__ import annotations
@@ -36,10 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-# Seconds in which a new client gets its answer.
+# Seconds in which a well-behaved client gets each answer, also over a new connection. A long review waits the
+# longest: for one of two that are in progress and share a core, each of less than half a second.
 LONGEST_S = 1.0
-# Seconds in which a review of 20 KB, and a rule, get theirs while others send what takes the longest.
-LONGEST_LONG_S = 2.0
 # Connections, and open files besides them.
 MOST_FILES = 1050
 # Bytes: the limit of the Deployment.
@@ -114,16 +114,16 @@ def test_a_crowd_that_stalls_displaces_itself(
     gate: Attacked, open_one: Callable[[int], socket.socket], number: int, growth_mib: float
 ) -> None:
     """New clients and an API server are answered, and the crowd takes little memory."""
-    with ApiServer(gate.port) as api_server:
+    with ApiServer(gate) as api_server:
         before = gate.memory
         with attackers.crowd(open_one, gate.port, number):
             time.sleep(1.2)
             files, growth = gate.files, gate.memory - before
-            answers, kept = fresh(gate.port, 10), api_server.ask()
+            answers, kept = fresh(gate, 10), api_server.ask()
     tell(f"{open_one.__name__}: {files} files, {before:.0f} + {growth:.0f} MiB; {answers}; kept: {kept}")
 
     assert (answers.failed, kept.failed) == (0, 0)
-    assert max(answers.p90, kept.p90) < LONGEST_S
+    assert max(answers.longest, kept.longest) < LONGEST_S
     assert files <= MOST_FILES
     assert growth < growth_mib
     assert gate.warnings == 0
@@ -143,17 +143,17 @@ def test_clients_that_are_expensive_do_not_delay_others(
     gate: Attacked, attack: Callable[[int], None], clients: int
 ) -> None:
     """Each has its turn."""
-    with ApiServer(gate.port) as api_server:
-        before, idle = gate.memory, fresh_for(gate.port, 1)
+    with ApiServer(gate) as api_server:
+        before, idle = gate.memory, fresh_for(gate, 1)
         with attackers.attacking(attack, gate.port, clients):
             start = gate.cpu_s
-            answers, kept = fresh_for(gate.port, 5), api_server.ask()
+            answers, kept = fresh_for(gate, 5), api_server.ask()
             growth, cpu = gate.memory - before, gate.cpu_s - start
     tell(f"{attack.__name__}: {answers}; idle: {idle}; kept: {kept}; + {growth:.0f} MiB, {cpu:.1f} s of CPU")
 
     assert (answers.failed, kept.failed) == (0, 0)
     assert answers.p50 < LONGEST_S / 4
-    assert max(answers.p90, kept.p90) < LONGEST_S
+    assert max(answers.longest, kept.longest) < LONGEST_S
     assert growth < 20
 
 
@@ -165,8 +165,8 @@ def test_slow_heads_are_cut(gate: Attacked) -> None:
             time.sleep(1)
             for connection in slow:
                 connection.sendall(b"X")
-            answers = fresh(gate.port, 1)
-            assert (answers.failed, answers.p90 < LONGEST_S) == (0, True)
+            answers = fresh(gate, 1)
+            assert (answers.failed, answers.longest < LONGEST_S) == (0, True)
         closed = [connection.recv(1000)[:12] for connection in slow]
         took = time.monotonic() - start
     tell(f"slow heads: closed after {took:.1f} s")
@@ -177,15 +177,15 @@ def test_slow_heads_are_cut(gate: Attacked) -> None:
 
 def test_large_bodies_that_stall_displace_each_other(gate: Attacked) -> None:
     """20 of 6 MiB: more than the memory for bodies."""
-    with ApiServer(gate.port) as api_server:
+    with ApiServer(gate) as api_server:
         before = gate.memory
         with attackers.crowd(attackers.large_body, gate.port, 20):
             time.sleep(1.2)
-            answers, kept, growth = fresh(gate.port, 10, LONG_REVIEW), api_server.ask(), gate.memory - before
+            answers, kept, growth = fresh(gate, 10, LONG_REVIEW), api_server.ask(), gate.memory - before
     tell(f"20 bodies of 6 MiB: {answers}; kept: {kept}; + {growth:.0f} MiB")
 
     assert (answers.failed, kept.failed) == (0, 0)
-    assert answers.p90 < LONGEST_LONG_S
+    assert answers.longest < LONGEST_S
     assert growth < 130
 
 
@@ -197,11 +197,11 @@ def test_with_few_open_files_new_clients_are_answered(tmp_path: Path, files: int
         Attacked(held.getsockname()[1], tmp_path, files=files) as gate,
         attackers.crowd(attackers.silent, gate.port, 2_000),
     ):
-        answers = fresh_for(gate.port, 3)
+        answers = fresh_for(gate, 3)
         tell(f"{files} files: {gate.files} open; {answers}; {gate.warnings} lines")
 
         assert 100 * answers.failed <= failed * (answers.failed + len(answers.seconds))
-        assert answers.p90 < LONGEST_S
+        assert answers.longest < LONGEST_S
         assert gate.warnings <= 1
         assert gate.files < files
 
@@ -210,9 +210,9 @@ def test_reviews_that_take_the_longest_do_not_delay_other_users(tmp_path: Path, 
     """The worst objects that are still checked, by four clients, with 10,000 nodes."""
     worst = [large_review(path.read_bytes()) for path in sorted(CORPUS.iterdir())]
     with reserve_port() as held, Attacked(held.getsockname()[1], tmp_path, ["--nodes", str(nodes)]) as gate:
-        with ApiServer(gate.port) as api_server, attackers.attacking(Reviews(*worst), gate.port, 4):
+        with ApiServer(gate) as api_server, attackers.attacking(Reviews(*worst), gate.port, 4):
             answers = [
-                fresh_for(gate.port, ATTACK_S / 3, *honest)
+                fresh_for(gate, ATTACK_S / 3, *honest)
                 for honest in ((LONG_REVIEW,), (RULE_REVIEW, "/validate"), ())
             ]
             kept = api_server.ask()
@@ -223,7 +223,7 @@ def test_reviews_that_take_the_longest_do_not_delay_other_users(tmp_path: Path, 
         )
 
         assert [0, 0, 0, 0] == [each.failed for each in (*answers, kept)]
-        assert max(each.p90 for each in answers) < LONGEST_LONG_S
+        assert max(each.longest for each in (*answers, kept)) < LONGEST_S
 
 
 def test_pods_of_many_containers_do_not_delay_quick_reviews(gate: Attacked) -> None:
@@ -231,12 +231,12 @@ def test_pods_of_many_containers_do_not_delay_quick_reviews(gate: Attacked) -> N
     document = pod({"nvidia.com/gpu": "1"})
     (container,) = document["spec"]["containers"]
     document["spec"]["containers"] = [container | {"name": f"c{at}"} for at in range(600)]
-    with ApiServer(gate.port) as api_server, attackers.attacking(Reviews(body(document)), gate.port, 8):
-        answers, kept = fresh_for(gate.port, 5), api_server.ask()
+    with ApiServer(gate) as api_server, attackers.attacking(Reviews(body(document)), gate.port, 8):
+        answers, kept = fresh_for(gate, 5), api_server.ask()
     tell(f"600 containers: {answers}; kept: {kept}")
 
     assert (answers.failed, kept.failed) == (0, 0)
-    assert max(answers.p90, kept.p90) < LONGEST_S
+    assert max(answers.longest, kept.longest) < LONGEST_S
 
 
 @pytest.mark.timeout(600)
@@ -251,10 +251,10 @@ def test_memory_stays_below_the_limit_of_the_deployment_and_is_returned(tmp_path
         with attackers.crowd(attackers.silent, gate.port, 10_000):
             for name, attack in LARGE.items():
                 with attackers.attacking(attack, gate.port, 6):
-                    answers = fresh_for(gate.port, ATTACK_S / len(LARGE))
+                    answers = fresh_for(gate, ATTACK_S / len(LARGE))
                 tell(f"{name}: {answers}, {gate.memory:.0f} MiB, at most {gate.peak:.0f}")
                 assert (answers.failed, gate.is_alive) == (0, True)
-                assert answers.p90 < LONGEST_LONG_S
+                assert answers.longest < LONGEST_S
         assert gate.peak < MEMORY / 2**20
         start = time.monotonic()
         eventually(lambda: gate.memory < before + 60)
