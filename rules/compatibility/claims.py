@@ -20,7 +20,7 @@ from rules.dra.device_classes import IMPLICIT_PREFIX
 from rules.dra.devices import DeviceKind, facts_of, gpu_drivers
 from rules.dra.minimum import memory_selector, minimum_selector
 from rules.kube.pod import Container, Pod
-from rules.model.check_result import Level, level_of
+from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.decision import AdmissionWarning, Violation
 from rules.model.rule import Action
 from rules.nodes.inventory import Inventory
@@ -42,13 +42,22 @@ _NO_DEVICE: Final = Text(
 )
 
 
-class ClaimAllowance:
-    """Evaluations that are left for the claims of one object."""
+# What the devices of a kind offer, and the results of the checks there, by the kind.
+_Checked = dict[DeviceKind, tuple[NodeCapabilities, tuple[CheckResult, ...]]]
 
-    __slots__ = ("left",)
+
+class ClaimAllowance:
+    """Evaluations that are left for the claims of one object.
+
+    checked: results so far, by what a container requires: equal requirements are checked once on each kind of
+    device, because the size limit counts them once.
+    """
+
+    __slots__ = ("checked", "left")
 
     def __init__(self) -> None:
         self.left = _MOST_EVALUATIONS
+        self.checked: dict[RuleRequirement, _Checked] = {}
 
 
 class ClaimUse(NamedTuple):
@@ -122,7 +131,8 @@ def evaluate_claims(  # noqa: PLR0913 - the first five are those of `evaluate`
     for use in uses:
         writer = MessageWriter(language)
         writer.containers = {use.required: [use.container]}
-        judge = _Judge(use, evaluator, allowed, pod.spec, writer)
+        checked = allowance.checked.setdefault(use.required, {})
+        judge = _Judge(use, evaluator, allowed, pod.spec, writer, checked)
         for claim in use.claims:
             allowance.left -= 1 + kinds * sum(len(each.alternatives) for each in claim.requests)
             if allowance.left < 0:
@@ -140,13 +150,17 @@ def evaluate_claims(  # noqa: PLR0913 - the first five are those of `evaluate`
 
 
 class _Judge(NamedTuple):
-    """Judges the requests of one container. allowed: the nodes that the pod's own selectors allow."""
+    """Judges the requests of one container.
+
+    allowed: the nodes that the pod's own selectors allow. checked: results for equal requirements.
+    """
 
     use: ClaimUse
     evaluator: NodeEvaluator
     allowed: int
     spec: Mapping[str, Any]
     writer: MessageWriter
+    checked: _Checked
 
     def judge(self, claim: str, request: ClaimRequest) -> ClaimResult:
         """Return the result of one request."""
@@ -198,8 +212,10 @@ class _Judge(NamedTuple):
             nodes, ready = self.evaluator.nodes_of(each.kind)
             if each.nodes is not None and not nodes & self.allowed:
                 continue
-            gpu = NodeDevices(facts=facts, mixed=True).capabilities(_NOTHING)
-            checks = check_on_node(rule.sharing, requirements, gpu)
+            if each.kind not in self.checked:
+                gpu = NodeDevices(facts=facts, mixed=True).capabilities(_NOTHING)
+                self.checked[each.kind] = gpu, check_on_node(rule.sharing, requirements, gpu)
+            gpu, checks = self.checked[each.kind]
             pairs = ((self.use.required, ContainerResult(level_of(checks), checks)),)
             certain = each.certain and each.nodes is not None and bool(ready & self.allowed)
             yield _Judged(

@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
+from rules.compatibility import claims as claims_check
+from rules.compatibility.checks import check_on_node
+from rules.cuda.requirements import GpuRequirements
 from rules.decision.policy import Policy, compile_policy
 from rules.dra import claims
 from rules.dra.device_classes import Selectors, match_all
 from rules.dra.devices import DeviceKind
 from rules.dra.selectors import Match
 from rules.kube.tolerations import Taint
+from rules.model.check_result import CheckResult
 from rules.model.decision import Decision
 from rules.model.rule import Action
+from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
@@ -306,3 +311,26 @@ def test_evaluations_of_the_claims_of_a_pod_have_a_bound(monkeypatch: pytest.Mon
     assert found.allowed
     assert 0 < evaluated["kinds"] <= 2048
     assert "claim 'claim-3' not checked: too many requests" in found.warnings[-1]
+
+
+def test_equal_requirements_are_checked_once_on_each_kind_of_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many containers and claims of an object have them: to read them is counted once, too."""
+    checked = Counter[str | None]()
+
+    def counted(
+        policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
+    ) -> tuple[CheckResult, ...]:
+        checked[node.product] += 1
+        return check_on_node(policy, requirements, node)
+
+    monkeypatch.setattr(claims_check, "check_on_node", counted)
+    names = [f"claim-{at}" for at in range(4)]
+    used = {"claims": [{"name": name} for name in names]}
+    many = pod(
+        *[{"name": f"c{at}", "image": NEEDS_12_4, "resources": used} for at in range(3)],
+        resourceClaims=[{"name": name, "resourceClaimTemplateName": "gpu"} for name in names],
+    )
+    found = decided(many, OLD_T4, claim_template("gpu"))
+
+    assert 12 == len(found.violations)
+    assert {"Tesla-T4": 1} == checked
