@@ -156,7 +156,10 @@ class Expression:
         value_of: returns an input: `value`, `limits`, `requests` (quantities as written), or a member of
         `container` or `pod` such as `container.env`; see `_INPUTS`.
         """
-        values = tuple([pick(value_of(name)) if pick else value_of(name) for name, pick in self._pickers])
+        values: tuple[Any, ...] = ()
+        for name, pick in self._pickers:  # three at most, nearly always
+            value = value_of(name)
+            values += (pick(value) if pick else value,)
         try:
             return self._result(values)
         except TypeError:  # a quantity that has no hash

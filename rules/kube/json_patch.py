@@ -97,7 +97,7 @@ class Recorder:
 
     def _set(self, path: Path, value: Any) -> None:
         parent, depth, last = self._view, 0, len(path) - 1
-        while depth < last and (child := _member(parent, path[depth])) is not None:
+        while depth < last and (child := _find(parent, (path[depth],))) is not None:
             parent, depth = child, depth + 1
         for step in path[:depth:-1]:  # below what is absent or null
             value = {str(step): value}
@@ -131,8 +131,11 @@ class Recorder:
 
     def _is_made(self, path: Path) -> bool:
         """Return whether the path is in a value that an edit added."""
-        made = self._made
-        return bool(made) and any(path[:depth] in made for depth in range(1, len(path) + 1))
+        if self._made:
+            for depth in range(1, len(path) + 1):
+                if path[:depth] in self._made:
+                    return True
+        return False
 
     def _forget_below(self, path: Path) -> None:
         """Remove the edits below a path that is about to be replaced."""
@@ -157,15 +160,13 @@ class Recorder:
 
 def _find(node: Any, path: Path) -> Any:
     for step in path:
-        node = node.get(step) if isinstance(node, dict) else _member(node, step)
+        if isinstance(node, dict):
+            node = node.get(step)
+        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+            node = node[step]
+        else:
+            return None
     return node
-
-
-def _member(node: Any, step: str | int) -> Any:
-    """Return a member of an object or list; None if it is absent, or the node is neither."""
-    if isinstance(node, dict):
-        return node.get(step)
-    return node[step] if isinstance(node, list) and isinstance(step, int) and step < len(node) else None
 
 
 def _same(one: object, other: object) -> bool:
