@@ -102,10 +102,10 @@ def hidden_sources(
     done: what `inject` returned.
     """
     warnings: list[AdmissionWarning] = []
-    given = container.env_from[:_MOST_SOURCES] if rule.inject.env else []
-    sources = [source for source in given if isinstance(source, dict)]
-    if not sources:
-        return []
+    given = container.env_from if rule.inject.env else []
+    if not given:
+        return warnings
+    sources = [source for source in given[:_MOST_SOURCES] if isinstance(source, dict)]
     for name in [name for name, _ in rule.inject.env if _variable(container, name) in done]:
         for source in sources:
             if name.startswith(str(source.get("prefix") or "")):
@@ -147,8 +147,9 @@ def _mounts(container: Container) -> Iterator[Mapping[str, Any]]:
 
 
 def _environment(rule: InjectionRule, container: Container, resources: Container) -> Iterator[Edit]:
+    variables = container.variables
     for name, source in rule.inject.env:
-        stored = container.variables.get(name)
+        stored = variables.get(name)
         if stored is not None and not rule.override:
             continue
         entry = _entry(name, source, resources)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from decimal import Decimal
 from itertools import islice
 from typing import Final, NamedTuple
@@ -92,10 +92,10 @@ class _ResourceRuleCheck:
         container = self._container = inputs.container
         self._inputs = inputs
         self._language = language
-        self._excluded: list[str] = []
+        self._excluded: Collection[str] = ()
         if rule.excludes:
             found = rule.excludes.find
-            self._excluded = list(dict.fromkeys(name for name in container.names if found(name)))
+            self._excluded = dict.fromkeys([name for name in container.names if found(name)])
         self._violations: list[Violation] = []
         self._warnings: list[AdmissionWarning] = []
 
