@@ -406,28 +406,29 @@ class Pipeline:
             expired = self._exemptions.expired([found.rule for found in violations], language)
             notices = tuple(dict.fromkeys([*recorder.warnings, *expired]))
             warnings = warning_lines(language, violations, notices)
-        facts: dict[str, Any] = {
-            "notices": notices,
-            "warnings": warnings,
-            "audit": recorder.audit(self._exemptions.taken),
-            "rules": tuple(recorder.rules),
-            "cuda_sources": tuple(recorder.cuda_sources),
-            "notes": recorder.notes,
-            "declared": recorder.declared,
-            "not_checked": tuple(self._not_checked),
-            "patch": tuple(self._pod.recorder.operations) if patch else (),
-        }
+        audit = recorder.audit(self._exemptions.taken)
         # That no nodes are known is no property of the pod; unknown CUDA versions are counted in a metric.
         if lines := [
             f"{path}: {reason.en}"
             for path, reason in self._not_checked
             if reason is not NO_NODES and reason is not UNKNOWN_CUDA
         ]:
-            facts["audit"]["not-checked"] = "; ".join(lines)
-        if denying := [found for found in violations if found.action is Action.DENY]:
-            message = messages.denial(language, self._request.kind, denying)
-            return Decision.deny(message, violations, **facts)
-        return Decision.allow(violations, **facts)
+            audit["not-checked"] = "; ".join(lines)
+        denying = [found for found in violations if found.action is Action.DENY]
+        return Decision(
+            allowed=not denying,
+            message=messages.denial(language, self._request.kind, denying) if denying else "",
+            violations=violations,
+            notices=notices,
+            warnings=warnings,
+            patch=tuple(self._pod.recorder.operations) if patch else (),
+            audit=audit,
+            rules=tuple(recorder.rules),
+            cuda_sources=tuple(recorder.cuda_sources),
+            notes=recorder.notes,
+            declared=recorder.declared,
+            not_checked=tuple(self._not_checked),
+        )
 
 
 def _of_images(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from decimal import Decimal
 from itertools import islice
@@ -49,7 +50,7 @@ def complete(rule: ResourceRule, container: Container) -> list[str]:
     if rule.limits is not LimitsPolicy.DISABLED and rule.default and container.limits.get(rule.key) is None:
         container.set_resource(LIMITS, rule.key, rule.default)
         done.append(f"{container.name}: {LIMITS} {rule.key}")
-    for key in _keys(rule, container):
+    for key in (rule.key,) if rule.key_pattern is None else _matched(rule.key_pattern, container):
         limit, request = container.limits.get(key), container.requests.get(key)
         value = None
         if rule.requests is RequestsPolicy.FROM_LIMITS and limit is not None:
@@ -64,7 +65,9 @@ def complete(rule: ResourceRule, container: Container) -> list[str]:
 
 def requests(rule: ResourceRule, container: Container) -> bool:
     """Return whether a container has a limit of the rule's resource."""
-    return any(container.limits.get(key) is not None for key in _keys(rule, container))
+    if rule.key_pattern is None:
+        return container.limits.get(rule.key) is not None
+    return any(container.limits.get(key) is not None for key in _matched(rule.key_pattern, container))
 
 
 def validate(
@@ -76,12 +79,10 @@ def validate(
     return [each for each in checks if each.violations or each.warnings]
 
 
-def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
-    """Return the names in a container that the rule is about: its key, or those that its glob matches."""
-    if not rule.key_pattern:
-        return (rule.key,)
+def _matched(pattern: re.Pattern[str], container: Container) -> tuple[str, ...]:
+    """Return the resources of a container that the glob of a rule matches."""
     names = {**container.limits, **container.requests}
-    return tuple(name for name in names if rule.key_pattern.fullmatch(name))
+    return tuple(name for name in names if pattern.fullmatch(name))
 
 
 class _ResourceRuleCheck:
@@ -93,7 +94,7 @@ class _ResourceRuleCheck:
         self._inputs = inputs
         self._language = language
         self._excluded: Collection[str] = ()
-        if rule.excludes:
+        if not rule.excludes.is_empty:
             found = rule.excludes.find
             self._excluded = dict.fromkeys([name for name in container.names if found(name)])
         self._violations: list[Violation] = []
@@ -101,8 +102,8 @@ class _ResourceRuleCheck:
 
     def run(self) -> ResourceRuleResult:
         """Return what the rule finds."""
-        container = self._container
-        for key in _keys(self._rule, container):
+        container, rule = self._container, self._rule
+        for key in (rule.key,) if rule.key_pattern is None else _matched(rule.key_pattern, container):
             limit, request = container.limits.get(key), container.requests.get(key)
             differs = request is not None and not _same(limit, request)
             self._presence(key, limit, request, differs=differs)

@@ -18,12 +18,13 @@ _LONGEST_REMEMBERED: Final = 256
 class ResourceIndex(Generic[T]):
     """Values by resource name or glob; the cost of a look-up does not grow with the number of names.
 
-    find: the values for a name, exact names first, then globs, with a bounded cache. Globs are kept by
+    is_empty: whether it has no name and no glob. find: the values for a name, exact names first, then globs,
+    with a bounded cache. Globs are kept by
     the domain before the `/`, so that a name is compared with the few of its own vendor; a glob in the domain
     itself is compared with every name.
     """
 
-    __slots__ = ("_by_domain", "_everywhere", "_exact", "find")
+    __slots__ = ("_by_domain", "_everywhere", "_exact", "find", "is_empty")
 
     def __init__(self, entries: Iterable[tuple[str, T]]) -> None:
         """Index entries of (name or glob, value), in order."""
@@ -38,11 +39,8 @@ class ResourceIndex(Generic[T]):
                 self._by_domain[domain] = (*self._by_domain.get(domain, ()), (glob(name), kept))
             else:
                 self._everywhere = (*self._everywhere, (glob(name), kept))
+        self.is_empty = not (self._exact or self._by_domain or self._everywhere)
         self.find = bounded_cache(self._find, _REMEMBERED, lambda name: len(name) <= _LONGEST_REMEMBERED)
-
-    def __bool__(self) -> bool:
-        """Whether it has a name or glob."""
-        return bool(self._exact or self._by_domain or self._everywhere)
 
     def __iter__(self) -> Iterator[T]:
         """Yield all values, those of exact names first."""
