@@ -95,6 +95,8 @@ def test_the_containers_of_a_pod_count_together_and_the_finding_is_said_once() -
     [
         ([(8, False)], (8,), True),
         ([(16, False)], (1,), False),
+        ([(16, False), (1, False)], (1,), False),
+        ([(1, False)], (9,), False),
         ([(4, True)], (4,), True),
         ([(4, True)], (5,), False),
         ([(4, True), (5, False)], (1,), False),
