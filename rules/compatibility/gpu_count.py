@@ -21,10 +21,7 @@ def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterab
     Memory and cores are not counted: too much of them is most often in the wrong unit, which their own rule
     reports.
     """
-    for each in required:
-        if each.rule.sharing.checks.gpu_count is not Level.COMPATIBLE:
-            break
-    else:
+    if all(each.rule.sharing.checks.gpu_count is Level.COMPATIBLE for each in required):
         return ()
     asked = tuple(names)
     shares = [name for name, kind in gpu_resources(asked) if not kind.units]

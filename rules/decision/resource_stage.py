@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from decimal import Decimal
 from itertools import islice
@@ -50,7 +49,7 @@ def complete(rule: ResourceRule, container: Container) -> list[str]:
     if rule.limits is not LimitsPolicy.DISABLED and rule.default and container.limits.get(rule.key) is None:
         container.set_resource(LIMITS, rule.key, rule.default)
         done.append(f"{container.name}: {LIMITS} {rule.key}")
-    for key in (rule.key,) if rule.key_pattern is None else _matched(rule.key_pattern, container):
+    for key in _keys(rule, container):
         limit, request = container.limits.get(key), container.requests.get(key)
         value = None
         if rule.requests is RequestsPolicy.FROM_LIMITS and limit is not None:
@@ -65,9 +64,7 @@ def complete(rule: ResourceRule, container: Container) -> list[str]:
 
 def requests(rule: ResourceRule, container: Container) -> bool:
     """Return whether a container has a limit of the rule's resource."""
-    if rule.key_pattern is None:
-        return container.limits.get(rule.key) is not None
-    return any(container.limits.get(key) is not None for key in _matched(rule.key_pattern, container))
+    return any(container.limits.get(key) is not None for key in _keys(rule, container))
 
 
 def validate(
@@ -79,10 +76,12 @@ def validate(
     return [each for each in checks if each.violations or each.warnings]
 
 
-def _matched(pattern: re.Pattern[str], container: Container) -> tuple[str, ...]:
-    """Return the resources of a container that the glob of a rule matches."""
+def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
+    """Return the names in a container that the rule is about: its key, or those that its glob matches."""
+    if not rule.key_pattern:
+        return (rule.key,)
     names = {**container.limits, **container.requests}
-    return tuple(name for name in names if pattern.fullmatch(name))
+    return tuple(name for name in names if rule.key_pattern.fullmatch(name))
 
 
 class _ResourceRuleCheck:
@@ -103,7 +102,7 @@ class _ResourceRuleCheck:
     def run(self) -> ResourceRuleResult:
         """Return what the rule finds."""
         container, rule = self._container, self._rule
-        for key in (rule.key,) if rule.key_pattern is None else _matched(rule.key_pattern, container):
+        for key in _keys(rule, container):
             limit, request = container.limits.get(key), container.requests.get(key)
             differs = request is not None and not _same(limit, request)
             self._presence(key, limit, request, differs=differs)

@@ -137,8 +137,7 @@ def overfull(pods: Iterable[FoundPod], kind: str, language: Language) -> Decisio
         containers += len(others)
         spec = raw.get("spec", raw) if isinstance(raw, dict) else None
         if isinstance(spec, dict):
-            containers += _length(spec.get("containers"))
-            containers += _length(spec["initContainers"]) if "initContainers" in spec else 0
+            containers += _length(spec.get("containers")) + _length(spec.get("initContainers"))
     if number <= MOST_READ and containers <= MOST_READ:
         return None
     for count, what in ((number, _TEMPLATES), (containers, _CONTAINERS)):
@@ -159,10 +158,8 @@ def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | N
         selector = spec.get("nodeSelector")
         expressions += len(selector) if isinstance(selector, dict) else 0
         tolerations += _length(spec.get("tolerations"))
-        if "resourceClaims" in spec:
-            claims += _length(spec["resourceClaims"])
-        if "ephemeralContainers" in spec:
-            debugging += _length(spec["ephemeralContainers"])
+        claims += _length(spec.get("resourceClaims"))
+        debugging += _length(spec.get("ephemeralContainers"))
         for container in pod.containers:
             names = container.names
             if not names:

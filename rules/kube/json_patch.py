@@ -97,10 +97,7 @@ class Recorder:
 
     def _set(self, path: Path, value: Any) -> None:
         parent, depth, last = self._view, 0, len(path) - 1
-        while depth < last:
-            child = parent.get(path[depth]) if isinstance(parent, dict) else _find(parent, (path[depth],))
-            if child is None:
-                break
+        while depth < last and (child := _find(parent, (path[depth],))) is not None:
             parent, depth = child, depth + 1
         for step in path[:depth:-1]:  # below what is absent or null
             value = {str(step): value}

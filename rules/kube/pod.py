@@ -82,15 +82,11 @@ class Container:
         self.limits: Mapping[str, Any] = _NOTHING
         self.requests: Mapping[str, Any] = _NOTHING
         self.names: tuple[str, ...] = ()
-        if (resources := raw.get("resources")) is not None:
-            if not isinstance(resources, dict):
-                raise ObjectError((*path, "resources"), "an object", resources)
-            limits, requests = resources.get("limits"), resources.get("requests")
-            if not (isinstance(limits, dict) and isinstance(requests, dict)):  # one is absent, or malformed
-                place = (*path, resources_field)
-                limits = _member(resources, place, "limits", dict)
-                requests = _member(resources, place, "requests", dict)
-            self.limits, self.requests, self.names = limits, requests, (*limits, *requests)
+        if resources := _member(raw, path, "resources", dict):
+            path = (*path, resources_field)
+            self.limits = _member(resources, path, "limits", dict)
+            self.requests = _member(resources, path, "requests", dict)
+            self.names = (*self.limits, *self.requests)
 
     def request(self, key: str) -> Any:
         """Return the request for a resource as the API server defaults it: if absent, it is the limit."""

@@ -34,8 +34,8 @@ _BATCH_SIZE: Final = 64
 _FLUSH_INTERVAL_S: Final = 0.2
 
 
-# A metric, and the values of its labels.
-_Counted: TypeAlias = "tuple[prometheus_client.Counter, *tuple[str, ...]]"
+# A time series of a counter: the metric, and the values of its labels.
+_Series: TypeAlias = "tuple[prometheus_client.Counter, *tuple[str, ...]]"
 
 
 class Entry(NamedTuple):
@@ -112,18 +112,18 @@ class DecisionLog:
 
     def flush(self) -> None:
         """Count and log what was recorded."""
-        counted: Counter[_Counted] = Counter()
         with self._flushing:
+            counted: Counter[_Series] = Counter()
             for _ in range(len(self._entries)):
                 entry = self._entries.popleft()
                 try:
-                    counted.update(_counted(entry))
+                    counted.update(_series_of(entry))
                     _log_entry(entry)
                 except Exception as error:  # noqa: BLE001 - a bug of ours must cost this one line, not others
                     metrics.ERRORS.labels("internal").inc()
                     _log.error("a decision was not logged: %s", type(error).__name__)
-        for (metric, *labels), number in counted.items():
-            metrics.counter_of(metric, *labels).inc(number)
+            for (metric, *labels), number in counted.items():
+                metrics.counter_of(metric, *labels).inc(number)
 
     @contextmanager
     def batching(self) -> Iterator[None]:
@@ -151,12 +151,12 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in short)
 
 
-def _counted(entry: Entry) -> list[_Counted]:
-    """Return what counts an entry; its duration is observed here."""
+def _series_of(entry: Entry) -> list[_Series]:
+    """Return the time series that count an entry, and observe its duration."""
     endpoint, operation, allowed = entry.endpoint, entry.operation, "true" if entry.allowed else "false"
     kind = entry.kind if entry.kind in _KINDS else "other"
     metrics.duration_of(endpoint, kind, operation, allowed).observe(entry.seconds)
-    found: list[_Counted] = [(metrics.REQUESTS, endpoint, kind, operation, allowed, entry.enforcement)]
+    found: list[_Series] = [(metrics.REQUESTS, endpoint, kind, operation, allowed, entry.enforcement)]
     if entry.withheld:
         found.append((metrics.WITHHELD, endpoint, kind, operation, entry.withheld, entry.enforcement))
     found += [(metrics.CUDA_SOURCES, endpoint, source) for source in entry.cuda_sources]
