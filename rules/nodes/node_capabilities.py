@@ -11,6 +11,7 @@ from rules.cuda.tables import branch_of_cuda, capability_of, gpu_model, minor_ve
 from rules.cuda.versions import DriverVersion
 from rules.kube.names import is_label_key, is_label_value, parse_int64
 from rules.kube.quantity import QuantityError, parse_quantity
+from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime
 from rules.nodes.label_families import LabelFamily
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class NodeCapabilities:
 
     cuda: the highest CUDA version of the driver's API. driver: its version as nvidia-smi prints it
     (`535.104.05`). memory_mib: MiB of one GPU. mig_devices: whether labels show that GPUs are partitioned
-    with MIG. device_mode: one of DEVICE_MODES. architecture: of the CPU, as in kubernetes.io/arch.
+    with MIG. device_mode: one of DEVICE_MODES. architecture: of the CPU, as in kubernetes.io/arch. runtime:
+    what starts its containers.
     """
 
     cuda: tuple[int, int] | None = None
@@ -48,6 +50,7 @@ class NodeCapabilities:
     sharing_strategy: str | None = None
     device_mode: str | None = None
     architecture: str | None = None
+    runtime: ContainerRuntime = UNKNOWN_RUNTIME
 
     @property
     def gpu_capability(self) -> tuple[int, int] | None:

@@ -1,0 +1,40 @@
+"""What a node's container runtime does with NVIDIA_REQUIRE_* and with the compatibility libraries of an image.
+
+Source: `data/runtime_modes.yaml`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from rules.text.i18n import Text
+
+
+class RuntimeMode(Enum):
+    """How NVIDIA's Container Toolkit, or what takes its place, prepares containers.
+
+    LEGACY evaluates NVIDIA_REQUIRE_*, and starts no container whose expressions are unsatisfied. CDI (also
+    jit-cdi, CDI of containerd or CRI-O, DRA, and GKE's own plugin) evaluates nothing.
+    """
+
+    LEGACY = "legacy"
+    CDI = "cdi"
+    UNKNOWN = "unknown"
+
+
+class ContainerRuntime(NamedTuple):
+    """The container runtime of a node.
+
+    loads_compat: whether it makes programs load the compatibility libraries of an image whose major version
+    is above the driver's; None if that is unknown. toolkit: version of NVIDIA Container Toolkit, such as
+    (1, 17, 8); empty if unknown. source: where this is from; empty if nothing is known.
+    """
+
+    mode: RuntimeMode = RuntimeMode.UNKNOWN
+    loads_compat: bool | None = None
+    toolkit: tuple[int, ...] = ()
+    source: Text = Text()
+
+
+UNKNOWN_RUNTIME: Final = ContainerRuntime()
