@@ -59,14 +59,14 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """A row of a table. message: text of CUDA that counts only in a line about an error of CUDA."""
+    """A row of a table. messages: texts of CUDA that count only in a line about an error of CUDA."""
 
     name: str
     expression: re.Pattern[str]
     seen: frozenset[str]
     cause: Text
     fix: Text
-    message: str = ""
+    messages: tuple[str, ...] = ()
     certain: bool = False
     also: bool = False
     foreseen: bool = False
@@ -75,10 +75,11 @@ class _Pattern:
         """Return what the groups matched in a line, or None; lower: the line in lower case."""
         if found := self.expression.search(line):
             return tuple(each or "" for each in found.groups())
-        if not self.message or self.message not in lower:
+        message = next((message for message in self.messages if message in lower), None)
+        if message is None:
             return None
-        rest = lower.replace(self.message, "")
-        of_cuda = "cuda" in self.message or ("cuda" in rest and ("error" in rest or "fail" in rest))
+        rest = lower.replace(message, "")
+        of_cuda = "cuda" in message or ("cuda" in rest and ("error" in rest or "fail" in rest))
         return () if of_cuda else None
 
 
@@ -116,7 +117,7 @@ def _patterns() -> tuple[_Pattern, ...]:
             seen=frozenset(Source),
             cause=Text(**row["cause"]),
             fix=Text(**row["fix"]),
-            message=row["message"].lower(),
+            messages=tuple(row[key].lower().rstrip(".") for key in ("message", "old_message") if key in row),
             foreseen=row["code"] in _FORESEEN,
         )
         for row in read_table("errors")

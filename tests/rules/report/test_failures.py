@@ -91,6 +91,13 @@ def test_errors_of_cuda_are_found_by_name_by_number_and_by_message(row: dict[str
     assert ("cuda" in row["message"].lower()) is bool({each.name for each in found(elsewhere)})
 
 
+def test_the_text_that_older_versions_print_for_busy_devices_is_known() -> None:
+    """CUDA 13 prints another one."""
+    old = "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable"
+
+    assert ["cudaErrorDevicesUnavailable"] == [each.name for each in found(old)]
+
+
 def _violation(basis: Basis) -> Violation:
     return Violation(
         "rule", Action.DENY, "path", "the driver is too old\n  table", "newer driver", basis=basis
