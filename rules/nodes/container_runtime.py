@@ -1,4 +1,4 @@
-"""What a node's container runtime does with NVIDIA_REQUIRE_* and with the compatibility libraries of an image.
+"""What a node's container runtime does with NVIDIA_REQUIRE_* and an image's compatibility libraries.
 
 Source: `data/runtime_modes.yaml`.
 """
