@@ -1,8 +1,8 @@
 """A real control plane on this machine: etcd, kube-apiserver and kube-scheduler, for one test session.
 
 Everything listens on 127.0.0.1 alone and lives in one folder: keys, etcd's data, kubeconfig, `logs/`. There
-is no kubelet and no controller manager: nodes are objects that a test writes, a bound pod stays Pending for
-ever, and nothing makes a Deployment's pods.
+is no kubelet: nodes are objects that a test writes, and a bound pod stays Pending for ever. A test that needs
+the pods of a Deployment or Job, or a deleted namespace to disappear, starts `controllers()`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import shutil
 import ssl
 import subprocess
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -26,10 +27,13 @@ from tests.e2e.daemon import HOST, Daemon, reserve_port
 if TYPE_CHECKING:
     import signal
     import socket
+    from collections.abc import Iterator
     from types import TracebackType
 
 # Seconds for one kubectl command, above its longest `wait` in these tests.
 KUBECTL_S: Final = 60.0
+# Without kubelets no node is healthy: both controllers would evict every pod.
+_NEED_KUBELETS: Final = ("node-lifecycle-controller", "taint-eviction-controller")
 # Who did what to which object, for service accounts alone; a watch is answered when it starts.
 _AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -136,6 +140,20 @@ class ControlPlane:
         for held in self._ports:
             held.close()
         shutil.rmtree(self._folder / "etcd", ignore_errors=True)
+
+    @contextmanager
+    def controllers(self, *excluded: str) -> Iterator[None]:
+        """Run kube-controller-manager while the block runs, except the excluded controllers, by their names.
+
+        They make the pods of Deployments, StatefulSets, DaemonSets and Jobs, endpoints, and service accounts,
+        and finish the deletion of namespaces. They also delete pods on nodes that do not exist.
+        """
+        daemon = self._controllers_daemon((*_NEED_KUBELETS, *excluded))
+        daemon.start()
+        try:
+            yield
+        finally:
+            daemon.stop()
 
     def kill_apiserver(self) -> None:
         """Kill the API server with SIGKILL; its port refuses connections until restart_apiserver()."""
@@ -296,5 +314,23 @@ class ControlPlane:
                 "tls-private-key-file": key,
                 "kubeconfig": self._write_kubeconfig(*_certificate(user)),
                 "leader-elect": "false",
+            },
+        )
+
+    def _controllers_daemon(self, excluded: tuple[str, ...]) -> Daemon:
+        port = self._reserve()
+        certificate, key = self._server
+        return self._daemon(
+            "kube-controller-manager",
+            port,
+            "/healthz",
+            {
+                "bind-address": HOST,
+                "secure-port": port,
+                "tls-cert-file": certificate,
+                "tls-private-key-file": key,
+                "kubeconfig": self.kubeconfig,
+                "leader-elect": "false",
+                "controllers": ",".join(["*", *(f"-{name}" for name in excluded)]),
             },
         )

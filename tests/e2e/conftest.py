@@ -59,6 +59,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def controllers(installed: Installed) -> Iterator[None]:
+    """Run the controllers of Kubernetes in the cluster of `installed`, or skip; envtest has none."""
+    if not (_binaries() / "kube-controller-manager").is_file():
+        pytest.skip("no kube-controller-manager: run `make e2e-assets`")
+    with installed.cluster.controllers():
+        yield
+
+
 def _binaries() -> Path:
     """Return the folder of the binaries, or skip."""
     binaries = assets()

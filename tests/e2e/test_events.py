@@ -1,68 +1,89 @@
-"""A denial as it is shown in events, which the ReplicaSet controller of Kubernetes writes."""
+"""Pods that Kubernetes's own controllers create: their changes, and denials as events show them."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from typing import Any, Final
 
-from tests.e2e.cluster import assets
-from tests.e2e.installed import TEAM, Installed
+import pytest
+
+from tests.e2e.installed import TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.serve_process import eventually
 from tests.support.builders import resource_rule
 
-DEVICE = "events.example.com/device"
+DEVICE: Final = "events.example.com/device"
+# How to make a workload create pods, and not; the kind of the object that creates them.
+_STARTS: Final[dict[str, tuple[dict[str, Any], dict[str, Any], str]]] = {
+    "Deployment": ({"replicas": 1}, {"replicas": 0}, "replicaset"),
+    "StatefulSet": ({"replicas": 1}, {"replicas": 0}, "statefulset"),
+    "Job": ({"suspend": False}, {"suspend": True}, "job"),
+}
 
 
-@contextmanager
-def replicaset_controller(installed: Installed, log: Path) -> Iterator[None]:
-    """Run the controller while the block runs."""
-    command = [str(assets() / "replicaset-controller"), f"--kubeconfig={installed.cluster.kubeconfig}"]
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
-
-
-def test_one_line_of_an_event_shows_the_first_violation_with_its_fix(
-    installed: Installed, tmp_path: Path
-) -> None:
-    """`kubectl get events` cuts a message at its first newline."""
-    cluster, labels = installed.cluster, {"app": "events"}
-    limits = {DEVICE: "2"}
+def _workload(kind: str, name: str, limits: dict[str, str], spec: dict[str, Any]) -> str:
+    """Return a workload of one container with limits."""
+    labels = {"app": name}
     container = {"name": "main", "image": "a", "resources": {"limits": limits}}
-    replicas = {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": {"name": "events"},
-        "spec": {
-            "replicas": 0,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }
-    cluster.kubectl("create", "-n", TEAM, "-f", "-", input=json.dumps(replicas))
+    pod: dict[str, Any] = {"containers": [container]}
+    if kind == "Job":
+        pod["restartPolicy"] = "Never"
+    else:
+        spec = {**spec, "selector": {"matchLabels": labels}}
+    return json.dumps(
+        {
+            "apiVersion": "batch/v1" if kind == "Job" else "apps/v1",
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": {**spec, "template": {"metadata": {"labels": labels}, "spec": pod}},
+        }
+    )
+
+
+@pytest.mark.usefixtures("controllers")
+@pytest.mark.parametrize("kind", _STARTS)
+def test_a_pod_of_a_controller_is_completed_like_any_other(installed: Installed, kind: str) -> None:
+    """Nothing of it is written by the test."""
+    cluster, name = installed.cluster, f"completed-{kind}".lower()
+    starts, _, _ = _STARTS[kind]
+    cluster.kubectl("create", "-n", TEAM, "-f", "-", input=_workload(kind, name, {VCUDA_MEMORY: "8"}, starts))
+    pods: list[dict[str, Any]] = []
+
+    def created() -> bool:
+        shown = cluster.kubectl("get", "pods", "-n", TEAM, "-l", f"app={name}", "-o", "json").stdout
+        pods[:] = json.loads(shown)["items"]
+        return bool(pods)
+
+    eventually(created)
+    cluster.kubectl("delete", "-n", TEAM, f"{kind}/{name}")
+
+    assert [{VCUDA_MEMORY: "8", VCUDA_CORE: "20"}] == [
+        pod["spec"]["containers"][0]["resources"]["limits"] for pod in pods
+    ]
+
+
+@pytest.mark.usefixtures("controllers")
+@pytest.mark.parametrize("kind", _STARTS)
+def test_one_line_of_an_event_shows_the_first_violation_with_its_fix(installed: Installed, kind: str) -> None:
+    """`kubectl get events` cuts a message at its first newline. The workload is older than the rule."""
+    cluster, name = installed.cluster, f"denied-{kind}".lower()
+    starts, waits, creator = _STARTS[kind]
+    cluster.kubectl("create", "-n", TEAM, "-f", "-", input=_workload(kind, name, {DEVICE: "2"}, waits))
     checks = [{"expression": "value <= 1", "messageEn": "at most one"}]
     rule = resource_rule(DEVICE, group="events", validations=checks)
     cluster.kubectl("apply", "-f", "-", input=rule)
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asks"}}
-    document = json.dumps(pod | {"spec": {"containers": [container]}})
-    eventually(lambda: "denied by gpugate" in installed.refusal(document))
+    asks = _workload("Job", "asks", {DEVICE: "2"}, {"suspend": True})
+    eventually(lambda: "denied by gpugate" in installed.refusal(asks))
+    change = json.dumps({"spec": starts})
+    cluster.kubectl("patch", "-n", TEAM, f"{kind}/{name}", "--type=merge", "-p", change)
+    shown: list[str] = []
 
-    with replicaset_controller(installed, tmp_path / "controller.log"):
-        cluster.kubectl("scale", "-n", TEAM, "replicaset/events", "--replicas=1")
-        shown: list[str] = []
+    def reported() -> bool:
+        table = cluster.kubectl("get", "events", "-n", TEAM, "--field-selector=reason=FailedCreate").stdout
+        shown[:] = [line for line in table.splitlines() if f"{creator}/{name}" in line]
+        return bool(shown)
 
-        def reported() -> bool:
-            table = cluster.kubectl("get", "events", "-n", TEAM).stdout
-            shown[:] = [line for line in table.splitlines() if "replicaset/events" in line]
-            return bool(shown)
-
-        eventually(reported)
-    cluster.kubectl("delete", "-n", TEAM, "replicaset/events")
+    eventually(reported)
+    cluster.kubectl("delete", "-n", TEAM, f"{kind}/{name}")
     cluster.kubectl("delete", "-f", "-", input=rule)
 
     path = f"spec.containers[0].resources.limits[{DEVICE}]"

@@ -31,14 +31,13 @@ HELM = "helm.sh/helm/v3"
 # A module of its own, because it has its own versions of Kubernetes's packages.
 HELM_MODULE = MODULE / "helm"
 
-# What each program is built from: the `tool` lines of go.mod, under the names that envtest gives them; the
-# ReplicaSet controller alone, because kube-controller-manager does not build from published modules.
+# What each program is built from: the `tool` lines of go.mod, under the names that envtest gives them.
 PROGRAMS = {
     "etcd": ETCD,
     "kube-apiserver": f"{KUBERNETES}/cmd/kube-apiserver",
     "kube-scheduler": f"{KUBERNETES}/cmd/kube-scheduler",
     "kubectl": f"{KUBERNETES}/cmd/kubectl",
-    "replicaset-controller": "./replicaset",
+    "kube-controller-manager": f"{KUBERNETES}/cmd/kube-controller-manager",
 }
 # Answers by Kubernetes's own code what the tests compare with ours; compiles with the version of go.mod only.
 ORACLE = "./oracle"

@@ -5,7 +5,6 @@ go 1.22.0
 
 require (
 	go.etcd.io/etcd/server/v3 v3.5.10
-	k8s.io/client-go v0.30.14
 	k8s.io/kubernetes v1.30.14
 )
 
