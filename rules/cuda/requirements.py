@@ -83,7 +83,7 @@ class ContainerFacts(NamedTuple):
 
     words: command and args, empty if they name no flag and no variable is known. known, unknown: the
     variables that say something or are referred to, with values if these are known. annotations: those for
-    this container, by their names without its suffix. several: as in GpuRequirements.
+    this container, by their names without its suffix. several, runtime_class: as in GpuRequirements.
     """
 
     image: str
@@ -92,6 +92,7 @@ class ContainerFacts(NamedTuple):
     unknown: tuple[str, ...] = ()
     annotations: _Pairs = ()
     several: str = ""
+    runtime_class: str = ""
 
 
 class CudaRequirement(NamedTuple):
@@ -145,7 +146,8 @@ class GpuRequirements:
     variables, which take precedence over the comparison with `cuda`: NVIDIA's images list in them the older
     drivers that are supported through cuda-compat. branches: as in ImageFacts. platforms: None if they are
     unknown. several: the resource of which the container requests more than one, if those may be replicas
-    of one GPU. declared: the annotations and variables of the pod that replace what is known of the image.
+    of one GPU. runtime_class: the pod's RuntimeClass, if it sets the mode of the container runtime.
+    declared: the annotations and variables of the pod that replace what is known of the image.
     problems: what is written and cannot be parsed. parallelism: how many GPUs its programs need; not
     compared, as no node depends on it. steps, evaluation_steps: what it takes to read them, and to evaluate
     them on nodes; see Budget.
@@ -161,6 +163,7 @@ class GpuRequirements:
     platforms: PlatformRequirement | None = None
     memory: MemoryRequirement | None = None
     several: str = ""
+    runtime_class: str = ""
     declared: tuple[str, ...] = ()
     problems: tuple[Text, ...] = ()
     parallelism: tuple[Parallelism, ...] = field(default=(), compare=False)  # of no node
@@ -176,7 +179,8 @@ class GpuRequirements:
 
     def __post_init__(self) -> None:
         members = self.cuda, self.constraints, self.branches, self.compute, self.built_for, self.cuda_compat
-        object.__setattr__(self, "_hash", hash((*members, self.platforms, self.memory, self.several)))
+        others = self.platforms, self.memory, self.several, self.runtime_class
+        object.__setattr__(self, "_hash", hash((*members, *others)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -212,12 +216,15 @@ class ObjectRequirements:
         self._budget = Budget()
         self._found: dict[ContainerFacts, GpuRequirements] = {}
 
-    def of(self, container: Container, annotations: Mapping[str, str]) -> GpuRequirements:
-        """Return those of a container of a pod with these annotations. Raises OverBudgetError.
+    def of(
+        self, container: Container, annotations: Mapping[str, str], runtime_class: object = None
+    ) -> GpuRequirements:
+        """Return those of a container of a pod with these annotations and this RuntimeClass.
 
-        Whether it raises depends on the object only, not on what `find` remembers of others.
+        Raises OverBudgetError. Whether it raises depends on the object only, not on what `find` remembers of
+        others.
         """
-        facts = container_facts(container, annotations, self._budget)
+        facts = container_facts(container, annotations, self._budget, runtime_class)
         found = self._found.get(facts)
         if found is None:
             found = self._found[facts] = self._find(facts)
@@ -226,15 +233,22 @@ class ObjectRequirements:
 
 
 def container_facts(
-    container: Container, annotations: Mapping[str, str], budget: Budget | None = None
+    container: Container,
+    annotations: Mapping[str, str],
+    budget: Budget | None = None,
+    runtime_class: object = None,
 ) -> ContainerFacts:
-    """Return the facts of a container of a pod with these annotations. Raises OverBudgetError."""
+    """Return the facts of a container of a pod with these annotations. Raises OverBudgetError.
+
+    runtime_class: the pod's, as JSON.
+    """
     words = (*container.strings("command"), *container.strings("args"))
     known, unknown = _variables(container, words, budget or Budget())
     said = tuple(_annotations_for(container.name, annotations)) if annotations else ()
     # Variables may add flags to any command, which names the framework.
     kept = words if words and (known or _says_something(" ".join(words))) else ()
-    return ContainerFacts(container.image, kept, known, unknown, said, _several(container))
+    sets_mode = runtime_class if runtime_class and runtime_class in _runtime_classes() else ""
+    return ContainerFacts(container.image, kept, known, unknown, said, _several(container), str(sets_mode))
 
 
 def _several(container: Container) -> str:
@@ -253,6 +267,12 @@ def _several(container: Container) -> str:
 def _shared_resources() -> tuple[str, ...]:
     """Return the resources of which the devices of a node may be replicas of its GPUs."""
     return tuple(read_table("labels")["sharedResources"])
+
+
+@cache
+def _runtime_classes() -> tuple[str, ...]:
+    """Return the RuntimeClasses that set the mode of the container runtime."""
+    return tuple(row["name"] for row in read_table("runtime_modes")["runtimeClasses"])
 
 
 def _says_something(line: str) -> bool:
@@ -367,6 +387,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
         platforms=platforms,
         memory=memory,
         several=facts.several,
+        runtime_class=facts.runtime_class,
         declared=tuple(
             name
             for name, value in (

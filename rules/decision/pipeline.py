@@ -324,7 +324,9 @@ class Pipeline:
         rules = self._matching(matching, container, messages.RULE_APPLIES, applies_on_error=True)
         if not rules:
             return []
-        requirements = self._shared.requirements.of(container, self._pod.annotations)
+        requirements = self._shared.requirements.of(
+            container, self._pod.annotations, self._pod.spec.get("runtimeClassName")
+        )
         required = [(container, RuleRequirement(rule, requirements)) for rule in rules]
         for each in required:
             self._shared.evaluations.add(each[1])

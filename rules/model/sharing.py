@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-from rules.cuda.requirements import CudaRequirement
+from rules.cuda.requirements import CudaRequirement, GpuRequirements
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.check_result import Level
+from rules.nodes.container_runtime import ContainerRuntime, RuntimeMode, mode_of_class
 from rules.nodes.label_families import LabelNames
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.text.i18n import Text
 
 # The first major version within which a driver runs programs of newer minor versions.
 _MINOR_VERSIONS_SINCE: Final = 11
 _DEFAULT_LABELS: Final = LabelNames()
+# Where the mode of a container runtime is from.
+_IN_POD: Final = Text("runtimeClassName of the pod", "Pod 的 runtimeClassName")
+_IN_RULE: Final = Text("containerRuntime of the rule", "规则的 containerRuntime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +50,8 @@ class SharingPolicy:
     minor_versions: the level of a driver of the runtime's major with a lower minor. major_versions: the level
     of a virtual GPU if driver, runtime and baseline differ in the major version. min_cuda, min_compute: what
     the mode needs of driver and GPU. device_mode: what its nodes are set up for, if labelled. mig: whether it
-    supports MIG slices. labels: which labels to read. checks: the level of each check. trial: nothing but
-    these checks is evaluated.
+    supports MIG slices. labels: which labels to read. runtime_mode: of the container runtime of all nodes;
+    None: as each node shows. checks: the level of each check. trial: nothing but these checks is evaluated.
     """
 
     virtual: bool = False
@@ -57,6 +63,7 @@ class SharingPolicy:
     device_mode: str | None = None
     mig: bool = True
     labels: LabelNames = _DEFAULT_LABELS
+    runtime_mode: RuntimeMode | None = None
     checks: Checks = CHECKS_OFF
     trial: bool = False
 
@@ -69,6 +76,14 @@ class SharingPolicy:
             return None
         # A toolkit that may be newer must have the baseline's major, or it runs nowhere.
         return need.version.major if need.exact else self.baseline and self.baseline.major
+
+    def runtime(self, requirements: GpuRequirements, node: NodeCapabilities) -> ContainerRuntime:
+        """Return the container runtime of a container on a node: by its pod, by this rule, or by the node."""
+        if requirements.runtime_class and (mode := mode_of_class(requirements.runtime_class)):
+            return node.runtime.in_mode(mode, _IN_POD)
+        if self.runtime_mode:
+            return node.runtime.in_mode(self.runtime_mode, _IN_RULE)
+        return node.runtime
 
     def oldest_driver(self, need: CudaRequirement) -> CudaVersion:
         """Return the lowest CUDA version of a driver that the rule accepts, unless cuda-compat helps."""

@@ -6,8 +6,10 @@ Source: `data/runtime_modes.yaml`.
 from __future__ import annotations
 
 from enum import Enum
+from functools import cache
 from typing import Final, NamedTuple
 
+from rules.cuda.tables import read_table
 from rules.text.i18n import Text
 
 
@@ -36,5 +38,23 @@ class ContainerRuntime(NamedTuple):
     toolkit: tuple[int, ...] = ()
     source: Text = Text()
 
+    def in_mode(self, mode: RuntimeMode, source: Text) -> ContainerRuntime:
+        """Return this runtime in a mode that something else sets: a pod's RuntimeClass, or a rule.
+
+        How the node loads compatibility libraries is known of its own mode only.
+        """
+        loads = self.loads_compat if self.mode is mode else None
+        return ContainerRuntime(mode, loads, self.toolkit, source)
+
 
 UNKNOWN_RUNTIME: Final = ContainerRuntime()
+
+
+@cache
+def _modes_of_classes() -> dict[str, RuntimeMode]:
+    return {row["name"]: RuntimeMode(row["mode"]) for row in read_table("runtime_modes")["runtimeClasses"]}
+
+
+def mode_of_class(name: str) -> RuntimeMode | None:
+    """Return the mode that a RuntimeClass sets; None if it sets none, or that is unknown."""
+    return _modes_of_classes().get(name)

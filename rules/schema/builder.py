@@ -29,6 +29,7 @@ PATCHABLE: Final = (
     "newNodes",
     "migSlices",
     "declarations",
+    "containerRuntime",
     "checks",
 )
 

@@ -13,6 +13,7 @@ from rules.kube.names import is_label_key
 from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule, NewNodes, mildest
 from rules.model.sharing import CHECKS_OFF, Checks, SharingPolicy
+from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
 from rules.schema.base import ACTIONS, RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
@@ -208,6 +209,12 @@ class CompatibilityRuleDocument(RuleDocument):
         alias="migSlices",
         description="deny: nodes whose GPUs are partitioned with MIG are incompatible",
     )
+    container_runtime: Literal["auto", "legacy", "cdi"] = Field(
+        "auto",
+        alias="containerRuntime",
+        description="the mode of NVIDIA's container runtime on all nodes: legacy evaluates NVIDIA_REQUIRE_*, "
+        "cdi does not; auto: as each node shows, otherwise unknown",
+    )
     checks: ChecksDocument = Field(
         ChecksDocument(), description="the effect of each optional check; an absent key has its default"
     )
@@ -246,6 +253,7 @@ def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRu
             device_mode=read.device_mode,
             mig=read.mig_slices == "allow",
             labels=read.labels.names(),
+            runtime_mode=None if read.container_runtime == "auto" else RuntimeMode(read.container_runtime),
             checks=read.checks.levels(),
         ),
         no_fitting_node=None

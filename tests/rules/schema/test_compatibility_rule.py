@@ -13,6 +13,7 @@ from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule, ImageCatalogRule
 from rules.model.sharing import CHECKS_OFF, Checks, SharingPolicy
+from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
 from rules.schema.builder import PATCHABLE, patchable_keys
 from rules.schema.compatibility_rule import ChecksDocument, CompatibilityRuleDocument
@@ -405,6 +406,15 @@ def test_settings_in_the_data_take_precedence(
     assert expected == (rule.action, rule.no_fitting_node, rule.sharing)
 
 
+@pytest.mark.parametrize(
+    ("word", "mode"), [("auto", None), ("legacy", RuntimeMode.LEGACY), ("cdi", RuntimeMode.CDI)]
+)
+def test_the_mode_of_the_container_runtime_is_a_setting(word: str, mode: RuntimeMode | None) -> None:
+    """Of the document, or of its data, as an overlay sets it."""
+    assert mode is compatibility(compatibility_rule(containerRuntime=word)).sharing.runtime_mode
+    assert mode is compatibility(compatibility_rule(data={"containerRuntime": word})).sharing.runtime_mode
+
+
 def test_off_needs_no_quotes_in_the_rule() -> None:
     """YAML 1.1 reads it as false; the API server accepts only texts in the data."""
     text = written("CompatibilityRule", f"{MATCH}sharing: physical\nchecks: {{taints: off}}\n")
@@ -480,7 +490,7 @@ def test_every_patchable_setting_is_one_of_some_kind_of_rule() -> None:
                 (
                     "data.baseline: unknown key 'baseline'; known keys: rule.yaml, enforcementAction, "
                     "minorVersionCompatibility, majorVersionMismatch, noFittingNode, newNodes, "
-                    "migSlices, declarations, "
+                    "migSlices, declarations, containerRuntime, "
                     "checks.gpuCount, checks.taints, checks.parallelism, checks.sharedMemory, "
                     "checks.sharedGpuCount, checks.exclusiveDevices, checks.architecture, checks.gpuMemory"
                 )
