@@ -55,7 +55,7 @@ class Fact(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """A GPU model. segment: datacenter, workstation, consumer or jetson.
+    """A GPU model. segment: datacenter, workstation, consumer or jetson. compute: None if it is unknown.
 
     brands: what NVML prints as its brand, in lower case, with one driver or another; empty: unknown.
     memory_mib: by its data sheet, or of the MIG slice; None if it is unknown. host: the CPU architecture of
@@ -63,7 +63,7 @@ class GpuModel:
     """
 
     product: str
-    compute: ComputeCapability
+    compute: ComputeCapability | None
     architecture: str
     segment: str
     status: Status
@@ -281,7 +281,7 @@ def _gpus() -> tuple[tuple[re.Pattern[str], GpuModel], ...]:
             re.compile(row["label"]),
             GpuModel(
                 row["product"],
-                capability(row["compute"]),
+                capability(row["compute"]) if "compute" in row else None,
                 row["arch"],
                 row["segment"],
                 Status(row["status"]),

@@ -163,7 +163,8 @@ def gpu_table() -> Table:
     """Return the table of all known compute capabilities, without checks of the driver."""
     rows: defaultdict[ComputeCapability, list[Mapping[str, Any]]] = defaultdict(list)
     for row in read_table("gpus"):
-        rows[capability(row["compute"])].append(row)
+        if "compute" in row:
+            rows[capability(row["compute"])].append(row)
     requirements = [replace(needs, cuda=None) for needs in _all_requirements()]
     columns = []
     for compute in sorted(rows):

@@ -11,6 +11,7 @@ import pytest
 from rules.cuda.tables import (
     Fact,
     Status,
+    capability_of,
     compiles_for,
     cuda_error,
     cuda_of_branch,
@@ -154,9 +155,42 @@ def test_forward_compatibility_is_listed_by_driver_branch(cuda: str, branch: int
         ("NVIDIA-B200", "B200", "10.0", "datacenter"),
         ("NVIDIA-GeForce-RTX-4090-D", "GeForce RTX 40", "8.9", "consumer"),
         ("GeForce-RTX-2080-Ti", "GeForce RTX 20", "7.5", "consumer"),
-        ("NVIDIA-RTX-A6000", "RTX A6000 to A2000", "8.6", "workstation"),
+        ("NVIDIA-RTX-A6000", "RTX A6000 to A400", "8.6", "workstation"),
+        ("NVIDIA-RTX-A2000-12GB", "RTX A6000 to A400", "8.6", "workstation"),
+        ("NVIDIA-RTX-A400", "RTX A6000 to A400", "8.6", "workstation"),
+        ("NVIDIA-T1000-8GB", "T1000 to T400", "7.5", "workstation"),
+        ("NVIDIA-T600", "T1000 to T400", "7.5", "workstation"),
+        ("Tesla-T10", "T10", "7.5", "datacenter"),
+        ("NVIDIA-A10M", "A10M", "8.6", "datacenter"),
+        ("NVIDIA-A30X", "A30X", "8.0", "datacenter"),
+        ("NVIDIA-A100X", "A100X", "8.0", "datacenter"),
+        ("NVIDIA-GH200-120GB", "GH200", "9.0", "datacenter"),
+        ("NVIDIA-GeForce-RTX-2050", "GeForce RTX 30", "8.6", "consumer"),
+        ("NVIDIA-GeForce-GTX-1630", "GeForce GTX 16", "7.5", "consumer"),
+        ("NVIDIA-GeForce-GTX-1050-Ti", "GeForce GTX 10", "6.1", "consumer"),
+        ("NVIDIA-RTX-2000-Ada-Generation", "RTX Ada", "8.9", "workstation"),
+        ("NVIDIA-RTX-4000-SFF-Ada-Generation", "RTX Ada", "8.9", "workstation"),
+        ("NVIDIA-RTX-PRO-5000-72GB-Blackwell", "RTX PRO Blackwell", "12.0", "workstation"),
+        ("Tesla-P6", "P6", "6.1", "datacenter"),
+        ("Quadro-GP100", "Quadro GP100", "6.0", "workstation"),
+        ("Quadro-P4000", "Quadro P", "6.1", "workstation"),
+        ("Tesla-M4", "M4", "5.2", "datacenter"),
+        ("Quadro-M4000", "Quadro M4000", "5.2", "workstation"),
+        ("Xavier", "Jetson Xavier", "7.2", "jetson"),
         ("NVIDIA-RTX-6000-Ada-Generation", "RTX Ada", "8.9", "workstation"),
         ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "RTX PRO 6000 Blackwell", "12.0", "datacenter"),
+        (
+            "NVIDIA-RTX-PRO-6000-Blackwell-Workstation-Edition",
+            "RTX PRO 6000 Blackwell",
+            "12.0",
+            "workstation",
+        ),
+        (
+            "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition",
+            "RTX PRO 6000 Blackwell",
+            "12.0",
+            "workstation",
+        ),
     ],
 )
 def test_a_product_label_names_a_model(label: str, product: str, compute: str, segment: str) -> None:
@@ -167,17 +201,44 @@ def test_a_product_label_names_a_model(label: str, product: str, compute: str, s
     assert (product, compute, segment) == (model.product, str(model.compute), model.segment)
 
 
-@pytest.mark.parametrize("label", ["", "NVIDIA-", "NVIDIA-A1000", "NVIDIA-L400", "Radeon", "-SHARED", "T400"])
+@pytest.mark.parametrize("label", ["", "NVIDIA-", "NVIDIA-A1000", "NVIDIA-L400", "Radeon", "-SHARED", "T40"])
 def test_an_unknown_product_has_no_model(label: str) -> None:
     """A similar name is another GPU."""
     assert gpu_model(label) is None
 
 
 def test_a_model_that_nvidia_does_not_list_is_uncertain() -> None:
-    """A10G is specific to a cloud provider; its capability is general knowledge."""
-    models = [gpu_model("NVIDIA-A10G"), gpu_model("NVIDIA-A10")]
+    """T4G is specific to a cloud provider, and its label was not seen; that of A10G was, with its brand."""
+    models = [gpu_model("NVIDIA-T4G"), gpu_model("NVIDIA-A10G"), gpu_model("NVIDIA-A10")]
 
-    assert [False, True] == [model is not None and model.status.certain for model in models]
+    assert [False, True, True] == [model is not None and model.status.certain for model in models]
+
+
+@pytest.mark.parametrize(
+    ("label", "mib"),
+    [
+        ("NVIDIA-A800-40GB-Active", 40960),
+        ("NVIDIA-A800-PCIE-40GB", 40960),
+        ("NVIDIA-A800-SXM4-80GB", 81920),
+        ("NVIDIA-A800", None),
+        ("NVIDIA-GH200-120GB", 98304),
+    ],
+)
+def test_memory_is_that_of_the_data_sheet_or_of_the_name(label: str, mib: int | None) -> None:
+    """A800 is sold with 40 and 80 GB; the name of a GH200 has the memory of its CPU."""
+    model = gpu_model(label)
+
+    assert model is not None
+    assert mib == model.memory_mib
+
+
+def test_a_compute_capability_that_reports_differ_about_is_left_out() -> None:
+    """L20Y is reported with 8.9 and with 9.0."""
+    model = gpu_model("NVIDIA-L20Y")
+
+    assert model is not None
+    assert model.compute is None
+    assert capability_of("NVIDIA-L20Y") is None
 
 
 def test_an_error_number_has_names_and_a_cause() -> None:

@@ -138,7 +138,13 @@ def test_gpus_are_listed_by_architecture_and_unverified_ones_are_marked() -> Non
     """In each language."""
     about = {column.facts["compute"]: column.about for column in gpu_table().columns}["8.0"]
 
-    assert Text("Ampere: A30, A100, A800 (unverified)", "Ampere: A30, A100, A800 (未证实)") == about
+    assert (
+        Text(
+            "Ampere: A30, A30X, A100, A100X, A800 (unverified)",
+            "Ampere: A30, A30X, A100, A100X, A800 (未证实)",
+        )
+        == about
+    )
 
 
 @pytest.mark.parametrize(

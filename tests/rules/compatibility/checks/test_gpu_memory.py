@@ -75,8 +75,8 @@ def test_a_gpu_with_less_memory_is_incompatible_and_the_result_says_how_much_it_
         ({"product": "Tesla-T4"}, Level.INCOMPATIBLE),
         ({"product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}, Level.INCOMPATIBLE),
         ({"product": "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb"}, None),
-        ({"product": "NVIDIA-A10G"}, Level.UNSTABLE),
-        ({"product": "NVIDIA-A10G", "memory_mib": 23028}, Level.INCOMPATIBLE),
+        ({"product": "NVIDIA-T4G"}, Level.UNSTABLE),
+        ({"product": "NVIDIA-T4G", "memory_mib": 15360}, Level.INCOMPATIBLE),
         ({}, Level.UNKNOWN),
     ],
 )
