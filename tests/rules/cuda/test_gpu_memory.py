@@ -68,12 +68,13 @@ def test_the_name_of_a_mig_profile_says_its_memory_rounded_to_gib(name: str, mib
     assert mib == (found.mib if found else None)
 
 
-def test_a_share_in_percent_takes_precedence() -> None:
-    """As in Volcano's scheduler."""
-    both = {"volcano.sh/vgpu-memory": "1000", "volcano.sh/vgpu-memory-percentage": "50"}
+def test_memory_takes_precedence_over_a_share_in_percent() -> None:
+    """As in Volcano's scheduler: the percentage counts only without memory."""
+    memory = {"volcano.sh/vgpu-memory": "1000"}
 
-    assert requested(**both) is None
-    assert requested(**both | {"volcano.sh/vgpu-memory-percentage": "0"}) is not None
+    assert requested(**memory) is not None
+    assert requested(**memory) == requested(**memory | {"volcano.sh/vgpu-memory-percentage": "50"})
+    assert requested(**{"volcano.sh/vgpu-memory-percentage": "50"}) is None
 
 
 def test_zero_requests_nothing_and_fractions_are_rounded_up() -> None:
