@@ -174,6 +174,18 @@ def test_an_image_can_require_a_compute_capability(image: str, compute: str) -> 
         ("pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", (12, 1), True),
         ("pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", (13, 0), True),
         ("pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", (7, 0), False),
+        ("pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime", (7, 0), False),
+        ("pytorch/pytorch:2.7.1-cuda12.8-cudnn9-devel", (12, 0), True),
+        ("pytorch/pytorch:2.10.0-cuda12.8-cudnn9-runtime", (6, 1), False),
+        ("pytorch/pytorch:2.10.0-cuda12.8-cudnn9-devel", (7, 0), True),
+        ("pytorch/pytorch:2.11.0-cuda12.8-cudnn9-runtime", (7, 0), False),
+        ("pytorch/pytorch:2.11.0-cuda12.6-cudnn9-runtime", (7, 0), True),
+        ("pytorch/pytorch:2.8.0-cuda12.6-cudnn9-devel", (10, 0), False),
+        ("pytorch/pytorch:2.8.0-cuda12.9-cudnn9-devel", (7, 0), True),
+        ("pytorch/pytorch:2.9.1-cuda12.9-cudnn9-runtime", (6, 1), False),
+        ("pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime", (10, 0), False),
+        ("pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel", (12, 0), False),
+        ("pytorch/pytorch:2.6.0-cuda12.6-cudnn9-runtime", (8, 9), True),
     ],
 )
 def test_an_image_is_built_for_some_gpus(image: str, gpu: tuple[int, int], runs: bool) -> None:
