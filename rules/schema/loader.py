@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, Final
 
 from rules.kube.names import is_label_value, is_object_name
@@ -56,6 +57,8 @@ RULE_TYPES: Final[dict[str, Callable[[RuleBuilder, Any], Rule | None]]] = {
 _KIND: Final = "ConfigMap"
 # Minimum similarity of a misspelt kind; a kubeconfig's Config has 0.8, other kinds of v1 have less.
 _MIN_SIMILARITY: Final = 0.85
+# Labels of a ConfigMap and keys of its metadata that are compared with a missing one.
+_MOST_COMPARED: Final = 100
 _NAME_PREFIX: Final = "cf-crl-"
 _LEGACY_LABELS: Final = ("type", "group", "enabled")
 _TRUE_OR_FALSE: Final = Text(
@@ -195,7 +198,8 @@ class _Loader:
         path: Path = (*builder.path, "metadata", _LABELS)
         of_resource = builder.name.startswith(_NAME_PREFIX)
         has_document = isinstance(data, dict) and DOCUMENT_KEY in data
-        misspelt = [] if _LABELS in metadata else get_close_matches(_LABELS, metadata, n=1)
+        keys = [*islice(metadata, _MOST_COMPARED)]
+        misspelt = [] if _LABELS in metadata else get_close_matches(_LABELS, keys, n=1)
         if TYPE_LABEL in labels:
             found = labels[TYPE_LABEL]
             near = suggested(str(found), RULE_TYPES)
@@ -403,5 +407,6 @@ def _renamed(missing: str, labels: dict[str, Any]) -> Text:
     }
     same = [f"{prefix}{word}" for prefix in (*LABEL_PREFIXES, f"{gpugate}/")]
     found = [label for label in same if label in labels and label != missing]
-    found += get_close_matches(missing, labels.keys() - known, n=1, cutoff=0.8)
+    others = [label for label in islice(labels, _MOST_COMPARED) if label not in known]
+    found += get_close_matches(missing, others, n=1, cutoff=0.8)
     return Text(f"; rename {found[0]}", f"；请重命名 {found[0]}") if found else Text()

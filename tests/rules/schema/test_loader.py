@@ -24,6 +24,7 @@ from tests.support.builders import (
     policy,
     resource_rule,
 )
+from tests.support.similarity_count import comparisons
 
 RESOURCE = """\
 apiVersion: v1
@@ -1431,3 +1432,12 @@ def test_a_disabled_rule_has_no_effect() -> None:
     found = decision(policy(refusing), pod(container({DEVICE: "1"})))
 
     assert (True, ()) == (found.allowed, found.rules)
+
+
+def test_few_labels_are_compared_with_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """19,000 similar ones took two seconds."""
+    document = yaml.safe_load(RESOURCE)
+    document["metadata"]["labels"] = {f"features.cpaas.io/enable{at}": "x" for at in range(5000)}
+    document["metadata"]["labels"]["features.cpaas.io/type"] = "CustomResourceLimitation"
+
+    assert 0 < comparisons(lambda: load_rules([("rules", json.dumps(document))]), monkeypatch) < 500
