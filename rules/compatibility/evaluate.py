@@ -35,6 +35,7 @@ from rules.nodes.node_selector import REQUIRED, candidates, excluding
 from rules.text.budget import Budget
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
+from rules.text.similarity import Comparisons
 
 _NODE_AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
 _TERMS: Final = (*_NODE_AFFINITY, REQUIRED, "nodeSelectorTerms")
@@ -56,16 +57,19 @@ class CompatibilityResult(NamedTuple):
     notes: tuple[Text, ...] = ()
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913 - the first four are what it depends on
     required: Iterable[tuple[Container, RuleRequirement]],
     pod: Pod,
     inventory: Inventory,
     language: Language,
     prospects: Prospects = NO_PROSPECTS,
+    *,
+    comparisons: Comparisons,
 ) -> CompatibilityResult:
     """Return the result for a pod whose containers have these rule requirements.
 
     prospects: the nodes that an autoscaler may add by the rules, besides those that the inventory declares.
+    comparisons: those of the object that the pod belongs to.
     A rule is never weakened by another: rules that warn are evaluated together with those that deny, and
     those of a dry run, which say nothing, with all others.
     """
@@ -99,7 +103,8 @@ def evaluate(
     if not knows_nodes:
         return CompatibilityResult(tuple(violations), tuple(warnings))
     writer.containers = containers
-    found = _on_nodes(PodRequest(containers, requests, pod, pod.spec, writer, amounts), evaluator)
+    request = PodRequest(containers, requests, pod, pod.spec, writer, comparisons, amounts)
+    found = _on_nodes(request, evaluator)
     if not (violations or warnings):
         return found
     return found._replace(violations=(*violations, *found.violations), warnings=(*warnings, *found.warnings))

@@ -17,6 +17,7 @@ from rules.model.check_result import Level
 from rules.model.rule import Action
 from rules.nodes.inventory import Inventory
 from rules.text.i18n import Language
+from rules.text.similarity import Comparisons
 
 
 class FittingNodes(NamedTuple):
@@ -56,7 +57,7 @@ def fitting_nodes(
     if evaluator.excess(amounts) or not selects_nodes(containers):
         amounts = ()
     spec = pod.spec
-    asked = PodRequest(containers, requests, pod, spec, MessageWriter(Language.EN), amounts)
+    asked = PodRequest(containers, requests, pod, spec, MessageWriter(Language.EN), Comparisons(), amounts)
     now, later = candidate_nodes(asked, evaluator)
     candidates = now | later
     if not spec.get("nodeName"):

@@ -51,8 +51,8 @@ _MOST: Final = 16
 # Sets of resources that containers request; with 10,000 nodes 1.3 KB each.
 _REMEMBERED_NAMES: Final = 256
 _LONGEST_NAMES: Final = 1024  # characters of the names in a set
-# So many names that no node offers are compared with those that nodes offer.
-_COMPARED: Final = 2
+# So many names of a container that no node offers are compared with those that nodes offer.
+COMPARED: Final = 2
 # Least similarity: nvidia.com/gpu and nvidia.com/gpu.shared have 0.8, nvidia.com/gpu and amd.com/gpu 0.72.
 _SIMILAR: Final = 0.8
 
@@ -176,7 +176,7 @@ class NodeEvaluator:
 
     def _similar(self, names: tuple[str, ...]) -> str:
         offered = sorted(self.inventory.resources)
-        similar = (get_close_matches(name, offered, 1, _SIMILAR) for name in names[:_COMPARED])
+        similar = (get_close_matches(name, offered, 1, _SIMILAR) for name in names)
         return next((found for found, *_ in filter(None, similar)), "")
 
     def _evaluate(self, request: EvaluationRequest) -> NodeSetResult:

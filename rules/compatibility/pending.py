@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rules.compatibility.checks.driver_support import unsupported_gpu
-from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator
+from rules.compatibility.node_evaluation import COMPARED, EvaluationRequest, NodeEvaluator
 from rules.compatibility.pod_request import PodRequest
 from rules.compatibility.prospects import ProspectResult
 from rules.compatibility.report import (
@@ -64,7 +64,7 @@ def _no_candidates(
     for container, names in requests:
         offered = [name for name in names if evaluator.offering((name,))]
         if not offered:
-            similar = evaluator.similar(names)
+            similar = evaluator.similar(tuple(filter(asked.comparisons.admits, names[:COMPARED])))
             why = SIMILAR_OFFERED if similar else NOT_OFFERED
             return writer.no_candidates(rule, container, why, names, similar=similar)
         together |= dict.fromkeys(offered)

@@ -15,12 +15,14 @@ from rules.kube.pod import Container, ContainerKind, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.rule import CompatibilityRule
 from rules.text.glob import glob
+from rules.text.similarity import Comparisons
 
 
 class PodRequest(NamedTuple):
     """What a pod requires of one node. requests: names of containers, and the resources they request.
 
-    spec: of the pod. amounts: how many of the resources a node must have; empty if no rule counts them.
+    spec: of the pod. comparisons: of its object's names with similar ones. amounts: how many of the resources
+    a node must have; empty if no rule counts them.
     """
 
     containers: Mapping[RuleRequirement, Sequence[Container]]
@@ -28,6 +30,7 @@ class PodRequest(NamedTuple):
     pod: Pod
     spec: Mapping[str, Any]
     writer: MessageWriter
+    comparisons: Comparisons
     amounts: Amounts = ()
 
     @property

@@ -18,6 +18,7 @@ from rules.model.request import AdmissionRequest
 from rules.model.workload_kinds import EVERY, Workloads, places
 from rules.text.i18n import Text
 from rules.text.paths import Path, field_path
+from rules.text.similarity import Comparisons
 
 # Findings of one object, and the objects and lists in it that are looked at: some milliseconds.
 MOST: Final = 16
@@ -73,23 +74,25 @@ _UNKNOWN_SHAPE: Final = Text(
 )
 
 
-def of_pod(policy: Policy, pod: Pod) -> Iterator[NotChecked]:
-    """Yield the resources of a pod that no rule matches, and its annotations that nothing reads."""
+def of_pod(policy: Policy, pod: Pod, comparisons: Comparisons) -> Iterator[NotChecked]:
+    """Yield the resources of a pod that no rule matches, and its annotations that nothing reads.
+
+    comparisons: those of the object, which bound the search for what a misspelt name is meant to be.
+    """
     for container in pod.users:
-        for name in policy.plan_for(container.names).unmatched:
+        for name, meant in policy.not_checked(container.names, comparisons):
             field = "limits" if name in container.limits else "requests"
-            meant = policy.correction_of(name)
             text = Text(_NO_RULE.en + _MEANT.en, _NO_RULE.zh + _MEANT.zh) if meant else _NO_RULE
             reason = _filled(text, name=_short(name), meant=meant)
             yield NotChecked(field_path(container.resource_path(field, name)), reason)
     ours = [name for name in pod.annotations if name.startswith(PREFIX)]
     containers = {each.name for each in pod.containers} if ours else set()
     for name in ours:
-        if wrong := _of_annotation(name, containers):
+        if wrong := _of_annotation(name, containers, comparisons):
             yield NotChecked(field_path(pod.place("metadata", "annotations", name)), wrong)
 
 
-def _of_annotation(name: str, containers: Collection[str]) -> Text | None:
+def _of_annotation(name: str, containers: Collection[str], comparisons: Comparisons) -> Text | None:
     """Return what is wrong with an annotation. containers: the names of those of the pod."""
     known, dot, container = name.removeprefix(PREFIX).partition(".")
     shown = _short(name)
@@ -99,7 +102,8 @@ def _of_annotation(name: str, containers: Collection[str]) -> Text | None:
         if dot and container not in containers:
             return _filled(_NO_CONTAINER, name=shown, container=_short(container))
         return None
-    if near := get_close_matches(known[:_LONGEST], _READ, n=1, cutoff=0.6):
+    near = get_close_matches(known[:_LONGEST], _READ, 1, 0.6) if comparisons.admits(known) else []
+    if near:
         return _filled(_MISSPELT, name=shown, meant=f"{PREFIX}{near[0]}{dot}{container}"[:_LONGEST])
     return _filled(_UNKNOWN_ANNOTATION, name=shown, known=", ".join(ANNOTATIONS))
 

@@ -51,6 +51,7 @@ from rules.nodes.node_affinity import inject, pairs_budget
 from rules.text.budget import OverBudgetError
 from rules.text.i18n import Text
 from rules.text.paths import Path, field_path
+from rules.text.similarity import Comparisons
 
 R = TypeVar("R", InjectionRule, CompatibilityRule)
 
@@ -155,17 +156,19 @@ class _Context(NamedTuple):
 
 
 class _Shared:
-    """What the pods of one object share: requirements that were read, and what all of them may take together.
+    """What the pods of one object share: requirements that were read, and what all of them may take.
 
-    allowance, pairs: of evaluations of claims, and of combinations of node selector terms.
+    allowance, comparisons, pairs: evaluations of claims, comparisons of similar names, combinations of node
+    selector terms.
     """
 
-    __slots__ = ("allowance", "evaluations", "pairs", "requirements")
+    __slots__ = ("allowance", "comparisons", "evaluations", "pairs", "requirements")
 
     def __init__(self, policy: Policy) -> None:
         self.requirements = ObjectRequirements(policy.requirements_of)
         self.evaluations = Evaluations()
         self.allowance = ClaimAllowance()
+        self.comparisons = Comparisons()
         self.pairs = pairs_budget()
 
 
@@ -196,7 +199,8 @@ class Pipeline:
             self._check_claims(self._pod.claimers)
         for container in users:
             self._validate(container, rules[container] if rules else self._resource_rules(container))
-        self._not_checked += islice(not_checked.of_pod(self._policy, self._pod), not_checked.MOST)
+        found = not_checked.of_pod(self._policy, self._pod, self._shared.comparisons)
+        self._not_checked += islice(found, not_checked.MOST)
         return self._decision(patch=is_pod and self._request.mutating)
 
     def check_images(self, names: Collection[str], before: Pipeline) -> Decision:
@@ -300,7 +304,14 @@ class Pipeline:
                 NotChecked(field_path((*each.path, "image")), UNKNOWN_CUDA)
                 for each in [*dict.fromkeys(unknown)][: not_checked.MOST]
             ]
-        result = evaluate(required, self._pod, self._inventory, policy.language, policy.prospects)
+        result = evaluate(
+            required,
+            self._pod,
+            self._inventory,
+            policy.language,
+            policy.prospects,
+            comparisons=self._shared.comparisons,
+        )
         self._recorder.record_findings(result.violations, result.warnings)
         self._recorder.record_notes(result.notes)
         if policy.enforcement is Action.WARN:  # a rule that only warns leaves the pod as it is

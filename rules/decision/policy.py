@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import copy
-from difflib import SequenceMatcher
 from typing import Final, NamedTuple, TypeVar
 
 from rules.compatibility.prospects import Prospects
@@ -17,6 +16,7 @@ from rules.model.rule import Action, CompatibilityRule, InjectionRule, ResourceR
 from rules.model.workload_kinds import Workloads, built_in_workloads
 from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Language
+from rules.text.similarity import Comparisons, similarity
 
 Names = tuple[str, ...]
 R = TypeVar("R", InjectionRule, CompatibilityRule)
@@ -32,13 +32,14 @@ _MIN_SIMILARITY: Final = 0.9
 class Plan(NamedTuple):
     """The rules for one set of resource names, each kind in the order of application.
 
-    unmatched: the extended resources that no rule matches.
+    unnamed: the extended resources that no rule is for, except by a glob of an injection or compatibility
+    rule.
     """
 
     resources: tuple[ResourceRule, ...]
     injections: tuple[InjectionRule, ...]
     compatibility: tuple[CompatibilityRule, ...]
-    unmatched: Names = ()
+    unnamed: Names = ()
 
 
 class Policy:
@@ -110,30 +111,35 @@ class Policy:
             tuple(rule for group in found.values() for rule in group),
             _ranked(self._injections, names),
             _ranked(self._compatibility, names),
-            tuple(name for name in dict.fromkeys(names) if "/" in name and not self._is_matched(name)),
+            tuple(name for name in dict.fromkeys(names) if "/" in name and not self._is_named(name)),
         )
 
-    def _is_matched(self, name: str) -> bool:
-        """Return whether a rule is for a resource; a glob of other resources may match a misspelt name."""
-        if self._groups.find(name) or name in self._named:
-            return True
-        matched = self._injections.find(name) or self._compatibility.find(name)
-        return bool(matched) and not self.correction_of(name)
+    def _is_named(self, name: str) -> bool:
+        return bool(self._groups.find(name)) or name in self._named
+
+    def not_checked(self, names: Names, comparisons: Comparisons) -> Iterator[tuple[str, str]]:
+        """Yield the extended resources that no rule is for, each with the one that it may be meant to be.
+
+        A glob of other resources may match a misspelt name. comparisons: those of the object; a name that
+        they do not admit is not compared with those of rules.
+        """
+        for name in self.plan_for(names).unnamed:
+            meant = self.correction_of(name) if comparisons.admits(name) else ""
+            if meant or not (self._injections.find(name) or self._compatibility.find(name)):
+                yield name, meant
 
     def _correction_of(self, name: str) -> str:
         """Return the key of a rule that a resource name is almost equal to, or an empty string."""
         if self._known.find(name):  # by a rule that is disabled
             return ""
-        similarity, meant = max(((_similarity(name, key), key) for key in self._keys), default=(0.0, ""))
-        return meant if similarity >= _MIN_SIMILARITY else ""
+        best, meant = max(((_similarity(name, key), key) for key in self._keys), default=(0.0, ""))
+        return meant if best else ""
 
 
 def _similarity(name: str, key: str) -> float:
-    """Return the similarity of a name and a key, 0 to 1; of a glob, only the part before `*` counts."""
+    """Return the similarity of a name and a key; of a glob, only the part before `*` counts."""
     fixed, star, _ = key.partition("*")
-    start = name[: len(fixed)] if star else name
-    matcher = SequenceMatcher(None, start.lower(), fixed.lower())
-    return matcher.ratio() if matcher.real_quick_ratio() >= _MIN_SIMILARITY else 0.0
+    return similarity(name[: len(fixed)] if star else name, fixed, _MIN_SIMILARITY)
 
 
 def _ranked(index: ResourceIndex[tuple[int, R]], names: Names) -> tuple[R, ...]:

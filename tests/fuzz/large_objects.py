@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from rules.cuda.framework_flags import variables
 from tests.bench.cases import builtin
@@ -43,6 +44,21 @@ _KINDS: Final[tuple[tuple[str, str, Callable[[list[Any]], Json]], ...]] = (
 )
 _SEVERAL: Final = ("RayCluster", "JobSet", "PyTorchJob")
 
+
+def _letters(own: str) -> str:
+    """Return six letters for a text."""
+    number = crc32(own.encode())
+    return "".join("memorygpu"[number // 9**at % 9] for at in range(6))
+
+
+# Names of resources by a text of their own; the last are similar to names of rules and match a glob.
+_GLOBS: Final[tuple[Callable[[str], str], ...]] = (
+    lambda own: f"nvidia.com/mig-{own}g",
+    lambda own: f"huawei.com/Ascend910-{own}",
+    lambda own: f"example.com/x{own}",
+    lambda own: f"iluvatar.ai/{own}",
+    lambda own: f"volcano.sh/gpu-{_letters(own)}",
+)
 _VALUES: Final = ("1", "100", "1500m", "0.001Ei", "-1", "x", "1e999", "x" * 300, "9" * 60, 1.5)
 _IMAGES: Final = (
     "",
@@ -133,7 +149,7 @@ GENES: Final[dict[str, tuple[int, int]]] = {
     "vary": (0, 1),  # whether containers differ in all of this
     "group": (0, 39),
     "names": (0, 1000),
-    "glob": (0, 3),
+    "glob": (0, len(_GLOBS) - 1),
     "value": (0, len(_VALUES) - 1),
     "requests": (0, 2),
     "image": (0, len(_IMAGES) - 1),
@@ -392,9 +408,8 @@ class _Builder:
     def _resources(self, at: int) -> Json:
         chosen = groups()
         names = list(chosen[self.group % len(chosen)])
-        globs = ("nvidia.com/mig-{n}g", "huawei.com/Ascend910-{n}", "example.com/x{n}", "iluvatar.ai/{n}")
         more = self.names + bool(self.names and self.vary)
-        names += self._list(more, 30, lambda n: globs[self.glob].format(n=f"{n}{at}{self._salt}"))
+        names += self._list(more, 30, lambda n: _GLOBS[self.glob](f"{n}{at}{self._salt}"))
         self._take(sum(len(each) + 8 for each in names))
         limits = dict.fromkeys(names, _VALUES[self.value])
         found: Json = {"limits": limits} if self.requests < 2 else {"requests": limits}
