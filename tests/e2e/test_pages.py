@@ -1,7 +1,7 @@
 """The commands of our pages work in a cluster and print the output in the pages.
 
-The API server, the scheduler and gpugate are real. `replica` replaces controllers and kubelet for gpugate's
-pods: it reports that the Deployment is rolled out, and serves the log of gpugate.
+The API server, the controllers, the scheduler and gpugate are real. `replicas` replaces the kubelet: it
+reports that pods run, and serves the log of gpugate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.e2e.cluster import assets, missing
 from tests.e2e.daemon import reserve_port
 from tests.e2e.installed import CUDA, OFFERED, TEAM, Installed, install, running
 from tests.e2e.manifests import MANIFESTS, render
-from tests.e2e.replica import Replica, RoutingControlPlane
+from tests.e2e.replicas import Replicas, RoutingControlPlane
 from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node
 from tests.support.pages import (
@@ -50,10 +50,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def installed(folder: Path) -> Iterator[Installed]:
     """Yield a server that is reachable by URL and, if possible, by its Service."""
-    if absent := [
-        *missing(assets()),
-        *([] if (assets() / "kube-scheduler").is_file() else ["kube-scheduler"]),
-    ]:
+    more = [name for name in ("kube-scheduler", "kube-controller-manager") if not (assets() / name).is_file()]
+    if absent := [*missing(assets()), *more]:
         pytest.skip(f"no {', '.join(absent)} in {assets()}: run `make e2e-assets`")
     reached = ("--host=0.0.0.0", "--name=gpugate.gpugate.svc")
     with (
@@ -65,10 +63,13 @@ def installed(folder: Path) -> Iterator[Installed]:
 
 
 @pytest.fixture(scope="module")
-def replica(installed: Installed, folder: Path) -> Iterator[Replica]:
-    """Yield the pod of gpugate in the cluster."""
-    with Replica(installed.cluster, installed.port, folder / _LOG) as pod:
-        yield pod
+def replicas(installed: Installed, folder: Path) -> Iterator[None]:
+    """Run the controllers, and the pods of gpugate."""
+    with (
+        installed.cluster.controllers("endpoints-controller", "endpointslice-controller"),
+        Replicas(installed.cluster, installed.port, folder / _LOG),
+    ):
+        yield
 
 
 def _waits_for_a_node(installed: Installed) -> None:
@@ -176,7 +177,7 @@ def test_a_reader_with_a_cluster_sees_what_the_page_shows(
     environment = _kubeconfig(installed, tmp_path)
     counts_nodes = page == "docs/app-developers.md"
     if not counts_nodes:
-        request.getfixturevalue("replica")
+        request.getfixturevalue("replicas")
     if page in _BEFORE:
         _BEFORE[page](installed)
     for fence in fences(text_of(_AFTER[page]), page) if page in _AFTER else ():
