@@ -171,7 +171,7 @@ def _older(
             f"{reason.en}; it is unknown whether cuda-compat helps",
             f"{reason.zh}；未知 cuda-compat 是否可用",
         )
-        return CheckResult(unknown(certain=need.certain), why, origin=need.origin)
+        return CheckResult(unknown(certain=need.certain), why, remedy, origin=need.origin)
     if requirements.cuda_compat is CompatLibraries.LOADER_PATH:
         reason = Text(f"{reason.en}; cuda-compat does not help", f"{reason.zh}；cuda-compat 在此无效")
     return CheckResult(unmet(certain=need.certain), reason, remedy, _INSUFFICIENT_DRIVER, need.origin)

@@ -42,7 +42,7 @@ _FACTS: Final = {
     "cuda": Text("the driver's CUDA version", "驱动的 CUDA 版本"),
     "driver": Text("the driver version", "驱动版本"),
     "arch": Text("the compute capability", "计算能力"),
-    _BRAND: Text("the GPU's brand", "GPU 品牌"),
+    _BRAND: Text("the GPU's product and so its brand", "GPU 型号及其品牌"),
 }
 
 
@@ -61,7 +61,7 @@ class NvidiaRequireCheck(Check):
         if unsatisfied := next((each for holds, each in found if holds is False), None):
             yield _unsatisfied(unsatisfied, host)
         elif undecided := next((each for holds, each in found if holds is None), None):
-            yield _undecided(undecided, host)
+            yield _undecided(undecided, host, has_product=bool(node.product))
 
     def constraints(
         self,
@@ -168,18 +168,23 @@ def _unsatisfied(constraint: StartConstraint, host: Host) -> CheckResult:
         f"{name} is not satisfied{why.en}",
         f"不满足 {name}{why.zh}",
     )
-    remedy = _NO_TEXT
-    if needed and older and host.cuda:
-        cuda = MajorMinor(*host.cuda)
-        remedy = Text(
-            f"use an image with CUDA {cuda} or older, or {newer_driver(needed).en}",
-            f"改用 CUDA {cuda} 或更旧的镜像，或{newer_driver(needed).zh}",
-        )
     origin = Text(
         f"{constraint.origin.en}, which NVIDIA's container runtime enforces, except in CDI mode",
         f"{constraint.origin.zh}，除 CDI 模式外，NVIDIA 容器运行时强制检查",
     )
-    return CheckResult(Level.INCOMPATIBLE, reason, remedy, origin=origin)
+    return CheckResult(Level.INCOMPATIBLE, reason, _way_out(constraint, host), origin=origin)
+
+
+def _way_out(constraint: StartConstraint, host: Host) -> Text:
+    """Return the fix for a driver that is older than the newest one that a constraint admits, or nothing."""
+    needed = constraint.native
+    if needed is None or host.cuda is None or host.cuda >= needed:
+        return _NO_TEXT
+    cuda = MajorMinor(*host.cuda)
+    return Text(
+        f"use an image with CUDA {cuda} or older, or {newer_driver(needed).en}",
+        f"改用 CUDA {cuda} 或更旧的镜像，或{newer_driver(needed).zh}",
+    )
 
 
 def _why_not(constraint: StartConstraint, host: Host) -> Text:
@@ -200,14 +205,21 @@ def _why_not(constraint: StartConstraint, host: Host) -> Text:
     )
 
 
-def _undecided(constraint: StartConstraint, host: Host) -> CheckResult:
-    """Return the result of a variable of which a fact of the node or a part of the value is missing."""
+def _undecided(constraint: StartConstraint, host: Host, *, has_product: bool) -> CheckResult:
+    """Return the result of a variable of which a fact of the node or a part of the value is missing.
+
+    has_product: a label names the GPU, whose brand is nevertheless unknown: no other label helps.
+    """
     name = constraint.variable
     missing = next(
         (factor.name for group in constraint.groups for factor in group if held(((factor,),), host) is None),
         None,
     )
-    if missing is not None:
+    remedy = _INSPECT if missing is None else _NO_TEXT
+    if missing == _BRAND and has_product:
+        why = Text("the GPU's brand is unknown", "GPU 品牌未知")
+        remedy = _way_out(constraint, host)
+    elif missing is not None:
         why = Text(f"no label provides {_FACTS[missing].en}", f"没有标签提供{_FACTS[missing].zh}")
     elif constraint.complete and constraint.certain:
         why = Text("builds of this tag differ", "该标签的不同构建有所不同")
@@ -216,7 +228,7 @@ def _undecided(constraint: StartConstraint, host: Host) -> CheckResult:
     reason = Text(
         f"cannot determine whether {name} is satisfied: {why.en}", f"无法确定是否满足 {name}：{why.zh}"
     )
-    return CheckResult(Level.UNKNOWN, reason, _NO_TEXT if missing else _INSPECT)
+    return CheckResult(Level.UNKNOWN, reason, remedy)
 
 
 def _of_factor(factor: Factor, *, or_unknown: bool) -> LabelConstraint:

@@ -235,3 +235,10 @@ def _certain(decision: Decision) -> bool:
 def bases(decision: Decision) -> list[Basis]:
     """Return the basis of each violation."""
     return [each.basis for each in decision.violations]
+
+
+def test_the_brand_of_an_a10g_is_known() -> None:
+    """It is one of those for which NVIDIA lists older drivers."""
+    decision = decided(cluster("A10G/550"), gpu_pod("nvidia/cuda:12.6.2-base-ubuntu22.04"))
+
+    assert (True, ()) == (decision.allowed, decision.warnings)

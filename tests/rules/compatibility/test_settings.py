@@ -343,6 +343,8 @@ def test_forward_compatibility_on_a_branch_that_nvidia_does_not_list_is_unknown(
 
     assert decision.allowed
     assert "it is unknown whether cuda-compat helps" in decision.warnings[0]
+    assert "or a driver with CUDA 12.8 or newer" in decision.warnings[0]
+    assert "label these nodes" not in decision.warnings[0]
 
 
 def test_forward_compatibility_does_not_help_virtual_gpus() -> None:

@@ -168,3 +168,14 @@ def test_affinity_admits_nodes_of_unknown_facts_only_if_no_other_node_is_left() 
         {CUDA: VersionRange((12, 4)), PRODUCT: None},
         {CUDA: None, PRODUCT: None},
     ] == admitted(required, or_unknown=True)
+
+
+def test_an_unknown_brand_is_a_missing_label_only_without_a_product() -> None:
+    """No label has the brand; the table knows it of most products."""
+    (unlabelled,) = check_on_node(PHYSICAL, requiring(TESLA), driver("12.2"))
+    (labelled,) = check_on_node(PHYSICAL, requiring(TESLA), driver("12.2", product="Card-of-tomorrow"))
+
+    assert unlabelled.reason.en.endswith("no label provides the GPU's product and so its brand")
+    assert "" == unlabelled.remedy.en
+    assert labelled.reason.en.endswith("the GPU's brand is unknown")
+    assert "use an image with CUDA 12.2 or older, or a driver with CUDA 12.4 or newer" == labelled.remedy.en
