@@ -8,12 +8,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rules.dra.devices import facts_of
 from rules.dra.state import DRA_KINDS, NO_DRA, DraState, dra_state
 from rules.kube.tolerations import Taint, tolerates
+from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime
+from rules.nodes.gpu_operator import (
+    CLUSTER_POLICY,
+    OperatorSettings,
+    managed_label,
+    read_settings,
+    runtime_on,
+)
 from rules.nodes.inventory_document import NODE, kind_of, objects_of
 from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
@@ -36,6 +44,10 @@ _LATER: Final = "//later/"
 _NOT_READY: Final = "//not-ready"
 # What the GPUs of a node report as devices of DRA, likewise; a node without such GPUs has none.
 _DEVICES: Final = "//devices"
+# Its container runtime, as far as labels of the node agent do not tell it, likewise; unknown: no such fact.
+_RUNTIME: Final = "//runtime"
+# The facts besides labels that the capabilities of a node depend on.
+_CAPABILITIES: Final = (_DEVICES, _RUNTIME)
 # What a Node says of itself; only nodes that are read together share it.
 _STATE: Final = "//state"
 _NO_DEVICES: Final = NodeDevices()
@@ -58,10 +70,21 @@ class Inventory:
 
     Made by `Inventory.of`. everything: the set of all nodes. labels: the index of their labels. What a label
     means is a parameter of queries (LabelNames), because rules change independently of nodes. declared: the
-    nodes that an autoscaler may add, as far as the cluster tells. dra: devices and claims.
+    nodes that an autoscaler may add, as far as the cluster tells. dra: devices and claims. operator: the
+    settings of GPU Operator.
     """
 
-    __slots__ = ("_classes", "_devices", "_positions", "_rows", "declared", "dra", "everything", "labels")
+    __slots__ = (
+        "_classes",
+        "_devices",
+        "_positions",
+        "_rows",
+        "declared",
+        "dra",
+        "everything",
+        "labels",
+        "operator",
+    )
 
     def __init__(self) -> None:
         self._classes: dict[LabelNames, tuple[NodeClass, ...]] = {}
@@ -71,15 +94,16 @@ class Inventory:
         self.everything = 0
         self.declared = DeclaredPools()
         self.dra = NO_DRA
+        self.operator: tuple[OperatorSettings, ...] = ()
         self._devices: Mapping[str, NodeDevices] = {}  # by node
 
     @classmethod
     def of(cls, document: object) -> Inventory:
         """Return the inventory of a document, as read from JSON or YAML.
 
-        document: a Node, an object of POOL_KINDS or DRA_KINDS, cluster-autoscaler's status, or a List or list
-        of them. If several nodes have the same name, the last one is used. Raises InventoryError for anything
-        else.
+        document: a Node, an object of POOL_KINDS or DRA_KINDS, cluster-autoscaler's status, a ClusterPolicy,
+        or a List or list of them. If several nodes have the same name, the last one is used. Raises
+        InventoryError for anything else.
         """
         nodes: list[tuple[Mapping[str, Any], str]] = []
         others: dict[str, list[Mapping[str, Any]]] = {}
@@ -90,6 +114,7 @@ class Inventory:
                 others.setdefault(kind, []).append(each)
         dra = {kind: others.pop(kind) for kind in DRA_KINDS if kind in others}
         empty = Inventory()
+        empty.operator = read_settings(others.pop(CLUSTER_POLICY, ()))
         after = empty._with_nodes(nodes).with_pools(declared_pools(others))
         return after.with_dra(dra_state(dra)) if dra else after
 
@@ -135,6 +160,19 @@ class Inventory:
         after = copy(self)
         after.declared = declared
         return after
+
+    def with_operator(self, settings: tuple[OperatorSettings, ...]) -> Inventory:
+        """Return an inventory with these settings of GPU Operator; this one if nothing changes.
+
+        Linear in the nodes that GPU Operator manages.
+        """
+        if settings == self.operator:
+            return self
+        after: Inventory = copy(self)
+        after.operator = settings
+        pool: dict[Fact, Fact] = {}
+        rows = filter(None, map(self._row_of, self.names(self.labels.having(managed_label()))))
+        return after._replace({row.name: after._indexed(row, pool) for row in rows})
 
     def __len__(self) -> int:
         return self.everything.bit_count()
@@ -279,9 +317,10 @@ class Inventory:
             labels = row.labels if row else {}
             for key in keys:
                 matching &= self.labels.equal(key, labels[key]) if key in labels else ~self.labels.having(key)
-            devices = row.devices if row else None
-            matching &= self.labels.equal(_DEVICES, devices) if devices else ~self.labels.having(_DEVICES)
-            found[_capabilities(labels, names, devices)] |= matching
+            others = [row.other(key) if row else None for key in _CAPABILITIES]
+            for key, value in zip(_CAPABILITIES, others, strict=True):
+                matching &= ~self.labels.having(key) if value is None else self.labels.equal(key, value)
+            found[_capabilities(labels, names, *others)] |= matching
             left ^= matching
         return _classes(found)
 
@@ -306,18 +345,20 @@ class Inventory:
     def _indexed(self, row: NodeRow, pool: dict[Fact, Fact]) -> NodeRow:
         """Return a node with all facts that are indexed. pool: the facts of nodes that are read with it."""
         devices, state = self._devices.get(row.name, _NO_DEVICES), row.state
-        labels = [fact for fact in row.facts if isinstance(fact[1], str)]
+        labels = row.labels
         offered = state.allocatable | devices.resources
-        facts: list[Fact] = [*labels, (_RESOURCES, offered if state.ready else frozenset())]
+        facts: list[Fact] = [*labels.items(), (_RESOURCES, offered if state.ready else frozenset())]
         by_devices = devices.resources | devices.may_offer
         for key, amounts in ((_AMOUNT, state.amounts), (_LATER, state.may_have)):
             facts += ((key + name, amount) for name, amount in amounts if name not in by_devices)
-        if returning := returning_resources(offered, state, devices.may_offer, labels):
+        if returning := returning_resources(offered, state, devices.may_offer, labels.items()):
             facts.append((_RETURNING, returning))
         if not state.ready:
             facts.append((_NOT_READY, True))
         if state.taints:
             facts.append((_TAINTS, state.taints))
+        if (runtime := runtime_on(labels, state.host, self.operator)) != UNKNOWN_RUNTIME:
+            facts.append((_RUNTIME, runtime))
         if devices.facts:
             facts.append((_DEVICES, devices._replace(resources=frozenset(), may_offer=frozenset())))
         indexed = (self.labels.canonical(fact) for fact in facts)
@@ -333,6 +374,7 @@ class Inventory:
             return self
         after = Inventory()
         after.declared, after.dra, after._devices = self.declared, self.dra, self._devices
+        after.operator = self.operator
         after._rows, after._positions = self._rows.copy(), self._positions.copy()
         after.everything = self.everything
         removed: defaultdict[Fact, list[int]] = defaultdict(list)
@@ -372,9 +414,14 @@ class Inventory:
 
 
 def _capabilities(
-    labels: Mapping[str, str], names: LabelNames, devices: NodeDevices | None
+    labels: Mapping[str, str],
+    names: LabelNames,
+    devices: NodeDevices | None,
+    runtime: ContainerRuntime | None,
 ) -> NodeCapabilities:
     labelled = NodeReader("", {key: labels[key] for key in names.among(labels)}).capabilities(names)
+    if runtime and labelled.runtime == UNKNOWN_RUNTIME:
+        labelled = replace(labelled, runtime=runtime)
     return devices.capabilities(labelled) if devices else labelled
 
 
@@ -393,5 +440,5 @@ def _moved(
     found = defaultdict(int, {each.capabilities: each.members for each in classes})
     for position, *rows in moves:
         for row in filter(None, rows):
-            found[_capabilities(row.labels, names, row.devices)] ^= 1 << position
+            found[_capabilities(row.labels, names, *map(row.other, _CAPABILITIES))] ^= 1 << position
     return _classes(found)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rules.dra.state import DRA_KINDS, GROUP
+from rules.nodes.gpu_operator import CLUSTER_POLICY
+from rules.nodes.gpu_operator import GROUP as GPU_OPERATOR
 from rules.nodes.pools import AUTOSCALER_STATUS, POOL_KINDS
 
 NODE: Final = "Node"
@@ -14,6 +16,7 @@ _KINDS: Final = {
     NODE: "",
     **{each.kind: each.group for each in POOL_KINDS},
     **dict.fromkeys(DRA_KINDS, GROUP),
+    CLUSTER_POLICY: GPU_OPERATOR,
 }
 
 

@@ -161,6 +161,8 @@ class LabelNames:
     sharing_strategy: tuple[str, ...] = _names("sharingStrategy")
     device_mode: tuple[str, ...] = _names("deviceMode")
     architecture: tuple[str, ...] = _names("architecture")
+    runtime_mode: tuple[str, ...] = _names("runtimeMode")
+    toolkit_version: tuple[str, ...] = _names("toolkitVersion")
 
     def among(self, keys: Iterable[str]) -> list[str]:
         """Return the label keys that report a fact."""
@@ -168,6 +170,7 @@ class LabelNames:
         texts = (self.product, self.memory, self.mig_strategy, self.sharing_strategy)
         known = {key for family in families for key in family.keys}
         known = known.union(*texts, self.device_mode, self.architecture)
+        known = known.union(self.runtime_mode, self.toolkit_version)
         return [key for key in keys if key in known or self.is_of_mig(key)]
 
     def is_of_mig(self, key: str) -> bool:

@@ -11,8 +11,10 @@ from rules.cuda.tables import branch_of_cuda, capability_of, gpu_model, minor_ve
 from rules.cuda.versions import DriverVersion
 from rules.kube.names import is_label_key, is_label_value, parse_int64
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime
+from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
 from rules.nodes.label_families import LabelFamily
+from rules.nodes.runtime_modes import runtime_of, toolkit_version
+from rules.text.i18n import Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +26,7 @@ F = TypeVar("F", bound=LabelFamily)
 # The known values of the label `nvidia-device-enable`.
 DEVICE_MODES: Final = frozenset({"pgpu", "vgpu", "mps"})
 MIG_STRATEGIES: Final = frozenset({"none", "single", "mixed"})
+RUNTIME_MODES: Final = frozenset({RuntimeMode.LEGACY.value, RuntimeMode.CDI.value})
 DEFAULT_PLATFORM: Final = "amd64"  # of the CPU, as in kubernetes.io/arch
 # Part of the product label of GPU Feature Discovery if all GPUs are partitioned with MIG, as in
 # `NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`.
@@ -147,6 +150,7 @@ class NodeReader:
             sharing_strategy=self._text(names.sharing_strategy),
             device_mode=self._text(names.device_mode, DEVICE_MODES),
             architecture=self._text(names.architecture),
+            runtime=self._runtime(names),
         )
 
     def resources(self, allocatable: Mapping[Any, Any]) -> frozenset[str]:
@@ -182,6 +186,15 @@ class NodeReader:
             return family.text(self.labels)
         self._report(family.key, self.labels[family.key])
         return None
+
+    def _runtime(self, names: LabelNames) -> ContainerRuntime:
+        """Return the container runtime by its labels; a version alone tells nothing."""
+        if not (mode := self._text(names.runtime_mode, RUNTIME_MODES)):
+            return UNKNOWN_RUNTIME
+        key = next(key for key in names.runtime_mode if key in self.labels)
+        version = self._text(names.toolkit_version, implausible=lambda text: not toolkit_version(text))
+        source = Text(f"label {key}", f"标签 {key}")
+        return runtime_of(RuntimeMode(mode), toolkit_version(version or ""), source)
 
     def _text(
         self,

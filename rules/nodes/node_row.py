@@ -11,7 +11,7 @@ from rules.nodes.inventory_document import InventoryError, mapping
 from rules.nodes.label_families import gpu_labels, gpu_resource_domains
 from rules.nodes.label_index import Fact
 from rules.nodes.node_capabilities import NodeReader, Problem
-from rules.nodes.node_devices import NodeDevices
+from rules.nodes.runtime_modes import HostRuntime, host_runtime
 
 # Stands for any resource that a node may offer again.
 ANY: Final = "*"
@@ -23,7 +23,8 @@ class NodeState(NamedTuple):
     """What a Node says of itself; resources: names of those with more than zero.
 
     amounts: those of the resources of GPUs that are allocatable; may_have: those that it does not have now,
-    but may have when it is ready again. Other amounts may change every minute, and are not kept.
+    but may have when it is ready again. Other amounts may change every minute, and are not kept. host: its
+    own container runtime.
     """
 
     allocatable: frozenset[str]
@@ -32,6 +33,7 @@ class NodeState(NamedTuple):
     taints: frozenset[Taint]
     amounts: frozenset[tuple[str, int]] = frozenset()
     may_have: frozenset[tuple[str, int]] = frozenset()
+    host: HostRuntime = HostRuntime()
 
 
 class NodeRow(NamedTuple):
@@ -47,10 +49,9 @@ class NodeRow(NamedTuple):
         """The node's labels."""
         return {key: value for key, value in self.facts if isinstance(value, str)}
 
-    @property
-    def devices(self) -> NodeDevices | None:
-        """The devices whose facts take precedence over labels."""
-        return next((value for _, value in self.facts if isinstance(value, NodeDevices)), None)
+    def other(self, key: str) -> Any:
+        """Return the value of a fact that is not a label; None if the node has none."""
+        return next((value for name, value in self.facts if name == key), None)
 
 
 def read_node(node: Mapping[str, Any], path: str) -> NodeRow:
@@ -73,6 +74,7 @@ def read_node(node: Mapping[str, Any], path: str) -> NodeRow:
         frozenset(each for each in read_taints(spec.get("taints")) if _lasts(each)),
         frozenset(now.items()) if is_ready else frozenset(),
         frozenset(each for each in most.items() if not is_ready or each[1] > now.get(each[0], 0)),
+        host_runtime(reader.labels, mapping(status, "nodeInfo", f"{path}.status")),
     )
     return NodeRow(name, tuple(reader.labels.items()), state, tuple(reader.problems))
 

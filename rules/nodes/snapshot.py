@@ -9,12 +9,14 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final, NamedTuple
 
 from rules.dra.state import CLAIM, DEVICE_CLASS, SLICE, TEMPLATE
+from rules.nodes.gpu_operator import CLUSTER_POLICY, managed_label, read_variables
 from rules.nodes.inventory import INSTANCE_TYPE
 from rules.nodes.inventory_document import NODE, kind_of, objects_of
 from rules.nodes.label_families import LabelNames, autoscaler_labels, gpu_labels
 from rules.nodes.node_row import NodeRow, read_node
 from rules.nodes.pools import AUTOSCALER_STATUS
 from rules.nodes.pools.cluster_api import LABELS_ANNOTATION, read_annotations
+from rules.nodes.runtime_modes import NODE_INFO, host_labels
 from rules.text.glob import glob
 
 # Source: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetesiohostname
@@ -57,7 +59,15 @@ _FIELDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     SLICE: (("spec", "driver"), ("spec", "pool"), ("spec", "nodeName"), ("spec", "devices")),
     CLAIM: (*_CLAIM_NAMES, ("spec", "devices", "requests"), ("status", "allocation")),
     TEMPLATE: (*_CLAIM_NAMES, ("spec", "spec", "devices", "requests")),
+    CLUSTER_POLICY: (
+        ("spec", "cdi"),
+        ("spec", "toolkit", "enabled"),
+        ("spec", "toolkit", "version"),
+        ("spec", "toolkit", "env"),
+        ("spec", "devicePlugin", "env"),
+    ),
 }
+_ENV: Final = (("spec", "toolkit"), ("spec", "devicePlugin"))
 
 
 class Snapshot(NamedTuple):
@@ -109,7 +119,7 @@ class _Anonymizer:
         self._slices = 0
         self._keys = [glob(each) for each in anonymize]
         self._labels = labels
-        self._facts = {*gpu_labels(), *autoscaler_labels(), INSTANCE_TYPE}
+        self._facts = {*gpu_labels(), *autoscaler_labels(), INSTANCE_TYPE, managed_label(), *host_labels()}
 
     def node(self, row: NodeRow, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a Node with what `read_node` reads."""
@@ -122,6 +132,9 @@ class _Anonymizer:
             # Decisions read extended resources only.
             if amounts := {key: quantities[key] for key in quantities if key in resources and "/" in key}:
                 kept[name] = amounts
+        node_info = status.get("nodeInfo") or {}
+        if told := {key: node_info[key] for key in NODE_INFO if node_info.get(key)}:
+            kept["nodeInfo"] = told
         cordoned = spec.get("unschedulable") is True
         if not (state.ready or cordoned):
             kept["conditions"] = [{"type": "Ready", "status": "False"}]
@@ -146,6 +159,8 @@ class _Anonymizer:
             self._slice(kept)
         elif kind == CLAIM:
             self._claim(kept)
+        elif kind == CLUSTER_POLICY:
+            _keep_read_variables(kept)
         else:
             self._pool(kept)
         return kept
@@ -249,6 +264,15 @@ class _Anonymizer:
         if isinstance(value, str) and (value == node or _IDENTIFIES.search(value)):
             return self._value(value)
         return value
+
+
+def _keep_read_variables(policy: dict[str, Any]) -> None:
+    """Leave the variables of a ClusterPolicy that are read only, in place."""
+    for parent in filter(None, (_member(policy, path) for path in _ENV)):
+        if isinstance(parent, dict) and isinstance(found := parent.get("env"), list | tuple):
+            parent["env"] = [
+                each for each in found if isinstance(each, Mapping) and each.get("name") in read_variables()
+            ]
 
 
 def _identifies(value: str) -> bool:

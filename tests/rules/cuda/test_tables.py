@@ -33,6 +33,7 @@ TABLES = (
     "images",
     "parallelism",
     "precision",
+    "runtime_modes",
     "toolkits",
 )
 

@@ -170,7 +170,7 @@ def test_nodes_are_read_from_every_document_form(document: Any) -> None:
             (
                 "document.kind: expected one of Node, NodePool, ResourceFlavor, MachineDeployment, "
                 "MachinePool, MachineSet, ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, "
-                "got 'Pod'"
+                "ClusterPolicy, got 'Pod'"
             ),
         ),
         (

@@ -42,6 +42,7 @@ def test_only_what_a_decision_reads_of_a_node_is_kept() -> None:
             "allocatable": {"cpu": "96", GPU: "7", "vendor.com/none": "0"},
             "capacity": {"cpu": "96", GPU: "8"},
             "images": [{"names": ["x"]}],
+            "nodeInfo": {"osImage": "Ubuntu 22.04.5 LTS", "kubeletVersion": "v1.36.3", "bootID": UUID},
         },
     }
     expected = {
@@ -52,7 +53,39 @@ def test_only_what_a_decision_reads_of_a_node_is_kept() -> None:
             "unschedulable": True,
             "taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}],
         },
-        "status": {"allocatable": {GPU: "7"}, "capacity": {GPU: "8"}},
+        "status": {
+            "allocatable": {GPU: "7"},
+            "capacity": {GPU: "8"},
+            "nodeInfo": {"osImage": "Ubuntu 22.04.5 LTS", "kubeletVersion": "v1.36.3"},
+        },
+    }
+
+    assert [expected] == snapshot(document).items
+
+
+def test_settings_of_gpu_operator_are_kept_without_other_variables() -> None:
+    """These may name hosts and proxies."""
+    read = {"name": "NVIDIA_CONTAINER_RUNTIME_MODE", "value": "cdi"}
+    document = {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "cluster-policy", "uid": UUID},
+        "spec": {
+            "cdi": {"enabled": True},
+            "driver": {"repository": "registry.corp.example"},
+            "toolkit": {"version": "v1.18.0", "env": [{"name": "PROXY", "value": "10.0.0.1"}, read]},
+            "devicePlugin": {"version": "v0.18.0", "env": None},
+        },
+    }
+    expected = {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "cluster-policy"},
+        "spec": {
+            "cdi": {"enabled": True},
+            "toolkit": {"version": "v1.18.0", "env": [read]},
+            "devicePlugin": {"env": None},
+        },
     }
 
     assert [expected] == snapshot(document).items

@@ -1,0 +1,151 @@
+"""Container runtimes by NVIDIA Container Toolkit and by clouds, read from `data/runtime_modes.yaml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, Final, NamedTuple
+
+from rules.cuda.tables import Status, read_table
+from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
+from rules.text.i18n import Text
+
+# The mode that the toolkit takes by its version; the default.
+AUTO: Final = "auto"
+# v1.17.8-ubuntu20.04, 1.18.0-rc.1
+_VERSION: Final = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})(?:[-+~].*)?", re.DOTALL)
+# What is read of a Node's status.nodeInfo.
+NODE_INFO: Final = ("osImage", "kubeletVersion", "containerRuntimeVersion")
+# As in status.nodeInfo.containerRuntimeVersion: GPU Operator configures OCI hooks for CRI-O.
+_CRIO: Final = "cri-o://"
+
+
+class HostRuntime(NamedTuple):
+    """What a Node tells of its own container runtime.
+
+    runtime: unless GPU Operator installs another one. by_hook: NVIDIA's toolkit is called by OCI hooks.
+    """
+
+    runtime: ContainerRuntime = UNKNOWN_RUNTIME
+    by_hook: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _HostRow:
+    """A kind of node. patterns: of its label, of osImage and kubeletVersion; empty: any."""
+
+    label: str
+    patterns: tuple[re.Pattern[str] | None, ...]
+    start: str
+    end: str
+    runtime: ContainerRuntime
+
+    def matches(self, values: Iterable[str]) -> bool:
+        """Return whether a node is of this kind. values: what is compared with each pattern."""
+        pairs = zip(self.patterns, values, strict=True)
+        found = [pattern.fullmatch(value) for pattern, value in pairs if pattern]
+        parts = [match[1] for match in found if match and match.re.groups]
+        inside = all(self.start <= part and (not self.end or part < self.end) for part in parts)
+        return inside and all(found)
+
+
+def toolkit_version(text: str) -> tuple[int, ...]:
+    """Return the version of NVIDIA Container Toolkit, or of its image's tag; empty if it is none."""
+    found = _VERSION.fullmatch(text)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def mode_of(configured: str, toolkit: tuple[int, ...], *, by_hook: bool = False) -> RuntimeMode:
+    """Return the mode of a node with NVML, by the configured one."""
+    if configured == AUTO:
+        row = _newest("auto", toolkit, by_hook=by_hook)
+    else:
+        row = next((row for row in _certain("configured") if row["value"] == configured), None)
+    return RuntimeMode(row["mode"]) if row else RuntimeMode.UNKNOWN
+
+
+def runtime_of(
+    mode: RuntimeMode, toolkit: tuple[int, ...], source: Text, *, by_hook: bool = False
+) -> ContainerRuntime:
+    """Return the runtime of a mode and a version, with the default for compatibility libraries."""
+    row = _newest("compat", toolkit, mode=mode.value, by_hook=by_hook)
+    return ContainerRuntime(mode, row["compat"] if row else None, toolkit, source)
+
+
+def host_runtime(labels: Mapping[str, str], node_info: Mapping[Any, Any]) -> HostRuntime:
+    """Return what a Node tells. node_info: its status.nodeInfo; a value that is no text counts as absent."""
+    os_image, kubelet, engine = (
+        value if isinstance(value := node_info.get(key), str) else "" for key in NODE_INFO
+    )
+    told = tuple([(key, labels[key]) for key in host_labels() if key in labels])
+    return HostRuntime(_host(told, os_image, kubelet), engine.startswith(_CRIO))
+
+
+# A cluster has some kinds of images.
+@lru_cache(maxsize=256)
+def _host(labels: tuple[tuple[str, str], ...], os_image: str, kubelet: str) -> ContainerRuntime:
+    present = dict(labels)
+    for row in _hosts():
+        if row.label and row.label not in present:
+            continue
+        if row.matches((present.get(row.label, ""), os_image, kubelet)):
+            return row.runtime
+    return UNKNOWN_RUNTIME
+
+
+@cache
+def operator_names() -> Any:
+    """Return the names of labels and variables of GPU Operator, as in the table."""
+    return _table()["operator"]
+
+
+@cache
+def _table() -> Any:
+    return read_table("runtime_modes")
+
+
+@cache
+def _certain(name: str) -> tuple[Any, ...]:
+    return tuple(row for row in _table()[name] if Status(row["status"]).certain)
+
+
+def _newest(name: str, toolkit: tuple[int, ...], *, by_hook: bool, mode: str | None = None) -> Any:
+    """Return the row of the newest version that is not newer than the toolkit, or None."""
+    rows = (
+        row for row in _certain(name) if row.get("hook", False) is by_hook and mode in (None, row["mode"])
+    )
+    known = [(version, row) for row in rows if (version := toolkit_version(row["from"])) <= toolkit]
+    return max(known, key=lambda each: each[0])[1] if known else None
+
+
+@cache
+def host_labels() -> tuple[str, ...]:
+    """Return the labels by which a kind of node is known."""
+    return tuple(dict.fromkeys(row.label for row in _hosts() if row.label))
+
+
+@cache
+def _hosts() -> tuple[_HostRow, ...]:
+    return tuple(
+        _HostRow(
+            row.get("label", ""),
+            tuple(re.compile(row[key]) if key in row else None for key in ("value", "osImage", "kubelet")),
+            row.get("from", ""),
+            row.get("before", ""),
+            ContainerRuntime(
+                RuntimeMode(row["mode"]),
+                row.get("compat"),
+                toolkit_version(row.get("toolkit", "")),
+                _source(row["name"], row.get("label")),
+            ),
+        )
+        for row in _certain("hosts")
+    )
+
+
+def _source(name: str, label: str | None) -> Text:
+    if label:
+        return Text(f"{name} (label {label})", f"{name}（标签 {label}）")
+    return Text(f"{name} (osImage)", f"{name}（osImage）")
