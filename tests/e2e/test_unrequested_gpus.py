@@ -24,7 +24,7 @@ COMPONENT: Final = MANIFESTS / "components/unrequested-gpus"
 DENY, WARN = "gpugate-unrequested-gpus", "gpugate-possible-gpus"
 VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"
 EXEMPT: Final = "namespaces with the label gpugate.dev/unrequested-gpus=allow are exempt"
-REQUEST: Final = "but the pod requests no GPU; request it in resources.limits (as nvidia.com/gpu: 1), "
+REQUEST: Final = "but the pod requests no NVIDIA GPU; request it in resources.limits (as nvidia.com/gpu: 1), "
 # Namespaces without an exemption, and with one by its label.
 TEAM, LABELLED = "team", "monitoring"
 DAEMONS: Final = yaml.safe_load((Path(__file__).parent / "gpu_daemons.yaml").read_text("utf-8"))
@@ -121,7 +121,7 @@ MOUNTS: Final = (
 )
 HAS: Final = (
     f"volume 'v1' has the hostPath {{}} of a GPU or its driver, {REQUEST}and remove the volume; {EXEMPT}"
-)
+).replace("no NVIDIA", "no such")
 PATHS: Final = (
     "/dev/nvidia0",
     "/dev/nvidiactl",
@@ -155,6 +155,22 @@ TAKEN: Final[dict[str, tuple[Object, str]]] = {
         spec(container("all", resources={"limits": {"rdma/hca": "1"}})),
         SETS.format("all"),
     ),
+    "a-resource-of-another-vendor": (
+        spec(container("all", resources={"limits": {"gpu.intel.com/i915_monitoring": "1"}})),
+        SETS.format("all"),
+    ),
+    "a-device-of-another-vendor": (
+        spec(container(resources={"limits": {"amd.com/gpu": "1"}}), paths=("/dev/kfd", "/dev/nvidia0")),
+        HAS.format("/dev/nvidia0"),
+    ),
+    "a-claim-that-no-container-uses": (
+        spec(container("all"), resourceClaims=[{"name": "gpu", "resourceClaimName": "empty"}]),
+        SETS.format("all"),
+    ),
+    "a-variable-with-a-known-value": (
+        spec(container(env=[{"name": "GPUS", "value": "all"}, {"name": VARIABLE, "value": "$(GPUS)"}])),
+        SETS.format("all"),
+    ),
     "a-mount": (
         spec(
             container(volumeMounts=[{"name": "v0", "mountPath": "/var/run//nvidia-container-devices/all"}]),
@@ -162,15 +178,24 @@ TAKEN: Final[dict[str, tuple[Object, str]]] = {
         ),
         MOUNTS,
     ),
+    "a-mount-with-two-dots": (
+        spec(
+            container(
+                volumeMounts=[{"name": "v0", "mountPath": "/var/run/x/../nvidia-container-devices/all"}]
+            ),
+            paths=("/dev/null",),
+        ),
+        MOUNTS.replace("/var/run/", "/var/run/x/../"),
+    ),
     **{f"path-{at}": (spec(paths=("/data", path)), HAS.format(path)) for at, path in enumerate(PATHS)},
     # What does not fit into a message is left out of it.
     "two-lines": (
         spec(container("all\n0")),
-        f"a container sets {VARIABLE}, but the pod requests no GPU",
+        f"a container sets {VARIABLE}, but the pod requests no NVIDIA GPU",
     ),
     "a-long-value": (
         spec(container("0," * 4_000)),
-        f"a container sets {VARIABLE}, but the pod requests no GPU",
+        f"a container sets {VARIABLE}, but the pod requests no NVIDIA GPU",
     ),
 }
 
@@ -225,6 +250,24 @@ def test_a_value_that_gives_no_gpu_is_admitted(cluster: ControlPlane, value: str
     assert "" == answer(cluster, pod("none", TEAM, spec(container(value))))
 
 
+@pytest.mark.parametrize("path", ["/var/run/../data", "/data/..", "/nvidia-container-devices/all"])
+def test_a_mount_that_gives_no_gpu_is_admitted(cluster: ControlPlane, path: str) -> None:
+    """Also with two dots."""
+    mounts = [{"name": "v0", "mountPath": path}]
+
+    assert "" == answer(cluster, pod("mount", TEAM, spec(container(volumeMounts=mounts), paths=("/data",))))
+
+
+@pytest.mark.parametrize("value", ["void", "none", ""])
+def test_a_variable_with_a_known_value_that_gives_no_gpu_is_admitted(
+    cluster: ControlPlane, value: str
+) -> None:
+    """The kubelet replaces $(NAME)."""
+    env = [{"name": "GPUS", "value": value}, {"name": VARIABLE, "value": "$(GPUS)"}]
+
+    assert "" == answer(cluster, pod("known", TEAM, spec(container(env=env))))
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -253,9 +296,6 @@ REQUESTS: Final = {
         "gpu": ({"limits": {"nvidia.com/gpu": "1"}}, {}),
         "mig": ({"limits": {"nvidia.com/mig-1g.10gb": "1"}}, {}),
         "shared": ({"limits": {"nvidia.com/gpu.shared": "1"}}, {}),
-        "amd": ({"limits": {"amd.com/gpu": "1"}}, {}),
-        "tpu": ({"limits": {"google.com/tpu": "4"}}, {}),
-        "neuron": ({"limits": {"aws.amazon.com/neuroncore": "1"}}, {}),
         "vgpu": ({"limits": {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000"}}, {}),
         "extended-resource-of-a-device-class": (
             {"limits": {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "1"}},
@@ -269,9 +309,20 @@ REQUESTS: Final = {
 }
 
 
-def test_pods_that_request_accelerators_are_admitted_without_a_warning(cluster: ControlPlane) -> None:
+def test_pods_that_request_nvidia_gpus_are_admitted_without_a_warning(cluster: ControlPlane) -> None:
     """By extended resources, whatever else they have."""
     assert "" == answer(cluster, *(pod(name, TEAM, content) for name, content in REQUESTS.items()))
+
+
+@pytest.mark.parametrize("name", ["amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuroncore"])
+def test_pods_that_request_other_accelerators_may_use_all_that_is_not_nvidias(
+    cluster: ControlPlane, name: str
+) -> None:
+    """Which vendor a privileged container or /dev/dri is for is not known."""
+    limits = {"limits": {name: "1"}}
+    content = container(resources=limits, securityContext={"privileged": True})
+
+    assert "" == answer(cluster, pod("other", TEAM, spec(content, paths=("/dev/dri", "/dev/kfd"))))
 
 
 @pytest.mark.needs_kubernetes("1.34")
@@ -299,6 +350,15 @@ PRIVILEGED: Final = (
         (container(securityContext={"privileged": True}), PRIVILEGED),
         (container({"configMapKeyRef": {"name": "gpus", "key": "visible"}}), UNKNOWN),
         (container("$(GPUS)"), UNKNOWN),
+        (
+            container(
+                env=[
+                    {"name": "GPUS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                    {"name": VARIABLE, "value": "$(GPUS)"},
+                ]
+            ),
+            UNKNOWN,
+        ),
     ],
 )
 def test_pods_that_may_take_gpus_are_created_with_a_warning(

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from rules.model.rule import RuleSet
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.support.paths import ROOT
 from webhook.cli.input.files import RuleSource
@@ -64,7 +65,10 @@ def test_both_policies_select_the_same_objects_and_namespaces() -> None:
     assert [deny[each] for each in ("failurePolicy", "matchConstraints", "matchConditions")] == [
         warn[each] for each in ("failurePolicy", "matchConstraints", "matchConditions")
     ]
-    assert {"ownResources", "spec", "allContainers", "requested", "containers"} == {name for name, _ in both}
+    assert {
+        *("ownResources", "spec", "allContainers", "claimed", "requested", "requestedOfNvidia"),
+        *("containers", "visible"),
+    } == {name for name, _ in both}
     assert deny_binding["matchResources"] == warn_binding["matchResources"]
     # The overlay of the page replaces it by its place.
     assert ["ownResources"] * 2 == [spec["variables"][0]["name"] for spec in (deny, warn)]
@@ -74,9 +78,18 @@ def test_both_policies_select_the_same_objects_and_namespaces() -> None:
 def test_a_request_is_a_resource_of_the_built_in_rules(file: str, request: pytest.FixtureRequest) -> None:
     """`--update-golden` rewrites it."""
     rules = RuleSource(DEFAULT_NAMESPACE).load([]).rules
-    (expected,) = _KEY_TEST.findall(expression(resources_of(rules), PODS))
+    of_cuda = RuleSet(compatibility=rules.compatibility)
+    every, cuda = (_KEY_TEST.findall(expression(resources_of(each), PODS))[0] for each in (rules, of_cuda))
     if request.config.getoption("--update-golden"):
         path = COMPONENT / file
-        path.write_text(_KEY_TEST.sub(lambda _: expected, path.read_text("utf-8")), "utf-8")
+        found = iter((every, cuda))
+        path.write_text(_KEY_TEST.sub(lambda _: next(found), path.read_text("utf-8")), "utf-8")
+    variables = _variables(file)
 
-    assert expected in _variables(file)["requested"]
+    assert [every] == _KEY_TEST.findall(variables["requested"])
+    assert [cuda] == _KEY_TEST.findall(variables["requestedOfNvidia"])
+    assert ("google.com/tpu" in every, "google.com/tpu" in cuda, "nvidia.com/gpu" in cuda) == (
+        True,
+        False,
+        True,
+    )
