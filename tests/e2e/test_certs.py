@@ -104,7 +104,7 @@ def test_an_erased_ca_bundle_is_filled_again(
     configurations([1, 1])
     one = rotator(control_plane, namespace)
     trusted = one.reconcile().trusted
-    erase = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+    erase = [{"op": "remove", "path": f"/webhooks/{place}/clientConfig/caBundle"} for place in (0, 1)]
     control_plane.kubectl("patch", KINDS[0], "gpugate", "--type=json", "-p", json.dumps(erase))
     control_plane.kubectl("delete", KINDS[1], "gpugate")
     configurations([1, 1])

@@ -213,9 +213,11 @@ def test_a_mode_caps_all_rules_and_policies_and_failures(
     hooks = [hook for each in objects for hook in each.get("webhooks", ())]
 
     assert action == command.make_context(name, arguments).params["enforcement_action"]
-    assert {"mutate.gpugate.dev": policy, "validate.gpugate.dev": policy} == {
-        each["name"]: each["failurePolicy"] for each in hooks if "rules" not in each["name"]
-    }
+    assert {
+        "mutate.gpugate.dev": policy,
+        "mutate.ephemeralcontainers.gpugate.dev": "Ignore",
+        "validate.gpugate.dev": policy,
+    } == {each["name"]: each["failurePolicy"] for each in hooks if "rules" not in each["name"]}
     assert validation == [
         each["spec"]["validationActions"] for each in of_kind(objects, "ValidatingAdmissionPolicyBinding")
     ]
