@@ -34,6 +34,14 @@ NEWER = A100 | {
     "nvidia.com/cuda.runtime-version.full": "13.0",
 }
 
+MANAGED = "nvidia.com/gpu.deploy.container-toolkit"
+CLUSTER_POLICY = {
+    "apiVersion": "nvidia.com/v1",
+    "kind": "ClusterPolicy",
+    "metadata": {"name": "cluster-policy"},
+    "spec": {"cdi": {"enabled": True}, "toolkit": {"version": "v1.18.0"}},
+}
+
 
 def _nodes(path: Path, **labels: dict[str, str]) -> Path:
     """Write nodes of these names with these labels, as kubectl prints them."""
@@ -64,6 +72,29 @@ def test_equal_nodes_are_one_line_with_their_number(tmp_path: Path) -> None:
     ] == [line.split() for line in lines]
     assert lines[0].index("DRIVER") == lines[1].index("535.104.05") == lines[2].index("1000.1")
     assert (0, "") == (result.exit_code, result.stderr)
+
+
+def test_container_runtimes_are_shown_with_their_source_where_some_are_known(tmp_path: Path) -> None:
+    """A ClusterPolicy sets it for the nodes that GPU Operator manages."""
+    file = tmp_path / "n.json"
+    document = json.loads(_nodes(file, a=A100 | {MANAGED: "true"}, b=A100).read_text())
+    file.write_text(json.dumps([document, CLUSTER_POLICY]), "utf-8")
+    managed, other = _document("--nodes", file)["classes"]
+    rows = [line.split("  ") for line in _run("--nodes", file, "-o", "wide").stdout.splitlines()]
+
+    assert {
+        "mode": "cdi",
+        "loadsCompat": True,
+        "toolkit": "1.18.0",
+        "source": "ClusterPolicy cluster-policy",
+    } == managed["runtime"]
+    assert other["runtime"] is None
+    assert [["a"], ["b"]] == [managed["nodes"], other["nodes"]]
+    assert [["RUNTIME", "RUNTIME SOURCE"], ["cdi", "ClusterPolicy cluster-policy"], ["unknown", "-"]] == [
+        [cell.strip() for cell in row if cell.strip()][9:11] for row in rows
+    ]
+    assert "RUNTIME" not in _run("--nodes", _nodes(tmp_path / "b.json", b=A100), "-o", "wide").stdout
+    assert "node/a\n" == _run("--nodes", file, "--filter", "runtime=cdi", "-o", "name").stdout
 
 
 def test_nodes_are_selected_by_name_and_by_column(tmp_path: Path) -> None:
@@ -109,6 +140,7 @@ def test_json_names_the_nodes_of_each_class(tmp_path: Path) -> None:
         "slices": None,
         "sharing": "none",
         "mode": "pgpu",
+        "runtime": None,
         "nodes": ["a", "b"],
         "notReady": [],
         "tainted": [],
@@ -437,7 +469,18 @@ def test_json_and_yaml_have_every_fact_of_a_pool(tmp_path: Path) -> None:
     """Unknown facts are null."""
     nodes = _list(tmp_path / "n.json", _node("a", A100), NODE_GROUP)
     document = _document("--nodes", nodes)
-    facts = ("product", "driver", "cuda", "compute", "memoryMiB", "mig", "slices", "sharing", "mode")
+    facts = (
+        "product",
+        "driver",
+        "cuda",
+        "compute",
+        "memoryMiB",
+        "mig",
+        "slices",
+        "sharing",
+        "mode",
+        "runtime",
+    )
 
     assert [
         {"kind": "MachineDeployment", "name": "a100"}

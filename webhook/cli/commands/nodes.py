@@ -15,6 +15,7 @@ from rules.compatibility.checks.driver_support import unsupported_gpu
 from rules.kube.tolerations import Taint
 from rules.lint.profile_differences import ProfileDifference, members, profile_differences
 from rules.model.rule import NodeProfile
+from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime
 from rules.nodes.inventory import NodeClass
 from rules.nodes.label_families import LabelNames, autoscaler_labels
 from rules.nodes.label_index import positions
@@ -43,7 +44,7 @@ from webhook.cli.output.vocabulary import (
 
 # Maximum number of problems of a kind on stderr. A faulty label publisher affects every node in the same way.
 _MAX_PROBLEMS: Final = 10
-_WIDE: Final = ("resources", "labels at creation")
+_WIDE: Final = ("runtime source", "resources", "labels at creation")
 
 
 @click.command()
@@ -55,7 +56,8 @@ _WIDE: Final = ("resources", "labels at creation")
     "name",
     "json",
     "yaml",
-    help="wide: also the resources, and the labels that nodes of pools have when they are created.",
+    help="wide: also what tells the container runtime, the resources, and the labels that nodes of pools "
+    "have when they are created.",
 )
 @node_options
 def command(
@@ -82,9 +84,13 @@ def command(
     inventory, labels = nodes.inventory(), nodes.labels()
     selected = bool(names or filters)
     declared = nodes.profiles()
-    profiles = [] if names else filtered(filters, declared, lambda each: _pool_row(each.pool))
-    pools = [] if names else filtered(filters, inventory.declared.pools, _pool_row)
-    classes = filtered(filters, _classes(names, inventory, labels), lambda each: _class_row(each, inventory))
+    profiles = [] if names else filtered(filters, declared, lambda each: _pool_row(each.pool, language))
+    pools = (
+        [] if names else filtered(filters, inventory.declared.pools, lambda each: _pool_row(each, language))
+    )
+    classes = filtered(
+        filters, _classes(names, inventory, labels), lambda each: _class_row(each, inventory, language)
+    )
     differences = tuple(profile_differences(profiles, inventory, labels))
     shown = {name for each in classes for name in inventory.names(each.members)}
     unreadable = [each for each in inventory.problems(labels) if each.node in shown]
@@ -95,9 +101,9 @@ def command(
         return
     if output in ("json", "yaml"):
         document = {
-            "classes": [_class(each, inventory) for each in classes],
-            "profiles": [_profile(each, inventory, differences) for each in profiles],
-            "pools": [{"kind": each.kind, "name": each.name} | _pool(each) for each in pools],
+            "classes": [_class(each, inventory, language) for each in classes],
+            "profiles": [_profile(each, inventory, differences, language) for each in profiles],
+            "pools": [{"kind": each.kind, "name": each.name} | _pool(each, language) for each in pools],
             "undeclared": _signs(inventory),
             "unsupported": unsupported,
             "problems": [
@@ -109,7 +115,7 @@ def command(
         print_document(document, output)
         return
     wide, coming = output == "wide", [*(each.pool for each in profiles), *pools]
-    rows = _rows(classes, coming, inventory, wide=wide, by_name=bool(names))
+    rows = _rows(classes, coming, inventory, language, wide=wide, by_name=bool(names))
     show_table(rows, language, wide=wide)
     for found in unsupported[:_MAX_PROBLEMS]:
         facts = found | {"node": f"{found['nodes'][0]!r:.80}", "count": len(found["nodes"])}
@@ -141,7 +147,7 @@ def _classes(names: Collection[str], inventory: Inventory, labels: LabelNames) -
     return [replace(each, members=1 << place) for each in classes for place in positions(each.members)]
 
 
-def _facts(capabilities: NodeCapabilities) -> dict[str, Any]:
+def _facts(capabilities: NodeCapabilities, language: Language) -> dict[str, Any]:
     return {
         "product": capabilities.product,
         "driver": capabilities.driver,
@@ -152,11 +158,24 @@ def _facts(capabilities: NodeCapabilities) -> dict[str, Any]:
         "slices": capabilities.mig_devices or None,
         "sharing": capabilities.sharing_strategy,
         "mode": capabilities.device_mode,
+        "runtime": _runtime(capabilities.runtime, language),
     }
 
 
-def _class(found: NodeClass, inventory: Inventory) -> dict[str, Any]:
-    return _facts(found.capabilities) | {
+def _runtime(runtime: ContainerRuntime, language: Language) -> dict[str, Any] | None:
+    """Return what is known of a container runtime; None if nothing is."""
+    if runtime == UNKNOWN_RUNTIME:
+        return None
+    return {
+        "mode": runtime.mode.value,
+        "loadsCompat": runtime.loads_compat,
+        "toolkit": ".".join(map(str, runtime.toolkit)) or None,
+        "source": runtime.source.in_language(language),
+    }
+
+
+def _class(found: NodeClass, inventory: Inventory, language: Language) -> dict[str, Any]:
+    return _facts(found.capabilities, language) | {
         "nodes": sorted(inventory.names(found.members)),
         "notReady": sorted(inventory.names(found.members & inventory.not_ready)),
         "tainted": sorted(inventory.names(found.members & inventory.tainted)),
@@ -178,12 +197,15 @@ def _unsupported(
 
 
 def _profile(
-    profile: NodeProfile, inventory: Inventory, differences: tuple[ProfileDifference, ...]
+    profile: NodeProfile,
+    inventory: Inventory,
+    differences: tuple[ProfileDifference, ...],
+    language: Language,
 ) -> dict[str, Any]:
     """Return a profile, its present nodes, and what these report otherwise."""
     return {
         "profile": profile.name,
-        **_pool(profile.pool),
+        **_pool(profile.pool, language),
         "nodes": sorted(inventory.names(members(profile, inventory))),
         "differences": [
             {
@@ -198,8 +220,8 @@ def _profile(
     }
 
 
-def _pool(pool: NodePool) -> dict[str, Any]:
-    return _facts(pool.capabilities) | {
+def _pool(pool: NodePool, language: Language) -> dict[str, Any]:
+    return _facts(pool.capabilities, language) | {
         "state": _state(pool),
         "resources": None if pool.resources is None else dict(pool.resources),
         "labelsAtCreation": dict(pool.labels),
@@ -220,15 +242,19 @@ def _signs(inventory: Inventory) -> list[str]:
 
 
 def _rows(
-    classes: Iterable[NodeClass],
+    classes: Collection[NodeClass],
     pools: Collection[NodePool],
     inventory: Inventory,
+    language: Language,
     *,
     wide: bool,
     by_name: bool,
 ) -> list[dict[str, str]]:
     """Return the rows of the table, without columns that say nothing. by_name: each class is one node."""
+    capabilities = [*(each.capabilities for each in classes), *(each.capabilities for each in pools)]
+    known = any(each.runtime != UNKNOWN_RUNTIME for each in capabilities)
     hidden = {
+        *(() if known else ("runtime", "runtime source")),
         *(() if inventory.not_ready else ("not ready",)),
         *(() if inventory.tainted or any(each.taints for each in pools) else ("taints",)),
         *(() if pools else ("state", "pool")),
@@ -240,21 +266,21 @@ def _rows(
         return {name: cell for name, cell in row.items() if name not in hidden}
 
     # A pool may bring several kinds of nodes that differ in no column.
-    coming = dict.fromkeys(tuple(shown(_pool_row(each)).items()) for each in pools)
-    present = [shown(_class_row(each, inventory)) for each in classes]
+    coming = dict.fromkeys(tuple(shown(_pool_row(each, language)).items()) for each in pools)
+    present = [shown(_class_row(each, inventory, language)) for each in classes]
     if by_name:
         found = zip(classes, present, strict=True)
         return [{"name": inventory.names(each.members)[0]} | row for each, row in found]
     return [*present, *map(dict, coming)]
 
 
-def _class_row(found: NodeClass, inventory: Inventory) -> dict[str, str]:
+def _class_row(found: NodeClass, inventory: Inventory, language: Language) -> dict[str, str]:
     count, tainted = found.members.bit_count(), (found.members & inventory.tainted).bit_count()
     taints = _joined(inventory.taints(found.members))
     offered = (
         name for name in inventory.resources if "/" in name and inventory.offering(name) & found.members
     )
-    return _row(found.capabilities, str(count)) | {
+    return _row(found.capabilities, str(count), language) | {
         "not ready": str((found.members & inventory.not_ready).bit_count()),
         "state": "present",
         "pool": UNKNOWN,
@@ -264,9 +290,9 @@ def _class_row(found: NodeClass, inventory: Inventory) -> dict[str, str]:
     }
 
 
-def _pool_row(pool: NodePool) -> dict[str, str]:
+def _pool_row(pool: NodePool, language: Language) -> dict[str, str]:
     resources = (f"{name}: {amount}" for name, amount in pool.resources or ())
-    return _row(pool.capabilities, UNKNOWN) | {
+    return _row(pool.capabilities, UNKNOWN, language) | {
         "not ready": UNKNOWN,
         "state": _state(pool),
         "pool": f"{pool.kind}/{pool.name}",
@@ -280,14 +306,17 @@ def _joined(taints: Sequence[Taint]) -> str:
     return ", ".join(map(str, taints)) or "none"
 
 
-def _row(capabilities: NodeCapabilities, nodes: str) -> dict[str, str]:
-    facts = _facts(capabilities)
+def _row(capabilities: NodeCapabilities, nodes: str, language: Language) -> dict[str, str]:
+    facts, runtime = _facts(capabilities, language), capabilities.runtime
     memory, slices = facts.pop("memoryMiB"), facts.pop("slices")
+    facts["runtime"] = runtime.mode.value
+    facts["runtime source"] = runtime.source.in_language(language)
     facts["memory"] = None if memory is None else f"{memory}Mi"
     facts["mig"] = ", ".join(filter(None, [facts["mig"], "slices" if slices else None]))
     if unsupported_gpu(capabilities):
         facts["driver" if facts["driver"] else "cuda"] += " (unsupported)"
-    columns = ("product", "driver", "cuda", "compute", "memory", "mig", "sharing", "mode")
+    hardware = ("product", "driver", "cuda", "compute", "memory", "mig", "sharing", "mode")
+    columns = (*hardware, "runtime", "runtime source")
     return {"nodes": nodes} | {name: str(facts[name] or UNKNOWN) for name in columns}
 
 
