@@ -11,6 +11,9 @@ from typing import Any
 import yaml
 
 from rules.dra.state import GROUP
+from rules.nodes.gpu_operator import CLUSTER_POLICY, PLURAL
+from rules.nodes.gpu_operator import GROUP as GPU_OPERATOR
+from rules.nodes.gpu_operator import VERSIONS as POLICY_VERSIONS
 from rules.nodes.pools import POOL_KINDS, PoolKind
 from tests.e2e.cluster import ControlPlane, kubernetes
 from tests.e2e.installed import GPU, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
@@ -215,7 +218,8 @@ def test_gpugate_uses_all_its_rights_and_requests_no_others(installed: Installed
     With every kind that gpugate reads where it is installed.
     """
     broken = resource_rule("vendor.com/device", limits="optinal")
-    kinds = yaml.safe_dump_all(map(_definition, POOL_KINDS))
+    policy = PoolKind(GPU_OPERATOR, CLUSTER_POLICY, PLURAL, POLICY_VERSIONS, autoscaler=False)
+    kinds = yaml.safe_dump_all(map(_definition, (*POOL_KINDS, policy)))
     with installed.away():
         installed.cluster.kubectl("apply", "-f", "-", input=kinds)
         installed.cluster.kubectl("wait", "crd", "--all", "--for=condition=Established")

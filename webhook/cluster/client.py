@@ -403,7 +403,7 @@ class Cluster:
         return sorted({item["metadata"]["namespace"] for item in found})
 
     def inventory(self) -> list[dict[str, Any]]:
-        """Return all nodes, and the objects that declare others, as JSON. Raises ClusterError.
+        """Return all nodes, and the objects that declare others or set their runtime, as JSON. ClusterError.
 
         What does not exist in the cluster, or may not be read, declares nothing.
         """

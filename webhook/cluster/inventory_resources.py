@@ -1,4 +1,4 @@
-"""The objects of a cluster that declare nodes which autoscalers may add, or devices and claims of DRA."""
+"""The objects of a cluster, besides nodes, of which an inventory is made."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from typing import Any, NotRequired, TypedDict
 
 from rules.dra.state import DRA_KINDS, GROUP, VERSIONS
+from rules.nodes.gpu_operator import CLUSTER_POLICY, PLURAL
+from rules.nodes.gpu_operator import GROUP as GPU_OPERATOR
+from rules.nodes.gpu_operator import VERSIONS as POLICY_VERSIONS
 from rules.nodes.pools import AUTOSCALER_STATUS, POOL_KINDS
 from webhook.cluster.resource import Resource, config_maps
 
@@ -25,9 +28,20 @@ class DraObject(TypedDict):
     status: NotRequired[Any]
 
 
+class _Settings(TypedDict):
+    """The decoded part of a ClusterPolicy."""
+
+    metadata: _Metadata
+    spec: NotRequired[Any]
+
+
 def declaring_resources() -> dict[str, Resource]:
-    """Return what declares nodes, by its kind; AUTOSCALER_STATUS goes by its name."""
+    """Return what declares nodes, or sets their container runtime, by its kind.
+
+    AUTOSCALER_STATUS goes by its name.
+    """
     found = {each.kind: _resource(each.group, each.plural, each.versions) for each in POOL_KINDS}
+    found[CLUSTER_POLICY] = _resource(GPU_OPERATOR, PLURAL, POLICY_VERSIONS, _Settings)
     status = AUTOSCALER_STATUS
     found[status.name] = Resource(
         status.name, config_maps(status.namespace), fields=f"metadata.name={status.name}"

@@ -15,6 +15,7 @@ from typing import Any, Final, NotRequired, TypedDict
 
 from rules import Inventory
 from rules.dra.state import CLAIM, DRA_KINDS, TEMPLATE, DraState
+from rules.nodes.gpu_operator import CLUSTER_POLICY, read_settings
 from rules.nodes.label_index import ShardedDict
 from rules.nodes.pools import declared_pools
 from rules.nodes.vanished_labels import vanished
@@ -54,9 +55,16 @@ class _NodeCondition(TypedDict):
     status: str
 
 
+class _NodeInfo(TypedDict):
+    osImage: NotRequired[str]
+    kubeletVersion: NotRequired[str]
+    containerRuntimeVersion: NotRequired[str]
+
+
 class _NodeStatus(TypedDict):
     allocatable: NotRequired[dict[str, str]]
     capacity: NotRequired[dict[str, str]]
+    nodeInfo: NotRequired[_NodeInfo]
     conditions: NotRequired[list[_NodeCondition]]
 
 
@@ -132,7 +140,9 @@ class InventorySync:
             match change:
                 case Listed(objects):
                     nodes = [self._remembering(each) for each in objects]
-                    self._set(Inventory.of(nodes).with_pools(before.declared).with_dra(before.dra))
+                    empty = Inventory().with_operator(before.operator)
+                    after = empty.with_node(nodes).with_pools(before.declared).with_dra(before.dra)
+                    self._set(after)
                 case Applied(node):
                     self._set(before.with_node(self._remembering(node)))
                 case Deleted(node):
@@ -142,7 +152,7 @@ class InventorySync:
         self.on_synced()
 
     def on_declared(self, kind: str, change: Change) -> None:
-        """Apply a change of objects that declare nodes."""
+        """Apply a change of objects that declare nodes, or of GPU Operator's settings."""
         with self._lock:
             known = self._objects.get(kind, {})
             match change:
@@ -179,7 +189,7 @@ class InventorySync:
                 self._unreadable.discard(kind)
             elif status == HTTPStatus.FORBIDDEN:
                 self._unreadable.discard(kind)
-            elif self._resources[kind] in self._awaited:
+            elif self._resources[kind] in self._awaited and kind != CLUSTER_POLICY:  # it adds no nodes
                 self._unreadable.add(kind)
             self._declare(kind)
         self.on_synced()
@@ -194,7 +204,9 @@ class InventorySync:
 
     def _declare(self, kind: str) -> None:
         objects = {name: found.values() for name, found in self._objects.items()}
-        self._set(self._inventory.with_pools(declared_pools(objects, self._unreadable)))
+        operator = read_settings(objects.pop(CLUSTER_POLICY, ()))
+        declared = declared_pools(objects, self._unreadable)
+        self._set(self._inventory.with_pools(declared).with_operator(operator))
         self._awaited.discard(self._resources[kind])
 
     def _set_dra(self, state: DraState) -> None:

@@ -12,6 +12,7 @@ import pytest
 from kubernetes.client import Configuration
 
 from rules import Loaded
+from rules.nodes.gpu_operator import CLUSTER_POLICY
 from rules.nodes.pools import AUTOSCALER_STATUS
 from tests.support.inventory_sync import KINDS
 from tests.support.node_builders import gfd, node
@@ -144,6 +145,58 @@ def test_the_status_of_cluster_autoscaler_is_a_sign_of_nodes_that_are_not_declar
     sync.on_declared(name, Listed([{"metadata": {"name": name, "resourceVersion": "1"}}]))
 
     assert ((set(), set()), (set(), {name})) == (absent, declared(handler))
+
+
+POLICY: Final = {
+    "metadata": {"name": "cluster-policy", "resourceVersion": "1"},
+    "spec": {"cdi": {"enabled": True}, "toolkit": {"version": "v1.18.0"}},
+}
+MANAGED: Final = gfd("12.2") | {"nvidia.com/gpu.deploy.container-toolkit": "true"}
+
+
+def modes(handler: AdmissionHandler) -> set[str]:
+    """Return the modes of the container runtimes in the inventory."""
+    inventory = handler.snapshot.inventory
+    return {each.capabilities.runtime.mode.value for each in inventory.classes(inventory.everything)}
+
+
+def test_container_runtimes_follow_the_settings_of_gpu_operator() -> None:
+    """They stay when nodes are listed again, and until the kind is gone."""
+    handler, sync = synced()
+    older = POLICY | {"spec": {"cdi": {"enabled": False}, "toolkit": {"version": "v1.17.8"}}}
+    seen = []
+    for step in (
+        partial(sync.on_nodes, Listed([node("one", MANAGED)])),
+        partial(sync.on_declared, CLUSTER_POLICY, Listed([POLICY])),
+        partial(sync.on_nodes, Listed([node("two", MANAGED)])),
+        partial(sync.on_declared, CLUSTER_POLICY, Applied(older)),
+        partial(sync.on_unavailable, CLUSTER_POLICY, 403),
+        partial(sync.on_unavailable, CLUSTER_POLICY, 404),
+    ):
+        step()
+        seen.append(modes(handler))
+
+    assert [{"unknown"}, {"cdi"}, {"cdi"}, {"legacy"}, {"legacy"}, {"unknown"}] == seen
+    assert not handler.snapshot.inventory.declared.listed
+
+
+def test_settings_that_could_never_be_read_are_no_sign_of_an_autoscaler() -> None:
+    """They add no nodes."""
+    handler, sync = synced()
+    sync.on_unavailable(CLUSTER_POLICY, 500)
+
+    assert (set(), set()) == declared(handler)
+
+
+def test_a_status_of_gpu_operator_does_not_replace_the_snapshot() -> None:
+    """Only its settings matter."""
+    handler, sync = synced()
+    sync.on_nodes(Listed([node("one", MANAGED)]))
+    sync.on_declared(CLUSTER_POLICY, Listed([POLICY]))
+    before = handler.snapshot
+    sync.on_declared(CLUSTER_POLICY, Applied(POLICY | {"status": {"state": "notReady"}}))
+
+    assert handler.snapshot is before
 
 
 def test_readiness_waits_for_an_answer_on_every_kind_whatever_it_is() -> None:
