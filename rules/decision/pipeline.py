@@ -111,7 +111,7 @@ def _decide(
         pipeline = Pipeline(context, _Shared(policy), pod, recorder(pod))
         return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
-        return _of_images(context, _on_node(document), _on_node(request.old_object or {}), recorder)
+        return _of_images(context, document, request.old_object or {}, recorder)
     pods = {path: Pod(document, raw, path, others) for path, (raw, others) in found.items()}
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods.values() if pod.users or pod.claimers]
@@ -445,12 +445,16 @@ class Pipeline:
 
 
 def _of_images(
-    context: _Context, pod: Pod, before: Pod, recorder: Callable[[Pod], DecisionRecorder]
+    context: _Context,
+    document: Mapping[str, Any],
+    old: Mapping[str, Any],
+    recorder: Callable[[Pod], DecisionRecorder],
 ) -> Decision:
     """Return the decision on the update of a pod, of which only the containers with a new image are checked.
 
-    before: the pod that it replaces. A finding that this one has, too, is none: the pod is there already.
+    old: the pod that it replaces. A finding that this one has, too, is none: the pod is there already.
     """
+    pod, before = Pod(document, document), Pod(old, old)
     images = {container.name: container.image for container in before.containers}
     changed = {each.name for each in (*pod.users, *pod.claimers) if images.get(each.name) != each.image}
     if not changed:
@@ -461,15 +465,6 @@ def _of_images(
     of_before.requirements, of_before.evaluations = shared.requirements, shared.evaluations
     earlier = Pipeline(context, of_before, before, DecisionRecorder(before))
     return Pipeline(context, shared, pod, recorder(pod)).check_images(changed, earlier)
-
-
-def _on_node(document: Mapping[str, Any]) -> Pod:
-    """Return a pod without what selects its node, once it is bound to one: labels may have changed since."""
-    spec = document.get("spec")
-    if isinstance(spec, dict) and spec.get("nodeName"):
-        rest = {key: value for key, value in spec.items() if key not in ("nodeSelector", "affinity")}
-        document = {**document, "spec": rest}
-    return Pod(document, document)
 
 
 def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> Decision:

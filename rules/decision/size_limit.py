@@ -152,11 +152,12 @@ def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | N
     terms = expressions = tolerations = claims = debugging = resources = containers = 0
     for pod in pods:
         spec = pod.spec
-        if "affinity" in spec and isinstance(required := required_terms(spec), list):
-            terms += len(required)
-            expressions += sum(map(expressions_of, required))
-        selector = spec.get("nodeSelector")
-        expressions += len(selector) if isinstance(selector, dict) else 0
+        if not spec.get("nodeName"):  # the selectors of a bound pod are not read
+            if "affinity" in spec and isinstance(required := required_terms(spec), list):
+                terms += len(required)
+                expressions += sum(map(expressions_of, required))
+            selector = spec.get("nodeSelector")
+            expressions += len(selector) if isinstance(selector, dict) else 0
         tolerations += _length(spec.get("tolerations"))
         claims += _length(spec.get("resourceClaims"))
         debugging += _length(spec.get("ephemeralContainers"))

@@ -153,11 +153,13 @@ def required_terms(pod_spec: Mapping[str, Any]) -> object:
 
 
 def candidates(inventory: Inventory, pod_spec: Mapping[str, Any]) -> int:
-    """Return the nodes that the spec's nodeName, nodeSelector and required affinity match, as a bit set."""
-    nodes = inventory.everything
-    name, selector, terms = pod_spec.get("nodeName"), pod_spec.get("nodeSelector"), required_terms(pod_spec)
-    if name not in (None, ""):
-        nodes &= inventory.named(name) if isinstance(name, str) else 0
+    """Return the nodes that the spec's nodeName, or else nodeSelector and required affinity, match, as bits.
+
+    A bound pod stays on its node, whatever labels that has now: its selectors count only while scheduling.
+    """
+    if (name := pod_spec.get("nodeName")) not in (None, ""):
+        return inventory.named(name) if isinstance(name, str) else 0
+    nodes, selector, terms = inventory.everything, pod_spec.get("nodeSelector"), required_terms(pod_spec)
     if selector is not None:
         if not isinstance(selector, dict):
             return 0
@@ -167,15 +169,15 @@ def candidates(inventory: Inventory, pod_spec: Mapping[str, Any]) -> int:
 
 
 def excluding(inventory: Inventory, pod_spec: Mapping[str, Any], nodes: int) -> list[tuple[str, str]]:
-    """Return what of nodeName, nodeSelector and required affinity excludes these nodes, given as a bit set.
+    """Return what of nodeName, or else nodeSelector and required affinity, excludes these nodes, as bits.
 
     Each is its field and its value, `key=value` for nodeSelector, empty for affinity: those that exclude all
     of the nodes; if none does so alone, all that exclude some. Linear in the entries of nodeSelector.
     """
-    name, selector, terms = pod_spec.get("nodeName"), pod_spec.get("nodeSelector"), required_terms(pod_spec)
+    if (name := pod_spec.get("nodeName")) not in (None, ""):
+        return [("nodeName", str(name))] if nodes & ~candidates(inventory, pod_spec) else []
+    selector, terms = pod_spec.get("nodeSelector"), required_terms(pod_spec)
     parts: list[tuple[tuple[str, str], int]] = []
-    if name not in (None, ""):
-        parts.append((("nodeName", str(name)), candidates(inventory, {"nodeName": name})))
     if isinstance(selector, dict):
         for key, value in selector.items():
             kept = candidates(inventory, {"nodeSelector": {key: value}})

@@ -125,9 +125,9 @@ def terms_match(node: Node, terms: Json) -> bool:
 
 
 def may_go(node: Node, spec: Json) -> bool:
-    """Return whether a node matches a pod's spec."""
-    if spec.get("nodeName") not in (None, "") and spec["nodeName"] != node["metadata"]["name"]:
-        return False
+    """Return whether a node matches a pod's spec; the selectors of a bound pod do not count."""
+    if spec.get("nodeName") not in (None, ""):
+        return bool(spec["nodeName"] == node["metadata"]["name"])
     selector = spec.get("nodeSelector")
     if selector is not None:
         if not isinstance(selector, dict):

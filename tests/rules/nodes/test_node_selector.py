@@ -160,7 +160,7 @@ def test_no_terms_and_empty_terms_match_no_node(terms: Any) -> None:
         ({"nodeSelector": {"zone": "east"}}, {"east"}),
         ({"nodeSelector": {"zone": "east", "rack": "8"}}, set()),
         ({"nodeSelector": {"zone": 7}}, set()),
-        ({"nodeSelector": {"zone": "east"}, "nodeName": "west"}, set()),
+        ({"nodeSelector": {"zone": "east"}, "nodeName": "west"}, {"west"}),
         ({"affinity": None}, {"east", "west", "bare"}),
         ({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}}, set()),
     ],

@@ -153,6 +153,27 @@ def test_a_pod_on_a_node_is_checked_against_that_node(tmp_path: Path) -> None:
     }
 
 
+def test_a_driver_that_is_downgraded_under_a_pod_is_found_in_spite_of_injected_affinity(
+    tmp_path: Path,
+) -> None:
+    """The affinity of its admission no longer matches its node, and the pod stays there."""
+    pod = _pod("train", node="b")
+    pod["spec"]["containers"][0] |= {
+        "image": "team/app:cuda13.0",
+        "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
+    }
+    major = {"key": "nvidia.com/cuda.runtime-version.major", "operator": "Gt", "values": ["12"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [major]}]}
+    pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    nodes = tmp_path / "nodes.json"
+    items = [node("b", gfd("12.8")), node("t", gfd("12.2"))]
+    nodes.write_text(json.dumps({"kind": "NodeList", "items": items}), "utf-8")
+    result = _audit(tmp_path, [pod], "--rules", "rules/catalog/pgpu", "--nodes", nodes, "-o", "json")
+    (workload,) = json.loads(result.stdout)["workloads"]
+
+    assert [("deny", "fact")] == [(each["action"], each["basis"]) for each in workload["pods"][0]["findings"]]
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_equal_reasons_on_several_nodes_are_one_row(language: str, tmp_path: Path) -> None:
     """The name of the node is in the finding, as are those of pods and containers."""

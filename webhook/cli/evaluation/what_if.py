@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -16,8 +16,6 @@ from rules.text.i18n import Text
 from webhook.cli.evaluation.node_changes import Affected
 
 _NODE_NAME: Final = "nodeName"
-# What selects the node of a pod. Once it is bound, labels of its node may change, and the pod stays.
-_SELECTORS: Final = ("nodeSelector", "affinity")
 _NO_NODE: Final = Text(
     "no node is left that the workload selects, tolerates and is compatible with",
     "没有剩余节点既符合该工作负载的选择与容忍，又与其兼容",
@@ -161,7 +159,7 @@ class ClusterState:
         node = _node_of(request.object or {}) if request.kind == "Pod" else ""
         if node and self._inventory.everything and not self._inventory.named(node):
             return Runs(True, False, (_plain(self._say(_NODE_REMOVED, node=node)),))
-        found = self._found(self._place(_of_bound(request)))
+        found = self._found(self._place(request))
         if subject.from_pods and found.allowed and found.runs is False:
             # The affinity of its pods may be that of an earlier decision, which a new pod does not have.
             found = found._replace(runs=None)
@@ -177,7 +175,7 @@ class ClusterState:
             return True
         if not self._inventory.named(node):
             return False
-        request = _of_bound(AdmissionRequest("CREATE", "", "Pod", namespace, pod, mutating=False))
+        request = AdmissionRequest("CREATE", "", "Pod", namespace, pod, mutating=False)
         return self._found(self._place(request)).runs is not False
 
     def _place(self, request: AdmissionRequest) -> Placement:
@@ -283,15 +281,6 @@ def _plain(line: str) -> Reason:
 def _node_of(pod: Mapping[str, Any]) -> str:
     spec = pod.get("spec")
     return str(spec.get(_NODE_NAME) or "") if isinstance(spec, dict) else ""
-
-
-def _of_bound(request: AdmissionRequest) -> AdmissionRequest:
-    """Return the request of a pod without what selects its node, if it is bound to one."""
-    document = request.object or {}
-    if request.kind != "Pod" or not _node_of(document):
-        return request
-    spec = {key: value for key, value in document["spec"].items() if key not in _SELECTORS}
-    return replace(request, object={**document, "spec": spec}, mutating=False)
 
 
 def unbound(pod: Mapping[str, Any]) -> Mapping[str, Any]:
