@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from rules import Language, RuleSet
 from tests.laws.test_inventory_laws import (
     EXAMPLES,
-    Cluster,
     clusters,
     inventory_of,
     pod_of,
@@ -19,6 +18,7 @@ from tests.laws.test_inventory_laws import (
     selecting,
     wishes,
 )
+from tests.support.reference_verdict import Cluster
 from webhook.cli.evaluation.findings import evaluate
 from webhook.cli.evaluation.workloads import WorkloadObject, workloads_in
 from webhook.cli.input.cluster_source import NO_CLUSTER
