@@ -15,7 +15,7 @@ from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import ContainerResult, NodeClassResult, NoFittingNode, RuleRequirement
 from rules.cuda.gpu_memory import shown
 from rules.cuda.requirements import GpuRequirements
-from rules.dra.claims import TOO_MANY, Candidate, ClaimRequest, PodClaim, candidates
+from rules.dra.claims import TOO_MANY, Candidate, ClaimRequest, FailedSelector, PodClaim, candidates
 from rules.dra.device_classes import IMPLICIT_PREFIX
 from rules.dra.devices import DeviceKind, facts_of, gpu_drivers
 from rules.dra.minimum import memory_selector, minimum_selector
@@ -167,7 +167,8 @@ class _Judge(NamedTuple):
         if request.admin or not self._may_be_gpu(request):
             return ClaimResult()
         dra = self.evaluator.inventory.dra
-        found, unknown = candidates(request, dra.classes, dra.devices)
+        found, unknown, failed = candidates(request, dra.classes, dra.devices)
+        warnings = tuple(self._failed(claim, failed))
         judged = list(self._judged(found))
         fit = [each for each in judged if each.level <= Level.UNSTABLE]
         # Several alternatives may select the same devices.
@@ -176,12 +177,12 @@ class _Judge(NamedTuple):
         if request.allocated and unfit:
             return self._denied(claim, request, unfit)
         if not unfit:
-            if fit:
-                return ClaimResult()
+            if fit or (warnings and not unknown and not doubtful):
+                return ClaimResult((), warnings)
             reasons = [*unknown, *(reason for each in doubtful for reason in _reasons(each)), _NO_DEVICE]
-            return ClaimResult((), tuple(self.unknown(claim, reasons[0])))
+            return ClaimResult((), (*self.unknown(claim, reasons[0]), *warnings))
         if fit or doubtful or unknown or self._may_come(request):
-            return ClaimResult((), tuple(self._partly(claim, unfit)))
+            return ClaimResult((), (*self._partly(claim, unfit), *warnings))
         return self._denied(claim, request, unfit)
 
     def unknown(self, claim: str, why: Text) -> list[AdmissionWarning]:
@@ -235,6 +236,15 @@ class _Judge(NamedTuple):
             for tolerated in (True, False)
             for each in pools.results((self.use.required,), self.spec, names, tolerated=tolerated)
         )
+
+    def _failed(self, claim: str, failed: Iterable[FailedSelector]) -> Iterator[AdmissionWarning]:
+        """Yield the warning that a selector fails on a device of a node that the pod can use."""
+        if self._action is Action.DRYRUN:
+            return
+        for kind, nodes, reason in failed:
+            if nodes is None or self.evaluator.nodes_of(kind)[0] & self.allowed:
+                yield self.writer.selector_fails(self.use.required.rule, claim, kind.driver, reason)
+                return
 
     def _partly(self, claim: str, unfit: Sequence[_Judged]) -> list[AdmissionWarning]:
         """Return the warning that a claim may be given devices that are not compatible."""

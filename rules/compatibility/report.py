@@ -86,6 +86,14 @@ _CLAIM_UNCHECKED: Final = Text(
     "compatibility with the devices of claim {claim!r} not checked: {why}",
     "未检查与声明 {claim!r} 的设备是否兼容：{why}",
 )
+_SELECTOR_FAILS: Final = Text(
+    "claim {claim!r}: a selector fails on devices of {driver}: {why}; the scheduler may keep the pod Pending",
+    "声明 {claim!r}：选择器在 {driver} 的设备上求值失败：{why}；调度器可能使 Pod 一直为 Pending",
+)
+_GUARD: Final = Text(
+    "guard it: `'NAME' in device.attributes['DOMAIN'] && …` or `has(…) && …`",
+    "请先判断：`'NAME' in device.attributes['DOMAIN'] && …` 或 `has(…) && …`",
+)
 _CLAIM_TOO_WIDE: Final = Text(
     "claim {claim!r} may be given a device that is not compatible: {reasons}",
     "声明 {claim!r} 可能分配到不兼容的设备：{reasons}",
@@ -288,6 +296,12 @@ class MessageWriter:
         """Return the warning that the devices of a claim were not checked."""
         cause = self._fill(_CLAIM_UNCHECKED, claim=claim, why=self.of(why))
         return AdmissionWarning(rule.name, self._fill(_COLON, about=self._all(), what=cause), "", cause)
+
+    def selector_fails(self, rule: CompatibilityRule, claim: str, driver: str, why: str) -> AdmissionWarning:
+        """Return the warning that a selector of a claim fails on devices of a driver. why: the error."""
+        cause = self._fill(_SELECTOR_FAILS, claim=claim, driver=driver, why=why)
+        reason = self._fill(_COLON, about=self._all(), what=cause)
+        return AdmissionWarning(rule.name, reason, self.of(_GUARD), cause)
 
     def claim_too_wide(
         self, rule: CompatibilityRule, claim: str, classes: Sequence[NodeClassResult], selector: str

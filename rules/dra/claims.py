@@ -88,11 +88,24 @@ class Candidate(NamedTuple):
     alternative: str = ""
 
 
+class FailedSelector(NamedTuple):
+    """Devices of one kind for which a selector fails. nodes: as in Candidate. reason: the error."""
+
+    kind: DeviceKind
+    nodes: Mapping[str, int] | None
+    reason: str
+
+
 class Candidates(NamedTuple):
-    """All devices that a request may be given. unknown: why there may be others."""
+    """All devices that a request may be given.
+
+    unknown: why there may be others. failed: devices at which the scheduler ends the allocation with an error
+    if it reaches them.
+    """
 
     found: tuple[Candidate, ...] = ()
     unknown: tuple[Text, ...] = ()
+    failed: tuple[FailedSelector, ...] = ()
 
 
 def pod_claims(spec: Mapping[str, Any], find: Find) -> tuple[PodClaim, ...]:
@@ -118,15 +131,16 @@ def used_claims(container: Mapping[str, Any], claims: Sequence[PodClaim]) -> tup
 def candidates(request: ClaimRequest, classes: DeviceClasses, devices: DeviceInventory) -> Candidates:
     """Return the devices that a request may be given, or has been given."""
     unknown = dict.fromkeys([request.unknown] if request.unknown else [])
+    failed: list[FailedSelector] = []
     if request.allocated is not None:
         found = list(_allocated(request.allocated, devices, unknown))
     else:
         found = [
             candidate
             for alternative in request.alternatives
-            for candidate in _matching(alternative, classes, devices, unknown)
+            for candidate in _matching(alternative, classes, devices, unknown, failed)
         ]
-    return Candidates(tuple(found), tuple(unknown))
+    return Candidates(tuple(found), tuple(unknown), tuple(failed))
 
 
 def _pod_claim(entry: object, find: Find, reader: _Reader) -> PodClaim:
@@ -247,9 +261,16 @@ def _allocated(
 
 
 def _matching(
-    request: DeviceRequest, classes: DeviceClasses, devices: DeviceInventory, unknown: dict[Text, None]
+    request: DeviceRequest,
+    classes: DeviceClasses,
+    devices: DeviceInventory,
+    unknown: dict[Text, None],
+    failed: list[FailedSelector],
 ) -> Iterator[Candidate]:
-    """Yield the devices that match one alternative; why others may match is added to unknown."""
+    """Yield the devices that match one alternative.
+
+    Why others may match is added to unknown, and those for which a selector fails to failed.
+    """
     by = classes.by_name.get(request.device_class)
     if by is None:
         name = request.device_class
@@ -268,6 +289,8 @@ def _matching(
             yield Candidate(kind, nodes, certain=False, alternative=request.name)
         elif found.matches:
             yield Candidate(kind, nodes, alternative=request.name)
+        elif found.failed:
+            failed.append(FailedSelector(kind, nodes, found.reason))
 
 
 def _not_evaluated(driver: str, why: str) -> Text:

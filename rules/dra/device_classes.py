@@ -95,12 +95,15 @@ def _offer(by: DeviceClass, devices: Mapping[DeviceKind, int]) -> Offered:
 
 
 def match_all(selectors: Selectors, kind: DeviceKind) -> Match:
-    """Return whether devices of a kind match all selectors."""
+    """Return whether devices of a kind match all selectors, which are evaluated in order as in Kubernetes.
+
+    After one that may not match, it is unknown whether a later one fails: the device is not allocated.
+    """
     unknown: Match | None = None
     for selector in selectors:
         found = _NOT_CEL if selector is None else compile_selector(selector).match(kind)
         if found.matches is False:
-            return found
+            return Match(False) if unknown else found
         if found.matches is None:
             unknown = unknown or found
     return unknown or Match(True)

@@ -1,7 +1,8 @@
 """CEL selectors of devices, as DeviceClasses and claims have them.
 
 A device matches, does not match, or that is unknown: what cannot be evaluated here as Kubernetes does is
-unknown. A runtime error is no match: a scheduler does not allocate a device for which a selector fails.
+unknown. A device for which a selector fails does not match either, and ends the allocation of the claim, see
+`selectorsMatch` of https://pkg.go.dev/k8s.io/dynamic-resource-allocation/structured.
 Two differences remain in `==`: a version is unequal to a text here, which is an error there, so that the
 negation matches; and lists of versions are compared by value.
 Source: `CELDeviceSelector` of https://kubernetes.io/docs/reference/kubernetes-api/resource/device-class-v1/
@@ -43,6 +44,11 @@ class Match(NamedTuple):
 
     matches: bool | None
     reason: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the evaluation ends with an error, in Kubernetes too."""
+        return self.matches is False and bool(self.reason)
 
 
 class Selector:

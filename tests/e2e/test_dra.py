@@ -285,6 +285,22 @@ def test_a_selector_that_is_not_evaluated_is_logged_and_denies_nothing(mixed: Cl
         mixed.kubectl("delete", "deviceclass", "by-regex")
 
 
+def test_a_selector_that_fails_keeps_a_pod_pending_and_its_fix_is_allocated(cluster: Cluster) -> None:
+    """The warning is that of the scheduler, which evaluates the device without the attribute first."""
+    mig = {"name": "gpu-0", "attributes": {"type": {"string": "mig"}}}
+    cluster.add_node("h100")
+    cluster.add(resource_slice("h100", mig, gpu_device("gpu-1")))
+    named = f"{ATTRIBUTES}.productName == '{H100_NAME}'"
+    guarded = f"'productName' in {ATTRIBUTES} && {named}"
+    cluster.add(claim("fails", named), claim("guarded", guarded))
+    cluster.says(claiming("asks", "fails"), f"selector fails on devices of {DRIVER}", "no such key", "&&")
+    eventually(lambda: cluster.said(claiming("asks", "guarded")) == "")
+
+    assert not isinstance(cluster.installed.create(json.dumps(claiming("waits", "fails"))), str)
+    eventually(lambda: "no such key: productName" in json.dumps(cluster.get("pod", "waits")["status"]))
+    assert "h100" == cluster.bound(claiming("runs", "guarded"))
+
+
 def test_thousands_of_slices_at_once_leave_reviews_fast_and_memory_small(cluster: Cluster) -> None:
     """Afterwards the state is right, and after all slices are deleted it is as before."""
     server = cluster.installed.server

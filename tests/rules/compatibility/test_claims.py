@@ -105,6 +105,48 @@ def test_a_claim_that_can_only_be_given_devices_that_fit_passes_without_a_word()
     assert (True, (), ()) == (found.allowed, found.patch, found.warnings)
 
 
+MIG = {"name": "mig-0", "attributes": {"type": {"string": "mig"}}}
+BY_PRODUCT = f"device.attributes['{DRIVER}'].productName.contains('H100')"
+FAILS = (
+    "gpugate: container 'main': claim 'gpu': a selector fails on devices of gpu.nvidia.com: no such key:"
+    " 'productName'; the scheduler may keep the pod Pending; guard it: `'NAME' in"
+    " device.attributes['DOMAIN'] && …` or `has(…) && …` [rule compatibility-pgpu]"
+)
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        pytest.param([MIG, gpu_device("gpu-0")], id="of a node with one that matches"),
+        pytest.param([MIG], id="of a node without any that matches"),
+    ],
+)
+def test_a_claim_whose_selector_fails_on_devices_is_told_the_error(devices: list[Any]) -> None:
+    """The scheduler ends the allocation there, but devices before may be allocated: it is not certain."""
+    found = decided(claiming(), resource_slice("h100", *devices), claim_template("gpu", BY_PRODUCT))
+
+    assert found.allowed
+    assert (FAILS,) == found.warnings
+
+
+@pytest.mark.parametrize(
+    ("selectors", "spec"),
+    [
+        (["'productName' in device.attributes['gpu.nvidia.com'] && " + BY_PRODUCT], {}),
+        (["has(device.attributes['gpu.nvidia.com'].productName) && " + BY_PRODUCT], {}),
+        (["device.attributes['gpu.nvidia.com'].type == 'gpu'", BY_PRODUCT], {}),
+        ([BY_PRODUCT], {"nodeSelector": {"pool": "t4"}}),
+    ],
+)
+def test_a_selector_that_fails_on_no_device_that_is_tried_passes_without_a_word(
+    selectors: list[str], spec: dict[str, Any]
+) -> None:
+    """Guarded as the fix says, after a selector that leaves the devices out, and on other nodes only."""
+    cluster = resource_slice("h100", MIG, gpu_device("gpu-0")), resource_slice("t4", gpu_device("gpu-0"))
+
+    assert () == decided(claiming(**spec), *cluster, claim_template("gpu", *selectors)).warnings
+
+
 def test_only_devices_on_nodes_that_the_pod_can_use_count() -> None:
     """Its nodeSelector excludes the others."""
     cluster = OLD_T4, NEW_H100, claim_template("gpu")

@@ -182,7 +182,18 @@ def test_candidates_of_first_available_are_those_of_each_alternative() -> None:
 def test_no_device_matches_a_selector_that_is_false_or_fails() -> None:
     for expression in ("false", f"{CUDA}.absent", f"device.attributes['{GPU_DRIVER}'].absent == 1"):
         request = request_of(claim(exactly("gpu", expression)))
-        assert Candidates() == candidates(request, classes(), inventory())
+        assert ((), ()) == candidates(request, classes(), inventory())[:2]
+
+
+def test_a_device_for_which_a_selector_fails_is_told_with_the_error() -> None:
+    """For those that the selectors before it match, as the scheduler evaluates them in their order."""
+    fails = f"device.attributes['{GPU_DRIVER}'].absent == 1"
+    new = f'{CUDA}.isGreaterThan(semver("12.9.0"))'
+    found = candidates(request_of(claim(exactly("gpu", new, fails))), classes(), inventory())
+    assert [({"h": 1}, "no such key: 'absent'")] == [each[1:] for each in found.failed]
+    for before in ("false", f"device.attributes['{GPU_DRIVER}'].uuid == 'GPU-gpu-0'"):
+        found = candidates(request_of(claim(exactly("gpu", before, fails))), classes(), inventory())
+        assert ((), ()) == (found.found, found.failed)
 
 
 def test_a_selector_that_cannot_be_evaluated_leaves_uncertain_candidates() -> None:
@@ -201,7 +212,7 @@ def test_a_class_that_does_not_exist_is_unknown() -> None:
 
 def test_a_pool_that_is_not_complete_may_have_candidates() -> None:
     incomplete = inventory(resource_slice("h", resourceSliceCount=2))
-    (found,), unknown = candidates(request_of(claim(exactly())), classes(), incomplete)
+    (found,), unknown, _ = candidates(request_of(claim(exactly())), classes(), incomplete)
     assert ({"h": 0}, False, 1) == (found.nodes, found.certain, len(unknown))
 
 

@@ -223,6 +223,14 @@ def test_the_reason_of_a_failure_is_told(expression: str, reason: str) -> None:
     assert reason == compile_selector(expression).match(kind()).reason
 
 
+def test_a_selector_that_fails_is_neither_false_nor_unknown() -> None:
+    texts = [f"{OWN}.absent == 1", f"{OWN}.one == 2", f"{OWN}.yes", f'{OWN}.uuid == "GPU-1"']
+    found = [compile_selector(each).match(kind()) for each in texts]
+    assert [(False, True), (False, False), (True, False), (None, False)] == [
+        (each.matches, each.failed) for each in found
+    ]
+
+
 def test_domains_are_asked_for_if_no_value_is_hidden() -> None:
     plain = kind({"other.example.com/name": {"string": "x"}})
     assert match('"other.example.com" in device.attributes', plain) is True
