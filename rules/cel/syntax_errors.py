@@ -43,15 +43,24 @@ _OPERATOR: Final = re.compile(
 _QUANTITY: Final = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[KMGTPE]i|[kMGTPE])\b")
 _IN_BRACKETS: Final = re.compile(r"\bin\s*(\([^()]*\))")
 _RESOURCE: Final = re.compile(r"\b(limits|requests)\.([A-Za-z0-9.-]+/[\w.-]+)")
-# A quantity compared with a text, which is false or fails.
-_QUOTED_NUMBER: Final = re.compile(
-    r"""(?:\bvalue|\b(?:limits|requests)\s*\[[^\]]*\])\s*(?:[=!<>]=|[<>])\s*((["'])(\d[\w.]*)\2)"""
-)
-_CALL: Final = re.compile(r"""\bquantity\s*\(\s*(["'])([^"']*)\1\s*\)""")
 
 
-class _Mistake(NamedTuple):
-    """What is wrong at a position, counted from 0, and what was meant."""
+class ExpressionError(ValueError):
+    """The expression does not compile, or cannot be evaluated. The fault of the rule's author.
+
+    text: the message; a str is the same in both languages.
+    """
+
+    def __init__(self, message: Text | str) -> None:
+        self.text = message if isinstance(message, Text) else Text(message)
+        super().__init__(self.text)
+
+    def __str__(self) -> str:
+        return self.text.en
+
+
+class Mistake(NamedTuple):
+    """What is wrong at a position, counted from 0, and what was meant; empty if that is unknown."""
 
     position: int
     found: str
@@ -62,7 +71,7 @@ def explained(source: str, error: str) -> Text:
     """Return the message for an expression that does not compile. error: the first one of the CEL library."""
     mistakes = [*_operators(source), *_quantities(source), *_lists(source), *_resources(source)]
     if mistakes:
-        return _message(source, min(mistakes))
+        return mistake_message(source, min(mistakes))
     found = _POSITION.match(error)
     if found is None:
         return Text(error)
@@ -77,16 +86,10 @@ def explained(source: str, error: str) -> Text:
     return Text(f"{place.en}: unexpected `{token[1]}`", f"{place.zh}：此处不应有 `{token[1]}`")
 
 
-def mistyped(source: str) -> Text | None:
-    """Return the message for an expression that compares a quantity with a text or a function, or None."""
-    found = [*_calls(source), *_quoted_numbers(source)]
-    return _message(source, min(found)) if found else None
-
-
 def unknown_function(source: str, name: str) -> Text:
     """Return the message for a function that does not exist for its arguments; not(…) is `not`."""
     if name.lower() in _OPERATORS:
-        return _message(source, min(_operators(source)))
+        return mistake_message(source, min(_operators(source)))
     return Text(
         f"unknown function {name!r}, or its arguments have other types",
         f"未知的函数 {name!r}，或其参数类型不符",
@@ -95,8 +98,8 @@ def unknown_function(source: str, name: str) -> Text:
 
 def unknown_variable(source: str, name: str, known: list[str]) -> Text:
     """Return the message for a variable that does not exist; limits.vendor.com/device names `device`."""
-    if members := [*_resources(source)]:
-        return _message(source, members[0])
+    if mistake := misplaced_resource(source):
+        return mistake_message(source, mistake)
     hint = Text(f"there are {', '.join(known)}", f"可用的变量有 {', '.join(known)}")
     if similar := get_close_matches(name, known, 1):
         hint = Text(f"did you mean {similar[0]!r}?", f"是否应为 {similar[0]!r}？")
@@ -108,55 +111,60 @@ def _bare(source: str) -> str:
     return TEXT.sub(lambda found: " " * len(found[0]), source)
 
 
-def _operators(source: str) -> Iterator[_Mistake]:
+def _operators(source: str) -> Iterator[Mistake]:
     for found in _OPERATOR.finditer(_bare(source)):
-        yield _Mistake(found.start(), found[0], _OPERATORS[found[0].lower()])
+        yield Mistake(found.start(), found[0], _OPERATORS[found[0].lower()])
 
 
-def _quantities(source: str) -> Iterator[_Mistake]:
+def _quantities(source: str) -> Iterator[Mistake]:
     for found in _QUANTITY.finditer(_bare(source)):
-        yield from _number(found.start(), found[0], found[0])
+        if meant := number_meant(found[0]):
+            yield Mistake(found.start(), found[0], meant)
 
 
-def _calls(source: str) -> Iterator[_Mistake]:
-    for found in _CALL.finditer(source):
-        yield from _number(found.start(), found[0], found[2])
-
-
-def _quoted_numbers(source: str) -> Iterator[_Mistake]:
-    for found in _QUOTED_NUMBER.finditer(source):
-        yield from _number(found.start(1), found[1], found[3])
-
-
-def _number(position: int, found: str, quantity: str) -> Iterator[_Mistake]:
+def number_meant(quantity: str) -> str | None:
+    """Return a quantity as CEL writes the number, or None if it is no quantity."""
     try:
         number = parse_quantity(quantity)
     except QuantityError:
-        return
-    yield _Mistake(position, found, str(number) if isinstance(number, int) else f"{number:f}")
+        return None
+    return str(number) if isinstance(number, int) else f"{number:f}"
 
 
-def _lists(source: str) -> Iterator[_Mistake]:
+def _lists(source: str) -> Iterator[Mistake]:
     bare = _bare(source)
     for found in _IN_BRACKETS.finditer(bare):
         inside = source[found.start(1) : found.end(1)]
         if "," in bare[found.start(1) : found.end(1)]:
-            yield _Mistake(found.start(1), inside, f"[{inside[1:-1]}]")
+            yield Mistake(found.start(1), inside, f"[{inside[1:-1]}]")
 
 
-def _resources(source: str) -> Iterator[_Mistake]:
+def misplaced_resource(source: str) -> Mistake | None:
+    """Return the first name of a resource after a point, as in limits.vendor.com/device, or None."""
+    return next(_resources(source), None)
+
+
+def _resources(source: str) -> Iterator[Mistake]:
     for found in _RESOURCE.finditer(_bare(source)):
-        yield _Mistake(found.start(), found[0], f"{found[1]}['{found[2]}']")
+        yield Mistake(found.start(), found[0], f"{found[1]}['{found[2]}']")
 
 
-def _message(source: str, mistake: _Mistake) -> Text:
-    before = source[: mistake.position]
+def mistake_message(source: str, mistake: Mistake) -> Text:
+    """Return the message for a mistake."""
+    message = Text(f"unexpected `{mistake.found}`", f"此处不应有 `{mistake.found}`")
+    if mistake.meant:
+        message = Text(
+            f"{message.en} – did you mean `{mistake.meant}`?", f"{message.zh}；是否应为 `{mistake.meant}`？"
+        )
+    return at_position(source, mistake.position, message)
+
+
+def at_position(source: str, position: int, message: Text) -> Text:
+    """Return a message with its place in the expression. position: counted from 0."""
+    before = source[:position]
     line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
     place = _place(line, column)
-    return Text(
-        f"{place.en}: unexpected `{mistake.found}` – did you mean `{mistake.meant}`?",
-        f"{place.zh}：此处不应有 `{mistake.found}`；是否应为 `{mistake.meant}`？",
-    )
+    return Text(f"{place.en}: {message.en}", f"{place.zh}：{message.zh or message.en}")
 
 
 def _place(line: int, column: int) -> Text:

@@ -100,7 +100,9 @@ NOT_EVALUATED: Final = Text(
     "a value for which {expression} can be evaluated, but: {error}",
     "可以计算表达式 {expression} 的值，但：{error}",
 )
-_FIX_RULE: Final = Text("ask the owner of the rule to fix the expression", "请规则维护者修复该表达式")
+_FIX_RULE: Final = Text(
+    "the rule is at fault: ask its owner to fix the expression", "规则有误：请其维护者修复该表达式"
+)
 VALIDATION_ERROR: Final = Words(_FOUND, NOT_EVALUATED, _FIX_RULE)
 VALIDATION_IGNORED: Final = Text(
     "{expression} could not be evaluated for {key} and was skipped: {error}",

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from rules.cel.expression import ExpressionError
+from rules.cel.syntax_errors import ExpressionError
 from rules.compatibility.claims import ClaimAllowance, ClaimUse, KnownResources, evaluate_claims, resources_of
 from rules.compatibility.evaluate import evaluate, inject_affinity
 from rules.compatibility.result import RuleRequirement

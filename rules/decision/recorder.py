@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
-from rules.cel.expression import ExpressionError
+from rules.cel.syntax_errors import ExpressionError
 from rules.compatibility.result import RuleRequirement
 from rules.kube.pod import Container, Pod
 from rules.model.decision import AdmissionWarning, Violation, audit_list

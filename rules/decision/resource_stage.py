@@ -7,7 +7,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Final, NamedTuple
 
-from rules.cel.expression import ExpressionError
+from rules.cel.syntax_errors import ExpressionError
 from rules.decision import messages
 from rules.decision.cel_inputs import ContainerInputs
 from rules.kube.pod import Container, Pod

@@ -16,8 +16,9 @@ from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from rules.cel.expression import MAX_EXPRESSION_LENGTH, ExpressionError, compile_program
+from rules.cel.expression import MAX_EXPRESSION_LENGTH, compile_program
 from rules.cel.library import cel
+from rules.cel.syntax_errors import ExpressionError
 from rules.dra.cel_functions import FUNCTIONS, of_attribute, of_quantity
 from rules.dra.devices import DeviceKind
 from rules.dra.selector_source import Domain, SelectorSource, UnsupportedError, rewrite

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from rules.cel.expression import Expression, ExpressionError
+from rules.cel.expression import Expression
+from rules.cel.syntax_errors import ExpressionError
 
 # The piece of a match that fails.
 Unmet: TypeAlias = "MatchPart | SelectorTerm | Expression"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from rules.cel.expression import Expression, ExpressionError
+from rules.cel.expression import Expression
+from rules.cel.syntax_errors import ExpressionError
 from rules.compatibility.result import RuleRequirement
 from rules.cuda.gpu_memory import shown
 from rules.decision.pipeline import INJECTED_ANNOTATION

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rules.cel.expression import Expression
-from rules.decision.cel_inputs import DEFAULT_SCHEDULER
+from rules.cel.variables import UNSET
+from rules.decision.cel_inputs import DEFAULT_SCHEDULER, DEFAULT_SERVICE_ACCOUNT
 from rules.model.rule import Action, FailurePolicy, LimitsPolicy, RequestsPolicy, ResourceRule
 from rules.text.glob import glob, plain_regex
 from rules.text.i18n import Language, Text
@@ -34,20 +35,65 @@ _NAMES: Final = f"({_LIMITS}.map(k, k) + {_REQUESTS}.map(k, k))"
 # fraction is a double in CEL, and CEL cannot type-check a map of ints and doubles.
 _WHOLE: Final = "isQuantity({0}) && quantity({0}).isInteger()"
 _NUMBERS: Final = f"u.{{}}.transformMap(k, v, {_WHOLE.format('v')}, quantity(v).asInteger())"
-# The variable `pod` of expressions.
-_POD: Final = ", ".join(
-    f'"{member}": dyn({value})'
-    for member, value in {
-        "labels": "object.metadata.?labels.orValue({})",
-        "annotations": "object.metadata.?annotations.orValue({})",
-        "namespace": "request.namespace",
-        "hostIPC": "object.spec.?hostIPC.orValue(false)",
-        "nodeName": 'object.spec.?nodeName.orValue("")',
-        "schedulerName": f'object.spec.?schedulerName.orValue("{DEFAULT_SCHEDULER}")',
-    }.items()
+# The members of the variables `container` and `pod` of expressions, of a container `u` in `users`. Not
+# exported are those of variables, of which a list cannot become a map if a name occurs twice, and parts of a
+# core, as CEL has only whole quantities.
+_SECURITY: Final = "object.spec.?securityContext"
+_OWN_SECURITY: Final = "u.container.?securityContext"
+_CAPABILITIES: Final = f"{_OWN_SECURITY}.?capabilities"
+
+
+def _map(members: Mapping[str, str]) -> str:
+    """Return a CEL map of members of any types."""
+    return f"{{{', '.join(f'{_quoted(name)}: dyn({value})' for name, value in members.items())}}}"
+
+
+def _quoted(text: str) -> str:
+    """Return a CEL string literal, which has the syntax of JSON."""
+    return json.dumps(text)
+
+
+_IDS: Final = {
+    name: f"{_SECURITY}.?{name}.orValue({default})"
+    for name, default in (("runAsUser", UNSET), ("runAsGroup", UNSET), ("runAsNonRoot", "false"))
+}
+_TOLERATION: Final = _map(
+    {name: f't.?{name}.orValue("")' for name in ("key", "value", "effect")}
+    | {
+        "operator": 't.?operator.orValue("Equal")',
+        "tolerationSeconds": f"t.?tolerationSeconds.orValue({UNSET})",
+    }
 )
-# Not exported: a list of variables cannot become a map if a name occurs twice.
-_ENV: Final = "container.env"
+MEMBERS: Final[Mapping[str, str]] = {
+    "container.name": "u.container.name",
+    "container.image": 'u.container.?image.orValue("")',
+    "container.command": "u.container.?command.orValue([])",
+    "container.args": "u.container.?args.orValue([])",
+    "container.securityContext": _map(
+        {name: f"{_OWN_SECURITY}.?{name}.orValue({value})" for name, value in _IDS.items()}
+        | {
+            "privileged": f"{_OWN_SECURITY}.?privileged.orValue(false)",
+            "allowPrivilegeEscalation": f"{_OWN_SECURITY}.?allowPrivilegeEscalation.orValue(true)",
+            "readOnlyRootFilesystem": f"{_OWN_SECURITY}.?readOnlyRootFilesystem.orValue(false)",
+            "capabilities": _map({name: f"{_CAPABILITIES}.?{name}.orValue([])" for name in ("add", "drop")}),
+        }
+    ),
+    "pod.labels": "object.metadata.?labels.orValue({})",
+    "pod.annotations": "object.metadata.?annotations.orValue({})",
+    "pod.namespace": "request.namespace",
+    "pod.nodeName": 'object.spec.?nodeName.orValue("")',
+    "pod.nodeSelector": "object.spec.?nodeSelector.orValue({})",
+    "pod.tolerations": f"object.spec.?tolerations.orValue([]).map(t, {_TOLERATION})",
+    "pod.priorityClassName": 'object.spec.?priorityClassName.orValue("")',
+    "pod.serviceAccountName": f'object.spec.?serviceAccountName.orValue("{DEFAULT_SERVICE_ACCOUNT}")',
+    "pod.schedulerName": f'object.spec.?schedulerName.orValue("{DEFAULT_SCHEDULER}")',
+    "pod.runtimeClassName": 'object.spec.?runtimeClassName.orValue("")',
+    "pod.hostNetwork": "object.spec.?hostNetwork.orValue(false)",
+    "pod.hostIPC": "object.spec.?hostIPC.orValue(false)",
+    "pod.activeDeadlineSeconds": "object.spec.?activeDeadlineSeconds.orValue(0)",
+    "pod.securityContext": _map(_IDS | {"fsGroup": f"{_SECURITY}.?fsGroup.orValue({UNSET})"}),
+}
+NOT_EXPORTED: Final = ("container.env", "container.envNames", "container.cpu", "container.memory")
 _NOT_CORRECTED: Final = Text(
     "a request that differs from its limit is denied, not corrected",
     "与 limits 不同的 requests 会被拒绝，而不是被改正",
@@ -114,9 +160,17 @@ def _omitted(rule: ResourceRule) -> Iterator[Text]:
     if rule.failure_policy is FailurePolicy.IGNORE and rule.validations:
         yield _FAILS
     for each in rule.validations:
-        if _ENV in each.expression.inputs:
+        if missing := _not_exported(each.expression):
             source = each.expression.source
-            yield Text(f"{source} is not checked: it reads variables", f"不检查 {source}：它读取环境变量")
+            yield Text(
+                f"{source} is not checked: policies do not have {missing}",
+                f"不检查 {source}：策略中没有 {missing}",
+            )
+
+
+def _not_exported(expression: Expression) -> str:
+    """Return the first input of an expression that policies do not have, or an empty text."""
+    return next((name for name in expression.inputs if name in NOT_EXPORTED), "")
 
 
 def _policies(group: str, rules: Sequence[ResourceRule], language: Language) -> Iterator[dict[str, Any]]:
@@ -190,11 +244,6 @@ def _is(rule: ResourceRule, name: str = "k") -> str:
     return f"{name} == {_quoted(rule.key)}"
 
 
-def _quoted(text: str) -> str:
-    """Return a CEL string literal, which has the syntax of JSON."""
-    return json.dumps(text)
-
-
 def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Action, dict[str, Any]]]:
     """Yield the validations of a rule with their enforcement actions."""
     about = rule.description.in_language(language)
@@ -230,7 +279,7 @@ def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Actio
             positive = f"{whole} && quantity({value}).asInteger() >= 0"
             yield validation(f"u.{field}.all(k, !({is_key}) || ({positive}))", _WHOLE_NUMBER)
         for each in rule.validations:
-            if _ENV in each.expression.inputs:
+            if _not_exported(each.expression):
                 continue
             holds = _bind(each.expression, f"quantity({value}).asInteger()")
             text = Text(each.message.in_language(language) or each.expression.source)
@@ -239,8 +288,11 @@ def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Actio
 
 def _bind(expression: Expression, value: str) -> str:
     """Return a rule's expression with its variables bound by `all`; only CEL extensions have another way."""
-    bound = {"value": value, "container": "u.container", "pod": f"{{{_POD}}}"}
+    bound = {"value": value}
     bound |= {field: _NUMBERS.format(field) for field in ("limits", "requests")}
+    for variable in ("container", "pod"):
+        names = [name for name in expression.inputs if name.startswith(f"{variable}.")]
+        bound[variable] = _map({name.partition(".")[2]: MEMBERS[name] for name in names})
     source = f"({expression.source})"
     for name in expression.variables:
         source = f"[{bound[name]}].all({name}, {source})"

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from rules.cel.expression import CONDITION_VARIABLES, VALIDATION_VARIABLES, Expression
+from rules.cel.expression import Expression
+from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES
 from rules.cuda.image_pattern import ImageRegex
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import (

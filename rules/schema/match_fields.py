@@ -6,7 +6,7 @@ from typing import Final, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from rules.cel.expression import CONDITION_VARIABLES
+from rules.cel.variables import CONDITION_VARIABLES, described
 from rules.model.match import SELECTOR_OPERATORS, Match, SelectorTerm
 from rules.schema.base import MAX_ENTRIES, MAX_EXPRESSIONS, MAX_NAMES, NonEmpty, RuleDocument
 from rules.schema.field_types import ConditionText, ResourcePattern, compile_expression
@@ -80,7 +80,7 @@ class MatchDocument(RuleDocument):
     conditions: list[ConditionText] = Field(
         [],
         max_length=MAX_EXPRESSIONS,
-        description="CEL expressions over limits, requests, container, pod; all must be true",
+        description=f"CEL expressions over {described(CONDITION_VARIABLES)}; all must be true",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from rules.cel.expression import VALIDATION_VARIABLES
+from rules.cel.variables import VALIDATION_VARIABLES, described
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.resource_index import ResourceIndex
 from rules.model.rule import (
@@ -47,7 +47,7 @@ class ValidationDocument(RuleDocument):
     """A CEL expression that a value must satisfy."""
 
     expression: ValidationText = Field(
-        description="CEL over value, limits, requests, container, pod; must be true"
+        description=f"CEL over {described(VALIDATION_VARIABLES)}; must be true"
     )
     message_en: str = Field("", alias="messageEn", description="the expected value, in English")
     message_zh: str = Field("", alias="messageZh", description="the expected value, in Chinese")

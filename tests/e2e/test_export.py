@@ -60,6 +60,26 @@ POD = (
         ],
     ),
     resource_rule(
+        "z.com/members",
+        group="z",
+        validations=[
+            {"expression": f"value == 2 || {expression}", "messageEn": f"members {number}"}
+            for number, expression in enumerate(
+                (
+                    "container.name == 'c0' && container.image == 'busybox'",
+                    "container.command == [] && container.args.all(a, a != 'x')",
+                    "!container.securityContext.privileged && container.securityContext.runAsUser == -1",
+                    "container.securityContext.allowPrivilegeEscalation",
+                    "!('IPC_LOCK' in container.securityContext.capabilities.add)",
+                    "pod.nodeSelector == {} && pod.priorityClassName == '' && pod.runtimeClassName == ''",
+                    "pod.serviceAccountName == 'default' && !pod.hostNetwork",
+                    "pod.activeDeadlineSeconds == 0 && pod.securityContext.fsGroup == -1",
+                    "pod.tolerations.all(t, t.key != 'a' && t.operator != '' && t.tolerationSeconds >= -1)",
+                )
+            )
+        ],
+    ),
+    resource_rule(
         "z.com/elsewhere",
         group="z",
         validations=[{"expression": "pod.namespace != 'exported'", "messageEn": "elsewhere"}],
@@ -86,6 +106,9 @@ PODS: dict[str, list[dict[str, str]]] = {
     "musts": [{"y.com/asked": "1", "y.com/must": "1"}],
     "two models": [{"y.com/must": "1", "y.com/asked": "1", "y.com/model-a": "1", "y.com/model-b": "1"}],
     "a bad image": [{"y.com/must": "1", "y.com/asked": "1", "y.com/image": "1"}],
+    "members": [{"z.com/members": "1"}],
+    "members, the other way": [{"z.com/members": "2"}],
+    "members of the second container": [{"cpu": "1"}, {"z.com/members": "1"}],
     "a pod as expected": [{"z.com/as-expected": "1"}],
     "a pod that should be elsewhere": [{"z.com/elsewhere": "1"}],
     "nine": [{"y.com/must": "9", "y.com/asked": "1", "y.com/image": "1"}],

@@ -130,6 +130,19 @@ def test_an_edit_with_an_error_is_denied_with_its_place(served: Cluster) -> None
     assert "2" == served.limits(DEVICE, OTHER)
 
 
+def test_an_edit_with_a_misspelt_member_in_an_expression_is_denied_with_its_place(served: Cluster) -> None:
+    """It would deny every pod of the resource; the previous version stays in force."""
+    served.apply(rule("2"))
+    eventually(lambda: served.limits(DEVICE, OTHER) == "2")
+    mistaken = yaml.safe_load(rule("3"))
+    mistaken["data"]["validations"] = "- expression: pod.namespce == 'team'"
+    refusal = served.apply(yaml.safe_dump(mistaken), check=False)
+
+    assert 'admission webhook "validate.rules.gpugate.dev" denied the request' in refusal
+    assert "CEL: column 1: unexpected `pod.namespce` – did you mean `pod.namespace`?" in refusal
+    assert "2" == served.limits(DEVICE, OTHER)
+
+
 def test_a_second_claim_of_a_resource_is_denied(served: Cluster) -> None:
     """With the name of the first rule."""
     second = yaml.safe_load(rule("3"))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rules.cel.expression import CONDITION_VARIABLES, VALIDATION_VARIABLES, Expression, ExpressionError
+from rules.cel.expression import Expression
+from rules.cel.syntax_errors import ExpressionError
+from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES
 from tests.fuzz.targets import TESTS
 
 if TYPE_CHECKING:
@@ -18,13 +20,27 @@ _VALUES = {
     "requests": {},
     "container.name": "",
     "container.image": "\x00" * 100,
+    "container.command": [],
+    "container.args": ["x", ""],
     "container.env": {"A": "1"},
+    "container.envNames": ["A"],
+    "container.cpu": 0,
+    "container.memory": 2**63 - 1,
+    "container.securityContext": {"runAsUser": -1, "capabilities": {"add": [], "drop": ["ALL"]}},
     "pod.labels": {"app": "x" * 63},
     "pod.annotations": {"": "1"},
     "pod.namespace": "",
-    "pod.hostIPC": True,
     "pod.nodeName": "",
+    "pod.nodeSelector": {},
+    "pod.tolerations": [{"key": "", "tolerationSeconds": -1}],
+    "pod.priorityClassName": "",
+    "pod.serviceAccountName": "default",
     "pod.schedulerName": "x",
+    "pod.runtimeClassName": "",
+    "pod.hostNetwork": False,
+    "pod.hostIPC": True,
+    "pod.activeDeadlineSeconds": 0,
+    "pod.securityContext": {"runAsUser": 0},
 }
 
 
@@ -51,6 +67,7 @@ def words() -> Iterator[str]:
         "limits.a.com/b",
         "in (1, 2)",
     )
+    yield from ("pod.tolerations", "container.args", "container.securityContext", "pod.labels", "name", "key")
     yield from ("[]", "{}", "&&", "||", "?", ":", "!", "-", "==", " in ", "%")
     yield from (
         "all(x, ",

@@ -11,13 +11,9 @@ from typing import Any
 import pytest
 
 from rules.cel.cost_limits import MAX_ENTRIES
-from rules.cel.expression import (
-    CONDITION_VARIABLES,
-    MAX_EXPRESSION_LENGTH,
-    VALIDATION_VARIABLES,
-    Expression,
-    ExpressionError,
-)
+from rules.cel.expression import MAX_EXPRESSION_LENGTH, Expression
+from rules.cel.syntax_errors import ExpressionError
+from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES
 from rules.text.i18n import Language
 
 MIXED = "type mismatch: quantities are int; convert first, e.g. double(value) * 1.5"
@@ -97,9 +93,9 @@ def test_an_expression_names_the_container(source: str, result: bool) -> None:
             "limits.a.com/b > 1",
             "column 1: unexpected `limits.a.com/b` – did you mean `limits['a.com/b']`?",
         ),
-        ("value + 1", "the result is int, not true or false"),
-        ("'yes'", "the result is str, not true or false"),
-        ("null", "the result is NoneType, not true or false"),
+        ("value + 1", "the result is a number, not true or false"),
+        ("'yes'", "the result is a text, not true or false"),
+        ("null", "the result is null, not true or false"),
         ("1e400 > value", "column 1: invalid double literal"),
         ("value * 1.5 <= 3.0", MIXED),
         ("limits['vendor.com/device'] * 0.5 < 3.0", MIXED),
@@ -383,17 +379,6 @@ def test_an_expression_is_given_everything_that_it_names(source: str) -> None:
         ("pod.labels['a'] == '1'", ["pod.labels"]),
         ("pod.nodeName == '' || pod.schedulerName == 'z'", ["pod.nodeName", "pod.schedulerName"]),
         ("int(container.env['A']) <= value", ["value", "container.env"]),
-        (
-            "pod == pod",
-            [
-                "pod.labels",
-                "pod.annotations",
-                "pod.namespace",
-                "pod.hostIPC",
-                "pod.nodeName",
-                "pod.schedulerName",
-            ],
-        ),
     ],
 )
 def test_only_the_inputs_that_an_expression_names_are_computed(source: str, inputs: list[str]) -> None:

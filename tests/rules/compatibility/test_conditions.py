@@ -57,7 +57,7 @@ def test_a_pod_with_too_many_labels_for_a_condition_is_denied(where: str) -> Non
     assert not found.allowed
     warning = (
         "gpugate: container 'main': a condition of the rule could not be evaluated, so the rule applies: "
-        f"more than {MAX_ENTRIES} {where}; ask the owner of the rule to fix the expression "
+        f"more than {MAX_ENTRIES} {where}; the rule is at fault: ask its owner to fix the expression "
         "[rule compatibility]"
     )
     assert (warning,) == found.warnings

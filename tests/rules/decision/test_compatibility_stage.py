@@ -112,7 +112,7 @@ def test_a_warning_that_no_node_is_compatible_is_one_line_with_fix_and_rule(
             Language.EN,
             (
                 "gpugate: container 'a': a condition of the rule could not be evaluated, so the rule applies:"
-                " no such key: 'a.com/x'; ask the owner of the rule to fix the expression"
+                " no such key: 'a.com/x'; the rule is at fault: ask its owner to fix the expression"
                 " [rule compatibility]"
             ),
         ),
@@ -120,7 +120,7 @@ def test_a_warning_that_no_node_is_compatible_is_one_line_with_fix_and_rule(
             Language.ZH,
             (
                 "gpugate: 容器 'a'：无法计算规则的条件，因此该规则生效：no such key: 'a.com/x'；"
-                "请规则维护者修复该表达式 [规则 compatibility]"
+                "规则有误：请其维护者修复该表达式 [规则 compatibility]"
             ),
         ),
     ],

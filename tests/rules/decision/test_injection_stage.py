@@ -610,7 +610,7 @@ def test_a_condition_reads_whether_the_pod_uses_the_ipc_namespace_of_its_node(
             Language.EN,
             (
                 "gpugate: container 'main': a condition of the rule could not be evaluated, nothing was"
-                " injected: no such key: 'app'; ask the owner of the rule to fix the expression"
+                " injected: no such key: 'app'; the rule is at fault: ask its owner to fix the expression"
                 " [rule injection]"
             ),
         ),
@@ -618,7 +618,7 @@ def test_a_condition_reads_whether_the_pod_uses_the_ipc_namespace_of_its_node(
             Language.ZH,
             (
                 "gpugate: 容器 'main'：无法计算规则的条件，未注入任何内容：no such key: 'app'；"
-                "请规则维护者修复该表达式 [规则 injection]"
+                "规则有误：请其维护者修复该表达式 [规则 injection]"
             ),
         ),
     ],

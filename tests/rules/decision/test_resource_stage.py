@@ -503,12 +503,12 @@ NOT_EVALUATED = [
                 f"container 'main', {LIMITS}: found 0,"
                 " expected a value for which {} can be evaluated, but: {}"
             ),
-            "ask the owner of the rule to fix the expression",
+            "the rule is at fault: ask its owner to fix the expression",
         ),
         (
             Language.ZH,
             f"容器 'main'，{LIMITS}：当前为 0，要求 可以计算表达式 {{}} 的值，但：{{}}",
-            "请规则维护者修复该表达式",
+            "规则有误：请其维护者修复该表达式",
         ),
     ],
 )
@@ -533,14 +533,14 @@ def test_a_validation_that_cannot_be_evaluated_is_a_violation(
             Language.EN,
             (
                 "gpugate: container 'main': {} could not be evaluated for vendor.com/device and was skipped:"
-                " {}; ask the owner of the rule to fix the expression [rule cf-crl-group-device]"
+                " {}; the rule is at fault: ask its owner to fix the expression [rule cf-crl-group-device]"
             ),
         ),
         (
             Language.ZH,
             (
                 "gpugate: 容器 'main'：无法对 vendor.com/device 计算表达式 {}，已跳过：{}；"
-                "请规则维护者修复该表达式 [规则 cf-crl-group-device]"
+                "规则有误：请其维护者修复该表达式 [规则 cf-crl-group-device]"
             ),
         ),
     ],

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.cel.expression import CONDITION_VARIABLES, Expression, ExpressionError
+from rules.cel.expression import Expression
+from rules.cel.syntax_errors import ExpressionError
+from rules.cel.variables import CONDITION_VARIABLES
 from rules.model.match import Match, SelectorTerm
 from rules.model.resource_index import ResourceIndex
 from rules.text.glob import covers, glob, glob_text, is_glob, overlap, plain_regex

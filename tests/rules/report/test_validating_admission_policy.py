@@ -10,7 +10,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from rules.report.validating_admission_policy import export
+from rules.cel.variables import INPUTS
+from rules.decision.cel_inputs import READ
+from rules.report.validating_admission_policy import MEMBERS, NOT_EXPORTED, export
 from rules.schema.loader import load_rules
 from tests.support.builders import exemption, injection_rule, resource_rule
 from webhook.cli import main
@@ -159,12 +161,20 @@ def test_a_validation_of_variables_is_listed_as_omitted() -> None:
     found = export(load_rules([("rule", rule)]).rules.resources)
     (validations,) = [each["spec"]["validations"] for each in found.objects if "validations" in each["spec"]]
 
-    assert ["!('A' in container.env) is not checked: it reads variables"] == [
+    assert ["!('A' in container.env) is not checked: policies do not have container.env"] == [
         text.en for _, text in found.omitted
     ]
     assert ["no node"] == [
         text for text in ("no A", "no node") if any(text in each["message"] for each in validations)
     ]
+
+
+def test_each_member_that_an_expression_can_name_is_exported_or_listed() -> None:
+    """A new one is not forgotten."""
+    variables = {"value", "limits", "requests"}
+
+    assert INPUTS.keys() - variables == {*MEMBERS, *NOT_EXPORTED}
+    assert READ.keys() == INPUTS.keys() - {"value"}
 
 
 def test_an_invalid_rule_set_is_not_exported(tmp_path: Path) -> None:

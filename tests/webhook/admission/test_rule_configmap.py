@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rules.text.i18n import Language
 from tests.support.builders import config_map, exemption, injection_rule, loaded, resource_rule
-from tests.support.node_builders import node_profile
+from tests.support.node_builders import compatibility_rule, node_profile
 from tests.support.paths import TESTS
 from tests.support.webhooks import body, builtin_handler
 from webhook.admission.handler import AdmissionHandler
@@ -101,6 +101,34 @@ def test_an_error_in_a_setting_in_the_data_is_reported_with_its_path() -> None:
         "ConfigMap denied by gpugate: data.enforcementAction: expected one of inject, dryrun, got 'dry-run'"
         " – did you mean 'dryrun'? [rule mine]"
     ) == line
+
+
+MISTAKES = {
+    "pod.namespce == 'a'": "column 1: unexpected `pod.namespce` – did you mean `pod.namespace`?",
+    "container.nam == 'a'": "column 1: unexpected `container.nam` – did you mean `container.name`?",
+    'pod.labels == "1"': "column 1: unexpected `pod.labels` – did you mean `pod.labels['key']`?",
+    "pod.hostIPC == 'yes'": "column 16: unexpected `'yes'` – did you mean `true`?",
+    "limits.foo > 1": "column 1: unexpected `limits.foo` – did you mean `limits['vendor.com/foo']`?",
+}
+
+
+@pytest.mark.parametrize("expression", MISTAKES)
+def test_an_expression_that_no_pod_satisfies_is_denied_in_each_kind_of_rule(expression: str) -> None:
+    """With its place; in force it would fail for every pod of the resource."""
+    match = {"conditions": [expression]}
+    denied = [
+        denial(handler(), document)
+        for document in (
+            resource_rule(validations=[{"expression": expression}]),
+            injection_rule({"hostIPC": True}, match=match),
+            compatibility_rule(match=match),
+        )
+    ]
+    paths = ["data.validations[0].expression: ", "rule.yaml:", "rule.yaml:"]
+
+    for path, (line,) in zip(paths, denied, strict=True):
+        assert line.startswith(f"ConfigMap denied by gpugate: {path}")
+        assert f"CEL: {MISTAKES[expression]} [rule " in line
 
 
 def test_invalid_yaml_is_reported_with_its_line_in_rule_yaml() -> None:

@@ -55,6 +55,27 @@ def test_text_has_place_level_message_and_code(folder: Path) -> None:
     assert (1, "2 valid rules, 1 error, 1 warning\n") == (result.exit_code, result.stderr)
 
 
+@pytest.mark.parametrize(
+    ("expression", "mistake"),
+    [
+        ("pod.namespce == 'a'", "column 1: unexpected `pod.namespce` – did you mean `pod.namespace`?"),
+        ("container.nam == 'a'", "column 1: unexpected `container.nam` – did you mean `container.name`?"),
+        ('pod.labels == "1"', "column 1: unexpected `pod.labels` – did you mean `pod.labels['key']`?"),
+        ("limits.foo > 1", "column 1: unexpected `limits.foo` – did you mean `limits['vendor.com/foo']`?"),
+    ],
+)
+def test_an_expression_that_can_never_be_evaluated_is_an_error(
+    tmp_path: Path, expression: str, mistake: str
+) -> None:
+    """In validations and in conditions, with its line."""
+    (tmp_path / "a.yaml").write_text(resource_rule(validations=[{"expression": expression}]), "utf-8")
+    conditional = injection_rule({"hostIPC": True}, match={"conditions": [expression]})
+    (tmp_path / "b.yaml").write_text(conditional, "utf-8")
+    result = lint(tmp_path)
+
+    assert (1, 2) == (result.exit_code, result.stdout.count(f"CEL: {mistake} [bad-expression]"))
+
+
 def test_json_has_each_finding_as_an_object(folder: Path) -> None:
     """For scripts."""
     del folder

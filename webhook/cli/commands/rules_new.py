@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import click
 
-from rules.cel.expression import VALIDATION_VARIABLES, Expression
+from rules.cel.expression import Expression
+from rules.cel.variables import VALIDATION_VARIABLES
 from webhook.cli.input.completers import RULE
 from webhook.cli.input.files import catalog_path, read_path
 from webhook.cli.output.console import BadInputError

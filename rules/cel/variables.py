@@ -1,0 +1,131 @@
+"""The variables of CEL expressions: each field with its type, declared once.
+
+A field always has a value: if the pod does not set it, an empty text, list or map, false, or 0; -1 for a
+user, a group and a time, of which 0 says something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from rules.text.i18n import Text
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type of CEL. name: of CEL, except `quantity`: an int, or for a fraction a double.
+
+    item: of the entries of a list, or of the values of a map. fields: of an object, which has no others.
+    """
+
+    name: str
+    item: Type | None = None
+    fields: Mapping[str, Type] = field(default_factory=dict)
+
+
+DYN: Final = Type("dyn")
+BOOL: Final = Type("bool")
+INT: Final = Type("int")
+UINT: Final = Type("uint")
+DOUBLE: Final = Type("double")
+QUANTITY: Final = Type("quantity")
+STRING: Final = Type("string")
+BYTES: Final = Type("bytes")
+NULL: Final = Type("null")
+
+
+def list_of(item: Type) -> Type:
+    """Return the type of lists."""
+    return Type("list", item)
+
+
+def map_of(item: Type) -> Type:
+    """Return the type of maps with any keys."""
+    return Type("map", item)
+
+
+def _object(**fields: Type) -> Type:
+    return Type("object", None, fields)
+
+
+_STRINGS: Final = list_of(STRING)
+_TEXTS: Final = map_of(STRING)
+_TOLERATION: Final = _object(key=STRING, operator=STRING, value=STRING, effect=STRING, tolerationSeconds=INT)
+_POD_SECURITY: Final = _object(runAsUser=INT, runAsGroup=INT, runAsNonRoot=BOOL, fsGroup=INT)
+_CONTAINER_SECURITY: Final = _object(
+    runAsUser=INT,
+    runAsGroup=INT,
+    runAsNonRoot=BOOL,
+    privileged=BOOL,
+    allowPrivilegeEscalation=BOOL,
+    readOnlyRootFilesystem=BOOL,
+    capabilities=_object(add=_STRINGS, drop=_STRINGS),
+)
+# Every variable that an expression may name, except those that its own macros bind.
+VARIABLES: Final[Mapping[str, Type]] = {
+    "value": QUANTITY,
+    "limits": map_of(QUANTITY),
+    "requests": map_of(QUANTITY),
+    "container": _object(
+        name=STRING,
+        image=STRING,
+        command=_STRINGS,
+        args=_STRINGS,
+        env=_TEXTS,
+        envNames=_STRINGS,
+        cpu=INT,
+        memory=INT,
+        securityContext=_CONTAINER_SECURITY,
+    ),
+    "pod": _object(
+        labels=_TEXTS,
+        annotations=_TEXTS,
+        namespace=STRING,
+        nodeName=STRING,
+        nodeSelector=_TEXTS,
+        tolerations=list_of(_TOLERATION),
+        priorityClassName=STRING,
+        serviceAccountName=STRING,
+        schedulerName=STRING,
+        runtimeClassName=STRING,
+        hostNetwork=BOOL,
+        hostIPC=BOOL,
+        activeDeadlineSeconds=INT,
+        securityContext=_POD_SECURITY,
+    ),
+}
+# The value of a number of which 0 says something: root, at once.
+UNSET: Final = -1
+VALIDATION_VARIABLES: Final = ("value", "limits", "requests", "container", "pod")
+CONDITION_VARIABLES: Final = ("limits", "requests", "container", "pod")
+# The inputs of an expression: variables, and members of those that are objects, such as `pod.labels`.
+INPUTS: Final[Mapping[str, Type]] = {
+    f"{variable}.{member}".rstrip("."): kind
+    for variable, whole in VARIABLES.items()
+    for member, kind in (whole.fields or {"": whole}).items()
+}
+_NAMES: Final = {
+    "bool": Text("true or false", "true 或 false"),
+    "quantity": Text("a number", "数字"),
+    "int": Text("a number", "数字"),
+    "uint": Text("a number", "数字"),
+    "double": Text("a number", "数字"),
+    "string": Text("a text", "文本"),
+    "list": Text("a list", "列表"),
+    "map": Text("a map", "映射"),
+    "object": Text("an object", "对象"),
+}
+
+
+def type_name(kind: Type) -> Text:
+    """Return a type as a message names it."""
+    return _NAMES.get(kind.name) or Text(kind.name)
+
+
+def described(variables: Iterable[str]) -> str:
+    """Return variables with their members, for descriptions: `value, pod (labels, …)`."""
+    return ", ".join(
+        f"{name} ({', '.join(fields)})" if (fields := VARIABLES[name].fields) else name for name in variables
+    )
