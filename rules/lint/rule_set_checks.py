@@ -39,6 +39,7 @@ from rules.text.i18n import Text
 if TYPE_CHECKING:
     import re
 
+    from rules.cel.expression import Expression
     from rules.text.paths import Path
 
 T = TypeVar("T")
@@ -120,6 +121,7 @@ def _warnings(rules: RuleSet, now: float, checked: Collection[str]) -> Iterator[
         if any(rule.name in checked for rule in members):
             yield from _partially_enabled(name, members, active)
             yield from _self_excluding(members)
+    yield from _untested_keys(rules, checked)
     yield from _misspelt(rules, checked)
     yield from _missing_volumes(rules.injections)
     yield from _conflicting_values(rules, checked)
@@ -167,6 +169,38 @@ def _is_in_every_container(rule: ResourceRule) -> bool:
     """Return whether every admitted container that uses the rule's group has the rule's resource."""
     required = rule.limits is LimitsPolicy.REQUIRED or rule.requests is RequestsPolicy.REQUIRED
     return required or (bool(rule.default) and rule.limits is not LimitsPolicy.DISABLED)
+
+
+def _untested_keys(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]:
+    """Yield keys that expressions look up without a test, and that a container or its pod may not have."""
+    always = [rule.key for rule in rules.resources if rule.enabled and _is_in_every_container(rule)]
+    for rule in rules.resources:
+        for index, validation in enumerate(rule.validations if rule.name in checked else ()):
+            for message in _untested([validation.expression], [rule.key, *always]):
+                yield LintWarning(rule.name, ("data", "validations", index), Code.UNTESTED_KEY, message)
+    matching: list[InjectionRule | CompatibilityRule] = [*rules.injections, *rules.compatibility]
+    for each in matching:
+        match = each.match
+        if each.name in checked and match.conditions:
+            only = match.resources if len(match.resources) == 1 else ()
+            for message in _untested(match.conditions, [*only, *always]):
+                yield LintWarning(each.name, ("match", "conditions"), Code.UNTESTED_KEY, message)
+
+
+def _untested(expressions: Sequence[Expression], resources: Iterable[str]) -> Iterator[Text]:
+    """Yield a message for each key that expressions look up and none of them tests.
+
+    resources: those that each container has to which the expressions apply.
+    """
+    tested = {each for expression in expressions for each in expression.tested}
+    tested |= {(name, resource) for resource in resources for name in ("limits", "requests")}
+    lookups = dict.fromkeys(each for expression in expressions for each in sorted(expression.lookups))
+    for name, key in lookups:
+        if (name, key) not in tested:
+            yield Text(
+                f"cannot be evaluated for a pod without {name}['{key}']; write '{key}' in {name} && …",
+                f"对于没有 {name}['{key}'] 的 Pod 无法求值；请写成 '{key}' in {name} && …",
+            )
 
 
 def _misspelt(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]:

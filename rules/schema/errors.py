@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from rules.cel.expression import ExpressionError
+from rules.cel.syntax_errors import ExpressionError
 from rules.text.i18n import Language, Text
 from rules.text.location import Location
 from rules.text.paths import Path, field_path
@@ -73,6 +73,7 @@ class Code(StrEnum):
     NEVER_MATCHES = "never-matches"
     NEVER_SATISFIED = "never-satisfied"
     NO_EFFECT = "no-effect"
+    UNTESTED_KEY = "untested-key"
     MISSPELT_RESOURCE = "misspelt-resource"
     HALF_GROUP = "half-group"
     MIXED_LABELS = "mixed-labels"

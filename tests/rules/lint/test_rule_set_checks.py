@@ -16,7 +16,7 @@ from tests.support.node_builders import compatibility_rule, image_catalog
 
 NOW = 1_800_000_000.0  # 2027-01-15
 OTHER = "vendor.com/other"
-ALWAYS = "limits['a.com/b'] > 0"
+ALWAYS = "limits.size() > 0"
 
 
 def warned(*texts: str) -> list[str]:
@@ -118,6 +118,38 @@ def test_a_contradictory_selector_is_a_warning(
     selector = {"matchLabels": labels, "matchExpressions": expressions}
 
     assert (["match.podSelector"] if warnings else []) == matching(podSelector=selector)
+
+
+@pytest.mark.parametrize(
+    ("expression", "warnings"),
+    [
+        ("pod.labels['team'] == 'ml'", 1),
+        ("'team' in pod.labels && pod.labels['team'] == 'ml'", 0),
+        ("has(pod.labels.team) && pod.labels.team == 'ml'", 0),
+        (f"limits['{OTHER}'] > 1", 1),
+        (f"limits['{DEVICE}'] > 1", 0),
+    ],
+)
+def test_a_key_that_is_looked_up_and_not_tested_is_a_warning(expression: str, warnings: int) -> None:
+    """The expression cannot be evaluated for a pod without it."""
+    rule = resource_rule(DEVICE, validations=[{"expression": expression}])
+    found = [
+        *warned(rule),
+        *warned(injection_rule({"hostIPC": True}, match={"conditions": [expression]})),
+        *warned(compatibility_rule(match={"resources": [DEVICE], "conditions": [expression]})),
+    ]
+    expected = [
+        "untested-key cf-crl-group-device data.validations[0]",
+        "untested-key injection match.conditions",
+        "untested-key compatibility match.conditions",
+    ]
+
+    assert expected * warnings == found
+
+
+def test_a_condition_may_test_what_another_looks_up() -> None:
+    """A false condition counts before one that cannot be evaluated."""
+    assert [] == matching(conditions=["'a' in pod.labels", "pod.labels['a'] == 'b'"])
 
 
 def test_a_condition_that_is_always_false_is_a_warning() -> None:
@@ -225,8 +257,8 @@ def test_a_misspelt_resource_is_a_warning() -> None:
 def test_a_misspelt_resource_inside_cel_is_a_warning() -> None:
     """In a condition it would make the rule apply to no container, or fail for all."""
     known = resource_rule("vendor.com/vcuda-core")
-    conditions = ["'vendor.com/vcuda-core' in limits", "limits['vendor.com/vcuda-cor'] > 1"]
-    validations = [{"expression": "value < limits['vendro.com/vcuda-core']"}]
+    conditions = ["'vendor.com/vcuda-core' in limits", "'vendor.com/vcuda-cor' in limits"]
+    validations = [{"expression": "value < 2 || 'vendro.com/vcuda-core' in limits"}]
 
     assert [
         "misspelt-resource cf-crl-group-device data.validations",
