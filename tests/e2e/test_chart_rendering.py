@@ -113,6 +113,7 @@ def test_the_chart_has_the_objects_of_all_components(tmp_path: Path) -> None:
         (["host-driver"], {"agent.access": "host-driver"}),
         (["mig"], {"agent.mig": True}),
         (["mps"], {"agent.mps": True}),
+        (["toolkit"], {"agent.toolkit": True}),
         (["mig", "host-driver"], {"agent.access": "host-driver", "agent.mig": True}),
     ],
 )

@@ -54,6 +54,8 @@ LABELS: Final[Mapping[str, str]] = {
     f"{PREFIX}mig-*.count": "number of MIG instances of a profile: mig-1g.5gb.count",
     f"{PREFIX}mps.capable": "whether MPS can share these GPUs",
     f"{PREFIX}mps.daemon": "true if an MPS control daemon was found",
+    f"{PREFIX}container-runtime-mode": "mode of NVIDIA's container runtime: legacy or cdi",
+    f"{PREFIX}container-toolkit-version": "version of NVIDIA Container Toolkit: 1.17.8",
 }
 _MIG_PROFILE: Final = re.compile(rf"{re.escape(PREFIX)}mig-.+\.count")
 # Kubernetes' limit: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/
@@ -143,6 +145,9 @@ def metadata_of(probe: Probe) -> NodeMetadata:
         add(f"mig-{profile.replace('+', '.')}.count", count)
     add("mps.capable", _boolean(mps_capable(probe)))
     add("mps.daemon", "true" if probe.mps else None)
+    if probe.toolkit:
+        add("container-runtime-mode", probe.toolkit.mode.value)
+        add("container-toolkit-version", probe.toolkit.version or None)
     valid = {key: label_value(str(value)) for key, value in labels.items() if is_label_key(key)}
     annotation = json.dumps([gpu_facts(gpu) for gpu in gpus], ensure_ascii=False)
     return NodeMetadata(valid, {GPUS_ANNOTATION: annotation})

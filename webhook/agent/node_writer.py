@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from rules.nodes.runtime_modes import host_runtime
 from webhook.agent.labels import CUDA_LABELS, FACTS, NO_METADATA, NodeMetadata, differences, metadata_of
 from webhook.agent.metrics import CONTRADICTIONS, PUBLISHED
 from webhook.agent.nvml_probe import Probe
@@ -51,6 +53,8 @@ class NodeWriter:
         Raises KubernetesError; Conflict if the node has changed meanwhile: try again.
         """
         node = self._api.get(self._path)
+        if probe and _calls_hooks(node):
+            probe = replace(probe, toolkit=None)
         metadata = NO_METADATA if probe is None else metadata_of(probe)
         conflicting = {} if self._take_over else conflicting_labels(node, metadata.labels)
         labels = {
@@ -85,6 +89,12 @@ class NodeWriter:
                 involved = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
                 write_event(self._api, involved, reason, message)
         self._reported = reported
+
+
+def _calls_hooks(node: Mapping[str, Any]) -> bool:
+    """Return whether a node may call OCI hooks, instead of NVIDIA's runtime with the mode in its label."""
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    return host_runtime({}, info).by_hook
 
 
 def conflicting_labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, str]:

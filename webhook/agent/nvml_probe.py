@@ -17,6 +17,7 @@ from typing import Any, Final
 import pynvml
 
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
+from webhook.agent.container_toolkit import HOST_ROOT, ContainerToolkit, read_toolkit
 
 # The kernel's driver as every container sees it. NVIDIA's container runtime may mount a copy of
 # /proc/driver/nvidia from when the container started.
@@ -86,12 +87,16 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Facts of a node. cuda: version of the driver's API. mps: directories of MPS control daemons."""
+    """Facts of a node.
+
+    cuda: version of the driver's API. mps: directories of MPS control daemons. toolkit: None if unknown.
+    """
 
     driver: DriverVersion | None
     cuda: CudaVersion | None
     gpus: tuple[Gpu, ...]
     mps: tuple[str, ...] = ()
+    toolkit: ContainerToolkit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +143,14 @@ def kernel_module(folder: Path = KERNEL_MODULE) -> str | None:
         return ""
 
 
-def probe(mps_directories: Iterable[Path] = MPS_DIRECTORIES) -> Probe | Failure:
-    """Return the facts of this node, or the failure of NVML."""
+def probe(mps_directories: Iterable[Path] = MPS_DIRECTORIES, host_root: Path = HOST_ROOT) -> Probe | Failure:
+    """Return the facts of this node, or the failure of NVML. host_root: as in `read_toolkit`."""
     nvml = _Nvml()
     try:
         nvml.call(pynvml.nvmlInit)
         try:
-            return _probe(nvml, tuple(map(str, _control_daemons(mps_directories))))
+            found = _probe(nvml, tuple(map(str, _control_daemons(mps_directories))))
+            return replace(found, toolkit=read_toolkit(host_root))
         finally:
             with suppress(pynvml.NVMLError):  # nothing can be done about it, and nothing is left open
                 pynvml.nvmlShutdown()

@@ -45,6 +45,18 @@ def test_a_dry_run_prints_the_labels_without_a_cluster() -> None:
     assert (0, 0) == (as_json.exit_code, as_text.exit_code)
 
 
+def test_a_dry_run_prints_the_mode_of_the_container_runtime(tmp_path: Path) -> None:
+    """By the configuration below the root of the node's file system."""
+    config = tmp_path / "etc/nvidia-container-runtime/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[nvidia-container-runtime]\nmode = "legacy"\n', "utf-8")
+    with library("t4"):
+        shown = node("label", "--dry-run", "--host-root", str(tmp_path)).stdout
+
+    assert "gpugate.dev/container-runtime-mode=legacy\n" in shown
+    assert "container-toolkit-version" not in shown
+
+
 @pytest.mark.parametrize("option", ["--dry-run", "--once"])
 def test_without_a_driver_it_prints_one_error_and_exits_2(option: str) -> None:
     """On stderr, so that a pipe gets nothing; also without a cluster."""

@@ -97,6 +97,7 @@ def test_every_gpugate_label_that_rules_read_is_set_by_the_agent() -> None:
     names = LabelNames()
     of_families = [key for family in (*names.driver, *names.compute_capability) for key in family.keys]
     read = [*of_families, *names.product, *names.memory, *names.mig_strategy, *names.mig_devices]
+    read += [*names.runtime_mode, *names.toolkit_version]
 
     assert {key for key in read if key.startswith(PREFIX)} <= LABELS.keys()
 

@@ -11,7 +11,9 @@ import pytest
 
 from certs.kubernetes_api import Conflict, KubernetesError
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
+from rules.nodes.container_runtime import RuntimeMode
 from tests.support.memory import Memory
+from webhook.agent.container_toolkit import ContainerToolkit
 from webhook.agent.labels import CUDA_LABELS, FACTS, metadata_of
 from webhook.agent.metrics import REGISTRY
 from webhook.agent.node_writer import MANAGER, NodeWriter
@@ -26,6 +28,7 @@ T4 = Probe(
 )
 UPGRADED = replace(T4, driver=DriverVersion.parse("580.95.05"), cuda=CudaVersion(13, 0))
 LABELS = metadata_of(T4).labels
+MODE, VERSION = "gpugate.dev/container-runtime-mode", "gpugate.dev/container-toolkit-version"
 
 
 class Cluster(Memory):
@@ -120,6 +123,21 @@ def test_labels_are_written_once_and_again_when_somebody_changes_them() -> None:
     assert LABELS == cluster.labels
     assert 2 == sum(call.startswith("APPLY") for call in cluster.calls)
     assert [] == events(cluster)
+
+
+@pytest.mark.parametrize(
+    ("engine", "labels"),
+    [("containerd://2.1.5", {MODE: "legacy", VERSION: "1.17.8"}), ("cri-o://1.33.4", {})],
+)
+def test_the_mode_of_the_container_runtime_is_written_unless_hooks_may_be_used(
+    engine: str, labels: dict[str, str]
+) -> None:
+    """CRI-O may call NVIDIA's hook, which has its own mode."""
+    cluster = Cluster()
+    cluster.objects[NODE]["status"] = {"nodeInfo": {"containerRuntimeVersion": engine}}
+    writer(cluster).publish(replace(T4, toolkit=ContainerToolkit(RuntimeMode.LEGACY, "1.17.8")))
+
+    assert {**LABELS, **labels} == cluster.labels
 
 
 def test_outdated_labels_are_removed_and_labels_of_others_stay() -> None:

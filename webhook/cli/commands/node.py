@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from rules import Language
+from webhook.agent.container_toolkit import HOST_ROOT
 from webhook.agent.diagnosis import diagnose, explain
 from webhook.agent.labels import metadata_of
 from webhook.agent.nvml_probe import MPS_DIRECTORIES, Failure, Probe, kernel_module, probe
@@ -47,7 +48,7 @@ _output_option = click.option(
 
 
 def _node_options(command: F) -> F:
-    """Add the options for the node, its cluster, the MPS directories and the language to a command."""
+    """Add the options for the node, its cluster and file system, and the language to a command."""
     for option in (
         language_option,
         click.option("--context", type=CONTEXT, metavar="NAME", help="Use the cluster of this context."),
@@ -61,6 +62,14 @@ def _node_options(command: F) -> F:
             default=MPS_DIRECTORIES,
             show_default=True,
             help="Pipe directory of an MPS control daemon; may be repeated.",
+        ),
+        click.option(
+            "--host-root",
+            type=click.Path(path_type=Path),
+            envvar="GPUGATE_HOST_ROOT",
+            default=HOST_ROOT,
+            show_default=True,
+            help="Root of the node's file system, with the configuration of NVIDIA Container Toolkit.",
         ),
     ):
         command = option(command)
@@ -113,6 +122,7 @@ def label(
     kubeconfig: str | None,
     context: str | None,
     mps_directories: tuple[Path, ...],
+    host_root: Path,
     lang: str,
 ) -> None:
     """Set the labels of this node from its driver.
@@ -126,7 +136,7 @@ def label(
       gpugate node label --node-name gpu-1 --context production
       gpugate node label --watch --metrics-port 8080
     """
-    probe_node, language = partial(probe, mps_directories), Language(lang)
+    probe_node, language = partial(probe, mps_directories, host_root), Language(lang)
     if once and metrics_port is not None:
         raise click.UsageError("--metrics-port requires --watch")
     if dry_run:
@@ -167,6 +177,7 @@ def check(
     kubeconfig: str | None,
     context: str | None,
     mps_directories: tuple[Path, ...],
+    host_root: Path,
     lang: str,
 ) -> None:
     """Show which pods this node can run, and its problems.
@@ -179,7 +190,7 @@ def check(
       gpugate node check -o json | jq .problems
       kubectl -n gpugate-agent exec POD -- gpugate node check
     """
-    found, module, language = probe(mps_directories), kernel_module(), Language(lang)
+    found, module, language = probe(mps_directories, host_root), kernel_module(), Language(lang)
     problems = diagnose(found, module, _labels(kubeconfig, context, node_name, language))
     if output == "json":
         click.echo(json.dumps(report_of(found, module, problems, language), ensure_ascii=False))
