@@ -45,14 +45,14 @@ def commands(page: str, heading: str) -> list[str]:
     return [line for block in blocks for line in block.splitlines()]
 
 
-def run(cluster: ControlPlane, command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command line of a page as a reader would: in the root of this repository, with a kubeconfig."""
+def run(cluster: ControlPlane, command: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run a command line of a page as a reader would: in the root of this repository, or a copy of it."""
     path = os.pathsep.join([str(assets()), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         env=environment,
-        cwd=ROOT,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=KUBECTL_S,

@@ -30,9 +30,10 @@ from tests.e2e.installed import (
     Installed,
     running,
 )
-from tests.e2e.manifests import MANIFESTS, Object, commands, of_kind, render
+from tests.e2e.manifests import MANIFESTS, Object, commands, of_kind, render, run
 from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node, pod
+from tests.e2e.test_manifests import TAKER
 from tests.support.chart import CHART
 from webhook.cluster.match_conditions import CONDITION
 
@@ -62,6 +63,12 @@ class Release:
     def change(self, verb: str, *options: str) -> None:
         """Install or upgrade it."""
         self.run(verb, "gpugate", str(CHART), f"--post-renderer={self._renderer}", *options)
+
+    def command(self, line: str) -> None:
+        """Run a command line of a page that upgrades it."""
+        _, *options = shlex.split(line.replace("manifests/chart", str(CHART)))
+        done = helm.run(*options, f"--post-renderer={self._renderer}", kubeconfig=self.cluster.kubeconfig)
+        assert not done.returncode, done.stderr
 
     def run(self, verb: str, *options: str) -> str:
         """Run `helm` in the namespace of the release."""
@@ -226,7 +233,7 @@ def test_an_upgrade_changes_replicas_and_nothing_that_gpugate_sets(
     assert _PATCHED == limits
     assert before == (_get(cluster, "secret", "gpugate-certs"), installed.webhooks())
     assert installed.trusted()
-    assert [True, True, False] == [f'"{CONDITION}"' in json.dumps(each) for each in before[1]]
+    assert [True, False, True, False] == [f'"{CONDITION}"' in json.dumps(each) for each in before[1]]
     assert 3 == _get(cluster, "deployment", "gpugate")["spec"]["replicas"]
 
 
@@ -241,6 +248,28 @@ def test_an_upgrade_makes_gpugate_optional(installed: Installed, release: Releas
         eventually(lambda: bool(installed.refusal(asking)))
 
     assert 'failed calling webhook "mutate.gpugate.dev"' in before
+
+
+def test_the_emergency_page_switches_a_release_off_and_brings_it_back(
+    installed: Installed, release: Release
+) -> None:
+    """With its policies, and although no server answers; a webhook that was made optional is not any more."""
+    release.change("upgrade", "--set=policies.unrequestedGpus=true")
+    asking, taking = pod("asks", {VCUDA_MEMORY: "8"}), TAKER
+    eventually(lambda: "denied request" in installed.refusal(taking))
+    with _away(installed):
+        for line in commands("emergency.md", "Make gpugate optional"):
+            run(installed.cluster, line)
+        for line in commands("emergency.md", "Switch it off"):
+            run(installed.cluster, line)
+        eventually(lambda: [installed.refusal(asking), installed.refusal(taking)] == ["", ""])
+        _, line = commands("emergency.md", "Bring it back")
+        release.command(line)
+        eventually(lambda: "" not in [installed.refusal(asking), installed.refusal(taking)])
+    policies = [each["failurePolicy"] for each in installed.webhooks()]
+    release.change("upgrade")
+
+    assert ["Fail", "Ignore", "Fail", "Ignore"] == policies
 
 
 def test_a_release_takes_less_than_a_fifth_of_its_limit(installed: Installed) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import yaml
 
 from certs.bundle import FILES
 from tests.e2e.manifests import MANIFESTS, ROOT, Object, commands, of_kind, render, run
+from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import pod
 from webhook.cli.commands.serve import command
 
@@ -30,6 +32,10 @@ IN_CLUSTER = tuple(way for way in WAYS if way != "overlays/dev")
 # Kinds of operators that an API server knows nothing of without their CRDs.
 _OPERATORS = ("cert-manager.io/", "monitoring.coreos.com/")
 GPU_POD = pod("gpu", {"nvidia.com/gpu": "1"})
+# It uses all GPUs of its node without a request.
+TAKER = pod("taker", {}).replace(
+    '"name": "main"', '"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]'
+)
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
@@ -277,26 +283,42 @@ def test_the_emergency_page_restarts_all_replicas(empty_control_plane: ControlPl
 
 
 def test_after_uninstallation_nothing_is_left_and_pods_are_admitted(
-    empty_control_plane: ControlPlane,
+    empty_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """As the install page describes; only objects outside the manifests stay."""
-    objects = render(MANIFESTS / "base")
-    (bring_back,) = commands("emergency.md", "Bring it back")
-    run(empty_control_plane, bring_back)
+    """As the install page describes, with all components; only objects outside the overlay stay."""
+    for name in ("manifests", "rules"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    mine = tmp_path / "my-overlay"
+    mine.mkdir()
+    components = [f"../manifests/components/{path.name}" for path in (MANIFESTS / "components").iterdir()]
+    kustomization = {"resources": ["../manifests/base"], "components": sorted(components)}
+    (mine / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    objects = render(mine)
+    bring_back, _ = commands("emergency.md", "Bring it back")
+    run(empty_control_plane, bring_back, tmp_path)
     empty_control_plane.kubectl("create", "configmap", "-n", "kube-public", "of-the-team")
-    denied = empty_control_plane.kubectl("create", "-f", "-", input=GPU_POD, check=False)
+
+    def refusal(document: str) -> str:
+        return empty_control_plane.kubectl(
+            "create", "--dry-run=server", "-f", "-", input=document, check=False
+        ).stderr
+
+    eventually(lambda: "denied request" in refusal(TAKER))
+    denied = refusal(GPU_POD)
     for line in commands("install.md", "Uninstall"):
         # No controller deletes the content of a namespace here, so do not wait for it.
         wait = " --wait=false" if " -k " in line else ""
-        done = run(empty_control_plane, line + wait)
+        done = run(empty_control_plane, line + wait, tmp_path)
         assert 0 == done.returncode, done.stderr
-        if not wait:
-            empty_control_plane.kubectl("create", "-f", "-", input=GPU_POD)
+        if "webhook" in line:
+            eventually(lambda: refusal(GPU_POD) == "")
+        if "policy" in line:
+            eventually(lambda: refusal(TAKER) == "")
     kinds = ",".join({each["kind"] for each in objects} - {"Namespace", "Secret"})
     left = empty_control_plane.kubectl(
         "get", kinds, "-A", "-o", "name", "-l", "app.kubernetes.io/name=gpugate"
     )
 
-    assert 'failed calling webhook "mutate.gpugate.dev"' in denied.stderr
+    assert 'failed calling webhook "mutate.gpugate.dev"' in denied
     assert "" == left.stdout
     assert "of-the-team" in empty_control_plane.kubectl("get", "configmap", "-n", "kube-public").stdout

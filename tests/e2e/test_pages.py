@@ -127,7 +127,7 @@ _BEFORE: Final[dict[str, Callable[[Installed], None]]] = {
     "docs/install.md": _has_the_operator,
 }
 # The pages whose reader has read another, and written its files.
-_AFTER: Final = {"README.md": "docs/install.md", "README.zh-CN.md": "docs/install.md"}
+_AFTER: Final = dict.fromkeys(("README.md", "README.zh-CN.md", "docs/emergency.md"), "docs/install.md")
 # The Kubernetes that a page requires, if it is newer than gpugate's oldest.
 _NEEDS: Final = {"docs/export.md": "1.36"}
 
