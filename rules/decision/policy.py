@@ -14,6 +14,7 @@ from rules.decision.exemptions import by_rule
 from rules.model.resource_index import ResourceIndex
 from rules.model.rule import Action, CompatibilityRule, InjectionRule, ResourceRule, RuleSet
 from rules.model.workload_kinds import Workloads, built_in_workloads
+from rules.nodes.gpu_resources import is_network_device
 from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Language
 from rules.text.similarity import Comparisons, similarity
@@ -33,7 +34,7 @@ class Plan(NamedTuple):
     """The rules for one set of resource names, each kind in the order of application.
 
     unnamed: the extended resources that no rule is for, except by a glob of an injection or compatibility
-    rule.
+    rule; without network devices.
     """
 
     resources: tuple[ResourceRule, ...]
@@ -115,7 +116,7 @@ class Policy:
         )
 
     def _is_named(self, name: str) -> bool:
-        return bool(self._groups.find(name)) or name in self._named
+        return bool(self._groups.find(name)) or name in self._named or is_network_device(name)
 
     def not_checked(self, names: Names, comparisons: Comparisons) -> Iterator[tuple[str, str]]:
         """Yield the extended resources that no rule is for, each with the one that it may be meant to be.

@@ -41,6 +41,11 @@ def gpu_resource(name: str) -> GpuResource | None:
     return next((found for pattern, found in _table() if pattern.fullmatch(name)), None)
 
 
+def is_network_device(name: str) -> bool:
+    """Return whether a resource stands for a network device, of which nothing is to be checked."""
+    return any(pattern.fullmatch(name) for pattern in _networks())
+
+
 def requested_gpus(container: Container) -> RequestedGpus | None:
     """Return the devices that a container requests; None if it is unknown how many, or none.
 
@@ -78,6 +83,11 @@ def _count(quantity: object, units: int) -> int | None:
     except QuantityError:
         return None
     return max(1, int(number // units)) if number > 0 else 0
+
+
+@cache
+def _networks() -> tuple[re.Pattern[str], ...]:
+    return tuple(glob(name) for row in read_table("gpu_resources")["networks"] for name in row["names"])
 
 
 @cache

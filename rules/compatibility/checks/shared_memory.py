@@ -42,7 +42,7 @@ class SharedMemoryCheck(Check):
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
     ) -> tuple[ContainerFinding, ...]:
         """Return a result if the container uses several GPUs and its /dev/shm has the default size."""
-        if policy.checks.shared_memory is Level.COMPATIBLE or requirements.no_cuda:
+        if policy.checks.shared_memory is Level.COMPATIBLE:
             return ()
         requested = requested_gpus(container)
         count = requested.devices if requested else 0
@@ -55,7 +55,7 @@ class SharedMemoryCheck(Check):
         # What a controller adds to the pod is unknown; the pod itself is checked, too.
         if pod.partial or pod.kind_of_object in known.controllers:
             return ()
-        if not parallel and known.images.search(container.image):
+        if not parallel and (requirements.no_cuda or known.images.search(container.image)):
             return ()
         uses = Text("several GPUs", "多块 GPU")
         if count > 1:

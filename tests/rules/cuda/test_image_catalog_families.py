@@ -38,6 +38,8 @@ FAMILIES = [
     ("harbor.example/mirror/tritonserver:23.12-py3", "12.3", "9.0"),
     ("nvcr.io/nvidia/pytorch:21.12-py3", "11.5", "9.0"),
     ("nvcr.io/nvidia/pytorch:19.03-py3", "10.1", ""),
+    ("ubuntu:22.04", "none", ""),
+    ("registry.k8s.io/pause:3.9", "none", ""),
     ("nvcr.io/nvidia/pytorch:19.11-py3", "10.2", ""),
     ("nvcr.io/nvidia/tensorflow:19.10-py3", "10.1", ""),
     ("nvcr.io/nvidia/pytorch:19.07-py3", "10.1", ""),

@@ -362,7 +362,8 @@ def test_a_message_explains_the_source_of_the_compute_capability() -> None:
 
 def test_a_plain_container_has_no_requirements() -> None:
     """Unknown stays unknown."""
-    assert GpuRequirements() == needs("busybox", "sh", "-c", "sleep 1")
+    assert GpuRequirements() == needs("team/app", "sh", "-c", "sleep 1")
+    assert GpuRequirements(no_cuda=True) == needs("busybox", "sh", "-c", "sleep 1")
 
 
 @given(

@@ -71,7 +71,7 @@ def test_a_misspelt_resource_is_not_checked_and_the_right_name_is_suggested(name
     )
 
 
-@pytest.mark.parametrize("name", ["acme.com/npu", "rdma/hca_shared_devices_a", "example.com/gpu"])
+@pytest.mark.parametrize("name", ["acme.com/npu", "nvidia.com/nvswitch", "example.com/gpu"])
 def test_a_resource_without_a_rule_is_not_checked(name: str) -> None:
     """No other name is suggested."""
     assert [f"no enabled rule for resource {name}"] == of_pod(pod(container({name: 1})), SHIPPED)

@@ -8,7 +8,7 @@ import pytest
 
 from rules.kube.json_patch import Recorder
 from rules.kube.pod import Container, ContainerKind
-from rules.nodes.gpu_resources import gpu_resource, requested_gpus
+from rules.nodes.gpu_resources import gpu_resource, is_network_device, requested_gpus
 
 
 def requested(limits: dict[str, Any], requests: dict[str, Any] | None = None) -> tuple[str, int] | None:
@@ -30,6 +30,7 @@ def requested(limits: dict[str, Any], requests: dict[str, Any] | None = None) ->
         ({"tencent.com/vcuda-core": 30}, ("tencent.com/vcuda-core", 1)),
         ({"volcano.sh/vgpu-number": 4, "volcano.sh/vgpu-memory": 1}, ("volcano.sh/vgpu-number", 4)),
         ({"nvidia.com/vgpu-number": 2, "nvidia.com/vgpu-cores": 10}, ("nvidia.com/vgpu-number", 2)),
+        ({"nvidia.com/rtxa6000": 2, "rdma/hca": 1}, ("nvidia.com/rtxa6000", 2)),
         ({"amd.com/gpu": 8}, ("amd.com/gpu", 8)),
         ({"huawei.com/Ascend910": 8}, ("huawei.com/Ascend910", 8)),
         ({"aliyun.com/gpu-mem": 8}, None),
@@ -84,3 +85,24 @@ def test_a_mig_profile_is_slices() -> None:
     found = [gpu_resource(name) for name in ("nvidia.com/mig-1g.5gb", "nvidia.com/gpu")]
 
     assert [True, False] == [each is not None and each.slices for each in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "network"),
+    [
+        ("rdma/rdma_shared_device_a", True),
+        ("nvidia.com/hostdev", True),
+        ("nvidia.com/mlnxnics", True),
+        ("nvidia.com/sriovlegacy", True),
+        ("vpc.amazonaws.com/efa", True),
+        ("aliyun/erdma", True),
+        ("vke.volcengine.com/rdma", True),
+        ("nvidia.com/gpu", False),
+        ("nvidia.com/nvswitch", False),
+        ("example.com/gpu", False),
+    ],
+)
+def test_network_devices_are_no_accelerators(name: str, network: bool) -> None:
+    """Nothing of them is checked, and nothing is said of that."""
+    assert network is is_network_device(name)
+    assert not (network and gpu_resource(name))
