@@ -285,14 +285,16 @@ class NodeEvaluator:
         left = 0
         for each, level in zip(classes, levels, strict=True):
             left |= each.members if level <= worst else 0
+        # Clauses for unknown nodes admit those without labels, as these are at present.
+        without_labels = self.inventory.former_drivers if or_unknown else 0
         clauses = []
         # The newest version first: the clauses that it implies are left out.
         for one in sorted(required, key=_newest, reverse=True):
             for clause, nodes in self._clauses((one.rule.sharing, one.requirements, or_unknown)):
                 # A clause in labels that none of the best nodes has would leave the pod no node.
-                if left & nodes:
+                if fitting := left & (nodes | without_labels):
                     clauses.append(clause)
-                    left &= nodes
+                    left = fitting
         requirement = Requirement(tuple(clauses))
         if self.inventory.has_devices:
             fit = unfit = 0
@@ -426,7 +428,9 @@ def _by_labels(required: Sequence[RuleRequirement]) -> list[list[RuleRequirement
 
 
 def _find_results(key: tuple[SharingPolicy, GpuRequirements, NodeCapabilities]) -> ContainerResult:
-    results = check_on_node(*key)
+    results, (sharing, requirements, node) = check_on_node(*key), key
+    if node.former_driver and level_of(results) is Level.INCOMPATIBLE:
+        results = check_on_node(sharing, requirements, replace(node, cuda=None, driver=None))
     return ContainerResult(level_of(results), results)
 
 

@@ -46,8 +46,10 @@ _NOT_READY: Final = "//not-ready"
 _DEVICES: Final = "//devices"
 # Its container runtime, as far as labels of the node agent do not tell it, likewise; unknown: no such fact.
 _RUNTIME: Final = "//runtime"
+# That labels of its driver are those of some minutes ago, likewise.
+_FORMER_DRIVER: Final = "//former-driver"
 # The facts besides labels that the capabilities of a node depend on.
-_CAPABILITIES: Final = (_DEVICES, _RUNTIME)
+_CAPABILITIES: Final = (_DEVICES, _RUNTIME, _FORMER_DRIVER)
 # What a Node says of itself; only nodes that are read together share it.
 _STATE: Final = "//state"
 _NO_DEVICES: Final = NodeDevices()
@@ -257,6 +259,11 @@ class Inventory:
         return [taints for taints in found if isinstance(taints, frozenset)]
 
     @property
+    def former_drivers(self) -> int:
+        """The nodes whose labels of the driver vanished some minutes ago, but count for now."""
+        return self.labels.having(_FORMER_DRIVER)
+
+    @property
     def tainted(self) -> int:
         """The nodes with taints that keep pods away."""
         return self.labels.having(_TAINTS)
@@ -359,6 +366,8 @@ class Inventory:
             facts.append((_TAINTS, state.taints))
         if (runtime := runtime_on(labels, state.host, self.operator)) != UNKNOWN_RUNTIME:
             facts.append((_RUNTIME, runtime))
+        if state.former_driver:
+            facts.append((_FORMER_DRIVER, True))
         if devices.facts:
             facts.append((_DEVICES, devices._replace(resources=frozenset(), may_offer=frozenset())))
         indexed = (self.labels.canonical(fact) for fact in facts)
@@ -418,10 +427,13 @@ def _capabilities(
     names: LabelNames,
     devices: NodeDevices | None,
     runtime: ContainerRuntime | None,
+    former_driver: bool | None,
 ) -> NodeCapabilities:
     labelled = NodeReader("", {key: labels[key] for key in names.among(labels)}).capabilities(names)
     if runtime and labelled.runtime == UNKNOWN_RUNTIME:
         labelled = replace(labelled, runtime=runtime)
+    if former_driver:
+        labelled = replace(labelled, former_driver=True)
     return devices.capabilities(labelled) if devices else labelled
 
 

@@ -40,7 +40,8 @@ class NodeCapabilities:
     cuda: the highest CUDA version of the driver's API. driver: its version as nvidia-smi prints it
     (`535.104.05`). memory_mib: MiB of one GPU. mig_devices: whether labels show that GPUs are partitioned
     with MIG. device_mode: one of DEVICE_MODES. architecture: of the CPU, as in kubernetes.io/arch. runtime:
-    what starts its containers.
+    what starts its containers. former_driver: cuda and driver are those of some minutes ago, and may be
+    others by now.
     """
 
     cuda: tuple[int, int] | None = None
@@ -54,6 +55,7 @@ class NodeCapabilities:
     device_mode: str | None = None
     architecture: str | None = None
     runtime: ContainerRuntime = UNKNOWN_RUNTIME
+    former_driver: bool = False
 
     @property
     def gpu_capability(self) -> tuple[int, int] | None:

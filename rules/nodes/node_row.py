@@ -12,9 +12,12 @@ from rules.nodes.label_families import gpu_labels, gpu_resource_domains
 from rules.nodes.label_index import Fact
 from rules.nodes.node_capabilities import NodeReader, Problem
 from rules.nodes.runtime_modes import HostRuntime, host_runtime
+from rules.nodes.vanished_labels import tell_driver
 
 # Stands for any resource that a node may offer again.
 ANY: Final = "*"
+# In a Node's document: labels that it had until some minutes ago, and that count for now.
+FORMER_LABELS: Final = "//formerLabels"
 # Taints that Kubernetes and Karpenter set on a node while it starts, stops, or is unwell.
 _PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
 
@@ -24,7 +27,7 @@ class NodeState(NamedTuple):
 
     amounts: those of the resources of GPUs that are allocatable; may_have: those that it does not have now,
     but may have when it is ready again. Other amounts may change every minute, and are not kept. host: its
-    own container runtime.
+    own container runtime. former_driver: labels of its driver are FORMER_LABELS.
     """
 
     allocatable: frozenset[str]
@@ -34,6 +37,7 @@ class NodeState(NamedTuple):
     amounts: frozenset[tuple[str, int]] = frozenset()
     may_have: frozenset[tuple[str, int]] = frozenset()
     host: HostRuntime = HostRuntime()
+    former_driver: bool = False
 
 
 class NodeRow(NamedTuple):
@@ -60,7 +64,8 @@ def read_node(node: Mapping[str, Any], path: str) -> NodeRow:
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
         raise InventoryError(f"{path}.metadata.name: expected the node's name, got {name!r:.60}")
-    reader = NodeReader(name, mapping(metadata, "labels", f"{path}.metadata"))
+    former = mapping(node, FORMER_LABELS, path)
+    reader = NodeReader(name, {**mapping(metadata, "labels", f"{path}.metadata"), **former})
     status, spec = mapping(node, "status", path), mapping(node, "spec", path)
     allocatable = mapping(status, "allocatable", f"{path}.status")
     capacity = mapping(status, "capacity", f"{path}.status")
@@ -75,6 +80,7 @@ def read_node(node: Mapping[str, Any], path: str) -> NodeRow:
         frozenset(now.items()) if is_ready else frozenset(),
         frozenset(each for each in most.items() if not is_ready or each[1] > now.get(each[0], 0)),
         host_runtime(reader.labels, mapping(status, "nodeInfo", f"{path}.status")),
+        tell_driver(former),
     )
     return NodeRow(name, tuple(reader.labels.items()), state, tuple(reader.problems))
 

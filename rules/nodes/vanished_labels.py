@@ -7,15 +7,23 @@ from collections.abc import Iterable, Mapping
 from rules.nodes.label_families import LabelNames
 
 _NAMES = LabelNames()
+_CUDA, _DRIVER, _COMPUTE = (
+    frozenset(key for family in families for key in family.keys)
+    for families in (_NAMES.cuda, _NAMES.driver, _NAMES.compute_capability)
+)
 # The labels of each fact, of which a node with GPUs has at least one.
 _FACTS: tuple[frozenset[str], ...] = (
-    *(
-        frozenset(key for family in families for key in family.keys)
-        for families in (_NAMES.cuda, _NAMES.driver, _NAMES.compute_capability)
-    ),
+    _CUDA,
+    _DRIVER,
+    _COMPUTE,
     frozenset(_NAMES.product),
     frozenset(_NAMES.memory),
 )
+
+
+def tell_driver(keys: Iterable[str]) -> bool:
+    """Return whether one of these labels reports the driver, or its CUDA version."""
+    return not (_CUDA | _DRIVER).isdisjoint(keys)
 
 
 def vanished(before: Mapping[str, str], after: Iterable[str]) -> dict[str, str]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 AGENT = MANIFESTS / "agent"
 NAMESPACE = "gpugate-agent"
-COMPONENTS = ("mps", "mig", "nri", "host-driver")
+COMPONENTS = ("mps", "mig", "nri", "host-driver", "toolkit")
 T4 = Probe(
     DriverVersion.parse("535.129.03"),
     CudaVersion(12, 2),
@@ -451,7 +451,7 @@ def test_each_variant_renders_and_is_accepted(
     (container,) = pod["containers"]
     profile = namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
     assert ("restricted" if component == "nri" else "privileged") == profile
-    assert (component in {"mps", "mig"}) is ("runtimeClassName" in pod)
+    assert (component in {"mps", "mig", "toolkit"}) is ("runtimeClassName" in pod)
     assert (component in {"mig", "host-driver"}) is ("privileged" in container["securityContext"])
 
 

@@ -17,6 +17,7 @@ from rules import Inventory
 from rules.dra.state import CLAIM, DRA_KINDS, TEMPLATE, DraState
 from rules.nodes.gpu_operator import CLUSTER_POLICY, read_settings
 from rules.nodes.label_index import ShardedDict
+from rules.nodes.node_row import FORMER_LABELS
 from rules.nodes.pools import declared_pools
 from rules.nodes.vanished_labels import vanished
 from webhook.admission.handler import AdmissionHandler
@@ -35,6 +36,7 @@ REMEMBERED_S: Final = 600.0
 
 class _NodeMetadata(TypedDict):
     name: str
+    uid: NotRequired[str]
     resourceVersion: str
     labels: NotRequired[dict[str, str]]
 
@@ -90,6 +92,7 @@ class InventorySync:
         self._lock = threading.Lock()  # each kind is watched by its own thread
         self._inventory = handler.snapshot.inventory
         self._vanished: dict[str, tuple[float, dict[str, str]]] = {}  # by node: until when, labels
+        self._uids: dict[str, str] = {}  # by node
         self._objects: dict[str, dict[str, Mapping[str, Any]]] = {}  # by kind and name
         self._unreadable: set[str] = set()
         self._claims: ClaimMap = ShardedDict()
@@ -140,6 +143,9 @@ class InventorySync:
             match change:
                 case Listed(objects):
                     nodes = [self._remembering(each) for each in objects]
+                    present = {each["metadata"]["name"] for each in objects}
+                    self._uids = {name: uid for name, uid in self._uids.items() if name in present}
+                    self._vanished = {name: lost for name, lost in self._vanished.items() if name in present}
                     empty = Inventory().with_operator(before.operator)
                     after = empty.with_node(nodes).with_pools(before.declared).with_dra(before.dra)
                     self._set(after)
@@ -147,6 +153,7 @@ class InventorySync:
                     self._set(before.with_node(self._remembering(node)))
                 case Deleted(node):
                     self._vanished.pop(node["metadata"]["name"], None)
+                    self._uids.pop(node["metadata"]["name"], None)
                     self._set(before.without_node(node["metadata"]["name"]))
             self._awaited.discard("nodes")
         self.on_synced()
@@ -219,10 +226,12 @@ class InventorySync:
             self._handler.set_inventory(inventory)
 
     def _remembering(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a node with the labels that it had until some minutes ago."""
+        """Return a node with the labels that it had until some minutes ago, unless another had its name."""
         metadata = node["metadata"]
-        name, labels = metadata["name"], metadata.get("labels") or {}
-        lost = vanished(self._inventory.labels_of(name), labels)
+        name, labels, uid = metadata["name"], metadata.get("labels") or {}, metadata.get("uid", "")
+        replaced = self._uids.get(name, uid) != uid
+        self._uids[name] = uid
+        lost = {} if replaced else vanished(self._inventory.labels_of(name), labels)
         if not lost:
             self._vanished.pop(name, None)
             return node
@@ -232,7 +241,7 @@ class InventorySync:
         if until <= self._clock():
             del self._vanished[name]
             return node
-        return {**node, "metadata": {**metadata, "labels": {**labels, **lost}}}
+        return {**node, FORMER_LABELS: lost}
 
 
 def _key(found: Mapping[str, Any]) -> str:

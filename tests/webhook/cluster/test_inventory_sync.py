@@ -6,20 +6,33 @@ from collections.abc import Callable
 from functools import partial
 from itertools import cycle
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from kubernetes.client import Configuration
 
 from rules import Loaded
+from rules.model.decision import Decision
 from rules.nodes.gpu_operator import CLUSTER_POLICY
 from rules.nodes.pools import AUTOSCALER_STATUS
 from tests.support.inventory_sync import KINDS
-from tests.support.node_builders import gfd, node
+from tests.support.node_builders import (
+    A100,
+    COMPUTE,
+    GPU,
+    T4,
+    annotated,
+    gfd,
+    gpu_pod,
+    judged,
+    node,
+    shipped,
+    targets,
+)
 from webhook.admission.handler import AdmissionHandler
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.inventory_sync import InventorySync
-from webhook.cluster.reflector import Applied, Deleted, Listed
+from webhook.cluster.reflector import Applied, Change, Deleted, Listed
 from webhook.telemetry.metrics import REGISTRY
 
 
@@ -238,6 +251,74 @@ def test_labels_that_vanished_are_also_remembered_by_a_list_and_forgotten_when_t
         seen.append(kind)
 
     assert ["2", "2", "4", "4", "4", None] == seen
+
+
+def on_nodes(handler: AdmissionHandler, cuda: str) -> Decision:
+    """Return the decision on a pod with an image of a CUDA version, by the built-in rules."""
+    image = f"team/app:cuda{cuda}"
+    return judged(shipped(), handler.snapshot.inventory, gpu_pod(image, limits={GPU: "1"}))
+
+
+@pytest.mark.parametrize(
+    ("cuda", "violations", "warnings", "injected"),
+    [("12.2", 0, 0, True), ("13.0", 0, 1, False)],
+    ids=["fits", "does not fit"],
+)
+def test_a_driver_whose_labels_vanished_still_attracts_pods_but_denies_none(
+    cuda: str, violations: int, warnings: int, injected: bool
+) -> None:
+    """It may be upgraded in place, which removes the labels as MIG does."""
+    handler, sync = synced()
+    t4, a100 = node("t4", gfd("11.4", T4)), node("a100", gfd("12.2", A100))
+    sync.on_nodes(Listed([t4, a100] if injected else [a100]))
+    denied = on_nodes(handler, "13.0")
+    sync.on_nodes(Applied(node("a100")))
+    found = on_nodes(handler, cuda)
+
+    assert 1 == len(denied.violations)
+    assert (violations, warnings) == (len(found.violations), len(found.warnings))
+    assert injected is bool(found.patch)
+
+
+def test_a_former_driver_that_does_not_fit_is_not_excluded_where_another_node_does_not_fit_either() -> None:
+    """The pod is kept off that other node."""
+    handler, sync = synced()
+    sync.on_nodes(Listed([node("t4", gfd("11.4", T4)), node("a100", gfd("12.2", A100))]))
+    sync.on_nodes(Applied(node("a100")))
+    document = gpu_pod("team/app:cuda13.0", limits={GPU: "1"})
+    found = judged(shipped(), handler.snapshot.inventory, document)
+    now = [node("t4", gfd("11.4", T4)), node("a100")]
+
+    assert ([], ["a100"]) == ([*found.violations], targets(now, document, found))
+
+
+def test_former_labels_of_the_gpu_itself_deny() -> None:
+    """No upgrade changes the compute capability."""
+    handler, sync = synced()
+    sync.on_nodes(Listed([node("one", gfd("12.2", T4))]))
+    sync.on_nodes(Applied(node("one")))
+    document = annotated({COMPUTE: "8.0"})
+
+    assert 1 == len(judged(shipped(), handler.snapshot.inventory, document).violations)
+
+
+def as_uid(uid: str, labels: dict[str, str]) -> dict[str, Any]:
+    """Return the node `one` with a uid."""
+    found = node("one", labels)
+    found["metadata"]["uid"] = uid
+    return found
+
+
+@pytest.mark.parametrize("change", [Applied, lambda found: Listed([found])], ids=["watch", "list"])
+def test_a_new_node_of_the_same_name_has_no_labels_of_the_old_one(change: Callable[[Any], Change]) -> None:
+    """Its deletion may have fallen into a gap between two watches."""
+    handler, sync = synced()
+    sync.on_nodes(Listed([as_uid("old", gfd("12.2"))]))
+    sync.on_nodes(Applied(as_uid("old", {})))
+    same = handler.snapshot.inventory.labels_of("one")
+    sync.on_nodes(change(as_uid("new", {})))
+
+    assert (gfd("12.2"), {}) == (same, handler.snapshot.inventory.labels_of("one"))
 
 
 def test_a_node_that_is_deleted_is_remembered_by_nothing() -> None:
