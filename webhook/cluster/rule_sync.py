@@ -200,6 +200,11 @@ class RuleSync:
                 active.stale,
             )
             self._save(active, config_maps)
+            if not _decides(active) and (_decides(before) or not self._synced):
+                _log.warning(
+                    "no rule is in force: all pods are admitted unchecked; apply the rules in namespace %r",
+                    self._namespace,
+                )
         self._synced = True
         self.on_synced()
         for name, errors in active.errors.items():
@@ -252,6 +257,11 @@ class RuleSync:
         message = f"{effect}: {_joined(errors)}"
         _log.error("rule %s refused, %s", config_map["metadata"]["name"], message)
         write_rule_event(self._api, config_map, message)
+
+
+def _decides(active: ActiveRules) -> bool:
+    """Return whether a rule is in force that is enabled."""
+    return any(rule.enabled for rules in active.in_force.values() for rule in rules)
 
 
 def _joined(errors: tuple[RuleError, ...]) -> str:

@@ -75,6 +75,17 @@ def test_the_webhook_and_the_rules_of_a_cluster_are_shown(cluster: FakeApi, tmp_
     )
 
 
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_a_cluster_without_rules_is_a_warning(format_: str, tmp_path: Path) -> None:
+    """Because gpugate admits every pod there."""
+    fake = FakeApi()
+    with running(fake):
+        result = _version(fake, tmp_path, "-o", format_)
+
+    assert 0 == result.exit_code
+    assert "warning: the cluster has no rules in namespace 'kube-public'\n" == result.stderr
+
+
 @pytest.mark.parametrize("key", ["data", "label"])
 def test_a_changed_rule_is_another_revision(key: str, cluster: FakeApi, tmp_path: Path) -> None:
     """By its data, or by a label that disables it."""

@@ -285,6 +285,30 @@ def test_the_handler_is_ready_when_rules_and_nodes_are_known() -> None:
     assert b'"allowed":true' in offline.handler.answer("mutate", body(pod()))
 
 
+def test_that_no_rule_is_in_force_is_logged_once_until_there_are_rules_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """At the start, when the last is disabled, and when it is deleted; a stale version is in force."""
+    offline, logged = Offline(), []
+    for texts in [
+        (),
+        (),
+        (GOOD,),
+        (BROKEN,),
+        (resource_rule(name="cf-crl-a", enabled=False),),
+        (),
+        (GOOD,),
+        (),
+    ]:
+        caplog.clear()
+        offline.list_rules(*texts)
+        warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+        logged.append([each for each in warnings if "cannot write an Event" not in each])
+    line = "no rule is in force: all pods are admitted unchecked; apply the rules in namespace 'kube-public'"
+
+    assert [[line], [], [], [], [line], [], [], [line]] == logged
+
+
 def test_a_handler_that_drains_does_not_become_ready() -> None:
     """Whether the drain starts before it is ready, or after, when something changes."""
     early, late = Offline(), Offline()

@@ -18,7 +18,7 @@ from rules.text.yaml_document import Document, read
 from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.files import RuleSource
 from webhook.cli.input.options import cluster_options, language_option, namespace_option
-from webhook.cli.output.console import UNKNOWN, BadInputError
+from webhook.cli.output.console import UNKNOWN, BadInputError, print_warning
 from webhook.cli.output.vocabulary import (
     AS_BUILT_IN,
     BUILT_IN_RULES,
@@ -75,6 +75,8 @@ def command(
         if cluster.selected and not client_only:
             found = cluster.query(lambda each: each.rules(rules_namespace))
             facts["rules"] = {"namespace": rules_namespace, **_rules(found)}
+            if not facts["rules"]["count"]:
+                print_warning(RuleSource(rules_namespace, cluster).no_rules(language), language)
             facts["webhooks"] = [_webhook(each) for each in cluster.query(lambda each: each.webhooks())]
     except BadInputError:  # what is known is shown, as kubectl does
         _show(facts, output, language)
