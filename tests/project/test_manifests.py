@@ -154,7 +154,7 @@ def _series() -> dict[str, set[str]]:
 
 # Of PromQL, what the expressions use.
 _FUNCTIONS = {"absent", "histogram_quantile", "increase", "max", "min", "rate", "sum", "time"}
-_OPERATORS = {"by", "offset", "on", "unless"}
+_OPERATORS = {"and", "by", "offset", "on", "unless"}
 
 
 @pytest.mark.parametrize("expression", list(_expressions()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -29,6 +29,9 @@ _log = logging.getLogger("gpugate.admission")
 _KINDS: Final = frozenset({"ConfigMap", *(kind for _, kind in built_in_workloads().paths)})
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 _MAX_NAME_LENGTH: Final = 253  # characters of a DNS subdomain, the limit of Kubernetes names
+# Owners among which the controller is looked for, and violations whose paths are logged: more are rare.
+_MAX_OWNERS: Final = 8
+_MAX_PATHS: Final = 8
 # Decisions of a full batch, which takes half a millisecond, and seconds after which a smaller one is flushed.
 _BATCH_SIZE: Final = 64
 _FLUSH_INTERVAL_S: Final = 0.2
@@ -41,9 +44,10 @@ _Series: TypeAlias = "tuple[prometheus_client.Counter, *tuple[str, ...]]"
 class Entry(NamedTuple):
     """Summary of one decision; it keeps no reference to the object.
 
-    at: seconds since the epoch. violations: rule, action, basis and rule's action of each. edits: number of
-    patch operations. withheld: as in a Decision. enforcement: the cap of `--enforcement-action`. seconds:
-    duration.
+    at: seconds since the epoch. name: of the object; of one that is not named yet, its generateName with `*`.
+    owner: kind and name of its controller, or empty. violations: rule, action, basis and rule's action of
+    each. paths: of the first violations. edits: number of patch operations. withheld: as in a Decision.
+    enforcement: the cap of `--enforcement-action`. seconds: duration.
     """
 
     at: float
@@ -52,12 +56,15 @@ class Entry(NamedTuple):
     kind: str
     namespace: str
     name: str
+    owner: str
+    user: str
     operation: str
     dry_run: bool
     allowed: bool
     rules: tuple[str, ...]
     cuda_sources: tuple[str, ...]
     violations: tuple[tuple[str, str, str, str], ...]
+    paths: tuple[str, ...]
     declared: tuple[str, ...]
     edits: int
     withheld: str
@@ -80,13 +87,17 @@ class DecisionLog:
     def record(self, endpoint: str, review: Review, decision: Decision, seconds: float) -> None:
         """Record the decision on a review; seconds: its duration."""
         request, violations = review.request, decision.violations
+        metadata = (request.object or {}).get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
         entry = Entry(
             time(),
             endpoint,
             review.uid[:_MAX_NAME_LENGTH],
             request.kind[:_MAX_NAME_LENGTH],
             request.namespace[:_MAX_NAME_LENGTH],
-            review.name[:_MAX_NAME_LENGTH],
+            (review.name or _name(metadata))[:_MAX_NAME_LENGTH],
+            _controller(metadata)[:_MAX_NAME_LENGTH],
+            review.user[:_MAX_NAME_LENGTH],
             request.operation if request.operation in _OPERATIONS else "other",
             review.dry_run,
             decision.allowed,
@@ -100,6 +111,7 @@ class DecisionLog:
             )
             if violations
             else (),
+            tuple(each.path[:_MAX_NAME_LENGTH] for each in violations[:_MAX_PATHS]),
             decision.declared,
             len(decision.patch),
             decision.withheld.value if decision.withheld else "",
@@ -143,6 +155,28 @@ class DecisionLog:
             self.flush()
 
 
+def _name(metadata: Mapping[str, Any]) -> str:
+    """Return the name of an object; of one that is not named yet, the beginning and `*`."""
+    if name := _text(metadata, "name"):
+        return name
+    return f"{beginning}*" if (beginning := _text(metadata, "generateName")) else ""
+
+
+def _controller(metadata: Mapping[str, Any]) -> str:
+    """Return kind and name of the controller of an object, empty if none is among its first owners."""
+    owners = metadata.get("ownerReferences")
+    for owner in owners[:_MAX_OWNERS] if isinstance(owners, list) else ():
+        if isinstance(owner, dict) and owner.get("controller") is True:
+            return f"{_text(owner, 'kind')}/{_text(owner, 'name')}"
+    return ""
+
+
+def _text(mapping: Mapping[str, Any], key: str) -> str:
+    """Return the beginning of a text, which is empty for any other value: the object may be malformed."""
+    value = mapping.get(key)
+    return value[: _MAX_NAME_LENGTH - 1] if isinstance(value, str) else ""
+
+
 def printable(text: str) -> str:
     """Return a text of a request in a form that is safe to log: one line, at most as long as a name."""
     short = text[:_MAX_NAME_LENGTH]
@@ -175,10 +209,13 @@ def _log_entry(entry: Entry) -> None:
         "kind": printable(entry.kind),
         "namespace": printable(entry.namespace),
         "object": printable(entry.name),
+        "owner": printable(entry.owner),
+        "user": printable(entry.user),
         "operation": entry.operation,
         "dryRun": entry.dry_run,
         "rules": list(entry.rules),
         "violations": violated,
+        "paths": [printable(path) for path in dict.fromkeys(entry.paths)],
         "bases": sorted({basis for _, _, basis, _ in entry.violations}),
         "declared": list(entry.declared),
         "verdict": "allow" if entry.allowed else "deny",

@@ -46,6 +46,10 @@ class _GroupVersionKind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
+class _UserInfo(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
 class _Request(msgspec.Struct, rename="camel"):
     uid: str
     kind: _GroupVersionKind
@@ -55,6 +59,7 @@ class _Request(msgspec.Struct, rename="camel"):
     namespace: str = ""
     name: str = ""
     sub_resource: str = ""
+    user_info: _UserInfo = _UserInfo()
     dry_run: bool | None = False
 
 
@@ -65,16 +70,16 @@ class _Review(msgspec.Struct, rename="camel"):
 
 
 class Review(msgspec.Struct, frozen=True):
-    """One AdmissionReview: the uid of its response, and its request. name may be empty (generateName)."""
+    """One AdmissionReview: the uid of its response, and its request.
+
+    name: empty if the API server generates it later (generateName). user: who sent the request.
+    """
 
     uid: str
     name: str
+    user: str
     dry_run: bool
     request: AdmissionRequest
-
-
-class _UserInfo(msgspec.Struct, frozen=True):
-    username: str = ""
 
 
 class Header(msgspec.Struct, frozen=True, rename="camel"):
@@ -130,6 +135,7 @@ def decode_review(body: bytes | bytearray, *, mutating: bool) -> Review:
     return Review(
         uid=request.uid,
         name=request.name,
+        user=request.user_info.username,
         dry_run=bool(request.dry_run),
         request=AdmissionRequest(
             operation=request.operation,

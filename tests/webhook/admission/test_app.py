@@ -243,6 +243,57 @@ def test_the_content_of_a_pod_is_in_no_log_and_no_metric(
     assert secret.lower() not in repr([vars(record) for record in caplog.records]).lower()
 
 
+def _owner(name: Any, **fields: Any) -> dict[str, Any]:
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": "1", **fields}
+
+
+def test_a_denial_of_a_controller_names_its_workload_the_field_and_the_user(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pod has no name yet: the API server generates it after the mutating webhooks."""
+    document = pod({"tencent.com/vcuda-core": "150"})
+    del document["metadata"]["name"]
+    owners = [_owner("other"), _owner("llm-6ff9586d7b", controller=True)]
+    document["metadata"] |= {"generateName": "llm-6ff9586d7b-", "ownerReferences": owners}
+    user = "system:serviceaccount:kube-system:replicaset-controller"
+    with caplog.at_level(logging.INFO, "gpugate.admission"):
+        ask(server.port, "/mutate", body(document, namespace="ml", userInfo={"username": user}))
+    (record,) = decisions(caplog)
+    line = vars(record)
+
+    assert "deny Pod ml/llm-6ff9586d7b-*" == record.message
+    assert ("llm-6ff9586d7b-*", "ReplicaSet/llm-6ff9586d7b", user) == (
+        line["object"],
+        line["owner"],
+        line["user"],
+    )
+    assert ["spec.containers[0].resources.limits[tencent.com/vcuda-core]"] == line["paths"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"generateName": 1, "ownerReferences": 1}, ("", "")),
+        ({"generateName": ["a"], "ownerReferences": [1, {"controller": "true"}]}, ("", "")),
+        ({"ownerReferences": [_owner({"a": "b"}, controller=True)]}, ("", "ReplicaSet/")),
+        ({"name": "a", "generateName": "b"}, ("a", "")),
+        ({"generateName": "x" * 2**20}, ("x" * 252 + "*", "")),
+        ({"ownerReferences": [_owner("a\nb", controller=True)]}, ("", "ReplicaSet/a\ufffdb")),
+        ({"ownerReferences": [*[_owner("other")] * 8, _owner("ninth", controller=True)]}, ("", "")),
+    ],
+)
+def test_the_names_of_a_malformed_object_cannot_break_a_log_line(
+    metadata: dict[str, Any], expected: tuple[str, str], server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is no text is left out; a long one is cut; of the owners, the first eight count."""
+    document = pod() | {"metadata": metadata}
+    with caplog.at_level(logging.INFO, "gpugate.admission"):
+        ask(server.port, "/mutate", body(document))
+    (record,) = decisions(caplog)
+
+    assert expected == (vars(record)["object"], vars(record)["owner"])
+
+
 def test_the_name_of_a_request_cannot_break_a_log_line(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -32,7 +32,9 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]
 
 def _record(log: DecisionLog, name: str, decision: Decision | None = None) -> None:
     request = AdmissionRequest("CREATE", "", "Pod", "team", {"metadata": {"name": name}})
-    log.record("mutate", Review("uid", name, False, request), decision or Decision(rules=("a",)), 0.001)
+    log.record(
+        "mutate", Review("uid", name, "someone", False, request), decision or Decision(rules=("a",)), 0.001
+    )
 
 
 def _counted(rule: str) -> float:
