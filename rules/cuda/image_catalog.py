@@ -39,6 +39,7 @@ _ANY: Final = "*"
 _NONE: Final = "none"
 _MAX_SHOWN: Final = 40  # characters of an expression in a message
 _OWN_CUDA: Final = "cuda"
+_COMMAND: Final = "command"
 _COMPAT: Final = {
     "loader": CompatLibraries.LOADER_PATH,
     "inside": CompatLibraries.INSIDE,
@@ -67,6 +68,7 @@ class ImageCase:
     compute: ComputeCapability | None = None
     built_for: tuple[ComputeCapability, ...] = ()
     ptx: bool | None = None
+    of_command: bool = False
     platforms: tuple[str, ...] = ()
     memory_mib: int | None = None
     source: str = ""
@@ -263,6 +265,7 @@ def _read_case(row: Mapping[str, Any]) -> ImageCase:
         compute=capability(row["compute"]) if "compute" in row else None,
         built_for=capabilities(row.get("built_for", "")),
         ptx=row.get("ptx"),
+        of_command=row.get("code") == _COMMAND,
         platforms=tuple(row.get("platforms", ())),
         source=row["source"],
         status=Status(row["status"]),
@@ -319,6 +322,8 @@ def _facts(name: str, case: ImageCase, image: Image, match: re.Match[str] | None
         cuda_compat=compat,
         compute=case.compute,
         built_for=BuiltFor(case.built_for, case.ptx, case.status.certain) if case.built_for else None,
+        of_command=case.of_command,
+        ptx=case.ptx,
         platforms=case.platforms,
         certain_platforms=bool(case.platforms) and case.status.certain,
         memory_mib=case.memory_mib,

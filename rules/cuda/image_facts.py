@@ -113,9 +113,10 @@ class ImageFacts(NamedTuple):
     no_cuda: it is known to hold no CUDA program. cuda: what its programs need; exact: that is the toolkit in
     the image, otherwise it may also be newer. constraints: its NVIDIA_REQUIRE_* variables, as far as known.
     branches: the driver branches below its own that its release notes list for data centre GPUs. compute: the
-    lowest compute capability that it supports. platforms: all that it has, as in `linux/amd64`, or empty if
-    they are unknown; certain_platforms: they may cause a denial. memory_mib: MiB that its programs need on
-    one GPU. The origins say where a value comes from.
+    lowest compute capability that it supports. of_command: it has no GPU code but that of its command. ptx:
+    whether it has PTX for newer GPUs, if that is all that is known of its code. platforms: all that it has,
+    as in `linux/amd64`, or empty if they are unknown; certain_platforms: they may cause a denial. memory_mib:
+    MiB that its programs need on one GPU. The origins say where a value comes from.
     """
 
     row: str = ""
@@ -127,6 +128,8 @@ class ImageFacts(NamedTuple):
     cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
     compute: ComputeCapability | None = None
     built_for: BuiltFor | None = None
+    of_command: bool = False
+    ptx: bool | None = None
     platforms: tuple[str, ...] = ()
     certain_platforms: bool = False
     memory_mib: int | None = None

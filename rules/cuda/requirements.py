@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 from rules.cuda import framework_flags
 from rules.cuda.command_line import CommandLine
 from rules.cuda.gpu_memory import parse_memory
+from rules.cuda.idle_command import is_idle
 from rules.cuda.image_catalog import ImageCatalog, rebuilt
 from rules.cuda.image_facts import BuiltFor, CompatLibraries, ImageFacts, StartConstraint
 from rules.cuda.nvidia_require import (
@@ -83,7 +84,8 @@ class ContainerFacts(NamedTuple):
 
     words: command and args, empty if they name no flag and no variable is known. known, unknown: the
     variables that say something or are referred to, with values if these are known. annotations: those for
-    this container, by their names without its suffix. several, runtime_class: as in GpuRequirements.
+    this container, by their names without its suffix. several, runtime_class: as in GpuRequirements. idle:
+    its command runs no GPU code.
     """
 
     image: str
@@ -93,6 +95,7 @@ class ContainerFacts(NamedTuple):
     annotations: _Pairs = ()
     several: str = ""
     runtime_class: str = ""
+    idle: bool = False
 
 
 class CudaRequirement(NamedTuple):
@@ -248,7 +251,10 @@ def container_facts(
     # Variables may add flags to any command, which names the framework.
     kept = words if words and (known or _says_something(" ".join(words))) else ()
     sets_mode = runtime_class if runtime_class and runtime_class in _runtime_classes() else ""
-    return ContainerFacts(container.image, kept, known, unknown, said, _several(container), str(sets_mode))
+    several = _several(container)
+    return ContainerFacts(
+        container.image, kept, known, unknown, said, several, str(sets_mode), is_idle(words)
+    )
 
 
 def _several(container: Container) -> str:
@@ -364,11 +370,12 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
     budget.spend(of_image)
     toolkit = declared or _cuda_of_image(image)
     cuda = toolkit or _cuda_of_constraints(own)
+    compiles = None if image.of_command and facts.idle else toolkit
     line = _command_line(facts, env, budget)
     compute = (
         *_compute_of_annotation(said),
         *_compute_of_image(image),
-        *_compute_of_toolkit(toolkit),
+        *_compute_of_toolkit(compiles),
         *(_compute_of_flags(facts.image, line) if line else ()),
     )
     platforms = _platforms_of_image(image)
@@ -382,7 +389,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
         constraints=own,
         branches=image.branches,
         compute=compute,
-        built_for=_built_for(image, toolkit),
+        built_for=_built_for(image, compiles),
         cuda_compat=compat or image.cuda_compat,
         platforms=platforms,
         memory=memory,
@@ -585,9 +592,10 @@ def _built_for(image: ImageFacts, toolkit: CudaRequirement | None) -> BuiltFor |
     if image.built_for or toolkit is None or not toolkit.exact:
         return image.built_for
     code = _code(toolkit.version)
-    if code is None or toolkit.certain:
-        return code and code.built_for
-    return replace(code.built_for, certain=False)
+    if code is None:
+        return None
+    certain = code.built_for.certain and toolkit.certain and image.ptx is None  # PTX of an unknown capability
+    return replace(code.built_for, ptx=image.ptx, certain=certain)
 
 
 class _Code(NamedTuple):

@@ -120,11 +120,14 @@ def commands(
 
 
 def script_index(words: Sequence[str]) -> int | None:
-    """Return the index of the script in a command line of a shell (`sh -c SCRIPT`); None if it has none."""
+    """Return the index of a shell's script (`sh -c SCRIPT`, `sh -c -- SCRIPT`); None if there is none."""
     shell = next((at for at, word in enumerate(words) if word.rpartition("/")[2] in _SHELLS), len(words))
     options = (at for at in range(shell + 1, len(words) - 1) if _OPTION_C.fullmatch(words[at]))
     option = next(options, None)
-    return None if option is None else option + 1
+    if option is None:
+        return None
+    script = option + 1 + (words[option + 1] == "--")
+    return script if script < len(words) else None
 
 
 class _Reader:

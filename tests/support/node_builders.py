@@ -33,6 +33,7 @@ VCUDA_MEMORY = "tencent.com/vcuda-memory"
 # Product label and compute capability, as in GPU Feature Discovery.
 T4 = ("Tesla-T4", "7.5")
 V100 = ("Tesla-V100-SXM2-32GB", "7.0")
+B200 = ("NVIDIA-B200", "10.0")
 P40 = ("Tesla-P40", "6.1")
 A100 = ("NVIDIA-A100-SXM4-80GB", "8.0")
 H100 = ("NVIDIA-H100-80GB-HBM3", "9.0")

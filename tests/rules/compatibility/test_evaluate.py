@@ -13,6 +13,7 @@ from rules.text.i18n import Language
 from tests.support.builders import patched, pod, policy
 from tests.support.node_builders import (
     A100,
+    B200,
     GPU,
     H100,
     HAMI,
@@ -177,6 +178,40 @@ def test_the_fixes_of_two_requirements_are_both_suggested() -> None:
 
     assert "set --dtype=half" in decision.message
     assert "use an image with an older CUDA" in decision.message
+
+
+@pytest.mark.parametrize("words", [(), ("nvidia-smi",), ("sh", "-c", "while true; do sleep 60; done")])
+@pytest.mark.parametrize("flavour", ["base", "cudnn-devel"])
+def test_an_image_of_nvidia_cuda_without_a_program_of_its_own_has_no_code_that_a_gpu_may_lack(
+    words: tuple[str, ...], flavour: str
+) -> None:
+    """CUDA 13 compiles for no V100, and CUDA 11.8 for no B200; nvidia-smi runs there."""
+    v100, b200 = nodes(1, "v100", gfd("13.0", V100)), nodes(1, "b200", gfd("13.0", B200))
+    new = decided(v100, gpu_pod(f"nvidia/cuda:13.0.1-{flavour}-ubuntu24.04", *words))
+    old = decided(b200, gpu_pod(f"nvidia/cuda:12.4.1-{flavour}-ubuntu22.04", *words))
+
+    assert (True, ()) == (new.allowed, new.warnings)
+    assert (True, ()) == (old.allowed, old.warnings)
+
+
+def test_a_program_in_an_image_of_nvidia_cuda_has_the_code_of_its_toolkit() -> None:
+    """As any other image."""
+    decision = decided(
+        nodes(1, "v100", gfd("13.0", V100)),
+        gpu_pod("nvidia/cuda:13.0.1-devel-ubuntu24.04", "python3", "a.py"),
+    )
+
+    assert not decision.allowed
+    assert "CUDA_ERROR_NO_BINARY_FOR_GPU (209)" in decision.message
+
+
+def test_samples_of_nvidia_run_on_newer_gpus_by_their_ptx() -> None:
+    """The samples' Makefiles compile PTX of the newest capability."""
+    decision = decided(
+        nodes(1, "b200", gfd("13.0", B200)), gpu_pod("nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0")
+    )
+
+    assert (True, ()) == (decision.allowed, decision.warnings)
 
 
 # Missing and invalid labels

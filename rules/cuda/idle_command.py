@@ -1,0 +1,57 @@
+"""Whether the command of a container runs no GPU code, by the names of its programs.
+
+Source: `data/idle_commands.yaml`. Linear in the length of the command.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Final
+
+from rules.cuda.tables import read_table
+from rules.kube.shell_script import script_index
+
+# Characters of a script that is read; a loop that waits is short.
+_LONGEST: Final = 1000
+_REDIRECTION: Final = re.compile(r"\d?>{1,2}&?[ \t]*[\w/.-]+")
+_COMMAND_ENDS: Final = re.compile(r"[\n;&|()`]+|(?:^|(?<=\s))#[^\n]*")
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
+_LOOP: Final = "for"  # its words are no programs
+
+
+def is_idle(words: Sequence[str]) -> bool:
+    """Return whether command and args name only programs without GPU code; True if there are none.
+
+    An image that has no program of its own runs a shell then, which ends.
+    """
+    if not words:
+        return True
+    names, program = _names(), _base(words[0])
+    if program not in names["shells"]:
+        return program in names["programs"]
+    index = script_index(words)
+    if index is None:
+        return len(words) == 1
+    script = words[index]
+    return len(script) <= _LONGEST and all(map(_is_idle, _COMMAND_ENDS.split(_REDIRECTION.sub(" ", script))))
+
+
+def _is_idle(command: str) -> bool:
+    """Return whether a simple command of a script runs no GPU code; so do words of a shell alone."""
+    names = _names()
+    words = (
+        word for word in command.split() if word not in names["keywords"] and not _ASSIGNMENT.match(word)
+    )
+    first = next(words, _LOOP)
+    return first == _LOOP or _base(first) in names["programs"]
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+@cache
+def _names() -> Mapping[str, frozenset[str]]:
+    return {key: frozenset(names) for key, names in read_table("idle_commands").items()}
