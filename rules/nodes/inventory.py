@@ -172,6 +172,7 @@ class Inventory:
             return self
         after: Inventory = copy(self)
         after.operator = settings
+        after._classes = {}  # reading them anew is faster than moving so many nodes
         pool: dict[Fact, Fact] = {}
         rows = filter(None, map(self._row_of, self.names(self.labels.having(managed_label()))))
         return after._replace({row.name: after._indexed(row, pool) for row in rows})
