@@ -214,7 +214,7 @@ class _Judge(NamedTuple):
             if each.nodes is not None and not nodes & self.allowed:
                 continue
             if each.kind not in self.checked:
-                gpu = NodeDevices(facts=facts, mixed=True).capabilities(_NOTHING)
+                gpu = NodeDevices(facts=facts, mixed=True, alone=True).capabilities(_NOTHING)
                 self.checked[each.kind] = gpu, check_on_node(rule.sharing, requirements, gpu)
             gpu, checks = self.checked[each.kind]
             pairs = ((self.use.required, ContainerResult(level_of(checks), checks)),)

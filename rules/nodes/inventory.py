@@ -370,7 +370,9 @@ class Inventory:
         if state.former_driver:
             facts.append((_FORMER_DRIVER, True))
         if devices.facts:
-            facts.append((_DEVICES, devices._replace(resources=frozenset(), may_offer=frozenset())))
+            none: frozenset[str] = frozenset()
+            kept = devices._replace(resources=none, may_offer=none, alone=not state.has_plugin)
+            facts.append((_DEVICES, kept))
         indexed = (self.labels.canonical(fact) for fact in facts)
         shared = tuple(pool.setdefault(fact, fact) for fact in indexed)
         # Usually kubernetes.io/hostname.

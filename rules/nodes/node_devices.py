@@ -9,20 +9,24 @@ from typing import NamedTuple
 from rules.dra.device_classes import DeviceClasses
 from rules.dra.devices import DeviceFacts, DeviceKind, common_facts, facts_of
 from rules.dra.slices import DeviceInventory
+from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.runtime_modes import dra_runtime
 
 
 class NodeDevices(NamedTuple):
     """The devices of one node.
 
     resources: extended resources that DeviceClasses make of them; may_offer: those that they perhaps make.
-    facts: what all of its GPUs have in common; None without a GPU. mixed: its GPUs differ.
+    facts: what all of its GPUs have in common; None without a GPU. mixed: its GPUs differ. alone: no device
+    plugin offers GPUs of the node, too.
     """
 
     resources: frozenset[str] = frozenset()
     may_offer: frozenset[str] = frozenset()
     facts: DeviceFacts | None = None
     mixed: bool = False
+    alone: bool = False
 
     def capabilities(self, labelled: NodeCapabilities) -> NodeCapabilities:
         """Return the capabilities of the node: devices take precedence. labelled: by its labels."""
@@ -34,6 +38,7 @@ class NodeDevices(NamedTuple):
             cuda=facts.cuda or labelled.cuda,
             driver=facts.driver or labelled.driver,
             mig_devices=labelled.mig_devices or facts.type == "mig",
+            runtime=self._runtime(labelled.runtime),
         )
         if not (facts.product or self.mixed):
             return node
@@ -43,6 +48,12 @@ class NodeDevices(NamedTuple):
             compute_capability=facts.compute_capability,
             memory_mib=facts.memory_mib,
         )
+
+    def _runtime(self, of_plugin: ContainerRuntime) -> ContainerRuntime:
+        """Return the container runtime. of_plugin: that of the node's device plugin."""
+        if self.alone:
+            return dra_runtime()
+        return of_plugin if of_plugin.mode is RuntimeMode.CDI else UNKNOWN_RUNTIME
 
 
 def _of_node(kinds: Mapping[DeviceKind, int], classes: DeviceClasses) -> NodeDevices:

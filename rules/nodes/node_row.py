@@ -39,6 +39,12 @@ class NodeState(NamedTuple):
     host: HostRuntime = HostRuntime()
     former_driver: bool = False
 
+    @property
+    def has_plugin(self) -> bool:
+        """Whether a device plugin offers GPUs, or did."""
+        names = self.allocatable | self.capacity
+        return not gpu_resource_domains().isdisjoint(name.partition("/")[0] for name in names)
+
 
 class NodeRow(NamedTuple):
     """One node. facts: its labels, and what else the inventory indexes. state: as its Node says."""

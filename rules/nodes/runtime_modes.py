@@ -134,15 +134,22 @@ def _hosts() -> tuple[_HostRow, ...]:
             tuple(re.compile(row[key]) if key in row else None for key in ("value", "osImage", "kubelet")),
             row.get("from", ""),
             row.get("before", ""),
-            ContainerRuntime(
-                RuntimeMode(row["mode"]),
-                row.get("compat"),
-                toolkit_version(row.get("toolkit", "")),
-                _source(row["name"], row.get("label")),
-            ),
+            _runtime(row, _source(row["name"], row.get("label"))),
         )
         for row in _certain("hosts")
     )
+
+
+@cache
+def dra_runtime() -> ContainerRuntime:
+    """Return the container runtime of devices of Dynamic Resource Allocation."""
+    (row,) = (row for row in [_table()["dra"]] if Status(row["status"]).certain)
+    return _runtime(row, Text(row["name"]))
+
+
+def _runtime(row: Mapping[str, Any], source: Text) -> ContainerRuntime:
+    version = toolkit_version(row.get("toolkit", ""))
+    return ContainerRuntime(RuntimeMode(row["mode"]), row.get("compat"), version, source)
 
 
 def _source(name: str, label: str | None) -> Text:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.inventory import Inventory
 from tests.support.dra_clusters import (
     A100_NAME,
@@ -59,6 +60,28 @@ def test_attributes_of_devices_take_precedence_over_labels() -> None:
     assert ("NVIDIA-H100-80GB-HBM3", (13, 0), "580.65.06", (9, 0)) == capabilities(found, "one")
     (each,) = found.classes(found.everything)
     assert "pgpu" == each.capabilities.device_mode
+
+
+@pytest.mark.parametrize(
+    ("plugin", "labelled", "mode", "loads"),
+    [
+        (False, "legacy", RuntimeMode.CDI, True),
+        (True, "legacy", RuntimeMode.UNKNOWN, None),
+        (True, "cdi", RuntimeMode.CDI, None),
+    ],
+)
+def test_containers_get_devices_by_cdi(
+    plugin: bool, labelled: str, mode: RuntimeMode, loads: bool | None
+) -> None:
+    """Beside a device plugin it is unknown by which of the two."""
+    bare = bare_node("one")
+    bare["metadata"]["labels"] = {"gpugate.dev/container-runtime-mode": labelled}
+    if plugin:
+        bare["status"]["allocatable"]["nvidia.com/gpu.shared"] = "1"
+    found = inventory(bare, gpus_of("one"), device_class())
+    (each,) = found.classes(found.everything)
+
+    assert (mode, loads) == (each.capabilities.runtime.mode, each.capabilities.runtime.loads_compat)
 
 
 def test_gpus_that_differ_leave_the_product_unknown() -> None:
