@@ -16,10 +16,10 @@ from rules.cuda.gpu_memory import MAX_MEMORY_MIB
 from rules.cuda.tables import capability_of, gpu_model
 from rules.cuda.versions import ComputeCapability
 from rules.nodes.inventory import Inventory
-from rules.nodes.label_families import LabelNames
-from rules.nodes.node_capabilities import DEFAULT_PLATFORM
+from rules.nodes.label_families import LabelNames, Version
+from rules.nodes.node_capabilities import DEFAULT_PLATFORM, NodeCapabilities, branch_of, driver_of
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term, admitted
-from rules.nodes.version_range import VersionRange, number_clause, version_clause
+from rules.nodes.version_range import VersionRange, number_clause, version_clause, without_trailing_zeros
 
 # The values of a fact: a version in a range, one of some texts, or None for no readable value.
 Values = VersionRange | frozenset[str] | None
@@ -53,6 +53,30 @@ def shortened(conjunctions: Iterable[Conjunction]) -> LabelConstraint:
     if EVERYWHERE[0] in found:
         return EVERYWHERE
     return found if len(found) <= _MOST else [_outermost(found)]
+
+
+def like(nodes: Iterable[NodeCapabilities], others: Iterable[NodeCapabilities] = ()) -> LabelConstraint:
+    """Return the nodes with the driver branch and the GPU of one of these.
+
+    Not of all branches and GPUs that others have, too: of those, only nodes with exactly these drivers.
+    """
+    excluded = {(branch_of(each), each.product) for each in others}
+    return shortened(_like(each, exactly=(branch_of(each), each.product) in excluded) for each in nodes)
+
+
+def _like(node: NodeCapabilities, *, exactly: bool) -> Conjunction:
+    gpu: Conjunction = {PRODUCT: frozenset({node.product}) if node.product else None}
+    driver = driver_of(node)
+    if driver is None:
+        return {CUDA: _only(node.cuda) if node.cuda else None, DRIVER: None, **gpu}
+    drivers = _only(driver.numbers) if exactly else VersionRange((driver.branch, 0), (driver.branch + 1, 0))
+    return {CUDA: VersionRange() if node.cuda else None, DRIVER: drivers, **gpu}
+
+
+def _only(version: Version) -> VersionRange:
+    """Return the range of one version."""
+    first = without_trailing_zeros((*version, *(0,) * (2 - len(version))))
+    return VersionRange(first, (*first[:-1], first[-1] + 1))
 
 
 def clause(constraint: LabelConstraint, inventory: Inventory, names: LabelNames) -> Clause:

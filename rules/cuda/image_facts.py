@@ -52,14 +52,15 @@ class StartConstraint:
 
     builds: its known values, at least one; an image tag has had several, the newest comes first.
     architecture: of the nodes for which it is the value, or empty for all. complete: all of the newest value
-    is known. certain: it may cause a denial; otherwise it is never known to be unsatisfied. origin: where the
-    value comes from.
+    is known. certain: it may cause a denial; otherwise it is never known to be unsatisfied. declared: the
+    pod has it, so it does not say what the image supports. origin: where the value comes from.
     """
 
     builds: tuple[Constraint, ...]
     architecture: str = ""
     complete: bool = True
     certain: bool = True
+    declared: bool = False
     origin: Text = _NO_TEXT
 
     @property

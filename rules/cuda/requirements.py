@@ -201,9 +201,12 @@ class GpuRequirements:
         return tuple(each for each in self.constraints if each.concerns_driver)
 
     def admits(self, host: Host) -> bool | None:
-        """Return whether a node satisfies all NVIDIA_REQUIRE_* variables; None if that is unknown."""
-        found = {constraint.holds(host) for constraint in self.constraints}
-        return False if False in found else None if None in found else True
+        """Return whether the image's own NVIDIA_REQUIRE_* admit a driver; None if that is unknown.
+
+        False if it has none that concern drivers: then it says nothing of older ones.
+        """
+        found = {each.holds(host) for each in self.driver_constraints if not each.declared}
+        return False if False in found or not found else None if None in found else True
 
 
 class ObjectRequirements:
@@ -473,7 +476,11 @@ def _constraints(env: Environment, image: ImageFacts) -> tuple[tuple[StartConstr
     written = constraints(env.known)
     known = {each.variable for each in written} | env.unknown
     return (
-        *(StartConstraint((each,), origin=_origin_of(each)) for each in written if each.groups),
+        *(
+            StartConstraint((each,), declared=True, origin=_origin_of(each))
+            for each in written
+            if each.groups
+        ),
         *(each for each in image.constraints if each.variable not in known),
     ), tuple(each.problem for each in written if each.problem)
 

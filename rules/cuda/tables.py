@@ -181,6 +181,16 @@ def forward_compatible(cuda: CudaVersion, branch: int) -> Fact[bool] | None:
     )
 
 
+@cache
+def forward_once_listed(cuda: CudaVersion, branch: int) -> bool | None:
+    """Return whether NVIDIA has ever listed a driver branch for cuda-compat of a CUDA version.
+
+    None: nothing is known of this CUDA version.
+    """
+    rows = (row for row in _drivers()["forward_once_listed"] if cuda_version(row["cuda"]) == cuda)
+    return next((branch in row["branches"] for row in rows), None)
+
+
 def branch_of_cuda(cuda: tuple[int, int]) -> int | None:
     """Return the driver branch that has a CUDA API version (12.2: 535); None if none or more are known."""
     found = [branch for branch, fact in _branches().items() if fact.value == cuda and fact.certain]

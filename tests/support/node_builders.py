@@ -193,6 +193,11 @@ def requiring(**env: str) -> Any:
     )
 
 
+def legacy(document: Any) -> Any:
+    """Return a pod that NVIDIA's container runtime starts in its legacy mode, which evaluates variables."""
+    return {**document, "spec": {**document["spec"], "runtimeClassName": "nvidia-legacy"}}
+
+
 def required(*terms: dict[str, Any]) -> dict[str, Any]:
     """Return required node affinity of these terms."""
     return {

@@ -1,31 +1,40 @@
 """The driver's CUDA version against what the programs need: minor-version and forward compatibility.
 
-Source: https://docs.nvidia.com/deploy/cuda-compatibility/ and the tables in `data/`.
+Source: https://docs.nvidia.com/deploy/cuda-compatibility/, the tables in `data/`, and the table in
+docs/compatibility.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from rules.compatibility.checks.base import MAJOR_SETTING, MINOR_SETTING, Check, Constraint, Subject
-from rules.compatibility.checks.nvidia_require import host_of, newer_driver, satisfying
+from rules.compatibility.checks.nvidia_require import (
+    host_of,
+    is_enforced,
+    is_excluded,
+    newer_driver,
+    not_started,
+    refusal,
+    unsatisfied,
+)
 from rules.compatibility.label_constraints import (
     CUDA,
     DRIVER,
     EVERYWHERE,
-    PRODUCT,
-    Conjunction,
     LabelConstraint,
     both,
+    like,
 )
 from rules.cuda.image_facts import CompatLibraries
-from rules.cuda.nvidia_require import held
+from rules.cuda.nvidia_require import REQUIRE_CUDA
 from rules.cuda.requirements import CudaRequirement, GpuRequirements
-from rules.cuda.tables import forward_compatible, gpu_model, minor_version_floor
+from rules.cuda.tables import forward_compatible, forward_once_listed, gpu_model, minor_version_floor
 from rules.cuda.versions import CudaVersion, DriverVersion
-from rules.model.check_result import CheckResult, Level, unknown, unmet
+from rules.model.check_result import CheckResult, Level, level_of, unknown, unmet
 from rules.model.sharing import SharingPolicy, oldest_of_major
+from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities, above_floor, branch_of
 from rules.nodes.version_range import VersionRange, without_trailing_zeros
 from rules.text.i18n import Text
@@ -34,16 +43,19 @@ STABLE_MAJORS: Final = 1  # a driver runs programs of the major before its own; 
 # Segments of data/gpus.yaml for which NVIDIA supports forward compatibility, and does not; else some models.
 _FORWARD_SEGMENT: Final = "datacenter"
 _NO_FORWARD_SEGMENT: Final = "consumer"
-# Errors of data/errors.yaml that a mismatch ends in.
+# Errors of data/errors.yaml that a mismatch ends in: without compatibility libraries, and with them on a GPU
+# that they do not support.
 _INSUFFICIENT_DRIVER: Final = 35
+_UNSUPPORTED_DEVICE: Final = 804
+_IN_IMAGE: Final = (CompatLibraries.LOADER_PATH, CompatLibraries.INSIDE)
 MISSING_CUDA: Final = Text("no label provides the driver's CUDA version", "没有标签提供驱动的 CUDA 版本")
 
 
 class DriverCheck(Check):
     """The CUDA version that the driver supports against the one that the container's programs need.
 
-    What the image itself requires of a driver (NVIDIA_REQUIRE_*) decides first: its own check denies a driver
-    that is not admitted, and one that is admitted runs the programs.
+    It says nothing of a container that NVIDIA's legacy container runtime does not start: see
+    NvidiaRequireCheck.
     """
 
     def on_node(
@@ -53,17 +65,17 @@ class DriverCheck(Check):
         need = requirements.cuda
         if need is None:
             return
-        admitted = requirements.admits(host_of(node)) if requirements.driver_constraints else None
-        if admitted is False:
+        refused = refusal(requirements, node)
+        if refused and policy.runtime(requirements, node).mode is RuntimeMode.LEGACY:
             return
         if node.cuda is None:
-            # What the image requires says nothing of the one major version that virtual GPUs have.
-            one_major = admitted and policy.driver_major(need) is not None
-            if one_major or not requirements.driver_constraints:
+            if policy.runtime(requirements, node).mode is RuntimeMode.CDI or not _is_undecided(
+                requirements, node
+            ):
                 yield CheckResult(unknown(certain=need.certain), MISSING_CUDA, origin=need.origin)
             return
         driver, major = CudaVersion(*node.cuda), policy.driver_major(need)
-        if driver < need.version and (admitted or not requirements.driver_constraints):
+        if driver < need.version and not _only_declared(requirements, node):
             older = _older(policy, requirements, need, node)
             yield older
             if older.level is Level.INCOMPATIBLE:
@@ -85,7 +97,7 @@ class DriverCheck(Check):
         *,
         or_unknown: bool,
     ) -> Iterator[Constraint]:
-        """Yield the drivers that run the container."""
+        """Yield the drivers that run the container; older ones as they are in the cluster."""
         need = requirements.cuda
         if need is None or not need.certain:
             return
@@ -94,101 +106,222 @@ class DriverCheck(Check):
         major = policy.driver_major(need) if policy.major_versions is Level.INCOMPATIBLE else None
         if major is not None:
             found = [{CUDA: VersionRange((major, 0), (major + 1, 0))}, *missing]
-        admitting = requirements.driver_constraints
-        # Whatever they admit runs the programs, unless they ask for less than the programs need.
-        admitted = any(each.native is not None and each.native >= need.version for each in admitting)
-        if not admitted and not (or_unknown and _may_help(policy, requirements)):
-            drivers = _native(policy, requirements, need, nodes)
-            newest = (need.version.major, 0) if admitting else need.version
-            older = [node for node in nodes if node.cuda is None or node.cuda < newest]
-            found = both(found, [*drivers, *_forward(policy, requirements, older), *missing])
+        worst = Level.UNKNOWN if or_unknown else Level.UNSTABLE
+        older = [node for node in nodes if node.cuda is not None and node.cuda < need.version]
+        fit = [node for node in older if level_of(self.on_node(policy, requirements, node)) <= worst]
+        unfit = [node for node in older if node not in fit]
+        fit = [node for node in fit if not is_excluded(policy, requirements, node, or_unknown=or_unknown)]
+        minors = _minors(need)
+        drivers: LabelConstraint = [{CUDA: VersionRange(need.version)}]
+        if _all_minor_versions_fit(policy, requirements, unfit, nodes, or_unknown=or_unknown):
+            fit = [node for node in fit if node.cuda is not None and node.cuda not in minors]
+            drivers = _minor_versions(need, nodes)
+        drivers = [*drivers, *like(fit, unfit)]
+        found = both(found, [*drivers, *missing])
         if found is not EVERYWHERE:
             yield Constraint(Subject.DRIVER, found)
 
 
-def forward_level(requirements: GpuRequirements, node: NodeCapabilities) -> Level:
-    """Return whether forward compatibility makes up for an older driver; INCOMPATIBLE: it does not.
+class _Libraries(NamedTuple):
+    """What the forward compatibility libraries of an image do on a node; None: that is unknown.
 
-    It is assumed only if the image is known to load its libraries, or if its release notes list the driver.
+    loaded: the programs load them. supported: NVIDIA supports them with this GPU and driver branch.
     """
-    model = gpu_model(node.product) if node.product else None
-    need, branch, libraries = requirements.cuda, branch_of(node), requirements.cuda_compat
-    listed = branch in requirements.branches
-    known = listed or libraries in (CompatLibraries.LOADER_PATH, CompatLibraries.INSIDE)
-    if need is None or not known or (model and model.segment == _NO_FORWARD_SEGMENT):
-        return Level.INCOMPATIBLE
-    if model is None or model.segment != _FORWARD_SEGMENT:
-        return Level.UNKNOWN
-    if listed:
-        return Level.COMPATIBLE
-    fact = forward_compatible(need.version, branch) if branch else None
-    if fact is None or not fact.certain:
-        return Level.UNKNOWN
-    if not fact.value:
-        return Level.INCOMPATIBLE
-    return Level.COMPATIBLE if libraries is CompatLibraries.LOADER_PATH else Level.UNKNOWN
+
+    loaded: bool | None
+    supported: bool | None
+
+
+def libraries(policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities) -> _Libraries:
+    """Return what the forward compatibility libraries of the image do on a node."""
+    if policy.virtual:  # the library of the virtualisation takes their place
+        return _Libraries(loaded=False, supported=False)
+    loads = policy.runtime(requirements, node).loads_compat
+    loaded = {
+        CompatLibraries.LOADER_PATH: True,
+        CompatLibraries.INSIDE: loads,
+        CompatLibraries.NONE: False,
+        # Those that there may be count if the node is known to load them.
+        CompatLibraries.UNKNOWN: None if loads else False,
+    }[requirements.cuda_compat]
+    return _Libraries(loaded, _supported(requirements, node))
+
+
+def _supported(requirements: GpuRequirements, node: NodeCapabilities) -> bool | None:
+    """Return whether NVIDIA supports the libraries with a GPU and a driver branch; None: on some, or unknown.
+
+    NVIDIA lists branches while they are maintained; what it has never listed is not supported.
+    """
+    model, branch = gpu_model(node.product) if node.product else None, branch_of(node)
+    if model and model.segment == _NO_FORWARD_SEGMENT:
+        return False
+    if branch is None or requirements.cuda is None:
+        return None
+    version = requirements.cuda.version
+    if branch in requirements.branches:
+        listed: bool | None = True
+    elif (fact := forward_compatible(version, branch)) and fact.certain:
+        listed = fact.value
+    else:
+        listed = None if forward_once_listed(version, branch) is not False else False
+    return listed if listed is not True or (model and model.segment == _FORWARD_SEGMENT) else None
 
 
 def _older(
     policy: SharingPolicy, requirements: GpuRequirements, need: CudaRequirement, node: NodeCapabilities
 ) -> CheckResult:
-    """Return the result of a driver whose CUDA version is older than the container's."""
-    driver, runtime = CudaVersion(*(node.cuda or (0, 0))), need.version
-    reason = Text(f"the driver has CUDA {driver}, below {runtime}", f"驱动为 CUDA {driver}，低于 {runtime}")
-    if requirements.driver_constraints and _admitted(requirements, need, node):
-        how = (
-            Text("minor version compatibility", "次版本兼容")
-            if driver.major == runtime.major
-            else Text("forward compatibility", "前向兼容")
-        )
-        variable = requirements.driver_constraints[0].variable
-        why = Text(
-            f"{reason.en}, but {variable} admits this driver: it runs by {how.en}",
-            f"{reason.zh}，但 {variable} 允许该驱动：依靠{how.zh}运行",
-        )
-        return CheckResult(Level.COMPATIBLE, why)
-    forward = Level.INCOMPATIBLE if policy.virtual else forward_level(requirements, node)
-    if forward is Level.COMPATIBLE:
-        why = Text(
-            f"{reason.en}: it runs by forward compatibility (cuda-compat)",
-            f"{reason.zh}：依靠前向兼容（cuda-compat）运行",
-        )
-        return CheckResult(forward, why)
-    remedy = Text(
-        f"use an image with CUDA {driver} or older, or {newer_driver(runtime).en}",
-        f"改用 CUDA {driver} 或更旧的镜像，或{newer_driver(runtime).zh}",
-    )
-    within_major = driver >= oldest_of_major(need) and above_floor(node)
-    if within_major and (policy.minor_versions is not Level.INCOMPATIBLE or forward is not Level.UNKNOWN):
-        why = Text(
-            f"{reason.en}, which NVIDIA supports with limits (no newer features, no PTX)",
-            f"{reason.zh}，NVIDIA 有限支持（不含新特性与 PTX）",
-        )
-        level = min(policy.minor_versions, unmet(certain=need.certain))
-        return CheckResult(level, why, remedy, origin=need.origin, setting=MINOR_SETTING)
-    if forward is Level.UNKNOWN:
-        why = Text(
-            f"{reason.en}; it is unknown whether cuda-compat helps",
-            f"{reason.zh}；未知 cuda-compat 是否可用",
-        )
-        return CheckResult(unknown(certain=need.certain), why, remedy, origin=need.origin)
-    if requirements.cuda_compat is CompatLibraries.LOADER_PATH:
-        reason = Text(f"{reason.en}; cuda-compat does not help", f"{reason.zh}；cuda-compat 在此无效")
-    return CheckResult(unmet(certain=need.certain), reason, remedy, _INSUFFICIENT_DRIVER, need.origin)
+    """Return the result of a driver whose CUDA version is older than the container's.
 
-
-def _admitted(requirements: GpuRequirements, need: CudaRequirement, node: NodeCapabilities) -> bool:
-    """Return whether the image's own constraints make this older driver run the programs.
-
-    They do if they list it as an alternative, and if it is of the programs' major version. Some images ask
-    for less than their programs need: `cuda>=9.0` says nothing of CUDA 12.
+    If it is unknown whether the container runtime evaluates NVIDIA_REQUIRE_*, it is the worse result.
     """
-    if node.cuda is not None and node.cuda[0] == need.version.major:
-        return True
-    host = host_of(node)
-    return any(
-        each.alternatives and held(each.alternatives, host) for each in requirements.driver_constraints
+    driver, runtime = CudaVersion(*(node.cuda or (0, 0))), need.version
+    below = Text(f"the driver has CUDA {driver}, below {runtime}", f"驱动为 CUDA {driver}，低于 {runtime}")
+    found = _outcome(policy, requirements, need, node)
+    reason = Text(below.en + found.suffix.en, below.zh + found.suffix.zh)
+    level, code = found.level, found.code
+    unmet = refusal(requirements, node)
+    if unmet and policy.runtime(requirements, node).mode is RuntimeMode.UNKNOWN:
+        how = not_started(unmet, found.started)
+        if level is Level.INCOMPATIBLE and not found.setting:  # in every mode, but with one error or another
+            how, code = unsatisfied(unmet, found.suffix), 0
+        level, reason = max(level, Level.UNKNOWN), Text(f"{below.en}: {how.en}", f"{below.zh}：{how.zh}")
+    if not need.certain:
+        level = min(level, Level.UNSTABLE)
+    remedy = Text()
+    if level is not Level.COMPATIBLE:
+        remedy = Text(
+            f"use an image with CUDA {driver} or older, or {newer_driver(runtime).en}",
+            f"改用 CUDA {driver} 或更旧的镜像，或{newer_driver(runtime).zh}",
+        )
+    return CheckResult(level, reason, remedy, code, need.origin, found.setting)
+
+
+class _Outcome(NamedTuple):
+    """What an older driver leads to, once the container starts.
+
+    suffix: continues the sentence about the versions. started: the same after "in CDI mode". code, setting:
+    as in CheckResult.
+    """
+
+    level: Level
+    suffix: Text
+    started: Text
+    code: int = 0
+    setting: str = ""
+
+
+def _outcome(
+    policy: SharingPolicy, requirements: GpuRequirements, need: CudaRequirement, node: NodeCapabilities
+) -> _Outcome:
+    inside = libraries(policy, requirements, node)
+    if inside.loaded and inside.supported:
+        how = Text("it runs by forward compatibility (cuda-compat)", "依靠前向兼容（cuda-compat）运行")
+        return _Outcome(Level.COMPATIBLE, Text(": " + how.en, "：" + how.zh), how)
+    if node.cuda and node.cuda >= oldest_of_major(need) and above_floor(node):
+        return _older_minor(policy, requirements, node, inside)
+    if inside.loaded is not False and inside.supported is not False:
+        return _may_fail(_about_libraries(requirements, node, inside))
+    in_image = requirements.cuda_compat in _IN_IMAGE
+    why = _about_libraries(requirements, node, inside) if in_image and not policy.virtual else Text()
+    # With libraries that may be loaded or not, it is one error or another.
+    code = _INSUFFICIENT_DRIVER if inside.loaded is False else 0
+    if inside.loaded and _is_consumer(node):
+        code = _UNSUPPORTED_DEVICE
+    fails = Text("it fails", "它会失败")
+    if why == Text():
+        return _Outcome(Level.INCOMPATIBLE, why, fails, code)
+    reason, started = (
+        Text("; " + why.en, "；" + why.zh),
+        Text(f"{fails.en}: {why.en}", f"{fails.zh}：{why.zh}"),
     )
+    return _Outcome(Level.INCOMPATIBLE, reason, started, code)
+
+
+def _older_minor(
+    policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities, inside: _Libraries
+) -> _Outcome:
+    """Return the outcome of a driver of the container's major version with a lower minor version.
+
+    The image itself may list it; otherwise the rule decides. Libraries that do not support the GPU or the
+    driver fail where the driver alone would do.
+    """
+    admitted = requirements.admits(host_of(node))
+    may_load = requirements.cuda_compat in _IN_IMAGE and inside.loaded is not False
+    about = _about_libraries(requirements, node, inside)
+    limits = Text("with limits (no newer features, no PTX)", "（不含新特性与 PTX）")
+    runs = Text(f"it runs {limits.en}", f"它可有限运行{limits.zh}")
+    supported = Text(", which NVIDIA supports " + limits.en, "，NVIDIA 有限支持" + limits.zh)
+    level, setting = policy.minor_versions, MINOR_SETTING
+    if admitted:
+        level = Level.COMPATIBLE
+        variable = next(each.variable for each in requirements.driver_constraints)
+        supported = Text(
+            f", but {variable} admits this driver: it runs by minor version compatibility",
+            f"，但 {variable} 允许该驱动：依靠次版本兼容运行",
+        )
+    elif level is Level.INCOMPATIBLE and may_load and inside.supported is not False:
+        return _may_fail(about)
+    elif admitted is None:
+        level = min(level, Level.UNKNOWN)
+    if may_load and inside.supported is False and level < Level.UNKNOWN:
+        return _may_fail(about)
+    return _Outcome(level, supported, runs, setting=setting if level is Level.INCOMPATIBLE else "")
+
+
+def _may_fail(why: Text) -> _Outcome:
+    fails = Text(f"it may fail: {why.en}", f"可能失败：{why.zh}")
+    return _Outcome(Level.UNKNOWN, Text(", so " + fails.en, "，" + fails.zh), fails)
+
+
+def _about_libraries(requirements: GpuRequirements, node: NodeCapabilities, inside: _Libraries) -> Text:
+    """Return why the compatibility libraries of an image do not help, or why that is unknown."""
+    if requirements.cuda_compat is CompatLibraries.UNKNOWN:
+        return Text("the image may have no cuda-compat", "镜像可能没有 cuda-compat")
+    if inside.loaded is False:
+        return Text(
+            "the node's container runtime does not load the image's cuda-compat",
+            "该节点的容器运行时不加载镜像中的 cuda-compat",
+        )
+    if _is_consumer(node):
+        return Text("cuda-compat does not support GeForce GPUs", "cuda-compat 不支持 GeForce GPU")
+    branch = branch_of(node)
+    version = requirements.cuda.version if requirements.cuda else None
+    if inside.supported is False:
+        return Text(
+            f"cuda-compat of CUDA {version} does not support driver branch {branch}",
+            f"CUDA {version} 的 cuda-compat 不支持驱动分支 {branch}",
+        )
+    if inside.supported is None:
+        return Text(
+            "cuda-compat may not support this GPU and driver",
+            "cuda-compat 可能不支持该 GPU 和驱动",
+        )
+    return Text(
+        "the node's container runtime may not load the image's cuda-compat",
+        "该节点的容器运行时可能不加载镜像中的 cuda-compat",
+    )
+
+
+def _only_declared(requirements: GpuRequirements, node: NodeCapabilities) -> bool:
+    """Return whether the version follows from a variable of the pod alone, which this driver satisfies."""
+    found = requirements.driver_constraints
+    return (
+        requirements.cuda is not None
+        and requirements.cuda.found == REQUIRE_CUDA
+        and all(each.declared for each in found)
+        and refusal(requirements, node) is None
+    )
+
+
+def _is_consumer(node: NodeCapabilities) -> bool:
+    model = gpu_model(node.product) if node.product else None
+    return model is not None and model.segment == _NO_FORWARD_SEGMENT
+
+
+def _is_undecided(requirements: GpuRequirements, node: NodeCapabilities) -> bool:
+    """Return whether it is unknown if some NVIDIA_REQUIRE_* is satisfied, which its own check reports."""
+    host = host_of(node)
+    return any(each.holds(host) is None for each in requirements.driver_constraints)
 
 
 def _other_major(policy: SharingPolicy, need: CudaRequirement, driver: CudaVersion) -> CheckResult:
@@ -203,48 +336,46 @@ def _other_major(policy: SharingPolicy, need: CudaRequirement, driver: CudaVersi
     return CheckResult(level, reason, remedy, origin=need.origin, setting=MAJOR_SETTING)
 
 
-def _may_help(policy: SharingPolicy, requirements: GpuRequirements) -> bool:
-    """Return whether it can be unknown on some node if forward compatibility helps."""
-    known = (CompatLibraries.LOADER_PATH, CompatLibraries.INSIDE)
-    return not policy.virtual and (requirements.cuda_compat in known or bool(requirements.branches))
+def _minors(need: CudaRequirement) -> VersionRange:
+    """Return the CUDA versions of older drivers of the container's major version."""
+    return VersionRange(oldest_of_major(need), need.version)
 
 
-def _native(
-    policy: SharingPolicy, requirements: GpuRequirements, need: CudaRequirement, nodes: list[NodeCapabilities]
-) -> Iterator[Conjunction]:
-    """Yield the drivers that run the container as they are, or by minor version compatibility."""
-    if admitting := requirements.driver_constraints:
-        yield {CUDA: VersionRange((need.version.major, 0))}
-        for each in admitting:
-            if each.alternatives:
-                yield from satisfying(each, nodes, groups=each.alternatives)
-        return
-    oldest, fact = policy.oldest_driver(need), minor_version_floor(need.version.major)
-    minors = VersionRange(oldest, need.version)
+def _all_minor_versions_fit(
+    policy: SharingPolicy,
+    requirements: GpuRequirements,
+    unfit: list[NodeCapabilities],
+    nodes: list[NodeCapabilities],
+    *,
+    or_unknown: bool,
+) -> bool:
+    """Return whether all older drivers of the container's major version fit, as far as it is known.
+
+    The rule or the image must admit them. unfit: the older drivers of nodes that do not fit; those that a
+    constraint of NvidiaRequireCheck excludes do not count.
+    """
+    of_image = any(not each.declared for each in requirements.driver_constraints)
+    admitted = of_image and is_enforced(policy, requirements, nodes, or_unknown=or_unknown)
+    minors = _minors(requirements.cuda) if requirements.cuda else VersionRange()
+    return (admitted or policy.minor_versions is not Level.INCOMPATIBLE) and all(
+        node.cuda is None
+        or node.cuda not in minors
+        or not above_floor(node)
+        or is_excluded(policy, requirements, node, or_unknown=or_unknown)
+        for node in unfit
+    )
+
+
+def _minor_versions(need: CudaRequirement, nodes: list[NodeCapabilities]) -> LabelConstraint:
+    """Return the drivers of the container's CUDA version and newer, and older ones of its major version."""
+    minors, fact = _minors(need), minor_version_floor(need.version.major)
     floor = VersionRange(without_trailing_zeros(fact.value.numbers)) if fact else VersionRange()
     lower = [node for node in nodes if node.cuda is not None and node.cuda in minors]
     drivers = (DriverVersion.parse(node.driver or "") for node in lower)
     if all(driver is None or driver.numbers in floor for driver in drivers):
-        yield {CUDA: VersionRange(oldest)}
-        return
-    yield {CUDA: VersionRange(need.version)}
-    yield {CUDA: minors, DRIVER: floor}
-    yield {CUDA: minors, DRIVER: None}
-
-
-def _forward(
-    policy: SharingPolicy, requirements: GpuRequirements, nodes: list[NodeCapabilities]
-) -> Iterator[Conjunction]:
-    """Yield the nodes on which cuda-compat makes up for an older driver."""
-    if policy.virtual:
-        return
-    for node in nodes:
-        branch = branch_of(node)
-        if branch and node.product and forward_level(requirements, node) is Level.COMPATIBLE:
-            product = {PRODUCT: frozenset({node.product})}
-            if node.driver:
-                drivers = VersionRange((branch, 0), (branch + 1, 0))
-                yield {CUDA: VersionRange(), DRIVER: drivers, **product}
-            elif node.cuda:
-                major, minor = node.cuda
-                yield {CUDA: VersionRange((major, minor), (major, minor + 1)), DRIVER: None, **product}
+        return [{CUDA: VersionRange(minors.at_least)}]
+    return [
+        {CUDA: VersionRange(need.version)},
+        {CUDA: minors, DRIVER: floor},
+        {CUDA: minors, DRIVER: None},
+    ]

@@ -1,4 +1,7 @@
-"""NVIDIA_REQUIRE_*: NVIDIA's container runtime starts no container whose expressions are unsatisfied."""
+"""NVIDIA_REQUIRE_*: NVIDIA's container runtime starts no container whose expressions are unsatisfied.
+
+Only its legacy mode evaluates them; see docs/compatibility.md.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from rules.compatibility.label_constraints import (
     Conjunction,
     LabelConstraint,
     both,
+    like,
     shortened,
 )
 from rules.cuda.image_facts import StartConstraint
@@ -26,6 +30,7 @@ from rules.cuda.tables import cudas_of_branches, gpu_model
 from rules.cuda.versions import MajorMinor
 from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import SharingPolicy
+from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.label_families import Version
 from rules.nodes.node_capabilities import NodeCapabilities, branch_of
 from rules.nodes.version_range import VersionRange, without_trailing_zeros
@@ -34,6 +39,11 @@ from rules.text.i18n import Text
 # Parts of a version that labels have.
 _PARTS: Final = {CUDA: 2, DRIVER: 3, ARCH: 2}
 _BRAND: Final = "brand"
+# The modes in which nodes must satisfy the variables to be compatible; or_unknown: to be not incompatible.
+_ENFORCING: Final = {
+    False: frozenset({RuntimeMode.LEGACY, RuntimeMode.UNKNOWN}),
+    True: frozenset({RuntimeMode.LEGACY}),
+}
 _NO_TEXT: Final = Text()
 _INSPECT: Final = Text(
     "read the image: gpugate image inspect IMAGE -o rule", "读取镜像：gpugate image inspect IMAGE -o rule"
@@ -52,15 +62,29 @@ class NvidiaRequireCheck(Check):
     def on_node(
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
     ) -> Iterator[CheckResult]:
-        """Yield a result for the first variable that is not satisfied, or of which that is unknown."""
-        del policy
+        """Yield a result for the first variable that is not satisfied, or of which that is unknown.
+
+        An older driver that may be refused is reported by DriverCheck, together with what happens otherwise.
+        """
         if not requirements.constraints:
             return
-        host = host_of(node)
-        found = [(each.holds(host), each) for each in requirements.constraints]
-        if unsatisfied := next((each for holds, each in found if holds is False), None):
-            yield _unsatisfied(unsatisfied, host)
-        elif undecided := next((each for holds, each in found if holds is None), None):
+        mode = policy.runtime(requirements, node).mode
+        if mode is RuntimeMode.CDI:
+            return
+        host, need = host_of(node), requirements.cuda
+        known = [(each.holds(host), each) for each in requirements.constraints]
+        unmet = [each for holds, each in known if holds is False]
+        if unmet and mode is RuntimeMode.LEGACY:
+            yield _unsatisfied(unmet[0], host)
+            return
+        if need and node.cuda and node.cuda < need.version:
+            unmet = [each for each in unmet if not each.concerns_driver]
+        if unmet:
+            (first, *_) = unmet
+            starts = Text("it starts", "它可以启动")
+            reason = not_started(first, starts, _why_unsatisfied(first, host))
+            yield CheckResult(Level.UNKNOWN, reason, _way_out(first, host), origin=first.origin)
+        elif undecided := next((each for holds, each in known if holds is None), None):
             yield _undecided(undecided, host, has_product=bool(node.product))
 
     def constraints(
@@ -71,17 +95,73 @@ class NvidiaRequireCheck(Check):
         *,
         or_unknown: bool,
     ) -> Iterator[Constraint]:
-        """Yield the nodes on which each variable is satisfied; or_unknown: or not known to be unsatisfied."""
-        del policy
+        """Yield the nodes on which each variable is satisfied; or_unknown: or not known to be unsatisfied.
+
+        And those whose container runtime does not evaluate the variables, or, if unknown, may not.
+        """
+        if not requirements.constraints or not is_enforced(
+            policy, requirements, nodes, or_unknown=or_unknown
+        ):
+            return
+        modes = _ENFORCING[or_unknown]
+        others = [node for node in nodes if policy.runtime(requirements, node).mode not in modes]
         present = {host_of(node).architecture for node in nodes}
         for each in requirements.constraints:
             if each.architecture and each.architecture not in present:
                 continue
             satisfied = satisfying(each, nodes, or_unknown=or_unknown)
             if each.architecture and len(present) > 1:
-                others: LabelConstraint = [{PLATFORM: frozenset(present - {each.architecture})}]
-                satisfied = [*both(satisfied, [{PLATFORM: frozenset({each.architecture})}]), *others]
-            yield Constraint(Subject.DRIVER, satisfied)
+                elsewhere: LabelConstraint = [{PLATFORM: frozenset(present - {each.architecture})}]
+                satisfied = [*both(satisfied, [{PLATFORM: frozenset({each.architecture})}]), *elsewhere]
+            yield Constraint(Subject.DRIVER, shortened([*satisfied, *like(others)]) if others else satisfied)
+
+
+def is_enforced(
+    policy: SharingPolicy,
+    requirements: GpuRequirements,
+    nodes: Iterable[NodeCapabilities],
+    *,
+    or_unknown: bool,
+) -> bool:
+    """Return whether some of these nodes, or nodes in general, must satisfy NVIDIA_REQUIRE_*.
+
+    or_unknown: must certainly; otherwise it is enough that they may have to.
+    """
+    modes = {policy.runtime(requirements, node).mode for node in nodes}
+    return not _ENFORCING[or_unknown].isdisjoint(
+        modes or {policy.runtime(requirements, NodeCapabilities()).mode}
+    )
+
+
+def is_excluded(
+    policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities, *, or_unknown: bool
+) -> bool:
+    """Return whether a constraint of NvidiaRequireCheck excludes a node because of its driver."""
+    enforced = policy.runtime(requirements, node).mode in _ENFORCING[or_unknown]
+    return enforced and bool(refusal(requirements, node))
+
+
+def refusal(requirements: GpuRequirements, node: NodeCapabilities) -> StartConstraint | None:
+    """Return the variable for which NVIDIA's legacy container runtime does not start it with this driver."""
+    host = host_of(node)
+    return next((each for each in requirements.driver_constraints if each.holds(host) is False), None)
+
+
+def unsatisfied(constraint: StartConstraint, why: Text = _NO_TEXT) -> Text:
+    """Return that a variable is not satisfied. why: continues the sentence."""
+    return Text(f"{constraint.variable} is not satisfied{why.en}", f"不满足 {constraint.variable}{why.zh}")
+
+
+def not_started(constraint: StartConstraint, otherwise: Text, why: Text = _NO_TEXT) -> Text:
+    """Return what an unsatisfied variable leads to if the mode of the container runtime is unknown.
+
+    otherwise: what happens in CDI mode. why: the variable is not satisfied.
+    """
+    why = unsatisfied(constraint, why)
+    return Text(
+        f"NVIDIA's legacy container runtime does not start it ({why.en}); in CDI mode {otherwise.en}",
+        f"NVIDIA 的 legacy 容器运行时不会启动它（{why.zh}）；在 CDI 模式下，{otherwise.zh}",
+    )
 
 
 def host_of(node: NodeCapabilities) -> Host:
@@ -107,15 +187,14 @@ def satisfying(
     constraint: StartConstraint,
     nodes: Iterable[NodeCapabilities],
     *,
-    groups: tuple[Group, ...] | None = None,
     or_unknown: bool = False,
 ) -> LabelConstraint:
-    """Return the nodes that satisfy one of some groups of a constraint; default: those of its newest value.
+    """Return the nodes that satisfy the newest value of a constraint.
 
     No label has the brand, so the products in the cluster stand for it. or_unknown: or that may satisfy one,
     of any build of the image.
     """
-    found = constraint.groups if groups is None else groups
+    found = constraint.groups
     if or_unknown:
         if not (constraint.complete and constraint.certain):
             return EVERYWHERE
@@ -159,20 +238,18 @@ def _admitting(groups: Iterable[Group], brand: str | None, *, or_unknown: bool) 
 
 
 def _unsatisfied(constraint: StartConstraint, host: Host) -> CheckResult:
-    """Return the result of a variable that is not satisfied; an older driver does not help a newer one."""
-    needed = constraint.native
-    older = needed is not None and host.cuda is not None and host.cuda < needed
-    why = _why_not(constraint, host) if older else _NO_TEXT
-    name = constraint.variable
-    reason = Text(
-        f"{name} is not satisfied{why.en}",
-        f"不满足 {name}{why.zh}",
-    )
+    """Return the result of a variable that is not satisfied, in a mode that evaluates it."""
+    reason, remedy = unsatisfied(constraint, _why_unsatisfied(constraint, host)), _way_out(constraint, host)
     origin = Text(
-        f"{constraint.origin.en}, which NVIDIA's container runtime enforces, except in CDI mode",
-        f"{constraint.origin.zh}，除 CDI 模式外，NVIDIA 容器运行时强制检查",
+        f"{constraint.origin.en}, which the node's container runtime enforces",
+        f"{constraint.origin.zh}，该节点的容器运行时强制检查",
     )
-    return CheckResult(Level.INCOMPATIBLE, reason, _way_out(constraint, host), origin=origin)
+    return CheckResult(Level.INCOMPATIBLE, reason, remedy, origin=origin)
+
+
+def _why_unsatisfied(constraint: StartConstraint, host: Host) -> Text:
+    """Return why a driver does not satisfy a variable, if it is too old; it continues a sentence."""
+    return _why_not(constraint, host) if _way_out(constraint, host) is not _NO_TEXT else _NO_TEXT
 
 
 def _way_out(constraint: StartConstraint, host: Host) -> Text:

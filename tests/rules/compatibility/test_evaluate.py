@@ -708,10 +708,10 @@ def test_denials_are_written_in_chinese() -> None:
     assert decision.message.splitlines() == [
         (
             "gpugate 拒绝该 Pod：没有可调度的节点兼容容器 'main'（共检查 3 个节点）："
-            "镜像所基于的 nvidia/cuda 12.4.0 的 NVIDIA_REQUIRE_CUDA 为 "
-            "`cuda>=12.4 brand=geforce,driver>=470,dri…`，除 CDI 模式外，NVIDIA 容器运行时强制检查；"
+            "镜像 `vllm/vllm-openai:v0.8.4` 自带 CUDA 12.4；"
             "vLLM 0.8.4 的 `--dtype=bfloat16` 要求计算能力 8.0 及以上；"
-            "不满足 NVIDIA_REQUIRE_CUDA：驱动为 CUDA 11.2，低于 12.4，且不在其允许的旧驱动之列；"
+            "驱动为 CUDA 11.2，低于 12.4：不满足 NVIDIA_REQUIRE_CUDA；"
+            "CUDA 12.4 的 cuda-compat 不支持驱动分支 460；"
             "……以及另外 1 个；"
             "建议：改用 CUDA 11.2 或更旧的镜像，或使用支持 CUDA 12.4 及以上的驱动；"
             "改用 --dtype=half，或改用 AWQ 或 GPTQ 模型，或使用计算能力 8.0 及以上的 GPU；"
@@ -720,8 +720,9 @@ def test_denials_are_written_in_chinese() -> None:
         ),
         "    节点数  GPU       驱动       CUDA  计算能力  原因",
         (
-            "    3       Tesla-T4  460.32.03  11.2  7.5       不满足 NVIDIA_REQUIRE_CUDA：驱动为 CUDA 11.2，"
-            "低于 12.4，且不在其允许的旧驱动之列；计算能力 7.5，低于 8.0"
+            "    3       Tesla-T4  460.32.03  11.2  7.5       "
+            "驱动为 CUDA 11.2，低于 12.4：不满足 NVIDIA_REQUIRE_CUDA；"
+            "CUDA 12.4 的 cuda-compat 不支持驱动分支 460；计算能力 7.5，低于 8.0"
         ),
     ]
 

@@ -14,7 +14,7 @@ import pytest
 
 from rules.cuda.tables import RequireText, read_table, require_of_nvidia_cuda
 from rules.model.decision import Basis, Decision
-from tests.support.node_builders import decided, gpu_pod, node, requiring, targets
+from tests.support.node_builders import decided, gpu_pod, legacy, node, requiring, targets
 
 
 class Machine(NamedTuple):
@@ -103,19 +103,19 @@ def expression_of(version: str, machine: Machine) -> RequireText | None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_image_is_judged_by_its_tag_as_by_its_own_variables(version: str) -> None:
-    """And as NVIDIA's container runtime does, except on GPUs that the toolkit has no code for."""
+    """And as the legacy mode of NVIDIA's container runtime does, but on GPUs without code of the toolkit."""
     for name, machine in MACHINES.items():
         found = expression_of(version, machine)
         if found is None or not found.status.certain:
             continue
-        env = {"NVIDIA_REQUIRE_CUDA": found.text, "CUDA_VERSION": version}
-        by_tag = decided(cluster(name), gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04"))
-        by_variables = decided(cluster(name), requiring(**env))
+        env = {"NVIDIA_REQUIRE_CUDA": found.text}
+        by_tag = decided(cluster(name), legacy(gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04")))
+        by_variables = decided(cluster(name), legacy(requiring(**env)))
         starts = satisfied(found.text, machine)
         has_code = float(machine.compute) >= NO_CODE.get(version.partition(".")[0], 0)
 
         assert (name, starts and has_code) == (name, by_tag.allowed)
-        assert (name, by_tag.allowed) == (name, by_variables.allowed)
+        assert (name, starts) == (name, by_variables.allowed)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_an_image_is_judged_by_its_tag_as_by_its_own_variables(version: str) -> 
     [
         ("nvcr.io/nvidia/tritonserver:24.04-py3", "A100/535"),
         ("vllm/vllm-openai:v0.9.0", "H100/535"),
-        ("vllm/vllm-openai:v0.7.0", "RTX 4090/535"),
+        ("vllm/vllm-openai:v0.7.0", "A100/535"),
         ("ghcr.io/huggingface/text-generation-inference:3.0.1", "T4/535"),
-        ("nvidia/cuda:12.4.1-runtime-ubuntu22.04", "RTX 4090/535"),
+        ("nvidia/cuda:12.4.1-runtime-ubuntu22.04", "H100/535"),
     ],
 )
 def test_an_image_that_admits_an_older_driver_is_allowed_with_a_note(image: str, name: str) -> None:
@@ -141,14 +141,34 @@ def test_a_driver_that_runs_the_image_plainly_has_no_note() -> None:
     assert () == decided(cluster("H100/570"), gpu_pod("vllm/vllm-openai:v0.9.0")).notes
 
 
+def test_a_geforce_that_an_image_with_compatibility_libraries_admits_is_unknown() -> None:
+    """CUDA 12.4 lists driver 535 for GeForce, too, but its libraries fail there if they are loaded."""
+    decision = decided(cluster("RTX 4090/535"), gpu_pod("nvidia/cuda:12.4.1-runtime-ubuntu22.04"))
+
+    assert decision.allowed
+    assert "it may fail: cuda-compat does not support GeForce GPUs" in decision.warnings[0]
+
+
 def test_a_brand_that_the_image_does_not_admit_is_denied_with_that_reason() -> None:
     """CUDA 12.8 admits driver 535 on data center GPUs, not on a GeForce."""
-    decision = decided(cluster("RTX 4090/535"), gpu_pod("vllm/vllm-openai:v0.9.0"))
+    decision = decided(cluster("RTX 4090/535"), legacy(gpu_pod("vllm/vllm-openai:v0.9.0")))
 
     assert not decision.allowed
     assert "it admits a driver with CUDA 12.2, but not for GPUs of brand geforce" in decision.message
-    assert "enforces, except in CDI mode" in decision.message
+    assert "which the node's container runtime enforces" in decision.message
     assert [Basis.FACT] == bases(decision)
+
+
+def test_a_brand_that_the_image_does_not_admit_is_denied_by_policy_without_a_known_mode() -> None:
+    """In CDI mode, the container starts and runs with limits; the setting of the rule decides."""
+    decision = decided(cluster("RTX 4090/535"), gpu_pod("vllm/vllm-openai:v0.9.0"))
+
+    assert [Basis.POLICY] == bases(decision)
+    assert (
+        "the driver has CUDA 12.2, below 12.8: NVIDIA's legacy container runtime does not start it "
+        "(NVIDIA_REQUIRE_CUDA is not satisfied); in CDI mode it runs with limits (no newer features, no PTX)"
+    ) in decision.message
+    assert "policy: the owner of the rule can change minorVersionCompatibility" in decision.message
 
 
 def test_a_requirement_on_the_gpu_does_not_replace_the_comparison_of_versions() -> None:
@@ -165,9 +185,9 @@ def test_a_requirement_on_the_gpu_does_not_replace_the_comparison_of_versions() 
     [
         ("Tesla-T4", "470.82.01", "11.4", "allowed"),  # listed for data center GPUs
         ("Tesla-T4", "535.104.05", "12.2", "allowed"),
-        ("Tesla-T4", "460.32.03", "11.2", "unknown"),  # listed for no GPU, nor ruled out
+        ("Tesla-T4", "460.32.03", "11.2", "denied"),  # never listed for CUDA 12.4
         ("NVIDIA-GeForce-RTX-3090", "470.82.01", "11.4", "denied"),  # no forward compatibility on GeForce
-        ("NVIDIA-GeForce-RTX-3090", "535.104.05", "12.2", "allowed"),  # the same major version
+        ("NVIDIA-GeForce-RTX-3090", "535.104.05", "12.2", "unknown"),  # the same major, but libraries fail
     ],
 )
 def test_ngc_images_run_on_the_drivers_that_their_release_notes_list(
@@ -214,11 +234,12 @@ def test_a_minor_version_below_an_image_without_requirement_is_denied_by_policy(
     assert "policy: the owner of the rule can change minorVersionCompatibility" in decision.message
 
 
-def test_affinity_admits_exactly_the_machines_that_start_the_image() -> None:
-    """By driver, brand and architecture, in the labels of the cluster."""
+@pytest.mark.parametrize("in_mode", [legacy, lambda document: document])
+def test_affinity_admits_exactly_the_machines_that_start_the_image(in_mode: Callable[[Any], Any]) -> None:
+    """By driver, brand and architecture, in the labels of the cluster; in a known mode or an unknown one."""
     everything = cluster(*MACHINES)
     for version in VERSIONS:
-        document = gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04")
+        document = in_mode(gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04"))
         decision = decided(everything, document)
         alone = [each for each in everything if _certain(decided([each], document))]
 

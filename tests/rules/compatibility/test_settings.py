@@ -37,6 +37,7 @@ from tests.support.node_builders import (
     image_catalog,
     inventory,
     judged,
+    legacy,
     matched,
     node,
     nodes,
@@ -330,7 +331,7 @@ def test_forward_compatibility_can_be_declared_for_data_center_gpus() -> None:
 
     assert not decided(t4, annotated({CUDA: "13.0"})).allowed
     assert ["t4-0"] == admitted_to(t4, declared)
-    assert "cuda-compat does not help: cudaErrorInsufficientDriver (35)" in decided(card, declared).message
+    assert "cuda-compat does not support GeForce GPUs: CUDA_ERROR_COMPAT" in decided(card, declared).message
     assert ["the driver has CUDA 12.2, below 13.0: it runs by forward compatibility (cuda-compat)"] == [
         note.en for note in decided(t4, declared).notes
     ]
@@ -342,7 +343,7 @@ def test_forward_compatibility_on_a_branch_that_nvidia_does_not_list_is_unknown(
     decision = decided(nodes(1, "t4", gfd("12.4", T4)), annotated({CUDA: "12.8", COMPAT: "true"}))
 
     assert decision.allowed
-    assert "it is unknown whether cuda-compat helps" in decision.warnings[0]
+    assert "it may fail: cuda-compat may not support this GPU and driver" in decision.warnings[0]
     assert "or a driver with CUDA 12.8 or newer" in decision.warnings[0]
     assert "label these nodes" not in decision.warnings[0]
 
@@ -509,11 +510,12 @@ def test_affinity_admits_the_nodes_that_satisfy_nvidia_require(expression: str, 
         node("c130", gfd("13.0", A100)),
     ]
     others = [each for each in cluster if each["metadata"]["name"] not in expected]
-    document = requiring(NVIDIA_REQUIRE_CUDA=expression)
+    document = legacy(requiring(NVIDIA_REQUIRE_CUDA=expression))
+    disabled = legacy(requiring(NVIDIA_REQUIRE_CUDA=expression, NVIDIA_DISABLE_REQUIRE="1"))
 
     assert expected == admitted_to(cluster, document)
     assert f"variable NVIDIA_REQUIRE_CUDA is `{expression}`" in decided(others, document).message
-    assert decided(others, requiring(NVIDIA_REQUIRE_CUDA=expression, NVIDIA_DISABLE_REQUIRE="1")).allowed
+    assert decided(others, disabled).allowed
 
 
 @pytest.mark.parametrize(

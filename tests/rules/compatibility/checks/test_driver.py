@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rules.compatibility.checks.driver import DriverCheck, forward_level
+from rules.compatibility.checks.driver import DriverCheck, libraries
 from rules.compatibility.label_constraints import CUDA, DRIVER, PRODUCT
 from rules.cuda.image_facts import CompatLibraries
 from rules.cuda.requirements import GpuRequirements
@@ -15,12 +15,15 @@ from rules.cuda.tables import Fact, Status
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
+from rules.nodes.container_runtime import ContainerRuntime, RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.version_range import VersionRange
 from tests.support.requirement_builders import driver, needing, requirements, requiring, shown
 
 PHYSICAL = SharingPolicy()
 VIRTUAL = SharingPolicy(virtual=True)
+A100, RTX = "NVIDIA-A100-SXM4-80GB", "NVIDIA-GeForce-RTX-4090"
+LOW, UNSUPPORTED = "cudaErrorInsufficientDriver (35)", "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE (804)"
 WITH_BASELINE = SharingPolicy(virtual=True, baseline=CudaVersion(12, 4))
 UNVERIFIED = requirements("tensorflow/tensorflow:2.15.0-gpu")  # CUDA 12.2, not verified
 
@@ -200,13 +203,13 @@ def test_minor_version_compatibility_of_virtual_gpus_is_as_the_rule_sets_it(sett
     assert setting is level_of(check(policy, needing(cuda="12.4"), driver("12.2", "535.104.05")))
 
 
-def test_the_major_version_of_virtual_gpus_is_unknown_without_a_cuda_label() -> None:
-    """What the image requires of the driver says nothing of it."""
+def test_a_driver_without_a_cuda_label_is_unknown() -> None:
+    """An image that admits its branch says nothing of what its programs do with it."""
     node = NodeCapabilities(driver="450.51.06", product="Tesla-V100-SXM2-32GB")
     required = requirements("nvidia/cuda:11.3.1-base-ubuntu20.04")
 
     assert Level.UNKNOWN is level_of(check(VIRTUAL, required, node))
-    assert [] == check(PHYSICAL, required, node)
+    assert Level.UNKNOWN is level_of(check(PHYSICAL, required, node))
 
 
 @pytest.mark.parametrize("setting", [Level.COMPATIBLE, Level.UNSTABLE, Level.INCOMPATIBLE])
@@ -221,36 +224,114 @@ def test_another_major_of_virtual_gpus_is_as_the_rule_sets_it(setting: Level) ->
 
 
 @pytest.mark.parametrize(
-    ("product", "version", "runtime", "level"),
+    ("product", "version", "runtime", "supported"),
     [
-        ("Tesla-T4", "535.104.05", "12.8", Level.COMPATIBLE),
-        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "535.104.05", "12.8", Level.COMPATIBLE),
-        ("Tesla-T4", "570.26", "12.8", Level.INCOMPATIBLE),
-        ("Tesla-T4", "550.54.15", "12.8", Level.UNKNOWN),
-        ("Tesla-T4", None, "12.8", Level.COMPATIBLE),
-        ("Tesla-T4", "535.104.05", "12.7", Level.UNKNOWN),
-        ("NVIDIA-GeForce-RTX-4090", "535.104.05", "12.8", Level.INCOMPATIBLE),
-        ("NVIDIA-RTX-A6000", "535.104.05", "12.8", Level.UNKNOWN),
-        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "570.124.06", "13.0", Level.COMPATIBLE),
-        ("NVIDIA-RTX-PRO-6000-Blackwell-Workstation-Edition", "570.124.06", "13.0", Level.UNKNOWN),
-        ("NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition", "570.124.06", "13.0", Level.UNKNOWN),
-        ("Card-of-tomorrow", "535.104.05", "12.8", Level.UNKNOWN),
-        (None, "535.104.05", "12.8", Level.UNKNOWN),
+        ("Tesla-T4", "535.104.05", "12.8", True),
+        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "535.104.05", "12.8", True),
+        ("Tesla-T4", None, "12.8", True),
+        ("Tesla-T4", "535.104.05", "13.0", True),
+        ("Tesla-T4", "570.26", "12.8", False),
+        ("Tesla-T4", "530.30.02", "12.8", False),
+        ("Tesla-T4", "470.82.01", "13.0", False),
+        ("Tesla-T4", "550.54.15", "12.8", None),
+        ("Tesla-T4", "550.54.15", "13.0", None),
+        ("Tesla-T4", "575.57.08", "13.0", None),
+        ("Tesla-T4", "535.104.05", "12.7", None),
+        ("NVIDIA-GeForce-RTX-4090", "535.104.05", "12.8", False),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "570.124.06", "13.0", True),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Workstation-Edition", "570.124.06", "13.0", None),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition", "570.124.06", "13.0", None),
+        ("NVIDIA-RTX-A6000", "535.104.05", "12.8", None),
+        ("Card-of-tomorrow", "535.104.05", "12.8", None),
+        (None, "535.104.05", "12.8", None),
     ],
 )
-def test_cuda_compat_helps_if_nvidia_lists_the_gpu_and_the_driver_branch(
-    product: str | None, version: str | None, runtime: str, level: Level
+def test_cuda_compat_is_supported_if_nvidia_lists_the_gpu_and_the_driver_branch(
+    product: str | None, version: str | None, runtime: str, supported: bool | None
 ) -> None:
-    """Data center GPUs and branches of the table; never on consumer cards; unknown for all else.
+    """Data center GPUs and branches of NVIDIA's list; not on consumer cards, nor on a branch of no list.
 
-    Without a label for the driver, its CUDA version shows the branch.
+    A branch that NVIDIA listed before is unknown. Without a label for the driver, its CUDA version shows it.
     """
     node = driver("12.2", version, product=product)
-    required = needing(cuda=runtime, compat="true")
 
-    assert level is forward_level(required, node)
-    assert level is level_of(check(PHYSICAL, required, node))
-    assert Level.INCOMPATIBLE is forward_level(needing(cuda=runtime), node)
+    assert (True, supported) == libraries(PHYSICAL, needing(cuda=runtime, compat="true"), node)
+
+
+@pytest.mark.parametrize(
+    ("libraries_of_image", "loads", "loaded"),
+    [
+        (CompatLibraries.LOADER_PATH, False, True),
+        (CompatLibraries.INSIDE, True, True),
+        (CompatLibraries.INSIDE, None, None),
+        (CompatLibraries.INSIDE, False, False),
+        (CompatLibraries.NONE, True, False),
+        (CompatLibraries.UNKNOWN, True, None),
+        (CompatLibraries.UNKNOWN, None, False),
+    ],
+)
+def test_libraries_are_loaded_from_the_loader_path_or_by_the_container_runtime(
+    libraries_of_image: CompatLibraries, loads: bool | None, loaded: bool | None
+) -> None:
+    """What may be in an image counts only if the node would load it. Virtual GPUs load none."""
+    required = replace(needing(cuda="12.8"), cuda_compat=libraries_of_image)
+    node = driver("12.2", product="Tesla-T4", runtime=ContainerRuntime(loads_compat=loads))
+
+    assert loaded is libraries(PHYSICAL, required, node).loaded
+    assert libraries(VIRTUAL, required, node).loaded is False
+
+
+@pytest.mark.parametrize(
+    ("product", "version", "loads", "expected"),
+    [
+        (A100, "570.26", True, (Level.COMPATIBLE, ": it runs by forward compatibility (cuda-compat)", "")),
+        (A100, "570.26", None, (Level.UNKNOWN, "the node's container runtime may not load", "")),
+        (
+            A100,
+            "570.26",
+            False,
+            (Level.INCOMPATIBLE, "; the node's container runtime does not load", LOW),
+        ),
+        (A100, "575.57.08", True, (Level.UNKNOWN, "cuda-compat may not support this GPU and driver", "")),
+        (A100, "530.30.02", None, (Level.INCOMPATIBLE, "does not support driver branch 530", "")),
+        (RTX, "570.26", True, (Level.INCOMPATIBLE, "does not support GeForce GPUs", UNSUPPORTED)),
+        (RTX, "570.26", None, (Level.INCOMPATIBLE, "does not support GeForce GPUs", "")),
+        (RTX, "570.26", False, (Level.INCOMPATIBLE, "does not load the image's cuda-compat", LOW)),
+    ],
+)
+@pytest.mark.parametrize("mode", RuntimeMode)
+def test_an_older_major_needs_libraries_that_are_loaded_and_supported(
+    mode: RuntimeMode, product: str, version: str, loads: bool | None, expected: tuple[Level, str, str]
+) -> None:
+    """Whatever the mode: the image of this test has no NVIDIA_REQUIRE_CUDA."""
+    required = replace(needing(cuda="13.0"), cuda_compat=CompatLibraries.INSIDE)
+    runtime = ContainerRuntime(mode, loads_compat=loads)
+    (found,) = check(PHYSICAL, required, driver("12.8", version, product=product, runtime=runtime))
+
+    level, words, error = expected
+    assert (level, error, "") == (found.level, found.error, found.setting)
+    assert words in found.reason.en
+
+
+@pytest.mark.parametrize(
+    ("setting", "loads", "level", "words"),
+    [
+        (Level.COMPATIBLE, True, Level.UNKNOWN, "does not support GeForce GPUs"),
+        (Level.COMPATIBLE, None, Level.UNKNOWN, "does not support GeForce GPUs"),
+        (Level.COMPATIBLE, False, Level.COMPATIBLE, "supports with limits"),
+        (Level.INCOMPATIBLE, None, Level.INCOMPATIBLE, "supports with limits"),
+    ],
+)
+def test_libraries_that_do_not_support_the_gpu_may_fail_where_the_driver_alone_would_do(
+    setting: Level, loads: bool | None, level: Level, words: str
+) -> None:
+    """Error 804, if they are loaded; a rule that forbids older minor versions forbids this one, too."""
+    required = replace(needing(cuda="12.8"), cuda_compat=CompatLibraries.INSIDE)
+    node = driver("12.2", "535.104.05", product=RTX, runtime=ContainerRuntime(loads_compat=loads))
+    (found,) = check(SharingPolicy(minor_versions=setting), required, node)
+
+    assert (level, "") == (found.level, found.error)
+    assert words in found.reason.en
 
 
 def test_an_unverified_row_for_cuda_compat_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +340,7 @@ def test_an_unverified_row_for_cuda_compat_is_unknown(monkeypatch: pytest.Monkey
     for value in (True, False):
         fact = Fact(value, "none", Status.UNVERIFIED)
         monkeypatch.setattr("rules.compatibility.checks.driver.forward_compatible", lambda *_, row=fact: row)
-        assert Level.UNKNOWN is forward_level(required, node)
+        assert libraries(PHYSICAL, required, node).supported is None
 
 
 def test_minor_version_compatibility_decides_before_a_cuda_compat_that_is_unknown() -> None:
@@ -296,11 +377,14 @@ def test_affinity_admits_drivers_that_cuda_compat_makes_up_for() -> None:
     assert [[newer]] == admitted(PHYSICAL, needing(cuda="12.8"), or_unknown=False, driver="535.104.05", **t4)
 
 
-def test_affinity_excludes_no_driver_if_it_is_unknown_whether_cuda_compat_helps() -> None:
-    """Labels do not show where it does. Virtual GPUs cannot use it, so older drivers are excluded there."""
+def test_affinity_admits_drivers_for_which_it_is_unknown_whether_cuda_compat_helps() -> None:
+    """If no better node is left. Virtual GPUs cannot use it, so older drivers are excluded there."""
     required, missing = needing(cuda="12.8", compat="true"), {CUDA: None}
+    unlabelled = {CUDA: VersionRange((12, 2), (12, 3)), DRIVER: None, PRODUCT: None}
 
-    assert [] == admitted(PHYSICAL, required, or_unknown=True, cuda=(12, 2))
+    assert [[{CUDA: VersionRange((12, 8))}, missing, unlabelled]] == admitted(
+        PHYSICAL, required, or_unknown=True, cuda=(12, 2)
+    )
     assert [[{CUDA: VersionRange((12, 8), (13, 0))}, missing]] == admitted(
         VIRTUAL, required, or_unknown=True, cuda=(12, 2)
     )

@@ -1,4 +1,7 @@
-"""NVIDIA_REQUIRE_*: satisfied, unsatisfied or unknown on a node, and the node affinity for it."""
+"""NVIDIA_REQUIRE_*: satisfied, unsatisfied or unknown on a node, and the node affinity for it.
+
+Most tests are of the legacy mode of NVIDIA's container runtime, which alone evaluates the variables.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,21 @@ from rules.cuda.requirements import GpuRequirements
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
+from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.version_range import VersionRange
 from tests.support.requirement_builders import driver, gpu, requiring
 
-PHYSICAL = SharingPolicy()
+LEGACY = SharingPolicy(runtime_mode=RuntimeMode.LEGACY)
+CDI = SharingPolicy(runtime_mode=RuntimeMode.CDI)
+UNKNOWN = SharingPolicy()
 TESLA = "cuda>=12.4 brand=tesla,driver>=535"
-WITH_BASELINE = SharingPolicy(virtual=True, baseline=CudaVersion(12, 4))
+WITH_BASELINE = SharingPolicy(virtual=True, baseline=CudaVersion(12, 4), runtime_mode=RuntimeMode.LEGACY)
 
 
 def admitted(required: GpuRequirements, *, or_unknown: bool = False) -> LabelConstraint:
     """Return the labels that node affinity requires."""
-    found = NvidiaRequireCheck().constraints(PHYSICAL, required, [], or_unknown=or_unknown)
+    found = NvidiaRequireCheck().constraints(LEGACY, required, [], or_unknown=or_unknown)
     ((subject, labels),) = found
     assert Subject.DRIVER is subject
     return labels
@@ -61,10 +67,47 @@ def test_a_variable_takes_precedence_over_the_comparison_of_versions(
     expression: str, node: NodeCapabilities, level: Level
 ) -> None:
     """Only one that is certainly unsatisfied is incompatible; one that cannot be parsed requires nothing."""
-    assert level is level_of(check_on_node(PHYSICAL, requiring(expression), node))
+    assert level is level_of(check_on_node(LEGACY, requiring(expression), node))
 
 
-@pytest.mark.parametrize("policy", [PHYSICAL, WITH_BASELINE])
+@pytest.mark.parametrize(
+    ("expression", "node", "level", "setting"),
+    [
+        ("cuda>=12.4,cuda<13", driver("13.0"), Level.UNKNOWN, ""),
+        ("arch>=8.0", gpu("7.5"), Level.UNKNOWN, ""),
+        ("cuda>=12.4", driver("12.2"), Level.INCOMPATIBLE, "minorVersionCompatibility"),
+        ("cuda>=12.4", driver("12.4"), Level.COMPATIBLE, ""),
+    ],
+)
+def test_without_a_known_mode_an_unsatisfied_variable_proves_nothing_by_itself(
+    expression: str, node: NodeCapabilities, level: Level, setting: str
+) -> None:
+    """A denial needs what fails in CDI mode, too; the message says both."""
+    found = check_on_node(UNKNOWN, requiring(expression), node)
+
+    assert (level, {setting} if found else set()) == (level_of(found), {each.setting for each in found})
+    for each in found:
+        assert "NVIDIA's legacy container runtime does not start it (NVIDIA_REQUIRE_CUDA" in each.reason.en
+        assert "; in CDI mode it " in each.reason.en
+
+
+def test_a_driver_that_fails_in_every_mode_is_denied_without_naming_the_error() -> None:
+    """The legacy mode does not start the container, so that it ends in no CUDA error."""
+    (found,) = check_on_node(UNKNOWN, requiring("cuda>=12.4"), driver("11.8"))
+
+    assert (Level.INCOMPATIBLE, "", "") == (found.level, found.setting, found.error)
+    assert "the driver has CUDA 11.8, below 12.4: NVIDIA_REQUIRE_CUDA is not satisfied" == found.reason.en
+
+
+def test_cdi_mode_evaluates_no_variable() -> None:
+    """Nothing is said of it, and affinity does not require it."""
+    assert () == check_on_node(CDI, requiring("arch>=8.0"), gpu("7.5"))
+    (found,) = check_on_node(CDI, requiring("cuda>=12.4"), driver("11.8"))
+    assert "the driver has CUDA 11.8, below 12.4: cudaErrorInsufficientDriver (35)" == found.summary.en
+    assert [] == [*NvidiaRequireCheck().constraints(CDI, requiring("arch>=8.0"), [], or_unknown=False)]
+
+
+@pytest.mark.parametrize("policy", [LEGACY, WITH_BASELINE])
 @pytest.mark.parametrize("expression", ["cuda>=12.4", "driver>=535 cuda>=12.0"])
 def test_a_missing_label_is_reported_once(policy: SharingPolicy, expression: str) -> None:
     """Not as a driver of unknown version in addition."""
@@ -77,7 +120,7 @@ def test_a_satisfied_variable_does_not_help_virtual_gpus_with_another_major() ->
     """Their calls are intercepted."""
     required = requiring("cuda>=12.0")
 
-    assert () == check_on_node(PHYSICAL, required, driver("13.0"))
+    assert () == check_on_node(LEGACY, required, driver("13.0"))
     assert Level.INCOMPATIBLE is level_of(check_on_node(WITH_BASELINE, required, driver("13.0")))
     assert () == check_on_node(WITH_BASELINE, required, driver("12.2"))
 
@@ -98,7 +141,7 @@ def test_a_newer_driver_is_suggested_only_if_it_helps(
     expression: str, node: NodeCapabilities, remedy: str
 ) -> None:
     """And an image with an older CUDA; without a CUDA error, because the container is not started."""
-    (found,) = check_on_node(PHYSICAL, requiring(expression), node)
+    (found,) = check_on_node(LEGACY, requiring(expression), node)
 
     assert (remedy, "") == (found.remedy.en, found.error)
 
@@ -106,9 +149,9 @@ def test_a_newer_driver_is_suggested_only_if_it_helps(
 def test_a_long_expression_is_cut_in_the_message() -> None:
     """NVIDIA's have 2,000 characters."""
     required = requiring(" ".join(["cuda>=13.0"] * 100))
-    (found,) = check_on_node(PHYSICAL, required, driver("12.2"))
+    (found,) = check_on_node(LEGACY, required, driver("12.2"))
 
-    assert "…`, which" in found.origin.en
+    assert "…`, which the node's container runtime enforces" in found.origin.en
     assert len(found.origin.en) < 200
 
 
@@ -172,8 +215,8 @@ def test_affinity_admits_nodes_of_unknown_facts_only_if_no_other_node_is_left() 
 
 def test_an_unknown_brand_is_a_missing_label_only_without_a_product() -> None:
     """No label has the brand; the table knows it of most products."""
-    (unlabelled,) = check_on_node(PHYSICAL, requiring(TESLA), driver("12.2"))
-    (labelled,) = check_on_node(PHYSICAL, requiring(TESLA), driver("12.2", product="Card-of-tomorrow"))
+    (unlabelled,) = check_on_node(LEGACY, requiring(TESLA), driver("12.2"))
+    (labelled,) = check_on_node(LEGACY, requiring(TESLA), driver("12.2", product="Card-of-tomorrow"))
 
     assert unlabelled.reason.en.endswith("no label provides the GPU's product and so its brand")
     assert "" == unlabelled.remedy.en
