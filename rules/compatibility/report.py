@@ -222,6 +222,8 @@ class MessageWriter:
         nodes: dict[tuple[RuleRequirement, str, str], list[NodeClassResult]] = {}
         for each, pairs in found:
             for required, result in pairs:
+                if not result.warns:
+                    continue
                 key = required, self.of(result.summary), self.of(result.remedy)
                 members = nodes.setdefault(key, [])
                 if not members or members[-1] is not each:

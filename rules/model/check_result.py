@@ -28,7 +28,8 @@ class CheckResult:
 
     origin: the source of the requirement. remedy: a suggested fix. Both may be empty. code: the CUDA error
     that the container would end in, or 0. setting: the key of the rule that decides so (policy), or empty: it
-    follows from facts about image, driver and GPU.
+    follows from facts about image, driver and GPU. warns: whether a pod is warned of it if it is UNSTABLE;
+    otherwise it only makes other nodes preferable.
     """
 
     level: Level
@@ -37,6 +38,7 @@ class CheckResult:
     code: int = 0
     origin: Text = _NO_TEXT
     setting: str = ""
+    warns: bool = True
     # Reason and error; a result is made once and shown often.
     summary: Text = field(init=False, repr=False, compare=False)
 

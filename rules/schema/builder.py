@@ -25,6 +25,7 @@ PATCHABLE: Final = (
     "enforcementAction",
     "minorVersionCompatibility",
     "majorVersionMismatch",
+    "newerMajorVersions",
     "noFittingNode",
     "newNodes",
     "migSlices",

@@ -177,6 +177,12 @@ class CompatibilityRuleDocument(RuleDocument):
         alias="majorVersionMismatch",
         description="virtual: action when driver, runtime and baseline differ in the major version",
     )
+    newer_majors: Literal["warn", "allow"] = Field(
+        "allow",
+        alias="newerMajorVersions",
+        description="action when the driver's CUDA is more than one major version newer; allow: other nodes "
+        "are preferred, as NVIDIA's drivers are backward compatible",
+    )
     no_fitting_node: Literal["auto", "deny", "warn"] = Field(
         "auto",
         alias="noFittingNode",
@@ -248,6 +254,7 @@ def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRu
             baseline=parse_optional_version(CudaVersion, read.baseline),
             minor_versions=_LEVELS[read.minor_versions],
             major_versions=_LEVELS[read.major_versions],
+            warns_of_newer_majors=read.newer_majors == "warn",
             min_cuda=parse_optional_version(CudaVersion, read.min_driver_cuda),
             min_compute=parse_optional_version(ComputeCapability, read.min_compute_capability),
             device_mode=read.device_mode,

@@ -39,7 +39,8 @@ from rules.nodes.node_capabilities import NodeCapabilities, above_floor, branch_
 from rules.nodes.version_range import VersionRange, without_trailing_zeros
 from rules.text.i18n import Text
 
-STABLE_MAJORS: Final = 1  # a driver runs programs of the major before its own; older ones are not supported
+# A driver and the programs of the major version before its own are tested most; it runs older ones, too.
+STABLE_MAJORS: Final = 1
 # Segments of data/gpus.yaml for which NVIDIA supports forward compatibility, and does not; else some models.
 _FORWARD_SEGMENT: Final = "datacenter"
 _NO_FORWARD_SEGMENT: Final = "consumer"
@@ -61,7 +62,7 @@ class DriverCheck(Check):
     def on_node(
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
     ) -> Iterator[CheckResult]:
-        """Yield a result for a driver that is too old, of another major, or more than one major ahead."""
+        """Yield a result for a driver that is too old, of another major, or more than one major newer."""
         need = requirements.cuda
         if need is None:
             return
@@ -84,10 +85,10 @@ class DriverCheck(Check):
             yield _other_major(policy, need, driver)
         elif driver.major - need.version.major > STABLE_MAJORS:
             reason = Text(
-                f"the driver's CUDA {driver} is more than one major version ahead, which is unstable",
-                f"驱动的 CUDA {driver} 超前一个以上主版本，可能不稳定",
+                f"the driver's CUDA {driver} is more than one major version newer",
+                f"驱动的 CUDA {driver} 超前一个以上主版本",
             )
-            yield CheckResult(Level.UNSTABLE, reason)
+            yield CheckResult(Level.UNSTABLE, reason, warns=policy.warns_of_newer_majors)
 
     def constraints(
         self,

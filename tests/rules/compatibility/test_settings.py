@@ -355,16 +355,19 @@ def test_forward_compatibility_does_not_help_virtual_gpus() -> None:
     assert not decided(nodes(1, "t4", gfd("12.2", T4), **VGPU), document).allowed
 
 
-def test_a_driver_more_than_one_major_ahead_is_a_warning_if_there_is_no_other() -> None:
-    """CUDA 11 on a driver with 13."""
-    decision = decided(nodes(1, "new", gfd("13.0")), gpu_pod(cuda_image("11.8")))
+def test_a_driver_more_than_one_major_newer_is_a_warning_only_by_a_setting() -> None:
+    """CUDA 11 on a driver with 13: NVIDIA's drivers are backward compatible."""
+    cluster, document = inventory(nodes(1, "new", gfd("13.0"))), gpu_pod(cuda_image("11.8"))
+    silent = judged(policy(compatibility_rule()), cluster, document)
+    decision = judged(policy(compatibility_rule(newerMajorVersions="warn")), cluster, document)
 
+    assert (True, ()) == (silent.allowed, silent.warnings)
     assert decision.allowed
     assert [] == preferred(gpu_pod(cuda_image("11.8")), decision)
     assert (
         (
-            "gpugate: container 'main': the driver's CUDA 13.0 is more than one major version ahead, "
-            "which is unstable (1 × Tesla-T4, CUDA 13.0) [rule compatibility-pgpu]"
+            "gpugate: container 'main': the driver's CUDA 13.0 is more than one major version newer "
+            "(1 × Tesla-T4, CUDA 13.0) [rule compatibility]"
         ),
     ) == decision.warnings
 
