@@ -17,21 +17,23 @@ GROUP: Final = "nvidia.com"
 CLUSTER_POLICY: Final = "ClusterPolicy"
 PLURAL: Final = "clusterpolicies"
 VERSIONS: Final = ("v1",)
+DAEMON_SET: Final = "DaemonSet"
 # GPU Operator uses one ClusterPolicy, and ignores others.
 _MOST: Final = 8
+_CONTAINERS: Final = ("spec", "template", "spec", "containers")
 
 
 class OperatorSettings(NamedTuple):
-    """What a ClusterPolicy says of container runtimes.
+    """What a ClusterPolicy says of container runtimes, or the DaemonSet that installs the toolkit.
 
-    installs: GPU Operator installs the toolkit; otherwise the host's is used. cdi: containers get GPUs by
-    CDI; None: by the default of the release, which is unknown. cdi_default: releases before 25.10 use CDI
-    only then. mode: of the toolkit, as configured. by_plugin: its device plugin is configured for CDI,
-    whatever else is set. toolkit: its version, empty if unknown. compat: no setting leaves compatibility
-    libraries out.
+    source: kind and name. installs: GPU Operator installs the toolkit; otherwise the host's is used. cdi:
+    containers get GPUs by CDI; None: by the default of the release, which is unknown. cdi_default: releases
+    before 25.10 use CDI only then. mode: of the toolkit, as configured. by_plugin: its device plugin is
+    configured for CDI, whatever else is set. toolkit: its version, empty if unknown. compat: no setting
+    leaves compatibility libraries out.
     """
 
-    name: str
+    source: str
     installs: bool = True
     cdi: bool | None = None
     cdi_default: bool = False
@@ -42,7 +44,6 @@ class OperatorSettings(NamedTuple):
 
     def runtime(self, host: HostRuntime) -> ContainerRuntime:
         """Return the runtime of a node. host: its own."""
-        source = Text(f"{CLUSTER_POLICY} {self.name}")
         if not self.installs:
             own = host.runtime
             if self.cdi is False and not self.by_plugin:
@@ -52,7 +53,8 @@ class OperatorSettings(NamedTuple):
         mode, *others = set(self._modes(by_hook=host.by_hook))
         if others or mode is RuntimeMode.UNKNOWN:
             return UNKNOWN_RUNTIME
-        runtime = runtime_of(mode, self.toolkit, source, by_hook=host.by_hook and self.cdi is False)
+        hook = host.by_hook and mode is RuntimeMode.LEGACY
+        runtime = runtime_of(mode, self.toolkit, Text(self.source), by_hook=hook)
         if self.compat and not (self.cdi_default and runtime.mode is RuntimeMode.CDI):
             return runtime
         return runtime._replace(loads_compat=None)
@@ -67,37 +69,58 @@ class OperatorSettings(NamedTuple):
         yield mode_of(self.mode, self.toolkit, by_hook=by_hook and not self.cdi)
 
 
-def read_settings(documents: Iterable[Mapping[str, Any]]) -> tuple[OperatorSettings, ...]:
-    """Return the settings of ClusterPolicies by their names. What cannot be read is unknown. Never raises."""
-    found = sorted(map(_settings, documents), key=lambda each: each.name)
-    return tuple(found[:_MOST])
+class GpuOperator(NamedTuple):
+    """The settings of GPU Operator: its ClusterPolicies, and the DaemonSets that follow from them."""
+
+    policies: tuple[OperatorSettings, ...] = ()
+    daemon_sets: tuple[OperatorSettings, ...] = ()
 
 
-def runtime_on(
-    labels: Mapping[str, str], host: HostRuntime, operator: tuple[OperatorSettings, ...]
-) -> ContainerRuntime:
-    """Return the container runtime of a node. host: its own. operator: the settings of GPU Operator.
+def read_operator(
+    policies: Iterable[Mapping[str, Any]], daemon_sets: Iterable[Mapping[str, Any]] = ()
+) -> GpuOperator:
+    """Return the settings of these objects. What cannot be read is unknown. Never raises."""
+    read = (map(_of_policy, policies), map(_of_daemon_set, daemon_sets))
+    return GpuOperator(*(tuple(sorted(each, key=lambda one: one.source)[:_MOST]) for each in read))
+
+
+def runtime_on(labels: Mapping[str, str], host: HostRuntime, operator: GpuOperator) -> ContainerRuntime:
+    """Return the container runtime of a node. host: its own.
 
     Where GPU Operator manages the node, only its settings count; if these contradict each other, or are
     unknown, so is the runtime.
     """
     if not is_managed(labels):
         return host.runtime
-    found = dict.fromkeys(each.runtime(host) for each in operator)
-    if len({(each.mode, each.loads_compat) for each in found}) == 1:
-        return next(iter(found))
-    if not found:
+    # Of several objects of a kind, it is not known here which one is used.
+    of_kinds = [
+        _common([each.runtime(host) for each in kind]) for kind in (operator.daemon_sets, operator.policies)
+    ]
+    return _common([each for each in of_kinds if each != UNKNOWN_RUNTIME])
+
+
+def _common(runtimes: list[ContainerRuntime]) -> ContainerRuntime:
+    """Return what runtimes have in common; unknown if their modes differ, with a source that says so."""
+    if not runtimes or UNKNOWN_RUNTIME in runtimes:
         return UNKNOWN_RUNTIME
-    names = ", ".join(each.name for each in operator)
-    return ContainerRuntime(
-        source=Text(f"contradicting ClusterPolicies {names}", f"ClusterPolicy {names} 相互矛盾")
-    )
+    first, *others = runtimes
+    if any(each.mode is not first.mode for each in others):
+        sources = sorted({each.source.en for each in runtimes} - {""})
+        en, zh = " and ".join(sources), "与".join(sources)
+        return ContainerRuntime(source=Text(f"{en} contradict each other", f"{zh} 相互矛盾"))
+    same = all(each.loads_compat is first.loads_compat for each in others)
+    return first if same else first._replace(loads_compat=None)
 
 
 def read_variables() -> frozenset[str]:
-    """Return the variables of a ClusterPolicy that are read."""
+    """Return the variables of GPU Operator's settings that are read."""
     names = operator_names()
     return frozenset({names["mode"], names["strategy"], *names["compatVariables"]})
+
+
+def toolkit_daemon_set() -> str:
+    """Return the name of the DaemonSet that installs the toolkit."""
+    return str(operator_names()["daemonSet"])
 
 
 def managed_label() -> str:
@@ -110,13 +133,13 @@ def is_managed(labels: Mapping[str, str]) -> bool:
     return labels.get(managed_label(), "false") != "false"
 
 
-def _settings(document: Mapping[str, Any]) -> OperatorSettings:
+def _of_policy(document: Mapping[str, Any]) -> OperatorSettings:
     metadata, spec = _object(document, "metadata"), _object(document, "spec")
     cdi, toolkit, plugin = (_object(spec, name) for name in ("cdi", "toolkit", "devicePlugin"))
     names, variables = operator_names(), _variables(toolkit)
     enabled, version, of_plugin = cdi.get("enabled"), toolkit.get("version"), _variables(plugin)
     return OperatorSettings(
-        str(metadata.get("name", "")),
+        f"{CLUSTER_POLICY} {metadata.get('name', '')}",
         toolkit.get("enabled") is not False,
         enabled if isinstance(enabled, bool) else None,
         cdi.get("default") is True,
@@ -124,6 +147,21 @@ def _settings(document: Mapping[str, Any]) -> OperatorSettings:
         "cdi" in of_plugin.get(names["strategy"], ""),
         toolkit_version(version) if isinstance(version, str) else (),
         of_plugin.keys().isdisjoint(names["compatVariables"]),
+    )
+
+
+def _of_daemon_set(document: Mapping[str, Any]) -> OperatorSettings:
+    """Return the settings of the DaemonSet that installs the toolkit: if CDI is on, its mode is `cdi`."""
+    value: Any = document
+    for name in _CONTAINERS:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    container = value[0] if isinstance(value, list) and value and isinstance(value[0], Mapping) else {}
+    tag = str(container.get("image", "")).partition("@")[0].rpartition(":")[2]
+    return OperatorSettings(
+        f"{DAEMON_SET} {toolkit_daemon_set()}",
+        cdi=False,
+        mode=_variables(container).get(operator_names()["mode"], AUTO) if container else "",
+        toolkit=toolkit_version(tag),
     )
 
 

@@ -17,10 +17,11 @@ from rules.kube.tolerations import Taint, tolerates
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime
 from rules.nodes.gpu_operator import (
     CLUSTER_POLICY,
-    OperatorSettings,
+    GpuOperator,
     managed_label,
-    read_settings,
+    read_operator,
     runtime_on,
+    toolkit_daemon_set,
 )
 from rules.nodes.inventory_document import NODE, kind_of, objects_of
 from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels
@@ -96,15 +97,15 @@ class Inventory:
         self.everything = 0
         self.declared = DeclaredPools()
         self.dra = NO_DRA
-        self.operator: tuple[OperatorSettings, ...] = ()
+        self.operator = GpuOperator()
         self._devices: Mapping[str, NodeDevices] = {}  # by node
 
     @classmethod
     def of(cls, document: object) -> Inventory:
         """Return the inventory of a document, as read from JSON or YAML.
 
-        document: a Node, an object of POOL_KINDS or DRA_KINDS, cluster-autoscaler's status, a ClusterPolicy,
-        or a List or list of them. If several nodes have the same name, the last one is used. Raises
+        document: a Node, an object of POOL_KINDS or DRA_KINDS, cluster-autoscaler's status, settings of GPU
+        Operator, or a List or list of them. If several nodes have the same name, the last one is used. Raises
         InventoryError for anything else.
         """
         nodes: list[tuple[Mapping[str, Any], str]] = []
@@ -116,7 +117,8 @@ class Inventory:
                 others.setdefault(kind, []).append(each)
         dra = {kind: others.pop(kind) for kind in DRA_KINDS if kind in others}
         empty = Inventory()
-        empty.operator = read_settings(others.pop(CLUSTER_POLICY, ()))
+        operator = (others.pop(kind, []) for kind in (CLUSTER_POLICY, toolkit_daemon_set()))
+        empty.operator = read_operator(*operator)
         after = empty._with_nodes(nodes).with_pools(declared_pools(others))
         return after.with_dra(dra_state(dra)) if dra else after
 
@@ -163,7 +165,7 @@ class Inventory:
         after.declared = declared
         return after
 
-    def with_operator(self, settings: tuple[OperatorSettings, ...]) -> Inventory:
+    def with_operator(self, settings: GpuOperator) -> Inventory:
         """Return an inventory with these settings of GPU Operator; this one if nothing changes.
 
         Linear in the nodes that GPU Operator manages.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 from rules.dra.state import DRA_KINDS, GROUP
-from rules.nodes.gpu_operator import CLUSTER_POLICY
+from rules.nodes.gpu_operator import CLUSTER_POLICY, DAEMON_SET, toolkit_daemon_set
 from rules.nodes.gpu_operator import GROUP as GPU_OPERATOR
 from rules.nodes.pools import AUTOSCALER_STATUS, POOL_KINDS
 
@@ -39,11 +40,17 @@ def objects_of(document: object, path: str) -> Iterator[tuple[Mapping[str, Any],
         raise InventoryError(f"{path}: expected a Node, a NodeList or a list of them, got {document!r:.60}")
 
 
+@cache
+def _named() -> dict[str, str]:
+    """Return the kinds of which only one object is read, with its name, which stands for the kind."""
+    return {AUTOSCALER_STATUS.kind: AUTOSCALER_STATUS.name, DAEMON_SET: toolkit_daemon_set()}
+
+
 def kind_of(found: Mapping[str, Any], path: str) -> str:
     """Return the kind of an object of an inventory. Raises InventoryError for any other."""
-    kind, status = found.get("kind", NODE), AUTOSCALER_STATUS
-    if kind == status.kind and mapping(found, "metadata", path).get("name") == status.name:
-        return status.name
+    kind, named = found.get("kind", NODE), _named()
+    if kind in named and mapping(found, "metadata", path).get("name") == named[kind]:
+        return named[kind]
     if kind not in _KINDS:
         raise InventoryError(f"{path}.kind: expected one of {', '.join(_KINDS)}, got {kind!r:.60}")
     group, version = _KINDS[kind], str(found.get("apiVersion", ""))

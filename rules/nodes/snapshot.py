@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final, NamedTuple
 
 from rules.dra.state import CLAIM, DEVICE_CLASS, SLICE, TEMPLATE
-from rules.nodes.gpu_operator import CLUSTER_POLICY, managed_label, read_variables
+from rules.nodes.gpu_operator import CLUSTER_POLICY, managed_label, read_variables, toolkit_daemon_set
 from rules.nodes.inventory import INSTANCE_TYPE
 from rules.nodes.inventory_document import NODE, kind_of, objects_of
 from rules.nodes.label_families import LabelNames, autoscaler_labels, gpu_labels
@@ -66,6 +66,7 @@ _FIELDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("spec", "toolkit", "env"),
         ("spec", "devicePlugin", "env"),
     ),
+    toolkit_daemon_set(): ((*_TEMPLATE_SPEC, "containers"),),
 }
 _ENV: Final = (("spec", "toolkit"), ("spec", "devicePlugin"))
 
@@ -161,6 +162,8 @@ class _Anonymizer:
             self._claim(kept)
         elif kind == CLUSTER_POLICY:
             _keep_read_variables(kept)
+        elif kind == toolkit_daemon_set():
+            _keep_read_container(kept)
         else:
             self._pool(kept)
         return kept
@@ -269,10 +272,27 @@ class _Anonymizer:
 def _keep_read_variables(policy: dict[str, Any]) -> None:
     """Leave the variables of a ClusterPolicy that are read only, in place."""
     for parent in filter(None, (_member(policy, path) for path in _ENV)):
-        if isinstance(parent, dict) and isinstance(found := parent.get("env"), list | tuple):
-            parent["env"] = [
-                each for each in found if isinstance(each, Mapping) and each.get("name") in read_variables()
-            ]
+        if isinstance(parent, dict) and "env" in parent:
+            parent["env"] = _read_only(parent["env"])
+
+
+def _keep_read_container(daemon_set: dict[str, Any]) -> None:
+    """Leave the read variables of the toolkit's container, and its image without a registry, in place."""
+    parent = _member(daemon_set, _TEMPLATE_SPEC)
+    if isinstance(parent, dict) and isinstance(containers := parent.get("containers"), list):
+        parent["containers"] = [
+            {"image": str(each.get("image", "")).rpartition("/")[2], "env": _read_only(each.get("env"))}
+            for each in containers[:1]
+            if isinstance(each, Mapping)
+        ]
+
+
+def _read_only(variables: Any) -> Any:
+    """Return the variables that are read; a value that is no list stays."""
+    if not isinstance(variables, list | tuple):
+        return variables
+    names = read_variables()
+    return [each for each in variables if isinstance(each, Mapping) and each.get("name") in names]
 
 
 def _identifies(value: str) -> bool:

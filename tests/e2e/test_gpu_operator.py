@@ -1,6 +1,6 @@
 """The mode of container runtimes follows GPU Operator's settings on a real API server.
 
-The operator does not run: ClusterPolicies are objects, which only gpugate reads.
+The operator does not run: its objects are written by the test, and only gpugate reads them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from typing import Any, Final
 import pytest
 
 from rules import Loaded
-from rules.nodes.gpu_operator import CLUSTER_POLICY, GROUP, PLURAL, VERSIONS, managed_label
+from rules.nodes.gpu_operator import (
+    CLUSTER_POLICY,
+    GROUP,
+    PLURAL,
+    VERSIONS,
+    managed_label,
+    toolkit_daemon_set,
+)
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node
@@ -46,6 +53,22 @@ DEFINITION: Final[dict[str, Any]] = {
         ],
     },
 }
+
+_LABELS: Final = {"app": toolkit_daemon_set()}
+DAEMON_SET: Final = json.dumps(
+    {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": toolkit_daemon_set()},
+        "spec": {
+            "selector": {"matchLabels": _LABELS},
+            "template": {
+                "metadata": {"labels": _LABELS},
+                "spec": {"containers": [{"name": "toolkit", "image": "example.com/toolkit:v1.17.8"}]},
+            },
+        },
+    }
+)
 
 
 def policy(toolkit: str, *, cdi: bool) -> str:
@@ -82,7 +105,7 @@ def listed(cluster: ControlPlane) -> Any:
     return found["runtime"]
 
 
-def test_the_mode_of_nodes_follows_the_cluster_policy(cluster: ControlPlane) -> None:
+def test_the_mode_of_nodes_follows_the_operators_objects(cluster: ControlPlane, namespace: str) -> None:
     """In the server within seconds, and in the command line at once."""
     cluster.kubectl("apply", "-f", "-", input=policy("v1.17.8-ubuntu20.04", cdi=False))
     handler = AdmissionHandler(Loaded())
@@ -102,10 +125,17 @@ def test_the_mode_of_nodes_follows_the_cluster_policy(cluster: ControlPlane) -> 
         newer = listed(cluster)
         cluster.kubectl("delete", PLURAL, "--all")
         eventually(lambda: mode() == "unknown", LIVE_S)
+        cluster.kubectl("create", "-n", namespace, "-f", "-", input=DAEMON_SET)
+        eventually(lambda: mode() == "legacy", LIVE_S)
+        installed = listed(cluster)
+        cluster.kubectl("delete", "-n", namespace, "daemonset", toolkit_daemon_set())
+        eventually(lambda: mode() == "unknown", LIVE_S)
     finally:
         sync.stop()
 
     told = {"loadsCompat": True, "source": "ClusterPolicy cluster-policy"}
     assert ("legacy", {"mode": "legacy", "toolkit": "1.17.8"} | told) == older
     assert {"mode": "cdi", "toolkit": "1.18.0"} | told == newer
+    daemon_set = f"DaemonSet {toolkit_daemon_set()}"
+    assert {"mode": "legacy", "toolkit": "1.17.8", "loadsCompat": True, "source": daemon_set} == installed
     assert listed(cluster) is None

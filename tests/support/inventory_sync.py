@@ -6,13 +6,14 @@ from http import HTTPStatus
 from typing import Any
 
 from rules.dra.state import DRA_KINDS
-from rules.nodes.gpu_operator import CLUSTER_POLICY
+from rules.nodes.gpu_operator import CLUSTER_POLICY, toolkit_daemon_set
 from rules.nodes.pools import AUTOSCALER_STATUS, POOL_KINDS
 from webhook.cluster.inventory_sync import InventorySync
 from webhook.cluster.reflector import Listed
 
+OPERATOR = (CLUSTER_POLICY, toolkit_daemon_set())
 # Every kind that is watched besides nodes.
-KINDS = (*(each.kind for each in POOL_KINDS), AUTOSCALER_STATUS.name, CLUSTER_POLICY, *DRA_KINDS)
+KINDS = (*(each.kind for each in POOL_KINDS), AUTOSCALER_STATUS.name, *OPERATOR, *DRA_KINDS)
 
 
 def only_nodes(sync: InventorySync, *nodes: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from kubernetes.config import ConfigException
 
 from certs.kubernetes_api import Conflict, KubernetesError, NotFound
 from rules import Workloads
+from rules.nodes.gpu_operator import DAEMON_SET, toolkit_daemon_set
 from rules.nodes.pools import AUTOSCALER_STATUS
 from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from webhook.admission.rule_configmap import rule_text
@@ -407,10 +408,11 @@ class Cluster:
 
         What does not exist in the cluster, or may not be read, declares nothing.
         """
+        named = {AUTOSCALER_STATUS.name: AUTOSCALER_STATUS.kind, toolkit_daemon_set(): DAEMON_SET}
         found = self._list(Resource("Nodes", NODES))
         for kind, resource in {**declaring_resources(), **dra_resources()}.items():
             try:
-                written = AUTOSCALER_STATUS.kind if kind == AUTOSCALER_STATUS.name else kind
+                written = named.get(kind, kind)
                 found += ({"kind": written, **each} for each in self._list(resource))
             except ClusterError as error:
                 cause = error.__cause__

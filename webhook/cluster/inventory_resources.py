@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any, NotRequired, TypedDict
 
 from rules.dra.state import DRA_KINDS, GROUP, VERSIONS
-from rules.nodes.gpu_operator import CLUSTER_POLICY, PLURAL
+from rules.nodes.gpu_operator import CLUSTER_POLICY, PLURAL, toolkit_daemon_set
 from rules.nodes.gpu_operator import GROUP as GPU_OPERATOR
 from rules.nodes.gpu_operator import VERSIONS as POLICY_VERSIONS
 from rules.nodes.pools import AUTOSCALER_STATUS, POOL_KINDS
-from webhook.cluster.resource import Resource, config_maps
+from webhook.cluster.resource import DAEMON_SETS, Resource, config_maps
 
 
 class _Metadata(TypedDict):
@@ -29,7 +29,7 @@ class DraObject(TypedDict):
 
 
 class _Settings(TypedDict):
-    """The decoded part of a ClusterPolicy."""
+    """The decoded part of a ClusterPolicy or a DaemonSet."""
 
     metadata: _Metadata
     spec: NotRequired[Any]
@@ -38,13 +38,17 @@ class _Settings(TypedDict):
 def declaring_resources() -> dict[str, Resource]:
     """Return what declares nodes, or sets their container runtime, by its kind.
 
-    AUTOSCALER_STATUS goes by its name.
+    Kinds of which only one object is read go by its name.
     """
     found = {each.kind: _resource(each.group, each.plural, each.versions) for each in POOL_KINDS}
     found[CLUSTER_POLICY] = _resource(GPU_OPERATOR, PLURAL, POLICY_VERSIONS, _Settings)
     status = AUTOSCALER_STATUS
     found[status.name] = Resource(
         status.name, config_maps(status.namespace), fields=f"metadata.name={status.name}"
+    )
+    daemon_set = toolkit_daemon_set()
+    found[daemon_set] = Resource(
+        daemon_set, DAEMON_SETS, shape=_Settings, fields=f"metadata.name={daemon_set}"
     )
     return found
 

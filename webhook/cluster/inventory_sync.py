@@ -15,7 +15,7 @@ from typing import Any, Final, NotRequired, TypedDict
 
 from rules import Inventory
 from rules.dra.state import CLAIM, DRA_KINDS, TEMPLATE, DraState
-from rules.nodes.gpu_operator import CLUSTER_POLICY, read_settings
+from rules.nodes.gpu_operator import CLUSTER_POLICY, read_operator, toolkit_daemon_set
 from rules.nodes.label_index import ShardedDict
 from rules.nodes.node_row import FORMER_LABELS
 from rules.nodes.pools import declared_pools
@@ -32,6 +32,7 @@ _log = logging.getLogger("gpugate.cluster")
 # Seconds for which the labels of a GPU count that vanished from its node. Partitioning it anew with MIG takes
 # minutes, in which GPU Feature Discovery has removed them. A kubelet reports its node every five minutes.
 REMEMBERED_S: Final = 600.0
+_OF_OPERATOR: Final = (CLUSTER_POLICY, toolkit_daemon_set())
 
 
 class _NodeMetadata(TypedDict):
@@ -196,7 +197,7 @@ class InventorySync:
                 self._unreadable.discard(kind)
             elif status == HTTPStatus.FORBIDDEN:
                 self._unreadable.discard(kind)
-            elif self._resources[kind] in self._awaited and kind != CLUSTER_POLICY:  # it adds no nodes
+            elif self._resources[kind] in self._awaited and kind not in _OF_OPERATOR:  # it adds no nodes
                 self._unreadable.add(kind)
             self._declare(kind)
         self.on_synced()
@@ -211,7 +212,7 @@ class InventorySync:
 
     def _declare(self, kind: str) -> None:
         objects = {name: found.values() for name, found in self._objects.items()}
-        operator = read_settings(objects.pop(CLUSTER_POLICY, ()))
+        operator = read_operator(*(objects.pop(each, ()) for each in _OF_OPERATOR))
         declared = declared_pools(objects, self._unreadable)
         self._set(self._inventory.with_pools(declared).with_operator(operator))
         self._awaited.discard(self._resources[kind])

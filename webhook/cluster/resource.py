@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
+DAEMON_SETS: Final = "/apis/apps/v1/daemonsets"
 NAMESPACES: Final = "/api/v1/namespaces"
 ALL_CONFIG_MAPS: Final = "/api/v1/configmaps"
 # The label of namespaces that both webhook configurations exclude.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.nodes.container_runtime import RuntimeMode
-from rules.nodes.gpu_operator import read_settings
+from rules.nodes.gpu_operator import GpuOperator, read_operator
 from rules.nodes.inventory import Inventory
 from tests.support.node_builders import gfd, node
 
@@ -159,7 +159,64 @@ def test_contradicting_policies_make_the_runtime_unknown_and_are_named() -> None
     (found,) = inventory.classes(inventory.everything)
 
     assert UNKNOWN is found.capabilities.runtime.mode
-    assert "contradicting ClusterPolicies cluster-policy, other" == found.capabilities.runtime.source.en
+    assert (
+        "ClusterPolicy cluster-policy and ClusterPolicy other contradict each other"
+        == found.capabilities.runtime.source.en
+    )
+
+
+def daemon_set(image: str, **env: str) -> dict[str, Any]:
+    """Return the DaemonSet of GPU Operator that installs the toolkit."""
+    container = {
+        "image": image,
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "nvidia-container-toolkit-daemonset"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+
+
+IMAGE = "registry.example:5000/k8s/container-toolkit:"
+
+
+@pytest.mark.parametrize(
+    ("settings", "engine", "mode", "loads"),
+    [
+        (daemon_set(IMAGE + "v1.17.8-ubuntu20.04"), "containerd", LEGACY, True),
+        (daemon_set(IMAGE + "v1.18.0"), "containerd", CDI, True),
+        (daemon_set(IMAGE + "v1.18.0"), "cri-o", LEGACY, True),
+        (daemon_set(IMAGE + "v1.18.0", **{MODE: "cdi"}), "cri-o", CDI, True),
+        (daemon_set("container-toolkit@sha256:01", **{MODE: "cdi"}), "containerd", CDI, None),
+        (daemon_set("registry.example:5000/toolkit@sha256:01"), "containerd", UNKNOWN, None),
+        (daemon_set("", **{MODE: ""}), "containerd", UNKNOWN, None),
+    ],
+)
+def test_the_daemon_set_shows_what_the_operator_has_set(
+    settings: dict[str, Any], engine: str, mode: RuntimeMode, loads: bool | None
+) -> None:
+    """Also where a ClusterPolicy leaves it to defaults, as on OpenShift."""
+    silent = policy(toolkit={"enabled": True})
+
+    assert (mode, loads) == runtime_on(managed(engine=f"{engine}://1"), settings, silent)
+
+
+def test_a_daemon_set_and_a_policy_that_contradict_each_other_tell_nothing() -> None:
+    """As while the operator has not applied a change."""
+    found = runtime_on(managed(), daemon_set(IMAGE + "v1.17.8"), release("v1.18.0", cdi=True))
+
+    assert (UNKNOWN, None) == found
+
+
+@pytest.mark.parametrize("containers", [None, 5, [], [5], [{"image": 5, "env": 5}]])
+def test_a_daemon_set_of_any_form_is_read_or_unknown(containers: Any) -> None:
+    """It may be of another operator."""
+    found = daemon_set("")
+    found["spec"]["template"]["spec"]["containers"] = containers
+
+    assert (UNKNOWN, None) == runtime_on(managed(), found)
 
 
 def test_labels_of_the_node_agent_take_precedence_over_settings() -> None:
@@ -174,15 +231,17 @@ def test_classes_follow_the_settings_and_other_nodes_stay() -> None:
     nodes = [managed("one"), managed("two"), node("three", gfd("12.2"))]
     before = Inventory.of(nodes)
     before.classes(before.everything)
-    after = before.with_operator(read_settings([release("v1.18.0", cdi=True)]))
+    after = before.with_operator(read_operator([release("v1.18.0", cdi=True)]))
 
     assert {CDI: ["one", "two"], UNKNOWN: ["three"]} == {
         each.capabilities.runtime.mode: after.names(each.members) for each in after.classes(after.everything)
     }
-    assert after is after.with_operator(read_settings([release("v1.18.0", cdi=True)]))
+    assert after is after.with_operator(read_operator([release("v1.18.0", cdi=True)]))
     together = Inventory.of([*nodes, release("v1.18.0", cdi=True)])
     assert together.classes(together.everything) == after.classes(after.everything)
-    assert before.classes(before.everything) == (back := after.with_operator(())).classes(back.everything)
+    assert before.classes(before.everything) == (back := after.with_operator(GpuOperator())).classes(
+        back.everything
+    )
 
 
 @pytest.mark.parametrize(

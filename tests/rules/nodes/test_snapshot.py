@@ -91,6 +91,25 @@ def test_settings_of_gpu_operator_are_kept_without_other_variables() -> None:
     assert [expected] == snapshot(document).items
 
 
+def test_the_daemon_set_of_the_toolkit_is_kept_without_its_registry() -> None:
+    """The tag of its image is the version."""
+    read = {"name": "NVIDIA_CONTAINER_RUNTIME_MODE", "value": "cdi"}
+    name = "nvidia-container-toolkit-daemonset"
+    container = {"name": "x", "image": "registry.corp.example/toolkit:v1.18.0", "env": [{"name": "P"}, read]}
+    kept = {"image": "toolkit:v1.18.0", "env": [read]}
+    documents = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": name} | more,
+            "spec": {"template": {"spec": {"containers": [each]}}},
+        }
+        for more, each in (({"uid": UUID}, container), ({}, kept))
+    ]
+
+    assert [documents[1]] == snapshot(documents[0]).items
+
+
 def test_a_node_that_is_not_ready_stays_so() -> None:
     """Whatever the condition says exactly."""
     document = node("a", {})
