@@ -18,7 +18,7 @@ from rules.text.budget import Budget
 LONGEST: Final = 2 * 2**20
 # Characters of an expansion that take a step: they are copied, and searched for flags some dozen times.
 CHARACTERS_PER_STEP: Final = 32
-_REFERENCE = re.compile(r"\$(?:(\$)|\(([^()]*)\))")
+_REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 _SHELL_REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 
 

@@ -60,6 +60,8 @@ def test_entries_become_variables(given_entries: list[Any], known: dict[str, str
         ("$(DTYPE)$(DTYPE)", "halfhalf"),
         ("$(OTHER)", "$(OTHER)"),
         ("$$(DTYPE)", "$(DTYPE)"),
+        ("$(A$$(DTYPE)", "$(A$$(DTYPE)"),
+        ("$(echo $(DTYPE))", "$(echo $(DTYPE))"),
         ("$DTYPE ${DTYPE} $(date +%s)", "$DTYPE ${DTYPE} $(date +%s)"),
         ("cost: 5$", "cost: 5$"),
         ("$(EMPTY)", ""),
