@@ -53,12 +53,7 @@ _glob = lru_cache(maxsize=256)(glob)  # of the patterns in rules
 
 def requested_resources(container: Container) -> tuple[str, ...]:
     """Return the extended resources that a container requests; a quantity of 0 is no request."""
-    found: dict[str, None] = {}
-    for quantities in (container.limits, container.requests):
-        for name, quantity in quantities.items():
-            if "/" in name and name not in found and not _is_zero(quantity):
-                found[name] = None
-    return tuple(found)
+    return tuple(dict.fromkeys([name for name in container.names if "/" in name]))
 
 
 def requested_amounts(pod: Pod, resources: Collection[str]) -> Amounts:
@@ -89,10 +84,3 @@ def quantity_of(quantity: object) -> int:
         return int(parse_quantity(quantity))
     except QuantityError:  # the resource's own rule reports it
         return 0
-
-
-def _is_zero(quantity: object) -> bool:
-    try:
-        return parse_quantity(quantity) == 0
-    except QuantityError:  # the resource's own rule reports it
-        return False

@@ -66,6 +66,14 @@ NO_QUANTITY: Final = Words(
     Text("write a number with a Kubernetes suffix", "请写成带 Kubernetes 后缀的数字"),
 )
 NOT_WHOLE: Final = Words(_FOUND, Text("a whole number", "整数"), Text("use a whole number", "请使用整数"))
+WHOLE_OR_SHARE: Final = Text(
+    "use a whole number, or a resource that shares GPUs: {shares}",
+    "请使用整数，或使用可共享 GPU 的资源：{shares}",
+)
+# Instead of the description of a rule.
+API_SERVER: Final = Text(
+    "the API server accepts nothing else of extended resources", "API 服务器对扩展资源的要求"
+)
 NOT_POSITIVE: Final = Words(
     _FOUND,
     Text("zero or more", "不小于 0 的数"),
@@ -74,15 +82,7 @@ NOT_POSITIVE: Final = Words(
 # A value that the user may not have written.
 THE_DEFAULT: Final = Text("{found} (the default of the rule)", "{found}（该规则的默认值）")
 _EXPECTED: Final = Text("{expected}", "{expected}")
-INVALID: Final = Words(_FOUND, _EXPECTED, Text("use a value that satisfies the rule", "请改为符合规则的值"))
-INVALID_WITH_OTHERS: Final = Words(
-    _FOUND,
-    _EXPECTED,
-    Text(
-        "use a value that satisfies the rule, or change the other resource it depends on",
-        "请改为符合规则的值，或调整其依赖的其他资源",
-    ),
-)
+INVALID: Final = Words(_FOUND, _EXPECTED, Text())
 INVALID_OTHERS: Final = Words(
     _FOUND,
     _EXPECTED,
@@ -161,9 +161,7 @@ def violation(
 
 def invalid(variables: Sequence[str]) -> Words:
     """Return the words on a validation that is not satisfied. variables: those that its expression names."""
-    if "value" not in variables:
-        return INVALID_OTHERS
-    return INVALID if len(variables) == 1 else INVALID_WITH_OTHERS
+    return INVALID if "value" in variables else INVALID_OTHERS
 
 
 def evaluation_error(

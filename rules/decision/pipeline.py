@@ -407,7 +407,9 @@ class Pipeline:
 
     def _validate(self, container: Container, rules: list[ResourceRule]) -> None:
         language, namespace = self._policy.language, self._request.namespace
-        for result in resource_stage.validate(rules, container, self._pod, namespace, language):
+        for result in resource_stage.validate(
+            rules, container, self._pod, namespace, language, offered=lambda: self._inventory.resources
+        ):
             self._recorder.record_findings(result.violations, result.warnings, container)
 
     def _decision(self, *, patch: bool) -> Decision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from decimal import Decimal
 from itertools import islice
 from typing import Final, NamedTuple
@@ -10,9 +10,10 @@ from typing import Final, NamedTuple
 from rules.cel.syntax_errors import ExpressionError
 from rules.decision import messages
 from rules.decision.cel_inputs import ContainerInputs
+from rules.kube.names import is_extended_resource
 from rules.kube.pod import Container, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.model.decision import AdmissionWarning, Violation
+from rules.model.decision import AdmissionWarning, Basis, Violation
 from rules.model.rule import (
     Action,
     FailurePolicy,
@@ -21,6 +22,7 @@ from rules.model.rule import (
     ResourceRule,
     Validation,
 )
+from rules.nodes.gpu_resources import gpu_resource, gpu_resources
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
 
@@ -30,6 +32,12 @@ REQUESTS: Final = "requests"
 # Resources that one must not be used with and that are reported of it; a container that uses more is denied
 # for these, and a glob that excludes its own matches would report every pair.
 _MOST_EXCLUDED: Final = 8
+# Resources that share GPUs and are named in a message.
+_MOST_SHARES: Final = 3
+# In place of a rule, for what the API server itself rejects.
+API_SERVER: Final = "api-server"
+# Returns the extended resources of the nodes, for the message on a fraction.
+Offered = Callable[[], Collection[str]]
 
 
 class ResourceRuleResult(NamedTuple):
@@ -43,10 +51,11 @@ def complete(rule: ResourceRule, container: Container) -> list[str]:
     """Set what the rule says for a container that uses its group; return what: `main: limits vendor.com/x`.
 
     The API server copies a limit into an absent request, so an existing request is left alone unless it must
-    follow the limit.
+    follow the limit. The default is for a container without limit and request of the resource.
     """
     done = []
-    if rule.limits is not LimitsPolicy.DISABLED and rule.default and container.limits.get(rule.key) is None:
+    absent = container.limits.get(rule.key) is None and container.requests.get(rule.key) is None
+    if rule.limits is not LimitsPolicy.DISABLED and rule.default and absent:
         container.set_resource(LIMITS, rule.key, rule.default)
         done.append(f"{container.name}: {LIMITS} {rule.key}")
     for key in _keys(rule, container):
@@ -64,34 +73,109 @@ def complete(rule: ResourceRule, container: Container) -> list[str]:
 
 def requests(rule: ResourceRule, container: Container) -> bool:
     """Return whether a container has a limit of the rule's resource."""
-    return any(container.limits.get(key) is not None for key in _keys(rule, container))
+    return any(container.limits.get(key) and key in container.names for key in _keys(rule, container))
 
 
-def validate(
-    rules: Iterable[ResourceRule], container: Container, pod: Pod, namespace: str, language: Language
+def validate(  # noqa: PLR0913 - the first four are what it depends on
+    rules: Iterable[ResourceRule],
+    container: Container,
+    pod: Pod,
+    namespace: str,
+    language: Language,
+    *,
+    offered: Offered = frozenset,
 ) -> list[ResourceRuleResult]:
-    """Return what each rule finds in a container that uses its group, for those that find something."""
+    """Return what each rule finds in a container that uses its group, for those that find something.
+
+    The last one is of the API server, for what no rule denies. offered: returns the resources of the nodes.
+    """
     inputs = ContainerInputs(container, pod, namespace)
-    checks = [_ResourceRuleCheck(rule, inputs, language).run() for rule in rules]
-    return [each for each in checks if each.violations or each.warnings]
+    checks = [_ResourceRuleCheck(rule, inputs, language, offered).run() for rule in rules]
+    denied = {each.path for check in checks for each in check.violations if each.action is Action.DENY}
+    faults = list(_of_api_server(container, language, offered, partial=pod.partial))
+    left = tuple(each for each in faults if each.path not in denied)
+    return [each for each in (*checks, ResourceRuleResult(left, ())) if each.violations or each.warnings]
+
+
+def _of_api_server(
+    container: Container, language: Language, offered: Offered, *, partial: bool
+) -> Iterator[Violation]:
+    """Yield what the API server rejects of extended resources, whatever rules there are.
+
+    What is no quantity is left to it. partial: a controller may add the limits.
+    Source: `validateResourceRequirements` of
+    https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go
+    """
+    for key in filter(is_extended_resource, dict.fromkeys((*container.limits, *container.requests))):
+        limit, request = container.limits.get(key), container.requests.get(key)
+        faults = [(LIMITS, limit, *_wrong_value(key, limit, offered))]
+        if request is not None and not _same(limit, request):
+            if limit is not None:
+                faults.append((REQUESTS, request, messages.REQUEST_DIFFERS, ""))
+            elif not partial:
+                faults.append((REQUESTS, request, messages.REQUEST_WITHOUT_LIMIT, ""))
+            faults.append((REQUESTS, request, *_wrong_value(key, request, offered)))
+        for field, quantity, words, shares in faults:
+            if words:
+                facts = _facts(container, language, field, key, found=quantity, limit=limit, shares=shares)
+                fix = messages.WHOLE_OR_SHARE if shares else None
+                said = messages.violation(language, words, messages.API_SERVER, facts, fix)
+                path = str(facts["path"])
+                yield Violation(API_SERVER, Action.DENY, path, *said, language, basis=Basis.FACT)
+
+
+def _wrong_value(key: str, quantity: object, offered: Offered) -> tuple[messages.Words | None, str]:
+    """Return what is wrong with a quantity of an extended resource, and shares in place of a fraction."""
+    try:
+        value = 0 if quantity is None else parse_quantity(quantity)
+    except QuantityError:
+        return None, ""
+    if value < 0:
+        return messages.NOT_POSITIVE, ""
+    return (None, "") if isinstance(value, int) else (messages.NOT_WHOLE, _shares(key, offered))
+
+
+def _facts(
+    container: Container, language: Language, field: str, key: str, **found: object
+) -> dict[str, object]:
+    """Return what the texts of a violation name. field: `limits` or `requests`."""
+    if found.get("found") is not None and not container.writes(key):
+        found["found"] = messages.THE_DEFAULT.in_language(language).format(found=found["found"])
+    path, limit_path = (field_path(container.resource_path(each, key)) for each in (field, LIMITS))
+    return {**found, "container": container.name, "path": path, "limit_path": limit_path, "key": key}
+
+
+def _shares(key: str, offered: Offered) -> str:
+    """Return the resources of nodes that are shares of the GPUs that a resource stands for whole ones of."""
+    whole = gpu_resource(key)
+    if whole is None or whole.units != 1:
+        return ""
+    shares = [
+        name
+        for name, each in gpu_resources(tuple(sorted(offered())))
+        if each.vendor == whole.vendor and each.units != 1
+    ]
+    return ", ".join(shares[:_MOST_SHARES])
 
 
 def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
     """Return the names in a container that the rule is about: its key, or those that its glob matches."""
     if not rule.key_pattern:
         return (rule.key,)
-    names = {**container.limits, **container.requests}
-    return tuple(name for name in names if rule.key_pattern.fullmatch(name))
+    return tuple(name for name in dict.fromkeys(container.names) if rule.key_pattern.fullmatch(name))
 
 
 class _ResourceRuleCheck:
     """The check of one container against one rule."""
 
-    def __init__(self, rule: ResourceRule, inputs: ContainerInputs, language: Language) -> None:
+    def __init__(
+        self, rule: ResourceRule, inputs: ContainerInputs, language: Language, offered: Offered
+    ) -> None:
         self._rule = rule
         container = self._container = inputs.container
         self._inputs = inputs
         self._language = language
+        self._offered = offered
         self._excluded: Collection[str] = ()
         if not rule.excludes.is_empty:
             found = rule.excludes.find
@@ -115,17 +199,17 @@ class _ResourceRuleCheck:
     def _presence(self, key: str, limit: object, request: object, *, differs: bool) -> None:
         """Check what is set and must not be, or is not set and must be. differs: there is another request."""
         rule = self._rule
+        may_differ = rule.requests is RequestsPolicy.REQUIRED and not is_extended_resource(key)
         if limit is None:
-            if rule.limits is LimitsPolicy.REQUIRED:
+            if rule.limits is LimitsPolicy.REQUIRED and (request is None or may_differ):
                 self._add(LIMITS, key, messages.LIMIT_MISSING)
         elif rule.limits is LimitsPolicy.DISABLED:
             self._add(LIMITS, key, messages.LIMIT_FORBIDDEN, found=limit)
-        if rule.requests is RequestsPolicy.REQUIRED:
-            if request is None and limit is None:
-                self._add(REQUESTS, key, messages.REQUEST_MISSING)
-        elif differs:
+        if rule.requests is RequestsPolicy.REQUIRED and request is None and limit is None:
+            self._add(REQUESTS, key, messages.REQUEST_MISSING)
+        elif differs and not may_differ:
             self._own_request(key, limit, request)
-        if self._excluded and (limit is not None or request is not None):
+        if self._excluded and key in self._container.names:
             field, found = (LIMITS, limit) if limit is not None else (REQUESTS, request)
             for other in islice((name for name in self._excluded if name != key), _MOST_EXCLUDED):
                 self._add(field, key, messages.EXCLUDED, found=found, other=other)
@@ -137,8 +221,7 @@ class _ResourceRuleCheck:
         elif self._rule.limits is LimitsPolicy.DISABLED and self._rule.requests is RequestsPolicy.DISABLED:
             self._add(REQUESTS, key, messages.REQUEST_FORBIDDEN, found=request)
         else:
-            limit_path = field_path(self._container.resource_path(LIMITS, key))
-            self._add(REQUESTS, key, messages.REQUEST_WITHOUT_LIMIT, found=request, limit_path=limit_path)
+            self._add(REQUESTS, key, messages.REQUEST_WITHOUT_LIMIT, found=request)
 
     def _add(
         self,
@@ -152,10 +235,8 @@ class _ResourceRuleCheck:
     ) -> None:
         """Add a violation at `limits` or `requests` of a resource; action, fix: instead of the usual ones."""
         rule = self._rule
-        path = field_path(self._container.resource_path(field, key))
-        if rule.default and key == rule.key and str(found.get("found")) == rule.default:
-            found["found"] = messages.THE_DEFAULT.in_language(self._language).format(found=rule.default)
-        facts = {**found, "container": self._container.name, "path": path, "key": key}
+        facts = _facts(self._container, self._language, field, key, **found)
+        path = str(facts["path"])
         said = messages.violation(self._language, words, rule.description, facts, fix)
         self._violations.append(Violation(rule.name, action or rule.action, path, *said, self._language))
 
@@ -169,7 +250,9 @@ class _ResourceRuleCheck:
         if value < 0:
             self._add(field, key, messages.NOT_POSITIVE, found=quantity)
         elif self._rule.integer and not isinstance(value, int):
-            self._add_with_value(field, key, messages.NOT_WHOLE, found=quantity)
+            shares = _shares(key, self._offered)
+            fix = messages.WHOLE_OR_SHARE if shares else None
+            self._add_with_value(field, key, messages.NOT_WHOLE, fix=fix, found=quantity, shares=shares)
         elif self._rule.validations:
             self._validations(field, key, quantity)
 

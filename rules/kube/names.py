@@ -42,6 +42,7 @@ def parse_int64(text: str) -> int | None:
 RESOURCE_PATTERN: Final = re.compile(
     r"[a-z0-9*?](?:[-a-z0-9.*?]*[a-z0-9*?])?/[A-Za-z0-9*?](?:[-A-Za-z0-9_.*?]{0,61}[A-Za-z0-9*?])?"
 )
+_REQUESTS: Final = "requests."
 _OBJECT: Final = re.compile(rf"(?=.{{1,253}}$){SUBDOMAIN}", re.DOTALL)
 _NATIVE: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-\w+")
 
@@ -54,6 +55,16 @@ def is_resource_pattern(name: str) -> bool:
 def is_resource(name: str) -> bool:
     """Return whether it is a valid resource name of a container, or a glob of extended resources."""
     return is_resource_pattern(name) or _NATIVE.fullmatch(name) is not None
+
+
+def is_extended_resource(name: str) -> bool:
+    """Return whether it is the name of an extended resource, as `IsExtendedResourceName` of Kubernetes does.
+
+    Source: https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/helper/helpers.go
+    """
+    if "/" not in name or "kubernetes.io/" in name or name.startswith(_REQUESTS):
+        return False
+    return is_label_key(_REQUESTS + name)  # as in a quota
 
 
 def is_object_name(name: str) -> bool:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from rules.kube.json_patch import ObjectError, Recorder
+from rules.kube.quantity import is_zero
 from rules.text.paths import Path, field_path
 
 _NOTHING: Final[dict[str, Any]] = {}
@@ -43,13 +44,14 @@ class Container:
     """One container of a pod, with the edits so far.
 
     path: its path in the object. limits, requests: resource name to quantity as written; read only.
-    names: the resource names of its limits, then of its requests.
+    names: the resource names of its limits, then of its requests; a quantity of 0 requests nothing.
     """
 
     __slots__ = (
         "_recorder",
         "_resources",
         "_variables",
+        "_written",
         "image",
         "kind",
         "limits",
@@ -86,7 +88,22 @@ class Container:
             path = (*path, resources_field)
             self.limits = _member(resources, path, "limits", dict)
             self.requests = _member(resources, path, "requests", dict)
-            self.names = (*self.limits, *self.requests)
+            self.names = self._names()
+        self._written = self.limits, self.requests
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(
+            [
+                name
+                for quantities in (self.limits, self.requests)
+                for name, quantity in quantities.items()
+                if not is_zero(quantity)
+            ]
+        )
+
+    def writes(self, key: str) -> bool:
+        """Return whether the object has a limit or a request of a resource, before any edit."""
+        return any(quantities.get(key) is not None for quantities in self._written)
 
     def request(self, key: str) -> Any:
         """Return the request for a resource as the API server defaults it: if absent, it is the limit."""
@@ -100,7 +117,7 @@ class Container:
     def set_resource(self, field: str, key: str, value: Any) -> None:
         """Set a quantity in `limits` or `requests`."""
         setattr(self, field, {**getattr(self, field), key: value})
-        self.names = (*self.limits, *self.requests)
+        self.names = self._names()
         self._recorder.set(self.resource_path(field, key), value)
 
     @property

@@ -30,6 +30,7 @@ _NANO = Decimal("1e-9")
 # The further digits of a longer text do not change a number that is limited to int64 and nano. The limit also
 # bounds the time for malicious input.
 _MAX_LENGTH = 64
+_FIRST_OF_ZERO = ("0", ".", "+", "-")
 # So many digits, plus the 19 of the greatest suffix (Ei): no digit is lost before rounding.
 _CONTEXT = Context(prec=_MAX_LENGTH + 19)
 
@@ -61,15 +62,26 @@ def _parse(text: str) -> int | Decimal:
     return whole if whole == value else value
 
 
+def is_zero(value: object) -> bool:
+    """Return whether a quantity is 0; what is no quantity is not."""
+    if value.lstrip(" ")[:1] not in _FIRST_OF_ZERO if isinstance(value, str) else value:
+        return False  # at once, for most
+    try:
+        return parse_quantity(value) == 0
+    except QuantityError:
+        return False
+
+
 def parse_quantity(value: object) -> int | Decimal:
     """Return the number of a quantity: an int if it is whole, else a Decimal.
 
-    value: a string (`"8Gi"`), or a number of a JSON or YAML file. Values compare as numbers, so
+    value: a string (`"8Gi"`), around which blanks do not count as in the API server's JSON, or a number of a
+    JSON or YAML file. Values compare as numbers, so
     `parse_quantity("1k") == parse_quantity("1e3") == 1000`.
     Raises QuantityError for anything else.
     """
     if isinstance(value, str):
-        return _parse(value)
+        return _parse(value.strip(" "))
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise QuantityError(f"{value!r} is not a quantity; {_EXPECTED}")
     return _parse(repr(value)) if isinstance(value, float) else max(-MAX_QUANTITY, min(value, MAX_QUANTITY))

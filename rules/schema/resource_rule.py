@@ -54,7 +54,7 @@ class ValidationDocument(RuleDocument):
     fix_en: str = Field(
         "",
         alias="fixEn",
-        description="what to do, in English; default: another value, or another resource that it depends on",
+        description="what to do, in English; default: nothing, or to change another resource it depends on",
     )
     fix_zh: str = Field("", alias="fixZh", description="what to do, in Chinese")
     enforcement_action: Literal["deny", "warn", "dryrun"] = Field(

@@ -88,4 +88,4 @@ def test_one_line_of_an_event_shows_the_first_violation_with_its_fix(installed: 
 
     path = f"spec.containers[0].resources.limits[{DEVICE}]"
     assert f"Pod denied by gpugate: container 'main', {path}: found 2, expected at most one" in shown[0]
-    assert "; use a value that satisfies the rule [rule cf-crl-events-device]" in shown[0]
+    assert "expected at most one [rule cf-crl-events-device]" in shown[0]

@@ -168,8 +168,7 @@ FROM_RESOURCE = {"env": [{"name": "SHARE", "fromResource": {"name": DEVICE, "for
     ("limits", "requests", "env"),
     [
         ({DEVICE: "3"}, {}, [{"name": "SHARE", "value": "3%"}]),
-        ({DEVICE: "3"}, {DEVICE: "2"}, [{"name": "SHARE", "value": "2%"}]),
-        ({}, {DEVICE: "2"}, [{"name": "SHARE", "value": "2%"}]),
+        ({DEVICE: "3k"}, {DEVICE: "3000"}, [{"name": "SHARE", "value": "3000%"}]),
         ({DEVICE: 3}, {}, [{"name": "SHARE", "value": "3%"}]),
         ({DEVICE: "x"}, {}, []),
         ({"vendor.com/other": "1"}, {}, []),

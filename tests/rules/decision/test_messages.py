@@ -44,7 +44,7 @@ def test_every_message_exists_in_both_languages() -> None:
     texts = _texts()
 
     assert len(texts) > 30
-    assert [] == [text for text in texts if not (text.en and text.zh)]
+    assert [] == [text for text in texts if bool(text.en) != bool(text.zh)]
 
 
 def test_both_languages_have_the_same_placeholders() -> None:
@@ -77,12 +77,8 @@ def test_a_violation_has_container_path_found_expected_and_fix(
 @pytest.mark.parametrize(
     ("variables", "english", "chinese"),
     [
-        (("value",), "use a value that satisfies the rule", "请改为符合规则的值"),
-        (
-            ("value", "limits"),
-            "use a value that satisfies the rule, or change the other resource it depends on",
-            "请改为符合规则的值，或调整其依赖的其他资源",
-        ),
+        (("value",), "", ""),
+        (("value", "limits"), "", ""),
         (
             ("limits",),
             f"change the other resource it depends on, or remove {PATH}",

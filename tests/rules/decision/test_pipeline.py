@@ -295,10 +295,10 @@ def test_all_templates_of_an_object_have_one_decision() -> None:
     """With all violations, warnings and rules."""
     rules = policy(
         resource_rule(),
-        resource_rule(OTHER, group="others", enforcementAction="warn"),
+        resource_rule(OTHER, group="others", limits="disabled", enforcementAction="warn"),
         injection_rule({"env": [{"name": "A", "value": "1"}]}),
     )
-    document = _training(Master=_template({DEVICE: "0.5", OTHER: "0.5"}), Worker=_template({DEVICE: "-1"}))
+    document = _training(Master=_template({DEVICE: "0.5", OTHER: "1"}), Worker=_template({DEVICE: "-1"}))
     found = decision(rules, document)
     master, worker = (
         f"spec.pytorchReplicaSpecs.{name}.template.spec.containers[0].resources.limits"

@@ -6,7 +6,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from rules.decision.pipeline import decide
+from rules.decision.resource_stage import API_SERVER
+from rules.model.decision import Basis
 from rules.model.rule import Action
+from rules.nodes.inventory import Inventory
 from rules.text.i18n import Language
 from tests.support.builders import (
     DEVICE,
@@ -20,6 +24,7 @@ from tests.support.builders import (
     pod,
     policy,
     refused_at,
+    request,
     resource_rule,
 )
 
@@ -27,29 +32,32 @@ from tests.support.builders import (
 OTHER = "vendor.com/other"
 LIMITS, REQUESTS = (f"spec.containers[0].resources.{field}[{DEVICE}]" for field in ("limits", "requests"))
 
+# The API server rejects a fraction of an extended resource, whatever its rule.
+ALWAYS_WHOLE = "a whole number (the API server accepts nothing else of extended resources)"
+
 # What a container has before: (limit, request); None if absent.
 GIVEN = [(None, None), ("10", None), ("10", "10"), ("10", "5"), (None, "5")]
 # limits, requests and defaultValue of the rule; then for each of GIVEN what the pod is stored with, as
 # `limit/request`, or the fields of its violations.
 TABLE = """
 disabled  disabled    none | -/-              limits  limits  limits requests  requests
-disabled  required    none | requests         limits  limits  limits           -/5
+disabled  required    none | requests         limits  limits  limits requests  requests
 disabled  fromLimits  none | -/-              limits  limits  limits           requests
-required  disabled    none | limits           10/-    10/10   requests         limits requests
-required  required    none | limits requests  10/10   10/10   10/5             limits
-required  fromLimits  none | limits           10/10   10/10   10/10            limits requests
+required  disabled    none | limits           10/-    10/10   requests         requests
+required  required    none | limits requests  10/10   10/10   requests         requests
+required  fromLimits  none | limits           10/10   10/10   10/10            requests
 optional  disabled    none | -/-              10/-    10/10   requests         requests
-optional  required    none | requests         10/10   10/10   10/5             -/5
+optional  required    none | requests         10/10   10/10   requests         requests
 optional  fromLimits  none | -/-              10/10   10/10   10/10            requests
 disabled  disabled    20   | -/-              limits  limits  limits requests  requests
-disabled  required    20   | -/20             limits  limits  limits           -/5
+disabled  required    20   | requests         limits  limits  limits requests  requests
 disabled  fromLimits  20   | -/-              limits  limits  limits           requests
 required  disabled    20   | 20/-             10/-    10/10   requests         requests
-required  required    20   | 20/20            10/10   10/10   10/5             20/5
-required  fromLimits  20   | 20/20            10/10   10/10   10/10            20/20
+required  required    20   | 20/20            10/10   10/10   requests         requests
+required  fromLimits  20   | 20/20            10/10   10/10   10/10            requests
 optional  disabled    20   | 20/-             10/-    10/10   requests         requests
-optional  required    20   | 20/20            10/10   10/10   10/5             20/5
-optional  fromLimits  20   | 20/20            10/10   10/10   10/10            20/20
+optional  required    20   | 20/20            10/10   10/10   requests         requests
+optional  fromLimits  20   | 20/20            10/10   10/10   10/10            requests
 """
 
 
@@ -75,8 +83,8 @@ def _cases() -> list[Case]:
         rule, _, cells = row.partition("|")
         limits, requests, default = rule.split()
         outcomes = [cell.strip() for cell in cells.split("  ") if cell.strip()]
-        for (limit, request), outcome in zip(GIVEN, outcomes, strict=True):
-            found.append(Case(limits, requests, default, limit, request, outcome))
+        for given, outcome in zip(GIVEN, outcomes, strict=True):
+            found.append(Case(limits, requests, default, *given, outcome))
     return found
 
 
@@ -104,16 +112,20 @@ def test_limits_and_requests_are_completed_and_validated_as_the_rule_says(case: 
 
 @pytest.mark.parametrize("enforcement", ["warn", "dryrun"])
 @pytest.mark.parametrize("case", _cases())
-def test_a_rule_that_does_not_deny_allows_every_pod(enforcement: str, case: Case) -> None:
-    """With the same violations."""
+def test_a_rule_that_does_not_deny_allows_every_pod_that_the_api_server_accepts(
+    enforcement: str, case: Case
+) -> None:
+    """With the same violations. A request alone, or one that is not the limit, is rejected without rules."""
     rules = case.rules(enforcementAction=enforcement)
     found = decision(policy(*rules), _asking(case.limit, case.request))
     fields = [] if "/" in case.outcome else case.outcome.split()
+    rejected = "requests" in fields and (case.request is not None or case.default != "none")
 
-    assert (True, [{"limits": LIMITS, "requests": REQUESTS}[field] for field in fields]) == (
+    assert (not rejected, [{"limits": LIMITS, "requests": REQUESTS}[field] for field in fields]) == (
         found.allowed,
-        refused_at(found),
+        [*dict.fromkeys(refused_at(found))],
     )
+    assert [API_SERVER] * rejected == [each.rule for each in found.violations if each.action is Action.DENY]
 
 
 def _texts(**data: Any) -> tuple[str, str]:
@@ -161,9 +173,9 @@ def test_a_null_quantity_is_treated_as_absent() -> None:
         ("integer", "500m", "a whole number"),
         ("integer", "1n", "a whole number"),
         ("integer", 0.5, "a whole number"),
-        ("float", "1.5", None),
-        ("float", "500m", None),
-        ("string", "500m", None),
+        ("float", "1.5", ALWAYS_WHOLE),
+        ("float", "500m", ALWAYS_WHOLE),
+        ("string", "500m", ALWAYS_WHOLE),
         ("integer", "-1", "zero or more"),
         ("float", "-500m", "zero or more"),
         ("integer", "two", "a quantity, such as 2, 500m or 8Gi"),
@@ -186,12 +198,14 @@ def test_a_value_is_a_quantity_of_the_type_of_the_rule(
 
 
 def test_a_request_that_may_differ_from_the_limit_is_validated_too() -> None:
-    """`requests: required` allows it to differ."""
-    found = decision(
-        policy(resource_rule(requests="required")), pod(container({DEVICE: "1"}, {DEVICE: "0.5"}))
-    )
+    """`requests: required` allows it to differ, of a resource that is not extended."""
+    native = "a.kubernetes.io/device"
+    rules = policy(resource_rule(native, requests="required"))
 
-    assert [REQUESTS] == refused_at(found)
+    assert decision(rules, pod(container({native: "2"}, {native: "1"}))).allowed
+    assert [f"spec.containers[0].resources.requests[{native}]"] == refused_at(
+        decision(rules, pod(container({native: "2"}, {native: "0.5"})))
+    )
 
 
 def test_a_request_that_is_not_a_quantity_differs_from_the_limit() -> None:
@@ -231,7 +245,32 @@ def test_an_excluded_resource_is_not_allowed_together_with_the_key(
     given[field] |= {other: "1"}
     found = decision(policy(rule), pod(container(**given)))
 
-    assert [LIMITS] * denied == refused_at(found)
+    assert [LIMITS] * denied == [each.path for each in found.violations if each.rule != API_SERVER]
+
+
+@pytest.mark.parametrize("zero", ["0", "0m", 0, "0e3", "-0", ".0Gi"])
+@pytest.mark.parametrize("other", ["nvidia.com/gpu", DEVICE])
+def test_a_resource_of_which_none_is_requested_excludes_nothing(other: str, zero: Any) -> None:
+    """A quantity of 0 is how a default of a chart is switched off: nothing is allocated."""
+    rule = resource_rule(excludeResources="nvidia.com/gpu")
+    document = pod(container({DEVICE: "1", "nvidia.com/gpu": "1"} | {other: zero}))
+
+    assert document == admitted(policy(rule), document)
+
+
+def test_a_quantity_of_0_is_no_use_of_its_group() -> None:
+    """Nothing is required or set."""
+    rules = resource_rule(OTHER, validations=[{"expression": "value >= 1"}]), resource_rule(defaultValue="20")
+    for quantities in ({OTHER: "0"}, {OTHER: "0", DEVICE: "0"}):
+        document = pod(container(quantities))
+        assert document == admitted(policy(*rules), document)
+
+
+def test_a_default_is_not_set_where_a_quantity_of_0_is_written() -> None:
+    """The user has decided."""
+    document = pod(container({OTHER: "1", DEVICE: "0"}))
+
+    assert document == admitted(policy(*_texts(defaultValue="20")), document)
 
 
 def test_a_glob_of_excluded_resources_may_match_the_key_itself() -> None:
@@ -372,12 +411,12 @@ VALIDATIONS = [
         (
             Language.EN,
             f"container 'main', {LIMITS}: found 150, expected up to 100, or a multiple of it (cores)",
-            "use a value that satisfies the rule",
+            "",
         ),
         (
             Language.ZH,
             f"容器 'main'，{LIMITS}：当前为 150，要求 不超过 100，或为 100 的整数倍（核心数）",
-            "请改为符合规则的值",
+            "",
         ),
     ],
 )
@@ -448,16 +487,13 @@ def test_a_validation_is_of_the_number(value: str, denied: bool) -> None:
 @pytest.mark.parametrize(
     ("expression", "fix"),
     [
-        ("value < 5", "use a value that satisfies the rule"),
-        (
-            f"value < 5 || '{OTHER}' in limits",
-            "use a value that satisfies the rule, or change the other resource it depends on",
-        ),
+        ("value < 5", ""),
+        (f"value < 5 || '{OTHER}' in limits", ""),
         (f"'{OTHER}' in limits", f"change the other resource it depends on, or remove {LIMITS}"),
     ],
 )
 def test_a_validation_without_a_message_shows_its_expression_and_a_fix(expression: str, fix: str) -> None:
-    """The fix names what the expression depends on."""
+    """The fix names what the expression depends on; of a value alone, the expression says it all."""
     found = decision(
         policy(resource_rule(validations=[{"expression": expression}])), pod(container({DEVICE: "7"}))
     )
@@ -487,7 +523,7 @@ def test_a_validation_may_name_the_fields_of_the_container(expression: str) -> N
 
 
 NOT_EVALUATED = [
-    ("100 % value == 0", "modulo by zero in CEL expression"),
+    ("100 % (value - 3) == 0", "modulo by zero in CEL expression"),
     ("limits['absent.com/x'] > value", "no such key: 'absent.com/x'"),
 ]
 
@@ -500,14 +536,14 @@ NOT_EVALUATED = [
         (
             Language.EN,
             (
-                f"container 'main', {LIMITS}: found 0,"
+                f"container 'main', {LIMITS}: found 3,"
                 " expected a value for which {} can be evaluated, but: {}"
             ),
             "the rule is at fault: ask its owner to fix the expression",
         ),
         (
             Language.ZH,
-            f"容器 'main'，{LIMITS}：当前为 0，要求 可以计算表达式 {{}} 的值，但：{{}}",
+            f"容器 'main'，{LIMITS}：当前为 3，要求 可以计算表达式 {{}} 的值，但：{{}}",
             "规则有误：请其维护者修复该表达式",
         ),
     ],
@@ -517,7 +553,7 @@ def test_a_validation_that_cannot_be_evaluated_is_a_violation(
 ) -> None:
     """By default, and with `failurePolicy: Fail`: nothing in a pod can disable a validation."""
     rule = resource_rule(validations=[{"expression": failed[0]}], **data)
-    found = decision(policy(rule, language=language), pod(container({DEVICE: "0"})))
+    found = decision(policy(rule, language=language), pod(container({DEVICE: "3"})))
 
     assert (False, ()) == (found.allowed, found.warnings)
     assert [(LIMITS, expected.format(*failed), fix)] == [
@@ -550,7 +586,7 @@ def test_with_failure_policy_ignore_a_validation_that_cannot_be_evaluated_is_a_w
 ) -> None:
     """The pod is admitted."""
     rule = resource_rule(validations=[{"expression": expression}], failurePolicy="Ignore")
-    found = decision(policy(rule, language=language), pod(container({DEVICE: "0"})))
+    found = decision(policy(rule, language=language), pod(container({DEVICE: "3"})))
 
     assert (True, (), (line.format(expression, error),)) == (found.allowed, found.violations, found.warnings)
 
@@ -559,10 +595,10 @@ def test_with_failure_policy_ignore_a_validation_that_cannot_be_evaluated_is_a_w
 def test_the_other_validations_of_a_rule_are_evaluated_after_a_failed_one(failure_policy: str) -> None:
     """One broken expression does not disable a rule."""
     rule = resource_rule(
-        validations=[{"expression": "1 / value > 0"}, {"expression": "value > 0"}],
+        validations=[{"expression": "1 / (value - 3) > 0"}, {"expression": "value > 3"}],
         failurePolicy=failure_policy,
     )
-    found = decision(policy(rule), pod(container({DEVICE: "0"})))
+    found = decision(policy(rule), pod(container({DEVICE: "3"})))
     ignored = failure_policy == "Ignore"
 
     assert ([LIMITS] * (2 - ignored), ignored) == (refused_at(found), len(found.warnings))
@@ -573,8 +609,8 @@ def test_a_validation_that_cannot_be_evaluated_has_its_own_enforcement_action(
     enforcement: str, allowed: bool
 ) -> None:
     """As if it were evaluated and violated."""
-    validation = {"expression": "1 / value > 0", "enforcementAction": enforcement}
-    found = decision(policy(resource_rule(validations=[validation])), pod(container({DEVICE: "0"})))
+    validation = {"expression": "1 / (value - 3) > 0", "enforcementAction": enforcement}
+    found = decision(policy(resource_rule(validations=[validation])), pod(container({DEVICE: "3"})))
 
     assert (allowed, [Action(enforcement)]) == (found.allowed, [each.action for each in found.violations])
 
@@ -589,17 +625,17 @@ def test_a_validation_that_cannot_be_evaluated_has_its_own_enforcement_action(
         ({"unit": "10m"}, "0.5", "use 50: 0.5 is 50 units of 10m"),
         ({"unit": "10m"}, "500m", "use 50: 500m is 50 units of 10m"),
         # no unit
-        ({}, "8Gi", "use a value that satisfies the rule"),
-        ({"resourceUnit": "blocks"}, "8Gi", "use a value that satisfies the rule"),
-        ({"resourceUnit": "0"}, "8Gi", "use a value that satisfies the rule"),
+        ({}, "8Gi", ""),
+        ({"resourceUnit": "blocks"}, "8Gi", ""),
+        ({"resourceUnit": "0"}, "8Gi", ""),
         ({}, "0.5", "use a whole number"),
         # not a whole number of units, or one that violates the rule
-        ({"unit": "256Mi"}, "300Mi", "use a value that satisfies the rule"),
-        ({"unit": "1Mi"}, "8Gi", "use a value that satisfies the rule"),
-        ({"unit": "1"}, "1000", "use a value that satisfies the rule"),
+        ({"unit": "256Mi"}, "300Mi", ""),
+        ({"unit": "1Mi"}, "8Gi", ""),
+        ({"unit": "1"}, "1000", ""),
         ({"unit": "10m"}, "0.005", "use a whole number"),
         # a number of units already
-        ({"unit": "1Ki"}, "65536", "use a value that satisfies the rule"),
+        ({"unit": "1Ki"}, "65536", ""),
     ],
 )
 def test_a_value_is_suggested_in_the_unit_of_the_resource(data: dict[str, Any], value: str, fix: str) -> None:
@@ -616,7 +652,7 @@ def test_no_value_is_suggested_if_a_validation_of_it_cannot_be_evaluated() -> No
     rule = resource_rule(validations=validations, unit="256Mi")
     found = decision(policy(rule), pod(container({DEVICE: "8Gi"})))
 
-    assert ["use a value that satisfies the rule"] == [violation.fix for violation in found.violations]
+    assert [""] == [violation.fix for violation in found.violations]
 
 
 def test_a_suggested_value_satisfies_the_rule() -> None:
@@ -662,10 +698,10 @@ GLOB = "vendor.com/mig-*"
     [
         ({"vendor.com/mig-1g": "1"}, {"vendor.com/mig-1g": "1"}, []),
         ({"vendor.com/mig-1g": "1", "vendor.com/mig-2g": "0.5"}, {}, ["limits[vendor.com/mig-2g]"]),
-        ({"vendor.com/mig-1g": "1", "vendor.com/gpu": "0.5"}, {}, []),
+        ({"vendor.com/mig-1g": "1", "vendor.com/gpu": "2"}, {}, []),
         ({"vendor.com/mig-1g": "1"}, {"vendor.com/mig-1g": "2"}, ["requests[vendor.com/mig-1g]"]),
         ({}, {"vendor.com/mig-2g": "1"}, ["requests[vendor.com/mig-2g]"]),
-        ({"other.com/mig-1g": "0.5"}, {}, []),
+        ({"other.com/mig-1g": "2"}, {}, []),
     ],
 )
 def test_a_rule_with_a_glob_applies_to_each_name_that_it_matches(
@@ -865,3 +901,81 @@ def test_a_violation_by_the_default_says_where_the_value_comes_from(
     rules = policy(resource_rule(defaultValue="20", validations=validations), resource_rule(OTHER))
 
     assert found in decision(rules, pod(container(limits))).message
+
+
+@pytest.mark.parametrize("requests", ["fromLimits", "required", "disabled"])
+def test_no_default_is_set_where_the_user_wrote_a_request(requests: str) -> None:
+    """The API server rejects it, and the limit to write is the user's own, not the default."""
+    rules = policy(*_texts(limits="optional", requests=requests, defaultValue="20"))
+    found = decision(rules, _asking(None, "50"))
+
+    assert [REQUESTS] == refused_at(found)
+    assert "found 50 and no limit" in found.message
+    assert f"move it to limits: set {LIMITS}" in found.message
+    assert "20" not in found.message
+
+
+def test_a_value_that_the_user_wrote_is_not_said_to_be_the_default() -> None:
+    """Although it is the same number."""
+    rule = resource_rule(defaultValue="20", validations=[{"expression": "value < 20"}])
+    found = decision(policy(rule), pod(container({DEVICE: "20"})))
+
+    assert "found 20, expected value < 20" in found.message
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "faults"),
+    [
+        ({"a.com/x": "3"}, {"a.com/x": "2"}, [("requests[a.com/x]", "a request equal to the limit, 3")]),
+        ({}, {"a.com/x": "2"}, [("requests[a.com/x]", "a limit, which the request follows")]),
+        ({"a.com/x": "0.5"}, {"a.com/x": "500m"}, [("limits[a.com/x]", "a whole number")]),
+        ({"a.com/x": "-1"}, {}, [("limits[a.com/x]", "zero or more")]),
+        ({"a.com/x": "1"}, {"a.com/x": "1000m"}, []),
+        ({"a.com/x": "1", "a.com/y": " 1 "}, {"a.com/x": " 1", "a.com/y": "1"}, []),
+        (
+            {"a.com/x": "one"},
+            {"a.com/x": "two"},
+            [("requests[a.com/x]", "a request equal to the limit, one")],
+        ),
+        # no extended resources: other rules of the API server
+        ({"a.kubernetes.io/x": "0.5", "cpu": "2"}, {"a.kubernetes.io/x": "0.2", "cpu": "1"}, []),
+        ({"requests.a.com/x": "0.5"}, {}, []),
+    ],
+)
+def test_what_the_api_server_rejects_of_extended_resources_is_denied_without_a_rule(
+    limits: dict[str, str], requests: dict[str, str], faults: list[tuple[str, str]]
+) -> None:
+    """As a fact, with its own rule named."""
+    found = decision(policy(), pod(container(limits, requests)))
+
+    assert [(f"spec.containers[0].resources.{place}", text) for place, text in faults] == [
+        (each.path, each.reason.partition("expected ")[2].partition(" (the API server")[0])
+        for each in found.violations
+    ]
+    assert {(API_SERVER, Action.DENY, Basis.FACT)} >= {
+        (each.rule, each.action, each.basis) for each in found.violations
+    }
+    assert len(faults) == found.message.count("the API server accepts nothing else of extended resources")
+
+
+def test_a_custom_resource_whose_controller_may_add_limits_may_have_a_request_alone() -> None:
+    """The API server does not look into it."""
+    predictor = {"model": {"modelFormat": {"name": "m"}, "resources": {"requests": {"a.com/x": "1"}}}}
+    document = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "m"},
+    }
+
+    assert decision(policy(), document | {"spec": {"predictor": predictor}}).allowed
+
+
+def test_the_fix_of_a_fraction_names_the_resources_that_share_gpus_on_the_nodes() -> None:
+    """Those of the same vendor that some node has; without any only the number."""
+    gpus = {"nvidia.com/gpu": "1", "amd.com/gpu": "1", "tencent.com/vcuda-core": "100", "amd.com/gpu-x": "1"}
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": gpus}}
+    half = pod(container({"nvidia.com/gpu": "0.5"}))
+    for texts in ((), (resource_rule("nvidia.com/gpu"),)):
+        found = decide(policy(*texts), Inventory.of([node]), request(half))
+        assert "use a whole number, or a resource that shares GPUs: tencent.com/vcuda-core [" in found.message
+        assert "; use a whole number [" in decision(policy(*texts), half).message

@@ -42,8 +42,8 @@ UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
 
 FIXES = {
-    Language.EN: ("…; use a value that satisfies the rule, or change the other resource it depends on [rule"),
-    Language.ZH: "…；请改为符合规则的值，或调整其依赖的其他资源 [规则",
+    Language.EN: "…; set tencent.com/vcuda-memory in limits, 4 for 1 GiB [rule",
+    Language.ZH: "…；请在 limits 中设置 tencent.com/vcuda-memory，1 GiB 写 4 [规则",
 }
 
 

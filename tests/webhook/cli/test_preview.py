@@ -178,8 +178,7 @@ def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> 
     assert (
         "container 'main', spec.containers[0].resources.limits[tencent.com/vcuda-core]: found 150, "
         "expected 1 to 100, or a multiple of 100 "
-        "(GPU vcore count, 100 virtual cores equal 1 physical GPU core); "
-        "use a value that satisfies the rule"
+        "(GPU vcore count, 100 virtual cores equal 1 physical GPU core)"
     ) == violation["message"]
 
 
@@ -192,7 +191,7 @@ def test_messages_are_available_in_chinese(tmp_path: Path) -> None:
     assert (
         "容器 'main'，spec.containers[0].resources.limits[tencent.com/vcuda-core]：当前为 150，"
         "要求 1 至 100，或 100 的整数倍"
-        "（GPU 虚拟核心数，100 个虚拟核心等于 1 个物理 GPU 核心）；请改为符合规则的值"
+        "（GPU 虚拟核心数，100 个虚拟核心等于 1 个物理 GPU 核心）"
     ) == _objects(result)[0]["violations"][0]["message"]
 
 
