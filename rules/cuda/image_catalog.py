@@ -38,6 +38,7 @@ _NO_TEXT: Final = Text()
 _ANY: Final = "*"
 _NONE: Final = "none"
 _MAX_SHOWN: Final = 40  # characters of an expression in a message
+_UNKNOWN_BASE: Final = Text(", base unknown,", "（基础镜像未知）")
 _OWN_CUDA: Final = "cuda"
 _COMMAND: Final = "command"
 _COMPAT: Final = {
@@ -277,7 +278,7 @@ def _match(row: FamilyRow, text: str, image: Image) -> ImageFacts | None:
     match = row.pattern.fullmatch(text)
     if match is None or not (case := _case(row, match.groupdict().get("version"))):
         return None
-    return _facts(row.name, case, image, match)
+    return _facts(row.name, case, image, match, has_family=bool(row.repositories))
 
 
 @lru_cache(maxsize=1024)  # versions in image tags
@@ -303,7 +304,14 @@ def covers(versions: SpecifierSet, version: Version) -> bool:
     return versions.contains(version, prereleases=True)
 
 
-def _facts(name: str, case: ImageCase, image: Image, match: re.Match[str] | None = None) -> ImageFacts:
+def _facts(
+    name: str,
+    case: ImageCase,
+    image: Image,
+    match: re.Match[str] | None = None,
+    *,
+    has_family: bool = True,
+) -> ImageFacts:
     groups = match.groupdict() if match else {}
     cuda, exact = _cuda(case, groups)
     based = _base(case, cuda if exact else None, groups)
@@ -328,7 +336,9 @@ def _facts(name: str, case: ImageCase, image: Image, match: re.Match[str] | None
         certain_platforms=bool(case.platforms) and case.status.certain,
         memory_mib=case.memory_mib,
         certain=case.status.certain,
-        cuda_origin=_cuda_origin(image, match, groups, cuda, exact=exact) if cuda else _NO_TEXT,
+        cuda_origin=_cuda_origin(image, match, cuda, exact=exact, has_family=has_family)
+        if cuda
+        else _NO_TEXT,
         compute_origin=Text(
             f"image `{image.short}` supports compute capability {case.compute} and higher",
             f"镜像 `{image.short}` 只支持计算能力 {case.compute} 及以上",
@@ -456,12 +466,16 @@ def _require_origin(what: Text, variable: str, text: str) -> Text:
 def _cuda_origin(
     image: Image,
     match: re.Match[str] | None,
-    groups: Mapping[str, str | None],
     cuda: CudaVersion,
     *,
     exact: bool,
+    has_family: bool,
 ) -> Text:
-    """Return the sentence that explains where the version comes from."""
+    """Return the sentence that explains where the version comes from.
+
+    has_family: the row is for a family of images; otherwise the reference is all that is known.
+    """
+    groups = match.groupdict() if match else {}
     group = next((name for name in ("cuda", "major") if groups.get(name)), None)
     if match is None or group is None:
         newer = Text() if exact else Text(" or newer", " 或更新版本")
@@ -473,6 +487,11 @@ def _cuda_origin(
     before = match.string[: match.start(group)]
     if "/" not in match.string or ":" in before.rpartition("/")[2]:
         tag = image.effective_tag
-        return Text(f"image tag `{tag}` says CUDA {written}", f"镜像标签 `{tag}` 表明 CUDA {written}")
-    name = image.familiar_name
-    return Text(f"image name `{name}` says CUDA {written}", f"镜像名 `{name}` 表明 CUDA {written}")
+        what = Text(f"image tag `{tag}`", f"镜像标签 `{tag}`")
+    else:
+        name = image.familiar_name
+        what = Text(f"image name `{name}`", f"镜像名 `{name}`")
+    lineage = _NO_TEXT if has_family else _UNKNOWN_BASE
+    return Text(
+        f"{what.en}{lineage.en} says CUDA {written}", f"{what.zh}{lineage.zh or ' '}表明 CUDA {written}"
+    )

@@ -109,7 +109,7 @@ def test_an_image_is_judged_by_its_tag_as_by_its_own_variables(version: str) -> 
         if found is None or not found.status.certain:
             continue
         env = {"NVIDIA_REQUIRE_CUDA": found.text}
-        by_tag = decided(cluster(name), legacy(gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04")))
+        by_tag = decided(cluster(name), legacy(gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04", "./app")))
         by_variables = decided(cluster(name), legacy(requiring(**env)))
         starts = satisfied(found.text, machine)
         has_code = float(machine.compute) >= NO_CODE.get(version.partition(".")[0], 0)
@@ -263,3 +263,14 @@ def test_the_brand_of_an_a10g_is_known() -> None:
     decision = decided(cluster("A10G/550"), gpu_pod("nvidia/cuda:12.6.2-base-ubuntu22.04"))
 
     assert (True, ()) == (decision.allowed, decision.warnings)
+
+
+def test_a_copy_with_cuda_in_the_tag_admits_the_drivers_of_its_base() -> None:
+    """A data centre GPU with driver 535 runs vLLM on CUDA 12.8, as NVIDIA lists it; not only by the tag."""
+    copy, unknown = "registry.example/vllm-openai:v0.10.0-cu128-fix1", "registry.example/app:v1-cu128"
+
+    assert decided(cluster("A100/535"), gpu_pod(copy)).allowed
+    assert (
+        "image tag `v1-cu128`, base unknown, says CUDA 12.8"
+        in decided(cluster("A100/535"), gpu_pod(unknown)).message
+    )

@@ -62,7 +62,7 @@ def test_shares_of_an_image_of_another_major_than_the_baseline_are_denied_on_eve
         )
         assert (
             "container 'main': the virtual GPUs are of CUDA 12.4, the container is of another major, 11.8 "
-            "(image tag `cuda11.8` says CUDA 11.8); "
+            "(image tag `cuda11.8`, base unknown, says CUDA 11.8); "
             "use an image with CUDA 12.x up to 12.4, or whole GPUs; "
             "policy: the owner of the rule can change majorVersionMismatch"
         ) == decision.violations[0].message

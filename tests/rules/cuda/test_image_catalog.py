@@ -121,11 +121,15 @@ def test_the_newest_tag_of_a_private_copy_is_unknown() -> None:
             "image tag `2.0.0-cuda11.7-cudnn8-runtime` says CUDA 11.7",
             "镜像标签 `2.0.0-cuda11.7-cudnn8-runtime` 表明 CUDA 11.7",
         ),
-        ("team/app:cu12", "image tag `cu12` says CUDA 12", "镜像标签 `cu12` 表明 CUDA 12"),
+        (
+            "team/app:cu12",
+            "image tag `cu12`, base unknown, says CUDA 12",
+            "镜像标签 `cu12`（基础镜像未知）表明 CUDA 12",
+        ),
         (
             "r.example:5/a-cu121:v1",
-            "image name `r.example:5/a-cu121` says CUDA 12.1",
-            "镜像名 `r.example:5/a-cu121` 表明 CUDA 12.1",
+            "image name `r.example:5/a-cu121`, base unknown, says CUDA 12.1",
+            "镜像名 `r.example:5/a-cu121`（基础镜像未知）表明 CUDA 12.1",
         ),
         (
             f"vllm/vllm-openai:v0.9.0{DIGEST}",

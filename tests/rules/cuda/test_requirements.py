@@ -330,7 +330,11 @@ def test_forward_compatibility_must_be_declared(
             "variable CUDA_VERSION says CUDA 12.2.2",
             "环境变量 CUDA_VERSION 声明 CUDA 12.2.2",
         ),
-        ({"image": "team/app:cu12"}, "image tag `cu12` says CUDA 12", "镜像标签 `cu12` 表明 CUDA 12"),
+        (
+            {"image": "team/app:cu12"},
+            "image tag `cu12`, base unknown, says CUDA 12",
+            "镜像标签 `cu12`（基础镜像未知）表明 CUDA 12",
+        ),
     ],
 )
 def test_a_message_explains_the_source_of_the_version(

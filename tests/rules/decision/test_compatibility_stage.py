@@ -49,7 +49,7 @@ def test_the_first_line_of_a_denial_has_reason_fix_and_rule_and_the_table_follow
     assert [
         (
             "Pod denied by gpugate: no schedulable node is compatible with containers 'a', 'b'"
-            " (11 nodes checked): image tag `cuda13.0` says CUDA 13.0; the driver has"
+            " (11 nodes checked): image tag `cuda13.0`, base unknown, says CUDA 13.0; the driver has"
             f" CUDA 11.7, below 13.0: cudaErrorInsufficientDriver (35); {FIX} [rule compatibility]"
         ),
         "    nodes  GPU     driver  CUDA  compute  reason",

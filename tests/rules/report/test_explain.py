@@ -382,7 +382,7 @@ def test_injected_affinity_is_listed_with_the_requirement_and_its_origin() -> No
     )
     line, *_ = _evaluations(explanation)["compatibility"].requirements
 
-    assert "CUDA 12.2: image tag `cuda12.2` says CUDA 12.2" == line
+    assert "CUDA 12.2: image tag `cuda12.2`, base unknown, says CUDA 12.2" == line
     assert {
         ("spec", "hostIPC"): "injected",
         ("spec", "affinity"): "only nodes that are compatible with main",
