@@ -5,10 +5,13 @@ Warnings take the whole rule set into account: two valid rules can conflict.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rules.decision.exemptions import exempted
@@ -37,8 +40,6 @@ from rules.text.glob import covers, glob, glob_text, is_glob, overlap
 from rules.text.i18n import Text
 
 if TYPE_CHECKING:
-    import re
-
     from rules.cel.expression import Expression
     from rules.text.paths import Path
 
@@ -47,6 +48,8 @@ T = TypeVar("T")
 # Minimum similarity of a misspelt name: one letter of seven may differ (gpucore, gpucores). gpu-mem and
 # gpu-memory, which both exist, have 0.82.
 _MIN_SIMILARITY: Final = 0.85
+# The key of a built-in resource rule, in its file.
+_KEY: Final = re.compile(r"^  key: (\S+)$", re.MULTILINE)
 _NO_RULES: Final = RuleSet()
 _OVERRIDES: Final = Text("overrides this rule", "后者覆盖该规则")
 # By whether the other rule is a resource rule.
@@ -212,10 +215,25 @@ def _misspelt(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]
             continue
         for key in known:
             if _similar(resource, key):
+                if _built_in_resources().find(resource):  # its rule is not in force, or not yet
+                    break
                 near = did_you_mean(key)
                 message = Text(f"no rule for {resource!r}{near.en}", f"没有针对 {resource!r} 的规则{near.zh}")
                 yield LintWarning(name, path, Code.MISSPELT_RESOURCE, message)
                 break
+
+
+@cache
+def _built_in_resources() -> ResourceIndex[str]:
+    """Return the keys of the built-in resource rules."""
+    folders = (folder for folder in (files("rules") / "catalog").iterdir() if folder.is_dir())
+    texts = (
+        file.read_text("utf-8")
+        for folder in folders
+        for file in folder.iterdir()
+        if file.name.endswith(".yaml")
+    )
+    return ResourceIndex((key, key) for text in texts for key in _KEY.findall(text))
 
 
 def _references(rules: RuleSet) -> Iterator[tuple[str, Path, str]]:

@@ -270,6 +270,18 @@ def test_a_misspelt_resource_inside_cel_is_a_warning() -> None:
     )
 
 
+@pytest.mark.parametrize(("resource", "warnings"), [("nvidia.com/vgpu", 0), ("nvidia.com/gpus", 1)])
+def test_a_resource_of_a_built_in_rule_is_not_misspelt(resource: str, warnings: int) -> None:
+    """Rules are restored one by one, and a cluster may leave some out."""
+    rule = resource_rule(
+        "nvidia.com/gpu", group="nvidia", name="cf-crl-nvidia-gpu", excludeResources=resource
+    )
+
+    assert ["misspelt-resource cf-crl-nvidia-gpu data.excludeResources"] * warnings == warned(
+        rule, injection_rule({"hostIPC": True}, match={"resources": ["a.com/b"]})
+    )
+
+
 def test_a_mount_without_its_volume_is_a_warning() -> None:
     """Unless another rule injects the volume."""
     mount = injection_rule({"volumeMounts": [{"name": "mps", "mountPath": "/mps"}]}, name="mount")
