@@ -30,7 +30,7 @@ from rules import RuleSet, Workloads
 from rules.dra.device_classes import IMPLICIT_PREFIX
 from rules.model.rule import CompatibilityRule, InjectionRule, ResourceRule
 from rules.model.workload_kinds import EVERY, Steps
-from rules.text.glob import is_glob
+from rules.text.glob import glob, is_glob, overlap
 
 # Name of gpugate's condition in each webhook; conditions with other names belong to the operator.
 CONDITION: Final = "asks-for-accelerators"
@@ -50,6 +50,8 @@ _CONTAINERS: Final = (("spec", "containers", EVERY), ("spec", "initContainers", 
 _IMAGES: Final = tuple((*steps, "image") for steps in _CONTAINERS)
 # All extended resources; `cpu`, `memory` and the like have no domain.
 EVERY_RESOURCE: Final = frozenset({"*/*"})
+# The resources that stand for device classes, as claims name them.
+_OF_CLASSES: Final = glob(f"{IMPLICIT_PREFIX}*")
 # Characters of the list of about 700 names. The API server looks up a name in a list by its hash, and rejects
 # expressions of more than 100,000 characters.
 MAX_NAMES_LENGTH: Final = 20_000
@@ -151,7 +153,7 @@ def _key_test(resources: Collection[str]) -> str:
 
 def _claims_test(resources: Collection[str]) -> str:
     """Return the CEL test for claims, whose device classes a rule may match; they are in other objects."""
-    matched = any(name.startswith(IMPLICIT_PREFIX) for name in resources) or set(resources) >= EVERY_RESOURCE
+    matched = any(overlap(glob(name), _OF_CLASSES) for name in resources)
     return '"claims" in container["resources"] ||' if matched else ""
 
 

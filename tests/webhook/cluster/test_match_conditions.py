@@ -417,6 +417,28 @@ def test_the_static_condition_selects_extended_resources_and_claims(
     ]
 
 
+@pytest.mark.parametrize(
+    ("resource", "selected"),
+    [
+        ("deviceclass.resource.kubernetes.io/gpu.nvidia.com", True),
+        ("deviceclass.resource.kubernetes.io/*", True),
+        ("deviceclass.*/gpu.nvidia.com", True),
+        ("*.kubernetes.io/*", True),
+        ("device*/*", True),
+        ("*/gpu*", True),
+        ("*/*", True),
+        ("nvidia.com/*", False),
+        ("nvidia.com/gpu", False),
+    ],
+)
+def test_claims_are_selected_if_a_rule_may_match_a_device_class(resource: str, *, selected: bool) -> None:
+    """By name or by any glob: which class a claim has is in another object."""
+    rules = loaded(injection_rule({"hostIPC": True}, match={"resources": [resource]})).rules
+    document = pod(container() | {"resources": {"claims": [{"name": "gpu"}]}})
+
+    assert selected == asked(expression(resources_of(rules), PODS), ("", "Pod"), document)
+
+
 @given(JSON, st.none() | JSON)
 def test_the_static_condition_selects_every_object_of_a_kind_that_it_does_not_know(
     document: Any, before: Any
