@@ -90,6 +90,12 @@ INVALID_OTHERS: Final = Words(
         "change the other resource it depends on, or remove {path}", "请调整其依赖的其他资源，或删除 {path}"
     ),
 )
+# A variable of the container that a validation names.
+VARIABLE: Final = Words(
+    Text("{variable}={found}", "{variable}={found}"),
+    _EXPECTED,
+    Text("change {variable}, or remove it", "请修改或删除 {variable}"),
+)
 # The fix that a validation has itself.
 OWN_FIX: Final = Text("{own_fix}", "{own_fix}")
 # A suggested value in the unit of the resource.

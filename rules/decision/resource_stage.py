@@ -269,6 +269,8 @@ class _ResourceRuleCheck:
                 expected = validation.message.in_language(self._language) or source
                 words, action = messages.invalid(validation.expression.variables), validation.action
                 own_fix = validation.fix.in_language(self._language)
+                if self._wrong_variable(validation, expected, own_fix):
+                    continue
                 self._add_with_value(
                     field,
                     key,
@@ -279,6 +281,21 @@ class _ResourceRuleCheck:
                     expected=expected,
                     own_fix=own_fix,
                 )
+
+    def _wrong_variable(self, validation: Validation, expected: str, own_fix: str) -> bool:
+        """Add a violation of the variable that a validation names; return whether its value is known."""
+        name, container = validation.variable, self._container
+        value = self._inputs["container.env"].get(name) if name else None
+        if value is None:
+            return False
+        at = next(at for at, each in enumerate(container.env) if each is container.variables[name])
+        path = field_path((*container.path, "env", at, "value"))
+        facts = {"variable": name, "found": value, "expected": expected, "own_fix": own_fix}
+        facts |= {"container": container.name, "path": path}
+        fix = messages.OWN_FIX if own_fix else None
+        said = messages.violation(self._language, messages.VARIABLE, Text(), facts, fix)
+        self._violations.append(Violation(self._rule.name, validation.action, path, *said, self._language))
+        return True
 
     def _not_evaluated(
         self, field: str, key: str, quantity: object, validation: Validation, error: ExpressionError

@@ -87,13 +87,15 @@ class RuleMeta:
 class Validation:
     """A CEL expression that a value must satisfy; message, effect and fix if it does not.
 
-    fix: if it is empty, that of `messages.invalid` is used.
+    fix: if it is empty, that of `messages.invalid` is used. variable: of the container, of which the
+    value is wrong if the expression is false; empty: the quantity is.
     """
 
     expression: Expression
     message: Text
     action: Action
     fix: Text
+    variable: str = ""
 
 
 @dataclass(frozen=True, slots=True)

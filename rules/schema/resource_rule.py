@@ -57,6 +57,11 @@ class ValidationDocument(RuleDocument):
         description="what to do, in English; default: nothing, or to change another resource it depends on",
     )
     fix_zh: str = Field("", alias="fixZh", description="what to do, in Chinese")
+    variable: str = Field(
+        "",
+        description="the variable in `env` that is wrong if the expression is false: the message has its "
+        "value and place, instead of the quantity",
+    )
     enforcement_action: Literal["deny", "warn", "dryrun"] = Field(
         "deny", alias="enforcementAction", description="as for the rule; the milder of the two is used"
     )
@@ -224,4 +229,4 @@ def _validations(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> It
         expression = compile_expression(read.expression, VALIDATION_VARIABLES)
         actions = [Action(each.enforcement_action) for each in (rule, read)]
         message, fix = Text(read.message_en, read.message_zh), Text(read.fix_en, read.fix_zh)
-        yield Validation(expression, message, mildest(*actions), fix)
+        yield Validation(expression, message, mildest(*actions), fix, read.variable)

@@ -522,6 +522,48 @@ def test_a_validation_may_name_the_fields_of_the_container(expression: str) -> N
     assert [LIMITS] == refused_at(decision(policy(rule), pod(container(limits))))
 
 
+@pytest.mark.parametrize(
+    ("language", "reason", "fix"),
+    [
+        (
+            Language.EN,
+            "container 'main', spec.containers[0].env[1].value: found PERCENT=150, expected at most value",
+            "change PERCENT, or remove it",
+        ),
+        (
+            Language.ZH,
+            "容器 'main'，spec.containers[0].env[1].value：当前为 PERCENT=150，要求 不大于申请量",
+            "请修改或删除 PERCENT",
+        ),
+    ],
+)
+def test_a_validation_of_a_variable_names_its_value_and_place(
+    language: Language, reason: str, fix: str
+) -> None:
+    """Of several variables of one name, those of the last, which counts."""
+    validation = {
+        "expression": "!('PERCENT' in container.env) || int(container.env['PERCENT']) <= value",
+        "messageEn": "at most value",
+        "messageZh": "不大于申请量",
+        "variable": "PERCENT",
+    }
+    env = [{"name": "PERCENT", "value": "10"}, {"name": "PERCENT", "value": "150"}]
+    rule = resource_rule(validations=[validation])
+    found = decision(policy(rule, language=language), pod(container({DEVICE: "50"}, env=env)))
+
+    assert [("spec.containers[0].env[1].value", reason, fix)] == [
+        (each.path, each.reason, each.fix) for each in found.violations
+    ]
+
+
+def test_a_variable_that_the_container_does_not_have_leaves_the_quantity() -> None:
+    """There is no other place."""
+    validation = {"expression": "'PERCENT' in container.env", "variable": "PERCENT"}
+    found = decision(policy(resource_rule(validations=[validation])), pod(container({DEVICE: "50"})))
+
+    assert [LIMITS] == refused_at(found)
+
+
 NOT_EVALUATED = [
     ("100 % (value - 3) == 0", "modulo by zero in CEL expression"),
     ("limits['absent.com/x'] > value", "no such key: 'absent.com/x'"),

@@ -495,7 +495,7 @@ def test_an_error_in_a_resource_rule_has_its_location(old: str, new: str, errors
             [
                 (
                     "16:31: data.validations[0].zzz: unknown key 'zzz'; known keys: expression, messageEn, "
-                    "messageZh, fixEn, fixZh, enforcementAction"
+                    "messageZh, fixEn, fixZh, variable, enforcementAction"
                 )
             ],
         ),
