@@ -102,6 +102,7 @@ def repository(tmp_path: Path) -> Repository:
     program.parent.mkdir(parents=True)
     program.write_text(f'#!/bin/sh\nexec env PYTHONPATH={ROOT} {sys.executable} -m webhook "$@"\n', "utf-8")
     program.chmod(0o755)
+    (program.parent / "python").symlink_to(sys.executable)
     made.git("init", "--quiet")
     made.commit(**{"old.yaml": _BAD, "package.json": "{}"})
     return made
@@ -143,6 +144,52 @@ def test_a_change_without_a_denial_passes(
     job = repository.run(base)
 
     assert (0, True) == (job.status, message in job.summary), job.log
+
+
+_PARTS: Final = _BAD.partition('"apiVersion": "v1",')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"# {{{{ .Values.x }}}}\n{_BAD}",
+        f"{_PARTS[0]}'apiVersion': v1,{_PARTS[2]}",
+        json.dumps({"kind": "Pod", **json.loads(_PARTS[0] + _PARTS[2]), "apiVersion": "v1"}),
+        f"{_PARTS[0]}!!str apiVersion: v1,{_PARTS[2]}",
+        f"{_PARTS[0]}? apiVersion : v1,{_PARTS[2]}",
+        f"\ufeff{_BAD}",
+    ],
+    ids=["braces in a comment", "quotes", "at the end of a line", "tag", "question mark", "byte order mark"],
+)
+def test_no_spelling_hides_a_manifest(text: str, repository: Repository) -> None:
+    """The author of a change does not choose whether it is checked."""
+    base = repository.git("rev-parse", "HEAD")
+    repository.commit(**{"pod.YAML": text})
+    job = repository.run(base)
+
+    assert (1, True) == (job.status, "::error file=pod.YAML" in job.log), job.log
+
+
+def test_each_changed_file_that_is_not_checked_has_a_notice(repository: Repository) -> None:
+    """With the reason."""
+    base = repository.git("rev-parse", "HEAD")
+    template = "apiVersion: v1\nkind: Pod\nmetadata: {name: {{ .Values.name }}}\n"
+    repository.commit(**{"chart,1.yaml": template, "package.json": '{"name": "a"}', "good.yaml": _GOOD})
+    job = repository.run(base)
+    notices = [line for line in job.log.splitlines() if line.startswith("::notice")]
+
+    assert (0, 2) == (job.status, len(notices)), job.log
+    assert "::notice file=chart%2C1.yaml::not checked: it is no YAML, such as a template" in notices[0]
+    assert "::notice file=package.json::not checked: it contains no Kubernetes object" == notices[1]
+
+
+def test_packages_are_installed_by_hash() -> None:
+    """As in the image; only gpugate itself is built."""
+    (script,) = (step["run"] for step in ACTION["runs"]["steps"] if step["name"] == "Install gpugate")
+    installs = [line.split()[1:] for line in script.splitlines() if line.split()[:1] == ["install"]]
+
+    assert 3 == len(installs)
+    assert all("--require-hashes" in each or "--no-deps" in each for each in installs)
 
 
 def test_nothing_fails_the_job_if_asked(repository: Repository) -> None:
