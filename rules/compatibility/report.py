@@ -22,6 +22,7 @@ from rules.model.rule import Action, CompatibilityRule
 from rules.text.display_width import width
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
+from rules.text.printable import printable
 
 # Rows of a table, and kinds of nodes or resources in a line; the rest is counted.
 _ROWS: Final = 3
@@ -174,8 +175,8 @@ class MessageWriter:
         self.containers: Mapping[RuleRequirement, Sequence[Container]] = {}
 
     def of(self, text: Text) -> str:
-        """Return a text in the language."""
-        return text.in_language(self.language)
+        """Return a text in the language, in one line."""
+        return printable(text.in_language(self.language))
 
     def anywhere(self, container: str, result: CheckResult) -> Wording:
         """Return what is said of a result that holds on every node."""
@@ -482,7 +483,7 @@ class MessageWriter:
         return self.of(_AND).join(texts)
 
     def _fill(self, text: Text, **facts: object) -> str:
-        return self.of(text).format(**facts)
+        return printable(self.of(text).format(**facts))
 
 
 def _results_of(

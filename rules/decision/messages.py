@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from rules.model.decision import AdmissionWarning, Violation, Wording, with_fix
 from rules.text.i18n import Language, Text
+from rules.text.printable import printable
 
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
 WARNING_LENGTH: Final = 256
@@ -159,10 +160,10 @@ def violation(
     if about := description.in_language(language):
         expected = _WITH_DESCRIPTION.in_language(language).format(expected=expected, description=about)
     found = words.found.in_language(language).format_map(facts)
-    cause = _VIOLATION.in_language(language).format(found=found, expected=expected)
+    cause = printable(_VIOLATION.in_language(language).format(found=found, expected=expected))
     place = {"container": facts["container"], "path": facts["path"], "cause": cause}
     reason = _filled(language, _AT_PATH, place)
-    return Wording(reason, (fix or words.fix).in_language(language).format_map(facts), cause)
+    return Wording(reason, _filled(language, fix or words.fix, facts), cause)
 
 
 def invalid(variables: Sequence[str]) -> Words:
@@ -240,4 +241,5 @@ def _end(language: Language, rule: str, fix: str) -> str:
 
 
 def _filled(language: Language, words: Text, facts: Mapping[str, object]) -> str:
-    return words.in_language(language).format_map(facts)
+    """Return a text with facts, in one line."""
+    return printable(words.in_language(language).format_map(facts))

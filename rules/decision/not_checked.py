@@ -18,6 +18,7 @@ from rules.model.request import AdmissionRequest
 from rules.model.workload_kinds import EVERY, Workloads, places
 from rules.text.i18n import Text
 from rules.text.paths import Path, field_path
+from rules.text.printable import printable
 from rules.text.similarity import Comparisons
 
 # Findings of one object, and the objects and lists in it that are looked at: some milliseconds.
@@ -218,7 +219,7 @@ def _walk(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
 
 
 def _filled(text: Text, **facts: str) -> Text:
-    return Text(text.en.format(**facts), text.zh.format(**facts))
+    return Text(printable(text.en.format(**facts)), printable(text.zh.format(**facts)))
 
 
 def _short(text: str) -> str:

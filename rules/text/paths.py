@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rules.text.printable import printable
+
 # Member names and list indexes, from the root of a JSON document.
 Path = tuple[str | int, ...]
 
@@ -11,7 +13,7 @@ def field_path(path: Path) -> str:
     parts: list[str] = []
     for step in path:
         if isinstance(step, int) or not step.replace("_", "").isalnum():
-            parts.append(f"[{step}]")
+            parts.append(f"[{step if isinstance(step, int) else printable(step)}]")
         else:
             parts.append(f".{step}" if parts else step)
     return "".join(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -33,6 +32,7 @@ from webhook.cli.input.workload_source import list_workloads
 from webhook.cli.output.console import (
     counted,
     first_of,
+    print_json,
     print_summary,
     print_warning,
     progress,
@@ -280,7 +280,7 @@ def _show_json(
         "quotas": [found._asdict() for found in quotas],
         "notes": list(notes),
     }
-    click.echo(json.dumps(document, ensure_ascii=False))
+    print_json(document)
 
 
 def _facts(each: EvaluatedObject, language: Language) -> dict[str, Any]:

@@ -18,10 +18,11 @@ from rules.report.explain import Explanation
 from rules.report.trace import ContainerTrace, Edit, PodTrace, RuleEvaluation, RuleOutcome
 from rules.text.i18n import Text as Words
 from rules.text.paths import Path, field_path
+from rules.text.printable import printable
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, decision_options
 from webhook.cli.input.options import object_namespace_option, objects_option, workloads_option
-from webhook.cli.output.console import counted, print_summary, show
+from webhook.cli.output.console import Styled, counted, lines, print_json, print_summary, show
 from webhook.cli.output.explanation import HIDDEN, MARKS, explanation_facts, result_of, source_of
 from webhook.cli.output.not_checked import not_checked_lines, without_nodes
 from webhook.cli.output.vocabulary import (
@@ -89,7 +90,7 @@ def command(
         else:
             show(writer.tree(heading, explanation))
     if output == "json":
-        click.echo(encode({"objects": facts}).decode())
+        print_json(encode({"objects": facts}).decode())
     else:
         for line in without_nodes(decisions, sources.language):
             print_summary(line, err=False)
@@ -117,7 +118,7 @@ class _TreeWriter:
         )
         tree = Tree(root)
         for pod in explanation.pods:
-            node = tree.add(field_path(pod.path)) if len(explanation.pods) > 1 else tree
+            node = tree.add(printable(field_path(pod.path))) if len(explanation.pods) > 1 else tree
             for container in pod.containers:
                 self._add_container(node, container)
             _add_pod(node, pod)
@@ -170,7 +171,7 @@ class _TreeWriter:
             yield _line((self._say(ACTIONS[Action.WARN]), "yellow"), (text, ""))
 
     def _violation(self, found: Violation) -> Text:
-        return _line((self._say(ACTIONS[found.action]), _COLOURS[found.action]), (found.message, ""))
+        return _line((self._say(ACTIONS[found.action]), _COLOURS[found.action]), (lines(found.message), ""))
 
     def _say(self, words: Words, **facts: object) -> str:
         return words.in_language(self._language).format(**facts)
@@ -200,6 +201,7 @@ def _line(*parts: tuple[str, str]) -> Text:
 
     line = Text()
     for text, style in parts:
-        line.append("  " if line and text.strip() else "").append(text, style)
+        shown = text if isinstance(text, Styled) else printable(text)
+        line.append("  " if line and shown.strip() else "").append(shown, style)
     line.rstrip()
     return line

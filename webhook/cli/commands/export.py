@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
@@ -15,7 +14,7 @@ from rules.text.i18n import Text
 from webhook.cli.input.completers import RULE_PATH
 from webhook.cli.input.files import BAD_INPUT, RuleSource
 from webhook.cli.input.options import language_option, namespace_option
-from webhook.cli.output.console import print_error, print_warning
+from webhook.cli.output.console import print_error, print_json, print_warning
 from webhook.cli.output.vocabulary import NO_EXEMPTIONS, NOT_CONVERTED, ONLY_RESOURCE_RULES
 from webhook.yaml_output import dump_yaml
 
@@ -56,7 +55,7 @@ def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str
         print_warning(line.format(rule=rule, reason=reason.in_language(language)), language)
     if output == "json":
         document = {"apiVersion": "v1", "kind": "List", "items": exported.objects}
-        click.echo(json.dumps(document, ensure_ascii=False))
+        print_json(document)
         return
     for each in exported.objects:
         click.echo(f"---\n{dump_yaml(each)}", nl=False)

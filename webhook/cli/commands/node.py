@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import signal
@@ -22,7 +21,7 @@ from webhook.agent.labels import metadata_of
 from webhook.agent.nvml_probe import MPS_DIRECTORIES, Failure, Probe, kernel_module, probe
 from webhook.cli.input.completers import CONTEXT, FILE
 from webhook.cli.input.options import language_option
-from webhook.cli.output.console import BadInputError, print_error, print_warning
+from webhook.cli.output.console import BadInputError, print_error, print_json, print_warning
 from webhook.cli.output.node_report import report_of, show_probe
 from webhook.cli.output.vocabulary import NOT_COMPARED
 from webhook.cluster.in_cluster import in_pod
@@ -193,7 +192,7 @@ def check(
     found, module, language = probe(mps_directories, host_root), kernel_module(), Language(lang)
     problems = diagnose(found, module, _labels(kubeconfig, context, node_name, language))
     if output == "json":
-        click.echo(json.dumps(report_of(found, module, problems, language), ensure_ascii=False))
+        print_json(report_of(found, module, problems, language))
     elif isinstance(found, Probe):
         show_probe(found, language)
     for problem in problems if output == "text" else ():
@@ -294,7 +293,7 @@ def _show_labels(found: Probe | Failure, output: str, language: Language) -> Non
     published = metadata_of(found)
     if output == "json":
         document = {"labels": published.labels, "annotations": published.annotations}
-        click.echo(json.dumps(document, ensure_ascii=False))
+        print_json(document)
         return
     for key, value in {**published.labels, **published.annotations}.items():
         click.echo(f"{key}={value}")

@@ -27,7 +27,7 @@ from webhook.cli.input.completers import NODE
 from webhook.cli.input.node_source import NodeSource, node_options
 from webhook.cli.input.options import output_option
 from webhook.cli.input.row_filter import filter_option, filtered, named
-from webhook.cli.output.console import UNKNOWN, print_document, print_warning, show_table
+from webhook.cli.output.console import UNKNOWN, print_document, print_line, print_warning, show_table
 from webhook.cli.output.vocabulary import (
     MORE_DIFFERENCES,
     MORE_POOL_PROBLEMS,
@@ -97,7 +97,7 @@ def command(
     unsupported = list(_unsupported(classes, inventory, language))
     if output == "name":
         for name in sorted(shown):
-            click.echo(f"node/{name}")
+            print_line(f"node/{name}")
         return
     if output in ("json", "yaml"):
         document = {

@@ -16,6 +16,7 @@ import msgspec
 
 from rules import Action, AdmissionRequest, Decision, Language, Violation
 from rules.text.i18n import Text as Words
+from rules.text.printable import printable
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, decision_options
 from webhook.cli.input.options import (
@@ -26,7 +27,19 @@ from webhook.cli.input.options import (
 )
 from webhook.cli.input.quotas import QuotaFinding
 from webhook.cli.output.annotations import Annotation, github, markdown, sarif
-from webhook.cli.output.console import counted, padded, print_error, print_summary, print_warning, show
+from webhook.cli.output.console import (
+    Styled,
+    counted,
+    lines,
+    padded,
+    print_error,
+    print_json,
+    print_line,
+    print_summary,
+    print_warning,
+    show,
+    styled,
+)
 from webhook.cli.output.junit import Case, junit
 from webhook.cli.output.not_checked import (
     all_not_checked_lines,
@@ -135,7 +148,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
         if print_one:
             print_one(previews[-1])
     if output == "json":
-        click.echo(encode({"objects": [_facts(sources.language, preview) for preview in previews]}).decode())
+        print_json(encode({"objects": [_facts(sources.language, preview) for preview in previews]}).decode())
     elif output == "junit":
         click.echo(junit((_case(sources.language, preview) for preview in previews), _TOOL))
     elif output in {"sarif", "github", "markdown"}:
@@ -180,7 +193,7 @@ def _facts(language: Language, preview: Preview) -> dict[str, Any]:
 
 
 def _show_patch(language: Language, preview: Preview) -> None:
-    click.echo(msgspec.json.encode(preview.decision.patch).decode())
+    print_json(msgspec.json.encode(preview.decision.patch).decode())
     _print_messages(language, preview)
 
 
@@ -193,20 +206,20 @@ def _show_yaml(language: Language, preview: Preview) -> None:
 def _print_messages(language: Language, preview: Preview) -> None:
     """Print the denial message and the warnings of an object, and what is not checked, on stderr."""
     if not preview.decision.allowed:
-        print_error(f"{preview.source}: {preview.title}: {preview.decision.message}")
+        print_error(lines(f"{printable(f'{preview.source}: {preview.title}')}: {preview.decision.message}"))
     quotas = (found.message for found in preview.quotas)
     for warning in (*preview.decision.warnings, *quotas):
         print_warning(f"{preview.source}: {warning}")
     word = NOT_CHECKED.in_language(language)
     for line in not_checked_lines(preview.decision, language):
-        click.echo(f"{NOT_CHECKED_MARK} {preview.source}: {word}: {line}", err=True)
+        print_line(f"{NOT_CHECKED_MARK} {preview.source}: {word}: {line}", err=True)
 
 
 def _show_diff(language: Language, preview: Preview) -> None:
     decision = preview.decision
     mark, colour, result = _result(preview)
-    head = click.style(f"{mark} {padded(result.in_language(language), _RESULT_WIDTH)}", fg=colour, bold=True)
-    click.echo(f"{head} {click.style(preview.title, bold=True)}  {click.style(preview.source, dim=True)}")
+    head = styled(f"{mark} {padded(result.in_language(language), _RESULT_WIDTH)}", fg=colour, bold=True)
+    print_line(head, styled(preview.title, bold=True), styled(f" {preview.source}", dim=True))
     for found in decision.violations:
         if found.action is not Action.WARN:
             tint = "red" if found.action is Action.DENY else "cyan"
@@ -227,7 +240,7 @@ def _show_diff(language: Language, preview: Preview) -> None:
         for line in unified_diff(
             before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=2
         ):
-            click.echo(f"    {click.style(line, fg=_DIFF_COLOURS.get(line[:1]))}")
+            print_line(" " * 3, styled(line, fg=_DIFF_COLOURS.get(line[:1])))
 
 
 def _result(preview: Preview) -> tuple[str, str, Words]:
@@ -250,7 +263,7 @@ def _with_rule(found: Violation) -> str:
 def _print_message(word: str, colour: str, message: str) -> None:
     """Print a message about an object; a terminal breaks it between words and indents the other lines."""
     if not sys.stdout.isatty():
-        click.echo(f"    {click.style(word, fg=colour)} {message}")
+        print_line(" " * 3, styled(word, fg=colour), lines(message))
         return
     from rich.table import Table
     from rich.text import Text
@@ -258,7 +271,7 @@ def _print_message(word: str, colour: str, message: str) -> None:
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(Text(f"    {word}", colour), Text(message.replace("\n    ", "\n")))
+    grid.add_row(Text(f"    {word}", colour), Text(lines(message).replace("\n    ", "\n")))
     show(grid)
 
 
@@ -307,7 +320,7 @@ def _annotated(output: str, found: list[Annotation], summary: str, language: Lan
 
 
 def _show_summary(language: Language, previews: list[Preview]) -> None:
-    print_summary(f"\n{_summary(language, previews)}", err=False)
+    print_summary(Styled(f"\n{_summary(language, previews)}"), err=False)
 
 
 def _summary(language: Language, previews: list[Preview]) -> str:

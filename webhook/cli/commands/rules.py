@@ -24,7 +24,14 @@ from webhook.cli.input.options import (
 )
 from webhook.cli.input.row_filter import filter_option, filtered, named
 from webhook.cli.input.rule_metrics import Counts, read_counts
-from webhook.cli.output.console import first_of, print_document, print_error, print_warning, show_table
+from webhook.cli.output.console import (
+    first_of,
+    print_document,
+    print_error,
+    print_line,
+    print_warning,
+    show_table,
+)
 from webhook.cli.output.vocabulary import EXEMPT_PODS, EXEMPTION_SCOPE, REPLACED_BY, RULE_NOUN
 
 INVALID = 1
@@ -90,7 +97,7 @@ def command(
         print_document({"rules": rows}, output)
     elif output == "name":
         for row in rows:
-            click.echo(f"configmap/{row['name']}")
+            print_line(f"configmap/{row['name']}")
     else:
         wide = output == "wide"
         table = [_cells(row) if wide else _short(_cells(row)) for row in rows]

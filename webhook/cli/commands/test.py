@@ -12,7 +12,7 @@ from webhook.cli.input.completers import RULE_PATH
 from webhook.cli.input.files import BAD_INPUT, BUILT_IN, load_workloads, read_path, rule_folder
 from webhook.cli.input.options import language_option, namespace_option, quiet_option, workloads_option
 from webhook.cli.input.urls import is_url
-from webhook.cli.output.console import BadInputError, print_error, print_summary
+from webhook.cli.output.console import BadInputError, lines, print_error, print_summary
 from webhook.cli.output.test_report import MACHINE_FORMATS, errors_of, summary_of, text_of
 from webhook.cli.ruletest.runner import Runner
 
@@ -87,7 +87,7 @@ def command(
     if output == "text":
         for error in errors:
             print_error(error.line(language), language)
-        print_summary(f"\n{summary_of(files, language)}", err=False)
+        print_summary(lines(f"\n{summary_of(files, language)}"), err=False)
     else:
         click.echo(MACHINE_FORMATS[output](files))
     if not errors and not any(each.results for each in files):

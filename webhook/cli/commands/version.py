@@ -18,7 +18,7 @@ from rules.text.yaml_document import Document, read
 from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.files import RuleSource
 from webhook.cli.input.options import cluster_options, language_option, namespace_option
-from webhook.cli.output.console import UNKNOWN, BadInputError, print_warning
+from webhook.cli.output.console import UNKNOWN, BadInputError, print_json, print_warning
 from webhook.cli.output.vocabulary import (
     AS_BUILT_IN,
     BUILT_IN_RULES,
@@ -115,7 +115,7 @@ def _webhook(deployment: dict[str, Any]) -> dict[str, Any]:
 
 def _show(facts: dict[str, Any], output: str, language: Language) -> None:
     if output == "json":
-        click.echo(json.dumps(facts, ensure_ascii=False))
+        print_json(facts)
     elif output == "yaml":
         click.echo(dump_yaml(facts), nl=False)
     else:

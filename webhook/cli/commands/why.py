@@ -22,7 +22,14 @@ from webhook.cli.input.objects import objects_in
 from webhook.cli.input.options import output_option
 from webhook.cli.input.pod_source import PodFacts, events_of
 from webhook.cli.input.workload_source import list_workloads
-from webhook.cli.output.console import BadInputError, counted, print_document, print_summary
+from webhook.cli.output.console import (
+    BadInputError,
+    counted,
+    print_document,
+    print_line,
+    print_summary,
+    styled,
+)
 from webhook.cli.output.not_checked import all_not_checked_lines
 from webhook.cli.output.vocabulary import (
     CAUSE_CERTAIN,
@@ -130,23 +137,24 @@ class Result:
 
     def show(self) -> None:
         """Print state, causes with evidence and fix, and what was not known."""
-        click.echo(f"{click.style(self.title, bold=True)}: {self.facts.state()}")
+        print_line(styled(f"{self.title}:", bold=True), self.facts.state())
         for cause in self.causes:
             word = CAUSE_CERTAIN if cause.certain else CAUSE_LIKELY
-            mark = click.style(word.in_language(self.language), fg="red" if cause.certain else "yellow")
-            click.echo(f"\n{mark}: {shortened(cause.text)}")
+            mark = f"{word.in_language(self.language)}:"
+            click.echo()
+            print_line(styled(mark, fg="red" if cause.certain else "yellow"), shortened(cause.text))
             if cause.fix:
-                click.echo(f"  → {shortened(cause.fix)}")
+                print_line(f"  → {shortened(cause.fix)}")
             for line in cause.evidence:
                 seen = CAUSE_SEEN.in_language(self.language)
-                click.echo(click.style(f"  {seen}: {line.place}: {line.text}", dim=True))
+                print_line(styled(f"  {seen}: {line.place}: {line.text}", dim=True))
         if not self.causes:
             words = POD_RUNS if self.facts.runs else CAUSE_UNKNOWN
             click.echo(f"\n{words.in_language(self.language)}")
         click.echo()
         for note in (*self.facts.notes, *all_not_checked_lines(self.decision, self.language)):
             print_summary(f"{NOT_CHECKED_MARK} {note}", err=False)
-        print_summary(click.style(self.looked_at(), dim=True), err=False)
+        print_summary(styled(self.looked_at(), dim=True), err=False)
 
     def document(self) -> dict[str, Any]:
         """Return the same as JSON."""

@@ -14,10 +14,11 @@ from rules import DEFAULT_NAMESPACE, Inventory, InventoryError, Language, Loaded
 from rules.model.workload_kinds import built_in_workloads
 from rules.schema.workload_kinds import read_workloads
 from rules.text.i18n import Text
+from rules.text.printable import printable
 from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.input.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.input.urls import is_url, read_url
-from webhook.cli.output.console import BadInputError, os_error_text, print_warning, progress
+from webhook.cli.output.console import BadInputError, lines, os_error_text, print_warning, progress
 from webhook.cli.output.vocabulary import (
     BUILT_IN_INSTEAD,
     NO_CLUSTER_RULES,
@@ -179,7 +180,7 @@ def load_workloads(paths: Iterable[str]) -> Workloads:
     """Return the built-in workload kinds and those in files. Raises BadInputError with all errors in them."""
     found, errors = read_workloads(pair for path in paths for pair in read_path(path))
     if errors:
-        raise BadInputError("\n".join(map(str, errors)))
+        raise BadInputError(lines("\n".join([printable(str(error)) for error in errors])))
     return built_in_workloads() | found
 
 

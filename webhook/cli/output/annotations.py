@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from rules import Language
+from rules.text.printable import printable, printable_json
 from webhook.cli.output.vocabulary import LEVELS, MORE_FINDINGS, heading
 
 # Rows of a table: GitHub shows a summary of 1 MiB at most.
@@ -35,7 +36,7 @@ class Annotation:
     @property
     def text(self) -> str:
         """The message, with control characters escaped."""
-        return "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in self.message)
+        return printable(self.message, "\n")
 
 
 def github(found: Sequence[Annotation]) -> str:
@@ -78,7 +79,7 @@ def sarif(found: Sequence[Annotation], tool: str, codes: Mapping[str, str]) -> s
         # Columns are counted in characters; the default unit is UTF-16 code units.
         "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
     }
-    return json.dumps(document, ensure_ascii=False, indent=2)
+    return printable_json(json.dumps(document, ensure_ascii=False, indent=2))
 
 
 def _location(each: Annotation) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import click
 from rules import Language
 from rules.text.display_width import width
 from rules.text.i18n import Text
+from rules.text.printable import printable, printable_json
 from webhook.cli.output.vocabulary import LEVELS, NOTE, heading, is_word, value
 from webhook.yaml_output import dump_yaml
 
@@ -62,10 +63,35 @@ def padded(text: str, columns: int) -> str:
     return text + " " * (columns - width(text))
 
 
+class Styled(str):
+    """A text whose control characters are those of gpugate: styles, and line breaks of its own."""
+
+    __slots__ = ()
+
+
+def styled(text: str, **style: Any) -> Styled:
+    """Return a text with a style of `click.style`, in one line."""
+    return Styled(click.style(printable(text), **style))
+
+
+def lines(text: str) -> Styled:
+    """Return a message of several lines, whose line breaks stay."""
+    return Styled(printable(text, "\n"))
+
+
+def print_line(*parts: str, err: bool = False, color: bool | None = None) -> None:
+    """Print parts, with a space between two, as one line; only parts that are Styled may have more lines.
+
+    What an object contains acts on no terminal and begins no line that a CI system reads as its command.
+    """
+    texts = [part if isinstance(part, Styled) else printable(part) for part in parts]
+    click.echo(" ".join(texts), err=err, color=color)
+
+
 def print_error(message: str, language: Language = Language.EN, color: bool | None = None) -> None:
     """Print an error on stderr; color: whether with colours, if not by the stream."""
     level = LEVELS["error"].in_language(language)
-    click.echo(f"{click.style(f'{level}:', fg='red', bold=True)} {message}", err=True, color=color)
+    print_line(styled(f"{level}:", fg="red", bold=True), message, err=True, color=color)
 
 
 def show_error(error: click.ClickException) -> None:
@@ -78,18 +104,18 @@ def show_error(error: click.ClickException) -> None:
 def print_warning(message: str, language: Language = Language.EN) -> None:
     """Print a warning on stderr."""
     level = LEVELS["warning"].in_language(language)
-    click.echo(f"{click.style(f'{level}:', fg='yellow')} {message}", err=True)
+    print_line(styled(f"{level}:", fg="yellow"), message, err=True)
 
 
 def print_note(message: str, language: Language = Language.EN) -> None:
     """Print a note on stderr: what the user should know of the result; not with --quiet."""
-    print_summary(f"{click.style(f'{NOTE.in_language(language)}:', fg='cyan')} {message}")
+    print_summary(styled(f"{NOTE.in_language(language)}:", fg="cyan"), message)
 
 
-def print_summary(text: str, *, err: bool = True) -> None:
+def print_summary(*parts: str, err: bool = True) -> None:
     """Print what only sums up or explains results, on stderr unless told otherwise; not with --quiet."""
     if not is_quiet():
-        click.echo(text, err=err)
+        print_line(*parts, err=err)
 
 
 @contextmanager
@@ -133,10 +159,16 @@ def is_quiet() -> bool:
     return context is not None and bool(context.meta.get(QUIET))
 
 
+def print_json(document: Any) -> None:
+    """Print a document, or its JSON text, as JSON in one line."""
+    text = document if isinstance(document, str) else json.dumps(document, ensure_ascii=False)
+    click.echo(printable_json(text))
+
+
 def print_document(document: Any, output: str) -> None:
     """Print a document as JSON in one line, or as YAML. output: json or yaml."""
     if output == "json":
-        click.echo(json.dumps(document, ensure_ascii=False))
+        print_json(document)
     else:
         click.echo(dump_yaml(document), nl=False)
 
@@ -156,7 +188,7 @@ def show_table(
     if not rows:
         return
     columns = [
-        [heading(name, language), *(_one_line(value(name, row[name], language)) for row in rows)]
+        [heading(name, language), *(printable(value(name, row[name], language)) for row in rows)]
         for name in rows[0]
     ]
     widths = [max(map(width, column)) for column in columns]
@@ -179,11 +211,6 @@ def _styled(cell: str, columns: int, style: str) -> str:
     text = _shortened(cell, columns)
     attributes: dict[str, Any] = {style: True} if style in ("bold", "dim") else {"fg": style}
     return (click.style(text, **attributes) if style else text) + " " * (columns - width(text))
-
-
-def _one_line(text: str) -> str:
-    """Return a text without line breaks and control characters."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def _shortened(text: str, columns: int) -> str:

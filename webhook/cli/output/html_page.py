@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from rules import Language
 from rules.text.i18n import Text
+from rules.text.printable import printable
 
 _SKIP: Final = Text("Skip to the report", "跳到报告正文")
 _CONTENTS: Final = Text("Contents", "目录")
@@ -175,5 +176,4 @@ def page(title: str, language: Language, introduction: Sequence[Html], sections:
 
 def _escaped(text: str) -> str:
     """Return text without markup and without control characters."""
-    shown = (c if c.isprintable() or c in "\n\t" else f"\\u{ord(c):04x}" for c in text)
-    return escape("".join(shown))
+    return escape(printable(text, "\n\t")).replace("\n", "&#10;")  # no line begins with it

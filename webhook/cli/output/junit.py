@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
+from rules.text.printable import printable
+
 
 class Case(NamedTuple):
     """An object. suite: its file or namespace. place: file and line, or the namespace.
@@ -64,4 +66,4 @@ def _add(suite: ET.Element, case: Case) -> None:
 
 def _text(text: str) -> str:
     """Return a text without the characters that XML cannot have."""
-    return "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in text)
+    return printable(text, "\n")

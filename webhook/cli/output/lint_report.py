@@ -12,6 +12,7 @@ import click
 
 from rules import Language, Loaded, RuleError
 from rules.schema.errors import Code
+from rules.text.printable import printable, printable_json
 from webhook.cli.output.annotations import Annotation, github, markdown, sarif
 from webhook.cli.output.console import counted
 from webhook.cli.output.vocabulary import LEVELS, LINT_SUMMARY
@@ -65,7 +66,7 @@ class Finding:
     def message(self) -> str:
         """The text on one line, with the path in the document and without the position in the file."""
         text = ": ".join(filter(None, (self.error.path, self.error.text.in_language(self.language))))
-        return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+        return printable(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def _text(report: Report) -> str:
 
 
 def _json(report: Report) -> str:
-    return json.dumps(
+    text = json.dumps(
         {
             "findings": [
                 {
@@ -123,6 +124,7 @@ def _json(report: Report) -> str:
         },
         ensure_ascii=False,
     )
+    return printable_json(text)
 
 
 def _annotations(report: Report) -> list[Annotation]:

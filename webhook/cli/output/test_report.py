@@ -11,6 +11,7 @@ import click
 
 from rules import Language, RuleError
 from rules.ruletest.comparison import BOTH, EXPECTED, FOUND
+from rules.text.printable import printable, printable_json
 from webhook.cli.output.console import counted
 from webhook.cli.output.vocabulary import (
     FAILED,
@@ -74,11 +75,11 @@ def _failure(result: Result, *, styled: bool) -> Iterator[str]:
     """Yield the lines that describe a failed case."""
     location = result.case.location
     title = f"{location.file}:{location.line}: {result.case.name}"
-    yield f"    {click.style('✗', fg='red')} {click.style(title, bold=True)}" if styled else title
+    yield f"    {click.style('✗', fg='red')} {click.style(printable(title), bold=True)}" if styled else title
     for difference in result.differences:
-        yield f"        {difference.what}"
+        yield f"        {printable(difference.what)}"
         for mark, text in difference.lines:
-            line = f"{mark} {text}".replace("\n", f"\n{' ' * 12}")
+            line = printable(f"{mark} {text}", "\n").replace("\n", f"\n{' ' * 12}")
             yield f"          {click.style(line, fg=_COLOURS[mark]) if styled else line}"
 
 
@@ -116,7 +117,9 @@ def json_of(files: Sequence[FileResult]) -> str:
     failed = sum(each.failed for each in files)
     counts = {"files": len(files), "passed": len(cases) - failed, "failed": failed}
     counts |= {"notChosen": sum(each.skipped for each in files), "errors": len(errors)}
-    return json.dumps({"cases": cases, "errors": errors, "summary": counts}, ensure_ascii=False)
+    return printable_json(
+        json.dumps({"cases": cases, "errors": errors, "summary": counts}, ensure_ascii=False)
+    )
 
 
 def junit_of(files: Sequence[FileResult]) -> str:
