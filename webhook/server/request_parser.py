@@ -112,11 +112,7 @@ class RequestParser:
             self._set_failure(HTTPStatus.BAD_REQUEST, str(error).lower())
         if len(self._headers) > MAX_HEADERS:
             self._refuse_headers()
-        if self._overhead > OVERHEAD_LIMIT:
-            self._set_failure(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                f"at most {OVERHEAD_LIMIT} bytes of head, chunk headers and trailers",
-            )
+        self._check_overhead()
 
     def discard(self) -> None:
         """Free the requests that are held, whole ones and the current one."""
@@ -191,6 +187,10 @@ class RequestParser:
         """Add the request."""
         if len(self._headers) > MAX_HEADERS:  # trailers
             self._reject_headers()
+        # The rest of the bytes that were read with its end counts as well: a request in advance.
+        self._check_overhead()
+        if self.failure:
+            raise _Rejected
         if self.requests and self._waits_for_too_many():
             detail = f"at most {MAX_WAITING} requests, with {MAX_HEADERS} headers, in advance"
             self._reject(HTTPStatus.TOO_MANY_REQUESTS, detail)
@@ -222,6 +222,13 @@ class RequestParser:
     def _waits_for_too_many(self) -> bool:
         waiting = sum(len(request.headers) for request in self.requests)
         return len(self.requests) == MAX_WAITING or waiting + len(self._head) > MAX_HEADERS
+
+    def _check_overhead(self) -> None:
+        if self._overhead > OVERHEAD_LIMIT:
+            self._set_failure(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                f"at most {OVERHEAD_LIMIT} bytes of head, chunk headers and trailers",
+            )
 
     def _refuse_headers(self) -> None:
         self._set_failure(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"at most {MAX_HEADERS} headers")

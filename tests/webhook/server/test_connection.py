@@ -35,6 +35,20 @@ def test_a_connection_passes_its_phases_in_order() -> None:
     assert [Phase.HANDSHAKE, Phase.HEAD, Phase.BODY, Phase.WORKING, Phase.IDLE] == [*phases, machine.phase]
 
 
+@pytest.mark.parametrize("end", [b"\r\n", b"Content-Length: 3\r\n\r\nabc"], ids=["head", "body"])
+def test_a_head_of_the_longest_length_is_accepted_and_one_byte_more_is_not(end: bytes) -> None:
+    """Exactly, although it is read in parts."""
+    start, head = b"GET / HTTP/1.1\r\nHost: a\r\nX: ", end.removesuffix(b"abc")
+    room = OVERHEAD_LIMIT - len(start) - len(b"\r\n") - len(head)
+    found = []
+    for more in (0, 1, 70_000 - OVERHEAD_LIMIT):
+        machine = Machine()
+        machine.receive(start + b"x" * (room + more) + b"\r\n" + end)
+        found.append(statuses(machine))
+
+    assert [[200], [431], [431]] == found
+
+
 @pytest.mark.parametrize(
     ("received", "seconds", "expected"),
     [
