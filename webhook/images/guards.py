@@ -27,9 +27,12 @@ REQUEST_S: Final = 5.0
 MAX_REDIRECTS: Final = 3
 
 # Never allowed: metadata services outside of the link-local range, by the documentation of AWS EC2 (IPv6),
-# Alibaba Cloud ECS, Oracle Cloud, and Azure (WireServer).
+# Google Compute Engine (IPv6), Alibaba Cloud ECS, Oracle Cloud, and Azure (WireServer).
 _METADATA: Final = frozenset(
-    map(ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16"))
+    map(
+        ip_address,
+        ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192", "168.63.129.16"),
+    )
 )
 # https://www.rfc-editor.org/rfc/rfc6052 and rfc8215: IPv6 addresses whose last 32 bits are an IPv4 address.
 _NAT64: Final = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48")))

@@ -64,6 +64,7 @@ class Robot:
         ("64:ff9b::a9fe:a9fe", False, False),
         ("2002:a9fe:a9fe::1", False, False),
         ("fd00:ec2::254", False, False),
+        ("fd20:ce::254", False, False),
         ("100.100.100.200", False, False),
         ("168.63.129.16", False, False),
         ("192.0.0.192", False, False),
