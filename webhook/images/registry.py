@@ -59,7 +59,8 @@ _LONGEST_TOKEN_S: Final = 3600.0
 # Seconds: the longest Retry-After that is believed.
 _MAX_RETRY_S: Final = 24 * 3600.0
 _CLIENT: Final = "gpugate"
-_PARAMETER = re.compile(r'([A-Za-z_]+)\s*=\s*(?:"([^"]*)"|([^\s,"]+))', re.ASCII)
+# Begins at the first letter of a name only: the time is linear in the length of a header.
+_PARAMETER = re.compile(r'(?<![A-Za-z_])([A-Za-z_]+)\s*=\s*(?:"([^"]*)"|([^\s,"]+))', re.ASCII)
 
 
 class CredentialSource(Protocol):
