@@ -227,6 +227,7 @@ def rebuilt(image: ImageFacts, cuda: CudaVersion) -> ImageFacts:
         cuda=cuda,
         exact=True,
         constraints=_of_base(str(cuda), certain=True) if image.constraints else (),
+        base=cuda if image.base else None,
         branches=frozenset(),
         cuda_compat=CompatLibraries.UNKNOWN,
         built_for=None,
@@ -326,6 +327,7 @@ def _facts(
         cuda=cuda,
         exact=exact,
         constraints=_of_base(based, certain=case.status.certain) if based else _written(case, image),
+        base=CudaVersion.parse(based) if based else None,
         branches=case.branches,
         cuda_compat=compat,
         compute=case.compute,
@@ -432,7 +434,7 @@ def _completed(found: ImageFacts, case: ImageCase, family: ImageFacts) -> ImageF
         names = ("cuda", "exact", "no_cuda", "cuda_origin", "certain")
         changes |= {name: getattr(family, name) for name in names}
     if case.require is None:
-        changes["constraints"] = family.constraints
+        changes |= {"constraints": family.constraints, "base": family.base}
     if found.cuda_compat is CompatLibraries.UNKNOWN:
         changes["cuda_compat"] = family.cuda_compat
     if found.compute is None and family.certain:

@@ -113,6 +113,7 @@ class ImageFacts(NamedTuple):
 
     no_cuda: it is known to hold no CUDA program. cuda: what its programs need; exact: that is the toolkit in
     the image, otherwise it may also be newer. constraints: its NVIDIA_REQUIRE_* variables, as far as known.
+    base: the version of nvidia/cuda that it is built on, which is its variable CUDA_VERSION; None: unknown.
     branches: the driver branches below its own that its release notes list for data centre GPUs. compute: the
     lowest compute capability that it supports. of_command: it has no GPU code but that of its command. ptx:
     whether it has PTX for newer GPUs, if that is all that is known of its code. platforms: all that it has,
@@ -125,6 +126,7 @@ class ImageFacts(NamedTuple):
     cuda: CudaVersion | None = None
     exact: bool = False
     constraints: tuple[StartConstraint, ...] = ()
+    base: CudaVersion | None = None
     branches: frozenset[int] = frozenset()
     cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
     compute: ComputeCapability | None = None

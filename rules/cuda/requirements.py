@@ -27,6 +27,7 @@ from rules.cuda.nvidia_require import (
     Host,
     constraints,
     disabled,
+    parse_constraint,
     requirement_cost,
 )
 from rules.cuda.parallelism import Parallelism, may_need, parallelism
@@ -364,8 +365,10 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
     declared = annotated or _cuda_of_variable(env)
     compat = said.read(CUDA_COMPAT_ANNOTATION, _COMPAT.get, "true")
     if declared and declared.version != image.cuda:
-        image = image._replace(no_cuda=False, constraints=(), branches=frozenset())
-        image = image._replace(platforms=()) if image.cuda else image
+        image = image._replace(no_cuda=False, branches=frozenset())
+        if annotated:  # then it is another image; a variable of the pod does not change what the image has
+            image = image._replace(constraints=(), base=None)
+            image = image._replace(platforms=()) if image.cuda else image
     conditions = requirement_cost(env.known)
     budget.spend(conditions)
     own, problems = _constraints(env, image)
@@ -381,6 +384,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
         *_compute_of_toolkit(compiles),
         *(_compute_of_flags(facts.image, line) if line else ()),
     )
+    written = env.known.keys() | env.unknown
     platforms = _platforms_of_image(image)
     memory = _memory_of_annotation(said) or _memory_of_image(image)
     needed = parallelism(facts.image, line) if line else ()
@@ -404,6 +408,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
                 (CUDA_VERSION_ANNOTATION, annotated),
                 (CUDA_VERSION_VARIABLE, None if annotated else declared),
                 (CUDA_COMPAT_ANNOTATION, compat),
+                *((each.variable, each.variable in written) for each in image.constraints),
             )
             if value
         ),
@@ -476,6 +481,7 @@ def _constraints(env: Environment, image: ImageFacts) -> tuple[tuple[StartConstr
     written = constraints(env.known)
     known = {each.variable for each in written} | env.unknown
     return (
+        *_of_version(env, image),
         *(
             StartConstraint((each,), declared=True, origin=_origin_of(each))
             for each in written
@@ -483,6 +489,24 @@ def _constraints(env: Environment, image: ImageFacts) -> tuple[tuple[StartConstr
         ),
         *(each for each in image.constraints if each.variable not in known),
     ), tuple(each.problem for each in written if each.problem)
+
+
+def _of_version(env: Environment, image: ImageFacts) -> Iterator[StartConstraint]:
+    """Yield what NVIDIA's container runtime requires of a container whose NVIDIA_REQUIRE_CUDA is empty.
+
+    That is the version in CUDA_VERSION, without alternatives.
+    Source: internal/config/image/cuda_image.go of https://github.com/NVIDIA/nvidia-container-toolkit.
+    """
+    if env.known.get(REQUIRE_CUDA) != "":
+        return
+    declared = env.known.get(CUDA_VERSION_VARIABLE)
+    if cuda := CudaVersion.parse(declared) if declared else image.base:
+        found = parse_constraint(REQUIRE_CUDA, f"cuda>={cuda}")
+        origin = Text(
+            f"variable {REQUIRE_CUDA} is empty, so {CUDA_VERSION_VARIABLE} {cuda} counts",
+            f"环境变量 {REQUIRE_CUDA} 为空，因此以 {CUDA_VERSION_VARIABLE} {cuda} 为准",
+        )
+        yield StartConstraint((found,), declared=True, origin=origin)
 
 
 def _origin_of(constraint: Constraint) -> Text:

@@ -28,7 +28,7 @@ from rules.cuda.nvidia_require import Factor, Group, Host, held
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import cudas_of_branches, gpu_model
 from rules.cuda.versions import MajorMinor
-from rules.model.check_result import CheckResult, Level
+from rules.model.check_result import CheckResult, Level, unknown
 from rules.model.sharing import SharingPolicy
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.label_families import Version
@@ -107,7 +107,7 @@ class NvidiaRequireCheck(Check):
         others = [node for node in nodes if policy.runtime(requirements, node).mode not in modes]
         present = {host_of(node).architecture for node in nodes}
         for each in requirements.constraints:
-            if each.architecture and each.architecture not in present:
+            if not each.certain or (each.architecture and each.architecture not in present):
                 continue
             satisfied = satisfying(each, nodes, or_unknown=or_unknown)
             if each.architecture and len(present) > 1:
@@ -305,7 +305,7 @@ def _undecided(constraint: StartConstraint, host: Host, *, has_product: bool) ->
     reason = Text(
         f"cannot determine whether {name} is satisfied: {why.en}", f"无法确定是否满足 {name}：{why.zh}"
     )
-    return CheckResult(Level.UNKNOWN, reason, remedy)
+    return CheckResult(unknown(certain=constraint.certain), reason, remedy)
 
 
 def _of_factor(factor: Factor, *, or_unknown: bool) -> LabelConstraint:

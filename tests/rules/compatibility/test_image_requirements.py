@@ -43,6 +43,13 @@ MACHINES: Final = {
     "RTX 4090/580": Machine("NVIDIA-GeForce-RTX-4090", "GeForce", "8.9", "580.65.06", "13.0"),
     "GB200/580": Machine("NVIDIA-GB200", "NVIDIA", "10.0", "580.65.06", "13.0", "arm64"),
 }
+# More, which are not compared with what NVML prints.
+OTHERS: Final = {
+    "A100/550": Machine("NVIDIA-A100-SXM4-80GB", "NVIDIA", "8.0", "550.54.15", "12.4"),
+    "A100/575": Machine("NVIDIA-A100-SXM4-80GB", "NVIDIA", "8.0", "575.57.08", "12.9"),
+    "T4/550": Machine("Tesla-T4", "NVIDIA", "7.5", "550.54.15", "12.4"),
+    "T4/520": Machine("Tesla-T4", "NVIDIA", "7.5", "520.61.05", "11.8"),
+}
 Comparison = Callable[[Any, Any], bool]
 COMPARE: Final[dict[str, Comparison]] = {">=": ge, "<=": le, "!=": ne, "=": eq, ">": gt, "<": lt}
 # The capability below which a CUDA major has no code at all: Volta has none in 13.
@@ -61,7 +68,7 @@ def cluster(*names: str) -> list[dict[str, Any]]:
     """Return a node for each machine, with the labels of GPU Feature Discovery."""
     nodes = []
     for name in names:
-        machine = MACHINES[name]
+        machine = (MACHINES | OTHERS)[name]
         cuda, compute = machine.cuda.split("."), machine.compute.split(".")
         labels = {
             "kubernetes.io/arch": machine.architecture,
@@ -103,7 +110,7 @@ def expression_of(version: str, machine: Machine) -> RequireText | None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_image_is_judged_by_its_tag_as_by_its_own_variables(version: str) -> None:
-    """And as the legacy mode of NVIDIA's container runtime does, but on GPUs without code of the toolkit."""
+    """And as the legacy mode of NVIDIA's container runtime does, except on GPUs without code."""
     for name, machine in MACHINES.items():
         found = expression_of(version, machine)
         if found is None or not found.status.certain:
@@ -247,6 +254,64 @@ def test_affinity_admits_exactly_the_machines_that_start_the_image(in_mode: Call
             version,
             targets(everything, document, decision),
         )
+
+
+@pytest.mark.parametrize("name", ["A100/535", "A100/550", "A100/575", "T4/535", "T4/550"])
+@pytest.mark.parametrize(
+    "image",
+    [
+        "vllm/vllm-openai:v0.20.0",
+        "vllm/vllm-openai:latest",
+        "vllm/vllm-openai:v0.34.0",
+        "nvidia/cuda:13.0.2-base-ubuntu22.04",
+        "pytorch/pytorch:2.9.0-cuda13.0-cudnn9-devel",
+        "lmsysorg/sglang:v0.5.12",
+        "lmsysorg/sglang:latest",
+    ],
+)
+def test_cuda_13_on_an_older_major_is_neither_denied_nor_called_compatible(image: str, name: str) -> None:
+    """Whether its libraries are loaded is unknown; pods go to a node that runs it, if there is one."""
+    document = gpu_pod(image)
+    decision = decided(cluster(name), document)
+
+    assert (True, (), ()) == (decision.allowed, decision.patch, decision.notes)
+    assert "it may fail: " in " ".join(decision.warnings)
+    if image.endswith(("latest", "v0.34.0")):  # their facts are not certain, so they exclude no node
+        return
+    both = cluster(name, "RTX 4090/580")
+    assert ["RTX-4090-580"] == targets(both, document, decided(both, document))
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        ("NVIDIA_REQUIRE_CUDA", "driver>=1"),
+        ("NVIDIA_REQUIRE_CUDA", "cuda>=9.0"),
+        ("NVIDIA_REQUIRE_CUDA", ""),
+        ("NVIDIA_DISABLE_REQUIRE", "1"),
+    ],
+)
+def test_a_variable_of_the_pod_does_not_make_an_older_driver_run_the_image(variable: tuple[str, str]) -> None:
+    """NVIDIA has never listed branch 470 for CUDA 13."""
+    document = gpu_pod("nvidia/cuda:13.0.1-runtime-ubuntu22.04")
+    name, value = variable
+    document["spec"]["containers"][0]["env"] = [{"name": name, "value": value}]
+    decision = decided(cluster("T4/470"), document)
+
+    assert ([Basis.FACT], ()) == (bases(decision), decision.notes)
+    assert "cuda-compat of CUDA 13.0 does not support driver branch 470" in decision.message
+    assert ((name,) if name == "NVIDIA_REQUIRE_CUDA" else ()) == decision.declared
+
+
+def test_a_version_in_a_variable_of_the_pod_does_not_switch_off_the_requirement_of_the_image() -> None:
+    """The container runtime reads that of the image; in CDI mode the variable alone counts."""
+    document = gpu_pod("nvidia/cuda:13.0.2-base-ubuntu22.04")
+    document["spec"]["containers"][0]["env"] = [{"name": "CUDA_VERSION", "value": "11.8"}]
+    unknown = decided(cluster("T4/520"), document)
+
+    assert [Basis.FACT] == bases(decided(cluster("T4/520"), legacy(document)))
+    assert unknown.allowed
+    assert "NVIDIA's legacy container runtime does not start it" in unknown.warnings[0]
 
 
 def _certain(decision: Decision) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from rules.cuda.image_catalog import FamilyRow, ImageCatalog, built_in_catalog, covers
+from rules.cuda.image_catalog import FamilyRow, ImageCase, ImageCatalog, built_in_catalog, covers
 from rules.cuda.image_facts import CompatLibraries, ImageFacts
 
 # Reference, what its programs need (`none`: no CUDA program; `>=`: or newer; `?`: uncertain), and the CUDA
@@ -114,9 +114,9 @@ FAMILIES = [
     ("vllm/vllm-openai:v0.20.2", "13.0", "13.0"),
     ("vllm/vllm-openai:v0.20.2-ubuntu2404", "13.0", "13.0"),
     ("vllm/vllm-openai:v0.9.0-x86_64", "12.8", "12.8"),
-    ("vllm/vllm-openai:v0.99.0", ">=13.0", ""),
+    ("vllm/vllm-openai:v0.99.0", ">=13.0?", "13.0"),
     ("vllm/vllm-openai:latest-cu130", "13.0", "13.0"),
-    ("vllm/vllm-openai", ">=13.0", ""),
+    ("vllm/vllm-openai", ">=13.0?", "13.0"),
     ("vllm/vllm-openai:0.11.0", "12.8", "12.8"),
     ("vllm/vllm-openai:v0.5.2-distributed", "12.4", "12.4"),
     ("aibrix/vllm-openai:v0.7.3.self.post1", "12.4", "12.1"),
@@ -127,8 +127,8 @@ FAMILIES = [
     ("vllm/vllm-openai:v0.11.0-rocm", "none", ""),
     ("quay.io/ascend/vllm-ascend:v0.18.0-310p", "none", ""),
     ("vllm/vllm-tpu:latest", "none", ""),
-    ("lmcache/vllm-openai:v0.3.5", ">=12.4", ""),
-    ("lmcache/vllm-openai:2025-05-05-v1", ">=12.4", ""),
+    ("lmcache/vllm-openai:v0.3.5", ">=12.4?", ""),
+    ("lmcache/vllm-openai:2025-05-05-v1", ">=12.4?", ""),
     ("lmsysorg/sglang:v0.4.6.post5-cu118", "11.8", "9.0"),
     ("lmsysorg/sglang:v0.4.6.post5-cu121", ">=12.1", "9.0"),
     ("lmsysorg/sglang:v0.4.6.post5-cu124", "12.4", "9.0"),
@@ -147,8 +147,8 @@ FAMILIES = [
     ("lmsysorg/sglang:v0.5.12", "13.0", "13.0"),
     ("lmsysorg/sglang:v0.5.14-cu129", "12.9", "12.9"),
     ("lmsysorg/sglang:v0.5.20-runtime", "13.0", "13.0"),
-    ("lmsysorg/sglang:v0.5.24", ">=13.0?", ""),
-    ("lmsysorg/sglang:latest", ">=13.0", ""),
+    ("lmsysorg/sglang:v0.5.24", ">=13.0?", "13.0"),
+    ("lmsysorg/sglang:latest", ">=13.0?", "13.0"),
     ("lmsysorg/sglang:v0.5.5-rocm700-mi30x", "none", ""),
     ("harbor.example/team/sglang:v0.5.6", "12.9?", ""),
     ("ghcr.io/huggingface/text-generation-inference:0.6.0", "11.8", ""),
@@ -161,7 +161,7 @@ FAMILIES = [
     ("ghcr.io/huggingface/text-generation-inference:3.3.7", "12.4", "12.4"),
     ("ghcr.io/huggingface/text-generation-inference:2.4.0-patched", "12.4", "12.1"),
     ("ghcr.io/huggingface/text-generation-inference:3.3.5-rocm", "none", ""),
-    ("ghcr.io/huggingface/text-generation-inference:latest", ">=12.4", ""),
+    ("ghcr.io/huggingface/text-generation-inference:latest", ">=12.4?", "12.4"),
     ("harbor.example/team/text-generation-inference:2.0", "12.1?", ""),
     ("gcr.example/huggingface-text-generation-inference-cu124.2-3.ubuntu2204.py311", "12.4", "12.1"),
     ("gcr.example/huggingface-text-generation-inference-cu121.2-2.ubuntu2204.py310", "12.1", "12.1"),
@@ -195,7 +195,7 @@ FAMILIES = [
     ("rayproject/ray-ml:2.9.0", "11.8", "11.8"),
     ("rayproject/ray-ml:2.40.0-cpu", "none", ""),
     ("rayproject/ray-ml:2.40.0-py310", "12.1", "12.1"),
-    ("rayproject/ray-llm:2.50.0-py311-cu128", "12.8", ""),
+    ("rayproject/ray-llm:2.50.0-py311-cu128", "12.8", "12.8"),
     ("kserve/huggingfaceserver:v0.13.0-gpu", "12.1", "12.1"),
     ("kserve/huggingfaceserver:v0.15.0-gpu", "12.4", "12.4"),
     ("kserve/huggingfaceserver:v0.16.0-gpu", "12.8", "12.8"),
@@ -203,7 +203,7 @@ FAMILIES = [
     ("kserve/huggingfaceserver:v0.19.0-gpu", "13.2", "13.2"),
     ("kserve/huggingfaceserver:v0.15.0", "none", ""),
     ("ghcr.io/llm-d/llm-d-cuda:v0.8.1", "12.9", "12.9"),
-    ("ghcr.io/llm-d/llm-d-cuda:latest", ">=12.9", ""),
+    ("ghcr.io/llm-d/llm-d-cuda:latest", ">=12.9?", "12.9"),
     ("ghcr.io/llm-d/llm-d-inference-sim:v0.9.0", "none", ""),
     ("ghcr.io/llm-d/llm-d-xpu:latest", "none", ""),
     ("ghcr.io/kubeflow/trainer/deepspeed-runtime:v2.2.0", "13.1", "13.1"),
@@ -247,12 +247,12 @@ FAMILIES = [
     ("ollama/ollama:0.1.20", "11.8", ""),
     ("ollama/ollama:0.2.1", "11.3", ""),
     ("ollama/ollama:0.5.7", ">=11.3", ""),
-    ("ollama/ollama:0.18.3", ">=12.1", ""),
-    ("ollama/ollama:latest", ">=12.1", ""),
+    ("ollama/ollama:0.18.3", ">=12.1?", ""),
+    ("ollama/ollama:latest", ">=12.1?", ""),
     ("ollama/ollama:0.18.3-rocm", "none", ""),
-    ("ghcr.io/ggml-org/llama.cpp:server-cuda-b4719", ">=12.0", ""),
+    ("ghcr.io/ggml-org/llama.cpp:server-cuda-b4719", ">=12.0?", ""),
     ("ghcr.io/ggml-org/llama.cpp:server-cuda13-b7588", "13.1", "13.1"),
-    ("ghcr.io/ggml-org/llama.cpp:server-cuda13", ">=13.1", ""),
+    ("ghcr.io/ggml-org/llama.cpp:server-cuda13", ">=13.1?", "13.1"),
     ("ghcr.io/ggml-org/llama.cpp:server-vulkan", "none", ""),
     ("rapidsai/base:24.12-cuda12.5-py3.12", "12.5", ""),
     ("rapidsai/notebooks:26.04-cuda12-py3.13", ">=12.0", ""),
@@ -269,12 +269,12 @@ FAMILIES = [
     ),
     ("763104351884.dkr.ecr.us-west-2.amazonaws.com/djl-inference:0.36.0-lmi20.0.0-cu128", "12.8", ""),
     ("763104351884.dkr.ecr.us-east-1.amazonaws.com/vllm:0.22.0-gpu-py312-cu130-ubuntu22.04-ec2", "13.0", ""),
-    ("public.ecr.aws/deep-learning-containers/vllm:server-cuda", ">=12.9", ""),
+    ("public.ecr.aws/deep-learning-containers/vllm:server-cuda", ">=12.9?", ""),
     ("public.ecr.aws/deep-learning-containers/vllm:server-sagemaker-cuda-v1", "12.9", ""),
     ("public.ecr.aws/deep-learning-containers/vllm:server-sagemaker-cuda-v2.1", "13.0", ""),
     ("public.ecr.aws/deep-learning-containers/vllm:omni-sagemaker-cuda-v1.0", "12.9", ""),
     ("public.ecr.aws/deep-learning-containers/vllm:omni-sagemaker-cuda-v1.2", "13.0", ""),
-    ("public.ecr.aws/deep-learning-containers/sglang:server-cuda", ">=13.0", ""),
+    ("public.ecr.aws/deep-learning-containers/sglang:server-cuda", ">=13.0?", ""),
     ("public.ecr.aws/deep-learning-containers/sglang:server-sagemaker-cuda-v1.0", "13.0", ""),
     ("public.ecr.aws/deep-learning-containers/ray:serve-ml-sagemaker-cuda-v1.0", "12.9", ""),
     ("public.ecr.aws/neuron/pytorch-inference:2.9.0-neuronx-py312-sdk2.28.0-ubuntu24.04", "none", ""),
@@ -302,7 +302,7 @@ FAMILIES = [
     ("nvcr.io/nvidia/pytorch:22.12-py3", "11.8", "9.0"),
     ("nvcr.io/nvidia/pytorch:24.01-py3", "12.3", "9.0"),
     ("kserve/huggingfaceserver:v0.20.0-gpu", "13.3", ""),
-    ("ghcr.io/llm-d/llm-d-cuda:v0.9.0", ">=12.9", ""),
+    ("ghcr.io/llm-d/llm-d-cuda:v0.9.0", ">=12.9?", "12.9"),
     ("harbor.example/team/vllm-openai:v0.11.2", "12.9?", ""),
     ("harbor.example/team/vllm-openai:0.21.0", ">=13.0?", ""),
     ("tensorflow/serving:2.20.0-gpu", "12.5", "12.5"),
@@ -453,3 +453,25 @@ def test_a_mirror_or_suffix_does_not_change_what_is_known(prefix: str, suffix: s
     images = [f"{prefix}vllm/vllm-openai:{tag}{suffix}" for tag in ("v0.7.3", "0.7.3")]
 
     assert [("12.4", True)] * 2 == [(str(find(image).cuda), find(image).certain) for image in images]
+
+
+@pytest.mark.parametrize(
+    ("row", "case"),
+    [
+        (row, case)
+        for row in built_in_catalog().families
+        for case in row.cases
+        if case.at_least
+        and (
+            row.references
+            or (case.versions and str(case.versions).startswith(">=") and "," not in str(case.versions))
+        )
+    ],
+    ids=lambda each: getattr(each, "name", str(getattr(each, "versions", each))),
+)
+def test_moving_tags_and_versions_to_come_only_warn(row: FamilyRow, case: ImageCase) -> None:
+    """And they have the base of the last release, so that they agree with it where the facts do."""
+    newest = next((each for each in row.cases if not each.at_least and (each.base or each.require)), None)
+
+    assert not case.status.certain
+    assert newest is None or case.base or case.require

@@ -174,7 +174,6 @@ def test_an_invalid_variable_is_a_problem_and_excludes_no_node() -> None:
     ("annotations", "env", "version", "declared"),
     [
         ({CUDA: "11.0"}, [], "11.0", (CUDA,)),
-        ({}, [variable("CUDA_VERSION", "11.0.3")], "11.0", ("CUDA_VERSION",)),
         ({CUDA: "11.0", COMPAT: "true"}, [VERSION], "11.0", (CUDA, COMPAT)),
     ],
 )
@@ -191,6 +190,32 @@ def test_a_declaration_of_the_pod_replaces_what_is_known_of_the_image(
         found.declared,
     )
     assert () == needs(VLLM).declared
+
+
+def test_a_version_in_a_variable_of_the_pod_does_not_change_what_the_image_requires() -> None:
+    """The container runtime reads NVIDIA_REQUIRE_CUDA of the image; only versions are compared."""
+    found = needs(VLLM, env=[variable("CUDA_VERSION", "11.0.3")])
+
+    assert found.cuda is not None
+    assert (needs(VLLM).constraints, "11.0") == (found.constraints, str(found.cuda.version))
+    assert ("CUDA_VERSION",) == found.declared
+
+
+def test_a_variable_that_replaces_one_of_the_image_is_a_declaration() -> None:
+    """Not one that only adds to what is known."""
+    assert ("NVIDIA_REQUIRE_CUDA",) == needs(VLLM, env=[REQUIRE]).declared
+    assert () == needs(VLLM, env=[variable("NVIDIA_REQUIRE_ARCH", "arch>=7.0")]).declared
+    assert () == needs("team/app:v1", env=[REQUIRE]).declared
+
+
+def test_an_empty_requirement_of_the_pod_makes_the_version_of_the_image_count() -> None:
+    """Without the older drivers that the image lists, as NVIDIA's toolkit does. The pod's comes first."""
+    empty = variable("NVIDIA_REQUIRE_CUDA", "")
+    own = needs(VLLM, env=[empty, variable("CUDA_VERSION", "12.6.3")])
+
+    assert ["cuda>=12.4"] == [each.text for each in needs(VLLM, env=[empty]).constraints]
+    assert ["cuda>=12.6"] == [each.text for each in own.constraints]
+    assert () == needs("pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime", env=[empty]).constraints
 
 
 def test_a_declaration_does_not_replace_the_variables_of_the_pod() -> None:
@@ -213,7 +238,7 @@ def test_the_declaration_of_the_version_that_the_image_has_changes_nothing_else(
         ([], ["cuda>=12.4"]),
         ([REQUIRE], ["cuda>=12.1"]),
         ([variable("NVIDIA_REQUIRE_ARCH", "arch>=7.0")], ["arch>=7.0", "cuda>=12.4"]),
-        ([variable("NVIDIA_REQUIRE_CUDA", "")], []),
+        ([variable("NVIDIA_REQUIRE_CUDA", "")], ["cuda>=12.4"]),
         ([variable("NVIDIA_DISABLE_REQUIRE", "1")], []),
         ([{"name": "NVIDIA_DISABLE_REQUIRE", "valueFrom": SECRET}], []),
         ([{"name": "NVIDIA_REQUIRE_CUDA", "valueFrom": SECRET}], []),
