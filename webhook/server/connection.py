@@ -6,6 +6,7 @@ Source: RFC 9112 (HTTP/1.1); docs/adr/0010-transport.md.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -278,7 +279,8 @@ class Connection(asyncio.BufferedProtocol):
             stream.close()
         transport.write(stream.to_send())
         if self._is_last:
-            transport.write_eof()
+            with suppress(OSError):  # the client has reset the connection
+                transport.write_eof()
         self._enter(Phase.READING if self._is_writing_paused else self._phase_after_response())
 
     def _flush(self) -> None:

@@ -179,6 +179,21 @@ def test_a_body_is_counted_until_its_request_is_answered_even_if_the_client_is_g
     assert (90, 0) == (counted, machine.connections.bodies)
 
 
+def test_a_last_response_to_a_client_that_has_reset_the_connection_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system says so only when the end is written."""
+
+    def write_eof() -> None:
+        raise OSError(107, "Transport endpoint is not connected")
+
+    machine = Machine()
+    monkeypatch.setattr(machine.wire, "write_eof", write_eof)
+    machine.receive(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+
+    assert ([200], Phase.CLOSING) == (statuses(machine), machine.phase)
+
+
 def test_a_connection_that_closes_discards_what_it_receives_up_to_twice_a_body() -> None:
     """A client that is still sending would not read the response."""
     machine = Machine()
