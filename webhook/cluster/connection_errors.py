@@ -21,6 +21,8 @@ _UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 # What timed out, by the errors of urllib3, which files at URLs are read without.
 _TIMEOUTS: Final = {"ConnectTimeoutError": "dial", "ReadTimeoutError": "read"}
+# What an answer raises that ends before its end, if the system reports nothing.
+_CUT: Final = frozenset({"ProtocolError", "InvalidChunkLength", "IncompleteRead"})
 
 
 def connection_error_text(error: BaseException, url: str) -> str:
@@ -34,8 +36,11 @@ def connection_error_text(error: BaseException, url: str) -> str:
 def network_error_text(error: BaseException, url: str) -> str:
     """Return what failed between this machine and a server, in one line. url: of the server."""
     causes = list(_causes(error))
-    texts = (_text(each, urlsplit(url)) for each in causes)
-    return next(filter(None, texts), None) or " ".join(str(causes[-1]).split())
+    if text := next(filter(None, (_text(each, urlsplit(url)) for each in causes)), None):
+        return text
+    if any(type(each).__name__ in _CUT for each in causes):
+        return "connection closed"
+    return " ".join(str(causes[-1]).split())
 
 
 def _text(error: BaseException, server: SplitResult) -> str | None:

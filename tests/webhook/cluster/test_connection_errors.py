@@ -171,6 +171,26 @@ def test_other_errors_are_one_line(error: Exception, why: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "sent",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\n{",
+        b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+        b"Content-Length: 100\r\n\r\n{",
+    ],
+)
+def test_an_answer_that_ends_early_is_a_closed_connection(sent: bytes, tmp_path: Path) -> None:
+    """As after the end of an API server; the library's own words name its numbers and classes."""
+
+    def answer(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + sent)
+
+    with _listening(answer) as port:
+        assert f"{SERVER}connection closed" == _error(tmp_path, f"http://127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
     ("change", "why"),
     [
         ({"current-context": "two"}, "context was not found for specified context: two"),
