@@ -61,12 +61,12 @@ def write_ca_bundles(
     if operations:
         # Not `test`: it fails with 422, as other errors do. An old resourceVersion fails with 409.
         version = {"op": "replace", "path": "/metadata/resourceVersion", "value": configuration.version}
-        api.patch(_path(configuration.kind), [version, *operations])
+        api.patch(configuration_path(configuration.kind), [version, *operations])
 
 
 def _read(api: Kubernetes, kind: str) -> Configuration | None:
     try:
-        document = api.get(_path(kind))
+        document = api.get(configuration_path(kind))
     except NotFound:
         return None
     ca_bundles = {
@@ -77,5 +77,6 @@ def _read(api: Kubernetes, kind: str) -> Configuration | None:
     return Configuration(kind, document["metadata"]["resourceVersion"], ca_bundles) if ca_bundles else None
 
 
-def _path(kind: str) -> str:
+def configuration_path(kind: str) -> str:
+    """Return the path of gpugate's webhook configuration of a kind."""
     return f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s/{NAME}"

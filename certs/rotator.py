@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Seconds between two runs, three small reads each. A caBundle that somebody overwrote is wrong for so long.
+# Seconds between two runs. A caBundle that somebody overwrote is wrong for so long.
 RECONCILE_INTERVAL: Final = 10.0
 # Seconds between two runs while there is no serving certificate: readiness waits for it.
 START_INTERVAL: Final = 1.0

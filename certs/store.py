@@ -48,13 +48,18 @@ class Store(Protocol):
         """Replace what was read; raises Conflict if the store has changed since."""
 
 
+def secret_path(namespace: str, name: str) -> str:
+    """Return the path of a Secret."""
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets/{quote(name, safe='')}"
+
+
 class SecretStore:
     """A Secret; created with type kubernetes.io/tls. An existing one keeps its type and other data."""
 
     def __init__(self, api: Kubernetes, namespace: str, name: str) -> None:
         self._api = api
         self._namespace, self._name = namespace, name
-        self._secrets = f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"
+        self.path = secret_path(namespace, name)
 
     def __str__(self) -> str:
         return f"Secret {self._namespace}/{self._name}"
@@ -65,7 +70,7 @@ class SecretStore:
         Raises CertificateError if it has other content, KubernetesError.
         """
         try:
-            secret = self._api.get(f"{self._secrets}/{quote(self._name, safe='')}")
+            secret = self._api.get(self.path)
         except NotFound:
             return Stored(None, None)
         try:
@@ -80,12 +85,11 @@ class SecretStore:
         if over.version is None:
             metadata = {"name": self._name, "labels": {"app.kubernetes.io/name": "gpugate"}}
             secret = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls"}
-            self._api.create(self._secrets, secret | {"metadata": metadata, "data": data})
+            secrets = self.path.rpartition("/")[0]
+            self._api.create(secrets, secret | {"metadata": metadata, "data": data})
             return
         kept = over.version.get("data") or {}
-        self._api.replace(
-            f"{self._secrets}/{quote(self._name, safe='')}", over.version | {"data": kept | data}
-        )
+        self._api.replace(self.path, over.version | {"data": kept | data})
 
 
 class DirectoryStore:

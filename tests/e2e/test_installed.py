@@ -237,6 +237,7 @@ def test_gpugate_uses_all_its_rights_and_requests_no_others(installed: Installed
     installed.cluster.kubectl("delete", "-f", "-", input=kinds)
 
     assert granted == set(_used(installed.cluster, "allow"))
+    assert {"/apis"} == set(_others(installed.cluster))
     assert [] == list(_used(installed.cluster, "forbid"))
     assert "expected one of disabled, required, optional, got 'optinal'" in printed
 
@@ -273,13 +274,23 @@ def _granted(objects: list[Object]) -> Iterator[Right]:
                             yield verb, f"{group}/{resource}", namespace, name
 
 
-def _used(cluster: ControlPlane, decision: str) -> Iterator[Right]:
-    """Yield the allowed or the forbidden requests of gpugate."""
+def _requests(cluster: ControlPlane) -> Iterator[Object]:
+    """Yield the requests of gpugate, as the audit log has them."""
     for line in cluster.audit.read_text("utf-8").splitlines():
-        event: dict[str, Any] = json.loads(line)
-        if event["user"]["username"] != ACCOUNT:
-            continue
-        if event["annotations"]["authorization.k8s.io/decision"] == decision:
-            verb, of = event["verb"], event.get("objectRef", {})
+        event: Object = json.loads(line)
+        if event["user"]["username"] == ACCOUNT:
+            yield event
+
+
+def _others(cluster: ControlPlane) -> Iterator[str]:
+    """Yield what gpugate requests that is no object: every service account may read it."""
+    return (event["requestURI"] for event in _requests(cluster) if "objectRef" not in event)
+
+
+def _used(cluster: ControlPlane, decision: str) -> Iterator[Right]:
+    """Yield the allowed or the forbidden requests of gpugate for objects."""
+    for event in _requests(cluster):
+        if "objectRef" in event and event["annotations"]["authorization.k8s.io/decision"] == decision:
+            verb, of = event["verb"], event["objectRef"]
             name = of.get("name", "") if verb != "create" else ""
             yield verb, f"{of.get('apiGroup', '')}/{of.get('resource', '')}", of.get("namespace", ""), name

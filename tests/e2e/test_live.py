@@ -28,6 +28,7 @@ from webhook.cluster import profile_events
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.reflector import Change, Listed, Reflector
 from webhook.cluster.resource import NODES, Resource, config_maps
+from webhook.cluster.watched_objects import WatchedObjects
 from webhook.telemetry.metrics import REGISTRY
 
 # Seconds in which a change of a rule is in force.
@@ -198,7 +199,9 @@ def test_a_profile_that_a_node_contradicts_gets_an_event(
     kubectl = served.control_plane.kubectl
     api = ClusterApi.of_kubeconfig(str(served.control_plane.service_account("gpugate", "gpugate")))
     handler = AdmissionHandler(Loaded())
-    background = list(_background(api, handler, DEFAULT_NAMESPACE, ["rules", "nodes"], "gpugate"))
+    background = list(
+        _background(api, WatchedObjects(api, []), handler, DEFAULT_NAMESPACE, ["rules", "nodes"], "gpugate")
+    )
     for each in background:
         each.start()
     try:

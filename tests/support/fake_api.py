@@ -50,7 +50,7 @@ class _Entry:
 
 
 # Where an API server lists the versions of a group, and the kinds of a version.
-_DISCOVERY: Final = re.compile(r"/api/v1|/apis/[^/]+(?:/v[^/]+)?")
+_DISCOVERY: Final = re.compile(r"/api/v1|/apis|/apis/[^/]+(?:/v[^/]+)?")
 
 
 @dataclass

@@ -7,6 +7,7 @@ with errors that say what to do.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -50,7 +51,12 @@ RULE_SELECTORS: Final = (*(f"{prefix}type={RESOURCE_RULE_TYPE}" for prefix in LA
 # Seconds. A reachable API server answers a page in well under one.
 _CONNECT_S: Final = 5.0
 _READ_S: Final = 10.0
+# Seconds for which the API groups of a server count as known: a kind that is installed is noticed so late.
+_GROUPS_S: Final = 30.0
 _JSON: Final = "application/json"
+# Connections that are kept when they are not in use; urllib3 warns of each one more. At the start, all
+# watches list at the same time.
+_MAX_IDLE: Final = 64
 # Objects of one page, the limit of kubectl.
 _PAGE: Final = 500
 # For a command, which does not repeat by itself: after 0, 0.4 seconds. Writes are retried, too, because each
@@ -115,6 +121,19 @@ class _ListMetadata(msgspec.Struct):
     more: str = msgspec.field(default="", name="continue")
 
 
+class _Group(msgspec.Struct):
+    name: str
+
+
+class _Groups(msgspec.Struct):
+    """The answer of discovery; only the names of API groups are decoded."""
+
+    groups: list[_Group]
+
+
+_decode_groups = msgspec.json.Decoder(_Groups).decode
+
+
 class _Page(msgspec.Struct, Generic[T]):
     metadata: _ListMetadata
     items: list[T]
@@ -157,9 +176,14 @@ class ClusterApi:
 
     def __init__(self, configuration: Configuration, retries: urllib3.Retry | bool = False) -> None:
         """Use a configuration. retries: of broken connections; none for callers that retry themselves."""
+        configuration.connection_pool_maxsize = _MAX_IDLE
         configuration.keep_alive = True  # a stream from a lost peer ends in under three minutes
         self._retries = retries
         self._server_time: tuple[datetime, float] | None = None  # and the monotonic clock at that time
+        self._groups: tuple[frozenset[str], float] | None = (
+            None  # and the monotonic clock when they were read
+        )
+        self._reading_groups = threading.Lock()
         self.client = ApiClient(configuration)
 
     @classmethod
@@ -286,6 +310,23 @@ class ClusterApi:
                 if error.status != HTTPStatus.NOT_FOUND:
                     raise
         return *self.list(oldest, resource.selectors, resource.shape, resource.read), oldest
+
+    def serves_group(self, path: str) -> bool:
+        """Return whether the API group of a path is served; True if that cannot be read.
+
+        The groups are read at most every _GROUPS_S, for all callers. Raises one of UNANSWERED.
+        """
+        _, root, group, *_ = f"{path}//".split("/")
+        if root != "apis":
+            return True
+        with self._reading_groups:
+            if self._groups is None or monotonic() - self._groups[1] > _GROUPS_S:
+                try:
+                    found = _decode_groups(self._send("GET", "/apis", retries=self._retries).data)
+                except (ApiError, msgspec.DecodeError):
+                    return True
+                self._groups = frozenset(each.name for each in found.groups), monotonic()
+            return group in self._groups[0]
 
     def close(self) -> None:
         """Close the connections that are not in use."""

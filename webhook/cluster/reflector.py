@@ -213,6 +213,8 @@ class Reflector:
 
     def _list(self, position: _Position) -> Listed:
         resource = self.resource
+        if position.absent and not self._api.serves_group(resource.path):
+            raise ApiError(HTTPStatus.NOT_FOUND, "its API group is not served")
         objects, version, self._path = self._api.list_newest(resource)
         if not version:
             raise msgspec.ValidationError("a list without a resourceVersion")

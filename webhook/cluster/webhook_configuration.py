@@ -17,7 +17,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from certs.ca_bundle import KINDS, NAME
+from certs.ca_bundle import KINDS, NAME, configuration_path
 from certs.kubernetes_api import Conflict, Kubernetes, KubernetesError, NotFound
 from certs.periodic_task import PeriodicTask
 from webhook.cluster.match_conditions import CONDITION, PODS, expression, resources_in, resources_of
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gpugate.cluster")
 
-# Seconds between two checks, each two small reads; an overwritten condition is wrong for this long.
+# Seconds between two checks of both objects, which are in memory; an overwritten condition is wrong for so
+# long.
 CHECK_INTERVAL: Final = 2.0
 # Seconds from a write to the next: an API server compiles the whole condition again, which is its largest
 # cost of a new rule.
@@ -85,7 +86,7 @@ class WebhookConfigurationSync:
             self._update(kind, workloads, snapshot.loaded)
 
     def _update(self, kind: str, workloads: Workloads, loaded: Loaded) -> None:
-        path = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s/{NAME}"
+        path = configuration_path(kind)
         for _ in range(_MAX_ATTEMPTS):
             try:
                 document = self._api.get(path)

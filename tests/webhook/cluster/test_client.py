@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Barrier, Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
+from kubernetes.client import Configuration
 
 from rules.schema.loader import load_rules
-from webhook.cluster.client import Cluster, ClusterError
+from webhook.cluster.client import Cluster, ClusterApi, ClusterError
 
 RULE = {
     "metadata": {
@@ -86,6 +87,41 @@ def test_all_pages_of_all_selectors_are_read_as_kubectl_prints_them(tmp_path: Pa
     assert found[0][1].startswith("apiVersion: v1\ndata:\n  rule.yaml: |\n    match:\n")
     assert "managedFields" not in found[0][1]
     assert ["mps", "other"] == [rule.name for rule in load_rules(found).rules]
+
+
+def test_forty_requests_at_the_same_time_are_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """At the start, all watches list at the same time; their connections are kept for later requests."""
+    together = Barrier(40)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            together.wait(60)
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            del format, arguments
+
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 64
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        api = ClusterApi(Configuration(host=f"http://127.0.0.1:{server.server_port}"))
+        threads = [Thread(target=api.document, args=("/apis",)) for _ in range(40)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        api.close()
+        server.shutdown()
+
+    assert [] == [each.getMessage() for each in caplog.records]
 
 
 def test_a_forbidden_request_is_reported_with_its_reason(tmp_path: Path) -> None:

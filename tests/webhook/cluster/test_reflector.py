@@ -15,6 +15,7 @@ from kubernetes.config import ConfigException
 from prometheus_client import CollectorRegistry
 
 from tests.support.fake_api import FakeApi, running
+from webhook.cluster import client
 from webhook.cluster.client import ClusterApi, ClusterError
 from webhook.cluster.inventory_sync import Node
 from webhook.cluster.reflector import LONGEST_PAUSE_S, Applied, Change, Deleted, Listed, Reflector
@@ -539,6 +540,57 @@ def test_a_resource_that_may_be_absent_is_told_so_and_is_no_failure(status: int)
 
     assert ("Listed", ["first"]) == names(first)
     assert ([status] * 3, before) == (told, (restarts("refused"), restarts("absent")))
+
+
+def _served(*groups: str) -> dict[str, Any]:
+    """Return the answer of discovery."""
+    return {"groups": [{"name": group} for group in groups]}
+
+
+def _tries(api: ClusterApi, path: str) -> list[int]:
+    """Try three times to watch a resource that may be absent; return the status of each try."""
+    statuses = list[int]()
+
+    def unavailable(status: int) -> None:
+        statuses.append(status)
+        if len(statuses) == 3:
+            reflector.stop()
+
+    reflector = Reflector(api, Resource("things", path), unavailable=unavailable, pause=lambda _: None)
+    assert [] == list(reflector.changes())
+    return statuses
+
+
+def test_an_absent_resource_is_not_listed_while_its_group_is_not_served() -> None:
+    """The groups are read instead, once for all absent resources."""
+    paths = ["/apis/one.example.com/v1/things", "/apis/other.example.com/v1/things"]
+    fake = FakeApi(statuses=dict.fromkeys(paths, 404))
+    fake.discovery["/apis"] = _served("apps")
+    with running(fake) as api:
+        told = [_tries(api, path) for path in paths]
+
+    assert [[404] * 3] * 2 == told
+    assert [paths[0], "/apis", paths[1]] == [each.path for each in fake.requests]
+
+
+@pytest.mark.parametrize("served", [_served("example.com"), None])
+def test_an_absent_resource_is_listed_once_its_group_is_served(
+    served: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And also if the groups may not be read."""
+    monkeypatch.setattr(client, "_GROUPS_S", -1.0)
+    path = "/apis/example.com/v1/things"
+    fake = FakeApi(refusals=[404])
+    if served:
+        fake.discovery["/apis"] = served
+    fake.put(path, thing("first"))
+    with running(fake) as api:
+        resource = Resource("things", path)
+        changes = Reflector(api, resource, unavailable=lambda _: None, pause=lambda _: None).changes()
+        first = next(changes)
+        changes.close()
+
+    assert ("Listed", ["first"]) == names(first)
 
 
 def test_a_resource_that_goes_away_is_logged_once_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.handler import AdmissionHandler
     from webhook.cluster.client import ClusterApi
+    from webhook.cluster.watched_objects import WatchedObjects
     from webhook.runtime import Background, Sync
 
 _log = logging.getLogger("gpugate")
@@ -157,14 +158,20 @@ def command(
     if api and not (watched or certificate.secret):
         raise click.UsageError("--kubeconfig and --context have no effect together with --rules and --nodes")
     background: list[Background] = []
-    if api and watched:
-        background += _background(api, handler, rules_namespace, watched, certificate.shared_namespace)
+    cluster = api or (_own_cluster() if certificate.secret else None)
+    objects = _watched_objects(cluster, certificate, has_rules=not rule_paths) if cluster else None
+    if objects:
+        background.append(objects)
+    if api and objects and watched:
+        background += _background(
+            api, objects, handler, rules_namespace, watched, certificate.shared_namespace
+        )
     try:
         client_ca_pem = read_file(client_ca) if client_ca else None
         if client_ca_pem is not None:
             certificates_named(str(client_ca), client_ca_pem)
-        if certificate.secret:
-            secret_certificate = certificate.of_secret(api or _own_cluster(), client_ca_pem)
+        if objects and certificate.secret:
+            secret_certificate = certificate.of_secret(objects, client_ca_pem)
             background.append(secret_certificate)
             tls = secret_certificate.tls
         else:
@@ -225,8 +232,26 @@ def _own_cluster() -> ClusterApi:
     raise click.UsageError("--certs-secret requires --kubeconfig or --context outside a pod")
 
 
+def _watched_objects(api: ClusterApi, certificate: CertificateSource, *, has_rules: bool) -> WatchedObjects:
+    """Return a client that watches the objects that replicas share and read often.
+
+    has_rules: whether the rules are those of the cluster, for which matchConditions are written.
+    """
+    from certs.ca_bundle import KINDS, configuration_path
+    from certs.store import secret_path
+    from webhook.cluster.watched_objects import WatchedObjects
+
+    namespace, paths = certificate.shared_namespace, []
+    if certificate.secret and namespace:
+        paths.append(secret_path(namespace, certificate.secret))
+    if certificate.secret or (has_rules and namespace is not None):
+        paths += map(configuration_path, KINDS)
+    return WatchedObjects(api, paths)
+
+
 def _background(
     api: ClusterApi,
+    objects: WatchedObjects,
     handler: AdmissionHandler,
     rules_namespace: str,
     watched: list[str],
@@ -234,6 +259,7 @@ def _background(
 ) -> Iterator[Background]:
     """Yield the background tasks of a webhook that watches a cluster.
 
+    objects: a client that watches the webhook configurations, if they are written.
     shared_namespace: of the objects that replicas share; None outside the cluster, where nothing is written.
     """
     from webhook.cluster.inventory_sync import InventorySync
@@ -252,6 +278,6 @@ def _background(
         parts.append(InventorySync(api, handler))
     yield ClusterSync(handler, parts)
     if "rules" in watched and shared_namespace is not None:
-        yield WebhookConfigurationSync(api, handler)
+        yield WebhookConfigurationSync(objects, handler)
         if "nodes" in watched:
             yield ProfileEvents(api, handler, rules.config_map)
