@@ -264,8 +264,11 @@ def _older_minor(
         return _may_fail(about)
     elif admitted is None:
         level = min(level, Level.UNKNOWN)
-    if may_load and inside.supported is False and level < Level.UNKNOWN:
-        return _may_fail(about)
+    if may_load and inside.supported is False:
+        if level < Level.UNKNOWN:
+            return _may_fail(about)
+        runs = Text(f"{runs.en} or fails: {about.en}", f"{runs.zh}，也可能失败：{about.zh}")
+        supported = Text(f"{supported.en}; {about.en}", f"{supported.zh}；{about.zh}")
     return _Outcome(level, supported, runs, setting=setting if level is Level.INCOMPATIBLE else "")
 
 
