@@ -212,3 +212,34 @@ def test_rows_of_one_image_together_name_its_platforms() -> None:
 
     assert found is not None
     assert {"amd64", "arm64"} == found.architectures
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime",
+        "pytorch/pytorch:2.1.2-cuda11.8-cudnn8-devel",
+        "tensorflow/tensorflow:2.11.0-gpu",
+        "tensorflow/serving:2.14.1-gpu",
+    ],
+)
+def test_images_that_are_published_for_amd64_only_are_known(image: str) -> None:
+    """On a GB200, their pull fails."""
+    found = requirements(image).platforms
+
+    assert found is not None
+    assert (frozenset({"amd64"}), True) == (found.architectures, found.certain)
+
+
+@pytest.mark.parametrize("image", ["nvcr.io/nvidia/pytorch:20.12-py3", "tensorflow/tensorflow:2.19.0-gpu"])
+def test_old_images_of_ngc_and_tensorflow_by_its_wheels_only_warn(image: str) -> None:
+    """What is not read of the images themselves."""
+    found = requirements(image).platforms
+
+    assert found is not None
+    assert (frozenset({"amd64"}), False) == (found.architectures, found.certain)
+
+
+def test_pytorch_after_what_was_read_may_have_other_platforms() -> None:
+    """2.13 is the last."""
+    assert requirements("pytorch/pytorch:2.14.0-cuda13.0-cudnn9-runtime").platforms is None
