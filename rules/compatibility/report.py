@@ -16,6 +16,7 @@ from rules.compatibility.result import (
     unmet_requirements,
 )
 from rules.kube.pod import Container
+from rules.model.certainty import Certainty
 from rules.model.check_result import CheckResult, Level
 from rules.model.decision import AdmissionWarning, Basis, Violation, Wording
 from rules.model.rule import Action, CompatibilityRule
@@ -207,7 +208,7 @@ class MessageWriter:
         names = self.of(_COMMA).join([*resources[:_ROWS], *rest])
         cause = self._fill(_NO_CANDIDATES, why=self._fill(why, resources=names, **facts))
         fix = self._fill(_FIX_OF.get(why, _CHECK_RESOURCES), **facts)
-        return AdmissionWarning(rule.name, self._in(container, cause), fix, cause)
+        return AdmissionWarning(rule.name, self._in(container, cause), fix, cause, Certainty.UNKNOWN)
 
     def _in(self, container: str, cause: str) -> str:
         return self._fill(_IN_CONTAINER, container=container, cause=cause)
@@ -236,7 +237,8 @@ class MessageWriter:
             fix = remedy if known else remedy or self.of(_LABEL_NODES)
             named, kinds = self._named([required]), self._joined(self._kinds(members))
             reason = self._fill(_ON_NODES, containers=named, cause=cause, nodes=kinds)
-            warnings.append(AdmissionWarning(required.rule.name, reason, fix, cause))
+            certainty = Certainty.LIKELY if known else Certainty.UNKNOWN
+            warnings.append(AdmissionWarning(required.rule.name, reason, fix, cause, certainty))
         return warnings
 
     def returning(self, rule: CompatibilityRule, classes: Sequence[NodeClassResult]) -> AdmissionWarning:
@@ -245,7 +247,7 @@ class MessageWriter:
         containers = self._named([required for required, _ in may[0].results])
         cause, nodes = self.of(_RETURNING), self._joined(self._kinds(may))
         reason = self._fill(_ON_NODES, containers=containers, cause=cause, nodes=nodes)
-        return AdmissionWarning(rule.name, reason, self.of(_WAIT), cause)
+        return AdmissionWarning(rule.name, reason, self.of(_WAIT), cause, Certainty.UNKNOWN)
 
     def coming(self, prospects: Sequence[ProspectResult]) -> Text:
         """Return the note that an autoscaler may add a compatible node."""
@@ -293,12 +295,13 @@ class MessageWriter:
         cause = self._fill(_MAY_COME, pools=pools, missing=self._joined(self._first(missing)))
         containers = self._named([required for required, _ in unknown[0].nodes.results])
         reason = self._fill(_COLON, about=containers, what=cause)
-        return AdmissionWarning(rule.name, reason, self.of(_STATE_FACTS), cause)
+        return AdmissionWarning(rule.name, reason, self.of(_STATE_FACTS), cause, Certainty.UNKNOWN)
 
     def claim_unchecked(self, rule: CompatibilityRule, claim: str, why: Text) -> AdmissionWarning:
         """Return the warning that the devices of a claim were not checked."""
         cause = self._fill(_CLAIM_UNCHECKED, claim=claim, why=self.of(why))
-        return AdmissionWarning(rule.name, self._fill(_COLON, about=self._all(), what=cause), "", cause)
+        reason = self._fill(_COLON, about=self._all(), what=cause)
+        return AdmissionWarning(rule.name, reason, "", cause, Certainty.UNKNOWN)
 
     def selector_fails(self, rule: CompatibilityRule, claim: str, driver: str, why: str) -> AdmissionWarning:
         """Return the warning that a selector of a claim fails on devices of a driver. why: the error."""

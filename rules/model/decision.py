@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from rules.kube.json_patch import Operation
+from rules.model.certainty import Certainty
 from rules.model.rule import Action
 from rules.text.i18n import Language, Text
 
@@ -50,13 +51,15 @@ class Wording(NamedTuple):
 class AdmissionWarning(NamedTuple):
     """A warning to the user: the rule that it comes from, one line of reason, and what to do, or nothing.
 
-    cause: the reason without container and nodes, which objects with the same fault share.
+    cause: the reason without container and nodes, which objects with the same fault share. certainty: that
+    of the violation if it is one, else LIKELY, or UNKNOWN if a fact is missing.
     """
 
     rule: str
     reason: str
     fix: str = ""
     cause: str = ""
+    certainty: Certainty = Certainty.LIKELY
 
 
 class NotChecked(NamedTuple):
@@ -106,9 +109,14 @@ class Violation:
         return f"{with_fix(first, self.fix, self.language)}{newline}{rest}"
 
     @property
+    def certainty(self) -> Certainty:
+        """CERTAIN by facts; what a rule or a limit forbids may run."""
+        return Certainty.CERTAIN if self.basis is Basis.FACT else Certainty.LIKELY
+
+    @property
     def warning(self) -> AdmissionWarning:
         """The violation as a warning, which it is if its rule only warns."""
-        return AdmissionWarning(self.rule, self.reason, self.fix, self.cause)
+        return AdmissionWarning(self.rule, self.reason, self.fix, self.cause, self.certainty)
 
 
 def cause_of(found: Violation | AdmissionWarning) -> str:

@@ -13,7 +13,9 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from rules.cuda.tables import read_table
-from rules.model.decision import Basis, Decision
+from rules.model.certainty import Certainty
+from rules.model.decision import Basis, Decision, Violation
+from rules.report.unscheduled import Unscheduled
 from rules.text.i18n import Language, Text
 
 # Lines of a log, from its end, and characters of a line; a traceback has some fifty lines.
@@ -23,6 +25,10 @@ _MAX_EVIDENCE: Final = 3
 # CUDA errors that a check of compatibility foresees (data/errors.yaml).
 _FORESEEN: Final = frozenset({35, 36, 209, 218, 222, 223, 803, 804})
 _COMPATIBILITY: Final = "compatibility"
+# Rows of which the nodes say more.
+_INSUFFICIENT: Final = "insufficient-resource"
+_UNTOLERATED: Final = "untolerated-taint"
+_BY_POLICY: Final = Text("{reason} (policy of rule {rule})", "{reason}（规则 {rule} 的策略）")
 # Escape sequences that colour a log: https://en.wikipedia.org/wiki/ANSI_escape_code
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 
@@ -47,11 +53,11 @@ class Statement(NamedTuple):
 class Cause:
     """Why a pod does not start or run. name: of the row of a table, or of the rule.
 
-    certain: whether the evidence proves it; otherwise it is likely.
+    certainty: CERTAIN if the evidence proves it, otherwise LIKELY.
     """
 
     name: str
-    certain: bool
+    certainty: Certainty
     text: str
     fix: str
     evidence: tuple[Statement, ...] = ()
@@ -140,26 +146,42 @@ def shortened(text: str) -> str:
     return cut if cut.isprintable() else "".join(each if each.isprintable() else " " for each in cut).strip()
 
 
-def causes(decision: Decision, statements: Iterable[Statement], language: Language) -> list[Cause]:
+def causes(
+    decision: Decision,
+    statements: Iterable[Statement],
+    language: Language,
+    pod: Unscheduled | None = None,
+    *,
+    runs: bool = False,
+) -> list[Cause]:
     """Return the causes, certain ones first, each once with its first evidence.
 
-    A violation that rests on facts is a certain cause, and CUDA errors that it foresees are evidence of it.
-    What only follows from other causes is left out if there is another.
+    A violation is a cause: of facts a certain one, and CUDA errors that it foresees are evidence of it; of
+    the policy of a rule a likely one, unless the pod runs. What only follows from other causes is left out if
+    there is another. pod: the nodes that say more about its scheduling.
     """
     found = _found(statements)
     foreseen = [each for each in found if each.pattern.foreseen]
     evidence = tuple(line for each in foreseen for line in each.evidence)[:_MAX_EVIDENCE]
     by_rules = [
-        Cause(each.rule, each.basis is Basis.FACT, each.reason.partition("\n")[0], each.fix, evidence)
+        Cause(each.rule, each.certainty, _reason(each, language), each.fix, evidence)
         for each in decision.violations
-        if each.basis is Basis.FACT or evidence
+        if each.basis is Basis.FACT or evidence or not runs
     ]
-    explained = foreseen if any(each.certain for each in by_rules) else []
+    explained = foreseen if any(each.certainty is Certainty.CERTAIN for each in by_rules) else []
     rest = [each for each in found if all(each is not one for one in explained)]
     if by_rules or any(not each.pattern.also for each in rest):
         rest = [each for each in rest if not each.pattern.also]
-    by_tables = [_cause(each, language) for each in rest]
-    return sorted([*by_rules, *by_tables], key=lambda each: not each.certain)
+    by_tables = [_cause(each, language, pod) for each in rest]
+    return sorted([*by_rules, *by_tables], key=lambda each: each.certainty is not Certainty.CERTAIN)
+
+
+def _reason(violation: Violation, language: Language) -> str:
+    """Return the first line of a reason; what a rule forbids names the rule, whose owner can admit it."""
+    reason = violation.reason.partition("\n")[0]
+    if violation.basis is Basis.FACT:
+        return reason
+    return _BY_POLICY.in_language(language).format(reason=reason, rule=violation.rule)
 
 
 def _found(statements: Iterable[Statement]) -> Sequence[_Found]:
@@ -177,10 +199,13 @@ def _found(statements: Iterable[Statement]) -> Sequence[_Found]:
     return list(found.values())
 
 
-def _cause(found: _Found, language: Language) -> Cause:
-    pattern = found.pattern
-    cause, fix = (
-        text.in_language(language).format(*found.groups).rstrip(": ：")
-        for text in (pattern.cause, pattern.fix)
-    )
-    return Cause(pattern.name, pattern.certain, cause, fix, tuple(found.evidence))
+def _cause(found: _Found, language: Language, pod: Unscheduled | None) -> Cause:
+    pattern, groups, texts = found.pattern, found.groups, (found.pattern.cause, found.pattern.fix)
+    if pod is not None and pattern.name == _INSUFFICIENT:
+        groups = (pod.shortest(found.evidence[0].text, groups[0]),)
+        texts = pod.shortage(groups[0]) or texts
+    elif pod is not None and pattern.name == _UNTOLERATED and not any(groups):
+        groups = (pod.taints(),)
+    cause, fix = (text.in_language(language).format(*groups).rstrip(": ：") for text in texts)
+    certainty = Certainty.CERTAIN if pattern.certain else Certainty.LIKELY
+    return Cause(pattern.name, certainty, cause, fix, tuple(found.evidence))

@@ -396,9 +396,18 @@ def _component(deployment: Mapping[str, Any]) -> str | None:
     return labels.get("app.kubernetes.io/component")
 
 
+def _time_of(event: Mapping[str, Any]) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
 def _report_path(document: Mapping[str, Any]) -> str:
     metadata = document["metadata"]
     return f"{_REPORTS}/namespaces/{quote(metadata['namespace'], safe='')}/reports/{quote(metadata['name'])}"
+
+
+def is_forbidden(error: ClusterError) -> bool:
+    """Return whether the API server refused a request because of missing rights."""
+    return isinstance(cause := error.__cause__, ApiError) and cause.status == HTTPStatus.FORBIDDEN
 
 
 def connect(kubeconfig: str | None, context: str | None) -> ClusterApi:
@@ -439,7 +448,7 @@ class Cluster:
                 for item in self._list(Resource(what, ALL_CONFIG_MAPS, selector, _Placed))
             ]
         except ClusterError as error:
-            if isinstance(cause := error.__cause__, ApiError) and cause.status == HTTPStatus.FORBIDDEN:
+            if is_forbidden(error):
                 return []
             raise
         return sorted({item["metadata"]["namespace"] for item in found})
@@ -505,7 +514,16 @@ class Cluster:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
         fields = f"involvedObject.kind=Pod,involvedObject.name={name}"
         found = self._list(Resource("events", path, fields=fields))
-        return sorted(found, key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or ""))
+        return sorted(found, key=_time_of)
+
+    def failed_creations(self, namespace: str) -> list[dict[str, Any]]:
+        """Return the events of a namespace about pods that could not be created, the oldest first.
+
+        As JSON. Raises ClusterError.
+        """
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+        found = self._list(Resource("events", path, fields="reason=FailedCreate"))
+        return sorted(found, key=_time_of)
 
     def log(self, namespace: str, pod: str, container: str, *, previous: bool, lines: int) -> str:
         """Return the last lines of a container's log, of its last run if previous. Raises ClusterError."""

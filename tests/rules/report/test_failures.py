@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.cuda.tables import read_table
+from rules.model.certainty import Certainty
 from rules.model.decision import Basis, Decision, Violation
 from rules.model.rule import Action
 from rules.report.failures import MAX_LINES, Cause, Source, Statement, causes, log_statements
@@ -39,6 +40,24 @@ SAMPLES: Final = {
     "nvml-mismatch": "Failed to initialize NVML: Driver/library version mismatch",
     "nvml-unknown": "Failed to initialize NVML: Unknown Error",
     "bfloat16": "Bfloat16 is only supported on GPUs with compute capability of at least 8.0.",
+    "unknown-error": "UserWarning: CUDA initialization: CUDA unknown error - this may be due to an incorrect",
+    "mps-not-ready": "mps-client: MPS server is not ready",
+    "gpushare-no-gpu": "nvidia-container-cli: device error: unknown device id: no-gpu-has-10MiB-to-run",
+    "old-ptxas": "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
+    "kv-cache": "The model's max seq len (32768) is larger than the maximum number of tokens that can be"
+    " stored in KV cache (7344).",
+    "heads-not-divisible": "number of attention heads (28) must be divisible by tensor parallel size (8)",
+    "device-permission": "open /dev/nvidiactl: permission denied",
+    "paddle-crash": "FatalError: `Segmentation fault` is detected by the operating system.",
+    "denied-by-gpugate": 'FailedCreate: admission webhook "validate.gpugate.dev" denied the request'
+    ": Pod denied by gpugate: no schedulable node is compatible [rule compatibility-pgpu]",
+    "exceeded-quota": 'FailedCreate: Error creating: pods "a" is forbidden: exceeded quota: gpus, requested: '
+    "requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=3, limited: requests.nvidia.com/gpu=4",
+    "pod-security": 'FailedCreate: pods "a" is forbidden: violates PodSecurity "restricted:latest": '
+    "runAsNonRoot != true",
+    "webhook-unavailable": "FailedCreate: Error creating: Internal error occurred: failed calling webhook "
+    '"mutate.gpugate.dev": failed to call webhook: connect: connection refused',
+    "creation-failed": 'FailedCreate: pods "a" is forbidden: error looking up service account',
     "flash-attention": "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
     "gpu-memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
     "vgpu-memory": "[HAMI-core ERROR (pid:8)]: Device 0 OOM 11000000000 / 10737418240",
@@ -109,9 +128,9 @@ def test_a_violation_by_facts_is_the_cause_and_the_error_that_it_foresees_its_ev
     lines = ("cudaErrorInsufficientDriver", "CUDA out of memory")
     first, second = found(*lines, violations=(_violation(Basis.FACT),))
 
-    assert ("rule", True, "the driver is too old", "newer driver") == (
+    assert ("rule", Certainty.CERTAIN, "the driver is too old", "newer driver") == (
         first.name,
-        first.certain,
+        first.certainty,
         first.text,
         first.fix,
     )
@@ -119,14 +138,43 @@ def test_a_violation_by_facts_is_the_cause_and_the_error_that_it_foresees_its_ev
     assert "gpu-memory" == second.name
 
 
-def test_a_violation_by_policy_is_a_cause_only_with_evidence() -> None:
-    """What a rule forbids may run."""
+def test_a_violation_by_policy_is_a_likely_cause_that_names_the_rule() -> None:
+    """What a rule forbids may run: of a pod that runs, it is one only with evidence."""
     policy = (_violation(Basis.POLICY),)
+    decision = Decision(allowed=False, violations=policy)
 
-    assert [] == found("KeyError: 'a'", violations=policy)
-    assert [("rule", False), ("cudaErrorInsufficientDriver", False)] == [
-        (each.name, each.certain) for each in found("cudaErrorInsufficientDriver", violations=policy)
+    assert [("rule", Certainty.LIKELY, "the driver is too old (policy of rule rule)")] == [
+        (each.name, each.certainty, each.text) for each in found("KeyError: 'a'", violations=policy)
     ]
+    assert [] == causes(decision, [], Language.EN, runs=True)
+    assert ["rule", "cudaErrorIllegalAddress"] == [
+        each.name for each in found("CUDA_ERROR_ILLEGAL_ADDRESS", violations=policy)
+    ]
+
+
+def test_other_texts_of_known_failures_are_found() -> None:
+    """Of other programs, or other versions of one."""
+    lines = {
+        "float16/bfloat16 is only supported on GPUs with compute capability at least 8.0": "bfloat16",
+        "ValueError: bfloat16 is only supported on GPUs with compute capability at least 8.0. Current GPU: "
+        "Tesla V100-PCIE-16GB, compute capability 7.0": "bfloat16",
+        "ResourceExhaustedError: Out of memory error on GPU 0. Cannot allocate 2.0GB memory": "gpu-memory",
+        "To serve at least one request with the models's max seq len (262144), (24.0 GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (3.18 GiB).": "kv-cache",
+        "(got `num_heads`: 28 and `num_shards`: 8": "heads-not-divisible",
+        "CUDA error: MPS server is not ready to accept new MPS client requests": "cudaErrorMpsServerNotReady",
+    }
+
+    assert [*lines.values()] == [each.name for line in lines for each in found(line)]
+
+
+def test_what_a_controller_could_not_create_has_one_cause() -> None:
+    """The general one only if no other is known."""
+    denials = [name for name, row in ROWS.items() if row["cause"]["en"].startswith("its pods are denied")]
+    assert 5 == len(denials)
+    for name in denials:
+        (cause,) = found(SAMPLES[name], source=Source.EVENT)
+        assert (name, True) == (cause.name, cause.text.startswith("its pods are denied: "))
 
 
 def test_what_follows_from_another_cause_is_left_out() -> None:

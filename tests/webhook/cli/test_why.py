@@ -96,9 +96,121 @@ def test_what_may_not_be_read_is_said_and_the_rest_is_compared(tmp_path: Path) -
     result = _why(fake, tmp_path, "train-0")
 
     assert 1 == result.exit_code
-    assert "No known cause was found; the pod does not run." in result.stdout
+    assert "unknown: no known cause was found; the pod does not run" in result.stdout
     assert "– cannot list events: 403 refused by the test" in result.stdout
     assert "– cannot read the log of container 'main': 403 refused by the test" in result.stdout
+
+
+def _workload(kind: str, name: str, owner: str = "", **fields: Any) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "namespace": "ml"}
+    if owner:
+        metadata["ownerReferences"] = [
+            {"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "controller": True}
+        ]
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    return {"kind": kind, "metadata": metadata, "spec": {"replicas": 1, "template": template}} | fields
+
+
+def _denied(kind: str, name: str, message: str) -> dict[str, Any]:
+    about = {"kind": kind, "name": name, "namespace": "ml"}
+    return {"metadata": {"name": name}, "involvedObject": about, "reason": "FailedCreate", "message": message}
+
+
+DENIED = (
+    'Error creating: admission webhook "validate.gpugate.dev" denied the request: Pod denied by gpugate: x'
+)
+FORBIDDEN = 'Error creating: pods "llm-1" is forbidden: '
+QUOTA = (
+    "exceeded quota: gpus, requested: requests.nvidia.com/gpu=1, used: requests.nvidia.com/gpu=4, limited: 4"
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        (f"{DENIED} [rule compatibility-pgpu]", "Pod denied by gpugate: x [rule compatibility-pgpu]"),
+        (FORBIDDEN + QUOTA, "exceeded quota gpus"),
+        (FORBIDDEN + 'violates PodSecurity "baseline:latest": hostPID=true', "violate Pod Security baseline"),
+        (
+            'Internal error occurred: failed calling webhook "a.b": refused',
+            "webhook a.b does not answer: refused",
+        ),
+        (FORBIDDEN + "error looking up service account", "error looking up service account"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job", "DaemonSet"])
+def test_of_a_workload_without_pods_what_denies_them_is_the_cause(
+    kind: str, message: str, cause: str, tmp_path: Path
+) -> None:
+    """In the first line, with exit status 1; of a Deployment by the events of its ReplicaSet."""
+    fake = FakeApi()
+    fake.serve("apps", "v1", Deployment="deployments", ReplicaSet="replicasets")
+    fake.serve("batch", "v1", Job="jobs")
+    fake.discovery["/apis/apps/v1"]["resources"] += [
+        {"name": plural, "kind": other, "verbs": ["list"]}
+        for other, plural in (("StatefulSet", "statefulsets"), ("DaemonSet", "daemonsets"))
+    ]
+    root = f"/apis/{'batch' if kind == 'Job' else 'apps'}/v1/namespaces/ml"
+    fake.put(f"{root}/{kind.lower()}s", _workload(kind, "llm"))
+    about = (kind, "llm")
+    if kind == "Deployment":
+        about = ("ReplicaSet", "llm-1")
+        fake.put(f"{root}/replicasets", _workload(*about, owner="llm"))
+    fake.put(EVENTS, _denied(*about, f"{message}\na table"))
+    result = _why(fake, tmp_path, f"{kind.lower()}/llm")
+    first = result.stdout.partition("\n")[0]
+
+    assert 1 == result.exit_code, result.output
+    assert first.startswith(f"{kind} ml/llm: certain: its pods are denied: "), result.stdout
+    assert cause in first
+    assert "a table" not in result.stdout
+
+
+def test_a_failure_that_a_condition_says_is_a_cause_beside_pods_that_run(tmp_path: Path) -> None:
+    """Some replicas are missing; after an hour only the condition is left."""
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
+    condition["message"] = FORBIDDEN + QUOTA
+    fake = FakeApi()
+    fake.serve("apps", "v1", Deployment="deployments")
+    document = _workload("Deployment", "llm", status={"conditions": [condition]})
+    fake.put("/apis/apps/v1/namespaces/ml/deployments", document)
+    fake.put(PODS, _pod(owner="llm", runs=True))
+    (cause,) = _facts(_why(fake, tmp_path, "deployment/llm", "-o", "json"))["causes"]
+
+    assert ("exceeded-quota", "certain") == (cause["name"], cause["certainty"])
+    assert "condition ReplicaFailure of Deployment/llm" == cause["evidence"][0]["place"]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "status", "words"), [(0, 0, "asks for no pods"), (1, 1, "created no pods")]
+)
+def test_a_workload_without_pods_and_events_is_said_to_ask_for_none_or_to_be_unknown(
+    replicas: int, status: int, words: str, tmp_path: Path
+) -> None:
+    """The exit status differs."""
+    fake = FakeApi()
+    fake.serve("apps", "v1", Deployment="deployments")
+    document = _workload("Deployment", "llm", spec={"replicas": replicas})
+    fake.put("/apis/apps/v1/namespaces/ml/deployments", document)
+    result = _why(fake, tmp_path, "deployment/llm")
+
+    assert (status, True) == (result.exit_code, words in result.stdout), result.output
+
+
+def test_rules_and_nodes_that_may_not_be_read_are_named_and_the_rest_is_compared(tmp_path: Path) -> None:
+    """As for a developer with the role `view` in the namespace."""
+    rules = "/api/v1/namespaces/kube-public/configmaps"
+    fake = FakeApi(statuses={rules: 403, "/api/v1/nodes": 403}, texts={f"{PODS}/train-0/log": "OOMKilled\n"})
+    fake.put(PODS, _pod())
+    fake.put(EVENTS, _event("a", 'no runtime for "nvidia" is configured'))
+    result = _why(fake, tmp_path, "train-0")
+
+    assert 1 == result.exit_code, result.output
+    assert "certain: the container runtime of the node has no runtime nvidia" in result.stdout
+    assert "– cannot list ConfigMaps of namespace 'kube-public': 403" in result.stdout
+    assert "evaluated with the built-in rules (use --rules for others)" in result.stdout
+    assert "– cannot list Nodes: 403 refused by the test" in result.stdout
+    assert "not compared with nodes (use --nodes FILE)" in result.stdout
 
 
 def test_a_pod_that_runs_without_a_known_failure_is_no_error(tmp_path: Path) -> None:
@@ -163,7 +275,7 @@ def test_a_status_of_any_shape_is_read(status: Any, tmp_path: Path) -> None:
     events.write_text("kind: List\nitems: [{kind: Event, involvedObject: 3}, {kind: Event}, 4]\n", "utf-8")
     result = CliRunner().invoke(main, ["why", "-f", str(path), "--events", str(events)])
 
-    assert (1, True) == (result.exit_code, "No known cause was found" in result.stdout), result.output
+    assert (1, True) == (result.exit_code, "no known cause was found" in result.stdout), result.output
 
 
 def test_a_log_is_read_from_stdin(tmp_path: Path) -> None:

@@ -11,12 +11,15 @@ from typing import Any, Final
 import click
 
 from rules import AdmissionRequest, Decision, Language, ObjectError
+from rules.model.certainty import Certainty
 from rules.report.failures import MAX_LINES, Cause, causes, shortened
+from rules.report.unscheduled import Unscheduled
 from rules.text.yaml_document import SourceError
-from webhook.cli.evaluation.workloads import Workload, WorkloadObject
+from webhook.cli.evaluation.workloads import WorkloadObject
 from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.completers import FILE
 from webhook.cli.input.decision_context import DecisionContext, Sources, decision_options
+from webhook.cli.input.denied_workload import WorkloadFacts
 from webhook.cli.input.files import read_path
 from webhook.cli.input.objects import objects_in
 from webhook.cli.input.options import output_option
@@ -32,13 +35,13 @@ from webhook.cli.output.console import (
 )
 from webhook.cli.output.not_checked import all_not_checked_lines
 from webhook.cli.output.vocabulary import (
-    CAUSE_CERTAIN,
-    CAUSE_LIKELY,
     CAUSE_SEEN,
     CAUSE_UNKNOWN,
     EVENTS_EXPIRED,
     LOG_OF,
     LOOKED_AT,
+    NO_PODS,
+    NO_PODS_WANTED,
     NOT_CHECKED_MARK,
     POD_RUNS,
 )
@@ -80,8 +83,9 @@ def command(
 
     Compares the result of the rules and the nodes of today, the state and the events of the pod, and the last
     lines of its logs with known failures of GPU pods. Of a workload (deployment/llm), the newest pod that
-    does not run. A cause is certain if the evidence proves it, otherwise likely. Exit status: 0 if the pod
-    runs and no cause is found, 1 otherwise.
+    does not run; if it has none, what denies its pods. A cause is certain if the evidence proves it,
+    otherwise likely. What your rights do not suffice to read is named and left out. Exit status: 0 if the
+    pod runs and no cause is found, 1 otherwise.
 
     \b
     Examples:
@@ -95,14 +99,19 @@ def command(
         raise click.UsageError("--log and --events require -f FILE")
     if name:
         sources = sources.of_current_cluster("-f FILE")
-    context = sources.load()
+    context = sources.load_readable()
+    facts: PodFacts | WorkloadFacts
     if name:
         facts = _of_cluster(name, namespace, sources, context)
-        _read_cluster(facts, sources.rules.cluster, container, tail, sources.language)
+        if isinstance(facts, PodFacts):
+            _read_cluster(facts, sources.rules.cluster, container, tail, sources.language)
     else:
         facts = _of_files(str(filename), logs, events, sources.language)
-    decision = _decision(facts, context)
-    found = causes(decision, facts.statements(), sources.language)
+    facts.notes[:0] = context.notes
+    decision = _decision(facts.object, context)
+    spec = facts.document.get("spec")
+    nodes = Unscheduled(context.inventory, spec if isinstance(spec, dict) else {})
+    found = causes(decision, facts.statements(), sources.language, nodes, runs=facts.runs)
     result = Result(facts, decision, found, sources.language)
     if output == "text":
         result.show()
@@ -113,18 +122,18 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What is known of a pod, and the causes."""
+    """What is known of a pod, or of a workload without pods, and the causes."""
 
-    facts: PodFacts
+    facts: PodFacts | WorkloadFacts
     decision: Decision
     causes: Sequence[Cause]
     language: Language
 
     @property
     def title(self) -> str:
-        """The pod with its namespace."""
-        metadata = self.facts.pod.get("metadata", {})
-        return f"Pod {metadata.get('namespace') or 'default'}/{metadata.get('name', '')}"
+        """Kind, namespace and name."""
+        key = self.facts.object.key
+        return f"{key.kind} {key.namespace}/{key.name}"
 
     def looked_at(self) -> str:
         """Return what was compared, in one line."""
@@ -136,38 +145,55 @@ class Result:
         return LOOKED_AT.in_language(self.language).format(count=len(self.facts.events), **facts)
 
     def show(self) -> None:
-        """Print state, causes with evidence and fix, and what was not known."""
-        print_line(styled(f"{self.title}:", bold=True), self.facts.state())
-        for cause in self.causes:
-            word = CAUSE_CERTAIN if cause.certain else CAUSE_LIKELY
-            mark = f"{word.in_language(self.language)}:"
+        """Print state, causes with evidence and fix, and what was not known.
+
+        The first line has the first cause of a workload without pods: there is no other state of it.
+        """
+        blocks = [*map(self._cause_lines, self.causes)] or [[self._no_cause()]]
+        if isinstance(self.facts, PodFacts):
+            blocks.insert(0, [[self.facts.state()]])
+        blocks[0][0].insert(0, styled(f"{self.title}:", bold=True))
+        for block in blocks:
+            for parts in block:
+                print_line(*parts)
             click.echo()
-            print_line(styled(mark, fg="red" if cause.certain else "yellow"), shortened(cause.text))
-            if cause.fix:
-                print_line(f"  → {shortened(cause.fix)}")
-            for line in cause.evidence:
-                seen = CAUSE_SEEN.in_language(self.language)
-                print_line(styled(f"  {seen}: {line.place}: {line.text}", dim=True))
-        if not self.causes:
-            words = POD_RUNS if self.facts.runs else CAUSE_UNKNOWN
-            click.echo(f"\n{words.in_language(self.language)}")
-        click.echo()
         for note in (*self.facts.notes, *all_not_checked_lines(self.decision, self.language)):
             print_summary(f"{NOT_CHECKED_MARK} {note}", err=False)
         print_summary(styled(self.looked_at(), dim=True), err=False)
 
+    def _cause_lines(self, cause: Cause) -> list[list[str]]:
+        """Return the lines of a cause: certainty and text, the fix, the evidence; each in parts."""
+        lines: list[list[str]] = [[self._mark(cause.certainty), shortened(cause.text)]]
+        lines += [[f"  → {shortened(cause.fix)}"]] if cause.fix else []
+        seen = CAUSE_SEEN.in_language(self.language)
+        return lines + [[styled(f"  {seen}: {line.place}: {line.text}", dim=True)] for line in cause.evidence]
+
+    def _no_cause(self) -> list[str]:
+        is_pod = isinstance(self.facts, PodFacts)
+        if self.facts.runs:
+            return [(POD_RUNS if is_pod else NO_PODS_WANTED).in_language(self.language)]
+        words = CAUSE_UNKNOWN if is_pod else NO_PODS
+        return [self._mark(Certainty.UNKNOWN), words.in_language(self.language)]
+
+    def _mark(self, certainty: Certainty) -> str:
+        color = "red" if certainty is Certainty.CERTAIN else "yellow"
+        return styled(f"{certainty.in_language(self.language)}:", fg=color)
+
     def document(self) -> dict[str, Any]:
         """Return the same as JSON."""
-        metadata = self.facts.pod.get("metadata", {})
+        key = self.facts.object.key
         return {
-            "namespace": metadata.get("namespace") or "default",
-            "pod": metadata.get("name", ""),
+            "namespace": key.namespace,
+            "kind": key.kind,
+            "name": key.name,
+            "pod": key.name if isinstance(self.facts, PodFacts) else None,
             "state": self.facts.state(),
             "runs": self.facts.runs,
             "causes": [
                 {
                     "name": each.name,
-                    "certain": each.certain,
+                    "certain": each.certainty is Certainty.CERTAIN,
+                    "certainty": each.certainty.value,
                     "cause": each.text,
                     "fix": each.fix,
                     "evidence": [{"place": line.place, "text": line.text} for line in each.evidence],
@@ -178,18 +204,23 @@ class Result:
         }
 
 
-def _decision(facts: PodFacts, context: DecisionContext) -> Decision:
-    """Return the decision on the pod with the rules and nodes of today. Raises BadInputError."""
-    subject = WorkloadObject("", "Pod", facts.pod)
-    request = AdmissionRequest("CREATE", "", "Pod", subject.key.namespace, facts.pod, mutating=False)
+def _decision(subject: WorkloadObject, context: DecisionContext) -> Decision:
+    """Return the decision on an object with the rules and nodes of today. Raises BadInputError."""
+    key = subject.key
+    request = AdmissionRequest("CREATE", key.group, key.kind, key.namespace, subject.document, mutating=False)
     try:
         return context.decide(request)
     except ObjectError as error:
-        raise BadInputError(f"Pod {subject.key.namespace}/{subject.key.name}: {error}") from None
+        raise BadInputError(f"{key.kind} {key.namespace}/{key.name}: {error}") from None
 
 
-def _of_cluster(name: str, namespace: str, sources: Sources, context: DecisionContext) -> PodFacts:
-    """Return a pod of a cluster, or of a workload the newest that does not run. Raises BadInputError."""
+def _of_cluster(
+    name: str, namespace: str, sources: Sources, context: DecisionContext
+) -> PodFacts | WorkloadFacts:
+    """Return a pod of a cluster, or of a workload the newest that does not run, else the workload.
+
+    Raises BadInputError.
+    """
     kind, slash, rest = name.partition("/")
     if not slash or kind.lower() in ("pod", "pods", "po"):
         wanted = rest if slash else name
@@ -198,22 +229,24 @@ def _of_cluster(name: str, namespace: str, sources: Sources, context: DecisionCo
     chosen = [each for each in workloads if each.reference.lower() == name.lower()]
     if not chosen:
         raise BadInputError(f'Error from server (NotFound): {kind} "{rest}" not found')
-    return PodFacts(_newest(chosen[0]))
-
-
-def _newest(workload: Workload) -> dict[str, Any]:
-    """Return the newest pod of a workload that does not run, or if all run, the newest."""
+    workload = chosen[0]
     pods = [PodFacts(dict(each.document)) for each in workload.pods]
-    if not pods:
-        raise BadInputError(
-            f"{workload.reference} has no pods; "
-            f"`gpugate audit {workload.reference.lower()}` evaluates its template"
-        )
+    newest = max(pods, key=_age, default=None)
+    facts = WorkloadFacts.of(workload.object, workload.children) if workload.object else None
+    if newest is not None and (facts is None or not newest.runs or not facts.fails):
+        return newest
+    if facts is None:
+        raise BadInputError(f"{workload.reference} has no pods")
+    try:
+        facts.add_events(sources.rules.cluster.query(lambda found: found.failed_creations(namespace)))
+    except BadInputError as error:
+        facts.notes.append(str(error))
+    return facts
 
-    def age(facts: PodFacts) -> tuple[bool, str]:
-        return not facts.runs, str(facts.pod.get("metadata", {}).get("creationTimestamp", ""))
 
-    return dict(max(pods, key=age).pod)
+def _age(facts: PodFacts) -> tuple[bool, str]:
+    """Return a key by which a pod that does not run comes last, the newest at the end."""
+    return not facts.runs, str(facts.pod.get("metadata", {}).get("creationTimestamp", ""))
 
 
 def _read_cluster(

@@ -69,12 +69,13 @@ class Workload:
     """An object that people change, and its pods.
 
     object: the object with the pod templates; None for a pod of its own, and if only the pods are known.
-    pods: those that have not ended.
+    pods: those that have not ended. children: what the object controls that is no pod, as ReplicaSets.
     """
 
     key: Key
     object: WorkloadObject | None
     pods: tuple[WorkloadObject, ...] = ()
+    children: tuple[WorkloadObject, ...] = ()
 
     @property
     def namespace(self) -> str:
@@ -113,6 +114,7 @@ def workloads_in(objects: Iterable[WorkloadObject]) -> list[Workload]:
     known = {each.key: each for each in found if each.key.name}
     tops: dict[Key | int, WorkloadObject] = {}
     pods: dict[Key | int, list[WorkloadObject]] = {}
+    children: dict[Key | int, list[WorkloadObject]] = {}
     keys: dict[Key | int, Key] = {}
     for each in found:
         if each.has_ended:
@@ -123,10 +125,12 @@ def workloads_in(objects: Iterable[WorkloadObject]) -> list[Workload]:
         keys[place] = key
         if each.is_pod:
             pods.setdefault(place, []).append(each)
-        if top is each and not each.is_pod:
+        elif top is each:
             tops.setdefault(place, each)
+        else:
+            children.setdefault(place, []).append(each)
     return [
-        Workload(key, tops.get(place), tuple(pods.get(place, ())))
+        Workload(key, tops.get(place), tuple(pods.get(place, ())), tuple(children.get(place, ())))
         for place, key in keys.items()
         if place in tops or place in pods
     ]

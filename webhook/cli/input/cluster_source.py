@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from webhook.cli.output.console import BadInputError
+from webhook.cli.output.console import BadInputError, ForbiddenError
 
 if TYPE_CHECKING:
     from webhook.cluster.client import Cluster
@@ -47,15 +47,19 @@ class ClusterSource:
         return self if self.selected else replace(self, current=True, otherwise=otherwise)
 
     def query(self, query: Callable[[Cluster], T]) -> T:
-        """Return the result of a query to the cluster. Raises BadInputError."""
+        """Return the result of a query to the cluster.
+
+        Raises BadInputError; ForbiddenError if the rights do not suffice.
+        """
         # Imported here: the import takes 0.2 s, and most commands do not use a cluster.
-        from webhook.cluster.client import Cluster, ClusterError
+        from webhook.cluster.client import Cluster, ClusterError, is_forbidden
 
         try:
             return query(Cluster(self.kubeconfig, self.context))
         except ClusterError as error:
             hint = f" (or use {self.otherwise})" if self.otherwise else ""
-            raise BadInputError(f"{error}{hint}") from None
+            kind = ForbiddenError if is_forbidden(error) else BadInputError
+            raise kind(f"{error}{hint}") from None
 
 
 NO_CLUSTER: Final = ClusterSource()

@@ -14,6 +14,7 @@ from rules import (
     Decision,
     Inventory,
     Language,
+    Loaded,
     ObjectError,
     Policy,
     RuleSet,
@@ -24,6 +25,7 @@ from rules.text.paths import Path, field_path
 from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.files import (
     BAD_INPUT,
+    BUILT_IN,
     RuleSource,
     is_built_in,
     load_workloads,
@@ -39,9 +41,14 @@ from webhook.cli.input.options import (
     rules_option,
 )
 from webhook.cli.input.quotas import Quotas
-from webhook.cli.output.console import print_error, print_note
+from webhook.cli.output.console import ForbiddenError, print_error, print_note, print_warning
 from webhook.cli.output.not_checked import with_inventory
-from webhook.cli.output.vocabulary import OTHER_RULES, WITHOUT_BUILT_IN
+from webhook.cli.output.vocabulary import (
+    OTHER_RULES,
+    WITHOUT_BUILT_IN,
+    WITHOUT_CLUSTER_NODES,
+    WITHOUT_CLUSTER_RULES,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -181,23 +188,55 @@ class Sources:
         return replace(self, rules=replace(self.rules, cluster=self.rules.cluster.or_current(otherwise)))
 
     def load(self) -> DecisionContext:
-        """Load rules, nodes and workload kinds; print each error in a rule. Raises BadInputError."""
-        return self.load_with_objects()[0]
+        """Load rules, nodes and workload kinds; print each error in a rule.
+
+        Without the right to read the rules of the cluster, the built-in rules are used; without that to read
+        its nodes, none is known; a warning says so. Raises BadInputError.
+        """
+        context = self.load_readable()
+        for note in context.notes:
+            print_warning(note, self.language)
+        return context
+
+    def load_readable(self) -> DecisionContext:
+        """Return what `load` does; what could not be read is only in its notes. Raises BadInputError."""
+        notes: list[str] = []
+        try:
+            loaded = self._load_rules()
+        except ForbiddenError as error:
+            notes.append(WITHOUT_CLUSTER_RULES.in_language(self.language).format(why=error))
+            loaded = self.rules.load([BUILT_IN])
+        nodes_given, inventory = bool(self.node_paths) or self.rules.cluster.selected, Inventory()
+        try:
+            inventory, _ = read_inventory(self.node_paths, self.rules.cluster)
+        except ForbiddenError as error:
+            notes.append(WITHOUT_CLUSTER_NODES.in_language(self.language).format(why=error))
+            nodes_given = False
+        return self._context(loaded, inventory, nodes_given=nodes_given, notes=notes)
 
     def load_with_objects(self) -> tuple[DecisionContext, list[Any]]:
-        """Return what `load` does, and the objects of its inventory. Raises BadInputError."""
+        """Return rules and nodes, all of which must be readable, and the objects of the inventory.
+
+        Raises BadInputError.
+        """
+        loaded = self._load_rules()
+        inventory, objects = read_inventory(self.node_paths, self.rules.cluster)
+        nodes_given = bool(self.node_paths) or self.rules.cluster.selected
+        return self._context(loaded, inventory, nodes_given=nodes_given, notes=[]), objects
+
+    def _load_rules(self) -> Loaded:
         loaded = self.rules.load_in_force(self.rule_paths, self.language)
         for error in loaded.errors:
             print_error(error.line(self.language), self.language)
         self._note_other_rules()
-        inventory, objects = read_inventory(self.node_paths, self.rules.cluster)
+        return loaded
+
+    def _context(
+        self, loaded: Loaded, inventory: Inventory, *, nodes_given: bool, notes: list[str]
+    ) -> DecisionContext:
         policy = compile_policy(loaded.rules, self.language, load_workloads(self.workload_paths))
-        quotas = Quotas(self.rules.cluster, self.language)
-        nodes_given = bool(self.node_paths) or self.rules.cluster.selected
-        context = DecisionContext(
-            loaded.rules, policy, inventory, quotas, nodes_given, failed=bool(loaded.errors)
-        )
-        return context, objects
+        quotas, failed = Quotas(self.rules.cluster, self.language), bool(loaded.errors)
+        return DecisionContext(loaded.rules, policy, inventory, quotas, nodes_given, failed, notes)
 
     def _note_other_rules(self) -> None:
         """Print which rules replace those in force: of the cluster, or without one the built-in rules."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rules.report.failures import Source, Statement, log_statements, shortened
+from webhook.cli.evaluation.workloads import WorkloadObject
 
 # States of containers, in the order in which they count: https://kubernetes.io/docs/reference/kubernetes-api/
 _STATES: Final = (("state", "waiting"), ("state", "terminated"), ("lastState", "terminated"))
@@ -21,6 +22,16 @@ class PodFacts:
     events: list[Mapping[str, Any]] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def object(self) -> WorkloadObject:
+        """The pod as an object of its kind."""
+        return WorkloadObject("", "Pod", self.pod)
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """The pod as JSON."""
+        return self.pod
 
     @property
     def status(self) -> Mapping[str, Any]:

@@ -41,6 +41,10 @@ class BadInputError(click.ClickException):
     exit_code = 2
 
 
+class ForbiddenError(BadInputError):
+    """The rights of the user do not suffice to read something of a cluster."""
+
+
 def os_error_text(error: OSError) -> str:
     """Return the message of a system error with its file name, without the error number."""
     why = error.strerror or str(error)

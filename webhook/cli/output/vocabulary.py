@@ -138,6 +138,13 @@ RULES_ELSEWHERE: Final = Text(
     "（规则 ConfigMap 位于 {namespaces}：请使用 --rules-namespace）",
 )
 BUILT_IN_INSTEAD: Final = Text("{why}; evaluated with the built-in rules", "{why}；使用内置规则评估")
+WITHOUT_CLUSTER_RULES: Final = Text(
+    "{why}; evaluated with the built-in rules (use --rules for others)",
+    "{why}；使用内置规则评估（可用 --rules 指定其他规则）",
+)
+WITHOUT_CLUSTER_NODES: Final = Text(
+    "{why}; not compared with nodes (use --nodes FILE)", "{why}；未与节点比较（可用 --nodes FILE 指定）"
+)
 OTHER_RULES: Final = Text(
     "evaluated with the rules in {paths}, not with those of the cluster",
     "使用 {paths} 中的规则评估，而非集群中的规则",
@@ -216,11 +223,16 @@ REPORTS_WRITTEN: Final = Text(
     "Reports: {written} written, {deleted} deleted", "Report：写入 {written} 个，删除 {deleted} 个"
 )
 # Lines of `why`.
-CAUSE_CERTAIN: Final = Text("certain", "确定")
-CAUSE_LIKELY: Final = Text("likely", "可能")
 CAUSE_SEEN: Final = Text("seen", "依据")
 CAUSE_UNKNOWN: Final = Text(
-    "No known cause was found; the pod does not run.", "未发现已知的原因；该 Pod 未在运行。"
+    "no known cause was found; the pod does not run", "未发现已知的原因；该 Pod 未在运行"
+)
+NO_PODS_WANTED: Final = Text(
+    "The workload asks for no pods: replicas is 0, or it is suspended.",
+    "该工作负载不需要 Pod：replicas 为 0，或已暂停。",
+)
+NO_PODS: Final = Text(
+    "no known cause was found; its controller has created no pods", "未发现已知的原因；其控制器没有创建 Pod"
 )
 POD_RUNS: Final = Text("The pod runs, and no known failure was found.", "该 Pod 正在运行，未发现已知的故障。")
 EVENTS_EXPIRED: Final = Text(
