@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from rules.compatibility.checks import check_container
 from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.container_findings import report_findings, report_on_any_node
-from rules.compatibility.gpu_count import counted_amounts, excess_findings, selects_nodes
+from rules.compatibility.gpu_count import counted_amounts, excess_findings, memory_findings, selects_nodes
 from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator, node_evaluator
 from rules.compatibility.pending import pending
 from rules.compatibility.pod_request import PodRequest, applies_to, requested_resources
@@ -96,6 +96,7 @@ def evaluate(  # noqa: PLR0913 - the first four are what it depends on
         amounts = counted_amounts(pod, containers, resources)
         if excess := evaluator.excess(amounts):
             findings += excess_findings(excess, pod, containers, evaluator)
+        findings += memory_findings(containers, evaluator)
         if excess or not selects_nodes(containers):
             amounts = ()
     if findings:

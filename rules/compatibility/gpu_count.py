@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.checks.gpu_count import too_many
+from rules.compatibility.checks.gpu_memory import too_much_memory
 from rules.compatibility.node_evaluation import NodeEvaluator
-from rules.compatibility.pod_request import quantity_of, requested_amounts
+from rules.compatibility.pod_request import quantity_of, requested_amounts, requested_resources
 from rules.compatibility.result import Amounts, ExcessiveRequest, RuleRequirement
+from rules.cuda.gpu_memory import requested_memory
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule
-from rules.nodes.gpu_resources import gpu_resources
 
 
 def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterable[str]) -> Amounts:
-    """Return how many of each resource a node must have; none if no rule counts them.
-
-    Memory and cores are not counted: too much of them is most often in the wrong unit, which their own rule
-    reports.
-    """
+    """Return how many of each resource a node must have; none if no rule counts them."""
     if all(each.rule.sharing.checks.gpu_count is Level.COMPATIBLE for each in required):
         return ()
-    asked = tuple(names)
-    shares = [name for name, kind in gpu_resources(asked) if not kind.units]
-    return requested_amounts(pod, [name for name in asked if name not in shares] if shares else asked)
+    return requested_amounts(pod, tuple(names))
 
 
 def selects_nodes(required: Iterable[RuleRequirement]) -> bool:
@@ -62,3 +57,30 @@ def excess_findings(
             certain = found.certain and denies
             if result := too_many(each.rule.sharing, found, own, certain=certain):
                 yield container, each.rule, ContainerFinding(result, path)
+
+
+def memory_findings(
+    containers: Mapping[RuleRequirement, Sequence[Container]], evaluator: NodeEvaluator
+) -> Iterator[tuple[Container, CompatibilityRule, ContainerFinding]]:
+    """Yield for each container that its share has more memory than any GPU of the nodes.
+
+    Of a resource that no node counts: only the scheduler that shares the GPUs does. Nothing if the memory of
+    a GPU is unknown, or if nodes may be added.
+    """
+    if evaluator.prospects or evaluator.undeclared:
+        return
+    for required, users in containers.items():
+        for container in users:
+            share = requested_memory(container)
+            if share is None or not share.unit or evaluator.inventory.most(share.resource):
+                continue
+            names = requested_resources(container)
+            nodes = evaluator.offering(names) | evaluator.returning(names)
+            classes = evaluator.inventory.classes(nodes, required.rule.sharing.labels)
+            memory = [each.capabilities.gpu_memory_mib for each in classes]
+            if result := too_much_memory(required.rule.sharing, share, memory):
+                yield (
+                    container,
+                    required.rule,
+                    ContainerFinding(result, container.resource_path("limits", share.resource)),
+                )

@@ -54,6 +54,10 @@ class RequestedMemory(NamedTuple):
         """Return the amount of the resource that is so much memory."""
         return shown(mib) if self.unit == 1 else str(ceil(Decimal(mib) * MIB / self.unit))
 
+    def amount_up_to(self, mib: int) -> str:
+        """Return the largest amount of the resource that is no more memory."""
+        return shown(mib) if self.unit == 1 else str(mib * MIB // self.unit)
+
 
 class _Row(NamedTuple):
     """A row of the table for one resource. unit: bytes. gib: in the name of a MIG profile, instead of it."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 from rules.compatibility.checks.base import Check, Constraint, ContainerFinding, Subject
 from rules.compatibility.label_constraints import MEMORY, LabelConstraint
-from rules.cuda.gpu_memory import requested_memory, shown
+from rules.cuda.gpu_memory import RequestedMemory, requested_memory, shown
 from rules.cuda.requirements import GpuRequirements, MemoryRequirement
 from rules.cuda.tables import gpu_model
 from rules.kube.pod import Container, Pod
@@ -18,6 +18,30 @@ from rules.nodes.version_range import VersionRange
 from rules.text.i18n import Text
 
 _MISSING: Final = Text("no label provides the GPU memory", "没有标签提供显存大小")
+
+
+def too_much_memory(
+    policy: SharingPolicy, share: RequestedMemory, memory: Sequence[int | None]
+) -> CheckResult | None:
+    """Return the result that a share has more memory than any GPU, or None if not, or if one is unknown.
+
+    Never certain: a system that shares GPUs may have a setting by which their memory counts several times.
+    """
+    level = capped(policy.checks.gpu_memory, certain=False)
+    known = [each for each in memory if each is not None]
+    if level is Level.COMPATIBLE or len(known) < len(memory) or not known or share.mib <= max(known):
+        return None
+    most = max(known)
+    reason = Text(
+        f"{share.resource} is {shown(share.mib)} of GPU memory, and no GPU has more than {shown(most)}",
+        f"{share.resource} 为 {shown(share.mib)} 显存，没有 GPU 超过 {shown(most)}",
+    )
+    amount = share.amount_up_to(most)
+    remedy = Text(
+        f"write at most {amount} for {share.resource}, unless GPU memory is oversubscribed",
+        f"{share.resource} 最多写 {amount}，除非显存可超额分配",
+    )
+    return CheckResult(level, reason, remedy)
 
 
 class GpuMemoryCheck(Check):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -132,12 +133,56 @@ def test_other_resources_of_gpus_count_likewise(
     assert limit in decision.message
 
 
-def test_memory_is_not_counted_because_its_own_rule_reports_a_wrong_unit() -> None:
-    """A number of bytes where MiB are counted would be more than any node has, too."""
-    offered = {VCUDA_CORE: "800", VCUDA_MEMORY: "640"}
-    asked = asking({VCUDA_CORE: "100", VCUDA_MEMORY: "1000"})
+@pytest.mark.parametrize(
+    ("offered", "asked"),
+    [
+        ({VCUDA_CORE: "800", VCUDA_MEMORY: "240"}, {VCUDA_CORE: "20", VCUDA_MEMORY: "8192"}),
+        ({"nvidia.com/mps-core": "100", "nvidia.com/mps-memory": "15"}, {"nvidia.com/mps-memory": "4096"}),
+    ],
+)
+def test_more_memory_of_shares_than_any_node_has_is_denied(
+    offered: dict[str, str], asked: dict[str, str]
+) -> None:
+    """In MiB, where blocks of 256 MiB or GiB are meant, for example."""
+    nodes = [node("one", gfd("12.4", A100), **offered)]
+    name, amount = [*asked.items()][-1]
+    found = decided(nodes, asking(asked))
 
-    assert decided([node("one", gfd("12.4", A100), **offered)], asked).allowed
+    assert not found.allowed
+    assert f"the pod requests {amount} {name}, no node has more than {offered[name]}" in found.message
+    assert "fact" in {each.basis for each in found.violations}
+    assert decided(nodes, asking(asked | {name: offered[name]})).allowed
+
+
+def hami(amount: str, *nodes: Node) -> tuple[bool, tuple[str, ...]]:
+    """Return whether a share of GPU memory is admitted on nodes, and the warnings about it."""
+    found = decided([*nodes], asking({GPU: "1", "nvidia.com/gpumem": amount}))
+    return found.allowed, tuple(each for each in found.warnings if "gpumem" in each)
+
+
+def test_a_share_of_more_memory_than_any_gpu_has_is_warned_about() -> None:
+    """HAMi's memory is in no node's allocatable resources, and a setting may scale it: not certain."""
+    small, large = node("t4", gfd("12.4", T4)), node("a100", gfd("12.4", A100))
+    allowed, (warning,) = hami("20000", small)
+
+    assert allowed
+    assert "nvidia.com/gpumem is 20000Mi of GPU memory, and no GPU has more than" in warning
+    most = re.search(r"write at most (\d+) for nvidia.com/gpumem", warning)
+    assert most
+    for amount, nodes in (
+        (most[1], (small,)),
+        ("20000", (small, large)),
+        ("20000", (small, node("unknown"))),
+    ):
+        assert (True, ()) == hami(amount, *nodes)
+
+
+def test_a_share_is_not_compared_where_nodes_may_be_added() -> None:
+    """Theirs may be larger."""
+    document = asking({GPU: "1", "nvidia.com/gpumem": "200000"})
+    decision = judged(shipped(), with_pool(None, node("t4", gfd("12.4", T4))), document)
+
+    assert not [each for each in decision.warnings if "no GPU has more than" in each]
 
 
 def test_a_resource_that_no_node_offers_belongs_to_a_scheduler_and_excludes_nothing() -> None:
