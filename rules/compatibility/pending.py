@@ -10,17 +10,22 @@ from rules.compatibility.pod_request import PodRequest
 from rules.compatibility.prospects import ProspectResult
 from rules.compatibility.report import (
     EXCLUDED,
+    NOT_IN_FILE,
     NOT_OFFERED,
     NOT_READY,
     NOT_TOGETHER,
+    ONLY_SHARES,
     SIMILAR_OFFERED,
     TOO_FEW,
     TOO_FEW_NOW,
+    MessageWriter,
 )
 from rules.compatibility.result import NodeSetResult
 from rules.model.check_result import Level
 from rules.model.decision import AdmissionWarning
 from rules.model.rule import Action, CompatibilityRule
+from rules.nodes.gpu_resources import gpu_resource
+from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import excluding
 
@@ -65,8 +70,7 @@ def _no_candidates(
         offered = [name for name in names if evaluator.offering((name,))]
         if not offered:
             similar = evaluator.similar(tuple(filter(asked.comparisons.admits, names[:COMPARED])))
-            why = SIMILAR_OFFERED if similar else NOT_OFFERED
-            return writer.no_candidates(rule, container, why, names, similar=similar)
+            return _not_offered(writer, evaluator.inventory, rule, container, names, similar=similar)
         together |= dict.fromkeys(offered)
         nodes &= evaluator.offering(names)
         if not nodes:
@@ -79,6 +83,27 @@ def _no_candidates(
     parts = writer.parts(excluding(evaluator.inventory, asked.spec, enough))
     facts = {"nodes": enough.bit_count(), "parts": parts}
     return writer.no_candidates(rule, requests[0][0], EXCLUDED, resources, **facts)
+
+
+def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
+    writer: MessageWriter,
+    inventory: Inventory,
+    rule: CompatibilityRule,
+    container: str,
+    names: tuple[str, ...],
+    *,
+    similar: str,
+) -> AdmissionWarning:
+    """Return the warning that no node offers any of a container's resources. similar: one that some do."""
+    whole = dict.fromkeys(found.shares for found in map(gpu_resource, names[:COMPARED]) if found)
+    if [*filter(None, whole)]:
+        return writer.no_candidates(rule, container, ONLY_SHARES, names, whole=next(filter(None, whole)))
+    if similar:
+        return writer.no_candidates(rule, container, SIMILAR_OFFERED, names, similar=similar)
+    if inventory.source and (nodes := inventory.everything.bit_count()):
+        facts = {"nodes": nodes, "source": inventory.source}
+        return writer.no_candidates(rule, container, NOT_IN_FILE, names, **facts)
+    return writer.no_candidates(rule, container, NOT_OFFERED, names)
 
 
 def _with_cause(

@@ -130,11 +130,26 @@ _REQUEST_FEWER: Final = Text(
 )
 _CHANGE_SELECTORS: Final = Text("change or remove {parts}", "请修改或移除 {parts}")
 _CHECK_RESOURCES: Final = Text("check the resource names", "请检查资源名")
+_CHECK_PLUGIN: Final = Text(
+    "check that a device plugin offers them, and the resource names", "请检查是否有设备插件提供，以及资源名"
+)
+_CHECK_FILE: Final = Text(
+    "check that {source} has all nodes, and the resource names",
+    "请检查 {source} 是否包含全部节点，以及资源名",
+)
 _COLON: Final = Text("{about}: {what}", "{about}：{what}")
 _AND: Final = Text("; ", "；")
 _COMMA: Final = Text(", ", "、")
 # Why no node is a candidate.
 NOT_OFFERED: Final = Text("no node offers {resources}", "没有节点提供 {resources}")
+NOT_IN_FILE: Final = Text(
+    "none of the {nodes} nodes in {source} offers {resources}",
+    "{source} 的 {nodes} 个节点均不提供 {resources}",
+)
+ONLY_SHARES: Final = Text(
+    "no node offers {resources} without {whole}, which they are shares of",
+    "{resources} 是 {whole} 的份额，没有 {whole} 时没有节点提供",
+)
 SIMILAR_OFFERED: Final = Text(
     "no node offers {resources}; some offer {similar}", "没有节点提供 {resources}，但有节点提供 {similar}"
 )
@@ -154,6 +169,10 @@ EXCLUDED: Final = Text(
 )
 
 _FIX_OF: Final = {
+    NOT_OFFERED: _CHECK_PLUGIN,
+    NOT_IN_FILE: _CHECK_FILE,
+    ONLY_SHARES: Text("add {whole}: 1", "请添加 {whole}: 1"),
+    NOT_TOGETHER: Text("request resources that one node offers", "请申请同一节点提供的资源"),
     EXCLUDED: _CHANGE_SELECTORS,
     NOT_READY: _WAIT,
     TOO_FEW_NOW: _WAIT,

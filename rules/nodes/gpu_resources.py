@@ -20,12 +20,14 @@ _LONGEST: Final = 1024
 class GpuResource(NamedTuple):
     """What a resource stands for. units: how many make one device, 0 if it is no number of devices.
 
-    vendor: its name. slices: it is one profile of MIG devices.
+    vendor: its name. slices: it is one profile of MIG devices. shares: the resource that nodes offer in its
+    place, if only a scheduler knows it; otherwise empty.
     """
 
     vendor: str
     units: int
     slices: bool
+    shares: str = ""
 
 
 class RequestedGpus(NamedTuple):
@@ -96,7 +98,12 @@ def _table() -> tuple[tuple[re.Pattern[str], GpuResource], ...]:
     return tuple(
         (
             glob(name),
-            GpuResource(table["vendors"][row["vendor"]], row.get("units", 0), row.get("slices", False)),
+            GpuResource(
+                table["vendors"][row["vendor"]],
+                row.get("units", 0),
+                row.get("slices", False),
+                row.get("shares", ""),
+            ),
         )
         for row in table["resources"]
         for name in row["names"]

@@ -74,7 +74,7 @@ class Inventory:
     Made by `Inventory.of`. everything: the set of all nodes. labels: the index of their labels. What a label
     means is a parameter of queries (LabelNames), because rules change independently of nodes. declared: the
     nodes that an autoscaler may add, as far as the cluster tells. dra: devices and claims. operator: the
-    settings of GPU Operator.
+    settings of GPU Operator. source: the files that the nodes are from, for messages; empty: a cluster.
     """
 
     __slots__ = (
@@ -87,6 +87,7 @@ class Inventory:
         "everything",
         "labels",
         "operator",
+        "source",
     )
 
     def __init__(self) -> None:
@@ -98,6 +99,7 @@ class Inventory:
         self.declared = DeclaredPools()
         self.dra = NO_DRA
         self.operator = GpuOperator()
+        self.source = ""
         self._devices: Mapping[str, NodeDevices] = {}  # by node
 
     @classmethod
@@ -178,6 +180,12 @@ class Inventory:
         pool: dict[Fact, Fact] = {}
         rows = filter(None, map(self._row_of, self.names(self.labels.having(managed_label()))))
         return after._replace({row.name: after._indexed(row, pool) for row in rows})
+
+    def from_files(self, source: str) -> Inventory:
+        """Return the inventory with the names of the files that its nodes are from."""
+        after: Inventory = copy(self)
+        after.source = source
+        return after
 
     def __len__(self) -> int:
         return self.everything.bit_count()
@@ -388,7 +396,7 @@ class Inventory:
             return self
         after = Inventory()
         after.declared, after.dra, after._devices = self.declared, self.dra, self._devices
-        after.operator = self.operator
+        after.operator, after.source = self.operator, self.source
         after._rows, after._positions = self._rows.copy(), self._positions.copy()
         after.everything = self.everything
         removed: defaultdict[Fact, list[int]] = defaultdict(list)

@@ -423,6 +423,7 @@ def test_a_similar_resource_that_nodes_offer_is_named(names: list[str], similar:
 
 EXCLUDED = "each of the 2 nodes that offer nvidia.com/gpu is excluded by the pod's"
 TOGETHER = "nodeSelector rank=0, nodeAffinity"
+CHECK_PLUGIN = "check that a device plugin offers them, and the resource names"
 
 
 @pytest.mark.parametrize(
@@ -431,22 +432,22 @@ TOGETHER = "nodeSelector rank=0, nodeAffinity"
         (
             gpu_pod(PYTORCH_11_7, limits=dict.fromkeys(MPS, "1")),
             "main",
-            "no node offers nvidia.com/mps-core, nvidia.com/mps-memory; check the resource names",
+            f"no node offers nvidia.com/mps-core, nvidia.com/mps-memory; {CHECK_PLUGIN}",
         ),
         (
             gpu_pod(PYTORCH_11_7, limits={GPU: "1", "rdma/hca": "1", "example.com/none": "1"}),
             "main",
-            "no node offers nvidia.com/gpu, rdma/hca together; check the resource names",
+            "no node offers nvidia.com/gpu, rdma/hca together; request resources that one node offers",
         ),
         (
             pod(gpu_container(PYTORCH_11_7), gpu_container(PYTORCH_11_7, name="side", limits=MPS)),
             "side",
-            "no node offers nvidia.com/mps-core, nvidia.com/mps-memory; check the resource names",
+            f"no node offers nvidia.com/mps-core, nvidia.com/mps-memory; {CHECK_PLUGIN}",
         ),
         (
             pod(gpu_container(PYTORCH_11_7), gpu_container(cuda_image("12.4"), name="side", limits=SHARE)),
             "side",
-            f"no node offers {GPU}, {VCUDA_CORE}, {VCUDA_MEMORY} together; check the resource names",
+            f"no node offers {GPU}, {', '.join(SHARE)} together; request resources that one node offers",
         ),
         (
             gpu_pod(PYTORCH_11_7, nodeSelector={"pool": "none"}),
@@ -491,6 +492,29 @@ def test_a_warning_says_why_no_node_is_a_candidate(document: Any, container: str
 
     assert warning.startswith(
         f"gpugate: container '{container}': compatibility not checked: {why} [rule compatibility-"
+    )
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"])
+def test_a_share_that_only_a_scheduler_knows_is_told_the_resource_that_nodes_offer(name: str) -> None:
+    """The names are right: HAMi's webhook adds nvidia.com/gpu, as the fix does, so that CUDA is checked."""
+    cluster = nodes(1, "hami", gfd("12.4", T4), **{GPU: "80"})
+    (warning,) = decided(cluster, gpu_pod(PYTORCH_11_7, limits={name: "30"})).warnings
+
+    assert f"not checked: no node offers {name} without nvidia.com/gpu, which they are shares of" in warning
+    assert "; add nvidia.com/gpu: 1 [rule" in warning
+    (warning,) = decided(cluster, gpu_pod(PYTORCH_11_7, limits={name: "30", GPU: "1"})).warnings
+    assert "the driver has CUDA 12.4, another major version than the container's 11.7" in warning
+
+
+def test_nodes_of_files_are_named_where_none_of_them_offers_a_resource() -> None:
+    """The file may not have all nodes; the names are the last guess."""
+    files = inventory(nodes(3, "gpu", gfd("12.4"))).from_files("nodes.yaml")
+    (warning,) = judged(shipped(), files, gpu_pod(PYTORCH_11_7, limits=MPS)).warnings
+
+    assert (
+        "none of the 3 nodes in nodes.yaml offers nvidia.com/mps-core, nvidia.com/mps-memory; check that"
+        " nodes.yaml has all nodes, and the resource names [rule" in warning
     )
 
 

@@ -78,7 +78,7 @@ def test_the_text_of_a_rule_stays_as_it_is(text: str) -> None:
             )
         )
         found = decision(rules, pod(container({DEVICE: "1"})))
-        assert f"expected more than {text}; " in "\n".join([found.message, *found.warnings])
+        assert f"expected more than {text} [rule" in "\n".join([found.message, *found.warnings])
 
 
 def test_containers_with_equal_requirements_are_named_together() -> None:

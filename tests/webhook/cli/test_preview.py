@@ -454,3 +454,17 @@ def test_claims_in_the_same_files_are_known(tmp_path: Path, *, template_first: b
 
     assert 1 == result.exit_code
     assert "no device that claim 'gpu' may be given is compatible" in result.output
+
+
+def test_a_warning_names_the_file_of_nodes_that_offer_no_resource_of_the_pod(tmp_path: Path) -> None:
+    """The file may not have all of them."""
+    node = {"kind": "Node", "metadata": {"name": "a"}, "status": {"allocatable": {"nvidia.com/gpu": "1"}}}
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node]}), "utf-8")
+    document = _write(tmp_path, pod({"nvidia.com/mps-core": "10"}))
+    result = _preview("-f", document, "--nodes", str(nodes))
+
+    assert (
+        "none of the 1 nodes in nodes.yaml offers nvidia.com/mps-core; check that nodes.yaml has all nodes"
+        in " ".join(result.stdout.split())
+    )

@@ -42,6 +42,8 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 # Unit tests of the rules in the same folder: neither rules nor manifests.
 _TESTS: Final = (".test.yaml", ".test.yml")
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+# Files of nodes that a message names.
+_MOST_NAMES: Final = 2
 
 
 def catalog_path() -> Path:
@@ -147,7 +149,9 @@ def _inventory(chosen: Sequence[str], cluster: ClusterSource) -> tuple[Inventory
     documents = [document for path in chosen for document in _documents(path)]
     objects = [document.value for document in documents]
     try:
-        return Inventory.of(objects), objects
+        names = [path.rstrip("/").rpartition("/")[2] for path in chosen[:_MOST_NAMES]]
+        rest = ["…"] if len(chosen) > _MOST_NAMES else []
+        return Inventory.of(objects).from_files(", ".join([*names, *rest])), objects
     except InventoryError:
         for document in documents:
             _check_nodes(document)
