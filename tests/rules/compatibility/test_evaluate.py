@@ -22,8 +22,6 @@ from tests.support.node_builders import (
     SHARE,
     T4,
     V100,
-    VCUDA_CORE,
-    VCUDA_MEMORY,
     VGPU,
     VLLM,
     Node,
