@@ -32,6 +32,7 @@ class Parallelism:
     program: its name. gpus: how many, on all nodes. written: the flags that say so, as in the pod. certain:
     it fails with fewer. nodes: among how many nodes they are divided; None if an unknown number of others
     take part. per_node: it is the number of one node, however many there are. exact: it uses no others.
+    splits_model: the GPUs divide the attention heads of a model, which some numbers, as 3, cannot.
     """
 
     program: str
@@ -41,6 +42,7 @@ class Parallelism:
     nodes: int | None = 1
     per_node: bool = False
     exact: bool = False
+    splits_model: bool = False
 
 
 class _Value(NamedTuple):
@@ -69,6 +71,7 @@ class _Framework:
     unless: frozenset[str]
     per_node: bool
     exact: bool
+    splits_model: bool
     flags: frozenset[str]
     env: frozenset[str]
 
@@ -91,6 +94,13 @@ def variables() -> frozenset[str]:
 def may_need(line: str) -> bool:
     """Return whether a command line may say how many GPUs a program needs."""
     return _table().flags.found_in(line)
+
+
+@cache
+def visible_devices() -> Mapping[str, frozenset[str]]:
+    """Return the variables that may give a container other GPUs than it requests; values that give none."""
+    found = read_table("parallelism")["visible_devices"]
+    return {name: frozenset(values) for name, values in found.items()}
 
 
 class MultiNodeSigns(NamedTuple):
@@ -200,6 +210,7 @@ def _of(framework: _Framework, env: Mapping[str, str], parts: tuple[Command, ...
         and not one
         and all(each is None or (each.number and each.certain) for each in (*factors, replicas, local))
         and framework.unless.isdisjoint(values),
+        framework.splits_model,
     )
 
 
@@ -271,6 +282,7 @@ def _framework(key: str, entry: Mapping[str, Any]) -> _Framework:
         elsewhere=elsewhere,
         per_node=entry.get("per_node", False),
         exact=entry.get("rest_is_idle", False),
+        splits_model="processes" not in entry["factors"],
         flags=flags,
         env=names - flags,
         **groups,

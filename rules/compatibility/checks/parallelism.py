@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rules.compatibility.checks.base import Check, ContainerFinding
-from rules.cuda.parallelism import Parallelism, multi_node_signs
+from rules.cuda.parallelism import Parallelism, multi_node_signs, visible_devices
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import RequestedGpus, requested_gpus
 from rules.text.i18n import Text
-
-_VISIBLE = "CUDA_VISIBLE_DEVICES"  # by hand, for several programs
 
 
 class ParallelismCheck(Check):
@@ -63,15 +61,29 @@ def _result(
         return _uneven(level, program, nodes)
     needed = program.gpus // nodes
     if needed > requested.devices:
-        alone = nodes == 1 and not shared and not container.env_from
+        alone = nodes == 1 and not shared and not container.env_from and not _may_see_others(container)
         certain = program.certain and alone and not _is_privileged(container)
         return _too_few(capped(level, certain=certain), program, requested, needed, nodes)
+    # CUDA_VISIBLE_DEVICES divides them by hand, for several programs.
     is_alone = (
-        program.exact and nodes == 1 and not shared and "CUDA_VISIBLE_DEVICES" not in container.variables
+        program.exact
+        and nodes == 1
+        and not shared
+        and "CUDA_VISIBLE_DEVICES" not in container.variables
+        and not _may_see_others(container)
     )
     if needed < requested.devices and is_alone and requested.units == 1:
         return _idle(capped(level, certain=False), program, requested, needed)
     return None
+
+
+def _may_see_others(container: Container) -> bool:
+    """Return whether a variable may give the container other GPUs than it requests."""
+    variables = container.variables
+    return any(
+        name in variables and ("valueFrom" in variables[name] or variables[name].get("value", "") not in none)
+        for name, none in visible_devices().items()
+    )
 
 
 def _is_privileged(container: Container) -> bool:
@@ -94,11 +106,16 @@ def _too_few(
         f"{program.program} 的 {written} 需要 {needed} 块 GPU{on_each.zh}，容器只申请了 {count} 块",
     )
     amount = f"{requested.name}: {needed * requested.units}"
+    if program.splits_model and count:  # into equal parts, for which models are made
+        count = 1 << count.bit_length() - 1
     if len(program.written) == 1 and nodes == 1:
         lower = Text(f"set {_lowered(program, count)}", f"改用 {_lowered(program, count)}")
     else:
         total = count * nodes
         lower = Text(f"lower the product of the flags to {total}", f"将这些参数的乘积降为 {total}")
+    if count < requested.devices:
+        rest = f"{requested.name}: {count * requested.units}"
+        lower = Text(f"{lower.en} and request {rest}", f"{lower.zh}并申请 {rest}")
     remedy = Text(f"request {amount}, or {lower.en}", f"申请 {amount}，或{lower.zh}")
     return CheckResult(level, reason, remedy)
 

@@ -69,6 +69,60 @@ def test_several_flags_are_lowered_together() -> None:
     ) == (found.result.reason.en, found.result.remedy.en)
 
 
+@pytest.mark.parametrize(
+    ("args", "remedy", "fixed"),
+    [
+        (
+            ["--tensor-parallel-size", "4"],
+            "request nvidia.com/gpu: 4, or set `--tensor-parallel-size 2` and request nvidia.com/gpu: 2",
+            ["--tensor-parallel-size", "2"],
+        ),
+        (
+            ["-tp=4", "-pp=2"],
+            "request nvidia.com/gpu: 8, or lower the product of the flags to 2 and request nvidia.com/gpu: 2",
+            ["-tp=2", "-pp=1"],
+        ),
+    ],
+)
+def test_a_number_that_divides_the_heads_of_a_model_is_suggested(
+    args: list[str], remedy: str, fixed: list[str]
+) -> None:
+    """A power of two: 3 GPUs do not divide 32 heads."""
+    (found,) = check(*args, limits={"nvidia.com/gpu": 3})
+
+    assert remedy == found.result.remedy.en
+    assert [] == check(*fixed, limits={"nvidia.com/gpu": 2})
+
+
+def test_a_launcher_starts_any_number_of_processes() -> None:
+    """Each with a GPU."""
+    (found,) = check(*TORCHRUN, image="team/app:v1", limits={"nvidia.com/gpu": 3})
+
+    assert "request nvidia.com/gpu: 4, or set `--nproc-per-node=3`" == found.result.remedy.en
+
+
+@pytest.mark.parametrize(
+    ("entry", "too_few", "idle"),
+    [
+        ({"value": "all"}, [1], []),
+        ({"value": "0,1,2,3"}, [1], []),
+        ({"valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}, [1], []),
+        ({"value": "void"}, [3], [1]),
+        ({"value": ""}, [3], [1]),
+        ({"value": "none"}, [3], [1]),
+        ({}, [3], [1]),
+    ],
+)
+def test_a_container_that_may_see_other_gpus_is_only_warned_of_too_few(
+    entry: dict[str, Any], too_few: list[int], idle: list[int]
+) -> None:
+    """NVIDIA_VISIBLE_DEVICES of the pod takes precedence over that of the plugin, unless CDI is used."""
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES"} | entry]
+
+    assert too_few == levels("--tensor-parallel-size", "4", env=env)
+    assert idle == levels("--tensor-parallel-size", "2", limits={"nvidia.com/gpu": 4}, env=env)
+
+
 def test_percents_of_gpu_manager_are_counted_as_gpus() -> None:
     """A share is one GPU."""
     limits = {"tencent.com/vcuda-core": 200, "tencent.com/vcuda-memory": 64}
