@@ -40,8 +40,10 @@ def excess_findings(
 ) -> Iterator[tuple[Container, CompatibilityRule, ContainerFinding]]:
     """Yield for each rule what a pod requests more of than any node has.
 
-    Where an autoscaler may add nodes of which nothing is known, that is a warning.
+    Where an autoscaler may add nodes of which nothing is known, that is a warning, and so it is if only nodes
+    of a cloud's pools are known: another pool, without nodes now, may have larger ones.
     """
+    in_pools = evaluator.inventory.in_managed_pools
     rules = {each.rule: each for each in required}.values()
     first: dict[str, Container] = {}
     for container in pod.users:
@@ -54,7 +56,8 @@ def excess_findings(
         path = container.resource_path(field, found.resource)
         for each in rules:
             denies = evaluator.without_node(each) in (each.rule.action, Action.DENY)
-            certain = found.certain and denies
+            unknown = in_pools and each.rule.no_fitting_node is None
+            certain = found.certain and denies and not unknown
             if result := too_many(each.rule.sharing, found, own, certain=certain):
                 yield container, each.rule, ContainerFinding(result, path)
 

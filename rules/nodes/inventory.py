@@ -24,13 +24,13 @@ from rules.nodes.gpu_operator import (
     toolkit_daemon_set,
 )
 from rules.nodes.inventory_document import NODE, kind_of, objects_of
-from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels
+from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels, pool_labels
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 from rules.nodes.node_devices import NodeDevices, devices_by_node
 from rules.nodes.node_pool import DeclaredPools
 from rules.nodes.node_row import ANY, NodeRow, NodeState, read_node, returning_resources
-from rules.nodes.pools import KARPENTER, declared_pools
+from rules.nodes.pools import AUTOSCALER_STATUS, KARPENTER, declared_pools
 
 # The resources of a node, indexed together with its labels under a key that no label can have.
 _RESOURCES: Final = "//resources"
@@ -295,6 +295,16 @@ class Inventory:
     @property
     def _labelled_by_autoscaler(self) -> bool:
         return any(self.labels.having(key) for key in autoscaler_labels())
+
+    @property
+    def in_managed_pools(self) -> bool:
+        """Whether nodes belong to pools of a cloud, and it is unknown whether an autoscaler changes these.
+
+        A file of nodes does not tell: the status of cluster-autoscaler is another object.
+        """
+        if AUTOSCALER_STATUS.name in self.declared.listed:
+            return False
+        return any(self.labels.having(key) for key in pool_labels())
 
     def instance_types(self) -> Iterator[tuple[str, int]]:
         """Yield each instance type in the cluster with its nodes, in the order of their names."""

@@ -10,6 +10,7 @@ import pytest
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
+from rules.nodes.pools import AUTOSCALER_STATUS, declared_pools
 from rules.text.i18n import Language
 from tests.support.builders import container, pod, policy
 from tests.support.cpu_time import loops
@@ -279,6 +280,29 @@ def test_where_an_autoscaler_may_add_unknown_nodes_it_is_a_warning() -> None:
 
     assert (True, 1) == (decided(cluster, asking(16)).allowed, len(decided(cluster, asking(16)).warnings))
     assert not judged(forced, inventory(cluster), asking(16)).allowed
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "cloud.google.com/gke-nodepool",
+        "eks.amazonaws.com/nodegroup",
+        "alpha.eksctl.io/nodegroup-name",
+        "kubernetes.azure.com/agentpool",
+        "alibabacloud.com/nodepool-id",
+    ],
+)
+def test_a_file_of_nodes_of_managed_pools_is_a_warning(label: str) -> None:
+    """It shows no empty pools; `noFittingNode: deny`, or a cluster without autoscaler, denies."""
+    cluster = [node("a100", gfd("12.4", A100) | {label: "a"})]
+    forced = policy(compatibility_rule(noFittingNode="deny"))
+    read = inventory(cluster).with_pools(declared_pools({AUTOSCALER_STATUS.name: []}))
+    decision = decided(cluster, asking(16))
+
+    assert (True, 1) == (decision.allowed, len(decision.warnings))
+    assert "the pod requests 16 nvidia.com/gpu, no node has more than 8" in decision.warnings[0]
+    assert not judged(forced, inventory(cluster), asking(16)).allowed
+    assert ["fact"] == [each.basis for each in judged(shipped(), read, asking(16)).violations]
 
 
 def test_a_node_that_the_pod_excludes_is_named_as_such() -> None:
