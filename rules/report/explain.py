@@ -45,7 +45,7 @@ def explain(
     recorders: list[TraceRecorder] = []
 
     def recorder(pod: Pod) -> DecisionRecorder:
-        recorders.append(TraceRecorder(pod, request.namespace, policy.language))
+        recorders.append(TraceRecorder(pod, request.namespace, policy.language, inventory))
         return recorders[-1]
 
     decision = decide(policy, inventory, request, now, recorder)

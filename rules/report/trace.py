@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -12,6 +13,7 @@ from rules.cel.expression import Expression
 from rules.cel.syntax_errors import ExpressionError
 from rules.compatibility.result import RuleRequirement
 from rules.cuda.gpu_memory import shown
+from rules.cuda.image_facts import CompatLibraries
 from rules.decision.pipeline import INJECTED_ANNOTATION
 from rules.decision.recorder import DecidingRule, DecisionRecorder, Obstacle
 from rules.decision.resource_stage import LIMITS, REQUESTS
@@ -20,12 +22,21 @@ from rules.model.decision import AdmissionWarning, Violation
 from rules.model.match import Match, MatchPart, SelectorTerm
 from rules.model.rule import Exemption, InjectionAction, InjectionRule, ResourceRule, RuleSet
 from rules.model.settings import settings_of
+from rules.nodes.container_runtime import RuntimeMode
+from rules.nodes.inventory import Inventory
 from rules.text.glob import glob_text
 from rules.text.i18n import Language, Text
 from rules.text.paths import Path, field_path
 
 _NO_CUDA: Final = Text("CUDA version: unknown", "CUDA 版本：未知")
 _NONE_NEEDED: Final = Text("no CUDA: the image is known to hold none", "无需 CUDA：已知镜像不含 CUDA")
+_RUNTIME: Final = Text(
+    "container runtime in mode {mode}, by {source} (nodes: {count})",
+    "容器运行时的模式为 {mode}，依据：{source}（节点数：{count}）",
+)
+_RUNTIME_UNKNOWN: Final = Text(
+    "container runtime in an unknown mode (nodes: {count})", "容器运行时的模式未知（节点数：{count}）"
+)
 _START: Final = Text("a driver that {variable} admits: {origin}", "满足 {variable} 的驱动：{origin}")
 _CUDA: Final = Text("CUDA {version}: {origin}", "CUDA {version}：{origin}")
 _COMPUTE: Final = Text("compute capability {minimum}: {origin}", "计算能力 {minimum}：{origin}")
@@ -91,6 +102,7 @@ class Edit:
 class RuleEvaluation:
     """One rule and one container. why: of any outcome except a match. would: what a dry run would inject.
 
+    runtimes: the modes of the container runtime that are assumed, on which nodes, and where each is from.
     unused: the values of which another rule set a different one, and which rule that is.
     """
 
@@ -98,6 +110,7 @@ class RuleEvaluation:
     outcome: RuleOutcome
     why: str = ""
     requirements: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
     would: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
@@ -141,18 +154,21 @@ class TraceRecorder(DecisionRecorder):
         "_edits",
         "_evaluations",
         "_findings",
+        "_inventory",
         "_language",
         "_namespace",
         "_pod",
         "_requests",
         "_requirements",
+        "_runtimes",
         "_seen",
         "_set_by",
         "_unused",
     )
 
-    def __init__(self, pod: Pod, namespace: str, language: Language) -> None:
+    def __init__(self, pod: Pod, namespace: str, language: Language, inventory: Inventory) -> None:
         super().__init__(pod)
+        self._inventory = inventory
         self._pod = pod
         self._namespace = namespace
         self._language = language
@@ -161,6 +177,7 @@ class TraceRecorder(DecisionRecorder):
         self._edits: list[Edit] = []
         self._evaluations: dict[Container, dict[str, RuleEvaluation]] = {}
         self._requirements: dict[_Key, list[str]] = {}
+        self._runtimes: dict[_Key, list[str]] = {}
         self._findings: dict[_Key, list[AdmissionWarning]] = {}
         self._set_by: dict[tuple[Container | None, str], tuple[str, Any]] = {}
         self._unused: dict[_Key, list[str]] = {}
@@ -224,6 +241,22 @@ class TraceRecorder(DecisionRecorder):
             names, origin = "/".join(sorted(found.architectures)), found.origin.in_language(self._language)
             lines.append(self._say(_PLATFORMS, names=names, origin=origin))
         self._requirements[container, required.rule.name] = lines
+        if requirements.constraints or requirements.cuda_compat is CompatLibraries.INSIDE:
+            self._runtimes[container, required.rule.name] = self._runtimes_of(required)
+
+    def _runtimes_of(self, required: RuleRequirement) -> list[str]:
+        """Return each mode of the container runtime that is assumed, with its nodes."""
+        sharing, counts = required.rule.sharing, Counter[tuple[RuntimeMode, Text]]()
+        for each in self._inventory.classes(self._inventory.everything, sharing.labels):
+            if each.capabilities.product or each.capabilities.cuda:
+                runtime = sharing.runtime(required.requirements, each.capabilities)
+                counts[runtime.mode, runtime.source] += each.members.bit_count()
+        return [
+            self._say(_RUNTIME, mode=mode.value, source=source.in_language(self._language), count=count)
+            if source != Text()
+            else self._say(_RUNTIME_UNKNOWN, count=count)
+            for (mode, source), count in counts.items()
+        ]
 
     def record_affinity(self) -> None:
         """Record the affinity, and for whose requirements it was injected."""
@@ -278,6 +311,7 @@ class TraceRecorder(DecisionRecorder):
         return replace(
             evaluation,
             requirements=tuple(self._requirements.get((container, name), ())),
+            runtimes=tuple(self._runtimes.get((container, name), ())),
             edits=tuple(own),
             would=tuple(what for what in self.would_inject.get(name, ()) if not what.startswith(others)),
             unused=tuple(dict.fromkeys(self._unused.get((container, name), ()))),

@@ -47,6 +47,7 @@ from tests.support.node_builders import (
     gpu_pod,
     image_catalog,
     inventory,
+    legacy,
     nodes,
     required,
     shipped,
@@ -567,3 +568,25 @@ def test_a_file_without_objects_is_a_mistake(tmp_path: Path) -> None:
 
     assert (2, "") == (result.exit_code, result.stdout)
     assert result.stderr.endswith("pod.json: contains no objects\n")
+
+
+def test_the_mode_of_the_container_runtime_that_is_assumed_is_shown_with_its_origin() -> None:
+    """For images that it matters for: by the pod, the rule, the node, or unknown."""
+    image = "nvidia/cuda:12.4.1-base-ubuntu22.04"
+    of_rule = compatibility_rule(name="by-rule", containerRuntime="cdi")
+    shown = [
+        _evaluations(_explained(text, document=document, nodes=CLUSTER))[name].runtimes
+        for text, name, document in (
+            (compatibility_rule(name="one"), "one", gpu_pod(image)),
+            (of_rule, "by-rule", gpu_pod(image)),
+            (of_rule, "by-rule", legacy(gpu_pod(image))),
+            (of_rule, "by-rule", gpu_pod("team/app:cuda12.4")),
+        )
+    ]
+
+    assert [
+        ("container runtime in an unknown mode (nodes: 3)",),
+        ("container runtime in mode cdi, by containerRuntime of the rule (nodes: 3)",),
+        ("container runtime in mode legacy, by runtimeClassName of the pod (nodes: 3)",),
+        (),
+    ] == shown

@@ -27,6 +27,7 @@ from webhook.cli.output.explanation import HIDDEN, MARKS, explanation_facts, res
 from webhook.cli.output.not_checked import not_checked_lines, without_nodes
 from webhook.cli.output.vocabulary import (
     ACTIONS,
+    ASSUMES,
     EXEMPT,
     NO_RESOURCES,
     NOT_APPLICABLE_RULES,
@@ -159,6 +160,8 @@ class _TreeWriter:
         """Yield the requirements, changes, violations and warnings of a rule."""
         for requirement in evaluation.requirements:
             yield _line((self._say(REQUIRES), "dim"), (requirement, ""))
+        for runtime in evaluation.runtimes:
+            yield _line((self._say(ASSUMES), "dim"), (runtime, ""))
         yield from (_change(edit, root) for edit in evaluation.edits)
         for what in evaluation.would:
             dryrun = self._say(ACTIONS[Action.DRYRUN])

@@ -65,6 +65,7 @@ def _rule(evaluation: RuleEvaluation, language: Language) -> dict[str, Any]:
         "outcome": evaluation.outcome,
         "why": evaluation.why,
         "requirements": evaluation.requirements,
+        "runtimes": evaluation.runtimes,
         "edits": [_edit(edit) for edit in evaluation.edits],
         "would": evaluation.would,
         "unused": evaluation.unused,

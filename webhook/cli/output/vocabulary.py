@@ -247,6 +247,7 @@ LOOKED_AT: Final = Text(
 # Lines of `explain`.
 NO_RESOURCES: Final = Text("no resources requested", "未申请资源")
 REQUIRES: Final = Text("requires", "要求")
+ASSUMES: Final = Text("assumes", "假设")
 WOULD_INJECT: Final = Text("would inject {what}", "将会注入 {what}")
 EXEMPT: Final = Text("exempt: {why}", "已豁免：{why}")
 NOT_APPLICABLE_RULES: Final = Text(
