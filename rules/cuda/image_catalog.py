@@ -54,8 +54,9 @@ class ImageCase:
 
     cuda: what the programs need, or None if the match contains it or it is unknown; no_cuda: there is no
     CUDA program. at_least: it may also be newer. base: the version of nvidia/cuda that the image is built
-    on, or `cuda` for its own. require: its NVIDIA_REQUIRE_* variables, or None if they are unknown. The rest
-    is as in ImageFacts.
+    on, or `cuda` for its own. require: its NVIDIA_REQUIRE_* variables, or None if they are unknown. optional:
+    its programs run without a GPU, too, so that what they need of one denies nothing. The rest is as in
+    ImageFacts.
     """
 
     versions: SpecifierSet | None = None
@@ -70,6 +71,7 @@ class ImageCase:
     built_for: tuple[ComputeCapability, ...] = ()
     ptx: bool | None = None
     of_command: bool = False
+    optional: bool = False
     platforms: tuple[str, ...] = ()
     memory_mib: int | None = None
     source: str = ""
@@ -268,6 +270,7 @@ def _read_case(row: Mapping[str, Any]) -> ImageCase:
         built_for=capabilities(row.get("built_for", "")),
         ptx=row.get("ptx"),
         of_command=row.get("code") == _COMMAND,
+        optional=row.get("optional", False),
         platforms=tuple(row.get("platforms", ())),
         source=row["source"],
         status=Status(row["status"]),
@@ -337,7 +340,7 @@ def _facts(
         platforms=case.platforms,
         certain_platforms=bool(case.platforms) and case.status.certain,
         memory_mib=case.memory_mib,
-        certain=case.status.certain,
+        certain=case.status.certain and not case.optional,
         cuda_origin=_cuda_origin(image, match, cuda, exact=exact, has_family=has_family)
         if cuda
         else _NO_TEXT,

@@ -339,3 +339,12 @@ def test_a_copy_with_cuda_in_the_tag_admits_the_drivers_of_its_base() -> None:
         "image tag `v1-cu128`, base unknown, says CUDA 12.8"
         in decided(cluster("A100/535"), gpu_pod(unknown)).message
     )
+
+
+@pytest.mark.parametrize("image", ["ollama/ollama:0.12.0", "ollama/ollama:latest"])
+def test_a_program_that_falls_back_to_the_cpu_is_warned_about(image: str) -> None:
+    """Ollama starts on a driver that is older than its CUDA."""
+    decision = decided(cluster("T4/470"), gpu_pod(image))
+
+    assert decision.allowed
+    assert "the driver has CUDA 11.4, below 12.1" in decision.warnings[0]

@@ -234,3 +234,18 @@ def test_idle_gpus_are_a_warning() -> None:
 def test_gpus_that_something_else_may_use_are_not_idle(args: list[str], pod: dict[str, Any]) -> None:
     """Replicas, other pods, or other programs of the container."""
     assert [] == check(*args, limits={"nvidia.com/gpu": 8}, **pod)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--dist-init-addr", "leader:20000"], [Level.INCOMPATIBLE]),
+        (["--dist-init-addr", "leader:20000", "--nnodes", "2"], []),
+        (["--dist-init-addr", "leader:20000", "--node-rank", "1"], []),
+    ],
+)
+def test_sglang_uses_one_node_unless_it_is_told_their_number(flags: list[str], expected: list[Level]) -> None:
+    """An address of the first node alone makes none of several: nnodes is 1."""
+    words = ["python3", "-m", "sglang.launch_server", "--tensor-parallel-size", "16", *flags]
+
+    assert expected == levels(*words, image=SGLANG, limits={"nvidia.com/gpu": 8})
