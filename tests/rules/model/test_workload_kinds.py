@@ -178,3 +178,40 @@ def test_a_template_of_other_objects_is_never_denied(kind: str) -> None:
     found = decide(rules, NO_NODES, AdmissionRequest("CREATE", "serving.kserve.io", kind, "", document))
 
     assert (True, 1) == (found.allowed, len(found.warnings))
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "spec", "path"),
+    [
+        ("argoproj.io", "Rollout", {"template": pod(GPU)}, "spec.template.spec"),
+        ("keda.sh", "ScaledJob", {"jobTargetRef": {"template": pod(GPU)}}, "spec.jobTargetRef.template.spec"),
+        (
+            "elastic.pytorch.org",
+            "ElasticJob",
+            {"replicaSpecs": {"Worker": {"template": pod(GPU)}}},
+            "spec.replicaSpecs[Worker].template.spec",
+        ),
+        (
+            "kai.alibabacloud.com",
+            "TrainingJob",
+            {"etReplicaSpecs": {"worker": {"template": pod(GPU)}}},
+            "spec.etReplicaSpecs[worker].template.spec",
+        ),
+    ],
+)
+def test_pods_of_owners_outside_kubernetes_are_found(
+    group: str, kind: str, spec: dict[str, Any], path: str
+) -> None:
+    """Where the pods of each are."""
+    asked = AdmissionRequest("CREATE", group, kind, "team", {"kind": kind, "spec": spec}, mutating=False)
+    (found,) = decide(policy(AT_MOST_100), NO_NODES, asked).violations
+
+    assert found.path.startswith(path.replace("[", ".").replace("]", ""))
+
+
+def test_the_main_container_of_dynamos_extra_pod_spec_is_found() -> None:
+    """In each of the services; the operator adds the rest."""
+    main = {key: value for key, value in GPU.items() if key != "name"}
+    graph = request("DynamoGraphDeployment", {"services": {"w": {"extraPodSpec": {"mainContainer": main}}}})
+
+    assert ["mainContainer"] == [each.path[-1] for one in pods(graph) for each in one.containers]
