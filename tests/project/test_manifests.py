@@ -207,6 +207,21 @@ def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
     assert max(x for x, _ in cells) < 24
 
 
+def test_the_emergency_page_says_how_long_a_pod_waits_at_most() -> None:
+    """The API server calls the webhooks of a pod one after the other."""
+    documents = yaml.safe_load_all((MANIFESTS / "base/webhooks.yaml").read_text("utf-8"))
+    seconds = [
+        webhook["timeoutSeconds"]
+        for document in documents
+        for webhook in document["webhooks"]
+        if any("CREATE" in rule["operations"] and "pods" in rule["resources"] for rule in webhook["rules"])
+    ]
+    page = " ".join((ROOT / "docs/emergency.md").read_text("utf-8").split())
+
+    assert [5, 5] == seconds
+    assert "waits five seconds for each of the two webhooks of a pod, so up to ten" in page
+
+
 def test_an_alert_says_how_bad_it_is_and_where_to_read_on() -> None:
     """At a heading that there is, as GitHub makes anchors of them."""
     page = (ROOT / "docs/emergency.md").read_text("utf-8")
