@@ -14,10 +14,12 @@ import yaml
 from certs.bundle import FILES
 from tests.e2e.manifests import MANIFESTS, ROOT, Object, commands, of_kind, render, run
 from tests.e2e.serve_process import eventually
-from tests.e2e.test_control_plane import pod
+from tests.e2e.test_control_plane import node, pod
 from webhook.cli.commands.serve import command
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.e2e.cluster import ControlPlane
 
 WAYS = (
@@ -269,6 +271,37 @@ def test_the_restricted_profile_admits_the_pods(empty_control_plane: ControlPlan
 
     assert "" == admitted.stderr
     assert 'violates PodSecurity "restricted' in denied.stderr
+
+
+@pytest.mark.usefixtures("gpu_and_other_nodes")
+def test_replicas_prefer_nodes_without_gpus(control_plane: ControlPlane, namespace: str) -> None:
+    """Two nodes of each sort have room for all, and the scheduler spreads replicas over nodes."""
+    (deployment,) = of_kind(render(MANIFESTS / "base"), "Deployment")
+    template = deployment["spec"]["template"]
+    template["metadata"]["labels"]["pod-template-hash"] = "a"
+    for name in ("a", "b"):
+        replica = {"apiVersion": "v1", "kind": "Pod", **template}
+        replica["metadata"] |= {"name": name}
+        control_plane.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(replica))
+    control_plane.kubectl("wait", "-n", namespace, "pod/a", "pod/b", "--for=condition=PodScheduled")
+    shown = control_plane.kubectl(
+        "get", "pods", "-n", namespace, "-o", "jsonpath={.items[*].spec.nodeName}"
+    ).stdout
+
+    assert ["other-0", "other-1"] == sorted(shown.split())
+
+
+@pytest.fixture
+def gpu_and_other_nodes(control_plane: ControlPlane) -> Iterator[None]:
+    """Add two nodes with GPUs, and two without."""
+    room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+    labels: dict[str, dict[str, str]] = {"gpu": {"nvidia.com/gpu.present": "true"}, "other": {}}
+    names = {f"{kind}-{at}": labels[kind] for kind in labels for at in (0, 1)}
+    for name, found in names.items():
+        document = node(name, found | {"kubernetes.io/hostname": name}, room)
+        control_plane.kubectl("create", "-f", "-", input=document)
+    yield
+    control_plane.kubectl("delete", "node", *names)
 
 
 def test_the_emergency_page_restarts_all_replicas(empty_control_plane: ControlPlane) -> None:

@@ -148,6 +148,14 @@ def test_an_object_without_a_validated_owner_is_validated(owners: Any) -> None:
     assert not decision(DENYING, document).allowed
 
 
+def test_a_job_of_a_cron_job_is_not_validated() -> None:
+    """`kubectl create job --from` makes such a Job; the CronJob was validated, and the pods are."""
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "x", "controller": True}
+    document = _workload("batch/v1", "Job", TEMPLATE_PATH, _template(), ownerReferences=[owner])
+
+    assert decision(DENYING, document).allowed
+
+
 def test_a_pod_is_validated_with_any_owner() -> None:
     """The rules may have changed since, and the client sets ownerReferences."""
     assert not decision(DENYING, pod(metadata={"ownerReferences": OF_DEPLOYMENT})).allowed
