@@ -29,8 +29,8 @@ class OperatorSettings(NamedTuple):
     source: kind and name. installs: GPU Operator installs the toolkit; otherwise the host's is used. cdi:
     containers get GPUs by CDI; None: by the default of the release, which is unknown. cdi_default: releases
     before 25.10 use CDI only then. mode: of the toolkit, as configured. by_plugin: its device plugin is
-    configured for CDI, whatever else is set. toolkit: its version, empty if unknown. compat: no setting
-    leaves compatibility libraries out.
+    configured for CDI, whatever else is set. toolkit: its version, empty if unknown. compat: its defaults
+    for compatibility libraries hold.
     """
 
     source: str
@@ -146,7 +146,7 @@ def _of_policy(document: Mapping[str, Any]) -> OperatorSettings:
         variables.get(names["mode"], AUTO),
         "cdi" in of_plugin.get(names["strategy"], ""),
         toolkit_version(version) if isinstance(version, str) else (),
-        of_plugin.keys().isdisjoint(names["compatVariables"]),
+        (variables | of_plugin).keys().isdisjoint(names["compatVariables"]),
     )
 
 
@@ -156,12 +156,14 @@ def _of_daemon_set(document: Mapping[str, Any]) -> OperatorSettings:
     for name in _CONTAINERS:
         value = value.get(name) if isinstance(value, Mapping) else None
     container = value[0] if isinstance(value, list) and value and isinstance(value[0], Mapping) else {}
+    names, variables = operator_names(), _variables(container)
     tag = str(container.get("image", "")).partition("@")[0].rpartition(":")[2]
     return OperatorSettings(
         f"{DAEMON_SET} {toolkit_daemon_set()}",
         cdi=False,
-        mode=_variables(container).get(operator_names()["mode"], AUTO) if container else "",
+        mode=variables.get(names["mode"], AUTO) if container else "",
         toolkit=toolkit_version(tag),
+        compat=variables.keys().isdisjoint(names["compatVariables"]),
     )
 
 

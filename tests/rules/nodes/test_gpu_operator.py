@@ -14,6 +14,7 @@ from tests.support.node_builders import gfd, node
 LEGACY, CDI, UNKNOWN = RuntimeMode.LEGACY, RuntimeMode.CDI, RuntimeMode.UNKNOWN
 MANAGED = "nvidia.com/gpu.deploy.container-toolkit"
 MODE = "NVIDIA_CONTAINER_RUNTIME_MODE"
+FEATURES, ALLOWED = "NVIDIA_CONTAINER_TOOLKIT_OPT_IN_FEATURES", "allow-cuda-compat-libs-from-container"
 
 
 def policy(name: str = "cluster-policy", **spec: Any) -> dict[str, Any]:
@@ -97,6 +98,7 @@ def toolkit(version: str, **env: str) -> dict[str, Any]:
             CDI,
             None,
         ),
+        (policy(cdi={"enabled": False}, toolkit=toolkit("v1.17.4", **{FEATURES: ALLOWED})), LEGACY, None),
     ],
 )
 def test_variables_in_the_settings_change_the_mode(
@@ -187,6 +189,8 @@ IMAGE = "registry.example:5000/k8s/container-toolkit:"
     [
         (daemon_set(IMAGE + "v1.17.8-ubuntu20.04"), "containerd", LEGACY, True),
         (daemon_set(IMAGE + "v1.18.0"), "containerd", CDI, True),
+        (daemon_set(IMAGE + "v1.17.4"), "containerd", LEGACY, False),
+        (daemon_set(IMAGE + "v1.17.4", **{FEATURES: ALLOWED}), "containerd", LEGACY, None),
         (daemon_set(IMAGE + "v1.18.0"), "cri-o", LEGACY, True),
         (daemon_set(IMAGE + "v1.18.0", **{MODE: "cdi"}), "cri-o", CDI, True),
         (daemon_set("container-toolkit@sha256:01", **{MODE: "cdi"}), "containerd", CDI, None),
