@@ -162,7 +162,7 @@ def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | N
         claims += _length(spec.get("resourceClaims"))
         debugging += _length(spec.get("ephemeralContainers"))
         for container in pod.containers:
-            names = container.names
+            names = (*container.limits, *container.requests)
             if not names:
                 continue
             containers += 1

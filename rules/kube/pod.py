@@ -183,10 +183,11 @@ class Container:
 class Pod:
     """A pod, a pod template or a pod spec: its containers, its metadata, and the edits so far.
 
-    path: its path in the object; empty for a Pod. users: the containers that request an extended resource
-    before any edit; its name has a domain, `cpu` has none. claimers: those that use a claim. A pod spec
-    without a template contains its labels and annotations, or its metadata. others: more containers; the pod
-    is partial if it has any: a controller adds what it lacks. Raises ObjectError for a malformed pod.
+    path: its path in the object; empty for a Pod. users: the containers that name an extended resource before
+    any edit, also with a quantity of 0; its name has a domain, `cpu` has none. claimers: those that use a
+    claim. A pod spec without a template contains its labels and annotations, or its metadata. others: more
+    containers; the pod is partial if it has any: a controller adds what it lacks. Raises ObjectError for a
+    malformed pod.
     """
 
     __slots__ = (
@@ -231,7 +232,9 @@ class Pod:
             self.containers += tuple(
                 [Container(raw, at, regular, recorder, name) for at, raw, name in others]
             )
-        self.users = [container for container in self.containers if "/" in "".join(container.names)]
+        self.users = [
+            each for each in self.containers if "/" in "".join(each.limits) or "/" in "".join(each.requests)
+        ]
         self.claimers: list[Container] = []
         if "resourceClaims" in self._spec:
             self.claimers = [container for container in self.containers if container.has_claims]

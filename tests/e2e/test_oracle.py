@@ -1,4 +1,8 @@
-"""Our code agrees with that of Kubernetes on quantities, node affinity and image references."""
+"""Our code agrees with that of Kubernetes.
+
+On quantities, node affinity, image references, references to variables, extended resources, and selectors of
+devices.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rules.decision.resource_stage import API_SERVER
+from rules.dra.selectors import Match, compile_selector
+from rules.kube.container_env import expand
 from rules.kube.image_reference import parse_image
+from rules.kube.names import is_extended_resource
 from rules.kube.quantity import MAX_QUANTITY, QuantityError, parse_quantity
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import candidates
 from tests.e2e.cluster import assets
+from tests.rules.dra.test_selectors import ATTRIBUTES, CAPACITY, DRIVER, OWN, RESULTS, kind
 from tests.support import reference_selector as reference
+from tests.support.builders import container, decision, pod, policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,6 +61,39 @@ _digests = st.sampled_from(
     ["", "", f"@sha256:{'0a' * 32}", f"@sha512:{'f' * 128}", "@sha256:0", f"@md5:{'a' * 32}"]
 )
 _images = st.builds("{}{}{}{}".format, _hosts, _repositories, _tags, _digests)
+_texts = st.lists(st.sampled_from(["$", "$", "(", ")", "A", "B(", "x", "é"]), max_size=12).map("".join)
+_domains = st.sampled_from(
+    ["a.com", "requests.a.com", "kubernetes.io", "a.kubernetes.io", "A.com", "", "a" * 240]
+)
+_names = st.builds(
+    "{}{}{}".format, _domains, st.sampled_from(["/", "/", "", "//"]), st.text("aA.-_1", max_size=65)
+)
+_few = st.sampled_from(["0", "0m", "1", "1000m", "1.0", " 1 ", "2", "0.5", "1n", "-1", "1k", "1000"])
+_container = st.dictionaries(st.sampled_from(["a.com/x", "b.com/y", "a.kubernetes.io/z"]), _few)
+# Selectors that are true or false, fail, or are no texts of true or false in the end.
+_atoms = st.sampled_from(
+    [
+        f"{OWN}.{each}"
+        for each in ("yes", "no", "one", "absent", "text == 'x'", "absent > 1", "text.contains('T')")
+    ]
+    + [
+        "true",
+        "false",
+        "has(device.attributes['absent.example.com'].x)",
+        f"'one' in {OWN}",
+        f"{OWN}.one == 'x'",
+    ]
+)
+_selectors = st.recursive(
+    _atoms,
+    lambda each: st.one_of(
+        st.builds("!({})".format, each),
+        st.builds("({} && {})".format, each, each),
+        st.builds("({} || {})".format, each, each),
+        st.builds("({} ? {} : {})".format, each, each, each),
+    ),
+    max_leaves=6,
+)
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +162,64 @@ def test_an_image_reference_has_the_same_parts_as_in_container_runtimes(oracle: 
     }
 
     assert ours == (theirs if theirs and theirs["registry"] else None)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@example("$(A$$(A)")
+@example("$(x$(A))")
+@given(text=_texts)
+def test_references_to_variables_are_expanded_as_by_the_kubelet(oracle: Oracle, text: str) -> None:
+    """With and without a value, and names with brackets."""
+    variables = {"A": "1", "B(": "$(A)", "": "empty"}
+
+    assert expand(text, variables) == oracle(text=text, variables=variables)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(name=_names)
+def test_a_name_is_an_extended_resource_as_in_kubernetes(oracle: Oracle, name: str) -> None:
+    """`IsExtendedResourceName`."""
+    assert is_extended_resource(name) == oracle(resource=name)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(limits=_container, requests=_container)
+def test_what_the_api_server_rejects_of_extended_resources_is_denied(
+    oracle: Oracle, limits: dict[str, str], requests: dict[str, str]
+) -> None:
+    """And nothing else: its rules for other resources are left to it."""
+    found = decision(policy(), pod(container(limits, requests)))
+    extended = [{key: each[key] for key in each if "kubernetes.io" not in key} for each in (limits, requests)]
+    faults = oracle(resources={"limits": extended[0], "requests": extended[1]})
+
+    assert bool(faults) == (not found.allowed)
+    assert {each.rule for each in found.violations} <= {API_SERVER}
+
+
+def _selected(oracle: Oracle, expression: str) -> Match | None:
+    """Return what the scheduler makes of a selector; None if the API server rejects it."""
+    device = {"name": "gpu-0", "attributes": ATTRIBUTES, "capacity": CAPACITY}
+    answer = oracle(selector=expression, driver=DRIVER, device=device)
+    return answer and Match(answer["matches"], answer["error"])
+
+
+def _agrees(oracle: Oracle, expression: str) -> bool:
+    theirs, ours = _selected(oracle, expression), compile_selector(expression).match(kind())
+    if ours.matches is None or theirs is None:  # unknown here, or never in a cluster
+        return True
+    return (theirs.matches, theirs.failed) == (ours.matches, ours.failed)
+
+
+@pytest.mark.parametrize("expression", [expression for expression, _ in RESULTS])
+def test_a_selector_matches_or_fails_as_in_the_scheduler(oracle: Oracle, expression: str) -> None:
+    """Each of the unit tests."""
+    assert _agrees(oracle, expression)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(expression=_selectors)
+def test_a_selector_of_several_parts_matches_or_fails_as_in_the_scheduler(
+    oracle: Oracle, expression: str
+) -> None:
+    """`&&` and `||` absorb errors of one side."""
+    assert _agrees(oracle, expression)

@@ -972,6 +972,7 @@ def test_a_value_that_the_user_wrote_is_not_said_to_be_the_default() -> None:
         ({}, {"a.com/x": "2"}, [("requests[a.com/x]", "a limit, which the request follows")]),
         ({"a.com/x": "0.5"}, {"a.com/x": "500m"}, [("limits[a.com/x]", "a whole number")]),
         ({"a.com/x": "-1"}, {}, [("limits[a.com/x]", "zero or more")]),
+        ({}, {"a.com/x": "0"}, [("requests[a.com/x]", "a limit, which the request follows")]),
         ({"a.com/x": "1"}, {"a.com/x": "1000m"}, []),
         ({"a.com/x": "1", "a.com/y": " 1 "}, {"a.com/x": " 1", "a.com/y": "1"}, []),
         (
