@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.e2e.cluster import ControlPlane, assets, missing
+from tests.e2e.installed import TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
+from tests.e2e.serve_process import eventually
 from tests.support.paths import ROOT
 
 Object = dict[str, Any]
@@ -50,10 +53,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield found
 
 
-def _why(cluster: ControlPlane, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"KUBECONFIG": str(cluster.kubeconfig), "PYTHONPATH": str(ROOT)}
+def _why(
+    cluster: ControlPlane, *words: str, namespace: str = "ml", kubeconfig: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    config = str(kubeconfig or cluster.kubeconfig)
+    environment = os.environ | {"KUBECONFIG": config, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-m", "webhook", "why", "-n", "ml", *words],
+        [sys.executable, "-m", "webhook", "why", "-n", namespace, *words],
         env=environment,
         capture_output=True,
         text=True,
@@ -112,3 +118,77 @@ def test_a_pod_that_does_not_exist_is_reported_as_kubectl_does(cluster: ControlP
     done = _why(cluster, "none")
 
     assert (2, True) == (done.returncode, expected in done.stderr)
+
+
+def _deployment(name: str, limits: dict[str, str], replicas: int = 1) -> str:
+    container = {"name": "main", "image": "example.com/train:1", "resources": {"limits": limits}}
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return json.dumps(
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+    )
+
+
+def _first_line(installed: Installed, name: str, expected: str, namespace: str, **options: Any) -> str:
+    """Return the output of `why` for a Deployment once its first line has a text; its exit status is 1."""
+    done: list[subprocess.CompletedProcess[str]] = []
+
+    def says() -> bool:
+        done.append(_why(installed.cluster, f"deployment/{name}", namespace=namespace, **options))
+        return done[-1].returncode == 1 and expected in done[-1].stdout.partition("\n")[0]
+
+    eventually(says)
+    return done[-1].stdout
+
+
+@pytest.mark.usefixtures("controllers")
+def test_the_first_line_says_that_gpugate_does_not_answer_or_denies_the_pods(installed: Installed) -> None:
+    """To an administrator, and to a developer who may only view the namespace."""
+    cluster, start = installed.cluster, "Deployment ml/llm: certain: its pods are denied: "
+    cluster.kubectl("create", "serviceaccount", "developer", "-n", TEAM)
+    subject = f"--serviceaccount={TEAM}:developer"
+    cluster.kubectl("create", "rolebinding", "developer", "-n", TEAM, "--clusterrole=view", subject)
+    developer = cluster.service_account(TEAM, "developer")
+    cluster.kubectl("delete", "validatingwebhookconfiguration/gpugate")  # so that it may be created
+    document = _deployment("llm", {VCUDA_CORE: "150", VCUDA_MEMORY: "8"}, replicas=0)
+    eventually(lambda: isinstance(installed.create(document), dict))
+    installed.apply()
+    eventually(installed.trusted)
+    with installed.away():
+        cluster.kubectl("scale", "deployment/llm", "-n", TEAM, "--replicas=1")
+        _first_line(installed, "llm", f"{start}webhook mutate.gpugate.dev does not answer: ", TEAM)
+    cluster.kubectl("scale", "deployment/llm", "-n", TEAM, "--replicas=2")
+    _first_line(installed, "llm", f"{start}Pod denied by gpugate: ", TEAM)
+    said = _first_line(installed, "llm", f"{start}Pod denied by gpugate: ", TEAM, kubeconfig=developer)
+
+    assert "[rule cf-crl-gpu-manager-vcuda-core]" in said.partition("\n")[0]
+    assert "– cannot list ConfigMaps of namespace 'kube-public': 403 " in said
+    assert "– cannot list Nodes: 403 " in said
+
+
+@pytest.mark.usefixtures("controllers")
+@pytest.mark.parametrize(
+    ("namespace", "change", "cause"),
+    [
+        (
+            "quota",
+            ("create", "quota", "gpus", "--hard=requests.nvidia.com/gpu=0", "-n", "quota"),
+            "exceeded quota gpus",
+        ),
+        (
+            "secure",
+            ("label", "namespace", "secure", "pod-security.kubernetes.io/enforce=restricted"),
+            "they violate Pod Security restricted",
+        ),
+    ],
+)
+def test_the_first_line_says_what_else_denies_the_pods(
+    namespace: str, change: tuple[str, ...], cause: str, installed: Installed
+) -> None:
+    """A quota, or Pod Security."""
+    installed.cluster.kubectl("create", "namespace", namespace)
+    installed.cluster.kubectl(*change)
+    installed.create(_deployment("llm", {GPU: "1"}), namespace=namespace)
+
+    _first_line(installed, "llm", f"certain: its pods are denied: {cause}", namespace)

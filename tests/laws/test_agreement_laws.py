@@ -8,6 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules import Language, RuleSet
+from rules.decision.pipeline import decide
+from rules.model.certainty import Certainty
+from rules.model.decision import Decision
+from rules.report.failures import Cause, Source, Statement, causes
+from rules.report.unscheduled import Unscheduled
 from tests.laws.test_inventory_laws import (
     EXAMPLES,
     clusters,
@@ -18,8 +23,10 @@ from tests.laws.test_inventory_laws import (
     selecting,
     wishes,
 )
+from tests.support.builders import request
 from tests.support.reference_verdict import Cluster
 from webhook.cli.evaluation.findings import evaluate
+from webhook.cli.evaluation.what_if import ClusterState, Subject
 from webhook.cli.evaluation.workloads import WorkloadObject, workloads_in
 from webhook.cli.input.cluster_source import NO_CLUSTER
 from webhook.cli.input.decision_context import DecisionContext
@@ -53,3 +60,56 @@ def test_selectors_and_affinity_of_a_bound_pod_change_nothing(
     context = context_of(cluster, rule)
 
     assert audited(context, document | {"spec": free}) == audited(context, document | {"spec": spec})
+
+
+# What status and events may say of a pod, whatever a decision says of it.
+STATEMENTS = (
+    Statement(
+        Source.EVENT, "event", "FailedScheduling: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    ),
+    Statement(Source.EVENT, "event", "FailedScheduling: 3 node(s) had untolerated taint(s)."),
+    Statement(Source.STATUS, "status", "OOMKilled"),
+    Statement(Source.LOG, "log", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+)
+
+
+def certainties(decision: Decision) -> set[Certainty]:
+    """Return how sure preview, and admission, are of each thing that they say of nodes."""
+    violations = {each.certainty for each in decision.violations}
+    return violations | {each.certainty for each in decision.notices}
+
+
+def said_by_rules(found: list[Cause]) -> set[Certainty]:
+    """Return how sure `why` is of each violation that is a cause."""
+    return {each.certainty for each in found if each.name.startswith("compatibility")}
+
+
+@settings(max_examples=EXAMPLES)
+@given(
+    clusters,
+    selecting_pods,
+    st.one_of(st.none(), bound_to),
+    rules,
+    st.lists(st.sampled_from(STATEMENTS), unique=True),
+)
+def test_no_command_is_certain_of_what_another_does_not_know(
+    cluster: Cluster, document: dict[str, Any], node: str | None, rule: int, statements: list[Statement]
+) -> None:
+    """Certain are the violations by facts, in each of them; policy is likely, and a missing fact unknown."""
+    spec = document["spec"] | ({"nodeName": node} if node else {})
+    pod = document | {"spec": spec}
+    context = context_of(cluster, rule)
+    created = request(pod, mutating=False)
+    decision = decide(context.policy, context.inventory, created)
+    whatif = ClusterState(context.policy, context.inventory, 0, context.inventory.dra.claims).runs(
+        Subject("default", "Pod/train", created)
+    )
+    explained = causes(decision, statements, Language.EN, Unscheduled(context.inventory, spec))
+    facts = Certainty.CERTAIN in certainties(decision)
+
+    assert facts is any(each.basis.value == "fact" for each in decision.violations)
+    assert facts is (Certainty.CERTAIN in {each.certainty for each in audited(context, pod)})
+    assert facts is (Certainty.CERTAIN in said_by_rules(explained))
+    assert not (facts and not decision.allowed and whatif.certainty is not Certainty.CERTAIN)
+    if node is None or context.inventory.named(node):  # that a node is gone is a fact of its own
+        assert facts or whatif.certainty is not Certainty.CERTAIN

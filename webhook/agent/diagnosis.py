@@ -12,6 +12,7 @@ from typing import Final
 
 from rules.compatibility.checks.driver_support import unsupported_gpu
 from rules.cuda.tables import cuda_error
+from rules.model.certainty import Certainty
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeReader
 from rules.text.i18n import Language, Text
@@ -69,6 +70,11 @@ class Diagnosis:
     nvml: str = ""
     cuda: int = 0
     at: Text = _NOWHERE
+
+    @property
+    def certainty(self) -> Certainty:
+        """CERTAIN if pods will fail; the probe and its labels are facts of the node alone otherwise."""
+        return Certainty.CERTAIN if self.broken else Certainty.LIKELY
 
     @property
     def cuda_name(self) -> str:

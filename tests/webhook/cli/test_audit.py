@@ -171,7 +171,9 @@ def test_a_driver_that_is_downgraded_under_a_pod_is_found_in_spite_of_injected_a
     result = _audit(tmp_path, [pod], "--rules", "rules/catalog/pgpu", "--nodes", nodes, "-o", "json")
     (workload,) = json.loads(result.stdout)["workloads"]
 
-    assert [("deny", "fact")] == [(each["action"], each["basis"]) for each in workload["pods"][0]["findings"]]
+    assert [("deny", "fact", "certain")] == [
+        (each["action"], each["basis"], each["certainty"]) for each in workload["pods"][0]["findings"]
+    ]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -173,8 +173,9 @@ def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> 
         "rule": "cf-crl-gpu-manager-vcuda-core",
         "action": "deny",
         "basis": "policy",
+        "certainty": "likely",
         "path": "spec.containers[0].resources.limits[tencent.com/vcuda-core]",
-    } == {name: violation[name] for name in ("rule", "action", "basis", "path")}
+    } == {name: violation[name] for name in ("rule", "action", "basis", "certainty", "path")}
     assert (
         "container 'main', spec.containers[0].resources.limits[tencent.com/vcuda-core]: found 150, "
         "expected 1 to 100, or a multiple of 100 "

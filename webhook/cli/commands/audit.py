@@ -290,7 +290,13 @@ def _facts(each: EvaluatedObject, language: Language) -> dict[str, Any]:
     return facts | {
         "allowed": each.decision.allowed,
         "findings": [
-            {"action": found.action, "basis": found.basis, "rule": found.rule, "message": found.message}
+            {
+                "action": found.action,
+                "basis": found.basis,
+                "certainty": found.certainty,
+                "rule": found.rule,
+                "message": found.message,
+            }
             for found in each.findings()
         ],
         "notChecked": not_checked_facts(each.decision, language),

@@ -178,6 +178,7 @@ def _facts(language: Language, preview: Preview) -> dict[str, Any]:
                 "rule": found.rule,
                 "action": found.action,
                 "basis": found.basis,
+                "certainty": found.certainty,
                 "path": found.path,
                 "message": found.message,
             }

@@ -25,11 +25,25 @@ class EvaluatedObject:
     def findings(self) -> list[Finding]:
         """Return each violation and each other warning."""
         return [
-            Finding(each.action.value, each.basis.value, each.rule, cause_of(each), each.message, each.fix)
+            Finding(
+                each.action.value,
+                each.basis.value,
+                each.rule,
+                cause_of(each),
+                each.message,
+                each.fix,
+                each.certainty,
+            )
             for each in self.decision.violations
         ] + [
             Finding(
-                Action.WARN.value, "", each.rule, cause_of(each), warning_line(self.language, each), each.fix
+                Action.WARN.value,
+                "",
+                each.rule,
+                cause_of(each),
+                warning_line(self.language, each),
+                each.fix,
+                each.certainty,
             )
             for each in self.decision.notices
         ]

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from rules import Action, AdmissionRequest, Claims, Inventory, Language, ObjectError, Policy
 from rules.decision.messages import warning_line
+from rules.model.certainty import Certainty
 from rules.model.decision import NO_NODES, UNKNOWN_CUDA, cause_of
 from rules.report.placement import FittingNodes, Placement, place
 from rules.text.i18n import Text
@@ -69,7 +70,8 @@ class Runs(NamedTuple):
     """Whether a workload runs in one state of the cluster; None: that is unknown.
 
     reasons: why it does not, or why that is unknown. warnings: of admission. nodes: names of those that it is
-    compatible with; None: no rule selects nodes for it. candidates: all that it selects and tolerates.
+    compatible with; None: no rule selects nodes for it. certainty: how sure it is that it does not run, None
+    if it runs. candidates: all that it selects and tolerates.
     pools: those whose new nodes are compatible. moving: pods that do not run on their nodes.
     """
 
@@ -81,6 +83,7 @@ class Runs(NamedTuple):
     candidates: frozenset[str] = frozenset()
     pools: frozenset[str] = frozenset()
     moving: int = 0
+    certainty: Certainty | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +161,12 @@ class ClusterState:
         request = subject.request
         node = _node_of(request.object or {}) if request.kind == "Pod" else ""
         if node and self._inventory.everything and not self._inventory.named(node):
-            return Runs(True, False, (_plain(self._say(_NODE_REMOVED, node=node)),))
+            why = (_plain(self._say(_NODE_REMOVED, node=node)),)
+            return Runs(True, False, why, certainty=Certainty.CERTAIN)
         found = self._found(self._place(request))
         if subject.from_pods and found.allowed and found.runs is False:
             # The affinity of its pods may be that of an earlier decision, which a new pod does not have.
-            found = found._replace(runs=None)
+            found = found._replace(runs=None, certainty=Certainty.UNKNOWN)
         moving = 0
         for pod in subject.pods:
             moving += not self._stays(pod, subject.namespace)
@@ -197,11 +201,14 @@ class ClusterState:
             denying = [each for each in decision.violations if each.action is Action.DENY]
             reasons = [Reason(each.message.partition("\n")[0], cause_of(each)) for each in denying]
             whole = _plain(decision.message.partition("\n")[0])
-            return found._replace(reasons=tuple(dict.fromkeys(reasons)) or (whole,))
+            certain = any(each.certainty is Certainty.CERTAIN for each in denying)
+            sure = Certainty.CERTAIN if certain else Certainty.LIKELY
+            return found._replace(reasons=tuple(dict.fromkeys(reasons)) or (whole,), certainty=sure)
         unknown = [reason for _, reason in decision.not_checked if reason in (NO_NODES, UNKNOWN_CUDA)]
         if unknown:
             texts = dict.fromkeys(each.in_language(language) for each in unknown)
-            found = found._replace(runs=None, reasons=tuple(map(_plain, texts)))
+            reasons = [*map(_plain, texts)]
+            found = found._replace(runs=None, reasons=tuple(reasons), certainty=Certainty.UNKNOWN)
         if fitting and self._inventory.everything and not (fitting.compatible or fitting.pools):
             return self._without_node(found, fitting)
         return found
@@ -210,10 +217,14 @@ class ClusterState:
         """Return whether a workload runs that no known node is compatible with."""
         if fitting.unknown:
             why = self._say(_UNKNOWN_NODES, count=fitting.unknown.bit_count())
-            return found._replace(runs=None, reasons=(*found.reasons, _plain(why)))
+            unknown = (*found.reasons, _plain(why))
+            return found._replace(runs=None, reasons=unknown, certainty=Certainty.UNKNOWN)
         if self._inventory.undeclared:
-            return found._replace(runs=None, reasons=(*found.reasons, _plain(self._say(_UNDECLARED))))
-        return found._replace(runs=False, reasons=(_plain(self._say(_NO_NODE)),))
+            unknown = (*found.reasons, _plain(self._say(_UNDECLARED)))
+            return found._replace(runs=None, reasons=unknown, certainty=Certainty.UNKNOWN)
+        # Labels and taints of nodes may change, and selectors of the workload, too.
+        reasons = (_plain(self._say(_NO_NODE)),)
+        return found._replace(runs=False, reasons=reasons, certainty=Certainty.LIKELY)
 
     def _set(self, nodes: int) -> frozenset[str]:
         if (found := self._names.get(nodes)) is None:
@@ -334,6 +345,7 @@ def _state(runs: Runs) -> dict[str, Any]:
     return {
         "allowed": runs.allowed,
         "runs": runs.runs,
+        "certainty": runs.certainty,
         "nodes": None if runs.nodes is None else len(runs.nodes),
         "pools": sorted(runs.pools),
     }

@@ -66,9 +66,10 @@ class WorkloadFacts:
                 self.events.append(event)
 
     def statements(self) -> Iterator[Statement]:
-        """Yield what conditions and events say, the newest event of each object first."""
+        """Yield what conditions say, and the newest event of each object: older ones may be settled."""
         yield from self._conditions()
-        for event in reversed(self.events):
+        newest = {str(event.get("involvedObject")): event for event in self.events}
+        for event in newest.values():
             place = event.get("involvedObject") or {}
             text = _first_line(event.get("message"))
             yield Statement(

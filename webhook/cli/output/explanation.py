@@ -83,6 +83,7 @@ def _violation(found: Violation) -> dict[str, Any]:
         "rule": found.rule,
         "action": found.action,
         "basis": found.basis,
+        "certainty": found.certainty,
         "path": found.path,
         "message": found.message,
     }

@@ -60,6 +60,7 @@ def report_of(
                 "what": problem.what.in_language(language),
                 "remedy": problem.remedy.in_language(language),
                 "broken": problem.broken,
+                "certainty": problem.certainty,
                 "nvml": problem.nvml or None,
                 "at": problem.at.en or None,
                 "cuda": problem.cuda_name or None,

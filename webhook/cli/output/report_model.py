@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rules import Language
+from rules.model.certainty import Certainty
 
 # Actions of findings, most severe first.
 SEVERITIES: Final = ("deny", "warn", "dryrun")
 
 
 class Finding(NamedTuple):
-    """A violation, or a warning, which has no basis. reason: without container and path. fix: what to do."""
+    """A violation, or a warning, which has no basis. reason: without container and path. fix: what to do.
+
+    certainty: how sure it is, see Certainty.
+    """
 
     action: str
     basis: str
@@ -22,6 +26,7 @@ class Finding(NamedTuple):
     reason: str
     message: str
     fix: str = ""
+    certainty: Certainty = Certainty.LIKELY
 
 
 @dataclass(frozen=True, slots=True)
