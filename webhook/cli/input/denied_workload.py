@@ -66,15 +66,17 @@ class WorkloadFacts:
                 self.events.append(event)
 
     def statements(self) -> Iterator[Statement]:
-        """Yield what conditions say, and the newest event of each object: older ones may be settled."""
-        yield from self._conditions()
+        """Yield what the newest event of each object says; without events, what conditions say.
+
+        Older events may be settled, and a condition keeps the message of the first failure.
+        """
         newest = {str(event.get("involvedObject")): event for event in self.events}
         for event in newest.values():
             place = event.get("involvedObject") or {}
-            text = _first_line(event.get("message"))
-            yield Statement(
-                Source.EVENT, f"event of {place.get('kind')}/{place.get('name')}", f"{FAILED_CREATE}: {text}"
-            )
+            text = f"{FAILED_CREATE}: {_first_line(event.get('message'))}"
+            yield Statement(Source.EVENT, f"event of {place.get('kind')}/{place.get('name')}", text)
+        if not newest:
+            yield from self._conditions()
 
     def _conditions(self) -> Iterator[Statement]:
         for each in (self.object, *self.children[:1]):
