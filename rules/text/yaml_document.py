@@ -25,6 +25,8 @@ except ImportError:  # PyYAML without libyaml is slower
 
 # A document may have this many more values than characters: aliases of real rules do not repeat thousands.
 MAX_VALUES: Final = 5_000
+# Documents of a text: to read one takes 30 µs, also if it is empty. Manifests of a cluster have some thousand.
+MAX_DOCUMENTS: Final = 20_000
 # Duplicate keys of a document that are recorded; the others would only repeat the message.
 MAX_DUPLICATES: Final = 100
 # Objects merged by `<<` in which a key is searched to locate it.
@@ -35,6 +37,7 @@ _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_TAG}merge"
 _TEXT: Final = f"{_TAG}str"
+_TOO_MANY: Final = f"more than {MAX_DOCUMENTS:,} documents; split the file, or write them as a List"
 _TOO_DEEP: Final = f"nested deeper than {MAX_DEPTH} levels"
 # In the message of libyaml's own limit of 1,000 levels, which PyYAML has since 6.0.4.
 _LIBRARY_DEPTH: Final = "maximum nesting depth"
@@ -147,13 +150,16 @@ def read(text: str, file: str) -> Iterator[Document | SourceError]:
     """Yield each document of a text, or its error; JSON is YAML.
 
     An empty document has the value None. As in kubectl, the text is split at lines of `---` first, so that an
-    error in one document does not hide another.
+    error in one document does not hide another. Of a text with more than MAX_DOCUMENTS, only that is an error.
     """
     if found := read_json(text := text.removeprefix("\ufeff")):
         yield Document(found.value, file, (), (), lambda: found.root)
         return
     lines = text.splitlines(keepends=True)
     starts = [0, *(number for number, line in enumerate(lines) if _SEPARATOR.match(line))]
+    if len(starts) > MAX_DOCUMENTS:
+        yield SourceError(Location(file, starts[MAX_DOCUMENTS] + 1, 1), _TOO_MANY)
+        return
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         try:
             for document in _read(lines[start:end], file):

@@ -9,7 +9,7 @@ import pytest
 from rules.text.json_document import MAX_DEPTH
 from rules.text.location import Location
 from rules.text.paths import Path
-from rules.text.yaml_document import MAX_DUPLICATES, Document, SourceError, read
+from rules.text.yaml_document import MAX_DOCUMENTS, MAX_DUPLICATES, Document, SourceError, read
 
 BILLION_LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 10)}]\n" for number in range(1, 10)
@@ -434,3 +434,14 @@ def test_the_values_of_aliases_are_copies() -> None:
     found["a"].append(2)
 
     assert [1] == found["b"]
+
+
+def test_a_text_with_too_many_documents_is_an_error_and_none_of_them_is_read() -> None:
+    """A MiB of lines of `---` took 4 seconds; manifests of a whole cluster have some thousand documents."""
+    most = _documents("---\n" * (MAX_DOCUMENTS - 1))
+    (error,) = read("---\n" * 300_000, "f")
+
+    assert MAX_DOCUMENTS - 1 <= len(most) <= MAX_DOCUMENTS
+    assert f"f:{MAX_DOCUMENTS}:1: more than 20,000 documents; split the file, or write them as a List" == str(
+        error
+    )
