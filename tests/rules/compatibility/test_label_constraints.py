@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.compatibility.label_constraints import CUDA, PRODUCT, LabelConstraint, both
+from rules.compatibility.label_constraints import CUDA, PRODUCT, LabelConstraint, both, shortened
 from rules.nodes.version_range import VersionRange
 
 NEW = VersionRange((12, 4))
@@ -31,3 +31,13 @@ def test_a_fact_that_only_one_constraint_names_is_kept() -> None:
     products = frozenset({"a"})
 
     assert [{CUDA: NEW, PRODUCT: products}] == both([{CUDA: NEW}], [{PRODUCT: products}])
+
+
+def test_adjacent_ranges_are_one() -> None:
+    """The end of a range is not in it, so that the next one may begin there; a gap stays."""
+    below, above = VersionRange((12, 0), (12, 4)), VersionRange((12, 4), (13, 0))
+    later = VersionRange((13, 1), (13, 2))
+
+    assert [{CUDA: VersionRange((12, 0), (13, 0))}, {CUDA: later}] == shortened(
+        [{CUDA: above}, {CUDA: below}, {CUDA: later}]
+    )

@@ -122,6 +122,14 @@ def test_override_with_an_empty_value_replaces_the_value(existing: dict[str, Any
     assert [entry] == _env(injection_rule({"env": [entry]}, override=True), env=[existing])
 
 
+def test_override_replaces_a_variable_that_has_a_value_beside_its_own_value_from() -> None:
+    """The API server denies both: only one of them can be what the rule has injected."""
+    entry = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    rule = injection_rule({"env": [entry]}, override=True)
+
+    assert [entry] == _env(rule, env=[entry | {"value": "users"}])
+
+
 def test_a_variable_may_have_value_from() -> None:
     """valueFrom is injected as the rule has it."""
     entry = {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
@@ -292,6 +300,16 @@ def test_a_mount_at_the_same_path_in_another_spelling_is_kept(path: str) -> None
     assert document == admitted(
         policy(injection_rule({"volumes": [VOLUME], "volumeMounts": [MOUNT]})), document
     )
+
+
+def test_a_mount_of_a_rule_in_another_spelling_is_not_injected_over_one_at_the_same_path() -> None:
+    """A rule may end the path with a slash."""
+    ours = {"name": "pipe", "mountPath": "/tmp/nvidia-mps/"}
+    theirs = container({DEVICE: "1"}, volumeMounts=[{"name": "mine", "mountPath": "/tmp/nvidia-mps"}])
+    document = pod(theirs, volumes=[{"name": "mine", "emptyDir": {}}])
+    inject = {"volumes": [{"name": "pipe", "emptyDir": {}}], "volumeMounts": [ours]}
+
+    assert () == decision(policy(injection_rule(inject)), document).patch
 
 
 def test_a_volume_that_no_container_mounts_is_not_injected() -> None:
@@ -653,6 +671,14 @@ def test_a_dryrun_rule_reports_what_it_would_inject_and_injects_nothing() -> Non
         "injection (main: env FLAG, main: volumeMount /cache, volume shm, hostIPC True, label a)",
     ) == (found.patch, found.rules, found.audit["would-inject"])
     assert "injected" not in found.audit
+
+
+def test_a_dryrun_rule_does_not_warn_of_what_env_from_may_contain() -> None:
+    """Nothing is injected that would take precedence."""
+    document = pod(container({DEVICE: "1"}, envFrom=[{"secretRef": {"name": "keys"}}]))
+    found = decision(policy(injection_rule(ENV, enforcementAction="dryrun")), document)
+
+    assert ("injection (main: env FLAG)", ()) == (found.audit["would-inject"], found.warnings)
 
 
 def test_what_was_injected_is_in_the_audit_annotation() -> None:

@@ -67,8 +67,8 @@ def test_a_review_has_a_uid_and_a_request() -> None:
     )
 
 
-def _envelope(request: dict[str, Any], version: str = "v1") -> bytes:
-    document = {"apiVersion": f"admission.k8s.io/{version}", "kind": "AdmissionReview", "request": request}
+def _envelope(request: dict[str, Any], version: str = "v1", kind: str = "AdmissionReview") -> bytes:
+    document = {"apiVersion": f"admission.k8s.io/{version}", "kind": kind, "request": request}
     return json.dumps(document).encode()
 
 
@@ -90,6 +90,12 @@ def _envelope(request: dict[str, Any], version: str = "v1") -> bytes:
         (
             _envelope({"uid": "1", "kind": {}, "operation": "CREATE"}, version="v1beta1"),
             V1BETA1,
+        ),
+        (
+            _envelope({"uid": "1", "kind": {}, "operation": "CREATE"}, kind="ConversionReview"),
+            V1BETA1.replace(
+                "admission.k8s.io/v1beta1 AdmissionReview", "admission.k8s.io/v1 ConversionReview"
+            ),
         ),
         (b'{"a":' * 100_000, "not an AdmissionReview: nested too deep"),
         (

@@ -203,6 +203,20 @@ def test_affinity_admits_no_alternative_that_depends_on_a_brand(
     assert labels == admitted(requiring(expression))
 
 
+@pytest.mark.parametrize(
+    ("expression", "first", "partly"),
+    [("driver>=535", (12, 2), (12, 2)), ("driver>=535.104", (12, 3), (12, 2))],
+)
+def test_without_a_driver_label_affinity_admits_the_cuda_versions_of_whole_branches(
+    expression: str, first: tuple[int, int], partly: tuple[int, int]
+) -> None:
+    """CUDA 12.2 may be that of driver 535.54, below 535.104; it is admitted only if no other node is left."""
+    required = requiring(expression)
+
+    assert {DRIVER: None, CUDA: VersionRange(first)} in admitted(required)
+    assert {DRIVER: None, CUDA: VersionRange(partly)} in admitted(required, or_unknown=True)
+
+
 def test_affinity_admits_nodes_of_unknown_facts_only_if_no_other_node_is_left() -> None:
     """The brand is unknown on every node."""
     required = requiring("cuda>=12.4,brand=tesla")
