@@ -25,7 +25,7 @@ except ImportError:  # PyYAML without libyaml is slower
 
 # A document may have this many more values than characters: aliases of real rules do not repeat thousands.
 MAX_VALUES: Final = 5_000
-# Documents of a text: to read one takes 30 µs, also if it is empty. Manifests of a cluster have some thousand.
+# Documents of a text: to read one takes 30 µs, also an empty one. Manifests of a cluster have some thousand.
 MAX_DOCUMENTS: Final = 20_000
 # Duplicate keys of a document that are recorded; the others would only repeat the message.
 MAX_DUPLICATES: Final = 100
@@ -150,7 +150,7 @@ def read(text: str, file: str) -> Iterator[Document | SourceError]:
     """Yield each document of a text, or its error; JSON is YAML.
 
     An empty document has the value None. As in kubectl, the text is split at lines of `---` first, so that an
-    error in one document does not hide another. Of a text with more than MAX_DOCUMENTS, only that is an error.
+    error in one document does not hide another. Of a text with more than MAX_DOCUMENTS none is read.
     """
     if found := read_json(text := text.removeprefix("\ufeff")):
         yield Document(found.value, file, (), (), lambda: found.root)
