@@ -115,18 +115,19 @@ def _decide(
     pods = {path: Pod(document, raw, path, others) for path, (raw, others) in found.items()}
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods.values() if pod.users or pod.claimers]
-    if not users and recorder is DecisionRecorder:  # any other one shows them, too
+    if recorder is DecisionRecorder:  # any other one shows them, too
+        pods = {pod.path: pod for pod in users}
+    if not pods:
         return ALLOWED
     if request.operation == "UPDATE" and request.old_object:
         before = workloads.templates_of(request.group, request.kind, request.old_object)
-        changed = _changed({path: raw for path, (raw, _) in found.items()}, before)
+        changed = _changed({path: found[path][0] for path in pods}, before)
         pods = {path: pod for path, pod in pods.items() if path in changed}
         users = [pod for pod in users if pod.path in changed]
     if users and (denied := oversize(users, request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
-    checked = users if recorder is DecisionRecorder else pods.values()
     shared = _Shared(policy)
-    decisions = [Pipeline(context, shared, pod, recorder(pod)).run() for pod in checked]
+    decisions = [Pipeline(context, shared, pod, recorder(pod)).run() for pod in pods.values()]
     decision = decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
     return decision if decision.allowed else _permitted(policy, request, decision)
 
@@ -140,9 +141,12 @@ def _changed(templates: Mapping[Path, Any], before: Mapping[Path, Any]) -> set[P
     if len(changed) == 1:
         return {path for path in changed if templates[path] not in before.values()}
     if changed:
-        known = {json.dumps(raw, sort_keys=True) for raw in before.values()}
-        changed = {path for path in changed if json.dumps(templates[path], sort_keys=True) not in known}
+        known = {_encode(raw) for raw in before.values()}
+        changed = {path for path in changed if _encode(templates[path]) not in known}
     return changed
+
+
+_encode: Final = json.JSONEncoder(sort_keys=True).encode
 
 
 class _Context(NamedTuple):

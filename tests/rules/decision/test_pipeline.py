@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from rules.decision import pipeline
 from rules.decision.pipeline import INJECTED_ANNOTATION, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.kube.json_patch import ObjectError
@@ -348,6 +349,35 @@ def test_only_the_changed_templates_are_validated_on_update() -> None:
     assert [
         "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources.limits[vendor.com/device]"
     ] == (refused_at(found))
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["one", "several"])
+def test_a_template_that_only_moves_is_not_validated_again(count: int) -> None:
+    """One of a list has another index, of a map another name, and stays allowed."""
+    bad = {f"Bad{at}": _template({DEVICE: f"{at + 2}"}) for at in range(count)}
+    moved = {f"Moved{name}": template for name, template in bad.items()}
+    found = decision(DENYING, _training(**moved), operation="UPDATE", old_object=_training(**bad))
+    new = decision(DENYING, _training(**moved), operation="UPDATE", old_object=_training(Other=_template()))
+
+    assert ([], count) == (refused_at(found), len(refused_at(new)))
+
+
+def test_of_an_update_only_templates_that_rules_apply_to_are_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """9,900 changed templates with one GPU took 0.7 s, because all were compared with all before."""
+    compared: list[Any] = []
+    monkeypatch.setattr(pipeline, "_encode", compared.append)
+
+    def training(tag: str) -> Any:
+        plain = {
+            f"Plain{at}": {"spec": {"containers": [container(image=f"a:{tag}{at}")]}} for at in range(300)
+        }
+        return _training(User=_template({DEVICE: "2" if tag == "new" else "1"}), **plain)
+
+    found = decision(DENYING, training("new"), operation="UPDATE", old_object=training("old"))
+
+    assert (1, []) == (len(refused_at(found)), compared)
 
 
 def test_several_valid_templates_are_allowed() -> None:
