@@ -228,3 +228,27 @@ def test_the_size_limit_applies_to_updates() -> None:
 
     assert [RULE] == [each.rule for each in updated(before, after).violations]
     assert ALLOWED == updated(before, before | {"metadata": {"labels": {"a": "b"}}})
+
+
+def test_a_pod_and_the_one_that_it_replaces_share_one_budget() -> None:
+    """To read the variables of each takes two thirds of it; equal ones are read once."""
+
+    def requiring(image: str, last: str) -> Any:
+        document = gpu_pod(image, nodeName="old-0")
+        text = "cuda>=11.0 " * 300 + last
+        document["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_REQUIRE_X", "value": text}]
+        return document
+
+    after = requiring(NEWEST, "cuda>=11.1")
+    alone, equal, different = (
+        updated(before, after)
+        for before in (
+            gpu_pod(OLD, nodeName="old-0"),
+            requiring(OLD, "cuda>=11.1"),
+            requiring(OLD, "cuda>=11.2"),
+        )
+    )
+
+    assert ["compatibility-pgpu"] == [found.rule for found in alone.violations]
+    assert [RULE] == [found.rule for found in different.violations]
+    assert alone.allowed is equal.allowed is different.allowed is False
