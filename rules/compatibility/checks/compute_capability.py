@@ -74,7 +74,9 @@ class ComputeCapabilityCheck(Check):
 
 def newer_gpu(minimum: MajorMinor) -> Text:
     """Return the fix for a GPU that is too old."""
-    return Text(f"a GPU of compute capability {minimum} or higher", f"使用计算能力 {minimum} 及以上的 GPU")
+    return Text(
+        f"use a GPU of compute capability {minimum} or higher", f"使用计算能力 {minimum} 及以上的 GPU"
+    )
 
 
 def _missing_code(requirements: GpuRequirements, gpu: ComputeCapability) -> Iterator[CheckResult]:

@@ -105,7 +105,8 @@ class GpuMemoryCheck(Check):
                 f"显存 {shown(memory)}，低于 {shown(need.mib)}",
             )
             remedy = Text(
-                f"a GPU with {shown(need.mib)} of memory or more", f"使用显存不低于 {shown(need.mib)} 的 GPU"
+                f"use a GPU with {shown(need.mib)} of memory or more",
+                f"使用显存不低于 {shown(need.mib)} 的 GPU",
             )
             level = capped(setting, certain=certain)
             yield CheckResult(level, reason, remedy, origin=_origin(need))

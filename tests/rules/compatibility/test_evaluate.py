@@ -212,6 +212,16 @@ def test_samples_of_nvidia_run_on_newer_gpus_by_their_ptx() -> None:
     assert (True, ()) == (decision.allowed, decision.warnings)
 
 
+def test_each_way_out_of_a_flag_is_a_sentence_of_its_own() -> None:
+    """Joined by `or`."""
+    document = gpu_pod("vllm/vllm-openai:v0.33.0", "--kv-cache-dtype=fp8")
+    decision = decided(nodes(1, "t4", gfd("13.0", T4)), document)
+
+    assert (
+        "leave the KV cache data type at auto, or use a GPU of compute capability 8.0 or higher"
+    ) in decision.message
+
+
 # Missing and invalid labels
 
 UNKNOWN_CUDA = "compatibility unknown: no label provides the driver's CUDA version"
