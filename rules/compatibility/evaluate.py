@@ -15,7 +15,14 @@ from rules.compatibility.gpu_count import counted_amounts, excess_findings, memo
 from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator, node_evaluator
 from rules.compatibility.pending import pending
 from rules.compatibility.pod_request import PodRequest, applies_to, requested_resources
-from rules.compatibility.pool_affinity import instance_types, no_pool_fits, of_pools, of_unknown, terms_of
+from rules.compatibility.pool_affinity import (
+    instance_types,
+    no_pool_fits,
+    of_pools,
+    of_unknown,
+    terms_of,
+    unknown_pools,
+)
 from rules.compatibility.prospects import NO_PROSPECTS, ProspectResult, Prospects
 from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import (
@@ -131,13 +138,18 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
     elif not nodes or result.returning:
         warnings += pending(asked, evaluator, request, result, found)
     requirement = result.requirement
-    if coming:
-        requirement = requirement.or_else(terms_of(evaluator, required, coming))
+    possible, contradicted = unknown_pools(evaluator, required, found)
+    if ways := coming or possible:
+        requirement = requirement.or_else(terms_of(evaluator, required, ways))
     if not (nodes or returning):
         requirement = of_unknown(evaluator, required, found)
     notes = result.notes
     if evaluator.autoscaled and requirement.clauses:
-        notes += (writer.ways_in(instance_types(requirement), coming),)
+        types = instance_types(requirement)
+        if contradicted and not (types or ways):
+            warnings.append(writer.no_way_in(required[0].rule, contradicted))
+        else:
+            notes += (writer.ways_in(types, ways),)
     fits = CompatibilityResult(tuple(violations), tuple(warnings), requirement, result.preference, notes)
     none_fits = result.none_fits or (None if nodes or returning else no_pool_fits(evaluator, required, found))
     if none_fits is None:

@@ -6,7 +6,7 @@ of nodes. They are data: names of containers and words are added when a message 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -68,6 +68,19 @@ class EvaluationRequest(NamedTuple):
     nodes: int
     returning: int = 0
     keep_out: bool = False
+
+
+class PoolTerms(NamedTuple):
+    """What pools are for requirements, by their ids.
+
+    of: a term of labels that the nodes of each pool have when they are created. contradicted: those that have
+    a present node that is not compatible. members: the present nodes of the others that are compatible, or
+    may be, as a bit set.
+    """
+
+    of: Mapping[int, Term]
+    contradicted: frozenset[int]
+    members: int
 
 
 class NodeEvaluator:
@@ -208,22 +221,29 @@ class NodeEvaluator:
         """Return whether one of these nodes is not compatible, as far as its labels tell."""
         return any(each.level > Level.UNSTABLE for each in self.class_results(required, nodes))
 
-    def _find_terms(self, required: tuple[RuleRequirement, ...]) -> dict[int, Term]:
-        """Return for each pool, by its id, a term of labels that its nodes have when they are created.
+    def _find_terms(self, required: tuple[RuleRequirement, ...]) -> PoolTerms:
+        """Return what all pools are for requirements.
 
-        Without those of GPU and driver, if the others suffice: a node may have other values of them by now
-        than its pool declares, and the autoscaler would then add one node after the other.
+        Terms are without the labels of GPU and driver, if the others suffice: a node may have other values of
+        them by now than its pool declares, and the autoscaler would then add one node after the other.
         """
         classes = self.class_results(required, self.inventory.everything)
         unfit = sum(each.members for each in classes if each.level > Level.UNSTABLE)
+        incompatible = sum(each.members for each in classes if each.level is Level.INCOMPATIBLE)
         unfit_pools = self.prospects.unfit(required)
-        terms = {}
+        incompatible_pools = {id(pool) for pool in self.prospects.incompatible(required)}
+        terms, contradicted, members = {}, set(), 0
         for pool in self.prospects.pools:
             read = {key for each in required for key in each.rule.sharing.labels.among(dict(pool.labels))}
             short = at_creation(pool, without=read)
             others = admitted(self.inventory, (short,)) & unfit or self.prospects.having(short) & unfit_pools
             terms[id(pool)] = at_creation(pool) if not short or others else short
-        return terms
+            nodes = admitted(self.inventory, (short,)) if short else 0
+            if nodes & incompatible:
+                contradicted.add(id(pool))
+            elif id(pool) not in incompatible_pools:
+                members |= nodes
+        return PoolTerms(terms, frozenset(contradicted), members)
 
     def without_node(self, required: RuleRequirement) -> Action:
         """Return the effect of a rule if no node is compatible."""
@@ -321,6 +341,9 @@ class NodeEvaluator:
             unfit |= each.members if each.level is Level.INCOMPATIBLE else 0
         pools = self.prospects.incompatible(tuple(required))
         excluded = {value for pool in pools for key, value in pool.labels if key == INSTANCE_TYPE}
+        if NewNodes.BY_INSTANCE_TYPE not in settings and self.prospects:
+            # A pool may add nodes of other types than it has now; its own term is the way in.
+            fit &= ~self.pool_terms(tuple(required)).members
         types = [
             name
             for name, nodes in self.inventory.instance_types()

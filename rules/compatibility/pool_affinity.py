@@ -35,8 +35,20 @@ def terms_of(
     evaluator: NodeEvaluator, required: tuple[RuleRequirement, ...], chosen: Sequence[ProspectResult]
 ) -> Clause:
     """Return a term for each pool, in labels that its nodes have when they are created."""
-    terms = evaluator.pool_terms(required)
+    terms = evaluator.pool_terms(required).of
     return tuple(dict.fromkeys(term for each in chosen if (term := terms[id(each.pool)])))
+
+
+def unknown_pools(
+    evaluator: NodeEvaluator, required: tuple[RuleRequirement, ...], found: Sequence[ProspectResult]
+) -> tuple[list[ProspectResult], list[ProspectResult]]:
+    """Return the pools that may fit: those of which no present node is incompatible, and the others."""
+    unknown = [each for each in found if each.level is Level.UNKNOWN]
+    contradicted = evaluator.pool_terms(required).contradicted if unknown else ()
+    return (
+        [each for each in unknown if id(each.pool) not in contradicted],
+        [each for each in unknown if id(each.pool) in contradicted],
+    )
 
 
 def of_unknown(

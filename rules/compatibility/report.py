@@ -71,6 +71,10 @@ _NO_WAY_IN: Final = Text(
     "an autoscaler adds no node for this pod: no instance type or pool is known of which all nodes fit",
     "自动扩缩容不会为此 Pod 添加节点：没有已知其节点全部兼容的实例类型或节点池",
 )
+_CONTRADICTED: Final = Text(
+    "an autoscaler adds no node for this pod: {pools} has incompatible nodes now, the next one is unknown",
+    "自动扩缩容不会为此 Pod 添加节点：{pools} 当前有不兼容的节点，其新节点的情况未知",
+)
 _MAY_COME: Final = Text(
     "no node is compatible; {pools} may bring one: {missing}",
     "没有兼容的节点；{pools} 的节点可能兼容：{missing}",
@@ -279,6 +283,13 @@ class MessageWriter:
         if not ways:
             return _NO_WAY_IN
         return Text(_WAYS_IN.en.format(ways=", ".join(ways)), _WAYS_IN.zh.format(ways=", ".join(ways)))
+
+    def no_way_in(self, rule: CompatibilityRule, pools: Sequence[ProspectResult]) -> AdmissionWarning:
+        """Return the warning that node affinity keeps out pools whose nodes may be compatible."""
+        names = self.of(_COMMA).join(self._first(dict.fromkeys(map(self._pool, pools))))
+        cause = self._fill(_CONTRADICTED, pools=names)
+        reason = self._fill(_COLON, about=self._all(), what=cause)
+        return AdmissionWarning(rule.name, reason, self.of(_STATE_FACTS), cause, Certainty.UNKNOWN)
 
     def untolerated(
         self, required: Sequence[RuleRequirement], nodes: Iterable[NodeClassResult], taints: UntoleratedTaints

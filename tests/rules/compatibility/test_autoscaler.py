@@ -8,10 +8,12 @@ import pytest
 
 from rules import compile_policy, load_rules
 from rules.decision.policy import Policy
+from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
 from tests.support.node_builders import (
     A100,
+    H100,
     T4,
     V100,
     compatibility_rule,
@@ -143,6 +145,53 @@ def test_the_instance_type_of_a_pool_that_does_not_fit_is_no_way_in() -> None:
         nodes = inventory(cluster).with_pools(DeclaredPools(pools, frozenset({"NodePool"})))
 
         assert by_type is (TYPE in str(judged(policy(), nodes, CUDA_12_4).patch))
+
+
+UNKNOWN_H100 = NodePool(
+    "gpu", "NodePool", (("karpenter.sh/nodepool", "gpu"),), capabilities=NodeCapabilities(product=H100[0])
+)
+
+
+def with_pools(*cluster: Any, types: tuple[str, ...] = ()) -> Inventory:
+    """Return the inventory of nodes and of a NodePool of these instance types; none for any."""
+    labels = UNKNOWN_H100.labels
+    pools = tuple(UNKNOWN_H100._replace(labels=(*labels, (TYPE, each))) for each in types) or (UNKNOWN_H100,)
+    return inventory(list(cluster)).with_pools(DeclaredPools(pools, frozenset({"NodePool"})))
+
+
+def test_a_pool_whose_driver_is_unknown_stays_open_after_one_node_fits() -> None:
+    """As before there was one: an unknown fact allows. Each type of the pool, not only that of its nodes."""
+    static = node("h100", gfd("12.8", H100))
+    of_pool = added("h100", "p5.48xlarge", gfd("12.8", H100))
+    of_types = ("p5.4xlarge", "p5.48xlarge")
+
+    for nodes, types in (
+        (with_pools(static), ["any"]),
+        (with_pools(of_pool), ["any"]),
+        (with_pools(of_pool, types=of_types), [*of_types]),
+    ):
+        decision = judged(policy(), nodes, CUDA_12_4)
+        found = [
+            {each["key"]: each["values"][0] for each in term["matchExpressions"] if "values" in each}
+            for term in terms(decision.patch)
+        ]
+
+        assert () == decision.warnings
+        assert types == [each.get(TYPE, "any") for each in found if "karpenter.sh/nodepool" in each]
+        assert [] == [each for each in found if [*each] == [TYPE]]
+        assert ["an autoscaler may add nodes: NodePool gpu (NVIDIA-H100-80GB-HBM3)"] == [
+            note.en for note in decision.notes
+        ]
+
+
+def test_a_pool_with_an_incompatible_node_and_an_unknown_driver_is_kept_out_with_a_warning() -> None:
+    """Its next node may be like that."""
+    cluster = [node("h100", gfd("12.8", H100)), added("old", "", gfd("12.2", H100))]
+    decision = judged(policy(), with_pools(*cluster), CUDA_12_4)
+
+    assert "karpenter.sh/nodepool" not in str(decision.patch)
+    (warning,) = decision.warnings
+    assert "NodePool gpu (NVIDIA-H100-80GB-HBM3) has incompatible nodes now" in warning
 
 
 def test_affinity_keeps_out_a_pool_whose_gpu_is_below_the_floor_of_the_image() -> None:

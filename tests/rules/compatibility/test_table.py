@@ -86,13 +86,14 @@ def test_if_some_ready_nodes_fit_and_no_other_may_affinity_admits_exactly_them(o
     ("others", "last"),
     [
         ([MAY_RETURN], []),
-        ([MAY_FIT], []),
+        ([MAY_FIT], [in_pool("may-fit")]),
+        ([MAY_FIT, MISFIT], [in_pool("may-fit")]),
         ([FITS], [in_pool("fits")]),
         ([FITS, MAY_FIT, MISFIT], [in_pool("fits")]),
         ([FITS, MAY_RETURN], [in_pool("fits")]),
     ],
 )
-def test_if_some_ready_nodes_fit_and_others_may_the_last_term_is_of_pools_that_fit(
+def test_if_some_ready_nodes_fit_and_others_may_the_last_term_is_of_pools_that_fit_or_else_may(
     others: list[Any], last: list[Any]
 ) -> None:
     """The second row: the terms of the first, and one of labels at creation."""
