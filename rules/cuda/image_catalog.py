@@ -71,6 +71,7 @@ class ImageCase:
     built_for: tuple[ComputeCapability, ...] = ()
     ptx: bool | None = None
     of_command: bool = False
+    accelerator: str = ""
     optional: bool = False
     platforms: tuple[str, ...] = ()
     memory_mib: int | None = None
@@ -226,6 +227,7 @@ def rebuilt(image: ImageFacts, cuda: CudaVersion) -> ImageFacts:
     """
     return image._replace(
         no_cuda=False,
+        accelerator="",
         cuda=cuda,
         exact=True,
         constraints=_of_base(str(cuda), certain=True) if image.constraints else (),
@@ -271,6 +273,7 @@ def _read_case(row: Mapping[str, Any]) -> ImageCase:
         ptx=row.get("ptx"),
         of_command=row.get("code") == _COMMAND,
         optional=row.get("optional", False),
+        accelerator=row.get("accelerator", ""),
         platforms=tuple(row.get("platforms", ())),
         source=row["source"],
         status=Status(row["status"]),
@@ -327,6 +330,7 @@ def _facts(
     return ImageFacts(
         row=name,
         no_cuda=case.no_cuda,
+        accelerator=(groups.get("accelerator") or case.accelerator).lower(),
         cuda=cuda,
         exact=exact,
         constraints=_of_base(based, certain=case.status.certain) if based else _written(case, image),

@@ -111,7 +111,8 @@ class StartConstraint:
 class ImageFacts(NamedTuple):
     """The facts about an image. row: the catalogue row that they come from; certain: it may cause a denial.
 
-    no_cuda: it is known to hold no CUDA program. cuda: what its programs need; exact: that is the toolkit in
+    no_cuda: it is known to hold no CUDA program. accelerator: what it is built for instead, as its tag says,
+    or empty. cuda: what its programs need; exact: that is the toolkit in
     the image, otherwise it may also be newer. constraints: its NVIDIA_REQUIRE_* variables, as far as known.
     base: the version of nvidia/cuda that it is built on, which is its variable CUDA_VERSION; None: unknown.
     branches: the driver branches below its own that its release notes list for data centre GPUs. compute: the
@@ -123,6 +124,7 @@ class ImageFacts(NamedTuple):
 
     row: str = ""
     no_cuda: bool = False
+    accelerator: str = ""
     cuda: CudaVersion | None = None
     exact: bool = False
     constraints: tuple[StartConstraint, ...] = ()

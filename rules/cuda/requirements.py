@@ -146,7 +146,8 @@ class PlatformRequirement(NamedTuple):
 class GpuRequirements:
     """Everything that a container requires of a node; the node must satisfy all of it.
 
-    cuda: what its programs need; no_cuda: they are known to need none. constraints: its NVIDIA_REQUIRE_*
+    cuda: what its programs need; no_cuda: they are known to need none. accelerator: as in ImageFacts.
+    constraints: its NVIDIA_REQUIRE_*
     variables, which take precedence over the comparison with `cuda`: NVIDIA's images list in them the older
     drivers that are supported through cuda-compat. branches: as in ImageFacts. platforms: None if they are
     unknown. several: the resource of which the container requests more than one, if those may be replicas
@@ -159,6 +160,7 @@ class GpuRequirements:
 
     cuda: CudaRequirement | None = None
     no_cuda: bool = False
+    accelerator: str = ""
     constraints: tuple[StartConstraint, ...] = ()
     branches: frozenset[int] = frozenset()
     compute: tuple[ComputeRequirement, ...] = ()
@@ -365,7 +367,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
     declared = annotated or _cuda_of_variable(env)
     compat = said.read(CUDA_COMPAT_ANNOTATION, _COMPAT.get, "true")
     if declared and declared.version != image.cuda:
-        image = image._replace(no_cuda=False, branches=frozenset())
+        image = image._replace(no_cuda=False, accelerator="", branches=frozenset())
         if annotated:  # then it is another image; a variable of the pod does not change what the image has
             image = image._replace(constraints=(), base=None)
             image = image._replace(platforms=()) if image.cuda else image
@@ -393,6 +395,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
     return GpuRequirements(
         cuda=cuda,
         no_cuda=image.no_cuda,
+        accelerator=image.accelerator,
         constraints=own,
         branches=image.branches,
         compute=compute,

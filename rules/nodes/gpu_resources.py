@@ -43,6 +43,17 @@ def gpu_resource(name: str) -> GpuResource | None:
     return next((found for pattern, found in _table() if pattern.fullmatch(name)), None)
 
 
+@cache
+def vendor_of_image(accelerator: str) -> str | None:
+    """Return the vendor of the accelerator that an image is built for; empty: it is for the CPU.
+
+    None: unknown. accelerator: as in ImageFacts.
+    """
+    table = read_table("gpu_resources")
+    vendor = table["images"].get(accelerator)
+    return None if vendor is None else table["vendors"].get(vendor, "")
+
+
 def is_network_device(name: str) -> bool:
     """Return whether a resource stands for a network device, of which nothing is to be checked."""
     return any(pattern.fullmatch(name) for pattern in _networks())

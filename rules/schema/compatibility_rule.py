@@ -124,7 +124,8 @@ class ChecksDocument(RuleDocument):
     exclusive_devices: Effect = Field(
         "warn",
         alias="exclusiveDevices",
-        description="two MIG profiles, or devices of two vendors, in one container",
+        description="two MIG profiles or devices of two vendors in one container, or an image for "
+        "another accelerator",
     )
     architecture: Effect = Field(
         "deny", description="the image has no platform of the node, such as amd64 only on an arm64 node"

@@ -1,10 +1,11 @@
-"""Devices that do not work together in one container: two MIG profiles, or of two vendors.
+"""Devices that do not work together in one container, or with its image: two MIG profiles, or of two vendors.
 
 Neither is certain to fail, so the rule decides:
 - The device plugins of two profiles set NVIDIA_VISIBLE_DEVICES each, and the kubelet keeps one of them: only
   the devices of one profile are visible, unless the plugin passes them as CDI devices. A CUDA process uses
   one MIG device anyway. https://github.com/NVIDIA/k8s-device-plugin/issues/728
 - A node may have GPUs of two vendors, for example an integrated one, and some programs use both.
+- An image that is built for another accelerator or the CPU may still run, without the device.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rules.kube.pod import Container, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
-from rules.nodes.gpu_resources import GpuResource, gpu_resources
+from rules.nodes.gpu_resources import GpuResource, gpu_resources, vendor_of_image
 from rules.text.i18n import Text
 
 SETTING = "checks.exclusiveDevices"
@@ -31,11 +32,14 @@ class ExclusiveDevicesCheck(Check):
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
     ) -> Iterable[ContainerFinding]:
-        """Return a result for two MIG profiles, and for two vendors."""
-        del requirements, pod
+        """Return a result for two MIG profiles, for two vendors, and for an image of another vendor."""
+        del pod
         if policy.checks.exclusive_devices is Level.COMPATIBLE:
             return ()
         known = gpu_resources(container.names)
+        if requirements.accelerator:
+            level = capped(policy.checks.exclusive_devices, certain=True)
+            return _of_image(container, known, requirements.accelerator, level)
         if len(known) < 2:
             return ()
         if len({gpu.vendor for _, gpu in known}) < 2 and sum(gpu.slices for _, gpu in known) < 2:
@@ -56,6 +60,26 @@ def _findings(
     if len(vendors) > 1:
         first, other, *_ = vendors.values()
         yield _finding(container, other[0], _of_vendors(level, first, other))
+
+
+def _of_image(
+    container: Container, known: Iterable[tuple[str, GpuResource]], accelerator: str, level: Level
+) -> Iterator[ContainerFinding]:
+    """Yield a result for a device that is not of the vendor for whose devices the image is built."""
+    vendor = vendor_of_image(accelerator)
+    other = next((each for each in known if each[1].vendor != vendor and _requests(container, each[0])), None)
+    if vendor is None or other is None:
+        return
+    name, gpu = other
+    built = Text(vendor, vendor) if vendor else Text("the CPU", " CPU")
+    reason = Text(
+        f"the image is built for {built.en} (`{accelerator}`), the container requests {name} ({gpu.vendor})",
+        f"镜像为 {built.zh.strip()}（`{accelerator}`）构建，而容器申请了 {name}（{gpu.vendor}）",
+    )
+    remedy = Text(
+        f"use an image for {gpu.vendor}, or remove {name}", f"使用 {gpu.vendor} 的镜像，或去掉 {name}"
+    )
+    yield _finding(container, name, CheckResult(level, reason, remedy, setting=SETTING))
 
 
 def _requests(container: Container, name: str) -> bool:

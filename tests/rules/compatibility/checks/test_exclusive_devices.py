@@ -87,3 +87,37 @@ def test_a_request_counts_as_a_limit_does() -> None:
     (found,) = check({}, resources={"requests": requests})
 
     assert "spec.containers[0].resources.requests[amd.com/gpu]" == field_path(found.path)
+
+
+@pytest.mark.parametrize(
+    ("image", "built"),
+    [
+        ("vllm/vllm-openai:v0.9.0-rocm", "AMD (`rocm`)"),
+        ("rocm/pytorch:latest", "AMD (`rocm`)"),
+        ("ghcr.io/huggingface/text-embeddings-inference:cpu-1.8", "the CPU (`cpu`)"),
+        ("kserve/huggingfaceserver:v0.15.0", "the CPU (`cpu`)"),
+    ],
+)
+def test_an_image_for_another_accelerator_is_a_warning_that_names_both(image: str, built: str) -> None:
+    """It may run, without the GPU."""
+    (found,) = check({"nvidia.com/gpu": 1}, image=image)
+
+    assert Level.UNSTABLE == found.result.level
+    assert (
+        f"the image is built for {built}, the container requests nvidia.com/gpu (NVIDIA)"
+    ) == found.result.reason.en
+    assert "use an image for NVIDIA, or remove nvidia.com/gpu" == found.result.remedy.en
+
+
+@pytest.mark.parametrize(
+    ("image", "limits"),
+    [
+        ("vllm/vllm-openai:v0.9.0", {"nvidia.com/gpu": 1}),
+        ("ubuntu:22.04", {"nvidia.com/gpu": 1}),
+        ("vllm/vllm-openai:v0.9.0-rocm", {"amd.com/gpu": 1}),
+        ("kserve/huggingfaceserver:v0.15.0", {"nvidia.com/gpu": 0}),
+    ],
+)
+def test_an_image_for_the_requested_device_has_no_result(image: str, limits: dict[str, Any]) -> None:
+    """Nor has one that is for none, or a request of none."""
+    assert [] == check(limits, image=image)
