@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, kube_config, load_kube_config
 from kubernetes.config.incluster_config import InClusterConfigLoader
+from urllib3 import disable_warnings
+from urllib3.exceptions import InsecureRequestWarning
 from yaml import YAMLError
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ def by_kubeconfig(kubeconfig: str | None, context: str | None) -> Configuration:
         load_kube_config(  # type: ignore[no-untyped-call]
             where, context, configuration, persist_config=False
         )
+        if not configuration.verify_ssl:  # insecure-skip-tls-verify: the user's choice, as for kubectl
+            disable_warnings(InsecureRequestWarning)
         proxy = str(configuration.proxy or "http:")
         if proxy.lower().startswith(("http:", "https:")):
             return configuration

@@ -6,6 +6,7 @@ The API server is a fake; e2e/test_admission.py tests the same with a real one.
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import trustme
 import yaml
 from kubernetes.client import Configuration
 
@@ -33,8 +35,13 @@ RULE = {
 
 
 @contextmanager
-def _api_server(status: int, items: list[dict[str, Any]], folder: Path) -> Iterator[str]:
-    """Serve lists with one item per page, for one of the selectors; yields a kubeconfig."""
+def _api_server(
+    status: int, items: list[dict[str, Any]], folder: Path, *, insecure: bool = False
+) -> Iterator[str]:
+    """Serve lists with one item per page, for one of the selectors; yields a kubeconfig.
+
+    insecure: with TLS, and a certificate that the kubeconfig does not verify.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -55,26 +62,40 @@ def _api_server(status: int, items: list[dict[str, Any]], folder: Path) -> Itera
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if insecure:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield _kubeconfig(folder, server.server_port)
+        yield _kubeconfig(folder, server.server_port, insecure=insecure)
     finally:
         server.shutdown()
         server.server_close()
 
 
-def _kubeconfig(folder: Path, port: int) -> str:
+def _kubeconfig(folder: Path, port: int, *, insecure: bool) -> str:
     path = folder / "kubeconfig"
+    cluster: dict[str, Any] = {"server": f"{'https' if insecure else 'http'}://127.0.0.1:{port}"}
+    cluster |= {"insecure-skip-tls-verify": True} if insecure else {}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "clusters": [{"name": "here", "cluster": cluster}],
         "users": [{"name": "me", "user": {}}],
         "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
         "current-context": "here",
     }
     path.write_text(yaml.safe_dump(document), "utf-8")
     return str(path)
+
+
+def test_a_kubeconfig_that_skips_verification_is_used_without_a_warning_for_each_request(
+    tmp_path: Path,
+) -> None:
+    """Warnings are errors in tests; kubectl prints none either."""
+    with _api_server(200, [RULE], tmp_path, insecure=True) as kubeconfig:
+        assert ["configmap kube-public/mps"] == [name for name, _ in Cluster(kubeconfig).rules("kube-public")]
 
 
 def test_all_pages_of_all_selectors_are_read_as_kubectl_prints_them(tmp_path: Path) -> None:
