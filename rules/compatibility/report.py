@@ -144,6 +144,8 @@ _CHECK_FILE: Final = Text(
 _COLON: Final = Text("{about}: {what}", "{about}：{what}")
 _AND: Final = Text("; ", "；")
 _COMMA: Final = Text(", ", "、")
+# Between nodes, whose own texts have commas.
+_COMMA_BETWEEN: Final = Text(" and ", "以及 ")
 # Why no node is a candidate.
 NOT_OFFERED: Final = Text("no node offers {resources}", "没有节点提供 {resources}")
 NOT_IN_FILE: Final = Text(
@@ -489,16 +491,18 @@ class MessageWriter:
         return self._first(dict.fromkeys(remedies.values()))
 
     def _excluded(self, found: NoFittingNode) -> list[str]:
-        """Return the compatible nodes that are no candidates, each with the reason."""
+        """Return the compatible nodes that are no candidates: those of one reason together."""
         known = [
             each for each in found.elsewhere if each.capabilities.cuda or each.capabilities.gpu_capability
         ]
         offering = [each._replace(members=each.members & found.offering) for each in known]
         others = [each._replace(members=each.members & ~found.offering) for each in known]
         words, parts = _FOR_A_NEW_POD if self.node else _ELSEWHERE, self.parts(found.excluded_by)
+        groups = (words, self._kinds(offering)), (_ELSEWHERE_WITHOUT, self._kinds(others))
         return [
-            *(self._fill(words, nodes=kind, parts=parts) for kind in self._kinds(offering)),
-            *(self._fill(_ELSEWHERE_WITHOUT, nodes=kind) for kind in self._kinds(others)),
+            self._fill(text, nodes=self.of(_COMMA_BETWEEN).join(kinds), parts=parts)
+            for text, kinds in groups
+            if kinds
         ]
 
     def _kinds(self, classes: Iterable[NodeClassResult]) -> list[str]:

@@ -378,6 +378,23 @@ def test_compatible_nodes_that_the_pod_itself_excludes_are_named(
     )
 
 
+def test_nodes_that_are_excluded_for_one_reason_are_named_together() -> None:
+    """The reason once, however many kinds of nodes there are."""
+    cluster = [
+        *nodes(2, "old", gfd("11.4", pool="batch")),
+        *nodes(3, "new", gfd("12.4", A100)),
+        *nodes(1, "newer", gfd("12.8", A100)),
+        *nodes(1, "other", gfd("12.4", H100)),
+    ]
+    message = decided(cluster, gpu_pod(PYTORCH_11_7, nodeSelector={"pool": "batch"})).message
+
+    assert (
+        "3 × NVIDIA-A100-SXM4-80GB, CUDA 12.4 and 1 × NVIDIA-A100-SXM4-80GB, CUDA 12.8 and "
+        "1 × NVIDIA-H100-80GB-HBM3, CUDA 12.4: compatible but excluded by the pod's nodeSelector pool=batch; "
+    ) in message
+    assert 1 == message.count("compatible but excluded")
+
+
 def test_affinity_is_added_to_each_term_of_the_user() -> None:
     """The pod can go where it could go before and where the driver is new enough."""
     cluster = [
