@@ -28,6 +28,8 @@ _COMPATIBILITY: Final = "compatibility"
 # Rows of which the nodes say more.
 _INSUFFICIENT: Final = "insufficient-resource"
 _UNTOLERATED: Final = "untolerated-taint"
+# The row whose message has the violations itself.
+_DENIED: Final = "denied-by-gpugate"
 _BY_POLICY: Final = Text("{reason} (policy of rule {rule})", "{reason}（规则 {rule} 的策略）")
 # Escape sequences that colour a log: https://en.wikipedia.org/wiki/ANSI_escape_code
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
@@ -163,9 +165,10 @@ def causes(
     found = _found(statements)
     foreseen = [each for each in found if each.pattern.foreseen]
     evidence = tuple(line for each in foreseen for line in each.evidence)[:_MAX_EVIDENCE]
+    denied = any(each.pattern.name == _DENIED for each in found)  # which says what the violations do
     by_rules = [
         Cause(each.rule, each.certainty, _reason(each, language), each.fix, evidence)
-        for each in decision.violations
+        for each in (() if denied else decision.violations)
         if each.basis is Basis.FACT or evidence or not runs
     ]
     explained = foreseen if any(each.certainty is Certainty.CERTAIN for each in by_rules) else []

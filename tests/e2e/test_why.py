@@ -138,10 +138,15 @@ def _first_line(installed: Installed, name: str, expected: str, namespace: str, 
         done.append(_why(installed.cluster, f"deployment/{name}", namespace=namespace, **options))
         return done[-1].returncode == 1 and expected in done[-1].stdout.partition("\n")[0]
 
-    eventually(says)
+    try:
+        eventually(says)
+    except AssertionError as error:
+        error.add_note(done[-1].stdout + done[-1].stderr)
+        raise
     return done[-1].stdout
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("controllers")
 def test_the_first_line_says_that_gpugate_does_not_answer_or_denies_the_pods(installed: Installed) -> None:
     """To an administrator, and to a developer who may only view the namespace."""

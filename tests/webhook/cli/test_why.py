@@ -156,7 +156,12 @@ def test_of_a_workload_without_pods_what_denies_them_is_the_cause(
     if kind == "Deployment":
         about = ("ReplicaSet", "llm-1")
         fake.put(f"{root}/replicasets", _workload(*about, owner="llm"))
-    fake.put(EVENTS, _denied(*about, f"{message}\na table"))
+    older = _denied(*about, "exceeded quota: settled")
+    older["metadata"]["name"] = "older"
+    older["involvedObject"]["resourceVersion"] = "7"
+    fake.put(EVENTS, older | {"lastTimestamp": "2026-01-01T00:00:00Z"})
+    newer = _denied(*about, f"{message}\na table") | {"lastTimestamp": "2026-01-01T00:01:00Z"}
+    fake.put(EVENTS, newer)
     result = _why(fake, tmp_path, f"{kind.lower()}/llm")
     first = result.stdout.partition("\n")[0]
 
@@ -164,6 +169,7 @@ def test_of_a_workload_without_pods_what_denies_them_is_the_cause(
     assert first.startswith(f"{kind} ml/llm: certain: its pods are denied: "), result.stdout
     assert cause in first
     assert "a table" not in result.stdout
+    assert "settled" not in result.stdout
 
 
 def test_a_failure_that_a_condition_says_is_a_cause_beside_pods_that_run(tmp_path: Path) -> None:

@@ -60,21 +60,25 @@ class WorkloadFacts:
     def add_events(self, events: list[dict[str, Any]]) -> None:
         """Add the events about the workload and what it controls, of those of its namespace."""
         about = {(each.kind, each.key.name) for each in (self.object, *self.children)}
-        for event in events:
-            place = event.get("involvedObject") or {}
-            if (place.get("kind"), place.get("name")) in about and event.get("reason") == FAILED_CREATE:
-                self.events.append(event)
+        self.events += [
+            event for event in events if self._about(event) in about and event.get("reason") == FAILED_CREATE
+        ]
+
+    @staticmethod
+    def _about(event: Mapping[str, Any]) -> tuple[object, object]:
+        """Return kind and name of what an event is about."""
+        place = event.get("involvedObject") or {}
+        return place.get("kind"), place.get("name")
 
     def statements(self) -> Iterator[Statement]:
         """Yield what the newest event of each object says; without events, what conditions say.
 
         Older events may be settled, and a condition keeps the message of the first failure.
         """
-        newest = {str(event.get("involvedObject")): event for event in self.events}
-        for event in newest.values():
-            place = event.get("involvedObject") or {}
+        newest = {self._about(event): event for event in self.events}
+        for (kind, name), event in newest.items():
             text = f"{FAILED_CREATE}: {_first_line(event.get('message'))}"
-            yield Statement(Source.EVENT, f"event of {place.get('kind')}/{place.get('name')}", text)
+            yield Statement(Source.EVENT, f"event of {kind}/{name}", text)
         if not newest:
             yield from self._conditions()
 
