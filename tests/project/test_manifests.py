@@ -360,6 +360,28 @@ def test_an_overlay_of_five_lines_changes_a_built_in_rule(tmp_path: Path) -> Non
     assert ((), "compatibility-pgpu", Action.WARN) == (loaded.errors, changed.name, changed.action)
 
 
+def test_developers_may_list_what_the_commands_read_of_nodes_and_rules_and_nothing_else() -> None:
+    """As the base has it for the webhook, without claims of others; nobody is bound to it."""
+    base = yaml.safe_load_all((MANIFESTS / "base/rbac.yaml").read_text("utf-8"))
+    gate = next(each for each in base if each["kind"] == "ClusterRole")
+    role, rules = yaml.safe_load_all((MANIFESTS / "components/view/rbac.yaml").read_text("utf-8"))
+
+    def listed(found: Any) -> set[tuple[str, str]]:
+        return {
+            (group, name)
+            for rule in found["rules"]
+            for group in rule["apiGroups"]
+            for name in rule["resources"]
+        }
+
+    others = {"resourceclaims", "resourceclaimtemplates", "daemonsets"}
+    groups = {"admissionregistration.k8s.io"}
+    wanted = {(group, name) for group, name in listed(gate) if name not in others and group not in groups}
+    assert ("ClusterRole", wanted) == (role["kind"], listed(role))
+    assert ("kube-public", {("", "configmaps")}) == (rules["metadata"]["namespace"], listed(rules))
+    assert {"list"} == {verb for each in (role, rules) for rule in each["rules"] for verb in rule["verbs"]}
+
+
 def test_the_reports_may_list_each_kind_of_workload_and_write_only_reports() -> None:
     """By the table of kinds; their CronJob has options of `gpugate audit`, and the limits of the gate."""
     folder = MANIFESTS / "components/reports"

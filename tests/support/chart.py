@@ -31,6 +31,7 @@ _COPIED: Final = {
         "components/image-resolver/state.yaml",
     ],
     "reports.yaml": ["components/reports/rbac.yaml"],
+    "view.yaml": ["components/view/rbac.yaml"],
     "unrequested-gpus.yaml": [
         "components/unrequested-gpus/deny.yaml",
         "components/unrequested-gpus/warn.yaml",

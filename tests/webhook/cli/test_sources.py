@@ -134,6 +134,25 @@ def test_a_user_who_may_not_list_all_namespaces_is_told_only_that_rules_are_miss
     assert "403" not in result.stderr
 
 
+@pytest.mark.parametrize("words", [("preview", "{file}"), ("audit", "-n", "ml")])
+def test_without_rights_to_rules_and_nodes_the_built_in_rules_and_no_nodes_are_used(
+    words: tuple[str, ...], bare: FakeApi, bad_pod: str
+) -> None:
+    """As for a developer with the role `view` in a namespace; warnings name both, and what replaces them."""
+    bare.statuses |= {RULES: 403, "/api/v1/nodes": 403}
+    bare.put("/api/v1/namespaces/ml/pods", BAD)
+    result = _run(*(word.format(file=bad_pod) for word in words), "--context", "fake")
+
+    assert 1 == result.exit_code, result.output
+    assert (
+        "warning: cannot list ConfigMaps of namespace 'kube-public': 403 refused by the test; evaluated with "
+        "the built-in rules (use --rules for others)"
+    ) in result.stderr.splitlines()
+    assert (
+        "warning: cannot list Nodes: 403 refused by the test; not compared with nodes (use --nodes FILE)"
+    ) in result.stderr.splitlines()
+
+
 def test_rules_that_decide_nothing_do_not_replace_the_built_in_rules(bare: FakeApi) -> None:
     """Such as a catalog of images, which the image resolver writes."""
     bare.put(RULES, yaml.safe_load(image_catalog({"image": "team/*", "cuda": "12.1"})))
