@@ -65,7 +65,7 @@ class WorkloadFacts:
         ]
 
     @staticmethod
-    def _about(event: Mapping[str, Any]) -> tuple[object, object]:
+    def _about(event: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return kind and name of what an event is about."""
         place = event.get("involvedObject") or {}
         return place.get("kind"), place.get("name")
