@@ -37,14 +37,19 @@ class _Value(NamedTuple):
     certain: bool
 
 
+_NONE: Final = "none"
+_NO_GPU: Final = (1000, 0)  # above all compute capabilities
 _Values = Mapping[str, _Value]  # by flag
 
 
 @dataclass(frozen=True, slots=True)
 class FlagRow:
-    """The requirement of a flag value in some or all versions. read: the versions whose code was read."""
+    """The requirement of a flag value in some or all versions. read: the versions whose code was read.
 
-    compute: ComputeCapability
+    compute: None: the program for CUDA refuses the value, and no other row is for it.
+    """
+
+    compute: ComputeCapability | None
     versions: SpecifierSet | None
     read: SpecifierSet
     way_out: Text
@@ -52,7 +57,7 @@ class FlagRow:
 
 
 class _Choice(NamedTuple):
-    compute: ComputeCapability
+    compute: ComputeCapability | None
     certain: bool
     way_out: Text
 
@@ -79,11 +84,14 @@ class Framework:
 
 @dataclass(frozen=True, slots=True)
 class FlagRequirement:
-    """A capability that a flag requires. framework: with its version if known. written: as in the pod."""
+    """A capability that a flag requires. framework: with its version if known. written: as in the pod.
+
+    compute: None: no GPU helps, as the program for CUDA refuses the value.
+    """
 
     framework: str
     written: str
-    compute: ComputeCapability
+    compute: ComputeCapability | None
     certain: bool
     way_out: Text
 
@@ -260,7 +268,7 @@ def _choose(framework: Framework, version: Version | None, flag: str, value: str
     rows = current if version else rows
     if not rows:
         return None
-    least = min(rows, key=lambda row: row.compute)
+    least = min(rows, key=lambda row: row.compute or _NO_GPU)
     read = version is None or all(covers(row.read, version) for row in rows)
     certain = read and bool(current) and all(row.status.certain for row in rows)
     return _Choice(least.compute, certain, least.way_out)
@@ -313,7 +321,8 @@ def _rows(
         way_out = Text(" or ".join(way["en"] for way in texts), "，或".join(way["zh"] for way in texts))
         versions = SpecifierSet(row["versions"]) if "versions" in row else None
         for value in row["values"]:
-            compute = capability(value if row["compute"] == "value" else row["compute"])
+            written = value if row["compute"] == "value" else row["compute"]
+            compute = None if written == _NONE else capability(written)
             flag_row = FlagRow(compute, versions, read, way_out, Status(row["status"]))
             by_value[value.lower()] = (*by_value.get(value.lower(), ()), flag_row)
     return by_value

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from rules.cuda import framework_flags
 from rules.cuda.command_line import CommandLine
+from rules.cuda.framework_flags import FlagRequirement
 from rules.cuda.gpu_memory import parse_memory
 from rules.cuda.idle_command import is_idle
 from rules.cuda.image_catalog import ImageCatalog, rebuilt
@@ -127,6 +128,14 @@ class ComputeRequirement(NamedTuple):
     way_out: Text = _NO_WAY_OUT
 
 
+class FlagRefusal(NamedTuple):
+    """A flag value with which the program for CUDA does not start, on whatever GPU."""
+
+    reason: Text
+    way_out: Text
+    certain: bool
+
+
 class MemoryRequirement(NamedTuple):
     """The least memory of one GPU, in MiB."""
 
@@ -164,6 +173,7 @@ class GpuRequirements:
     constraints: tuple[StartConstraint, ...] = ()
     branches: frozenset[int] = frozenset()
     compute: tuple[ComputeRequirement, ...] = ()
+    refused: tuple[FlagRefusal, ...] = ()
     built_for: BuiltFor | None = None
     cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
     platforms: PlatformRequirement | None = None
@@ -380,11 +390,12 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
     cuda = toolkit or _cuda_of_constraints(own)
     compiles = None if image.of_command and facts.idle else toolkit
     line = _command_line(facts, env, budget)
+    flags = framework_flags.flag_requirements(facts.image, line) if line else ()
     compute = (
         *_compute_of_annotation(said),
         *_compute_of_image(image),
         *_compute_of_toolkit(compiles),
-        *(_compute_of_flags(facts.image, line) if line else ()),
+        *_compute_of_flags(flags),
     )
     written = env.known.keys() | env.unknown
     platforms = _platforms_of_image(image)
@@ -399,6 +410,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
         constraints=own,
         branches=image.branches,
         compute=compute,
+        refused=_refused_flags(flags),
         built_for=_built_for(image, compiles),
         cuda_compat=compat or image.cuda_compat,
         platforms=platforms,
@@ -605,7 +617,22 @@ def _command_line(facts: ContainerFacts, env: Environment, budget: Budget) -> Co
     return framework_flags.command_line(facts.words, env.known, env.unknown, parallelism_variables(), budget)
 
 
-def _compute_of_flags(image: str, line: CommandLine) -> list[ComputeRequirement]:
+def _refused_flags(needs: Iterable[FlagRequirement]) -> tuple[FlagRefusal, ...]:
+    return tuple(
+        FlagRefusal(
+            Text(
+                f"{need.framework} for CUDA refuses `{need.written}`",
+                f"{need.framework} 的 CUDA 版本不接受 `{need.written}`",
+            ),
+            need.way_out,
+            need.certain,
+        )
+        for need in needs
+        if need.compute is None
+    )
+
+
+def _compute_of_flags(needs: Iterable[FlagRequirement]) -> list[ComputeRequirement]:
     return [
         ComputeRequirement(
             need.compute,
@@ -617,7 +644,8 @@ def _compute_of_flags(image: str, line: CommandLine) -> list[ComputeRequirement]
             asked=True,
             way_out=need.way_out,
         )
-        for need in framework_flags.flag_requirements(image, line)
+        for need in needs
+        if need.compute is not None
     ]
 
 

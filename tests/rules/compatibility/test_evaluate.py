@@ -212,6 +212,16 @@ def test_samples_of_nvidia_run_on_newer_gpus_by_their_ptx() -> None:
     assert (True, ()) == (decision.allowed, decision.warnings)
 
 
+def test_a_flag_of_another_accelerator_is_refused_by_the_program_for_cuda() -> None:
+    """On whatever GPU; the build for that accelerator takes it."""
+    cluster, args = nodes(1, "h100", gfd("13.0", H100)), ("--model=m", "--quantization", "ascend")
+    denied = decided(cluster, gpu_pod("vllm/vllm-openai:v0.33.0", *args))
+
+    assert not denied.allowed
+    assert "vLLM 0.33.0 for CUDA refuses `--quantization ascend`; remove the flag" in denied.message
+    assert decided(cluster, gpu_pod("quay.io/ascend/vllm-ascend:v0.18.0", *args)).allowed
+
+
 def test_each_way_out_of_a_flag_is_a_sentence_of_its_own() -> None:
     """Joined by `or`."""
     document = gpu_pod("vllm/vllm-openai:v0.33.0", "--kv-cache-dtype=fp8")
