@@ -113,6 +113,39 @@ def limit_defaults(document: Mapping[str, Any]) -> LimitDefaults:
     return LimitDefaults(limits, requests)
 
 
+def with_defaults(
+    pod: Mapping[str, Any], defaults: Iterable[LimitDefaults]
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return a Pod with the defaults of LimitRanges, as the API server sets them before it calls webhooks.
+
+    And the extended resources that its containers have by them. A written limit is the request, too.
+    Source: https://github.com/kubernetes/kubernetes/tree/master/plugin/pkg/admission/limitranger
+    """
+    given, spec = list(defaults), _object(pod.get("spec"))
+    added: dict[str, None] = {}
+    lists: dict[str, list[Any]] = {}
+    for field in ("containers", "initContainers"):
+        if isinstance(entries := spec.get(field), list):
+            lists[field] = [_with_defaults(each, given, added) for each in entries]
+    document = {**pod, "spec": {**spec, **lists}} if given and lists else pod
+    return document, tuple(name for name in added if "/" in name)
+
+
+def _with_defaults(container: Any, defaults: Sequence[LimitDefaults], added: dict[str, None]) -> Any:
+    """Return a container with defaults; the names of what it had no quantity of are put into added."""
+    if not isinstance(container, dict):
+        return container
+    resources = _object(container.get("resources"))
+    limits, requests = dict(_object(resources.get("limits"))), dict(_requested(resources))
+    written = dict.fromkeys(requests)
+    for each in defaults:
+        limits = {**each.limits, **limits}
+        requests = {**each.requests, **requests}
+    added |= {name: None for name in {**limits, **requests} if name not in written}
+    found = {name: each for name, each in (("limits", limits), ("requests", requests)) if each}
+    return {**container, "resources": {**resources, **found}} if found else container
+
+
 def usage_of(spec: Mapping[str, Any], defaults: Iterable[LimitDefaults] = ()) -> PodUsage:
     """Return what a pod uses of quotas. spec: its spec as JSON. defaults: of the namespace's LimitRanges."""
     given = list(defaults)

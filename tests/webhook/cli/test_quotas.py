@@ -281,3 +281,24 @@ def test_messages_of_quotas_are_available_in_chinese(tmp_path: Path) -> None:
     assert (
         f"    配额 ResourceQuota 'team'：命名空间 ml 的 {GPUS} 剩余 0（共 4），该 Pod 需要 1" in result.stdout
     )
+
+
+def test_a_pod_is_decided_with_the_defaults_of_a_limit_range(tmp_path: Path) -> None:
+    """As the server does: the API server sets them before it calls webhooks."""
+    ranges = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "gpus", "namespace": "ml"},
+        "spec": {"limits": [{"type": "Container", "default": {GPU: "1"}}]},
+    }
+    serve = {"name": "main", "image": "vllm/vllm-openai:v0.9.2", "args": ["--tensor-parallel-size", "4"]}
+    result = run(tmp_path, ranges, pod(containers=[serve]))
+
+    assert 1 == result.exit_code
+    assert "vLLM needs 4 GPUs for `--tensor-parallel-size 4`, the container requests 1" in result.stdout
+    assert f"note: {tmp_path}/objects.yaml:12: a LimitRange of namespace ml sets a default of {GPU}" in (
+        " ".join(result.stderr.split())
+    )
+    written = serve | {"resources": {"limits": {GPU: "4"}}}
+    fixed = run(tmp_path, ranges, pod(containers=[written]))
+    assert (0, "") == (fixed.exit_code, fixed.stderr)

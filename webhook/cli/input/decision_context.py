@@ -121,7 +121,7 @@ class DecisionContext:
         for path, objects in read:
             for source, value in objects:
                 try:
-                    subject = self.subject(source, value, namespace)
+                    subject = self._with_defaults(self.subject(source, value, namespace))
                     result = decide(subject.request)
                 except InputError as error:
                     self.add_error(str(error))
@@ -138,6 +138,13 @@ class DecisionContext:
         self._check_kind(source, request)
         _check_resources(source, value)
         return Subject(source, request, name)
+
+    def _with_defaults(self, subject: Subject) -> Subject:
+        """Return a subject as webhooks see it, with a note on what a LimitRange adds."""
+        request, note = self.quotas.with_defaults(subject.request)
+        if note:
+            self.add_note(f"{subject.source}: {note}", self.policy.language)
+        return subject._replace(request=request)
 
     def _check_kind(self, source: str, request: AdmissionRequest) -> None:
         """Raise InputError for a kind that differs from a workload kind only in upper and lower case."""

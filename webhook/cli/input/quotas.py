@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from rules import Language, Workloads
@@ -15,7 +16,9 @@ from rules.kube.resource_quota import (
     limit_defaults,
     quantity_text,
     usage_of,
+    with_defaults,
 )
+from rules.model.request import AdmissionRequest
 from rules.text.i18n import Text
 from rules.text.paths import Path
 from webhook.cli.input.cluster_source import ClusterSource
@@ -55,6 +58,10 @@ _USED_UP: Final = Text(
     "reject further pods",
     "ResourceQuota {quota!r}：命名空间 {namespace} 的 {resource} 已用 {used}（共 {hard}）；API Server "
     "将拒绝更多的 Pod",
+)
+_DEFAULTS: Final = Text(
+    "a LimitRange of namespace {namespace} sets a default of {resources}, which containers lack",
+    "命名空间 {namespace} 的 LimitRange 为未设置的容器设置 {resources} 的默认值",
 )
 _NOT_READ: Final = Text("quota not checked: {why}", "未检查配额：{why}")
 
@@ -129,6 +136,21 @@ class Quotas:
             for found in self._findings(quota, those, message)
         )
         return tuple(dict.fromkeys(found))
+
+    def with_defaults(self, request: AdmissionRequest) -> tuple[AdmissionRequest, str]:
+        """Return the creation of a pod as webhooks see it, and a note on the extended resources it gets.
+
+        Before that, the API server sets the defaults of LimitRanges. Others are as they are, without a note.
+        """
+        is_pod = (request.group, request.kind, request.operation) == ("", "Pod", "CREATE")
+        if not (is_pod and request.object and (self._written or self._source.selected)):
+            return request, ""
+        document, added = with_defaults(request.object, self._of(request.namespace).defaults.values())
+        if not added:
+            return replace(request, object=document), ""
+        text = _DEFAULTS.in_language(self._language)
+        note = text.format(namespace=request.namespace, resources=", ".join(added))
+        return replace(request, object=document), note
 
     def used_up(self, pods: Iterable[tuple[str, Mapping[str, Any]]]) -> list[QuotaFinding]:
         """Return what is used up of what GPU pods use. pods: namespace and spec of the existing ones."""
