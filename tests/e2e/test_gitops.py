@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from certs.kubernetes_api import KubernetesError
+from rules.cuda.requirements import CUDA_VERSION_ANNOTATION
 from rules.model.workload_kinds import built_in_workloads
-from tests.e2e.installed import GPU, Installed
+from tests.e2e.installed import CUDA, GPU, TEAM, Installed
 from tests.e2e.load import CLIENTS, PODS, Load
 from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import pod
@@ -212,3 +213,26 @@ def test_server_side_apply_of_a_new_version_has_no_conflict(seen: Installed, api
 
     assert {7} == timeouts
     assert sees(seen)
+
+
+@pytest.mark.parametrize("field", ["nodeSelector", "affinity"])
+def test_a_bare_pod_can_be_applied_again_unless_it_has_node_affinity_of_its_own(
+    installed: Installed, field: str
+) -> None:
+    """Its list gets more terms, and a pod cannot change."""
+    key, value = next(iter(CUDA.items()))
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    own: Any = {"nodeSelector": {key: value}, "affinity": {"nodeAffinity": required}}
+    document = json.loads(pod(f"applied-{field.lower()}", {GPU: "1"}))
+    document["metadata"]["annotations"] = {CUDA_VERSION_ANNOTATION: "12.1"}
+    document["spec"][field] = own[field]
+    text, kubectl = json.dumps(document), installed.cluster.kubectl
+    kubectl("apply", "-n", TEAM, "-f", "-", input=text)
+    again = kubectl("apply", "-n", TEAM, "-f", "-", input=text, check=False)
+    changed = kubectl("get", "pod", "-n", TEAM, document["metadata"]["name"], "-o", "json").stdout
+
+    assert "nodeSelectorTerms" in json.dumps(json.loads(changed)["spec"]["affinity"])
+    assert (field == "nodeSelector") == (again.returncode == 0)
+    assert field == "nodeSelector" or "pod updates may not change fields" in again.stderr
+    kubectl("delete", "pod", "-n", TEAM, document["metadata"]["name"], "--force", "--wait=false")
