@@ -595,6 +595,29 @@ def test_an_alternative_that_depends_on_a_brand_is_unknown() -> None:
     assert ["new-0"] == admitted_to(may + never + nodes(1, "new", gfd("12.4")), document)
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["legacy", "cdi", "unknown", "new"], ["cdi", "new"]),
+        (["legacy", "cdi"], ["cdi"]),
+        (["legacy", "unknown"], ["unknown"]),
+        (["legacy", "new"], ["new"]),
+    ],
+)
+def test_affinity_follows_the_mode_of_each_node(names: list[str], expected: list[str]) -> None:
+    """Where the variable is not evaluated it excludes no node; where it may be, only if others are better."""
+    mode = "gpugate.dev/container-runtime-mode"
+    known = {
+        "legacy": node("legacy", gfd("12.4", T4) | {mode: "legacy"}),
+        "cdi": node("cdi", gfd("12.4", V100) | {mode: "cdi"}),
+        "unknown": node("unknown", gfd("12.4", P40)),
+        "new": node("new", gfd("12.4", A100)),
+    }
+    cluster = [known[name] for name in names]
+
+    assert expected == admitted_to(cluster, requiring(NVIDIA_REQUIRE_ARCH="arch>=8.0"))
+
+
 @pytest.mark.parametrize("expression", ["cuda>==", "cuda>=", "gpu>=1", "cuda>=12.x"])
 def test_a_malformed_nvidia_require_is_a_warning_and_requires_nothing(expression: str) -> None:
     """It never denies a pod."""
