@@ -233,7 +233,7 @@ def rebuilt(image: ImageFacts, cuda: CudaVersion) -> ImageFacts:
         constraints=_of_base(str(cuda), certain=True) if image.constraints else (),
         base=cuda if image.base else None,
         branches=frozenset(),
-        cuda_compat=CompatLibraries.UNKNOWN,
+        cuda_compat=image.cuda_compat if image.base else CompatLibraries.UNKNOWN,
         built_for=None,
         certain=True,
         cuda_origin=Text(f"the image is built with CUDA {cuda}", f"镜像使用 CUDA {cuda} 构建"),

@@ -84,6 +84,7 @@ def _node(name: str, pool: Pool, driver: str, cuda: str) -> dict[str, Any]:
     labels = {
         pool.label: pool.name,
         "kubernetes.io/hostname": name,
+        "gpugate.dev/container-runtime-mode": "legacy",
         "nvidia.com/gpu.product": pool.product,
         "nvidia.com/gpu.compute.major": pool.compute.split(".")[0],
         "nvidia.com/gpu.compute.minor": pool.compute.split(".")[1],
@@ -113,7 +114,13 @@ def _made(at: int) -> Made:
         at % 7
     ]
     pool, other = POOLS[at // 7 % 5], POOLS[(at // 7 + 1) % 5]
-    container: dict[str, Any] = {"name": "main", "image": CUDA_11_8, "resources": {"limits": {GPU: "1"}}}
+    limits = {"limits": {GPU: "1"}}
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": CUDA_11_8,
+        "command": ["./app"],
+        "resources": limits,
+    }
     spec: dict[str, Any] = {"containers": [container]}
     pools: tuple[str, ...] = (pool.name,)
     match shape:

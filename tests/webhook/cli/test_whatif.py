@@ -170,7 +170,9 @@ def test_added_nodes_free_workloads_that_no_node_is_compatible_with(whatif: What
     without = [each for each in nodes(per_pool=2) if not each["metadata"]["name"].startswith("l4")]
     added = _write(tmp_path / "l4.json", [each for each in nodes(per_pool=2) if each not in without])
     result = whatif(documents, without, "--add-nodes", str(added), "-o", "json")
-    expected = {each.name for each in workloads(35) if each.pools == ("l4",)}
+    of_pool = [each for each in workloads(35) if each.pools == ("l4",)]
+    # It is unknown whether programs of CUDA 13 run with driver 550.
+    expected = {each.name for each in of_pool if each.shape != "cuda 13"}
     assert (expected, 0) == (_names(result, "freed"), result.exit_code)
 
 
@@ -184,17 +186,17 @@ def _example(*arguments: str) -> Result:
 
 
 def test_images_of_a_known_cuda_version_are_judged_with_another_one() -> None:
-    """CUDA 13 has no code for V100; an image whose version is unknown is not rebuilt, and stays unknown."""
+    """An image without known libraries breaks on older drivers, one of nvidia/cuda may; unknown ones stay."""
     result = _example("--image-cuda", "13", "-o", "json")
     found = {each["workload"]: each["effect"] for each in json.loads(result.stdout)["workloads"]}
-    assert {"Deployment/train": "breaks", "Deployment/embed": "fewer nodes"} == found
+    assert {"Deployment/train": "breaks", "Deployment/embed": "unknown"} == found
 
 
 def test_another_image_is_judged_instead_of_the_old_one() -> None:
     """A reference for a reference; the others do not change."""
     change = "nvidia/cuda:11.8.0-base-ubuntu22.04=nvidia/cuda:13.0.0-base-ubuntu24.04"
     found = json.loads(_example("--image", change, "-o", "json").stdout)["workloads"]
-    assert [("Deployment/embed", "fewer nodes")] == [(each["workload"], each["effect"]) for each in found]
+    assert [("Deployment/embed", "unknown")] == [(each["workload"], each["effect"]) for each in found]
 
 
 def test_rules_after_the_change_are_compared_with_those_before(tmp_path: Path) -> None:
