@@ -246,6 +246,17 @@ def test_an_empty_cluster_accepts_it_and_a_second_apply_changes_nothing(
     assert [] == [line for line in again if not line.endswith(" unchanged")]
 
 
+def test_a_second_apply_of_the_base_changes_nothing(empty_control_plane: ControlPlane) -> None:
+    """kubectl replaces the selector of a PodDisruptionBudget in any case, with the same one."""
+    apply = ("apply", "-k", str(MANIFESTS / "base"))
+    empty_control_plane.kubectl(*apply)
+    lines = empty_control_plane.kubectl(*apply).stdout.splitlines()
+
+    assert ["poddisruptionbudget.policy/gpugate configured"] == [
+        line for line in lines if not line.endswith(" unchanged")
+    ]
+
+
 @pytest.mark.parametrize("way", IN_CLUSTER)
 def test_an_api_server_knows_every_field(empty_control_plane: ControlPlane, way: str) -> None:
     """With strict validation; except rules, and objects of other operators."""
