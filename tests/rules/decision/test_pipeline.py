@@ -137,7 +137,7 @@ def test_a_request_that_rules_do_not_apply_to_is_allowed_unchanged(
         [{"apiVersion": "apps/v1", "kind": "Deployment"}],
         [{"apiVersion": "apps/v1", "kind": "Deployment", "controller": False}],
         [{"apiVersion": "example.com/v1", "kind": "Deployment", "controller": True}],
-        [{"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "controller": True}],
+        [{"apiVersion": "example.io/v1alpha1", "kind": "Rollout", "controller": True}],
         [{"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "controller": True}],
         [{"kind": None, "controller": True}],
     ],
