@@ -142,7 +142,7 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
     if ways := coming or possible:
         requirement = requirement.or_else(terms_of(evaluator, required, ways))
     if not (nodes or returning):
-        requirement = of_unknown(evaluator, required, found)
+        requirement = of_unknown(evaluator, required, found) if found else _of_others(asked, evaluator)
     notes = result.notes
     if evaluator.autoscaled and requirement.clauses:
         types = instance_types(requirement)
@@ -158,6 +158,21 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
         none_fits = none_fits._replace(action=none_fits.required.rule.without_node(undeclared=False))
         writer.node = str(spec["nodeName"])
     return _without_node(asked, evaluator, none_fits, found, fits)
+
+
+def _of_others(asked: PodRequest, evaluator: NodeEvaluator) -> Requirement:
+    """Return the labels that a node must have which the pod will select, as far as the others tell.
+
+    None where an autoscaler may add nodes, which it would not do for labels that it does not know.
+    """
+    nodes = 0 if evaluator.autoscaled else evaluator.inventory.everything
+    for _, names in asked.requests:
+        nodes &= evaluator.offering(names)
+    if asked.amounts:
+        nodes &= evaluator.having(asked.amounts)[0]
+    if not nodes:
+        return Requirement()
+    return evaluator.evaluate(EvaluationRequest(tuple(asked.containers), nodes)).requirement
 
 
 def candidate_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> tuple[int, int]:

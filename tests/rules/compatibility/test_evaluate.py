@@ -42,6 +42,7 @@ from tests.support.node_builders import (
     required,
     requiring,
     shipped,
+    targets,
 )
 
 # The driver's CUDA version
@@ -812,3 +813,30 @@ def test_warnings_are_written_in_chinese(cluster: list[Node], document: Any, wor
     decision = judged(shipped(Language.ZH), inventory(cluster), document)
 
     assert words in "\n".join(decision.warnings)
+
+
+def test_a_pod_that_selects_no_node_now_gets_the_labels_of_those_that_fit() -> None:
+    """A node that gets the selected label later takes it only if its driver suffices."""
+    cluster = [node("new", gfd("12.4", A100)), node("old", gfd("12.2", A100))]
+    later = [
+        node("new-later", gfd("12.4", A100, team="red")),
+        node("old-later", gfd("12.2", A100, team="red")),
+    ]
+    selecting = gpu_pod(cuda_image("12.4"), nodeSelector={"team": "red"})
+    decision = decided(cluster, selecting)
+
+    assert (True, 1) == (decision.allowed, len(decision.warnings))
+    assert ["new-later"] == targets([*cluster, *later], selecting, decision)
+
+
+def test_a_pod_that_selects_no_node_now_gets_no_affinity_where_an_autoscaler_may_add_one() -> None:
+    """It does not know the labels of drivers; nor is there any if no known node fits."""
+    scaled = [
+        node(name, gfd(cuda, A100, **{"karpenter.sh/nodepool": "a"}))
+        for name, cuda in (("new", "12.4"), ("old", "12.2"))
+    ]
+    selecting = gpu_pod(cuda_image("12.4"), nodeSelector={"team": "red"})
+
+    assert () == decided(scaled, selecting).patch
+    found = decided([node("old", gfd("12.2", A100))], selecting)
+    assert (True, ()) == (found.allowed, found.patch)
