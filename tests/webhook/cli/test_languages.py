@@ -317,9 +317,9 @@ def test_export_prints_chinese(tmp_path: Path) -> None:
 
 def test_explain_has_its_warnings_in_chinese_in_json_too(tmp_path: Path) -> None:
     """With the separator of the language."""
-    text = resource_rule(validations=[{"expression": "1 / value > 0"}], failurePolicy="Ignore")
+    text = resource_rule(validations=[{"expression": "1 / (value - 3) > 0"}], failurePolicy="Ignore")
     (tmp_path / "rule.yaml").write_text(text, "utf-8")
-    (tmp_path / "pod.yaml").write_text(json.dumps(pod(container({DEVICE: "0"}))), "utf-8")
+    (tmp_path / "pod.yaml").write_text(json.dumps(pod(container({DEVICE: "3"}))), "utf-8")
     command = ("explain", "-f", tmp_path / "pod.yaml", "--rules", tmp_path / "rule.yaml", "-o", "json")
     _note, _, facts = _chinese(*command).partition("\n")
     (found,) = json.loads(facts)["objects"]
