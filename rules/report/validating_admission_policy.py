@@ -30,7 +30,9 @@ _LISTS: Final = {
 # Quantities of container `c`; of a container `u` in the variable `users`: `u.limits` and `u.requests`.
 _LIMITS: Final = "c.?resources.?limits.orValue({})"
 _REQUESTS: Final = "c.?resources.?requests.orValue({})"
-_NAMES: Final = f"({_LIMITS}.map(k, k) + {_REQUESTS}.map(k, k))"
+# The names of which a quantity is not 0, which is no request.
+_USED: Final = "{0}.filter(k, quantity({0}[k]).compareTo(quantity('0')) != 0)"
+_NAMES: Final = f"({_USED.format(_LIMITS)} + {_USED.format(_REQUESTS)})"
 # Whether a quantity is a whole number; all whole numbers of `u`. Expressions of rules get only these: a
 # fraction is a double in CEL, and CEL cannot type-check a map of ints and doubles.
 _WHOLE: Final = "isQuantity({0}) && quantity({0}).isInteger()"
@@ -304,10 +306,11 @@ def _patches(rule: ResourceRule, rules: Sequence[ResourceRule]) -> Iterator[str]
     if rule.key_pattern:
         return  # a default needs a name, not a pattern
     key, default = _quoted(rule.key), _quoted(rule.default)
+    absent = f"!({key} in {_LIMITS}) && !({key} in {_REQUESTS})"
     if rule.default and rule.limits is not LimitsPolicy.DISABLED:
-        yield from _set_default("limits", f"{_uses(rules)} && !({key} in {_LIMITS})", key, default)
+        yield from _set_default("limits", f"{_uses(rules)} && {absent}", key, default)
     elif rule.default and rule.requests is RequestsPolicy.REQUIRED:
-        yield from _set_default("requests", f"{_uses(rules)} && !({key} in {_NAMES})", key, default)
+        yield from _set_default("requests", f"{_uses(rules)} && {absent}", key, default)
 
 
 def _set_default(field: str, where: str, key: str, value: str) -> Iterator[str]:
