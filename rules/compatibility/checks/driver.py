@@ -142,8 +142,8 @@ def libraries(policy: SharingPolicy, requirements: GpuRequirements, node: NodeCa
         CompatLibraries.LOADER_PATH: True,
         CompatLibraries.INSIDE: loads,
         CompatLibraries.NONE: False,
-        # Those that there may be count if the node is known to load them.
-        CompatLibraries.UNKNOWN: None if loads else False,
+        # Those that there may be count if the node is known to load them, or if the image admits the driver.
+        CompatLibraries.UNKNOWN: None if loads or requirements.admits(host_of(node)) is not False else False,
     }[requirements.cuda_compat]
     return _Libraries(loaded, _supported(requirements, node))
 

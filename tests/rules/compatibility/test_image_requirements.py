@@ -14,7 +14,19 @@ import pytest
 
 from rules.cuda.tables import RequireText, read_table, require_of_nvidia_cuda
 from rules.model.decision import Basis, Decision
-from tests.support.node_builders import decided, gpu_pod, legacy, node, requiring, targets
+from tests.support.builders import policy
+from tests.support.node_builders import (
+    compatibility_rule,
+    decided,
+    gpu_pod,
+    image_catalog,
+    inventory,
+    judged,
+    legacy,
+    node,
+    requiring,
+    targets,
+)
 
 
 class Machine(NamedTuple):
@@ -312,6 +324,22 @@ def test_a_version_in_a_variable_of_the_pod_does_not_switch_off_the_requirement_
     assert [Basis.FACT] == bases(decided(cluster("T4/520"), legacy(document)))
     assert unknown.allowed
     assert "NVIDIA's legacy container runtime does not start it" in unknown.warnings[0]
+
+
+def test_an_image_of_a_catalogue_that_admits_an_older_major_is_not_denied_for_unknown_libraries() -> None:
+    """A config does not show the files; a requirement that lists older drivers speaks for libraries."""
+    text = require_of_nvidia_cuda("13.0.2")[0].text
+    rules = (
+        compatibility_rule(),
+        image_catalog({"image": "team/*", "cuda": "13.0", "require": {"NVIDIA_REQUIRE_CUDA": text}}),
+    )
+    found = [
+        judged(policy(*rules), inventory(cluster(name)), gpu_pod("team/app:v1"))
+        for name in ("A100/535", "A100/525")
+    ]
+
+    assert [True, False] == [each.allowed for each in found]
+    assert "it may fail: the image may have no cuda-compat" in found[0].warnings[0]
 
 
 def _certain(decision: Decision) -> bool:
