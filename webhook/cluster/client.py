@@ -43,6 +43,7 @@ from webhook.cluster.resource import (
     config_maps,
     limit_paths,
 )
+from webhook.cluster.rule_snapshot import saved_texts, snapshot_path
 
 T = TypeVar("T")
 
@@ -66,6 +67,9 @@ _COMMAND_RETRIES: Final = urllib3.Retry(2, redirect=0, backoff_factor=0.2, allow
 _REPORTS: Final = "/apis/openreports.io/v1alpha1"
 # The owner of the fields of Reports.
 _REPORT_MANAGER: Final = "gpugate-reports"
+
+# The namespace of the manifests.
+_NAMESPACE: Final = "gpugate"
 
 # What an optional kind answers that is not installed, or not permitted to be read.
 _NOT_DECLARED: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN})
@@ -434,6 +438,27 @@ class Cluster:
         what, path = f"ConfigMaps of namespace {namespace!r}", config_maps(namespace)
         found = [item for selector in RULE_SELECTORS for item in self._list(Resource(what, path, selector))]
         return sorted(dict(map(rule_text, found)).items())
+
+    def rules_in_force(self) -> dict[str, str]:
+        """Return the versions of rules that the webhook has saved, JSON by their names; none without rights.
+
+        Its namespace is that of its Deployment, or `gpugate`. Raises ClusterError.
+        """
+        found = dict[str, str]()
+        try:
+            namespaces = {each["metadata"]["namespace"] for each in self.webhooks()}
+        except ClusterError as error:
+            if not is_forbidden(error):
+                raise
+            namespaces = {_NAMESPACE}
+        for namespace in sorted(namespaces):
+            try:
+                found |= saved_texts(self._get(snapshot_path(namespace)))
+            except ClusterError as error:
+                cause = error.__cause__
+                if not (isinstance(cause, ApiError) and cause.status in _NOT_DECLARED):
+                    raise
+        return found
 
     def rule_namespaces(self) -> list[str]:
         """Return the namespaces that have rule ConfigMaps; none if these may not be listed everywhere.

@@ -44,6 +44,21 @@ def must_save(config_map: Mapping[str, Any]) -> bool:
     return (config_map["metadata"].get("labels") or {}).get(MANAGED_LABEL) != IMAGE_RESOLVER
 
 
+def snapshot_path(namespace: str) -> str:
+    """Return the path of the ConfigMap in gpugate's namespace."""
+    return f"/api/v1/namespaces/{namespace}/configmaps/{NAME}"
+
+
+def saved_texts(config_map: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the saved versions, JSON by the name of the rule; none, and a log line, if they are invalid."""
+    packed = (config_map.get("binaryData") or {}).get(_KEY, "")
+    try:
+        return _decode(gzip.decompress(b64decode(packed))) if packed else {}
+    except (ValueError, OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
+        _log.warning("the saved last good versions of rules are invalid: %s", error)
+        return {}
+
+
 class RuleSnapshot:
     """One ConfigMap of the manifests, read at start and replaced when other versions come into force.
 
@@ -53,7 +68,7 @@ class RuleSnapshot:
     def __init__(self, api: Kubernetes, namespace: str) -> None:
         self._api = api
         self._logged = ""
-        self._path = f"/api/v1/namespaces/{namespace}/configmaps/{NAME}"
+        self._path = snapshot_path(namespace)
 
     def load(self) -> Mapping[str, str] | None:
         """Return each rule ConfigMap as JSON by its name; None, and a log line, if it cannot be read.
@@ -61,7 +76,7 @@ class RuleSnapshot:
         Returns no ConfigMaps if nothing was saved, or the content is invalid.
         """
         try:
-            return self._texts(self._api.get(self._path))
+            return saved_texts(self._api.get(self._path))
         except KubernetesError as error:
             self._log_once("cannot read the last good versions of rules", error)
             return {} if isinstance(error, NotFound) else None
@@ -75,7 +90,7 @@ class RuleSnapshot:
         try:
             for _ in range(_ATTEMPTS):
                 found = self._api.get(self._path)
-                if self._texts(found) == texts:
+                if saved_texts(found) == texts:
                     break
                 try:
                     self._api.replace(self._path, found | {"binaryData": {_KEY: packed}})
@@ -94,13 +109,3 @@ class RuleSnapshot:
         if message != self._logged:
             self._logged = message
             _log.warning("%s", message)
-
-    @staticmethod
-    def _texts(config_map: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return the saved versions; none if the content is invalid."""
-        packed = (config_map.get("binaryData") or {}).get(_KEY, "")
-        try:
-            return _decode(gzip.decompress(b64decode(packed))) if packed else {}
-        except (ValueError, OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
-            _log.warning("the saved last good versions of rules are invalid: %s", error)
-            return {}

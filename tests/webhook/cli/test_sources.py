@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tests.support.fake_api import FakeApi, running
 from tests.support.node_builders import A100, gfd, image_catalog, node
 from tests.support.paths import ROOT
 from webhook.cli import main
+from webhook.cluster.rule_snapshot import NAME, content_of
 from webhook.server.server import Server
 
 KEY = "vendor.com/device"
@@ -35,6 +38,12 @@ BAD = {
             {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "500m"}}}
         ]
     },
+}
+# A pod with two devices.
+_DEVICES = {"resources": {"limits": {KEY: "2"}, "requests": {KEY: "2"}}}
+TWO = BAD | {
+    "metadata": {"name": "two", "namespace": "ml"},
+    "spec": {"containers": [{"name": "main", "image": "busybox", **_DEVICES}]},
 }
 
 
@@ -151,6 +160,29 @@ def test_without_rights_to_rules_and_nodes_the_built_in_rules_and_no_nodes_are_u
     assert (
         "warning: cannot list Nodes: 403 refused by the test; not compared with nodes (use --nodes FILE)"
     ) in result.stderr.splitlines()
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_of_a_rule_with_an_error_the_version_that_the_webhook_keeps_is_used(
+    readable: bool, bare: FakeApi
+) -> None:
+    """If it may be read; otherwise it is said that the webhook decides by it. The exit status is 2."""
+    path = "/api/v1/namespaces/gpugate/configmaps"
+    valid = _rule(validations=[{"expression": "value <= 1"}])
+    packed = gzip.compress(json.dumps({valid["metadata"]["name"]: content_of(valid)}).encode())
+    saved = {"metadata": {"name": NAME}, "binaryData": {"rules.json.gz": b64encode(packed).decode()}}
+    bare.put("/api/v1/namespaces/ml/pods", TWO)
+    bare.put(RULES, _rule(limits="optinal"))
+    bare.put(path, saved)
+    bare.statuses |= {"/apis/apps/v1/deployments": 403}
+    if not readable:
+        bare.statuses |= {f"{path}/{NAME}": 403}
+    result = _run("audit", "-n", "ml", "--context", "fake", "-o", "json")
+    denied = [each["name"] for each in json.loads(result.stdout)["workloads"] if not each["allowed"]]
+
+    assert 2 == result.exit_code
+    assert ("which is used here, too" if readable else "which could not be read") in result.stderr
+    assert (["two"] if readable else []) == denied
 
 
 def test_rules_that_decide_nothing_do_not_replace_the_built_in_rules(bare: FakeApi) -> None:

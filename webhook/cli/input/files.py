@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -21,6 +21,8 @@ from webhook.cli.input.urls import is_url, read_url
 from webhook.cli.output.console import BadInputError, lines, os_error_text, print_warning, progress
 from webhook.cli.output.vocabulary import (
     BUILT_IN_INSTEAD,
+    LAST_VALID_KEPT,
+    LAST_VALID_USED,
     NO_CLUSTER_RULES,
     READING_NODES,
     RULES_ELSEWHERE,
@@ -89,12 +91,30 @@ class RuleSource:
         chosen = list(paths)
         loaded = self.load(chosen)
         found = loaded.rules
-        if chosen or not self.cluster.selected or loaded.errors:
+        if chosen or not self.cluster.selected:
             return loaded
+        if loaded.errors:
+            return self._with_last_valid(loaded, language)
         if found.resources or found.injections or found.compatibility:
             return loaded
         print_warning(BUILT_IN_INSTEAD.in_language(language).format(why=self.no_rules(language)), language)
         return load_rules([*self.texts([]), *self.texts([BUILT_IN])], self.namespace)
+
+    def _with_last_valid(self, loaded: Loaded, language: Language) -> Loaded:
+        """Return the rules with the last valid version of those with an error, which the webhook keeps."""
+        texts = dict(self.texts([]))
+        invalid = {error.location.file for error in loaded.errors} & texts.keys()
+        try:
+            saved = self.cluster.query(lambda cluster: cluster.rules_in_force())
+        except BadInputError:  # the rules were read, so this is no reason to fail
+            saved = {}
+        kept = {name: saved[rule] for name in invalid if (rule := name.rpartition("/")[2]) in saved}
+        for words, names in ((LAST_VALID_USED, kept.keys()), (LAST_VALID_KEPT, invalid - kept.keys())):
+            if names:
+                rules = ", ".join(sorted(name.rpartition("/")[2] for name in names))
+                print_warning(words.in_language(language).format(rules=rules), language)
+        rules_in_force = load_rules((texts | kept).items(), self.namespace).rules
+        return replace(loaded, rules=rules_in_force)
 
     def no_rules(self, language: Language) -> str:
         """Return that the cluster has no rules in the namespace, and which namespaces have some."""

@@ -138,6 +138,15 @@ RULES_ELSEWHERE: Final = Text(
     "（规则 ConfigMap 位于 {namespaces}：请使用 --rules-namespace）",
 )
 BUILT_IN_INSTEAD: Final = Text("{why}; evaluated with the built-in rules", "{why}；使用内置规则评估")
+LAST_VALID_USED: Final = Text(
+    "the webhook keeps the last valid version of {rules}, which is used here, too",
+    "webhook 保留 {rules} 的最后一个有效版本，此处同样使用它",
+)
+LAST_VALID_KEPT: Final = Text(
+    "the webhook keeps the last valid version of {rules}, if there is one, which could not be read: its "
+    "decisions may differ",
+    "webhook 保留 {rules} 的最后一个有效版本（如果有），但无法读取：其决定可能不同",
+)
 WITHOUT_CLUSTER_RULES: Final = Text(
     "{why}; evaluated with the built-in rules (use --rules for others)",
     "{why}；使用内置规则评估（可用 --rules 指定其他规则）",
