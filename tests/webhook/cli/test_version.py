@@ -51,6 +51,32 @@ def _version(fake: FakeApi, folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["version", "--kubeconfig", str(kubeconfig), *arguments])
 
 
+@pytest.mark.parametrize("words", [["--enforcement-action=warn"], ["--enforcement-action", "warn"]])
+def test_a_cap_of_the_webhook_is_shown_and_noted_in_previews(
+    words: list[str], cluster: FakeApi, tmp_path: Path
+) -> None:
+    """Without the cap, neither says anything of it."""
+    document = _deployment("gpugate", "webhook", "gpugate:0.1.0")
+    cluster.put(_DEPLOYMENTS, document)
+    pod = tmp_path / "pod.yaml"
+    pod.write_text("{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}\n", "utf-8")
+
+    def outputs() -> tuple[str, str, str]:
+        found = json.loads(_version(cluster, tmp_path, "-o", "json").stdout)["webhooks"]
+        preview = ["preview", str(pod), "--kubeconfig", str(tmp_path / "kubeconfig")]
+        noted = CliRunner().invoke(main, preview).stderr
+        return found[0]["enforcementAction"], _version(cluster, tmp_path).stdout, noted
+
+    action, shown, noted = outputs()
+    assert ("deny", False, False) == (action, "enforcement" in shown, "enforcement" in noted)
+    document["spec"]["template"]["spec"]["containers"][0]["args"] = ["serve", *words]
+    cluster.put(_DEPLOYMENTS, document)
+    action, shown, noted = outputs()
+
+    assert ("warn", True) == (action, "replicas ready), enforcement action warn" in shown)
+    assert "note: the webhook of this cluster runs with --enforcement-action=warn: it denies nothing" in noted
+
+
 def test_without_a_cluster_the_client_and_its_rules_are_shown() -> None:
     """As `gpugate --version` and `gpugate rules` have them."""
     found = json.loads(CliRunner().invoke(main, ["version", "-o", "json"]).stdout)

@@ -19,6 +19,7 @@ from rules.text.i18n import Text as Words
 from rules.text.printable import printable
 from webhook.admission.review import encode
 from webhook.cli.input.decision_context import Sources, decision_options
+from webhook.cli.input.installation import cluster_cap
 from webhook.cli.input.options import (
     fail_on_option,
     object_namespace_option,
@@ -49,6 +50,7 @@ from webhook.cli.output.not_checked import (
 )
 from webhook.cli.output.vocabulary import (
     ACTIONS,
+    CAPPED_PREVIEW,
     DENIED,
     NOT_CHECKED,
     NOT_CHECKED_MARK,
@@ -130,6 +132,8 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
       gpugate preview -f pod.yaml -o yaml | kubectl create -f -
     """
     context = sources.load()
+    if sources.rules.cluster.selected and (action := cluster_cap(sources.rules.cluster)):
+        context.add_note(CAPPED_PREVIEW.in_language(sources.language).format(action=action), sources.language)
     previews: list[Preview] = []
     printers: dict[str, Callable[[Preview], None]] = {
         "diff": partial(_show_diff, sources.language),

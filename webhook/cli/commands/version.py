@@ -11,17 +11,19 @@ from typing import Any, Final
 
 import click
 
-from rules import Language
+from rules import Action, Language
 from rules.kube.image_reference import parse_image
 from rules.schema.loader import LABEL_PREFIXES
 from rules.text.yaml_document import Document, read
 from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.files import RuleSource
+from webhook.cli.input.installation import enforcement_action
 from webhook.cli.input.options import cluster_options, language_option, namespace_option
 from webhook.cli.output.console import UNKNOWN, BadInputError, print_json, print_warning
 from webhook.cli.output.vocabulary import (
     AS_BUILT_IN,
     BUILT_IN_RULES,
+    CAPPED,
     CLIENT_VERSION,
     CLUSTER_RULES,
     NO_WEBHOOK,
@@ -108,6 +110,7 @@ def _webhook(deployment: dict[str, Any]) -> dict[str, Any]:
         "name": metadata["name"],
         "image": image,
         "version": reference.tag if reference else None,
+        "enforcementAction": enforcement_action(deployment),
         "replicas": spec.get("replicas", 1),
         "ready": deployment.get("status", {}).get("readyReplicas", 0),
     }
@@ -133,6 +136,8 @@ def _lines(facts: dict[str, Any], language: Language) -> Iterator[str]:
         note = AS_BUILT_IN.in_language(language) if same else ""
         yield CLUSTER_RULES.in_language(language).format(**rules) + note
     for each in webhooks or ():
-        yield WEBHOOK_VERSION.in_language(language).format(**each | {"version": each["version"] or UNKNOWN})
+        line = WEBHOOK_VERSION.in_language(language).format(**each | {"version": each["version"] or UNKNOWN})
+        capped = each["enforcementAction"] != Action.DENY
+        yield line + (CAPPED.in_language(language).format(action=each["enforcementAction"]) if capped else "")
     if webhooks == []:
         yield NO_WEBHOOK.in_language(language)

@@ -341,6 +341,12 @@ WEBHOOK_VERSION: Final = Text(
     "Webhook Version: {version} ({namespace}/{name}, image {image}, {ready} of {replicas} replicas ready)",
     "Webhook 版本：{version}（{namespace}/{name}，镜像 {image}，{replicas} 个副本中 {ready} 个就绪）",
 )
+CAPPED: Final = Text(", enforcement action {action}", "，执行动作 {action}")
+CAPPED_PREVIEW: Final = Text(
+    "the webhook of this cluster runs with --enforcement-action={action}: it denies nothing; shown is what "
+    "its rules say",
+    "该集群的 webhook 以 --enforcement-action={action} 运行：不会拒绝任何对象；此处显示规则本身的结果",
+)
 NO_WEBHOOK: Final = Text(
     "Webhook Version: not installed (no Deployment with the labels of gpugate)",
     "Webhook 版本：未安装（没有带 gpugate 标签的 Deployment）",
