@@ -136,6 +136,7 @@ def test_a_request_that_rules_do_not_apply_to_is_allowed_unchanged(
         ["odd"],
         [{"apiVersion": "apps/v1", "kind": "Deployment"}],
         [{"apiVersion": "apps/v1", "kind": "Deployment", "controller": False}],
+        [{"apiVersion": "apps/v1", "kind": "Deployment", "controller": "true"}],
         [{"apiVersion": "example.com/v1", "kind": "Deployment", "controller": True}],
         [{"apiVersion": "example.io/v1alpha1", "kind": "Rollout", "controller": True}],
         [{"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "controller": True}],
