@@ -35,7 +35,7 @@ BAD = {
     "metadata": {"name": "half", "namespace": "ml"},
     "spec": {
         "containers": [
-            {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "500m"}}}
+            {"name": "main", "image": "busybox", "resources": {"limits": {"tencent.com/vcuda-core": "150"}}}
         ]
     },
 }
@@ -92,7 +92,7 @@ def test_a_cluster_without_rules_is_judged_by_the_built_in_rules(
     result = _run(*words.format(file=bad_pod).split(), "--context", "fake")
 
     assert 1 == result.exit_code
-    assert "a whole number" in result.stdout
+    assert "multiple of 100" in result.stdout
     assert [
         f"warning: the cluster has no rules in namespace 'kube-public'; {BUILT_IN_NOTE}"
     ] == result.stderr.splitlines()[:1]
@@ -390,7 +390,7 @@ def test_files_are_arguments_or_values_of_the_option(
     """`preview pod.yaml` is `preview -f pod.yaml`."""
     result = _run(words, *option, bad_pod)
 
-    assert (1, True) == (result.exit_code, "a whole number" in result.stdout)
+    assert (1, True) == (result.exit_code, "multiple of 100" in result.stdout)
 
 
 def test_stdin_is_an_argument_as_well(bad_pod: str) -> None:
