@@ -39,6 +39,15 @@ BAD = {
         ]
     },
 }
+# A pod that only a rule denies: half of a GPU is what the API server denies, too.
+CORES = {"tencent.com/vcuda-core": "150", "tencent.com/vcuda-memory": "8"}
+BY_RULES = BAD | {
+    "spec": {
+        "containers": [
+            {"name": "main", "image": "busybox", "resources": {"limits": CORES, "requests": CORES}}
+        ]
+    }
+}
 # A pod with two devices.
 _DEVICES = {"resources": {"limits": {KEY: "2"}, "requests": {KEY: "2"}}}
 TWO = BAD | {
@@ -196,6 +205,7 @@ def test_rules_that_decide_nothing_do_not_replace_the_built_in_rules(bare: FakeA
 @pytest.mark.parametrize("data", [{}, {"limits": "optinal"}])
 def test_the_rules_of_a_cluster_are_used_alone_if_there_are_any(data: dict[str, str], bare: FakeApi) -> None:
     """An invalid rule is reported as such."""
+    bare.put("/api/v1/pods", BY_RULES)
     bare.put(RULES, _rule(**data))
     result = _run("audit", "--context", "fake")
 
@@ -280,9 +290,11 @@ def test_a_folder_named_builtin_is_read_by_its_path(tmp_path: Path, monkeypatch:
 # Rules that are not in force.
 
 
-def test_rules_that_replace_the_built_in_rules_are_named(bad_pod: str) -> None:
+def test_rules_that_replace_the_built_in_rules_are_named(tmp_path: Path) -> None:
     """With the option that adds the built-in rules."""
-    result = _run("preview", "-f", bad_pod, "--rules", "docs/tutorial/npu")
+    path = tmp_path / "pod.yaml"
+    path.write_text(json.dumps(BY_RULES), "utf-8")
+    result = _run("preview", "-f", path, "--rules", "docs/tutorial/npu")
 
     assert (0, 1) == (result.exit_code, len(result.stderr.splitlines()))
     assert (
