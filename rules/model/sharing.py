@@ -48,11 +48,13 @@ class SharingPolicy:
 
     virtual: CUDA calls are intercepted. baseline: the highest CUDA version that the virtualisation supports.
     minor_versions: the level of a driver of the runtime's major with a lower minor. major_versions: the level
-    of a virtual GPU if driver, runtime and baseline differ in the major version. warns_of_newer_majors:
-    whether a pod is warned of a driver that is more than one major version newer. min_cuda, min_compute: what
-    the mode needs of driver and GPU. device_mode: what its nodes are set up for, if labelled. mig: whether it
-    supports MIG slices. labels: which labels to read. runtime_mode: of the container runtime of all nodes;
-    None: as each node shows. checks: the level of each check. trial: nothing but these checks is evaluated.
+    of a virtual GPU if driver, runtime and baseline differ in the major version; of a whole GPU, of a driver
+    of an older major version if it is unknown whether the image has forward compatibility libraries.
+    warns_of_newer_majors: whether a pod is warned of a driver that is more than one major version newer.
+    min_cuda, min_compute: what the mode needs of driver and GPU. device_mode: what its nodes are set up for,
+    if labelled. mig: whether it supports MIG slices. labels: which labels to read. runtime_mode: of the
+    container runtime of all nodes; None: as each node shows. checks: the level of each check. trial: nothing
+    but these checks is evaluated.
     """
 
     virtual: bool = False

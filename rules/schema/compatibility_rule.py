@@ -176,7 +176,9 @@ class CompatibilityRuleDocument(RuleDocument):
     major_versions: Literal["deny", "warn", "allow"] = Field(
         "deny",
         alias="majorVersionMismatch",
-        description="virtual: action when driver, runtime and baseline differ in the major version",
+        description="virtual: action when driver, runtime and baseline differ in the major version; "
+        "physical: action when the driver's is older, and it is unknown whether the image has forward "
+        "compatibility libraries",
     )
     newer_majors: Literal["warn", "allow"] = Field(
         "allow",
@@ -235,8 +237,6 @@ class CompatibilityRuleDocument(RuleDocument):
     def _settings_suit_sharing(self) -> Self:
         if self.baseline and self.sharing != "virtual":
             raise ValueError("baseline is for sharing: virtual")
-        if self.major_versions != "deny" and self.sharing != "virtual":
-            raise ValueError("majorVersionMismatch is for sharing: virtual")
         return self
 
 

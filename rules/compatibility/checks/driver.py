@@ -142,8 +142,7 @@ def libraries(policy: SharingPolicy, requirements: GpuRequirements, node: NodeCa
         CompatLibraries.LOADER_PATH: True,
         CompatLibraries.INSIDE: loads,
         CompatLibraries.NONE: False,
-        # Those that there may be count if the node is known to load them, or if the image admits the driver.
-        CompatLibraries.UNKNOWN: None if loads or requirements.admits(host_of(node)) is not False else False,
+        CompatLibraries.UNKNOWN: None if loads is not False else False,
     }[requirements.cuda_compat]
     return _Libraries(loaded, _supported(requirements, node))
 
@@ -221,6 +220,8 @@ def _outcome(
     if node.cuda and node.cuda >= oldest_of_major(need) and above_floor(node):
         return _older_minor(policy, requirements, node, inside)
     if inside.loaded is not False and inside.supported is not False:
+        if _says_nothing_of_libraries(policy, requirements, node):
+            return _without_known_libraries(policy)
         return _may_fail(_about_libraries(requirements, node, inside))
     in_image = requirements.cuda_compat in _IN_IMAGE
     why = _about_libraries(requirements, node, inside) if in_image and not policy.virtual else Text()
@@ -270,6 +271,30 @@ def _older_minor(
         runs = Text(f"{runs.en} or fails: {about.en}", f"{runs.zh}，也可能失败：{about.zh}")
         supported = Text(f"{supported.en}; {about.en}", f"{supported.zh}；{about.zh}")
     return _Outcome(level, supported, runs, setting=setting if level is Level.INCOMPATIBLE else "")
+
+
+def _says_nothing_of_libraries(
+    policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
+) -> bool:
+    """Return whether nothing suggests that the image has libraries, nor that the node would load them."""
+    return (
+        requirements.cuda_compat is CompatLibraries.UNKNOWN
+        and not policy.runtime(requirements, node).loads_compat
+        and requirements.admits(host_of(node)) is False
+    )
+
+
+def _without_known_libraries(policy: SharingPolicy) -> _Outcome:
+    """Return the outcome of a driver of an older major version, which the rule decides."""
+    unless = Text(
+        "unless the image has cuda-compat, which is unknown", "除非镜像中有 cuda-compat，而这是未知的"
+    )
+    return _Outcome(
+        policy.major_versions,
+        Text(f": it fails, {unless.en}", f"：它会失败，{unless.zh}"),
+        Text(f"it fails, {unless.en}", f"它会失败，{unless.zh}"),
+        setting=MAJOR_SETTING if policy.major_versions is Level.INCOMPATIBLE else "",
+    )
 
 
 def _may_fail(why: Text) -> _Outcome:

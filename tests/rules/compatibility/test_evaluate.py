@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rules.model.decision import Decision
+from rules.model.decision import Basis, Decision
 from rules.model.rule import Action
 from rules.text.i18n import Language
 from tests.support.builders import patched, pod, policy
@@ -83,10 +83,19 @@ def test_affinity_admits_exactly_the_compatible_nodes() -> None:
 
 
 def test_a_driver_of_an_older_major_is_an_insufficient_driver() -> None:
-    """Error 35, not the error of PTX."""
-    decision = decided(nodes(1, "old", gfd("11.8")), gpu_pod(cuda_image("12.4")))
+    """Error 35, not the error of PTX; of an image without compatibility libraries."""
+    metadata = {"annotations": {"gpugate.dev/cuda-compat": "false"}}
+    decision = decided(nodes(1, "old", gfd("11.8")), gpu_pod(cuda_image("12.4"), metadata=metadata))
 
     assert "cudaErrorInsufficientDriver (35)" in decision.message
+
+
+def test_a_denial_because_of_an_older_major_is_policy_if_nothing_is_known_of_the_image() -> None:
+    """The message names the setting."""
+    decision = decided(nodes(1, "old", gfd("11.4")), gpu_pod(cuda_image("12.4")))
+
+    assert [Basis.POLICY] == [each.basis for each in decision.violations]
+    assert "the owner of the rule can change majorVersionMismatch" in decision.message
 
 
 def test_nodes_that_look_equal_in_the_table_are_one_row() -> None:

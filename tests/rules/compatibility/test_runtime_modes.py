@@ -49,6 +49,7 @@ IMAGES: Final = (
     "lmsysorg/sglang:v0.5.6",
     "lmsysorg/sglang:v0.5.12",
     "lmsysorg/sglang:latest",
+    "team/app:cuda13.0",
 )
 GPUS: Final = {"T4": "Tesla-T4", "A100": "NVIDIA-A100-SXM4-80GB", "RTX 4090": "NVIDIA-GeForce-RTX-4090"}
 DRIVERS: Final = {

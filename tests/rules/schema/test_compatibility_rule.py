@@ -103,10 +103,6 @@ MATCH = "match: {resources: [nvidia.com/gpu]}\n"
         ),
         (f"{MATCH}sharing: physical\nbaseline: '12.4'\n", ["1:1: baseline is for sharing: virtual"]),
         (
-            f"{MATCH}sharing: physical\nmajorVersionMismatch: warn\n",
-            ["1:1: majorVersionMismatch is for sharing: virtual"],
-        ),
-        (
             f"{MATCH}sharing: physical\ndeclarations: forbid\n",
             ["3:15: declarations: expected one of deny, warn, allow, got 'forbid'"],
         ),
@@ -340,8 +336,8 @@ def test_minor_version_compatibility_is_a_level(word: str, level: Level, sharing
     ("word", "level"), [("deny", Level.INCOMPATIBLE), ("warn", Level.UNSTABLE), ("allow", Level.COMPATIBLE)]
 )
 def test_a_major_version_mismatch_is_a_level(word: str, level: Level) -> None:
-    """For virtual GPUs."""
-    rule = compatibility(compatibility_rule(sharing="virtual", majorVersionMismatch=word))
+    """For virtual GPUs, and for whole ones."""
+    rule = compatibility(compatibility_rule(majorVersionMismatch=word))
 
     assert level is rule.sharing.major_versions
 
@@ -460,10 +456,7 @@ def test_every_patchable_setting_is_one_of_some_kind_of_rule() -> None:
         (
             {},
             {"majorVersionMismatch": "warn", "noFittingNode": "allow"},
-            [
-                "data.majorVersionMismatch: majorVersionMismatch is for sharing: virtual",
-                "data.noFittingNode: expected one of auto, deny, warn, got 'allow'",
-            ],
+            ["data.noFittingNode: expected one of auto, deny, warn, got 'allow'"],
         ),
         (
             {"sharing": "both"},

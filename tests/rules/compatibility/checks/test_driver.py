@@ -59,18 +59,46 @@ def test_a_driver_runs_every_older_cuda_and_no_newer_one(runtime: str, cuda: str
             "",
             "minorVersionCompatibility",
         ),
-        ("11.8", "", "cudaErrorInsufficientDriver (35)", ""),
+        (
+            "11.4",
+            ": it fails, unless the image has cuda-compat, which is unknown",
+            "",
+            "majorVersionMismatch",
+        ),
     ],
 )
-def test_an_older_minor_is_denied_by_policy_and_an_older_major_by_fact(
+def test_an_older_driver_is_denied_by_policy_if_nothing_is_known_of_the_image(
     cuda: str, limits: str, error: str, setting: str
 ) -> None:
-    """Within the major the rule's setting decides; otherwise the runtime does not accept the driver."""
+    """Within the major it runs with limits; otherwise the image may have compatibility libraries."""
     reason = f"the driver has CUDA {cuda}, below 12.4{limits}"
     found = check(PHYSICAL, needing(cuda="12.4"), driver(cuda))
 
     assert [(Level.INCOMPATIBLE, reason, error)] == shown(found)
     assert [setting] == [each.setting for each in found]
+
+
+@pytest.mark.parametrize(
+    ("compat", "product", "loads"),
+    [("false", "Tesla-T4", None), ("", "NVIDIA-GeForce-RTX-4090", None), ("", "Tesla-T4", False)],
+)
+def test_an_older_major_is_a_fact_if_no_libraries_can_help(
+    compat: str, product: str, loads: bool | None
+) -> None:
+    """The image has none, the GPU is not supported, or the container runtime loads none."""
+    node = driver("11.4", product=product, runtime=ContainerRuntime(loads_compat=loads))
+    required = needing(cuda="12.4", compat=compat) if compat else needing(cuda="12.4")
+    (found,) = check(PHYSICAL, required, node)
+
+    assert (Level.INCOMPATIBLE, "") == (found.level, found.setting)
+
+
+@pytest.mark.parametrize("level", [Level.INCOMPATIBLE, Level.UNSTABLE, Level.COMPATIBLE])
+def test_a_setting_decides_about_an_older_major_of_an_image_of_which_nothing_is_known(level: Level) -> None:
+    """As for virtual GPUs."""
+    (found,) = check(replace(PHYSICAL, major_versions=level), needing(cuda="12.4"), driver("11.4"))
+
+    assert level is found.level
 
 
 def test_the_result_names_the_source_of_the_requirement_and_a_fix() -> None:
@@ -267,7 +295,8 @@ def test_cuda_compat_is_supported_if_nvidia_lists_the_gpu_and_the_driver_branch(
         (CompatLibraries.INSIDE, False, False),
         (CompatLibraries.NONE, True, False),
         (CompatLibraries.UNKNOWN, True, None),
-        (CompatLibraries.UNKNOWN, None, False),
+        (CompatLibraries.UNKNOWN, None, None),
+        (CompatLibraries.UNKNOWN, False, False),
     ],
 )
 def test_libraries_are_loaded_from_the_loader_path_or_by_the_container_runtime(
