@@ -109,6 +109,11 @@ def check(data: bytes) -> None:
     raise AssertionError(f"{shape}: {[(str(found), slower) for found, slower in results]}")
 
 
+def is_too_large(data: bytes) -> bool:
+    """Return whether an object of this shape is denied by the size limit."""
+    return _measure(json.loads(data), "size").over_limit
+
+
 def search(seconds: float, folder: Path) -> None:
     """Print the shapes that take the longest, found in so many seconds."""
     inventory(0), inventory(1)

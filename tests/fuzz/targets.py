@@ -24,10 +24,10 @@ TARGETS: Final = (
     "connection",
 )
 TESTS: Final = Path(__file__).parent.parent
-_CORPUS: Final = Path(__file__).parent / "corpus"
+CORPUS: Final = Path(__file__).parent / "corpus"
 
 
 def kept(name: str) -> Iterator[bytes]:
     """Yield inputs that caused failures, and (named by hash) inputs with more coverage than the seeds."""
-    for path in sorted((_CORPUS / name).glob("*")):
+    for path in sorted((CORPUS / name).glob("*")):
         yield path.read_bytes()

@@ -6,7 +6,8 @@ import importlib
 
 import pytest
 
-from tests.fuzz.targets import TARGETS, kept
+from tests.fuzz.cost import is_too_large
+from tests.fuzz.targets import CORPUS, TARGETS, kept
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -18,3 +19,11 @@ def test_a_target_keeps_its_promise_on_seeds_and_past_finds(name: str) -> None:
     assert inputs
     for data in inputs:
         target.check(data)
+
+
+def test_a_shape_that_is_named_for_the_size_limit_is_within_it() -> None:
+    """One beyond it is denied before it costs anything."""
+    shapes = {path.name: path.read_bytes() for path in (CORPUS / "cost").glob("*-within-the-limit")}
+
+    assert shapes
+    assert not [name for name, data in shapes.items() if is_too_large(data)]
