@@ -258,8 +258,11 @@ def test_a_case_sets_the_current_time(tmp_path: Path) -> None:
     """For exemptions; the result of a test must not depend on the date."""
     rule = {"reason": "moving house", "expires": "2026-12-31", "rules": ["cf-crl-group-device"]}
     labels = {"gpugate.dev/type": "Exemption", "gpugate.dev/enabled": "true"}
-    rules = f"{resource_rule()}---\n{config_map('exemption', labels, {'rule.yaml': json.dumps(rule)})}"
-    pod = ONE_DEVICE.replace(": 1}", ": 500m}")
+    rules = (
+        f"{resource_rule(validations=[{'expression': 'value <= 8'}])}---\n"
+        f"{config_map('exemption', labels, {'rule.yaml': json.dumps(rule)})}"
+    )
+    pod = ONE_DEVICE.replace(": 1}", ": 9}")
     times = {"2026-12-31T23:00:00Z": "true", "2027-01-01T01:00:00Z": "false, violations: [{}]"}
     cases = [
         _case(f"{{allowed: {verdict}}}", name=now, pod=pod, more=f"    now: {now}\n")
