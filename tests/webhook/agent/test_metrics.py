@@ -175,7 +175,9 @@ def test_the_pod_is_probed_and_scraped_at_its_port(port: int) -> None:
         command.commands[name].make_context(name, arguments).params["metrics_port"] == served["containerPort"]
     )
     assert {served["name"]} == ports == {endpoint["port"]}
-    assert [[{"port": served["name"]}]] == [each["ports"] for each in policy["spec"]["ingress"]]
+    assert [[{"port": served["name"], "protocol": "TCP"}]] == [
+        each["ports"] for each in policy["spec"]["ingress"]
+    ]
     assert {200} == {scrape(port, path=path)[0] for path in paths}
     assert [daemon_set["metadata"]["namespace"]] == monitor["spec"]["namespaceSelector"]["matchNames"]
     assert daemon_set["spec"]["selector"]["matchLabels"] == monitor["spec"]["selector"]["matchLabels"]
