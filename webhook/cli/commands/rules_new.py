@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import click
 
-from rules.cel.expression import Expression
-from rules.cel.variables import VALIDATION_VARIABLES
 from webhook.cli.input.completers import RULE
 from webhook.cli.input.files import catalog_path, read_path
 from webhook.cli.output.console import BadInputError
@@ -212,16 +210,8 @@ def command(ctx: click.Context, /, kind: str | None, folder: str, dry_run: bool,
         path.write_text(text, "utf-8")
         click.echo(f"wrote {path}")
     rule, test = paths
-    for check in given.get("checks", ()) if _allows_zero(given) else ():
-        click.echo(f"note: {check} allows 0, too; to deny it: --check 'value >= 1 && ({check})'")
     others = "".join(f" {resolve(str(test), name)}" for name in draft.other_rules)
     click.echo(f"next:\n  gpugate lint {rule}{others}\n  gpugate test {test}\n  kubectl apply -f {rule}")
-
-
-def _allows_zero(given: Mapping[str, Any]) -> bool:
-    """Return whether every check is true for 0; a quantity below 0 is denied without a check."""
-    expressions = (Expression(check, VALIDATION_VARIABLES) for check in given.get("checks", ()))
-    return all(each.variables == ("value",) and each({"value": 0}.__getitem__) for each in expressions)
 
 
 def _ask(kind: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from rules import load_rules
 from rules.cuda.versions import CudaVersion
 from rules.decision.pipeline import INJECTED_ANNOTATION
 from rules.decision.recorder import DecidingRule
+from rules.decision.resource_stage import API_SERVER
 from rules.kube.json_patch import pointer
 from rules.model.rule import InjectionRule, ResourceRule
 from rules.schema.errors import reason_of
@@ -35,7 +36,7 @@ from webhook.yaml_output import dump_yaml
 
 # Common quantities, then uncommon ones, to find quantities that a check allows and denies.
 _LIKELY: Final = (1, 2, 4, 8, 10, 16, 20, 50, 100, 200, 256, 512, 1000, 1024, 4096, 10_000)
-_QUANTITIES: Final = (*_LIKELY, 0, 3, 9, 11, 33, 101, 150, 257, 1025, 10_001, 1_000_000_000)
+_QUANTITIES: Final = (*_LIKELY, 3, 9, 11, 33, 101, 150, 257, 1025, 10_001, 1_000_000_000)
 # The default CUDA version of a test, and that of a driver which is older than the images in use.
 _CUDA: Final = CudaVersion(12, 4)
 _OLD_CUDA: Final = CudaVersion(11, 0)
@@ -217,15 +218,26 @@ def exemption(
         raise DraftError(f"--expires: {reason_of(error).en}") from None
     file, text, rule = _exempted(rules, known)
     inside = without_globs(namespaces[0])
-    pod, nodes = _subject(rule)
-    (trial,) = run([(file, text)], [allowed("without exemption", pod, nodes=nodes)])
+    pods, nodes = _subjects(rule)
+    trials = run([(file, text)], [allowed(f"{at}", pod, nodes=nodes) for at, pod in enumerate(pods)])
+    pod, trial = next(
+        (
+            (pod, trial)
+            for pod, trial in zip(pods, trials, strict=True)
+            if [rule.name] == [violation.rule for violation in trial.decision.violations]
+        ),
+        (pods[-1], trials[-1]),
+    )
+    (left,) = run([], [allowed("without rules", pod, nodes=nodes)])
     path = pointer(("metadata", "annotations", INJECTED_ANNOTATION))
 
     def case(title: str, namespace: str, year: int, *, exempt: bool) -> Json:
         given: Json = {"namespace": namespace, "now": f"{year}-01-01T00:00:00Z", "nodes": nodes}
         if trial.decision.allowed:  # the rule patches the pod
             return allowed(title, pod, {"fields": {path: None if exempt else rule.name}}, **given)
-        return allowed(title, pod, **given) if exempt else denied(title, pod, rule.name, **given)
+        if exempt and left.decision.allowed:
+            return allowed(title, pod, **given)
+        return denied(title, pod, API_SERVER if exempt else rule.name, **given)
 
     after = int(expires[:4]) + 1
     return Draft.of_document(
@@ -285,15 +297,18 @@ def _exempted(names: Sequence[str], known: Iterable[tuple[str, str]]) -> tuple[s
     )
 
 
-def _subject(rule: DecidingRule) -> tuple[Json, list[Json]]:
-    """Return a pod that a rule of this kind denies or patches in most cases, and the nodes of its cluster."""
+def _subjects(rule: DecidingRule) -> tuple[list[Json], list[Json]]:
+    """Return pods of which a rule of this kind denies or patches one in most cases, and their nodes.
+
+    The last pod of a resource rule is denied in any case, by the API server if the rule does not.
+    """
     if isinstance(rule, ResourceRule):
-        return pod_of({without_globs(rule.key): "-1"}), []
+        return [pod_of({without_globs(rule.key): quantity}) for quantity in (*_QUANTITIES, -1)], []
     device = without_globs(rule.match.resources[0])
     if isinstance(rule, InjectionRule):
         images = [glob_text(pattern) for pattern in rule.match.images]
-        return pod_of({device: 1}, image=image_like(images)), []
-    return pod_of({device: 1}, image=cuda_image(_CUDA)), [node_of(_OLD_CUDA, device)]
+        return [pod_of({device: 1}, image=image_like(images))], []
+    return [pod_of({device: 1}, image=cuda_image(_CUDA))], [node_of(_OLD_CUDA, device)]
 
 
 def _are_specific(images: Sequence[str]) -> bool:
