@@ -92,7 +92,7 @@ def evaluate(  # noqa: PLR0913 - the first four are what it depends on
             continue
         faults = check_container(each.rule.sharing, each.requirements, container, pod)
         findings += [(container, each.rule, finding) for finding in faults]
-        if not report_on_any_node(container, each, writer, violations, warnings):
+        if each.rule.sharing.cuda and not report_on_any_node(container, each, writer, violations, warnings):
             containers.setdefault(each, []).append(container)
             requests.append((container.name, names))
     evaluator = node_evaluator(inventory, prospects)

@@ -66,6 +66,7 @@ _NO_WAY_OUT: Final = Text()
 _OLDER_CUDA: Final = Text("use an image with an older CUDA", "改用较旧 CUDA 的镜像")
 _IN_ANNOTATION: Final = Text(f"annotation {CUDA_VERSION_ANNOTATION}", f"注解 {CUDA_VERSION_ANNOTATION}")
 _IN_VARIABLE: Final = Text(f"variable {CUDA_VERSION_VARIABLE}", f"环境变量 {CUDA_VERSION_VARIABLE}")
+_CUDA: Final = "cuda"
 _LINUX: Final = "linux"
 # Architectures of older programs, and of the nodes that run them, too.
 # Source: platformVector of https://github.com/containerd/platforms/blob/main/compare.go
@@ -155,12 +156,12 @@ class PlatformRequirement(NamedTuple):
 class GpuRequirements:
     """Everything that a container requires of a node; the node must satisfy all of it.
 
-    cuda: what its programs need; no_cuda: they are known to need none. accelerator: as in ImageFacts.
-    constraints: its NVIDIA_REQUIRE_*
-    variables, which take precedence over the comparison with `cuda`: NVIDIA's images list in them the older
-    drivers that are supported through cuda-compat. branches: as in ImageFacts. platforms: None if they are
-    unknown. several: the resource of which the container requests more than one, if those may be replicas
-    of one GPU. runtime_class: the pod's RuntimeClass, if it sets the mode of the container runtime.
+    cuda: what its programs need; no_cuda: they are known to need none. accelerator: what the image is
+    certainly built for, a key of `images` in data/gpu_resources.yaml, or empty. constraints: its
+    NVIDIA_REQUIRE_* variables, which take precedence over the comparison with `cuda`: NVIDIA's images list in
+    them the older drivers that are supported through cuda-compat. branches: as in ImageFacts. platforms: None
+    if they are unknown. several: the resource of which the container requests more than one, if those may be
+    replicas of one GPU. runtime_class: the pod's RuntimeClass, if it sets the mode of the container runtime.
     declared: the annotations and variables of the pod that replace what is known of the image.
     problems: what is written and cannot be parsed. parallelism: how many GPUs its programs need; not
     compared, as no node depends on it. steps, evaluation_steps: what it takes to read them, and to evaluate
@@ -406,7 +407,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
     return GpuRequirements(
         cuda=cuda,
         no_cuda=image.no_cuda,
-        accelerator=image.accelerator,
+        accelerator=image.accelerator or (_CUDA if image.cuda and image.certain else ""),
         constraints=own,
         branches=image.branches,
         compute=compute,

@@ -300,10 +300,11 @@ class Pipeline:
             return
         policy = self._policy
         inventory = self._inventory
-        if not (inventory.everything or inventory.declared.pools or policy.prospects):
+        compared = [each for each in required if each[1].rule.sharing.cuda]
+        if compared and not (inventory.everything or inventory.declared.pools or policy.prospects):
             self._not_checked.append(NotChecked(field_path(self._pod.path), NO_NODES))
         else:
-            unknown = [each for each, found in required if found.requirements.cuda_unknown]
+            unknown = [each for each, found in compared if found.requirements.cuda_unknown]
             self._not_checked += [
                 NotChecked(field_path((*each.path, "image")), UNKNOWN_CUDA)
                 for each in [*dict.fromkeys(unknown)][: not_checked.MOST]
@@ -344,8 +345,9 @@ class Pipeline:
         )
         required = [(container, RuleRequirement(rule, requirements)) for rule in rules]
         for each in required:
-            self._shared.evaluations.add(each[1])
-            self._recorder.record_requirements(*each)
+            if each[1].rule.sharing.cuda:
+                self._shared.evaluations.add(each[1])
+                self._recorder.record_requirements(*each)
         return required
 
     def _check_claims(self, claimers: Iterable[Container]) -> None:
@@ -356,7 +358,7 @@ class Pipeline:
         for container in claimers:
             used = used_claims(container.raw, claims)
             required = self._required(container, resources_of(used, resources))
-            uses += (ClaimUse(*each, used) for each in required)
+            uses += (ClaimUse(*each, used) for each in required if each[1].rule.sharing.cuda)
         result = evaluate_claims(
             uses,
             self._pod,

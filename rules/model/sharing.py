@@ -46,7 +46,8 @@ CHECKS_OFF: Final = Checks(*[Level.COMPATIBLE] * len(fields(Checks)))
 class SharingPolicy:
     """What a way of sharing GPUs requires in addition to the container's own requirements.
 
-    virtual: CUDA calls are intercepted. baseline: the highest CUDA version that the virtualisation supports.
+    cuda: the accelerators run CUDA; otherwise nothing is compared with nodes. virtual: CUDA calls are
+    intercepted. baseline: the highest CUDA version that the virtualisation supports.
     minor_versions: the level of a driver of the runtime's major with a lower minor. major_versions: the level
     of a virtual GPU if driver, runtime and baseline differ in the major version; of a whole GPU, of a driver
     of an older major version if it is unknown whether the image has forward compatibility libraries.
@@ -57,6 +58,7 @@ class SharingPolicy:
     but these checks is evaluated.
     """
 
+    cuda: bool = True
     virtual: bool = False
     baseline: CudaVersion | None = None
     minor_versions: Level = Level.INCOMPATIBLE

@@ -161,9 +161,10 @@ class CompatibilityRuleDocument(RuleDocument):
     match: MatchDocument = Field(
         description="the containers that the rule applies to; all conditions must match"
     )
-    sharing: Literal["physical", "virtual"] = Field(
+    sharing: Literal["physical", "virtual", "withoutCuda"] = Field(
         description="virtual: CUDA calls are intercepted; driver, runtime and baseline should have one major "
-        "version"
+        "version. withoutCuda: the accelerators run no CUDA; nothing is compared with nodes, and of `checks` "
+        "only those of a container alone apply"
     )
     baseline: CudaText | None = Field(
         None, description="virtual: the highest CUDA version that the virtualisation supports, such as 12.4"
@@ -251,6 +252,7 @@ def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRu
         name=builder.name,
         match=build_match(read.match),
         sharing=SharingPolicy(
+            cuda=read.sharing != "withoutCuda",
             virtual=read.sharing == "virtual",
             baseline=parse_optional_version(CudaVersion, read.baseline),
             minor_versions=_LEVELS[read.minor_versions],
@@ -277,6 +279,7 @@ def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRu
     tried = read.checks.levels("dryrun")
     if tried == CHECKS_OFF:
         return rule
-    sharing = SharingPolicy(labels=rule.sharing.labels, checks=tried, trial=True)
+    now = rule.sharing
+    sharing = SharingPolicy(cuda=now.cuda, labels=now.labels, checks=tried, trial=True)
     trial = replace(rule, sharing=sharing, action=Action.DRYRUN, no_fitting_node=None, declarations=None)
     return replace(rule, trial=trial)

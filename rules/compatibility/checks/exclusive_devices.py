@@ -10,7 +10,7 @@ Neither is certain to fail, so the rule decides:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from rules.compatibility.checks.base import Check, ContainerFinding
 from rules.cuda.requirements import GpuRequirements
@@ -37,20 +37,21 @@ class ExclusiveDevicesCheck(Check):
         if policy.checks.exclusive_devices is Level.COMPATIBLE:
             return ()
         known = gpu_resources(container.names)
-        if requirements.accelerator:
-            level = capped(policy.checks.exclusive_devices, certain=True)
-            return _of_image(container, known, requirements.accelerator, level)
-        if len(known) < 2:
+        vendors = {gpu.vendor for _, gpu in known}
+        built = vendor_of_image(requirements.accelerator)
+        is_built_for_all = built is None or vendors <= {built}
+        if is_built_for_all and len(vendors) < 2 and sum(gpu.slices for _, gpu in known) < 2:
             return ()
-        if len({gpu.vendor for _, gpu in known}) < 2 and sum(gpu.slices for _, gpu in known) < 2:
-            return ()
-        return _findings(container, known, capped(policy.checks.exclusive_devices, certain=True))
+        level = capped(policy.checks.exclusive_devices, certain=True)
+        found = {name: gpu for name, gpu in known if _requests(container, name)}
+        if built is None or not found or any(gpu.vendor == built for gpu in found.values()):
+            return _findings(container, found, level)
+        return (_of_image(container, next(iter(found.items())), (built, requirements.accelerator), level),)
 
 
 def _findings(
-    container: Container, known: Iterable[tuple[str, GpuResource]], level: Level
+    container: Container, found: Mapping[str, GpuResource], level: Level
 ) -> Iterator[ContainerFinding]:
-    found = {name: gpu for name, gpu in known if _requests(container, name)}
     profiles = [name for name, gpu in found.items() if gpu.slices]
     if len(profiles) > 1:
         yield _finding(container, profiles[1], _of_profiles(level, profiles[0], profiles[1]))
@@ -63,23 +64,22 @@ def _findings(
 
 
 def _of_image(
-    container: Container, known: Iterable[tuple[str, GpuResource]], accelerator: str, level: Level
-) -> Iterator[ContainerFinding]:
-    """Yield a result for a device that is not of the vendor for whose devices the image is built."""
-    vendor = vendor_of_image(accelerator)
-    other = next((each for each in known if each[1].vendor != vendor and _requests(container, each[0])), None)
-    if vendor is None or other is None:
-        return
-    name, gpu = other
-    built = Text(vendor, vendor) if vendor else Text("the CPU", " CPU")
+    container: Container, requested: tuple[str, GpuResource], built_for: tuple[str, str], level: Level
+) -> ContainerFinding:
+    """Return the result for a device that is not of the vendor for whose devices the image is built.
+
+    built_for: that vendor, empty for the CPU, and what says so.
+    """
+    (name, gpu), (vendor, word) = requested, built_for
+    built = Text(vendor, f" {vendor}") if vendor else Text("the CPU", " CPU")
     reason = Text(
-        f"the image is built for {built.en} (`{accelerator}`), the container requests {name} ({gpu.vendor})",
-        f"镜像为 {built.zh.strip()}（`{accelerator}`）构建，而容器申请了 {name}（{gpu.vendor}）",
+        f"the image is built for {built.en} (`{word}`), the container requests {name} ({gpu.vendor})",
+        f"镜像为{built.zh}（`{word}`）构建，而容器申请了 {name}（{gpu.vendor}）",
     )
     remedy = Text(
         f"use an image for {gpu.vendor}, or remove {name}", f"使用 {gpu.vendor} 的镜像，或去掉 {name}"
     )
-    yield _finding(container, name, CheckResult(level, reason, remedy, setting=SETTING))
+    return _finding(container, name, CheckResult(level, reason, remedy, setting=SETTING))
 
 
 def _requests(container: Container, name: str) -> bool:

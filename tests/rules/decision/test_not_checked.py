@@ -12,6 +12,7 @@ from rules.decision.pipeline import decide
 from rules.decision.policy import Policy, compile_policy
 from rules.model.decision import ALLOWED, NO_NODES, UNKNOWN_CUDA, Decision
 from rules.model.request import AdmissionRequest
+from rules.nodes.inventory import Inventory
 from rules.schema.loader import DEFAULT_NAMESPACE
 from rules.schema.workload_kinds import read_workloads
 from rules.text.i18n import Language
@@ -170,6 +171,14 @@ def test_without_nodes_cuda_is_not_checked(name: str, *, told: bool) -> None:
     found = decide(shipped(), EMPTY, request(pod(container({name: 1}))))
 
     assert told is (NO_NODES in [reason for _, reason in found.not_checked])
+
+
+@pytest.mark.parametrize("known", [EMPTY, inventory(nodes(1, "n", gfd("12.4")))])
+def test_an_accelerator_that_runs_no_cuda_has_no_cuda_to_check(known: Inventory) -> None:
+    """With nodes and without; its container is not counted as one of unknown CUDA version either."""
+    decision = decide(SHIPPED, known, request(pod(container({"amd.com/gpu": 1}))))
+
+    assert ([], ()) == (reasons(decision), decision.cuda_sources)
 
 
 def test_the_audit_event_does_not_say_that_no_nodes_are_known() -> None:

@@ -84,7 +84,7 @@ MATCH = "match: {resources: [nvidia.com/gpu]}\n"
             "match: {}\nsharing: both\n",
             [
                 "1:1: match: required key 'resources' is missing",
-                "2:10: sharing: expected one of physical, virtual, got 'both'",
+                "2:10: sharing: expected one of physical, virtual, withoutCuda, got 'both'",
             ],
         ),
         (MATCH, ["1:1: required key 'sharing' is missing"]),
@@ -356,6 +356,15 @@ def test_each_check_has_a_level(word: str, level: Level) -> None:
     assert (Checks(*[level] * len(names)), None) == (rule.sharing.checks, rule.trial)
 
 
+def test_a_rule_without_cuda_compares_nothing_with_nodes() -> None:
+    """Nor does the dry run of its checks."""
+    rule = compatibility(compatibility_rule(sharing="withoutCuda", checks={"exclusiveDevices": "dryrun"}))
+
+    assert not rule.sharing.cuda
+    assert rule.trial is not None
+    assert not rule.trial.sharing.cuda
+
+
 def test_a_check_that_is_a_dry_run_is_tried_by_a_rule_of_its_own() -> None:
     """It evaluates nothing else, and denies nothing."""
     rule = compatibility(compatibility_rule(checks={"taints": "dryrun", "gpuCount": "off"}))
@@ -462,7 +471,7 @@ def test_every_patchable_setting_is_one_of_some_kind_of_rule() -> None:
             {"sharing": "both"},
             {"majorVersionMismatch": "never", "noFittingNode": "warn"},
             [
-                "sharing: expected one of physical, virtual, got 'both'",
+                "sharing: expected one of physical, virtual, withoutCuda, got 'both'",
                 "data.majorVersionMismatch: expected one of deny, warn, allow, got 'never'",
             ],
         ),
@@ -589,9 +598,10 @@ def test_an_image_catalog_has_its_rows_in_order_under_its_own_name() -> None:
         (("nvidia.com/gpumem",), ["compatibility-hami"]),
         (("nvidia.com/mig-1g.5gb",), ["compatibility-mig"]),
         (("nvidia.com/mps-core",), ["compatibility-mps"]),
-        (("cpu", "amd.com/gpu"), []),
+        (("cpu", "amd.com/gpu"), ["compatibility-amd"]),
+        (("cpu", "gpu.intel.com/xe"), []),
     ],
 )
 def test_each_built_in_sharing_method_has_its_rule(resources: tuple[str, ...], rules: list[str]) -> None:
-    """Other vendors' GPUs have none: CUDA is for NVIDIA GPUs."""
+    """CUDA is for NVIDIA GPUs: a rule for another vendor's compares nothing with nodes."""
     assert rules == [rule.name for rule in shipped().plan_for(resources).compatibility]

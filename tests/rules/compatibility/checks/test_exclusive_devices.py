@@ -109,6 +109,28 @@ def test_an_image_for_another_accelerator_is_a_warning_that_names_both(image: st
     assert "use an image for NVIDIA, or remove nvidia.com/gpu" == found.result.remedy.en
 
 
+@pytest.mark.parametrize("image", ["nvidia/cuda:12.4.1-base-ubuntu22.04", "vllm/vllm-openai:v0.9.0"])
+def test_an_image_for_cuda_with_another_accelerator_is_a_warning_that_names_both(image: str) -> None:
+    """A program on CUDA does not run on it; another one in the image may."""
+    (found,) = check({"amd.com/gpu": 1}, image=image)
+
+    assert Level.UNSTABLE == found.result.level
+    assert "spec.containers[0].resources.limits[amd.com/gpu]" == field_path(found.path)
+    assert (
+        "the image is built for NVIDIA (`cuda`), the container requests amd.com/gpu (AMD)"
+    ) == found.result.reason.en
+    assert "镜像为 NVIDIA（`cuda`）构建，而容器申请了 amd.com/gpu（AMD）" == found.result.reason.zh
+    assert "use an image for AMD, or remove amd.com/gpu" == found.result.remedy.en
+
+
+@pytest.mark.parametrize("image", ["nvidia/cuda:12.4.1-base-ubuntu22.04", "vllm/vllm-openai:v0.9.0-rocm"])
+def test_an_image_for_one_of_two_requested_devices_is_not_reported(image: str) -> None:
+    """That only a node with both can run the pod is."""
+    (found,) = check(VENDORS, image=image)
+
+    assert "only a node with both can run the pod" in found.result.reason.en
+
+
 @pytest.mark.parametrize(
     ("image", "limits"),
     [
@@ -116,6 +138,9 @@ def test_an_image_for_another_accelerator_is_a_warning_that_names_both(image: st
         ("ubuntu:22.04", {"nvidia.com/gpu": 1}),
         ("vllm/vllm-openai:v0.9.0-rocm", {"amd.com/gpu": 1}),
         ("kserve/huggingfaceserver:v0.15.0", {"nvidia.com/gpu": 0}),
+        ("nvidia/cuda:12.4.1-base-ubuntu22.04", {"amd.com/gpu": 0}),
+        ("ollama/ollama:0.9.0", {"amd.com/gpu": 1}),
+        ("team/vllm-fork:latest", {"amd.com/gpu": 1}),
     ],
 )
 def test_an_image_for_the_requested_device_has_no_result(image: str, limits: dict[str, Any]) -> None:
