@@ -204,14 +204,16 @@ def test_nothing_fails_the_job_if_asked(repository: Repository) -> None:
 
 def test_rules_are_checked_and_used(repository: Repository) -> None:
     """An error in a rule is one of lint; a manifest can be named, whether it changed or not."""
-    rule = resource_rule()
-    repository.commit(**{"rule.yaml": rule})
+    rule, unshared = resource_rule(), json.dumps(pod({"tencent.com/vcuda-core": "150"}))
+    repository.commit(**{"rule.yaml": rule, "old.yaml": unshared})
     clean = repository.run("0" * 40, rules="rule.yaml", files="old.yaml\n")
+    denied = repository.run("0" * 40, files="old.yaml\n")
     (repository.root / "rule.yaml").write_text(rule.replace("dataType:", "dataTypo:"), "utf-8")
     wrong = repository.run("0" * 40, rules="rule.yaml")
 
     assert (0, []) == (clean.status, clean.results["lint"]), clean.log
     assert "1 object: " in clean.summary  # of a resource that this rule does not know
+    assert (1, True) == (denied.status, "title=cf-crl-gpu-manager-vcuda-core" in denied.log), denied.log
     assert 1 == wrong.status
     assert "::error file=rule.yaml,line=" in wrong.log
     assert "### gpugate lint" in wrong.summary

@@ -17,7 +17,8 @@ _FAR = 200
 
 
 def quantity(text: str) -> Fraction | None:
-    """Return the number of a quantity, or None for an invalid text."""
+    """Return the number of a quantity, blanks around which do not count; None for an invalid text."""
+    text = text.strip(" ")
     sign = -1 if text.startswith("-") else 1
     rest = text[1:] if text[:1] in ("+", "-") else text
     whole = _digits(rest)
