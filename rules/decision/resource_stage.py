@@ -336,7 +336,7 @@ class _ResourceRuleCheck:
         if not self._rule.unit or str(quantity).isdecimal():
             return None
         value = Decimal(parse_quantity(quantity)) / Decimal(parse_quantity(self._rule.unit))
-        if value != int(value) or value <= 0 or _same(int(value), quantity):
+        if value != int(value) or _same(int(value), quantity):
             return None
         inputs = ContainerInputs(self._container, self._inputs.pod, self._inputs.namespace)
         inputs.set_value(int(value))
