@@ -379,11 +379,11 @@ def test_a_pod_with_a_node_name_is_checked_on_that_node_and_gets_no_affinity() -
 def test_compatible_nodes_that_the_pod_itself_excludes_are_named(
     selection: dict[str, Any], part: str
 ) -> None:
-    """As a suggested fix."""
+    """As a suggested fix, with what excludes those that have the resources."""
     cluster = [
         *nodes(2, "old", gfd("11.4", pool="batch", zone="b")),
         *nodes(3, "new", gfd("12.4", A100, pool="web", zone="b")),
-        *nodes(1, "other", gfd("12.4", A100), **VGPU),
+        *nodes(1, "other", gfd("12.4", A100, pool="batch"), **VGPU),
         node("controller", {}),
     ]
     decision = decided(cluster, gpu_pod(PYTORCH_11_7, **selection))

@@ -248,3 +248,16 @@ def test_a_pool_that_may_fit_is_not_the_only_way_where_others_are_not_declared()
         patches.append(bool(found.patch))
 
     assert [True, False] == patches
+
+
+def test_a_pool_of_unknown_size_may_have_what_is_too_much_for_another() -> None:
+    """A node of the other has fewer GPUs."""
+    pools = [
+        NodePool(name, "NodePool", ((POOL, name),), resources=resources, capabilities=H100)
+        for name, resources in (("few", ((GPU, 4),)), ("any", None))
+    ]
+    cluster = inventory([OLD_T4]).with_pools(DeclaredPools(tuple(pools), frozenset({"NodePool"})))
+    document = gpu_pod("vllm/vllm-openai:v0.8.4", "--dtype=bfloat16", limits={GPU: 8})
+    found = judged(policy(), cluster, document)
+
+    assert (True, in_pool("any")) == (found.allowed, terms(found)), found

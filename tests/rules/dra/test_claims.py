@@ -216,6 +216,19 @@ def test_a_pool_that_is_not_complete_may_have_candidates() -> None:
     assert ({"h": 0}, False, 1) == (found.nodes, found.certain, len(unknown))
 
 
+def test_devices_of_which_nothing_is_known_are_uncertain_also_where_the_driver_is_all_that_is_selected() -> (
+    None
+):
+    """It is unknown which of them there are."""
+    by_driver = classes(device_class(GPU_DRIVER, f"device.driver == '{GPU_DRIVER}'"))
+    incomplete = inventory(resource_slice("h", resourceSliceCount=2))
+    (found,), unknown, _ = candidates(request_of(claim(exactly())), by_driver, incomplete)
+    assert (False, ["devices of gpu.nvidia.com may match: not all ResourceSlices of its pool are there"]) == (
+        found.certain,
+        [text.en for text in unknown],
+    )
+
+
 def test_devices_that_are_not_of_one_node_are_candidates_of_unknown_nodes() -> None:
     found = candidates(request_of(claim(exactly())), classes(), inventory(resource_slice(None)))
     assert [("NVIDIA-H100-80GB-HBM3", None)] == products(found)
@@ -239,6 +252,13 @@ def test_a_tainted_device_is_a_candidate_if_it_is_tolerated(tolerations: list[An
 
 def test_administrative_access_is_not_judged() -> None:
     assert request_of(claim(exactly(adminAccess=True))).admin
+
+
+def test_administrative_access_has_no_devices_that_count_as_allocated() -> None:
+    """It uses devices that other claims have."""
+    result = {"request": "gpu", "driver": GPU_DRIVER, "pool": "t", "device": "gpu-1", "adminAccess": True}
+    request = request_of(claim(exactly(adminAccess=True), allocated=[result]))
+    assert (True, None, None) == (request.admin, request.allocated, request.unknown)
 
 
 def test_an_allocated_claim_has_its_devices_only() -> None:
