@@ -286,14 +286,12 @@ def _says_nothing_of_libraries(
 
 def _without_known_libraries(policy: SharingPolicy) -> _Outcome:
     """Return the outcome of a driver of an older major version, which the rule decides."""
-    unless = Text(
-        "unless the image has cuda-compat, which is unknown", "除非镜像中有 cuda-compat，而这是未知的"
-    )
     return _Outcome(
         policy.major_versions,
-        Text(f": it fails, {unless.en}", f"：它会失败，{unless.zh}"),
-        Text(f"it fails, {unless.en}", f"它会失败，{unless.zh}"),
-        setting=MAJOR_SETTING if policy.major_versions is Level.INCOMPATIBLE else "",
+        Text(", and it is unknown whether the image has cuda-compat", "，且未知镜像中是否有 cuda-compat"),
+        Text("it fails, unless the image has cuda-compat", "它会失败，除非镜像中有 cuda-compat"),
+        _INSUFFICIENT_DRIVER,
+        MAJOR_SETTING if policy.major_versions is Level.INCOMPATIBLE else "",
     )
 
 

@@ -158,6 +158,7 @@ def test_a_driver_that_is_downgraded_under_a_pod_is_found_in_spite_of_injected_a
 ) -> None:
     """The affinity of its admission no longer matches its node, and the pod stays there."""
     pod = _pod("train", node="b")
+    pod["metadata"]["annotations"] = {"gpugate.dev/cuda-compat": "false"}
     pod["spec"]["containers"][0] |= {
         "image": "team/app:cuda13.0",
         "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
