@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rules.compatibility.label_constraints import CUDA, PRODUCT, LabelConstraint, both, shortened
+from rules.compatibility.label_constraints import (
+    CUDA,
+    DRIVER,
+    PRODUCT,
+    LabelConstraint,
+    both,
+    like,
+    shortened,
+)
+from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.version_range import VersionRange
 
 NEW = VersionRange((12, 4))
@@ -41,3 +50,15 @@ def test_adjacent_ranges_are_one() -> None:
     assert [{CUDA: VersionRange((12, 0), (13, 0))}, {CUDA: later}] == shortened(
         [{CUDA: above}, {CUDA: below}, {CUDA: later}]
     )
+
+
+def test_nodes_like_one_have_its_driver_branch_or_exactly_its_driver() -> None:
+    """Exactly, if another driver of the branch is not meant; never the next branch or patch."""
+    meant = NodeCapabilities(cuda=(12, 2), driver="535.104.05", product="Tesla-T4")
+    other = NodeCapabilities(cuda=(12, 2), driver="535.54.03", product="Tesla-T4")
+    elsewhere = NodeCapabilities(cuda=(12, 2), driver="535.54.03", product="Tesla-V100-SXM2-32GB")
+    gpu = {CUDA: VersionRange(), PRODUCT: frozenset({"Tesla-T4"})}
+    branch, exact = VersionRange((535, 0), (536, 0)), VersionRange((535, 104, 5), (535, 104, 6))
+
+    assert [gpu | {DRIVER: branch}] == like([meant]) == like([meant], [elsewhere])
+    assert [gpu | {DRIVER: exact}] == like([meant], [other])

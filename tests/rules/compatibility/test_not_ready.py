@@ -21,7 +21,9 @@ from tests.support.node_builders import (
     gpu_pod,
     inventory,
     judged,
+    legacy,
     node,
+    requiring,
     shipped,
     targets,
 )
@@ -72,6 +74,17 @@ def test_a_node_that_may_come_back_is_no_reason_to_deny(state: str) -> None:
         "[rule compatibility-pgpu]"
     )
     assert (warning,) == decision.warnings
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_driver_of_a_node_that_may_come_back_may_be_another_one(state: str) -> None:
+    """Also where a variable requires it, not a CUDA version."""
+    old, away = gfd("12.2", T4), in_state("upgrading", gfd("12.2", A100), state)
+    document = legacy(requiring(NVIDIA_REQUIRE_CUDA="driver>=550"))
+
+    assert not decided([node("old", old)], document).allowed
+    decision = decided([node("old", old), away], document)
+    assert (True, True) == (decision.allowed, "nodes that are not ready may be" in decision.warnings[0])
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -217,6 +217,24 @@ def test_without_a_driver_label_affinity_admits_the_cuda_versions_of_whole_branc
     assert {DRIVER: None, CUDA: VersionRange(partly)} in admitted(required, or_unknown=True)
 
 
+@pytest.mark.parametrize(
+    ("expression", "below", "partly"),
+    [
+        ("driver<550", (12, 4), (12, 4)),
+        ("driver<550.54", (12, 4), (12, 5)),
+        ("driver<=550", (12, 4), (12, 5)),
+    ],
+)
+def test_without_a_driver_label_affinity_admits_the_cuda_versions_of_branches_below_a_driver(
+    expression: str, below: tuple[int, int], partly: tuple[int, int]
+) -> None:
+    """CUDA 12.4 may be that of driver 550.40, below 550.54; it is admitted only if no other node is left."""
+    required = requiring(expression)
+
+    assert {DRIVER: None, CUDA: VersionRange(below=below)} in admitted(required)
+    assert {DRIVER: None, CUDA: VersionRange(below=partly)} in admitted(required, or_unknown=True)
+
+
 def test_affinity_admits_nodes_of_unknown_facts_only_if_no_other_node_is_left() -> None:
     """The brand is unknown on every node."""
     required = requiring("cuda>=12.4,brand=tesla")
