@@ -223,8 +223,8 @@ def _outcome(
         if _says_nothing_of_libraries(policy, requirements, node):
             return _without_known_libraries(policy)
         return _may_fail(_about_libraries(requirements, node, inside))
-    in_image = requirements.cuda_compat in _IN_IMAGE
-    why = _about_libraries(requirements, node, inside) if in_image and not policy.virtual else Text()
+    may_have = requirements.cuda_compat in _IN_IMAGE or inside.loaded is None
+    why = _about_libraries(requirements, node, inside) if may_have and not policy.virtual else Text()
     # With libraries that may be loaded or not, it is one error or another.
     code = _INSUFFICIENT_DRIVER if inside.loaded is False else 0
     if inside.loaded and _is_consumer(node):
@@ -302,7 +302,7 @@ def _may_fail(why: Text) -> _Outcome:
 
 def _about_libraries(requirements: GpuRequirements, node: NodeCapabilities, inside: _Libraries) -> Text:
     """Return why the compatibility libraries of an image do not help, or why that is unknown."""
-    if requirements.cuda_compat is CompatLibraries.UNKNOWN:
+    if requirements.cuda_compat is CompatLibraries.UNKNOWN and inside.supported is not False:
         return Text("the image may have no cuda-compat", "镜像可能没有 cuda-compat")
     if inside.loaded is False:
         return Text(

@@ -103,7 +103,10 @@ def test_cdi_mode_evaluates_no_variable() -> None:
     """Nothing is said of it, and affinity does not require it. Which error follows is unknown."""
     assert () == check_on_node(CDI, requiring("arch>=8.0"), gpu("7.5"))
     (found,) = check_on_node(CDI, requiring("cuda>=12.4"), driver("11.8"))
-    assert "the driver has CUDA 11.8, below 12.4" == found.summary.en
+    reason = (
+        "the driver has CUDA 11.8, below 12.4; cuda-compat of CUDA 12.4 does not support driver branch 520"
+    )
+    assert reason == found.summary.en
     assert [] == [*NvidiaRequireCheck().constraints(CDI, requiring("arch>=8.0"), [], or_unknown=False)]
 
 
