@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from rules import Language, RuleSet
+from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.decision.pipeline import decide
 from rules.model.certainty import Certainty
 from rules.model.decision import Decision
@@ -15,7 +16,9 @@ from rules.report.failures import Cause, Source, Statement, causes
 from rules.report.unscheduled import Unscheduled
 from tests.laws.test_inventory_laws import (
     EXAMPLES,
+    READY,
     clusters,
+    facts,
     inventory_of,
     pod_of,
     policy_of,
@@ -23,8 +26,13 @@ from tests.laws.test_inventory_laws import (
     selecting,
     wishes,
 )
+from tests.laws.test_inventory_laws import node as node_of
 from tests.support.builders import request
+from tests.support.node_builders import inventory
 from tests.support.reference_verdict import Cluster
+from tests.webhook.agent.test_labels import probes
+from webhook.agent.diagnosis import Diagnosis, diagnose
+from webhook.agent.nvml_probe import Probe
 from webhook.cli.evaluation.findings import evaluate
 from webhook.cli.evaluation.what_if import ClusterState, Subject
 from webhook.cli.evaluation.workloads import WorkloadObject, workloads_in
@@ -32,6 +40,9 @@ from webhook.cli.input.cluster_source import NO_CLUSTER
 from webhook.cli.input.decision_context import DecisionContext
 from webhook.cli.input.quotas import Quotas
 from webhook.cli.output.report_model import Finding
+from webhook.cli.ui.evaluation import evaluate as shown_by_ui
+from webhook.cli.ui.session import GIVEN, Nodes, Question, Rules, Session
+from webhook.yaml_output import dump_yaml
 
 bound_to = st.sampled_from(["n0", "n1", "n2", "n9"])
 selecting_pods = st.builds(pod_of, selecting, st.lists(wishes, min_size=1, max_size=2))
@@ -113,3 +124,76 @@ def test_no_command_is_certain_of_what_another_does_not_know(
     assert not (facts and not decision.allowed and whatif.certainty is not Certainty.CERTAIN)
     if node is None or context.inventory.named(node):  # that a node is gone is a fact of its own
         assert facts or whatif.certainty is not Certainty.CERTAIN
+
+
+@settings(max_examples=EXAMPLES)
+@given(clusters, selecting_pods, st.one_of(st.none(), bound_to), rules)
+def test_the_page_is_as_certain_as_the_admission_whose_decision_it_shows(
+    cluster: Cluster, document: dict[str, Any], node: str | None, rule: int
+) -> None:
+    """From the same pod as a text."""
+    pod = document | {"spec": document["spec"] | ({"nodeName": node} if node else {})}
+    policy, nodes = policy_of(rule)[0], inventory_of(cluster)
+    decision = decide(policy, nodes, request(pod, mutating=False))
+    rule_set = RuleSet(compatibility=(policy_of(rule)[1],))
+    session = Session({GIVEN: Rules("rules", rule_set)}, policy.workloads, Nodes("nodes", nodes))
+    answer = shown_by_ui(session, Question(dump_yaml(pod), rules=GIVEN, nodes=GIVEN, namespace="default"))
+    (shown,) = answer["objects"]
+    found = [
+        violation["certainty"]
+        for container in shown["explanation"]
+        for each in container["rules"]
+        for violation in each["violations"]
+    ]
+
+    assert decision.allowed is shown["allowed"]
+    assert {each.certainty for each in decision.violations} == {*found}
+
+
+# Drivers after an upgrade, with their CUDA versions: the last one ignores Volta and older GPUs.
+DRIVERS = (("535.129.03", "12.2"), ("580.65.06", "13.0"), ("595.71.05", "13.2"))
+problems_of_labels = st.dictionaries(
+    st.sampled_from(["cuda-major-version", "cuda-minor-version", "nvidia.com/gpu.compute.major"]),
+    st.sampled_from(["7", "8", "12", "x"]),
+)
+
+
+def certain_of(problems: tuple[Diagnosis, ...]) -> list[str]:
+    """Return the names of the CUDA errors of which `node check` is certain."""
+    return [each.cuda_name for each in problems if each.certainty is Certainty.CERTAIN]
+
+
+@settings(max_examples=EXAMPLES)
+@given(probes, st.one_of(facts, problems_of_labels))
+def test_a_node_check_is_certain_by_its_probe_alone(probe: Probe, labels: dict[str, str]) -> None:
+    """What labels say is of an earlier moment: that they differ is likely to matter at most."""
+    assert certain_of(diagnose(probe, None)) == certain_of(diagnose(probe, None, labels))
+
+
+@settings(max_examples=EXAMPLES)
+@given(facts, st.sampled_from(DRIVERS), st.lists(wishes, min_size=1, max_size=2), rules)
+def test_a_node_check_says_that_a_driver_ignores_its_gpu_where_admission_is_certain_of_it(
+    labels: dict[str, str], driver: tuple[str, str], wished: list[dict[str, str]], rule: int
+) -> None:
+    """The labels are of before the upgrade of the driver, whose own ones admission has."""
+    version, cuda = driver
+    probe = Probe(DriverVersion.parse(version), CudaVersion.parse(cuda), ())
+    major, minor = cuda.split(".")
+    upgraded = labels | {
+        "nvidia.com/cuda.driver-version.full": version,
+        "nvidia.com/cuda.runtime-version.major": major,
+        "nvidia.com/cuda.runtime-version.minor": minor,
+    }
+    node = node_of(upgraded, READY, [])
+    node["metadata"]["name"] = "n0"
+    pod = pod_of({"nodeName": "n0"}, wished)
+    decision = decide(policy_of(rule)[0], inventory(node), request(pod, mutating=False))
+    first, *_ = diagnose(probe, None, labels)
+    ignored = "does not support the" in first.what.en
+    event(f"ignored: {ignored}")
+
+    assert first.certainty is Certainty.CERTAIN
+    assert ignored is any(
+        each.certainty is Certainty.CERTAIN and "does not support the" in each.reason
+        for each in decision.violations
+    )
