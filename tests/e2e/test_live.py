@@ -8,6 +8,7 @@ import threading
 import time
 from base64 import b64decode
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.installed import TEAM, Installed
 from tests.e2e.serve_process import PATIENCE_S, ServeProcess, ask, eventually
+from tests.e2e.test_bare_cluster import gpugate
 from tests.e2e.test_control_plane import node, pod
 from tests.support.builders import resource_rule
 from tests.support.node_builders import gfd, node_profile
@@ -162,11 +164,7 @@ def test_after_a_broken_rule_bypasses_the_webhook_the_last_good_version_stays_in
     eventually(lambda: served.limits(DEVICE, OTHER) == "4")
     empty = ("patch", "configmap", "gpugate-last-good", "-n", "gpugate", "-p", '{"binaryData": null}')
     served.control_plane.kubectl(*empty)  # as one that was deleted and applied again
-    served.control_plane.kubectl("delete", "validatingwebhookconfiguration", "gpugate")
-    served.apply(rule("5", limits="optinal"))
-    served.installed.apply()
-    eventually(lambda: served.server.sample('gpugate_rules{state="stale"}') == 1)
-    eventually(served.installed.trusted)
+    _break(served)
     eventually(lambda: served.limits(DEVICE, OTHER) == "4")
     served.apply(rule("6", OTHER))
     eventually(lambda: served.limits(OTHER, DEVICE) == "6", LIVE_S)
@@ -181,6 +179,42 @@ def test_after_a_broken_rule_bypasses_the_webhook_the_last_good_version_stays_in
     served.apply(rule("8"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "8", LIVE_S)
     assert 0 == served.server.sample('gpugate_rules{state="stale"}')
+
+
+def test_a_command_decides_by_the_last_good_version_of_a_broken_rule(served: Cluster, tmp_path: Path) -> None:
+    """As the webhook does, which has saved it. A line says so, and the exit status is that of an error."""
+    served.apply(rule("4"))
+    eventually(lambda: served.limits(DEVICE, OTHER) == "4")
+    _break(served)
+    file = tmp_path / "pod.yaml"
+    file.write_text(pod("new", {OTHER: "1"}), "utf-8")
+    kubeconfig = served.control_plane.kubeconfig
+    words = ("preview", "--kubeconfig", str(kubeconfig), "-n", TEAM, "-o", "yaml", "-f", str(file))
+
+    def previewed() -> tuple[int, str, str]:
+        done = gpugate(kubeconfig, *words)
+        limits = yaml.safe_load(done.stdout)["spec"]["containers"][0]["resources"]["limits"]
+        return done.returncode, limits.get(DEVICE, ""), done.stderr
+
+    eventually(lambda: previewed()[1] == "4")  # it is saved soon after it is in force
+    status, limit, messages = previewed()
+
+    assert (2, limit) == (status, served.limits(DEVICE, OTHER))
+    assert "data.limits: expected one of disabled, required, optional, got 'optinal'" in messages
+    assert (
+        "the webhook keeps the last valid version of cf-crl-live-device, which is used here, too"
+    ) in messages
+    served.apply(rule("8"))
+    eventually(lambda: served.limits(DEVICE, OTHER) == "8", LIVE_S)
+
+
+def _break(served: Cluster) -> None:
+    """Write an invalid version of the rule past the webhook; wait until the webhook has seen it."""
+    served.control_plane.kubectl("delete", "validatingwebhookconfiguration", "gpugate")
+    served.apply(rule("5", limits="optinal"))
+    served.installed.apply()
+    eventually(lambda: served.server.sample('gpugate_rules{state="stale"}') == 1)
+    eventually(served.installed.trusted)
 
 
 def _events(served: Cluster) -> str:

@@ -442,11 +442,11 @@ class Cluster:
     def rules_in_force(self) -> dict[str, str]:
         """Return the versions of rules that the webhook has saved, JSON by their names; none without rights.
 
-        Its namespace is that of its Deployment, or `gpugate`. Raises ClusterError.
+        Its namespace is that of its Deployment, or `gpugate` if none is listed. Raises ClusterError.
         """
         found = dict[str, str]()
         try:
-            namespaces = {each["metadata"]["namespace"] for each in self.webhooks()}
+            namespaces = {each["metadata"]["namespace"] for each in self.webhooks()} or {_NAMESPACE}
         except ClusterError as error:
             if not is_forbidden(error):
                 raise

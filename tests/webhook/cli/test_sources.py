@@ -9,6 +9,7 @@ import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -171,11 +172,15 @@ def test_without_rights_to_rules_and_nodes_the_built_in_rules_and_no_nodes_are_u
     ) in result.stderr.splitlines()
 
 
+@pytest.mark.parametrize("deployments", [HTTPStatus.FORBIDDEN, HTTPStatus.OK])
 @pytest.mark.parametrize("readable", [True, False])
 def test_of_a_rule_with_an_error_the_version_that_the_webhook_keeps_is_used(
-    readable: bool, bare: FakeApi
+    readable: bool, deployments: HTTPStatus, bare: FakeApi
 ) -> None:
-    """If it may be read; otherwise it is said that the webhook decides by it. The exit status is 2."""
+    """If it may be read; otherwise it is said that the webhook decides by it. The exit status is 2.
+
+    Without a Deployment of the webhook, or rights to those, it is in the namespace of the manifests.
+    """
     path = "/api/v1/namespaces/gpugate/configmaps"
     valid = _rule(validations=[{"expression": "value <= 1"}])
     packed = gzip.compress(json.dumps({valid["metadata"]["name"]: content_of(valid)}).encode())
@@ -183,9 +188,10 @@ def test_of_a_rule_with_an_error_the_version_that_the_webhook_keeps_is_used(
     bare.put("/api/v1/namespaces/ml/pods", TWO)
     bare.put(RULES, _rule(limits="optinal"))
     bare.put(path, saved)
-    bare.statuses |= {"/apis/apps/v1/deployments": 403}
+    if deployments is not HTTPStatus.OK:
+        bare.statuses |= {"/apis/apps/v1/deployments": deployments}
     if not readable:
-        bare.statuses |= {f"{path}/{NAME}": 403}
+        bare.statuses |= {f"{path}/{NAME}": HTTPStatus.FORBIDDEN}
     result = _run("audit", "-n", "ml", "--context", "fake", "-o", "json")
     denied = [each["name"] for each in json.loads(result.stdout)["workloads"] if not each["allowed"]]
 
