@@ -96,7 +96,10 @@ def test_a_driver_that_fails_in_every_mode_is_denied_without_naming_the_error() 
     (found,) = check_on_node(UNKNOWN, requiring("cuda>=12.4"), driver("11.8"))
 
     assert (Level.INCOMPATIBLE, "", "") == (found.level, found.setting, found.error)
-    assert "the driver has CUDA 11.8, below 12.4: NVIDIA_REQUIRE_CUDA is not satisfied" == found.reason.en
+    assert (
+        "the driver has CUDA 11.8, below 12.4: NVIDIA_REQUIRE_CUDA is not satisfied; "
+        "cuda-compat of CUDA 12.4 does not support driver branch 520"
+    ) == found.reason.en
 
 
 def test_cdi_mode_evaluates_no_variable() -> None:
