@@ -676,6 +676,8 @@ def test_a_validation_that_cannot_be_evaluated_has_its_own_enforcement_action(
         ({"unit": "1Mi"}, "8Gi", ""),
         ({"unit": "1"}, "1000", ""),
         ({"unit": "10m"}, "0.005", "use a whole number"),
+        # less than nothing
+        ({"unit": "256Mi"}, "-8Gi", "use a positive number, or remove it"),
         # a number of units already
         ({"unit": "1Ki"}, "65536", ""),
     ],
