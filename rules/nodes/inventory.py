@@ -300,11 +300,12 @@ class Inventory:
     def in_managed_pools(self) -> bool:
         """Whether nodes belong to pools of a cloud, and it is unknown whether an autoscaler changes these.
 
-        A file of nodes does not tell: the status of cluster-autoscaler is another object.
+        A file of nodes does not tell: the status of cluster-autoscaler is another object. The pools that only
+        an autoscaler has are known, or their autoscaler is a sign of unknown nodes by itself.
         """
         if AUTOSCALER_STATUS.name in self.declared.listed:
             return False
-        return any(self.labels.having(key) for key in pool_labels())
+        return any(self.labels.having(key) for key in pool_labels() if key not in autoscaler_labels())
 
     def instance_types(self) -> Iterator[tuple[str, int]]:
         """Yield each instance type in the cluster with its nodes, in the order of their names."""

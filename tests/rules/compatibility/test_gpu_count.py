@@ -305,6 +305,15 @@ def test_a_file_of_nodes_of_managed_pools_is_a_warning(label: str) -> None:
     assert ["fact"] == [each.basis for each in judged(shipped(), read, asking(16)).violations]
 
 
+def test_a_file_of_nodes_of_karpenter_and_all_its_pools_denies() -> None:
+    """It shows what may come; without the pools, it is a warning."""
+    nodes = inventory(node("a100", gfd("12.4", A100) | {"karpenter.sh/nodepool": "gone"}))
+    listed = nodes.with_pools(DeclaredPools((), frozenset({"NodePool"})))
+
+    assert ["fact"] == [each.basis for each in judged(shipped(), listed, asking(16)).violations]
+    assert judged(shipped(), nodes, asking(16)).allowed
+
+
 def test_a_node_that_the_pod_excludes_is_named_as_such() -> None:
     """Not the number is wrong, but the selector."""
     cluster = [*EIGHT, node("big", gfd("12.4", H100) | {"size": "big"}, **{GPU: "16"})]
