@@ -45,7 +45,7 @@ TEAM: Final = "example.com/team"
 RULES: Final[tuple[dict[str, Any], ...]] = (
     {"deviceMode": "pgpu"},
     {"minorVersionCompatibility": "warn"},
-    {"migSlices": "deny", "minComputeCapability": "7.5"},
+    {"migSlices": "deny", "minComputeCapability": "7.5", "newerMajorVersions": "warn"},
 )
 
 
@@ -314,6 +314,11 @@ def reachable(nodes: list[Node], document: Any) -> frozenset[str]:
     return frozenset(reference.name_of(each) for each in nodes if selector.may_go(each, document["spec"]))
 
 
+def labelled(node: Node, labels: dict[str, str]) -> Node:
+    """Return a node that has some labels, too."""
+    return node | {"metadata": node["metadata"] | {"labels": node["metadata"]["labels"] | labels}}
+
+
 def added(before: Any, after: Any) -> list[list[Any]]:
     """Return what each required term of a patched pod has in addition to those of the pod as written."""
     own = [term["matchExpressions"] for term in required_terms(before) or [{"matchExpressions": []}]]
@@ -359,7 +364,10 @@ def test_no_pod_is_denied_while_an_entry_may_run_it(cluster: Cluster, document: 
 def test_affinity_admits_exactly_the_ready_nodes_that_fit_and_those_of_the_named_pools(
     cluster: Cluster, document: Any, rule: int
 ) -> None:
-    """Among the candidates; if none fits for certain and no autoscaler is present, those that may."""
+    """Among the candidates; if none fits for certain and no autoscaler is present, those that may.
+
+    If the pod selects no node, among the others, once they have the labels that it selects.
+    """
     needs, spec = needs_of(rule, document), document["spec"]
     expected = reference.verdict(cluster, spec, needs)
     if not expected.allowed:
@@ -367,6 +375,12 @@ def test_affinity_admits_exactly_the_ready_nodes_that_fit_and_those_of_the_named
     result = patched(document, decided(rule, cluster, document))
     if expected.free:
         assert required_terms(document) == required_terms(result)
+        return
+    if expected.elsewhere:
+        selected = spec.get("nodeSelector", {})
+        if not (required_terms(document) or any(key.startswith("nvidia.com/") for key in selected)):
+            later = [labelled(each, selected) for each in expected.among]
+            assert expected.admitted == reachable(later, result)
         return
     last = {
         reference.name_of(each)
@@ -403,7 +417,10 @@ def test_affinity_has_only_what_autoscalers_understand(cluster: Cluster, documen
 def test_affinity_brings_nodes_of_exactly_the_pools_that_fit(
     cluster: Cluster, document: Any, rule: int
 ) -> None:
-    """By their labels at creation; if none fits for certain, of those that may, or of a type that fits."""
+    """By their labels at creation; if none fits for certain, of those that may, or of a type that fits.
+
+    After a node fits, those that may are open unless a present node of them is not compatible.
+    """
     needs = needs_of(rule, document)
     result = patched(document, decided(rule, cluster, document))
     if not (cluster.autoscaled and required_terms(result)):
@@ -411,10 +428,12 @@ def test_affinity_brings_nodes_of_exactly_the_pools_that_fit(
     expected = reference.verdict(cluster, document["spec"], needs)
     types = reference.types_that_fit(cluster, needs)
     counted = not reference.excess(cluster, document["spec"])
-    for pool, level in reference.entries(cluster, document["spec"], needs, counted=counted).pools:
+    pools = reference.entries(cluster, document["spec"], needs, counted=counted).pools
+    ways = [] if expected.bringing else reference.ways_in(cluster, pools, needs)
+    for pool, level in pools:
         brought = selector.may_go(reference.new_node(pool), result["spec"])
         by_type = dict(pool.labels).get(INSTANCE_TYPE) in types
-        if pool in expected.bringing or (reference.fits(level) and pool.labels):
+        if pool in expected.bringing or (pool in ways and pool.labels):
             assert brought
         elif not (reference.fits(level) or (by_type and reference.may_fit(level))):
             assert not brought

@@ -76,7 +76,8 @@ class Verdict(NamedTuple):
     """What the table says.
 
     warned: whether there is a warning. free: nothing is injected. bringing: the pools whose labels at
-    creation are the whole affinity. Else it admits `admitted` of the ready nodes that are judged, `among`.
+    creation are the whole affinity. Else it admits `admitted` of the ready nodes that are judged, `among`;
+    elsewhere: these are not matched by the pod's own selectors, which match no node.
     """
 
     allowed: bool
@@ -85,6 +86,7 @@ class Verdict(NamedTuple):
     bringing: tuple[NodePool, ...] = ()
     among: tuple[Node, ...] = ()
     admitted: frozenset[str] = frozenset()
+    elsewhere: bool = False
 
 
 def name_of(node: Node) -> str:
@@ -146,6 +148,13 @@ def facts_of(node: Node) -> NodeCapabilities:
 def level(needs: Needs, facts: NodeCapabilities) -> Level:
     """Return the worst level of all containers."""
     return max(level_of(check_on_node(policy, requirements, facts)) for policy, requirements in needs)
+
+
+def warns(needs: Needs, facts: NodeCapabilities) -> bool:
+    """Return whether a pod is warned of a node that is unknown, or unstable and not only less preferred."""
+    results = [one for policy, requirements in needs for one in check_on_node(policy, requirements, facts)]
+    worst = level_of(results)
+    return worst > Level.COMPATIBLE and any(one.level is worst and one.warns for one in results)
 
 
 def level_when_back(needs: Needs, facts: NodeCapabilities) -> Level:
@@ -258,9 +267,21 @@ def verdict(cluster: Cluster, spec: Any, needs: Needs) -> Verdict:
     too_many = excess(cluster, spec)
     if too_many == "certain":
         return Verdict(False)
-    found = _verdict(cluster, entries(cluster, spec, needs, counted=not too_many), needs, bound=bound)
+    candidates = entries(cluster, spec, needs, counted=not too_many)
+    found = _verdict(cluster, candidates, needs, bound=bound)
+    if not (candidates.ready or candidates.away or candidates.pools or cluster.autoscaled):
+        found = _elsewhere(cluster, found, 1 if too_many else gpus_of(spec), needs)
     found = found._replace(warned=found.warned or bool(too_many and found.allowed))
     return found._replace(free=True) if bound else found
+
+
+def _elsewhere(cluster: Cluster, found: Verdict, asked: int, needs: Needs) -> Verdict:
+    """Return the verdict with the affinity that the other nodes give to a pod that selects none."""
+    others = [(node, level(needs, facts_of(node))) for node in cluster.nodes if gpus_now(node) >= asked]
+    if not any(may_fit(each) for _, each in others):
+        return found
+    admitted = _on_ready(cluster, Entries([], [], [], [], []), others, needs, warned=False)
+    return admitted._replace(warned=found.warned, elsewhere=True)
 
 
 def _verdict(cluster: Cluster, found: Entries, needs: Needs, *, bound: bool) -> Verdict:
@@ -292,13 +313,14 @@ def _if_none_fits(cluster: Cluster, found: Entries, *, undeclared: bool) -> Verd
 def _bringing(found: Entries, pools: tuple[NodePool, ...], *, warned: bool) -> Verdict:
     """Return the verdict if a node of one of these pools has to come.
 
-    Nothing is injected if each pool is one of them and no ready node could take the pod, or if one has no
+    Nothing is injected if each pool is one of them and no ready node could take the pod, or if none has
     labels. For pools that only may fit, the ready nodes make no difference.
     """
     all_pools = len(pools) == len(found.pools) and (warned or not found.ready)
-    if all_pools or not all(pool.labels for pool in pools):
+    labelled = tuple(pool for pool in pools if pool.labels)
+    if all_pools or not labelled:
         return Verdict(True, warned, free=True)
-    return Verdict(True, warned, bringing=pools, among=tuple(node for node, _ in found.ready))
+    return Verdict(True, warned, bringing=labelled, among=tuple(node for node, _ in found.ready))
 
 
 def _on_ready(
@@ -307,12 +329,15 @@ def _on_ready(
     """Return the verdict if one of these ready nodes is compatible, or may be."""
     levels = [each for _, each in nodes]
     best = min(levels)
-    warned = warned or best > Level.COMPATIBLE
+    warned = warned or any(warns(needs, facts_of(node)) for node, each in nodes if each is best)
     others = [level(needs, facts_of(node)) for node, _ in found.away] + [each for _, each in found.pools]
     all_fit = all(map(fits, [*levels, *others]))
     unknown = best is Level.UNKNOWN
     if cluster.autoscaled and (all_fit or unknown):
         return Verdict(True, warned, free=True)
+    ways = types_that_fit(cluster, needs) or ways_in(cluster, found.pools, needs)
+    if cluster.autoscaled and not ways and any(each is Level.UNKNOWN for _, each in found.pools):
+        warned = True  # of pools that may fit, and have incompatible nodes now
     worst = Level.UNKNOWN if unknown else Level.UNSTABLE
     admitted = frozenset(name_of(node) for node, each in nodes if each <= worst)
     return Verdict(True, warned, among=tuple(node for node, _ in nodes), admitted=admitted)
@@ -328,12 +353,45 @@ def may_fit(found: Level) -> bool:
     return found is not Level.INCOMPATIBLE
 
 
+def nodes_now(cluster: Cluster, pool: NodePool) -> list[Node]:
+    """Return the present nodes of a pool: those with its labels, whatever they say of GPU and driver."""
+    own = {(key, value) for key, value in pool.labels if not key.startswith("nvidia.com/")}
+    return [node for node in cluster.nodes if own and own <= set(selector.labels_of(node).items())]
+
+
+def is_contradicted(cluster: Cluster, pool: NodePool, needs: Needs) -> bool:
+    """Return whether a present node of a pool is not compatible."""
+    return not all(may_fit(level(needs, facts_of(node))) for node in nodes_now(cluster, pool))
+
+
+def ways_in(cluster: Cluster, pools: Iterable[tuple[NodePool, Level]], needs: Needs) -> list[NodePool]:
+    """Return the pools that affinity leaves open after a node fits: those that fit, or else may."""
+    unknown = [pool for pool, each in pools if each is Level.UNKNOWN]
+    open_pools = [pool for pool in unknown if not is_contradicted(cluster, pool, needs)]
+    return [pool for pool, each in pools if fits(each)] or open_pools
+
+
 def types_that_fit(cluster: Cluster, needs: Needs) -> frozenset[str]:
-    """Return the instance types of which some present node fits, and no node or pool does not."""
+    """Return the instance types of which some present node fits, and no node or pool does not.
+
+    A node whose pool is a way in by itself makes no type one.
+    """
+    own_way = [
+        node
+        for pool in cluster.pools
+        if pool.can_scale
+        and may_fit(level(needs, pool.capabilities))
+        and not is_contradicted(cluster, pool, needs)
+        for node in nodes_now(cluster, pool)
+    ]
     levels: dict[str, list[Level]] = {}
+    fitting = set()
     for node in cluster.nodes:
         if (name := selector.labels_of(node).get(INSTANCE_TYPE)) is not None:
-            levels.setdefault(name, []).append(level(needs, facts_of(node)))
+            found_level = level(needs, facts_of(node))
+            levels.setdefault(name, []).append(found_level)
+            if fits(found_level) and node not in own_way:
+                fitting.add(name)
     unfit = {
         dict(pool.labels).get(INSTANCE_TYPE)
         for pool in cluster.pools
@@ -342,7 +400,7 @@ def types_that_fit(cluster: Cluster, needs: Needs) -> frozenset[str]:
     return frozenset(
         name
         for name, found in levels.items()
-        if any(map(fits, found)) and all(map(may_fit, found)) and name not in unfit
+        if name in fitting and all(map(may_fit, found)) and name not in unfit
     )
 
 
@@ -355,7 +413,7 @@ def is_of_pools(pools: Iterable[NodePool], node: Node) -> bool:
 def is_of_last_terms(cluster: Cluster, spec: Any, needs: Needs, node: Node) -> bool:
     """Return whether a node has the labels by which affinity lets new nodes in: of pools, or of types."""
     found = entries(cluster, spec, needs, counted=not excess(cluster, spec))
-    if is_of_pools([pool for pool, each in found.pools if fits(each)], node):
+    if is_of_pools(ways_in(cluster, found.pools, needs), node):
         return True
     by_type = cluster.autoscaled and selector.labels_of(node).get(INSTANCE_TYPE, "")
     return by_type in types_that_fit(cluster, needs)
