@@ -50,12 +50,13 @@ def test_the_first_line_of_a_denial_has_reason_fix_and_rule_and_the_table_follow
         (
             "Pod denied by gpugate: no schedulable node is compatible with containers 'a', 'b'"
             " (11 nodes checked): image tag `cuda13.0`, base unknown, says CUDA 13.0; the driver has"
-            f" CUDA 11.7, below 13.0: cudaErrorInsufficientDriver (35); {FIX} [rule compatibility]"
+            " CUDA 11.7, below 13.0; cuda-compat of CUDA 13.0 does not support driver branch 515;"
+            f" {FIX} [rule compatibility]"
         ),
         "    nodes  GPU     driver  CUDA  compute  reason",
         *(
-            f"    {count}      Card-{at}  ?       11.7  ?        the driver has CUDA 11.7, below 13.0:"
-            " cudaErrorInsufficientDriver (35)"
+            f"    {count}      Card-{at}  ?       11.7  ?        the driver has CUDA 11.7, below 13.0;"
+            " cuda-compat of CUDA 13.0 does not support driver branch 515"
             for at, count in enumerate((4, 3, 2))
         ),
         "    … and 2 more",
