@@ -48,8 +48,9 @@ def both(one: LabelConstraint, other: LabelConstraint) -> LabelConstraint:
 def shortened(conjunctions: Iterable[Conjunction]) -> LabelConstraint:
     """Return a constraint with few conjunctions; of too many, the range between their outermost bounds."""
     found = list({frozenset(each.items()): each for each in conjunctions}.values())
-    for fact in _FACTS:
-        found = _joined(found, fact)
+    for fact in _FACTS if len(found) > 1 else ():
+        if any(fact in each for each in found):
+            found = _joined(found, fact)
     if EVERYWHERE[0] in found:
         return EVERYWHERE
     return found if len(found) <= _MOST else [_outermost(found)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from rules.cuda.nvidia_require import Constraint, Group, Host
+from rules.cuda.nvidia_require import Constraint, Factor, Group, Host
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.text.i18n import Text
 
@@ -79,6 +79,11 @@ class StartConstraint:
         return self.builds[0].groups
 
     @property
+    def factors(self) -> tuple[Factor, ...]:
+        """The conditions of the newest value, each once."""
+        return self.builds[0].factors
+
+    @property
     def alternatives(self) -> tuple[Group, ...]:
         """The groups of the newest value for drivers below the CUDA version of the image."""
         return self.builds[0].alternatives
@@ -92,6 +97,11 @@ class StartConstraint:
     def concerns_driver(self) -> bool:
         """Whether it says which drivers are admitted."""
         return self.builds[0].concerns_driver
+
+    @property
+    def conditions(self) -> int:
+        """The number of conditions of the newest value that are compared with nodes."""
+        return self.builds[0].conditions
 
     def applies_to(self, architecture: str) -> bool:
         """Return whether it is the value on nodes of an architecture; empty: one that is unknown."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from rules.cuda.versions import CudaVersion, DriverVersion
@@ -41,7 +41,9 @@ _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 # into labels.
 STEPS_OF_CONDITION: Final = 200
 _STEPS_OF_VARIABLE: Final = 500
-_MOST_ANSWERS: Final = 256  # kinds of nodes for which a constraint remembers whether it holds
+# What the constraint of an image remembers: on which kinds of nodes it holds, and its groups by brand.
+_MOST_ANSWERS: Final = 256
+_MOST_BRANDS: Final = 32
 
 
 _NO_MINOR: Final = 10**9  # above the minor version of any driver
@@ -99,12 +101,16 @@ class Factor:
     text: str
     numbers: Numbers | None
 
-    def holds(self, host: Host, brand: str | None = None) -> bool | None:
-        """Return whether a node with a GPU of this brand satisfies it; None if that is unknown."""
+    def admits(self, brand: str) -> bool:
+        """Return whether a GPU of a brand satisfies it; only for a condition on the brand."""
+        return (brand == self.text.lower()) == (self.operator == "=")
+
+    def holds(self, host: Host) -> bool | None:
+        """Return whether a node satisfies it; None if that is unknown."""
         if self.numbers is None:
-            return None if brand is None else (brand == self.text.lower()) == (self.operator == "=")
+            return _same([self.admits(brand) for brand in host.brands])
         compare = _COMPARE[self.operator]
-        return _same([compare(found, self.numbers) for found in host.numbers(self.name)])
+        return _same([compare(version, self.numbers) for version in host.numbers(self.name)])
 
     @property
     def lowest_cuda(self) -> CudaVersion | None:
@@ -127,7 +133,8 @@ class Constraint:
     native: the CUDA version that the image was built with, as far as the variable shows: the minimum, or if
     a group has only brand and driver (for which NVIDIA's images contain cuda-compat), the bound of the first
     group that has one.
-    problem: why the variable is invalid, or None. answers: of `holds`, if they are remembered.
+    problem: why the variable is invalid, or None. factors: of all groups, each once. by_brand, answer: its
+    `of_brand` and `holds` with caches, if it is of a known image and not of a pod.
     """
 
     variable: str
@@ -136,25 +143,34 @@ class Constraint:
     minimum: CudaVersion | None = None
     native: CudaVersion | None = None
     problem: Text | None = None
-    answers: dict[Host, bool | None] | None = field(default=None, compare=False, repr=False)
+    factors: tuple[Factor, ...] = field(default=(), compare=False, repr=False)
+    by_brand: Callable[[str | None], tuple[Group, ...]] | None = field(
+        default=None, compare=False, repr=False
+    )
+    answer: Callable[[Host], bool | None] | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
         return hash((self.variable, self.text))  # the rest follows from them, and is long
 
     def holds(self, host: Host) -> bool | None:
         """Return whether a node satisfies it; None if that depends on an unknown property."""
-        if self.answers is None:
-            return held(self.groups, host)
-        if host not in self.answers:
-            if len(self.answers) >= _MOST_ANSWERS:
-                self.answers.clear()
-            self.answers[host] = held(self.groups, host)
-        return self.answers[host]
+        if not self.groups:
+            return True
+        return self.answer(host) if self.answer else held(self.groups, host)
+
+    def of_brand(self, brand: str | None) -> tuple[Group, ...]:
+        """Return its groups for GPUs of a brand, as the function `of_brand`."""
+        return self.by_brand(brand) if self.by_brand else of_brand(self.groups, brand)
+
+    @property
+    def conditions(self) -> int:
+        """The number of conditions that are compared with nodes; of those that brands share, one."""
+        return sum(len(group) for brand in (None, "") for group in self.of_brand(brand))
 
     @property
     def concerns_driver(self) -> bool:
         """Whether it says which drivers are admitted: only then it replaces a comparison of versions."""
-        return any(factor.name in {"cuda", "driver"} for group in self.groups for factor in group)
+        return any(factor.name in {"cuda", "driver"} for factor in self.factors)
 
     @property
     def alternatives(self) -> tuple[Group, ...]:
@@ -162,15 +178,36 @@ class Constraint:
         return tuple(group for group in self.groups if _lower_bound(group) is None)
 
 
+def of_brand(groups: Iterable[Group], brand: str | None) -> tuple[Group, ...]:
+    """Return the groups with a condition on the brand that a brand satisfies, without that condition.
+
+    brand: empty for any brand; None for the groups without such a condition.
+    """
+    if brand is None:
+        return tuple([group for group in groups if not any(each.numbers is None for each in group)])
+    others: dict[Group, None] = {}
+    for group in groups:
+        brands = [each for each in group if each.numbers is None]
+        if brands and (not brand or all(each.admits(brand) for each in brands)):
+            others[tuple([each for each in group if each.numbers is not None])] = None
+    return tuple(others)
+
+
 def held(groups: tuple[Group, ...], host: Host) -> bool | None:
     """Return whether a node satisfies one of these groups, or there is none; None if it is unknown."""
-    if not groups:
+    return _held(partial(of_brand, groups), host) if groups else True
+
+
+def _held(groups_of: Callable[[str | None], tuple[Group, ...]], host: Host) -> bool | None:
+    """Return whether a node satisfies one of some groups. groups_of: those of a brand, see `of_brand`."""
+    of_any = _any(_all(group, host) for group in groups_of(None))
+    if of_any:
         return True
+    if not host.brands:
+        possible = of_any is None or any(_all(group, host) is not False for group in groups_of(""))
+        return None if possible else False
     return _same(
-        [
-            _any(_all(factor.holds(host, brand) for factor in group) for group in groups)
-            for brand in host.brands or (None,)
-        ]
+        [_any([of_any, *[_all(group, host) for group in groups_of(brand)]]) for brand in host.brands]
     )
 
 
@@ -206,7 +243,14 @@ def parse_constraint(variable: str, text: str) -> Constraint:
 @lru_cache(maxsize=1024)  # values of NVIDIA's images, which are a few hundred
 def constraint_of_image(variable: str, text: str) -> Constraint:
     """Return the constraint of a known image, which remembers on which nodes it is satisfied."""
-    return replace(parse_constraint(variable, text), answers={})
+    found = parse_constraint(variable, text)
+    by_brand = bounded_cache(partial(of_brand, found.groups), _MOST_BRANDS, _always)
+    answer = bounded_cache(partial(_held, by_brand), _MOST_ANSWERS, _always)
+    return replace(found, by_brand=by_brand, answer=answer)
+
+
+def _always(_: object) -> bool:
+    return True
 
 
 def _parse(key: tuple[str, str]) -> Constraint:
@@ -224,7 +268,9 @@ def _parse(key: tuple[str, str]) -> Constraint:
     bounds = [_lower_bound(group) for group in groups]
     known = [bound for bound in bounds if bound is not None]
     minimum = min(known) if known and len(known) == len(bounds) else None
-    return Constraint(variable, text, tuple(groups), minimum, native=minimum or next(iter(known), None))
+    native = minimum or next(iter(known), None)
+    once = tuple(dict.fromkeys(factor for group in groups for factor in group))
+    return Constraint(variable, text, tuple(groups), minimum, native, factors=once)
 
 
 _read = bounded_cache(_parse, 64, lambda key: length(key) <= _MAX_CACHED)
@@ -256,10 +302,15 @@ def _lower_bound(group: Group) -> CudaVersion | None:
     return max(filter(None, (factor.lowest_cuda for factor in group)), default=None)
 
 
-def _all(values: Iterable[bool | None]) -> bool | None:
-    """Return the AND of three-valued operands: False if any is False, else None if any is None."""
-    found = set(values)
-    return False if False in found else None if None in found else True
+def _all(group: Group, host: Host) -> bool | None:
+    """Return whether a node satisfies all conditions of a group; None if that is unknown."""
+    holds: bool | None = True
+    for factor in group:
+        satisfied = factor.holds(host)
+        if satisfied is False:
+            return False
+        holds = holds and satisfied
+    return holds
 
 
 def _any(values: Iterable[bool | None]) -> bool | None:

@@ -188,6 +188,8 @@ class GpuRequirements:
     evaluation_steps: int = field(default=0, compare=False)
     # Requirements are looked up more often than they are made, and all of this is long to hash.
     _hash: int = field(init=False, repr=False, compare=False)
+    # The constraints that say which drivers are admitted.
+    driver_constraints: tuple[StartConstraint, ...] = field(init=False, repr=False, compare=False)
 
     @property
     def cuda_unknown(self) -> bool:
@@ -198,6 +200,8 @@ class GpuRequirements:
         members = self.cuda, self.constraints, self.branches, self.compute, self.built_for, self.cuda_compat
         others = self.platforms, self.memory, self.several, self.runtime_class
         object.__setattr__(self, "_hash", hash((*members, *others)))
+        of_driver = tuple([each for each in self.constraints if each.concerns_driver])
+        object.__setattr__(self, "driver_constraints", of_driver)
 
     def __hash__(self) -> int:
         return self._hash
@@ -208,11 +212,6 @@ class GpuRequirements:
         written = [self.cuda.origin.en if self.cuda else ""]
         written += [text for each in self.constraints for text in (each.variable, each.text)]
         return sum(map(len, written))
-
-    @property
-    def driver_constraints(self) -> tuple[StartConstraint, ...]:
-        """The constraints that say which drivers are admitted."""
-        return tuple(each for each in self.constraints if each.concerns_driver)
 
     def admits(self, host: Host) -> bool | None:
         """Return whether the image's own NVIDIA_REQUIRE_* admit a driver; None if that is unknown.
@@ -385,7 +384,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
     conditions = requirement_cost(env.known)
     budget.spend(conditions)
     own, problems = _constraints(env, image)
-    of_image = _STEPS_OF_IMAGE_CONDITION * sum(len(group) for each in own for group in each.groups)
+    of_image = _STEPS_OF_IMAGE_CONDITION * sum(each.conditions for each in own)
     budget.spend(of_image)
     toolkit = declared or _cuda_of_image(image)
     cuda = toolkit or _cuda_of_constraints(own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -56,6 +56,16 @@ class NodeCapabilities:
     architecture: str | None = None
     runtime: ContainerRuntime = UNKNOWN_RUNTIME
     former_driver: bool = False
+    # What is remembered of kinds of nodes is looked up by them, and all of this is long to hash.
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        members = self.cuda, self.driver, self.compute_capability, self.product, self.memory_mib
+        others = self.mig_strategy, self.sharing_strategy, self.device_mode, self.architecture
+        object.__setattr__(self, "_hash", hash((*members, *others)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def gpu_capability(self) -> tuple[int, int] | None:

@@ -37,6 +37,7 @@ from rules.model.sharing import SharingPolicy, oldest_of_major
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities, above_floor, branch_of
 from rules.nodes.version_range import VersionRange, without_trailing_zeros
+from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Text
 
 # A driver and the programs of the major version before its own are tested most; it runs older ones, too.
@@ -49,7 +50,13 @@ _NO_FORWARD_SEGMENT: Final = "consumer"
 _INSUFFICIENT_DRIVER: Final = 35
 _UNSUPPORTED_DEVICE: Final = 804
 _IN_IMAGE: Final = (CompatLibraries.LOADER_PATH, CompatLibraries.INSIDE)
+# Results of requirements on kinds of nodes with older drivers, 1 KB each; characters of requirements.
+_REMEMBERED: Final = 4096
+_LONGEST: Final = 8192
 MISSING_CUDA: Final = Text("no label provides the driver's CUDA version", "没有标签提供驱动的 CUDA 版本")
+
+
+_OlderKey = tuple[SharingPolicy, GpuRequirements, CudaRequirement, NodeCapabilities]
 
 
 class DriverCheck(Check):
@@ -77,7 +84,7 @@ class DriverCheck(Check):
             return
         driver, major = CudaVersion(*node.cuda), policy.driver_major(need)
         if driver < need.version and not _only_declared(requirements, node):
-            older = _older(policy, requirements, need, node)
+            older = _older((policy, requirements, need, node))
             yield older
             if older.level is Level.INCOMPATIBLE:
                 return
@@ -167,13 +174,12 @@ def _supported(requirements: GpuRequirements, node: NodeCapabilities) -> bool | 
     return listed if listed is not True or (model and model.segment == _FORWARD_SEGMENT) else None
 
 
-def _older(
-    policy: SharingPolicy, requirements: GpuRequirements, need: CudaRequirement, node: NodeCapabilities
-) -> CheckResult:
+def _find_older(key: _OlderKey) -> CheckResult:
     """Return the result of a driver whose CUDA version is older than the container's.
 
     If it is unknown whether the container runtime evaluates NVIDIA_REQUIRE_*, it is the worse result.
     """
+    policy, requirements, need, node = key
     driver, runtime = CudaVersion(*(node.cuda or (0, 0))), need.version
     below = Text(f"the driver has CUDA {driver}, below {runtime}", f"驱动为 CUDA {driver}，低于 {runtime}")
     found = _outcome(policy, requirements, need, node)
@@ -194,6 +200,10 @@ def _older(
             f"改用 CUDA {driver} 或更旧的镜像，或{newer_driver(runtime).zh}",
         )
     return CheckResult(level, reason, remedy, code, need.origin, found.setting)
+
+
+# A result is part of what is found on a kind of node, and of what node affinity requires.
+_older = bounded_cache(_find_older, _REMEMBERED, lambda key: key[1].length <= _LONGEST)
 
 
 class _Outcome(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from rules.compatibility.checks.base import Check, Constraint, Subject
@@ -24,7 +25,8 @@ from rules.compatibility.label_constraints import (
     shortened,
 )
 from rules.cuda.image_facts import StartConstraint
-from rules.cuda.nvidia_require import Factor, Group, Host, held
+from rules.cuda.nvidia_require import Constraint as Requirement
+from rules.cuda.nvidia_require import Factor, Host, held
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import cudas_of_branches, gpu_model
 from rules.cuda.versions import MajorMinor
@@ -34,11 +36,15 @@ from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.label_families import Version
 from rules.nodes.node_capabilities import NodeCapabilities, branch_of
 from rules.nodes.version_range import VersionRange, without_trailing_zeros
+from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Text
 
 # Parts of a version that labels have.
 _PARTS: Final = {CUDA: 2, DRIVER: 3, ARCH: 2}
 _BRAND: Final = "brand"
+# Kinds of nodes of a cluster, with its pools; the drivers that values of images admit for a brand, 1 KB each.
+_MOST_HOSTS: Final = 1024
+_MOST_ADMITTING: Final = 4096
 # The modes in which nodes must satisfy the variables to be compatible; or_unknown: to be not incompatible.
 _ENFORCING: Final = {
     False: frozenset({RuntimeMode.LEGACY, RuntimeMode.UNKNOWN}),
@@ -164,6 +170,7 @@ def not_started(constraint: StartConstraint, otherwise: Text, why: Text = _NO_TE
     )
 
 
+@lru_cache(maxsize=_MOST_HOSTS)
 def host_of(node: NodeCapabilities) -> Host:
     """Return the node as NVIDIA_REQUIRE_* see it."""
     model = gpu_model(node.product) if node.product else None
@@ -194,19 +201,17 @@ def satisfying(
     No label has the brand, so the products in the cluster stand for it. or_unknown: or that may satisfy one,
     of any build of the image.
     """
-    found = constraint.groups
-    if or_unknown:
-        if not (constraint.complete and constraint.certain):
-            return EVERYWHERE
-        found = tuple(group for build in constraint.builds for group in build.groups)
-    conjunctions = [*_admitting(found, None, or_unknown=or_unknown)]
+    builds = constraint.builds if or_unknown else constraint.builds[:1]
+    if or_unknown and not (constraint.complete and constraint.certain):
+        return EVERYWHERE
+    conjunctions = [*_admitting((builds, None, or_unknown))]
     products: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for node in nodes:
         if node.product:
             products[host_of(node).brands].add(node.product)
     for brands, names in products.items():
         product: LabelConstraint = [{PRODUCT: frozenset(names)}]
-        branded = [_admitting(found, brand, or_unknown=or_unknown) for brand in brands]
+        branded = [_admitting((builds, brand, or_unknown)) for brand in brands]
         if or_unknown:  # any of the brands may be the one
             branded = [[conjunction for each in branded for conjunction in each]]
         if brands:
@@ -214,27 +219,27 @@ def satisfying(
                 product = both(product, each)
             conjunctions += product
     if or_unknown:
-        unbranded = _admitting(found, "", or_unknown=or_unknown)
+        unbranded = _admitting((builds, "", or_unknown))
         unknown_brand = [{PRODUCT: frozenset(products[()])}] if products[()] else []
         conjunctions += both(unbranded, [*unknown_brand, {PRODUCT: None}])
     return shortened(conjunctions)
 
 
-def _admitting(groups: Iterable[Group], brand: str | None, *, or_unknown: bool) -> LabelConstraint:
-    """Return the nodes that satisfy the groups that name this brand; empty: any brand; None: no brand."""
+def _find_admitting(key: tuple[tuple[Requirement, ...], str | None, bool]) -> LabelConstraint:
+    """Return the nodes that satisfy the groups of one of some values for a brand; see `of_brand`."""
+    builds, brand, or_unknown = key
     conjunctions: list[Conjunction] = []
-    for group in groups:
-        brands = [factor for factor in group if factor.name == _BRAND]
-        if (brand is None) == bool(brands):
-            continue
-        if brand and not all(factor.holds(Host(), brand) for factor in brands):
-            continue
+    for group in dict.fromkeys(group for build in builds for group in build.of_brand(brand)):
         admitted: LabelConstraint = EVERYWHERE
         for factor in group:
-            if factor.name != _BRAND:
-                admitted = both(admitted, _of_factor(factor, or_unknown=or_unknown))
+            admitted = both(admitted, _of_factor(factor, or_unknown=or_unknown))
         conjunctions += admitted
     return shortened(conjunctions)
+
+
+_admitting = bounded_cache(
+    _find_admitting, _MOST_ADMITTING, lambda key: all(build.by_brand for build in key[0])
+)
 
 
 def _unsatisfied(constraint: StartConstraint, host: Host) -> CheckResult:
@@ -288,10 +293,7 @@ def _undecided(constraint: StartConstraint, host: Host, *, has_product: bool) ->
     has_product: a label names the GPU, whose brand is nevertheless unknown: no other label helps.
     """
     name = constraint.variable
-    missing = next(
-        (factor.name for group in constraint.groups for factor in group if held(((factor,),), host) is None),
-        None,
-    )
+    missing = next((factor.name for factor in constraint.factors if factor.holds(host) is None), None)
     remedy = _INSPECT if missing is None else _NO_TEXT
     if missing == _BRAND and has_product:
         why = Text("the GPU's brand is unknown", "GPU 品牌未知")

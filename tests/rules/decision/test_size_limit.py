@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from rules.cuda.image_catalog import built_in_catalog
+from rules.cuda.nvidia_require import REQUIRE_CUDA, STEPS_OF_CONDITION
+from rules.cuda.requirements import ContainerFacts, requirements_of, requirements_reader
+from rules.cuda.tables import read_table
 from rules.decision.size_limit import (
     CLAIM,
     CONTAINER,
@@ -27,6 +31,7 @@ from rules.decision.size_limit import (
 from rules.kube.names import MAX_QUALIFIED_NAME
 from rules.nodes.inventory import Inventory
 from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.text.budget import MOST_STEPS
 from rules.text.i18n import Language
 from tests.bench.cases import node_of
 from tests.support.webhooks import body, builtin_handler, pod
@@ -34,6 +39,7 @@ from webhook.admission.handler import AdmissionHandler
 from webhook.cli.input.files import RuleSource
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
+_MATRIX = 64  # images that a CI matrix has in one object
 
 
 def affinity(count: int, operator: str = "Exists") -> dict[str, Any]:
@@ -260,6 +266,42 @@ def test_variables_without_requirements_are_not_counted() -> None:
     content = body(pod({"nvidia.com/gpu": "1"}, env=env))
 
     assert json.loads(builtin_handler().answer("validate", content))["response"]["allowed"]
+
+
+def test_a_matrix_of_sixty_four_official_cuda_images_is_reviewed() -> None:
+    """Each in a template of one Workflow; its conditions on drivers count once, not for each brand of GPU."""
+    versions = {each for row in read_table("requirements")["expressions"] for each in row["images"].split()}
+    newest = sorted(versions, key=lambda each: [int(part) for part in each.split(".")])[-_MATRIX:]
+    images = [f"nvidia/cuda:{each}-base-ubuntu22.04" for each in newest]
+    images += [f"nvidia/cuda:{each}-devel-ubi9" for each in newest[: _MATRIX - len(newest)]]
+    templates = [
+        {"name": f"t{at}", "container": {"image": image, "resources": GPU}} for at, image in enumerate(images)
+    ]
+    workflow = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "spec": {"templates": templates}}
+    response = json.loads(builtin_handler().answer("validate", body(workflow)))["response"]
+
+    assert (_MATRIX, True) == (len({*images}), response["allowed"])
+
+
+@pytest.mark.parametrize("version", ["11.6.0", "12.8.1", "13.0.1"])
+def test_sixty_four_tags_of_the_longest_requirements_are_within_the_limit(version: str) -> None:
+    """Those with the most conditions, builds, and architectures."""
+    read = requirements_reader(built_in_catalog())
+    images = [f"nvidia/cuda:{version}-cudnn{at}-devel-ubuntu22.04" for at in range(_MATRIX)]
+    found = [read(ContainerFacts(image)) for image in images]
+
+    assert len({each.cuda for each in found}) == _MATRIX
+    assert sum(each.evaluation_steps for each in found) <= MOST_EVALUATIONS
+    assert sum(each.steps for each in found) <= MOST_STEPS
+
+
+def test_conditions_of_a_pod_count_more_than_those_of_an_image() -> None:
+    """Each of them, as no other pod may have the same."""
+    text = built_in_catalog().find("nvidia/cuda:12.8.1-base-ubuntu22.04").constraints[0].text
+    written = requirements_of(ContainerFacts("own:1", known=((REQUIRE_CUDA, text),)), built_in_catalog())
+    conditions = text.count(" ") + text.count(",") + 1
+
+    assert written.evaluation_steps >= conditions * STEPS_OF_CONDITION
 
 
 def test_requirements_times_rules_are_limited() -> None:
