@@ -150,7 +150,7 @@ def test_a_deployment_makes_its_image_known_and_the_pod_that_follows_is_judged_b
         fetched = again.sample('gpugate_image_fetches_total{result="ok"}')
 
     assert ["", "", ""] == [*before, after[1]]
-    assert "cuda>=13.0" in after[0]
+    assert "below 13.0: NVIDIA's legacy container runtime does not start it (NVIDIA_REQUIRE_CUDA" in after[0]
     assert {"NVIDIA_REQUIRE_CUDA": "cuda>=12.1"} == written[old]["require"]
     assert written == rows(installed.cluster)
     assert (2, 0) == (read, fetched)
