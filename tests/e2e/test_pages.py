@@ -157,7 +157,7 @@ def _read(page: str, folder: Path, environment: dict[str, str], installed: Insta
                 assert "failed calling webhook" not in printed, shown
                 assert "No resources found in gpugate" not in printed, shown  # kubectl ends with 0 then
             if "apply -k" in fence.text:
-                eventually(installed.in_force)
+                eventually(lambda: installed.trusted() and installed.in_force())
 
 
 @pytest.mark.timeout(600)
