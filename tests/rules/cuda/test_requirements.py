@@ -576,11 +576,15 @@ def test_containers_that_differ_in_one_word_have_their_own_requirements() -> Non
 
 
 def test_each_condition_of_an_image_takes_steps_to_read_and_to_evaluate() -> None:
-    """So many that many images of many conditions are past the limits of one object."""
+    """So many that many images of many conditions are past the limits of one object.
+
+    Conditions that several brands have are evaluated once: of 91 there are 7 different ones.
+    """
     image = "nvidia/cuda:12.4.1-base-ubuntu22.04"
     found, disabled = needs(image), needs(image, env=[variable("NVIDIA_DISABLE_REQUIRE", "true")])
-    conditions = sum(len(group) for each in found.constraints for group in each.groups)
+    (constraint,) = found.constraints
 
-    assert (91, ()) == (conditions, disabled.constraints)
-    assert 20 * conditions == found.steps - disabled.steps
-    assert 20 * conditions == found.evaluation_steps - disabled.evaluation_steps
+    assert (91, 7) == (sum(len(group) for group in constraint.groups), constraint.conditions)
+    assert () == disabled.constraints
+    assert 20 * 7 == found.steps - disabled.steps
+    assert 20 * 7 == found.evaluation_steps - disabled.evaluation_steps
