@@ -108,6 +108,8 @@ def _of_api_server(
     """
     for key in filter(is_extended_resource, dict.fromkeys((*container.limits, *container.requests))):
         limit, request = container.limits.get(key), container.requests.get(key)
+        if isinstance(limit, str) and limit.isdecimal() and request in (None, limit):
+            continue  # a whole number without a unit, as most are
         faults = [(LIMITS, limit, *_wrong_value(key, limit, offered))]
         if request is not None and not _same(limit, request):
             if limit is not None:
