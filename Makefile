@@ -26,7 +26,7 @@ PYTHONS ?= $(PYTHON)
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check pictures chart bench bench-quick browser fuzz faults e2e e2e-assets test-lowest lock audit sbom dist archive try-dist package-chart image clean
+.PHONY: help run serve test test-all check pictures chart bench bench-quick browser fuzz faults e2e e2e-assets test-lowest lock audit sbom dist archive try-dist package-chart image clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -56,8 +56,11 @@ run: $(VENV)/.runtime ## preview three example pods with the built-in rules, wit
 serve: $(VENV)/.runtime ## serve the webhook on port 8443 with a self-signed certificate
 	@$(BIN)/gpugate serve
 
-test: $(VENV)/.dev ## run the tests on all cores, with branch coverage of rules/
-	$(BIN)/pytest --numprocesses auto --cov --cov-report=
+test: $(VENV)/.dev ## run the tests on all cores, in minutes
+	$(BIN)/pytest --numprocesses auto -m 'not slow'
+
+test-all: $(VENV)/.dev ## run the slow tests too, and more examples of each law; with branch coverage of rules/
+	GPUGATE_LAW_EXAMPLES=100 $(BIN)/pytest --numprocesses auto --cov --cov-report=
 	$(BIN)/coverage report --fail-under=95 --skip-covered
 
 check: $(VENV)/.dev ## types, lint, imports, built-in rules and their tests

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
+from tests.support.laws import EXAMPLES
+
 # Timings on shared machines are noise, and a failure has to be the same for everybody.
-settings.register_profile("gpugate", deadline=None, derandomize=True, max_examples=100, print_blob=True)
+settings.register_profile("gpugate", deadline=None, derandomize=True, max_examples=EXAMPLES, print_blob=True)
 settings.load_profile("gpugate")
 
 

@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from certs.authority import is_valid_at, make_authority, validity_of
 from certs.bundle import Bundle, is_issued_by, names_in
 from certs.rotation_plan import AUTHORITY_NAME, Plan, Step
+from tests.support.laws import EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -250,7 +251,9 @@ class Rotation(RuleBasedStateMachine):
 
 TestRotation = Rotation.TestCase
 # Without Phase.explain, which takes minutes.
-TestRotation.settings = settings(max_examples=60, stateful_step_count=30, phases=set(Phase) - {Phase.explain})
+TestRotation.settings = settings(
+    max_examples=EXAMPLES, stateful_step_count=30, phases=set(Phase) - {Phase.explain}
+)
 
 
 def finish(

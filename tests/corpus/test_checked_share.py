@@ -1,6 +1,6 @@
 """Every published manifest is checked, or not checked with a reason.
 
-`pytest -s tests/corpus/test_checked_share.py` prints the shares. Skipped if there are no manifests.
+`pytest -s tests/corpus/test_checked_share.py` prints the shares.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import pytest
 import yaml
 
 from rules import AdmissionRequest, Decision, decide
@@ -16,12 +15,12 @@ from rules.kube.pod import Pod
 from rules.model.decision import NO_NODES
 from rules.model.workload_kinds import built_in_workloads
 from rules.text.similarity import Comparisons
-from tests.corpus.test_image_table import MANIFESTS
 from tests.support.builders import NO_NODES as NO_INVENTORY
 from tests.support.node_builders import shipped
+from tests.support.paths import MANIFESTS, needs_manifests
 from webhook.cli.input.objects import request_of
 
-pytestmark = pytest.mark.skipif(not MANIFESTS.is_dir(), reason=f"no manifests at {MANIFESTS}")
+pytestmark = needs_manifests
 
 # Documents, of 475, whose containers were found by the 23 kinds that were known before.
 BEFORE = 374

@@ -1,4 +1,4 @@
-"""The built-in image catalogue on published manifests of others; skipped if there are none.
+"""The built-in image catalogue on published manifests of others.
 
 `pytest -s tests/corpus` prints the table: how many references each row matches, and which no row matches
 although they seem to name a CUDA version.
@@ -6,11 +6,9 @@ although they seem to name a CUDA version.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +20,13 @@ from rules.cuda.requirements import GpuRequirements, container_facts, requiremen
 from rules.kube.image_reference import parse_image
 from rules.kube.json_patch import Recorder
 from rules.kube.pod import Container, ContainerKind
+from tests.support.paths import MANIFESTS, needs_manifests
 
-HERE = Path(__file__).resolve().parents[2]
-MANIFESTS = Path(os.environ.get("GPUGATE_MANIFESTS", HERE.parent / "shared" / "data" / "manifests"))
 # A number after cu or cuda that can be one of CUDA 8 to 19, with nothing before that makes it another word.
 CUDA_VERSION = re.compile(r"(?<![a-z])cu(?:da[-_.]?)?(?:[89]|1\d)(?:\.?\d)?(?!\d)")
 OTHER_PLATFORMS = re.compile(r"rocm|ascend|xpu|neuron|habana|gaudi|tpu|mthreads|dtk|iluvatar|cambricon")
 
-pytestmark = pytest.mark.skipif(not MANIFESTS.is_dir(), reason=f"no manifests at {MANIFESTS}")
+pytestmark = needs_manifests
 
 
 def containers(node: Any, annotations: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

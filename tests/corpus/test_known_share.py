@@ -1,6 +1,6 @@
 """The share of GPU containers whose CUDA version is known, on published manifests of others.
 
-`pytest -s tests/corpus/test_known_share.py` prints the table. Skipped if there are no manifests.
+`pytest -s tests/corpus/test_known_share.py` prints the table.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 import yaml
 
 from rules import load_rules
 from rules.cuda.image_catalog import ImageCatalog, built_in_catalog
 from rules.kube.image_reference import parse_image
-from tests.corpus.test_image_table import MANIFESTS, containers
+from tests.corpus.test_image_table import containers
 from tests.support.node_builders import image_catalog
+from tests.support.paths import MANIFESTS, needs_manifests
 from webhook.images.inspection import InspectedImage, PlatformConfig
 
-pytestmark = pytest.mark.skipif(not MANIFESTS.is_dir(), reason=f"no manifests at {MANIFESTS}")
+pytestmark = needs_manifests
 
 # Resources of NVIDIA GPUs, whole or shared; other vendors' images hold no CUDA.
 GPUS: Final = (

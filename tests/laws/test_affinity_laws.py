@@ -13,6 +13,7 @@ from rules.nodes.label_families import LabelNames
 from rules.nodes.node_affinity import Requirement, conjoin, inject, prefer
 from rules.nodes.version_range import VersionRange
 from tests.support import reference_selector as reference
+from tests.support.laws import EXAMPLES
 
 _NAMES = LabelNames()
 _EXTRA = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
@@ -44,7 +45,7 @@ unbound_specs = reference.pod_specs.map(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * EXAMPLES)
 @given(
     reference.clusters,
     unbound_specs,
@@ -77,7 +78,7 @@ def test_affinity_admits_exactly_the_nodes_that_were_admitted_before_and_satisfy
     assert spec == before
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * EXAMPLES)
 @given(reference.clusters, st.one_of(st.none(), reference.term_lists, reference.junk), reference.term_lists)
 def test_conjoined_terms_match_the_nodes_that_both_lists_match(
     cluster: list[reference.Node], user_terms: Any, added: list[Any]
@@ -93,7 +94,6 @@ def test_conjoined_terms_match_the_nodes_that_both_lists_match(
     assert (user_terms, added) == before
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(reference.sound_terms, min_size=1, max_size=4), reference.term_lists)
 def test_the_users_terms_stay_first_and_in_order(user_terms: list[dict[str, Any]], added: list[Any]) -> None:
     """None is lost, and their expressions and fields come before those that are added."""
@@ -107,7 +107,6 @@ def test_the_users_terms_stay_first_and_in_order(user_terms: list[dict[str, Any]
             assert each.get(section, [])[: len(own)] == own
 
 
-@settings(max_examples=100, deadline=None)
 @given(reference.clusters, intervals, families)
 def test_no_node_satisfies_two_terms_of_a_version(
     cluster: list[reference.Node], interval: VersionRange, chosen: Any

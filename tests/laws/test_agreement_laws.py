@@ -15,7 +15,6 @@ from rules.model.decision import Decision
 from rules.report.failures import Cause, Source, Statement, causes
 from rules.report.unscheduled import Unscheduled
 from tests.laws.test_inventory_laws import (
-    EXAMPLES,
     READY,
     clusters,
     facts,
@@ -28,6 +27,7 @@ from tests.laws.test_inventory_laws import (
 )
 from tests.laws.test_inventory_laws import node as node_of
 from tests.support.builders import request
+from tests.support.laws import EXAMPLES
 from tests.support.node_builders import inventory
 from tests.support.reference_verdict import Cluster
 from tests.webhook.agent.test_labels import probes
@@ -60,7 +60,7 @@ def audited(context: DecisionContext, document: dict[str, Any]) -> list[Finding]
     return [finding for each in evaluate(context, workloads) for finding, _ in each.findings()]
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(clusters, selecting_pods, bound_to, rules)
 def test_selectors_and_affinity_of_a_bound_pod_change_nothing(
     cluster: Cluster, document: dict[str, Any], node: str, rule: int
@@ -95,7 +95,7 @@ def said_by_rules(found: list[Cause]) -> set[Certainty]:
     return {each.certainty for each in found if each.name.startswith("compatibility")}
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(
     clusters,
     selecting_pods,
@@ -126,7 +126,7 @@ def test_no_command_is_certain_of_what_another_does_not_know(
         assert facts or whatif.certainty is not Certainty.CERTAIN
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(clusters, selecting_pods, st.one_of(st.none(), bound_to), rules)
 def test_the_page_is_as_certain_as_the_admission_whose_decision_it_shows(
     cluster: Cluster, document: dict[str, Any], node: str | None, rule: int
@@ -163,14 +163,14 @@ def certain_of(problems: tuple[Diagnosis, ...]) -> list[str]:
     return [each.cuda_name for each in problems if each.certainty is Certainty.CERTAIN]
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(probes, st.one_of(facts, problems_of_labels))
 def test_a_node_check_is_certain_by_its_probe_alone(probe: Probe, labels: dict[str, str]) -> None:
     """What labels say is of an earlier moment: that they differ is likely to matter at most."""
     assert certain_of(diagnose(probe, None)) == certain_of(diagnose(probe, None, labels))
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(facts, st.sampled_from(DRIVERS), st.lists(wishes, min_size=1, max_size=2), rules)
 def test_a_node_check_says_that_a_driver_ignores_its_gpu_where_admission_is_certain_of_it(
     labels: dict[str, str], driver: tuple[str, str], wished: list[dict[str, str]], rule: int

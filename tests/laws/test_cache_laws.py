@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import sys
 from collections.abc import Callable, Iterable
@@ -31,6 +30,7 @@ from tests.support.builders import (
     request,
     resource_rule,
 )
+from tests.support.laws import EXAMPLES
 from tests.support.node_builders import (
     CUDA,
     GPU,
@@ -45,8 +45,6 @@ from tests.support.node_builders import (
     required,
 )
 
-# Generated requests for the law of recorders. 100,000 take some minutes.
-REQUESTS: Final = int(os.environ.get("GPUGATE_LAW_REQUESTS", "2000"))
 CHUNK: Final = 250  # requests that are decided in mixed order, by one policy
 
 RULES: Final = [
@@ -262,7 +260,7 @@ def _cluster(numbers: Iterable[int]) -> Inventory:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-@settings(max_examples=12)
+@settings(max_examples=1 + EXAMPLES // 10)
 @given(
     st.lists(st.sampled_from(RULES), min_size=4, unique=True),
     st.fixed_dictionaries({name: st.sampled_from(values) for name, values in FIELDS.items()}),
@@ -282,13 +280,13 @@ def test_a_decision_does_not_depend_on_what_was_decided_before(
     assert [_with_empty_caches(texts, values) for values in pods] * 2 == found
 
 
-@pytest.mark.timeout(60 + REQUESTS // 50)
+@pytest.mark.timeout(60 + EXAMPLES)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_decision_does_not_depend_on_its_recorder_nor_on_its_turn(seed: int) -> None:
     """Each request is decided twice for admission and twice for explain, all in random order."""
     chance = random.Random(seed)  # noqa: S311 - no secret
     clusters = {numbers: _cluster(numbers) for numbers in FIELDS["nodes"]}
-    for _ in range(max(REQUESTS // 4 // CHUNK, 1)):
+    for _ in range(1 + EXAMPLES // 100):
         texts = chance.sample(RULES, chance.randint(4, len(RULES)))
         compiled, rules = policy(*texts), loaded(*texts).rules
         requests = [

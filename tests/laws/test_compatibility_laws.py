@@ -15,6 +15,7 @@ from rules.model.decision import Decision
 from rules.nodes.inventory import Inventory
 from tests.support import reference_selector as reference
 from tests.support.builders import container, patched, pod, policy, request
+from tests.support.laws import EXAMPLES
 from tests.support.node_builders import (
     A100,
     COMPUTE,
@@ -148,7 +149,7 @@ def settled(rules: Policy, cluster: list[reference.Node], document: Any) -> tupl
     return decision, result
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * EXAMPLES)
 @given(labelled, specs, st.lists(requirements, min_size=1, max_size=3))
 def test_a_pod_is_admitted_to_exactly_the_compatible_nodes_among_those_of_its_own_selectors(
     cluster: list[reference.Node], spec: dict[str, Any], required: list[Requirement]
@@ -165,7 +166,7 @@ def test_a_pod_is_admitted_to_exactly_the_compatible_nodes_among_those_of_its_ow
         assert names(reachable) == names(candidates if bound else compatible)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * EXAMPLES)
 @given(oddly_labelled, specs, st.lists(requirements, min_size=1, max_size=2))
 def test_only_labels_of_an_incompatible_node_are_a_reason_to_deny(
     cluster: list[reference.Node], spec: dict[str, Any], required: list[Requirement]
@@ -322,7 +323,7 @@ def assert_best_nodes(
         assert set(expected) <= set(reachable)
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * EXAMPLES)
 @given(
     st.one_of(known, half_known),
     terms,
@@ -349,7 +350,7 @@ def test_affinity_admits_exactly_the_nodes_on_which_the_pod_would_be_admitted_al
     assert_best_nodes(rules, cluster, document, exact_if_unknown=not row.get("cudaCompat"))
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * EXAMPLES)
 @given(st.one_of(known, half_known), expressions, st.sampled_from([{}, {"sharing": "virtual"}]))
 def test_affinity_admits_exactly_the_nodes_that_satisfy_nvidia_require(
     cluster: list[reference.Node], expression: str, rule: dict[str, Any]
@@ -362,7 +363,7 @@ def test_affinity_admits_exactly_the_nodes_that_satisfy_nvidia_require(
     assert_best_nodes(policy(compatibility_rule(**rule)), cluster, document, exact_if_unknown=few)
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * EXAMPLES)
 @given(known, terms, rows, terms, st.sampled_from(["warn", "dryrun"]))
 def test_a_rule_that_does_not_deny_changes_no_denial(
     cluster: list[reference.Node],
@@ -442,7 +443,7 @@ machines = st.lists(
 ).map(named)
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * EXAMPLES)
 @given(machines, st.sampled_from(IMAGES), terms)
 def test_affinity_admits_exactly_the_nodes_on_which_a_known_image_would_be_admitted_alone(
     cluster: list[reference.Node], image: str, rule: dict[str, Any]

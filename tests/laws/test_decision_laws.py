@@ -39,6 +39,7 @@ from tests.support.builders import (
     policy,
     resource_rule,
 )
+from tests.support.laws import EXAMPLES
 from tests.support.reference_quantity import quantity
 
 RESOURCES = [DEVICE, "vendor.com/other", "vendor.com/mig-1g", "vendor.com/mig-2g"]
@@ -424,7 +425,7 @@ def _is_decided(request: AdmissionRequest) -> bool:
     return True
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * EXAMPLES)
 @given(st.sampled_from(KINDS), st.lists(st.tuples(SOMEWHERE, JSON), min_size=1, max_size=3), st.booleans())
 def test_an_object_with_wrong_values_is_decided_or_malformed(
     kind: tuple[str, str, Any, str], edits: list[tuple[list[int], Any]], update: bool
@@ -466,7 +467,7 @@ def _slowly(number: str, suffix: str) -> Fraction:
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * EXAMPLES)
 @given(NUMBER, SUFFIX)
 @example("9223372036854775807.9999999999", "")
 @example("0.0000000001", "Ei")
@@ -533,7 +534,7 @@ PIECES = st.text(max_size=6) | st.sampled_from(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * EXAMPLES)
 @given(
     st.sampled_from(RULES), st.lists(st.tuples(st.integers(0, 600), st.integers(0, 8), PIECES), max_size=3)
 )
@@ -547,7 +548,7 @@ def test_any_text_is_loaded_or_has_errors(text: str, edits: list[tuple[int, int,
     assert [] == [error for error in read.errors if error.location.file != "a"]
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * EXAMPLES)
 @given(st.sampled_from(RULES), st.lists(st.tuples(SOMEWHERE, JSON), min_size=1, max_size=2), st.booleans())
 def test_any_object_is_loaded_or_has_errors(
     text: str, edits: list[tuple[list[int], Any]], inside: bool
@@ -593,7 +594,7 @@ def edited(draw: st.DrawFn) -> tuple[dict[str, Any], Recorder]:
     return document, recorder
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * EXAMPLES)
 @given(st.data())
 def test_the_operations_produce_what_the_recorder_shows(data: st.DataObject) -> None:
     """The document itself is not modified."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from rules.nodes.node_pool import DeclaredPools, NodePool
 from tests.support import reference_selector as selector
 from tests.support import reference_verdict as reference
 from tests.support.builders import container, loaded, patched, pod, policy, request
+from tests.support.laws import EXAMPLES
 from tests.support.node_builders import (
     COMPUTE,
     CUDA,
@@ -37,7 +37,6 @@ from tests.support.node_builders import (
 from tests.support.reference_verdict import INSTANCE_TYPE, KARPENTER_LABEL, Cluster, Needs
 
 # Random examples of each law; 5000 take some minutes.
-EXAMPLES: Final = int(os.environ.get("GPUGATE_LAW_EXAMPLES", "700"))
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 MODE: Final = "nvidia-device-enable"
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -331,7 +330,7 @@ def added(before: Any, after: Any) -> list[list[Any]]:
     return found
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(clusters, pods, rules)
 def test_the_verdict_is_that_of_the_table(cluster: Cluster, document: Any, rule: int) -> None:
     """Allowed or denied, with or without a warning."""
@@ -345,7 +344,7 @@ def test_the_verdict_is_that_of_the_table(cluster: Cluster, document: Any, rule:
     )
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(clusters, pods, rules)
 def test_no_pod_is_denied_while_an_entry_may_run_it(cluster: Cluster, document: Any, rule: int) -> None:
     """Or while nodes may come of which nothing is known, unless the pod is bound to its node."""
@@ -359,7 +358,7 @@ def test_no_pod_is_denied_while_an_entry_may_run_it(cluster: Cluster, document: 
         assert "" == decided(rule, cluster, document).message
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(st.one_of(without_autoscaler, clusters), pods, rules)
 def test_affinity_admits_exactly_the_ready_nodes_that_fit_and_those_of_the_named_pools(
     cluster: Cluster, document: Any, rule: int
@@ -394,7 +393,7 @@ def test_affinity_admits_exactly_the_ready_nodes_that_fit_and_those_of_the_named
     assert expected.admitted | last == reachable([*expected.among], result)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(with_pools, free_pods, rules)
 def test_affinity_has_only_what_autoscalers_understand(cluster: Cluster, document: Any, rule: int) -> None:
     """No NotIn, no field, no name of a node, no label that Karpenter restricts, no term of absent labels."""
@@ -412,7 +411,7 @@ def test_affinity_has_only_what_autoscalers_understand(cluster: Cluster, documen
             assert keys - absent or not (absent - {MODE}), term
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(with_pools, free_pods, rules)
 def test_affinity_brings_nodes_of_exactly_the_pools_that_fit(
     cluster: Cluster, document: Any, rule: int
@@ -439,7 +438,7 @@ def test_affinity_brings_nodes_of_exactly_the_pools_that_fit(
             assert not brought
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(clusters, pods, rules)
 def test_a_second_decision_changes_nothing(cluster: Cluster, document: Any, rule: int) -> None:
     """The patched pod is allowed, and gets no further patch."""
@@ -450,7 +449,7 @@ def test_a_second_decision_changes_nothing(cluster: Cluster, document: Any, rule
         assert (True, (), True) == (again.allowed, again.patch, final.allowed)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(clusters, pods, rules, st.randoms(use_true_random=False))
 def test_the_order_of_nodes_and_pools_makes_no_difference(
     cluster: Cluster, document: Any, rule: int, random: Any

@@ -14,7 +14,6 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.pools import POOL_KINDS, PoolKind
 from rules.nodes.snapshot import Snapshot, snapshot
 from tests.laws.test_inventory_laws import (
-    EXAMPLES,
     TEAM,
     ZONE,
     facts,
@@ -25,6 +24,7 @@ from tests.laws.test_inventory_laws import (
     rules,
 )
 from tests.support.builders import request
+from tests.support.laws import EXAMPLES
 from tests.support.node_builders import GPU, Node
 from tests.support.reference_verdict import INSTANCE_TYPE, KARPENTER_LABEL
 
@@ -70,7 +70,7 @@ def selecting(document: Any, labels: dict[str, str]) -> Any:
     return document | {"spec": spec}
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(clusters, st.builds(selecting, pods, by_hostname), rules)
 def test_a_snapshot_decides_as_the_original(nodes: list[Node], document: Any, rule: int) -> None:
     """Result, patch, messages and warnings, if the pod names nodes as the snapshot does."""
@@ -82,7 +82,7 @@ def test_a_snapshot_decides_as_the_original(nodes: list[Node], document: Any, ru
     assert NAME.sub(lambda found: names.get(found[0], found[0]), repr(original)) == repr(decided)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(clusters)
 def test_a_snapshot_has_no_name_of_a_node_and_no_uuid(nodes: list[Node]) -> None:
     """Neither in names nor in labels; equal values become equal ones."""
@@ -95,7 +95,7 @@ def test_a_snapshot_has_no_name_of_a_node_and_no_uuid(nodes: list[Node]) -> None
     assert copied.items == snapshot(nodes).items
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(clusters)
 def test_a_snapshot_of_a_snapshot_is_the_same(nodes: list[Node]) -> None:
     """So that a file does not change when it is anonymised again."""
@@ -170,7 +170,7 @@ pool_specs = st.one_of(
 )
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=7 * EXAMPLES)
 @given(
     kind=st.sampled_from(POOL_KINDS),
     metadata=metadata,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.connection_machine import Machine
+from tests.support.laws import EXAMPLES
 from tests.support.serving import answers, config, connect, serving
 from webhook.server.http import Request, Response
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from webhook.server.server import Server
 
-EXAMPLES = int(os.environ.get("GPUGATE_LAW_EXAMPLES", "100"))
 REQUESTS = (
     b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n",
     b"POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
@@ -51,7 +50,6 @@ def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
     return [stream[start:end] for start, end in pairwise(places)]
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
 @given(
     order=st.lists(st.sampled_from(REQUESTS), max_size=6),
     cuts=st.lists(st.integers(0, 2**16), max_size=40),
@@ -70,7 +68,7 @@ def test_requests_in_advance_get_the_same_responses_however_they_are_cut_into_re
     assert cut.count(b"HTTP/1.1 200 OK") == len(order) + 1
 
 
-@settings(max_examples=10 * EXAMPLES, deadline=None)
+@settings(max_examples=10 * EXAMPLES)
 @given(
     order=st.lists(st.sampled_from([*REQUESTS, b"nonsense\r\n\r\n"]), max_size=8),
     cuts=st.lists(st.integers(0, 2**16), max_size=40),

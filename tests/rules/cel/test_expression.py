@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import suppress
-from time import process_time
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from rules.cel.expression import MAX_EXPRESSION_LENGTH, Expression
 from rules.cel.syntax_errors import ExpressionError
 from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES
 from rules.text.i18n import Language
+from tests.support.cpu_time import loops
 
 MIXED = "type mismatch: quantities are int; convert first, e.g. double(value) * 1.5"
 
@@ -277,7 +277,7 @@ def test_an_expression_that_may_take_too_long_is_rejected(source: str, message: 
         "container.image.matches('(a*)*b') || container.image.matches('(a|a)*c')",
     ],
 )
-def test_the_slowest_accepted_expression_takes_less_than_half_a_second(source: str) -> None:
+def test_the_slowest_accepted_expression_takes_less_than_fifty_loops(source: str) -> None:
     """For a container with as many entries as allowed. The bound is ten times what each takes."""
     names = dict.fromkeys((f"example.com/{number}" for number in range(MAX_ENTRIES)), 1)
     texts = dict.fromkeys((f"{number}" for number in range(MAX_ENTRIES)), "ab" * 500)
@@ -293,12 +293,12 @@ def test_the_slowest_accepted_expression_takes_less_than_half_a_second(source: s
         "pod.schedulerName": "",
         "container.env": texts,
     }
-    begun = process_time()
-    expression = Expression(source, CONDITION_VARIABLES)
-    with suppress(ExpressionError):
-        expression(given.__getitem__)
 
-    assert process_time() - begun < 0.5
+    def evaluated() -> None:
+        with suppress(ExpressionError):
+            Expression(source, CONDITION_VARIABLES)(given.__getitem__)
+
+    assert loops(evaluated) < 50
 
 
 @pytest.mark.parametrize("name", ["pod.labels", "pod.annotations", "container.env", "limits", "requests"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +21,7 @@ from rules.cuda.tables import (
     read_table,
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion
+from tests.support.cpu_time import loops
 
 TABLES = (
     "cloud_gpus",
@@ -286,13 +286,6 @@ def test_every_toolkit_lists_its_capabilities_in_order() -> None:
         assert listed == sorted({item for item in listed if item})
 
 
-def test_all_tables_together_load_in_less_than_200_milliseconds() -> None:
-    """CPU time, best of five, about four times that of a quiet machine; the CLI should start fast."""
-    spent = []
-    for _ in range(5):
-        started = time.process_time()
-        for name in TABLES:
-            read_table(name)
-        spent.append(time.process_time() - started)
-
-    assert min(spent) < 0.2
+def test_all_tables_together_load_in_the_time_of_twenty_loops() -> None:
+    """Best of five, about four times as long as it takes; the CLI should start fast."""
+    assert min(loops(lambda: [read_table(name) for name in TABLES]) for _ in range(5)) < 20

@@ -18,6 +18,7 @@ from rules.nodes.label_index import ShardedDict
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 from rules.nodes.node_selector import candidates
 from tests.support import reference_selector as reference
+from tests.support.laws import EXAMPLES
 
 A100 = {
     "nvidia.com/cuda.runtime-version.major": "12",
@@ -197,7 +198,7 @@ def test_a_document_without_nodes_is_an_error_with_its_path(document: Any, messa
     assert str(raised.value) == message
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * EXAMPLES)
 @given(
     reference.clusters,
     st.lists(
@@ -363,7 +364,6 @@ def test_positions_of_removed_nodes_are_reused() -> None:
     assert inventory.without_node("first").with_node(node("third")).everything == 0b11
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 400), max_size=300), st.integers(-1, 401))
 def test_gt_and_lt_are_correct_for_keys_with_many_numbers(numbers: list[int], bound: int) -> None:
     """More numbers than one stride, some on one node and some on many."""

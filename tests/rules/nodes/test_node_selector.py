@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import candidates, matching, parse_term
 from tests.support import reference_selector as reference
+from tests.support.laws import EXAMPLES
 
 LABELS = {
     "east": {"zone": "east", "rack": "7", "cores": "64"},
@@ -39,7 +40,7 @@ def expression(key: Any, operator: Any, *values: Any) -> dict[str, Any]:
     return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * EXAMPLES)
 @given(reference.clusters, reference.pod_specs)
 def test_the_index_finds_the_same_nodes_as_the_reference(
     cluster: list[reference.Node], spec: dict[str, Any]
@@ -53,7 +54,6 @@ def test_the_index_finds_the_same_nodes_as_the_reference(
     assert spec == before
 
 
-@settings(max_examples=100, deadline=None)
 @given(reference.junk)
 def test_any_json_instead_of_terms_does_not_raise(terms: Any) -> None:
     """Mutating webhooks run before the API server validates."""

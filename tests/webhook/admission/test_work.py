@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.webhooks import pod, review
@@ -152,7 +152,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(json_values)
 def test_any_value_takes_at_most_its_decoded_size(value: Any) -> None:
     """However its objects, keys and texts are mixed."""

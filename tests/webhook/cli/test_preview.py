@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from http.client import HTTPSConnection
@@ -17,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from tests.support.builders import pod as pod_of
 from tests.support.dra_clusters import T4_NAME, bare_node, claim_template, device_class, gpus_of
-from tests.support.paths import ROOT
+from tests.support.paths import MANIFESTS, ROOT, needs_manifests
 from tests.support.pseudo_terminal import on_terminal
 from tests.support.serving import client, serving
 from tests.support.webhooks import body, builtin_handler, pod, review
@@ -27,8 +26,6 @@ from webhook.cli.input.objects import objects_in
 from webhook.server.server import Server
 
 EXAMPLES = ROOT / "docs" / "examples"
-# Manifests that other people wrote, one a file; not part of the project.
-OTHERS = Path(os.environ.get("GPUGATE_MANIFESTS", EXAMPLES.parents[2] / "shared" / "data" / "manifests"))
 
 
 def _preview(*arguments: str | Path, stdin: str | None = None) -> Result:
@@ -426,19 +423,19 @@ def test_preview_and_admission_give_the_same_result_for_the_examples(server: Ser
     assert [] == _differences(server, EXAMPLES)
 
 
-@pytest.mark.skipif(not OTHERS.is_dir(), reason=f"no manifests of others in {OTHERS}")
+@needs_manifests
 def test_preview_and_admission_give_the_same_result_for_public_manifests(
     server: Server,
 ) -> None:
     """Byte for byte, without a traceback, for hundreds of files."""
-    result = _preview("-f", OTHERS, "-o", "json")
+    result = _preview("-f", MANIFESTS, "-o", "json")
     previewed = {found["source"].rpartition(":")[0] for found in _objects(result)}
     misspelt = {
         line.split()[1].partition(":")[0] for line in result.stderr.splitlines() if "unknown field" in line
     }
 
-    assert {str(path) for path in OTHERS.rglob("*.yaml")} == previewed | misspelt
-    assert [] == _differences(server, OTHERS)
+    assert {str(path) for path in MANIFESTS.rglob("*.yaml")} == previewed | misspelt
+    assert [] == _differences(server, MANIFESTS)
 
 
 @pytest.mark.parametrize("template_first", [True, False])
