@@ -71,14 +71,11 @@ def test_a_task_that_is_triggered_repeatedly_runs_once_per_cooldown() -> None:
     times = list[float]()
     task = PeriodicTask("task", lambda: times.append(monotonic()), lambda: NEVER, print, cooldown=lambda: 0.2)
     task.start()
-    wait_for(lambda: bool(times))
-    begun = monotonic()
-    while monotonic() - begun < 0.5:
+    while len(times) < 3:
         task.trigger()
     task.stop()
 
     assert all(later - earlier >= 0.2 for earlier, later in pairwise(times))
-    assert 2 <= len(times) <= 4
 
 
 def test_a_triggered_run_starts_at_once_and_sees_the_change() -> None:

@@ -33,8 +33,6 @@ from webhook.cluster.device_sync import ClaimMap, DeviceSync, with_claims
 from webhook.cluster.inventory_sync import InventorySync
 from webhook.cluster.reflector import Applied, Deleted, Listed, Reflector
 
-# Seconds until a test that waits for another thread fails.
-PATIENCE_S: Final = 10.0
 PATH: Final = "/apis/resource.k8s.io/v1/resourceslices"
 
 
@@ -132,28 +130,15 @@ def test_claims_and_templates_are_added_changed_and_deleted_each_kind_by_itself(
     assert [templates, [a, *templates], [a, c, *templates], [a, c, templates[1]], [a, c]] == seen
 
 
-def test_a_burst_of_changes_makes_few_states() -> None:
-    """At most one each second, the first of them at once."""
-    complete = threading.Event()
-    calls = 0
-
-    def set_state(state: DraState) -> None:
-        nonlocal calls
-        calls += 1
-        if len(state.devices.by_node) == 1000:
-            complete.set()
-
-    sync = DeviceSync(set_state)
-    read = sync.resources()[SLICE].read
-    assert read
-    sync.start()
+def test_one_state_has_all_changes_since_the_one_before() -> None:
+    """A burst of changes makes at most one each second."""
+    followed = Followed()
     for number in range(1000):
-        sync.on_change(SLICE, Applied(read(gpus_of(f"node-{number}"))))
-    arrived = complete.wait(PATIENCE_S)
-    sync.stop()
+        followed.sync.on_change(SLICE, Applied(followed.read(gpus_of(f"node-{number}"))))
+    followed.sync.update()
 
-    assert arrived
-    assert calls <= 3
+    assert [1000] == [len(state.devices.by_node) for state in followed.states]
+    assert 1 <= followed.sync._task._cooldown()
 
 
 def test_of_two_lists_at_the_same_time_none_is_lost() -> None:
@@ -174,7 +159,7 @@ def test_of_two_lists_at_the_same_time_none_is_lost() -> None:
     read = sync.resources()[SLICE].read
     assert read
     sync.on_change(SLICE, Listed([read(gpus_of("one"))]))
-    classes[0].join(PATIENCE_S)
+    classes[0].join()
 
     assert ["one"] == list(states[-1].devices.by_node)
     assert [DRIVER] == list(states[-1].classes.by_name)

@@ -53,4 +53,4 @@ def test_rules_that_change_one_after_the_other_are_written_together(monkeypatch:
     writes = [call for call in memory.calls if call.startswith("PATCH")]
 
     checks = 2 + (time.monotonic() - begun) / 0.2
-    assert 4 <= len(writes) <= len(CONFIGURATIONS) * checks
+    assert len(writes) <= len(CONFIGURATIONS) * checks

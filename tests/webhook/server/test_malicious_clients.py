@@ -1,4 +1,4 @@
-"""Malicious clients do not keep well-behaved ones from an answer within the webhook's time-out."""
+"""Malicious clients do not keep well-behaved ones from an answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import resource
 import socket
 import ssl
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import webhook.server.connections
 import webhook.server.listener
 from tests.support.serving import (
     HOST,
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
     from webhook.server.server import Server
 
-# Seconds: timeoutSeconds in the manifests.
-WEBHOOK_TIMEOUT = 5.0
+# Seconds that the server waits for a stalled client: longer than others wait for an answer.
+LONG = 3600
 REVIEW = body(pod({"nvidia.com/gpu": "1"}))
 HEAD = b"POST /mutate HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
 STATUS = len(b"HTTP/1.1 200")
@@ -56,16 +56,14 @@ STATUS = len(b"HTTP/1.1 200")
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """Serve the built-in rules with usual limits."""
-    with serving(create_application(builtin_handler()), config(client_timeout=10)) as running:
+    with serving(create_application(builtin_handler()), config(client_timeout=LONG)) as running:
         yield running
 
 
-def review_seconds(port: int) -> float:
-    """Send a review over a new connection; return the seconds until its answer."""
-    started = time.monotonic()
+def is_answered(port: int) -> bool:
+    """Send a review over a new connection; return whether the answer allows it."""
     status, answer = ask(port, "/mutate", REVIEW)
-    assert (status, json.loads(answer)["response"]["allowed"]) == (200, True)
-    return time.monotonic() - started
+    return status == 200 and json.loads(answer)["response"]["allowed"] is True
 
 
 def test_requests_are_answered_despite_stalled_clients_of_every_kind_and_a_burst(server: Server) -> None:
@@ -74,9 +72,9 @@ def test_requests_are_answered_despite_stalled_clients_of_every_kind_and_a_burst
         for stall in STALLS.values():
             stack.enter_context(stalled(stall, server.port, 64))
         with ThreadPoolExecutor(40) as clients:
-            took = list(clients.map(review_seconds, [server.port] * 40))
+            answered = list(clients.map(is_answered, [server.port] * 40))
 
-    assert max(took) < WEBHOOK_TIMEOUT
+    assert all(answered)
 
 
 @pytest.mark.parametrize("stall", [half_head, half_body])
@@ -84,31 +82,28 @@ def test_clients_that_stall_in_a_request_cannot_use_up_the_connections(
     stall: Callable[[int], socket.socket],
 ) -> None:
     """Beyond the limit they are closed, and the API server's spare connection stays."""
-    with serving(create_application(builtin_handler()), config(connections=8, client_timeout=60)) as server:
+    with serving(create_application(builtin_handler()), config(connections=8, client_timeout=LONG)) as server:
         spare = http.client.HTTPSConnection("localhost", server.port, timeout=PATIENCE, context=TRUSTING)
         spare.connect()
         with stalled(stall, server.port, 7):
-            time.sleep(1.5)  # longer than a well-behaved client takes to send
-            took = [review_seconds(server.port) for _ in range(4)]
+            answered = [is_answered(server.port) for _ in range(4)]
             spare.request("POST", "/mutate", REVIEW)
             kept = spare.getresponse().status
         spare.close()
 
-    assert (kept, max(took) < WEBHOOK_TIMEOUT) == (200, True)
+    assert (200, [True] * 4) == (kept, answered)
 
 
-def test_bodies_that_stall_cannot_use_up_the_memory_for_bodies() -> None:
+def test_bodies_that_stall_cannot_use_up_the_memory_for_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest incomplete ones are discarded to make room."""
+    monkeypatch.setattr(webhook.server.connections, "_STALLED", 0)
     with (
         serving(
-            create_application(builtin_handler()), config(bodies_limit=3500, client_timeout=60)
+            create_application(builtin_handler()), config(bodies_limit=3500, client_timeout=LONG)
         ) as server,
         stalled(half_body, server.port, 3),
     ):
-        time.sleep(1.5)
-        took = [review_seconds(server.port) for _ in range(4)]
-
-    assert max(took) < WEBHOOK_TIMEOUT
+        assert all(is_answered(server.port) for _ in range(4))
 
 
 def test_a_body_over_the_limit_is_refused_without_reading_it_all(server: Server) -> None:
@@ -155,7 +150,7 @@ def test_invalid_http_is_refused_and_the_server_keeps_serving(
             received += more
 
     assert received[:STATUS] in (b"HTTP/1.1 " + status, b"")
-    assert review_seconds(server.port) < WEBHOOK_TIMEOUT
+    assert is_answered(server.port)
 
 
 def test_many_tiny_chunks_are_one_body(server: Server) -> None:
@@ -173,7 +168,7 @@ def test_the_limit_of_open_files_is_raised_to_what_connections_need() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
     try:
         with serving(create_application(builtin_handler()), config(connections=1000)) as server:
-            review_seconds(server.port)
+            assert is_answered(server.port)
             raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -186,7 +181,7 @@ def test_with_fewer_open_files_fewer_connections_are_kept(monkeypatch: pytest.Mo
     monkeypatch.setattr(webhook.server.listener, "allow_files", lambda _: 128 + 64 + 1)
     with serving(create_application(builtin_handler()), config(connections=1000)) as server:
         idle = connect(server.port)
-        review_seconds(server.port)
+        assert is_answered(server.port)
         with idle:
             assert b"" == idle.recv(1)
 
@@ -250,7 +245,7 @@ def test_what_is_not_tls_ends_the_connection_and_is_not_logged(
     ]
 
     assert [data for data in inputs if not ended(server.port, data)] == []
-    assert review_seconds(server.port) < WEBHOOK_TIMEOUT
+    assert is_answered(server.port)
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
@@ -286,7 +281,7 @@ def test_a_record_that_was_changed_or_cut_ends_the_connection(
         with suppress(ssl.SSLError):
             assert b"HTTP/1.1" not in tls.read()
 
-    assert review_seconds(server.port) < WEBHOOK_TIMEOUT
+    assert is_answered(server.port)
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
@@ -345,4 +340,4 @@ def test_requests_are_answered_after_a_flood_of_connections_that_close_at_once(s
             plain.sendall(b"\x16\x03\x01\x02\x00\x01")
         plain.close()
 
-    assert review_seconds(server.port) < WEBHOOK_TIMEOUT
+    assert is_answered(server.port)
