@@ -10,7 +10,7 @@ from certs.authority import is_valid_at, validity_of
 from certs.rotation_plan import Plan
 from certs.rotator import CertRotator
 from certs.store import SecretStore
-from webhook.admission.app import create_application
+from webhook.admission.app import create_server_application
 from webhook.admission.work import schedule
 from webhook.server.server import Server, ServerConfig
 from webhook.server.tls import TlsCertificate, self_signed_pair
@@ -144,7 +144,9 @@ def make_server(
         _log.info("draining for %s s", config.drain_seconds)
 
     metrics.READY.set_function(lambda: handler.ready and not awaited())
-    application = create_application(handler, awaited, require_client_certificate=require_client_certificate)
+    application = create_server_application(
+        handler, awaited, require_client_certificate=require_client_certificate
+    )
     return Server(application, config, tls, drain, schedule=schedule)
 
 

@@ -16,7 +16,7 @@ from tests.bench.client import Webhook, exchange, unverified
 from tests.bench.decisions import logging_to_devnull
 from tests.bench.figures import Table
 from tests.support.serving import HOST, serving
-from webhook.admission.app import create_application
+from webhook.admission.app import create_server_application
 from webhook.admission.handler import AdmissionHandler
 
 # The functions of an idle thread.
@@ -36,7 +36,7 @@ def profile(bodies: Sequence[bytes], nodes: int, repeats: int = 40) -> Table:
     with (
         logging_to_devnull(),
         _new_threads_profiled() as profiles,
-        serving(create_application(handler)) as server,
+        serving(create_server_application(handler)) as server,
     ):
         webhook = Webhook(f"https://{HOST}:{server.port}/mutate", unverified())
         requests = [webhook.request(body) for body in bodies]

@@ -14,7 +14,7 @@ import certs.rotator
 import webhook.runtime
 import webhook.server.server
 from certs.rotation_plan import Plan
-from webhook.admission.app import create_application
+from webhook.admission.app import create_server_application
 from webhook.cli import main
 
 if TYPE_CHECKING:
@@ -37,6 +37,6 @@ if __name__ == "__main__":
     vars(webhook.runtime).update(
         # Certificates know whole seconds, so an overlap of 4 may be one of 3.
         Plan=partial(Plan, settling=timedelta(seconds=1), overlap=timedelta(seconds=4)),
-        create_application=lambda *given, **named: closing(create_application(*given, **named)),
+        create_server_application=lambda *given, **named: closing(create_server_application(*given, **named)),
     )
     main()

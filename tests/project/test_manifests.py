@@ -23,7 +23,7 @@ from tests.support.node_builders import gfd, gpu_pod, inventory, judged, node
 from tests.support.paths import ROOT
 from tests.support.release import RELEASE
 from tests.support.webhooks import builtin_handler
-from webhook.admission.app import create_pages
+from webhook.admission.app import create_app
 from webhook.cli.commands.audit import command as audit
 from webhook.cli.commands.images import command as images
 from webhook.cli.commands.serve import command
@@ -56,7 +56,7 @@ def test_the_arguments_are_options_of_serve() -> None:
 
 def test_probes_ask_for_pages_that_there_are() -> None:
     """Over TLS."""
-    pages = {rule.rule for rule in create_pages(builtin_handler()).url_map.iter_rules()}
+    pages = {rule.rule for rule in create_app(builtin_handler()).url_map.iter_rules()}
     asked = [CONTAINER[f"{probe}Probe"]["httpGet"] for probe in ("startup", "readiness", "liveness")]
 
     assert {"/healthz", "/readyz"} == {each["path"] for each in asked} & pages

@@ -11,6 +11,10 @@ from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
+# Bytes. etcd accepts 1.5 MiB in a request by default and kube-apiserver 3 MiB in a resource; an
+# AdmissionReview contains object and oldObject, so 2 x 3 MiB, and 1 MiB for its envelope (user, options,
+# escapes).
+BODY_LIMIT: Final = 7 * 2**20
 # Seconds after which the API server sends a refused review again, up to ten times within the webhook's
 # time-out. Without a Retry-After header it does not. Source: k8s.io/client-go/rest/with_retry.go.
 RETRY_AFTER: Final = "1"

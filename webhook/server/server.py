@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from certs.authority import CertificateError
 from webhook.server.connections import Limits
-from webhook.server.http import Lane, Work
+from webhook.server.http import BODY_LIMIT, Lane, Work
 from webhook.server.listener import listening
 from webhook.server.streams import TlsStream
 from webhook.server.work_queue import WorkQueue
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Bytes. etcd accepts 1.5 MiB in a request by default and kube-apiserver 3 MiB in a resource; an
-# AdmissionReview contains object and oldObject, so 2 x 3 MiB, and 1 MiB for its envelope (user, options,
-# escapes).
-BODY_LIMIT = 7 * 2**20
 # Bytes of all bodies together: nine of the maximum size, or ten thousand typical reviews of 6 KB.
 BODIES_LIMIT = 64 * 2**20
 # Seconds between two reads of the certificate: two small files, or the pair that CertRotator has in memory.

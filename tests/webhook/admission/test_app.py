@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 
 from rules.model.rule import RuleSet
 from rules.schema.loader import Loaded
 from tests.support.builders import loaded, resource_rule
-from tests.support.serving import ask, client, serving
+from tests.support.paths import TESTS
+from tests.support.serving import HOST, PATIENCE, ask, client, serving
 from tests.support.webhooks import body, builtin_handler, pod
-from webhook.admission.app import create_application
+from webhook.admission.app import create_app, create_server_application
 from webhook.admission.handler import AdmissionHandler
 from webhook.server.server import Server
 
@@ -23,7 +28,7 @@ from webhook.server.server import Server
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """Serve the built-in rules."""
-    with serving(create_application(builtin_handler())) as server:
+    with serving(create_server_application(builtin_handler())) as server:
         yield server
 
 
@@ -107,7 +112,7 @@ def test_readiness_names_what_it_waits_for_while_health_stays_200() -> None:
     """A server that waits or drains is alive."""
     handler, awaited = AdmissionHandler(Loaded()), ["nodes", "certificate"]
     handler.mark_not_ready()
-    with serving(create_application(handler, lambda: awaited)) as server:
+    with serving(create_server_application(handler, lambda: awaited)) as server:
         waiting = ask(server.port, "/readyz")
         handler.mark_ready()
         synced = ask(server.port, "/readyz")
@@ -126,7 +131,7 @@ def test_a_review_before_rules_and_nodes_are_known_gets_503() -> None:
     """The API server tries again; in the end failurePolicy decides."""
     handler = AdmissionHandler(Loaded())
     handler.mark_not_ready()
-    with serving(create_application(handler)) as server, client(server.port) as connection:
+    with serving(create_server_application(handler)) as server, client(server.port) as connection:
         connection.request("POST", "/mutate", body(pod()))
         response = connection.getresponse()
         answer = response.read()
@@ -137,8 +142,101 @@ def test_a_review_before_rules_and_nodes_are_known_gets_503() -> None:
 
 def test_a_review_without_a_required_client_certificate_gets_401() -> None:
     """Probes need no certificate."""
-    with serving(create_application(AdmissionHandler(Loaded()), require_client_certificate=True)) as server:
+    with serving(
+        create_server_application(AdmissionHandler(Loaded()), require_client_certificate=True)
+    ) as server:
         assert (401, 200) == (ask(server.port, "/mutate", body(pod()))[0], ask(server.port, "/healthz")[0])
+
+
+class _Quiet(WSGIRequestHandler):
+    """Writes no line for each request."""
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
+
+
+@contextmanager
+def hosted(handler: AdmissionHandler, *, needs_certificate: bool = False) -> Iterator[int]:
+    """Yield the port of wsgiref's server, which hosts the Flask application of a handler."""
+    app = create_app(handler, require_client_certificate=needs_certificate)
+    with make_server(HOST, 0, app, handler_class=_Quiet) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def post(port: int, path: str, content: bytes) -> tuple[int, str | None, str | None, bytes]:
+    """Post to wsgiref's server; return status, two headers and body."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=PATIENCE)
+    try:
+        return _posted(connection, path, content)
+    finally:
+        connection.close()
+
+
+def _posted(
+    connection: http.client.HTTPConnection, path: str, content: bytes
+) -> tuple[int, str | None, str | None, bytes]:
+    connection.request("POST", path, content)
+    response = connection.getresponse()
+    headers = response.headers
+    return response.status, headers["Content-Type"], headers["Retry-After"], response.read()
+
+
+def test_another_wsgi_server_answers_the_recorded_reviews_with_the_same_bytes() -> None:
+    """And bodies that are no review."""
+    bodies = [path.read_bytes() for path in sorted((TESTS / "reviews").glob("*/request.json"))]
+    bodies += [content for content, status in BAD.values() if status != 413]
+    with (
+        hosted(builtin_handler()) as other,
+        serving(create_server_application(builtin_handler())) as server,
+        client(server.port) as connection,
+    ):
+        for content in bodies:
+            for path in ("/mutate", "/validate"):
+                assert post(other, path, content) == _posted(connection, path, content)
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_another_wsgi_server_refuses_reviews_with_the_same_bytes(*, is_synced: bool) -> None:
+    """Without a client certificate, and before rules and nodes are known."""
+    handler = AdmissionHandler(Loaded())
+    if not is_synced:
+        handler.mark_not_ready()
+    with (
+        hosted(handler, needs_certificate=is_synced) as other,
+        serving(create_server_application(handler, require_client_certificate=is_synced)) as server,
+        client(server.port) as connection,
+    ):
+        answers = [post(other, "/mutate", body(pod())), _posted(connection, "/mutate", body(pod()))]
+
+    assert answers[0] == answers[1]
+    assert (401 if is_synced else 503) == answers[0][0]
+
+
+@pytest.mark.parametrize(("verify", "status"), [("SUCCESS", 200), ("NONE", 401)])
+def test_a_wsgi_server_says_whether_the_client_has_a_certificate(verify: str, status: int) -> None:
+    """As mod_ssl does; a header of the client with that name says nothing."""
+    app = create_app(AdmissionHandler(Loaded()), require_client_certificate=True)
+    answer = app.test_client().post(
+        "/mutate",
+        data=body(pod()),
+        headers={"Ssl-Client-Verify": "SUCCESS"},
+        environ_overrides={"SSL_CLIENT_VERIFY": verify},
+    )
+
+    assert status == answer.status_code
+
+
+def test_the_flask_application_has_the_same_limit_of_a_body() -> None:
+    """Whatever server hosts it."""
+    content, status = BAD["a body over the limit"]
+
+    assert status == create_app(builtin_handler()).test_client().post("/mutate", data=content).status_code
 
 
 class _Broken(dict[str, Any]):
@@ -155,7 +253,7 @@ def test_an_internal_error_affects_one_object_and_is_counted_and_logged_with_its
     """The operator chooses the decision; the response has the uid and no traceback."""
     handler = AdmissionHandler(Loaded(RuleSet()), on_error_allow=allow)
     handler.snapshot = replace(handler.snapshot, policy=_Broken(object="S3CRET"))  # type: ignore[arg-type]  # the bug
-    with caplog.at_level(logging.ERROR), serving(create_application(handler)) as server:
+    with caplog.at_level(logging.ERROR), serving(create_server_application(handler)) as server:
         status, answer = ask(
             server.port, "/mutate", body(pod({"nvidia.com/gpu": "1"}, env=[{"name": "K", "value": "S3CRET"}]))
         )

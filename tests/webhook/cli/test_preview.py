@@ -20,7 +20,7 @@ from tests.support.paths import MANIFESTS, ROOT, needs_manifests
 from tests.support.pseudo_terminal import on_terminal
 from tests.support.serving import client, serving
 from tests.support.webhooks import body, builtin_handler, pod, review
-from webhook.admission.app import create_application
+from webhook.admission.app import create_server_application
 from webhook.cli import main
 from webhook.cli.input.objects import objects_in
 from webhook.server.server import Server
@@ -40,7 +40,7 @@ def _objects(result: Result) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """Serve the built-in rules."""
-    with serving(create_application(builtin_handler())) as server:
+    with serving(create_server_application(builtin_handler())) as server:
         yield server
 
 

@@ -38,7 +38,7 @@ from tests.support.serving import (
     stalled,
 )
 from tests.support.webhooks import body, builtin_handler, pod
-from webhook.admission.app import create_application
+from webhook.admission.app import create_server_application
 from webhook.server.tls import TlsCertificate
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ STATUS = len(b"HTTP/1.1 200")
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """Serve the built-in rules with usual limits."""
-    with serving(create_application(builtin_handler()), config(client_timeout=LONG)) as running:
+    with serving(create_server_application(builtin_handler()), config(client_timeout=LONG)) as running:
         yield running
 
 
@@ -82,7 +82,9 @@ def test_clients_that_stall_in_a_request_cannot_use_up_the_connections(
     stall: Callable[[int], socket.socket],
 ) -> None:
     """Beyond the limit they are closed, and the API server's spare connection stays."""
-    with serving(create_application(builtin_handler()), config(connections=8, client_timeout=LONG)) as server:
+    with serving(
+        create_server_application(builtin_handler()), config(connections=8, client_timeout=LONG)
+    ) as server:
         spare = http.client.HTTPSConnection("localhost", server.port, timeout=PATIENCE, context=TRUSTING)
         spare.connect()
         with stalled(stall, server.port, 7):
@@ -99,7 +101,7 @@ def test_bodies_that_stall_cannot_use_up_the_memory_for_bodies(monkeypatch: pyte
     monkeypatch.setattr(webhook.server.connections, "_STALLED", 0)
     with (
         serving(
-            create_application(builtin_handler()), config(bodies_limit=3500, client_timeout=LONG)
+            create_server_application(builtin_handler()), config(bodies_limit=3500, client_timeout=LONG)
         ) as server,
         stalled(half_body, server.port, 3),
     ):
@@ -167,7 +169,7 @@ def test_the_limit_of_open_files_is_raised_to_what_connections_need() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
     try:
-        with serving(create_application(builtin_handler()), config(connections=1000)) as server:
+        with serving(create_server_application(builtin_handler()), config(connections=1000)) as server:
             assert is_answered(server.port)
             raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     finally:
@@ -179,7 +181,7 @@ def test_the_limit_of_open_files_is_raised_to_what_connections_need() -> None:
 def test_with_fewer_open_files_fewer_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise idle ones would block new ones."""
     monkeypatch.setattr(webhook.server.listener, "allow_files", lambda _: 128 + 64 + 1)
-    with serving(create_application(builtin_handler()), config(connections=1000)) as server:
+    with serving(create_server_application(builtin_handler()), config(connections=1000)) as server:
         idle = connect(server.port)
         assert is_answered(server.port)
         with idle:
