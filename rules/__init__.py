@@ -3,41 +3,55 @@
 Code outside this package imports from here. Pure: no Flask, no Kubernetes client, no sockets, no clock.
 """
 
-from rules.decision.pipeline import decide
-from rules.decision.policy import Policy, compile_policy
-from rules.dra.state import Claims
-from rules.kube.json_patch import ObjectError
-from rules.lint.rule_set_checks import lint
-from rules.model.decision import Decision, Violation
-from rules.model.request import AdmissionRequest
-from rules.model.rule import Action, RuleSet
-from rules.model.workload_kinds import Workloads
-from rules.nodes.inventory import Inventory
-from rules.nodes.inventory_document import InventoryError
-from rules.report.explain import explain
-from rules.schema.errors import RuleError
-from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, load_rules
-from rules.text.i18n import Language
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = [
-    "DEFAULT_NAMESPACE",
-    "Action",
-    "AdmissionRequest",
-    "Claims",
-    "Decision",
-    "Inventory",
-    "InventoryError",
-    "Language",
-    "Loaded",
-    "ObjectError",
-    "Policy",
-    "RuleError",
-    "RuleSet",
-    "Violation",
-    "Workloads",
-    "compile_policy",
-    "decide",
-    "explain",
-    "lint",
-    "load_rules",
-]
+if TYPE_CHECKING:
+    from rules.decision.pipeline import decide as decide
+    from rules.decision.policy import Policy as Policy
+    from rules.decision.policy import compile_policy as compile_policy
+    from rules.dra.state import Claims as Claims
+    from rules.kube.json_patch import ObjectError as ObjectError
+    from rules.model.decision import Decision as Decision
+    from rules.model.decision import Violation as Violation
+    from rules.model.request import AdmissionRequest as AdmissionRequest
+    from rules.model.rule import Action as Action
+    from rules.model.rule import RuleSet as RuleSet
+    from rules.model.workload_kinds import Workloads as Workloads
+    from rules.nodes.inventory import Inventory as Inventory
+    from rules.nodes.inventory_document import InventoryError as InventoryError
+    from rules.report.explain import explain as explain
+    from rules.schema.errors import RuleError as RuleError
+    from rules.schema.loader import DEFAULT_NAMESPACE as DEFAULT_NAMESPACE
+    from rules.schema.loader import Loaded as Loaded
+    from rules.schema.loader import load_rules as load_rules
+    from rules.text.i18n import Language as Language
+
+# The module of each name, which is imported when the name is used: a part of `rules` does not load all of it.
+_MODULES: Final = {
+    "Action": "model.rule",
+    "AdmissionRequest": "model.request",
+    "Claims": "dra.state",
+    "DEFAULT_NAMESPACE": "schema.loader",
+    "Decision": "model.decision",
+    "Inventory": "nodes.inventory",
+    "InventoryError": "nodes.inventory_document",
+    "Language": "text.i18n",
+    "Loaded": "schema.loader",
+    "ObjectError": "kube.json_patch",
+    "Policy": "decision.policy",
+    "RuleError": "schema.errors",
+    "RuleSet": "model.rule",
+    "Violation": "model.decision",
+    "Workloads": "model.workload_kinds",
+    "compile_policy": "decision.policy",
+    "decide": "decision.pipeline",
+    "explain": "report.explain",
+    "load_rules": "schema.loader",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"rules.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

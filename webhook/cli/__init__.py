@@ -77,8 +77,6 @@ class _Commands(click.Group):
 
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run the command line and exit; a closed pipe ends it without an error message."""
-        from webhook.cli.output.console import BadInputError, os_error_text, show_error
-
         arguments = sys.argv[1:] if settings.get("args") is None else settings["args"]
         if arguments and arguments[0] == COMPLETE:
             from webhook.cli.completion import completions
@@ -87,28 +85,17 @@ class _Commands(click.Group):
                 click.echo(line)
             sys.exit()
         try:
-            if sys.stdout is None:
-                raise BadInputError("stdout is closed")
             status = self._run(args, settings)
-        except click.ClickException as error:
-            show_error(error)
-            status = error.exit_code
         except click.Abort:
             status = _SIGNALLED + signal.SIGINT
-        except OSError as error:
-            show_error(bad_input := BadInputError(os_error_text(error)))
-            status = bad_input.exit_code
-        except ModuleNotFoundError as error:
-            module = (error.name or "").partition(".")[0]
-            if module not in _EXTRAS:
-                raise
-            fix = f"pip install 'gpugate[{_EXTRAS[module]}]'"
-            show_error(bad_input := BadInputError(f"not installed: {module}; run: {fix}"))
-            status = bad_input.exit_code
+        except (click.ClickException, OSError, ModuleNotFoundError) as error:
+            status = _show(error)
         sys.exit(status)
 
     def _run(self, args: tuple[Any, ...], settings: dict[str, Any]) -> Any:
-        """Run the command line and return its exit status; all output is written then."""
+        """Run the command line and return its exit status; all output is written then. Raises OSError."""
+        if sys.stdout is None:
+            raise OSError("stdout is closed")
         try:
             status = super().main(*args, **settings | {"standalone_mode": False})
         except SystemExit as ended:
@@ -172,6 +159,21 @@ class _Commands(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
+
+
+def _show(error: click.ClickException | OSError | ModuleNotFoundError) -> int:
+    """Print the error that ends a command, and return its exit status. Raises it if it is a bug."""
+    from webhook.cli.output.console import BadInputError, os_error_text, show_error
+
+    if isinstance(error, OSError):
+        error = BadInputError(os_error_text(error))
+    elif isinstance(error, ModuleNotFoundError):
+        module = (error.name or "").partition(".")[0]
+        if module not in _EXTRAS:
+            raise error
+        error = BadInputError(f"not installed: {module}; run: pip install 'gpugate[{_EXTRAS[module]}]'")
+    show_error(error)
+    return error.exit_code
 
 
 @click.command(

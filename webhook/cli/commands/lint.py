@@ -7,7 +7,8 @@ from time import time
 
 import click
 
-from rules import Language, RuleSet, lint
+from rules import Language, RuleSet
+from rules.lint.rule_set_checks import lint
 from webhook.cli.input.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.input.completers import RULE_PATH
 from webhook.cli.input.files import NO_RULES, RuleSource, load_inventory

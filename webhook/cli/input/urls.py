@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from http.client import HTTPException
 from time import monotonic
 from typing import Final
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 from webhook.cli.output.console import BadInputError
 
@@ -25,6 +22,10 @@ def is_url(path: str) -> bool:
 
 def read_url(url: str) -> bytes:
     """Return the content at an address, by the proxy of the environment. Raises BadInputError."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import urlopen
+
     end = monotonic() + _WHOLE_S
     content = bytearray()
     try:
@@ -38,7 +39,6 @@ def read_url(url: str) -> bytes:
     except HTTPError as error:
         raise _unreadable(url, f"server reported {error.code} {error.reason}") from None
     except OSError as error:
-        # Imported here: only needed for an error.
         from webhook.cluster.connection_errors import network_error_text
 
         raise _unreadable(url, network_error_text(error, url)) from None
