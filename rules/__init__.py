@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from rules.decision.enforcement import capped as capped
     from rules.decision.pipeline import decide as decide
     from rules.decision.policy import Policy as Policy
     from rules.decision.policy import compile_policy as compile_policy
@@ -44,6 +45,7 @@ _MODULES: Final = {
     "RuleSet": "model.rule",
     "Violation": "model.decision",
     "Workloads": "model.workload_kinds",
+    "capped": "decision.enforcement",
     "compile_policy": "decision.policy",
     "decide": "decision.pipeline",
     "explain": "report.explain",

@@ -14,6 +14,8 @@ from rules.text.i18n import Language, Text
 
 # The audit annotation of all answers under the cap of `--enforcement-action`.
 CAP_ANNOTATION: Final = "enforcement-action"
+# Characters of the place in a malformed object: with four bytes each, a warning of the API server holds them.
+_MAX_DETAIL: Final = 1000
 _FIX: Final = Text("{reason}; {fix}", "{reason}；{fix}")
 
 
@@ -144,7 +146,7 @@ class Decision:
     cuda_sources: the source of each container's CUDA version, or `unknown`. notes: why the containers run on
     the best of the nodes, if that is not plain. declared: the annotations and variables of the pod that
     replace what is known of an image. not_checked: what nothing is known of. withheld: the effect without the
-    cap of `--enforcement-action`, if there would be one.
+    cap of `--enforcement-action`, if there would be one. code: the HTTP status of a denial.
     """
 
     allowed: bool = True
@@ -160,6 +162,7 @@ class Decision:
     declared: tuple[str, ...] = ()
     not_checked: tuple[NotChecked, ...] = ()
     withheld: Effect | None = None
+    code: int = 403
 
     @classmethod
     def deny(cls, message: str, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:
@@ -173,6 +176,16 @@ class Decision:
     def allow(cls, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:
         """Return an admission. violations: of rules that do not deny; facts: other fields, as a patch."""
         return cls(True, "", violations, **facts)
+
+    @classmethod
+    def errored(cls, code: int, problem: str, detail: str, *, allowed: bool) -> Decision:
+        """Return the answer to an object that cannot be checked. problem: what is wrong; detail: where."""
+        done = "allowed" if allowed else "denied"
+        reason = f"{problem}, {done} without checks: {detail[:_MAX_DETAIL]}"
+        audit = {"error": reason}
+        if allowed:
+            return cls.allow(warnings=(f"gpugate: {reason}",), audit=audit)
+        return cls.deny(f"gpugate: {reason}", audit=audit, code=code)
 
 
 ALLOWED = Decision.allow()

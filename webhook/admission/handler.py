@@ -21,18 +21,13 @@ from rules import (
     ObjectError,
     Policy,
     Workloads,
+    capped,
     compile_policy,
     decide,
 )
 from rules.model.rule import Action
 from webhook.admission.decision_log import DecisionLog, printable
-from webhook.admission.review import (
-    ReviewError,
-    decode_review,
-    encode_decision,
-    encode_failure,
-    encode_malformed,
-)
+from webhook.admission.review import Review, ReviewError, decode_review, encode_decision
 from webhook.admission.rule_configmap import validate_rule
 from webhook.telemetry import metrics
 
@@ -148,16 +143,26 @@ class AdmissionHandler:
             answer = encode_decision(review.uid, decision)
         except ObjectError as error:
             metrics.ERRORS.labels("bad_request").inc()
-            return encode_malformed(review.uid, str(error), self._enforcement, allowed=self._on_error_allow)
+            return self._errored(review, 400, "malformed object", str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours must cost this one object, not the cluster
             metrics.ERRORS.labels("internal").inc()
             # Type and traceback without the error's message, which may quote the object.
             traceback = "".join(format_tb(error.__traceback__))
             fields = {"uid": printable(review.uid), "kind": printable(review.request.kind)}
             _log.error("failed on an object: %s\n%s", type(error).__name__, traceback, extra=fields)
-            return encode_failure(review.uid, self._enforcement, allowed=self._on_error_allow)
+            return self._errored(
+                review, 500, "internal error", f"see the log of gpugate for uid {review.uid}"
+            )
         self.decision_log.record(endpoint, review, decision, perf_counter() - start)
         return answer
+
+    def _errored(self, review: Review, code: int, problem: str, detail: str) -> bytes:
+        """Return the response body for an object that cannot be checked."""
+        decision = Decision.errored(code, problem, detail, allowed=self._on_error_allow)
+        mutating = review.request.mutating
+        return encode_decision(
+            review.uid, capped(decision, self._enforcement, self._language, mutating=mutating)
+        )
 
     def _compile(self, loaded: Loaded) -> Policy:
         return compile_policy(loaded.rules, self._language, self._workloads, self._enforcement)

@@ -1,4 +1,4 @@
-"""AdmissionReview v1: decode the request, encode the response. The only place that knows uid, base64 and 403.
+"""AdmissionReview v1: decode the request, encode the response. The only place that knows uid and base64.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """
@@ -14,11 +14,11 @@ from typing import Any, Final
 import msgspec
 
 from rules import AdmissionRequest, Decision
-from rules.model.decision import CAP_ANNOTATION
-from rules.model.rule import Action
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _KIND: Final = "AdmissionReview"
+# Source: StatusReason of k8s.io/apimachinery/pkg/apis/meta/v1.
+_REASONS: Final = {400: "BadRequest", 403: "Forbidden", 500: "InternalError"}
 # Bytes: the API server drops warnings beyond 4096 in total.
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
 _WARNINGS_LENGTH: Final = 4096
@@ -164,7 +164,12 @@ def encode_decision(uid: str, decision: Decision) -> bytes:
     """Return the response body for a decision."""
     response: dict[str, Any] = {"uid": uid, "allowed": decision.allowed}
     if not decision.allowed:
-        response["status"] = _status(403, "Forbidden", decision.message)
+        response["status"] = {
+            "status": "Failure",
+            "code": decision.code,
+            "reason": _REASONS[decision.code],
+            "message": decision.message,
+        }
     if decision.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = encode(decision.patch)  # bytes, which msgspec encodes as base64
@@ -172,52 +177,7 @@ def encode_decision(uid: str, decision: Decision) -> bytes:
         response["warnings"] = _sendable(decision.warnings)
     if decision.audit:
         response["auditAnnotations"] = {name: _cut(text) for name, text in decision.audit.items()}
-    return _answer(response)
-
-
-def encode_failure(uid: str, enforcement: Action = Action.DENY, *, allowed: bool) -> bytes:
-    """Return the response body for a review that failed because of an internal error.
-
-    enforcement: the cap of `--enforcement-action`.
-    """
-    problem = "gpugate: internal error on this object"
-    done = "allowed" if allowed else "denied"
-    response = _unchecked(uid, f"internal error, {done} without checks", enforcement, allowed=allowed)
-    if not allowed:
-        response["status"] = _status(500, "InternalError", f"{problem}; see the log of gpugate for uid {uid}")
-    elif enforcement is not Action.DRYRUN:
-        response["warnings"] = [f"{problem}, allowed without checks; see the log of gpugate"]
-    return _answer(response)
-
-
-def encode_malformed(uid: str, reason: str, enforcement: Action = Action.DENY, *, allowed: bool) -> bytes:
-    """Return the response body for an object without the shape of its kind. reason: what, and where.
-
-    enforcement: the cap of `--enforcement-action`.
-    """
-    done = "allowed" if allowed else "denied"
-    problem = _cut(f"malformed object, {done} without checks: {reason}")
-    response = _unchecked(uid, problem, enforcement, allowed=allowed)
-    if not allowed:
-        response["status"] = _status(400, "BadRequest", f"gpugate: {problem}")
-    elif enforcement is not Action.DRYRUN:
-        response["warnings"] = _sendable((f"gpugate: {problem}",))
-    return _answer(response)
-
-
-def _unchecked(uid: str, problem: str, enforcement: Action, *, allowed: bool) -> dict[str, Any]:
-    audit = {"error": problem}
-    if enforcement is not Action.DENY:
-        audit[CAP_ANNOTATION] = enforcement.value
-    return {"uid": uid, "allowed": allowed, "auditAnnotations": audit}
-
-
-def _answer(response: dict[str, Any]) -> bytes:
     return encode({"apiVersion": API_VERSION, "kind": _KIND, "response": response})
-
-
-def _status(code: int, reason: str, message: str) -> dict[str, Any]:
-    return {"status": "Failure", "code": code, "reason": reason, "message": message}
 
 
 def _cut(text: str) -> str:

@@ -25,8 +25,6 @@ from webhook.admission.review import (
     ReviewError,
     decode_review,
     encode_decision,
-    encode_failure,
-    encode_malformed,
 )
 
 JSON = st.recursive(
@@ -139,12 +137,27 @@ def test_a_malformed_object_is_denied_with_its_place(document: Any, message: str
 
 def test_a_malformed_object_is_allowed_by_on_error() -> None:
     """With a warning."""
-    answer = _response(encode_malformed(UID, "spec: expected an object, got a list", allowed=True))
+    malformed = Decision.errored(
+        400, "malformed object", "spec: expected an object, got a list", allowed=True
+    )
+    answer = _response(encode_decision(UID, malformed))
 
     assert (True, None) == (answer["allowed"], answer.get("status"))
     assert answer["warnings"] == [
         "gpugate: malformed object, allowed without checks: spec: expected an object, got a list"
     ]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_long_place_of_an_error_is_cut(*, allowed: bool) -> None:
+    """The API server drops a warning of more than 4096 bytes, and a name in an object may be long."""
+    answer = _response(
+        encode_decision(UID, Decision.errored(400, "malformed object", "错" * 2**20, allowed=allowed))
+    )
+    (text,) = answer["warnings"] if allowed else [answer["status"]["message"]]
+
+    assert "malformed object, " in text
+    assert 3000 < len(text.encode()) <= 4096
 
 
 def test_half_a_surrogate_pair_is_not_json_and_no_api_server_sends_one() -> None:
@@ -252,12 +265,14 @@ def test_the_validating_endpoint_answers_without_a_patch() -> None:
 @pytest.mark.parametrize("allowed", [True, False])
 def test_the_response_to_an_internal_error_is_the_one_of_on_error(*, allowed: bool) -> None:
     """It has the uid and no traceback."""
-    answer = _response(encode_failure(UID, allowed=allowed))
+    detail = f"see the log of gpugate for uid {UID}"
+    answer = _response(encode_decision(UID, Decision.errored(500, "internal error", detail, allowed=allowed)))
     texts = answer["warnings"] if allowed else [answer["status"]["message"]]
 
     assert (UID, allowed) == (answer["uid"], answer["allowed"])
     assert {"error"} == set(answer["auditAnnotations"])
-    assert ["gpugate: internal error on this object"] == [text[:38] for text in texts]
+    done = "allowed" if allowed else "denied"
+    assert [f"gpugate: internal error, {done} without checks: {detail}"] == texts
     assert "Traceback" not in json.dumps(answer)
 
 
@@ -302,7 +317,7 @@ def test_the_documented_audit_annotations_are_those_that_there_are() -> None:
     _, _, section = page.partition("| audit annotation |")
     names = "".join(line.split("|")[1] for line in section.partition("\n\n")[0].splitlines()[2:])
     documented = re.findall("`([^`]+)`", names)
-    sources = ["rules/decision/recorder.py", "rules/model/decision.py", "webhook/admission/review.py"]
+    sources = ["rules/decision/recorder.py", "rules/model/decision.py"]
     written = {
         name
         for path in sources
