@@ -13,16 +13,13 @@ import yaml
 from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
-from rules.lint.rule_set_checks import lint
 from rules.ruletest.schema import RuleTestDocument
 from rules.schema.builder import DOCUMENT_KEY
 from rules.schema.json_schema import DIALECT, schemas
 from rules.schema.loader import TYPE_LABEL
-from rules.schema.reference_page import reference
 from tests.rules.catalog.test_lint_catalog import ERRORS, RULES
 from tests.support.builders import exemption, injection_rule, resource_rule
 from tests.support.node_builders import compatibility_rule, image_catalog, node_profile
-from tests.support.pages import fences
 from tests.support.paths import ROOT
 from webhook.cli import main
 
@@ -118,11 +115,6 @@ def test_a_schema_has_an_id_and_no_choice_that_hides_a_mistake(kind: str) -> Non
     assert '"anyOf"' not in json.dumps(schemas()[kind])
 
 
-def test_the_reference_page_equals_that_of_the_models() -> None:
-    """If not, run: gpugate schema --markdown > docs/reference.md."""
-    assert (FOLDER.parent / "reference.md").read_text("utf-8") == schema("--markdown").stdout
-
-
 def undescribed(node: Any, place: str) -> Iterator[str]:
     """Yield the keys below a schema without a description."""
     if isinstance(node, dict):
@@ -143,28 +135,15 @@ def test_every_key_has_a_description(kind: str) -> None:
     assert ["x.a"] == list(undescribed({"properties": {"a": {}}}, "x"))
 
 
-def test_every_kind_has_an_example_without_errors_or_warnings() -> None:
-    """On the page: each is valid by its schema, and lint of all of them finds nothing."""
-    shown = {each.where: each.text for each in fences(reference(), "reference.md")}
-    found = lint(shown.items(), now=0.0)
-    kinds = [kind for kind in schemas() if kind != "config-map"]
-
-    assert [] == [str(each) for each in (*found.errors, *found.warnings)]
-    assert len(kinds) == len(shown) == len(list(found.rules))
-    assert [] == [where for where, text in shown.items() if not accepted(text)]
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
         [],
         ["exemption", "--write", "x"],
-        ["exemption", "--markdown"],
-        ["--write", "x", "--markdown"],
         ["exemptions"],
     ],
 )
-def test_schema_prints_one_kind_or_the_page_or_writes_all(arguments: list[str]) -> None:
+def test_schema_prints_one_kind_or_writes_all(arguments: list[str]) -> None:
     """Any other usage is an error."""
     assert 2 == schema(*arguments).exit_code
 

@@ -1,4 +1,4 @@
-"""`gpugate schema`: the JSON Schema of rule files, and their reference page."""
+"""`gpugate schema`: the JSON Schema of rule files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from rules.schema.json_schema import schemas
-from rules.schema.reference_page import reference
 
 
 @click.command()
@@ -21,8 +20,7 @@ from rules.schema.reference_page import reference
     metavar="FOLDER",
     help="Write the schema of each kind to FOLDER/KIND.json.",
 )
-@click.option("--markdown", is_flag=True, help="Print a reference page with every key of all kinds.")
-def command(kind: str | None, folder: Path | None, markdown: bool) -> None:
+def command(kind: str | None, folder: Path | None) -> None:
     """Print the JSON Schema of a kind of rule file, or write the schemas of all kinds.
 
     An editor with a YAML language server checks a file against the schema named in its first line.
@@ -31,13 +29,10 @@ def command(kind: str | None, folder: Path | None, markdown: bool) -> None:
     Examples:
       gpugate schema resource-rule > resource-rule.json
       gpugate schema --write docs/schema
-      gpugate schema --markdown > docs/reference.md
       # yaml-language-server: $schema=resource-rule.json
     """
-    if [kind is not None, folder is not None, markdown].count(True) != 1:
-        raise click.UsageError("give one of KIND, --write FOLDER and --markdown")
-    if markdown:
-        click.echo(reference(), nl=False)
+    if (kind is None) is (folder is None):
+        raise click.UsageError("give either KIND or --write FOLDER")
     if kind is not None:
         click.echo(written(schemas()[kind]), nl=False)
     if folder is not None:

@@ -11,8 +11,9 @@ from rules.schema.json_schema import schemas, type_of
 _ABOUT: Final = """\
 # Rule files, key by key
 
-[rules.md](rules.md) explains what rules do; this page lists the keys of rule files. `gpugate schema
---markdown` generates it from the models that `gpugate lint`, the webhook and the [JSON Schema](schema) use.
+[rules.md](rules.md) explains what rules do; this page lists the keys of rule files. It is written by
+`pytest tests/project/test_reference.py --update-golden` from the models that `gpugate lint`,
+the webhook and the [JSON Schema](schema) use.
 
 A required key must be present if its parent is present; an optional key that is absent has its default. `[]`
 means each entry of a list. A *glob* is a name in which `*` matches any text and `?` any character. For *CEL*
